@@ -111,6 +111,30 @@ fn what_cannot_be_captured_is_said() {
     capture(&["-i", "lo", "--netns", "nosuch", "-w", "/dev/null"]).refused(&["nosuch", "ip netns"]);
 }
 
+#[test]
+fn a_capture_goes_to_standard_output_and_says_what_it_waits_for() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, directory) = (room(), directory());
+    let run = |args: &[&str]| {
+        let mut command: Command = room.command(BINARY);
+        command.args(args).current_dir(directory.path()).output().unwrap()
+    };
+    assert!(run(&["device", "create", "t0"]).status.success());
+    let said = run(&["capture", "-i", "t0", "-w", "-", "--seconds", "1"]);
+    assert_eq!(said.status.code(), Some(0));
+    assert!(said.stdout.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "a section header comes first");
+    let err = String::from_utf8(said.stderr).unwrap();
+    assert!(err.contains("t0 is down") && err.contains("0 packets of 0 frames"), "{err}");
+    assert!(!directory.path().join("-").exists(), "a dash is no name");
+    for (option, what) in [("--count", "1.."), ("--seconds", "1..")] {
+        let said = run(&["capture", "-i", "t0", "-w", "-", option, "0"]);
+        assert_eq!(said.status.code(), Some(2), "nothing would be captured");
+        assert!(String::from_utf8(said.stderr).unwrap().contains(what), "{option}");
+    }
+}
+
 /// A capture at the second host, which misses nothing from now on.
 fn start(lab: &Lab, file: &Path, args: &[&str]) -> Daemon {
     // What was there is not what is waited for.

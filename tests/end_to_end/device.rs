@@ -42,7 +42,7 @@ fn a_device_is_made_as_told_and_stays() {
     assert_eq!(addresses, ["10.9.0.1/24", "10.9.1.1/16"]);
 
     let view = room.show("t0");
-    assert_eq!(words(&view["flags"]), ["net-header", "multi-queue", "persistent", "napi"]);
+    assert_eq!(words_of(&view["flags"]), ["net-header", "multi-queue", "persistent", "napi"]);
     assert_eq!(
         (&view["gro_flush_timeout_ns"], &view["napi_defer_hard_irqs"]),
         (&20_000.into(), &2.into())
@@ -63,7 +63,7 @@ fn a_tun_device_is_made_with_packet_information() {
     room.device("create t0 --kind tun --pi on --vnet-hdr off").well();
     let view = room.show("t0");
     assert_eq!((&view["kind"], &view["mac"]), (&"tun".into(), &Value::Null));
-    assert_eq!(words(&view["flags"]), ["packet-info", "persistent"]);
+    assert_eq!(words_of(&view["flags"]), ["packet-info", "persistent"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn back_pressure_is_had_or_refused_by_name() {
     let room = Room::new();
     let said = room.device("create t0 --backpressure on");
     if said.code == Some(0) {
-        assert!(words(&room.show("t0")["flags"]).contains(&"backpressure"));
+        assert!(words_of(&room.show("t0")["flags"]).contains(&"backpressure"));
         assert_eq!(room.show("t0")["backpressure"], "when-up");
         room.device("set t0 --up").well();
         assert_eq!(room.show("t0")["backpressure"], "in-force");
@@ -171,7 +171,7 @@ fn settings_change_and_flags_only_while_nobody_holds_it() {
     room.device("create t0 --address 10.9.0.1/24").well();
     room.device("set t0 --napi on --pi on --vnet-hdr off --owner 77 --mtu 1400 --up").well();
     let view = room.show("t0");
-    assert_eq!(words(&view["flags"]), ["packet-info", "persistent", "napi"]);
+    assert_eq!(words_of(&view["flags"]), ["packet-info", "persistent", "napi"]);
     assert_eq!(
         (&view["owner"], &view["mtu"], &view["state"]),
         (&77.into(), &1400.into(), &"up".into())
@@ -276,6 +276,12 @@ fn who_is_not_root_is_told_what_that_hides() {
     nobody("set t0 --mtu 1400").refused(&["t0", "CAP_NET_ADMIN", "root"]);
     nobody("delete t0").refused(&["t0", "CAP_NET_ADMIN", "root"]);
     nobody("create t1 --netns nosuch").refused(&["nosuch"]);
+    let said = nobody("doctor --json");
+    assert_eq!(said.code, Some(1), "who sees little must not take it for sound");
+    let findings: Value = serde_json::from_str(&said.out).unwrap();
+    let unseen = findings.as_array().unwrap().iter().filter(|it| it["rule"] == "unseen");
+    let text = |it: &Value| it["text"].as_str().unwrap().contains("run as root");
+    assert!(unseen.clone().any(|it| it["severity"] == "warning" && text(it)), "{findings}");
 }
 
 #[test]
@@ -290,6 +296,86 @@ fn what_was_set_before_something_failed_is_named() {
     assert_eq!(room.show("t0")["mtu"], 1400);
     let said = room.device("set t0 --qdisc nosuch").refused(&["qdisc of t0"]);
     assert!(!said.contains("already set"), "{said}");
+}
+
+#[test]
+fn what_can_be_seen_to_be_wrong_changes_nothing() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0").well();
+    for (args, words) in [
+        ("--mtu 1400 --persistent off", &["no program holds it", "`tapswitch device delete`"][..]),
+        ("--vnet-hdr off --offloads csum", &["no network header"]),
+        ("--mtu 1400 --offloads csum,tso,tunnel", &["24 bytes, and it has 10", "--vnet-hdr"]),
+        ("--up --carrier on", &["no program holds it"]),
+        ("--up --delete-address 9.9.9.9/24", &["no address 9.9.9.9/24", "`tapswitch device show`"]),
+        ("--up --feature no-such-feature=on", &["no-such-feature", "ethtool -k t0"]),
+    ] {
+        let said = room.device(&format!("set t0 {args}")).refused(words);
+        assert!(!said.contains("already set"), "{said}");
+        let view = room.show("t0");
+        assert_eq!((&view["mtu"], &view["state"]), (&1500.into(), &"down".into()), "{args}");
+        assert_eq!(words_of(&view["flags"]), ["net-header", "persistent"], "{args}");
+    }
+}
+
+#[test]
+fn a_header_may_have_any_length_that_there_is() {
+    if !can_run(&["python3"]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0 --vnet-hdr 24 --offloads csum,tso,tunnel").well();
+    let has_tunnels = offload(&room, "tunnel") == "on";
+    let rule = |rule: &str| {
+        let said = room.device("doctor t0 --json");
+        let found: Value = serde_json::from_str(&said.out).unwrap();
+        found.as_array().unwrap().iter().find(|it| it["rule"] == rule).cloned()
+    };
+    assert_eq!(rule("short-tunnel-header"), None);
+    room.device("set t0 --vnet-hdr 12").well();
+    assert_ne!(offload(&room, "tunnel"), "on", "the header cannot tell of them any more");
+    assert!(!has_tunnels || offload(&room, "tso4") == "on", "the others stay");
+    room.device("set t0 --offloads csum,tso,tunnel").refused(&["and it has 12", "--vnet-hdr"]);
+    room.device("set t0 --vnet-hdr 24 --offloads csum,tso,tunnel").well();
+
+    let mut python: Command = room.namespace.command("python3");
+    Said::by(python.args(["-c", ODD_HEADER])).well();
+    room.device("set t0 --offloads csum").refused(&["of 100000 bytes", "--vnet-hdr"]);
+    let found = rule("odd-header").unwrap();
+    assert_eq!(found["severity"], "warning", "nobody reads it: {found}");
+    room.shell(found["mend"].as_str().unwrap()).well();
+    assert_eq!(rule("odd-header"), None);
+    let held = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false));
+    room.device("set t0 --vnet-hdr 20").refused(&["held by", "decides its flags"]);
+    drop(held);
+}
+
+#[test]
+fn features_have_the_names_of_ethtool() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0").well();
+    let is_on = |name: &str| {
+        let features = room.netlink().features("t0").unwrap();
+        features.iter().find(|it| it.name == name).unwrap().active
+    };
+    for name in ["rx-gro", "generic-receive-offload", "gro"] {
+        room.device(&format!("set t0 --feature {name}=off")).well();
+        assert!(!is_on("rx-gro"), "{name}");
+        room.device(&format!("set t0 --feature {name}=on")).well();
+        assert!(is_on("rx-gro"), "{name}");
+    }
+    let _held = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false));
+    room.device("set t0 --feature tcp-segmentation-offload=off").well();
+    assert!(!is_on("tx-tcp-segmentation") && !is_on("tx-tcp6-segmentation"));
+    room.device("set t0 --feature tcp-segmentation-offload=on").well();
+    assert!(is_on("tx-tcp-segmentation") && is_on("tx-tcp6-segmentation"));
+    room.device("set t0 --feature large-receive-offload=on").refused(&["rx-lro"]);
 }
 
 #[test]
@@ -394,7 +480,7 @@ impl Room {
     }
 }
 
-fn words(value: &Value) -> Vec<&str> {
+fn words_of(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect()
 }
 
@@ -404,3 +490,11 @@ fn offload(room: &Room, name: &str) -> String {
     let found = view["offloads"].as_array().unwrap().iter().find(|it| it["name"] == name);
     found.unwrap()["state"].as_str().unwrap().to_owned()
 }
+
+/// Leaves the persistent device `t0` with a header of 100,000 bytes.
+const ODD_HEADER: &str = r#"
+import fcntl, os, struct
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH22x", b"t0", 0x5002))
+fcntl.ioctl(tun, 0x400454d8, struct.pack("i", 100000))
+"#;

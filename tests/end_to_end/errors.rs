@@ -27,7 +27,18 @@ fn ports_that_cannot_be_are_refused() {
     refused(&["1=tap:new0,netns=nosuch"], &["nosuch", "not found", "ip netns list"]);
     refused(&["1=tap:new0", "1=tap:new1"], &["1", "new0", "its own"]);
     refused(&["1=tap:new0", "2=tap:new0"], &["new0"]);
-    refused(&["1=netdev:lo"], &["lo", "Ethernet"]);
+    refused(&["1=netdev:lo"], &["lo", "Ethernet", "tun:lo"]);
+}
+
+#[test]
+fn results_that_could_not_be_written_are_not_measured() {
+    let file = "/nosuch/results";
+    for bench in ["offload", "echo", "vlan", "vhost", "controller"] {
+        tapswitch(&["bench", bench, "--json", file]).refused(&[file]);
+    }
+    for bench in ["echo", "vhost"] {
+        tapswitch(&["bench", bench, "--svg", file]).refused(&[file]);
+    }
 }
 
 #[test]
@@ -35,7 +46,7 @@ fn command_lines_that_make_no_sense_are_refused() {
     let cases: [(&[&str], &[&str]); 11] = [
         (&["switch", "--controller", "tcp:127.0.0.1"], &["--controller", "tcp:ADDRESS:PORT"]),
         (&["switch", "--controller", "udp:127.0.0.1:1"], &["udp:127.0.0.1:1", "tcp:"]),
-        (&["switch", "--listen", "tcp:here:6654"], &["--listen", "tcp:here:6654"]),
+        (&["switch", "--listen", "tcp:here:6654"], &["tcp:here:6654", "are not looked up"]),
         (&["controller", "--listen", "6653"], &["--listen", "tcp:"]),
         (&["switch", "--port", "0=tap:a"], &["0=tap:a", "--port"]),
         (&["switch", "--port", "1=tap:a,queues=none"], &["queues", "none"]),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tapswitch_openflow::DatapathId;
+use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_tls::{ClientFiles, PeerName, TlsFiles};
 
 use crate::{PortKind, PortSpec};
@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-     tcp:127.0.0.1:6653 or tls:[::1]:6653"
+     tcp:127.0.0.1:6653 or tls:[::1]:6653; names of hosts are not looked up"
 )]
 pub struct ParseEndpointError(String);
 
@@ -280,7 +280,7 @@ impl PortSpec {
     }
 
     /// That `other` has another number.
-    pub(crate) fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
+    fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
         if other.number != self.number {
             return Ok(());
         }
@@ -314,6 +314,17 @@ pub enum ConfigError {
         /// The second.
         port: String,
         /// The first.
+        other: String,
+    },
+    /// A port was to be added, and its number is that of another one.
+    #[error(
+        "port {number} is there already ({other}), with its interface or without; give another \
+         number, or take that away by `tapswitch port remove {number}`"
+    )]
+    NumberTaken {
+        /// The number.
+        number: PortNo,
+        /// The port that is there.
         other: String,
     },
     /// Two tunnels lead to the same remote from the same UDP port.
@@ -388,6 +399,8 @@ mod tests {
         assert_eq!(endpoint.to_string(), "tcp:[::1]:6653");
         let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
         assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
+        let error = "tcp:localhost:6653".parse::<Endpoint>().unwrap_err().to_string();
+        assert!(error.contains("names of hosts are not looked up"), "{error}");
         for text in ["tls:10.0.0.1:6653", "ssl:10.0.0.1:6653"] {
             let endpoint: Endpoint = text.parse().unwrap();
             assert_eq!(endpoint.to_string(), "tls:10.0.0.1:6653");

@@ -93,6 +93,11 @@ impl Ports {
 
     /// Whether a port can be beside all that are there.
     fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
+        let number = spec.number;
+        if let Some(taken) = self.devices.iter().find(|device| device.spec.number == number) {
+            let other = taken.spec.to_string();
+            return Err(ConfigError::NumberTaken { number, other });
+        }
         let place = Place::find(spec);
         self.devices.iter().try_for_each(|device| check_beside(spec, place, device))
     }

@@ -144,7 +144,8 @@ impl Config {
     /// Lets the device have several queues (`IFF_MULTI_QUEUE`, Linux 3.8) though only one is opened
     /// now.
     ///
-    /// Any program that may open the device can then take a share of its frames. See
+    /// Any program that may open the device can then take a share of its frames, at any time; before
+    /// Linux 7.3 that is every user's where neither [`Self::owner`] nor [`Self::group`] is set. See
     /// [`Device::foreign_queues`](crate::Device::foreign_queues).
     #[must_use]
     pub const fn multi_queue(mut self, multi_queue: bool) -> Self {
@@ -152,7 +153,8 @@ impl Config {
         self
     }
 
-    /// Makes the device afresh or fails (`IFF_TUN_EXCL`, the default, Linux 2.6.30). When `false`,
+    /// Makes the device afresh or fails (`IFF_TUN_EXCL`, the default, Linux 2.6.30). That concerns
+    /// the making alone: whether others may join later is [`Self::owner`]'s affair. When `false`,
     /// a persistent device of that name is opened if there is one: it must have the same
     /// [`Self::kind`] and [`Self::multi_queue`], and what its former user left behind is reset.
     #[must_use]
@@ -245,14 +247,15 @@ impl Config {
     /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). A device that is
     /// opened stays as it was unless this is called; one that is made goes. Give it an
     /// [owner](Self::owner) or a [group](Self::group): one that has neither may be opened by any
-    /// user up to Linux 6.18, and by nobody without `CAP_NET_ADMIN` on Linux 7.3.
+    /// user before Linux 7.3, and by nobody without `CAP_NET_ADMIN` from then on.
     #[must_use]
     pub const fn persistent(mut self, on: bool) -> Self {
         self.persistent = Some(on);
         self
     }
 
-    /// The only user who may open the device without `CAP_NET_ADMIN` (`TUNSETOWNER`), by number.
+    /// The only user who may open the device, or attach a queue to it, without `CAP_NET_ADMIN`
+    /// (`TUNSETOWNER`), by number.
     #[must_use]
     pub const fn owner(mut self, user: u32) -> Self {
         self.owner = Some(user);

@@ -19,8 +19,9 @@
 //! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
 //! [`Inspection::unseen_namespaces`].
 //!
-//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue, and the
-//! header's length and byte order of a device that nobody holds.
+//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue. Length and
+//! byte order of the header of a device that nobody holds are seen only by who opens it
+//! ([`Inspected::look_inside`]), which [`inspect`] does not.
 
 mod handle;
 mod process;
@@ -100,6 +101,8 @@ pub struct Inspected {
     pub holders: Vec<Holder>,
     /// True when there are processes that could not be looked at: any of them may hold it, too.
     pub hides_holders: bool,
+    /// What a file of it told while nobody else held one: see [`Self::look_inside`].
+    pub unheld: Option<QueueState>,
 }
 
 impl Inspected {
@@ -147,6 +150,27 @@ impl Inspected {
     /// kernel tells the number of queues: of a device with one queue it does not.
     pub fn is_free(&self) -> bool {
         !self.is_held() && (self.tun.queues.is_some() || !self.hides_holders)
+    }
+
+    /// Opens a device that surely nobody holds, notes in [`Self::unheld`] what only a file tells,
+    /// and closes it again; does nothing with any other. This is more than looking: meanwhile, some
+    /// ten microseconds, the device has a carrier, and if it has one queue, a program that opens it
+    /// gets `EBUSY`.
+    ///
+    /// # Errors
+    /// As [`Handle::open`], and when the namespace that it is in cannot be entered.
+    pub fn look_inside(&mut self, namespace: &Namespace) -> std::io::Result<()> {
+        let Some(flags) = self.flags.filter(|_| self.is_free()) else { return Ok(()) };
+        let look = || Handle::open(&self.link.name, flags)?.state();
+        self.unheld = Some(namespace.enter(look).map_err(std::io::Error::other)??);
+        Ok(())
+    }
+
+    /// Length of the network header in bytes, if a file told it; it means something when the device
+    /// has one.
+    pub fn header_len(&self) -> Option<usize> {
+        let mut states = self.holders.iter().filter_map(|holder| holder.queue).chain(self.unheld);
+        states.next().map(|state| state.header_len)
     }
 
     /// What it carries.

@@ -390,17 +390,17 @@ pub(crate) struct CaptureArgs {
     /// Namespace of the interface.
     #[arg(long, value_name = "NS")]
     pub(crate) netns: Option<String>,
-    /// The file; replaced if it is there.
+    /// The file; replaced if it is there. - is standard output, for `| tshark -r -`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) write: PathBuf,
     /// Bytes of each packet that are kept.
     #[arg(short, long, value_name = "LEN", default_value_t = 262_144)]
     pub(crate) snaplen: usize,
     /// Stop after this many packets.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Stop after this many seconds.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
 }
 

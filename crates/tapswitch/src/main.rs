@@ -5,7 +5,7 @@
 //! picks one.
 //!
 //! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
-//! that makes no sense.
+//! that makes no sense. `device doctor` answers 2 also when it cannot look, for 1 is what it finds.
 
 #![warn(
     clippy::print_stdout,
@@ -43,6 +43,7 @@ mod hosts;
 mod iperf;
 mod management;
 mod metrics;
+mod output;
 mod policy;
 mod port;
 mod process;

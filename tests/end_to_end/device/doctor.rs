@@ -2,7 +2,9 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tapswitch_guest::{Error, Guest, Kernel, Outcome, Series};
 use tapswitch_netlink::die_with_parent;
@@ -20,7 +22,11 @@ fn a_sound_device_has_nothing_wrong() {
     let said = room.device("doctor t0");
     assert_eq!(said.code, Some(0), "{}", said.out);
     assert!(said.out.contains("1 device: 0 errors, 0 warnings"), "{}", said.out);
-    room.device("doctor nosuch0").refused(&["nosuch0", "not found"]);
+    for args in ["doctor nosuch0", "doctor nosuch0 --json"] {
+        let said = room.device(args);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "a failure is no finding");
+        assert!(said.err.contains("nosuch0") && said.err.contains("not found"), "{}", said.err);
+    }
 }
 
 #[test]
@@ -289,6 +295,33 @@ fn a_foreign_program_on_our_queues() {
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     until("it is alone", || finding(&examine(&room), "foreign-queue").is_none());
+}
+
+#[test]
+fn a_switch_is_known_by_its_name_and_not_waited_for_long() {
+    let Some(room) = room() else { return };
+    let directory = directory();
+    let socket = directory.path().join("other.sock").display().to_string();
+    let port = "1=tap:t0,offload=off";
+    let args = ["switch", "--name", "lab", "--socket", &socket, "--port", port];
+    let mut switch = Daemon::tapswitch(room.namespace(), directory.path(), &args);
+    let text = |rule: &str| {
+        let said = room.device(&format!("doctor t0 --socket {socket} --json"));
+        let findings: Value = serde_json::from_str(&said.out).unwrap_or_default();
+        findings.as_array().and_then(|_| finding(&findings, rule)).map(|it| it["text"].clone())
+    };
+    let said = eventually("the switch answers", || {
+        text("no-checksum").filter(|text| text.as_str().unwrap().contains("port 1 of switch lab"))
+    });
+    assert!(said.as_str().unwrap().contains("has offload=off: leave that out"), "{said}");
+    switch.signal(Signal::STOP);
+    let began = Instant::now();
+    let said = text("unseen");
+    switch.signal(Signal::CONT);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let said = said.unwrap();
+    assert!(said.as_str().unwrap().contains("no answer within 1 s"), "{said}");
+    switch.stop();
 }
 
 /// Whoever has a user namespace names devices as he likes; root runs what the doctor says.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use tapswitch_netlink::Namespace;
 
-use crate::{Flags, Offloads, capabilities, ioctl};
+use crate::{Flags, HeaderLen, Offloads, capabilities, ioctl};
 
 /// A file of a device that another program holds, or that nobody does. What is changed by it is
 /// changed for every program that uses the device.
@@ -86,6 +86,16 @@ impl Handle {
     /// When the device is gone.
     pub fn set_offloads(&self, at_most: Offloads) -> io::Result<Offloads> {
         Ok(capabilities::negotiate(&self.fd, at_most)?)
+    }
+
+    /// Sets the length of the network header in front of each frame (`TUNSETVNETHDRSZ`), on any
+    /// queue. Who holds the device looks for frames behind the length that it has set itself, so
+    /// this is for one that nobody holds.
+    ///
+    /// # Errors
+    /// `EINVAL` for [`HeaderLen::None`]: whether there is a header, the flags say.
+    pub fn set_header_len(&self, len: HeaderLen) -> io::Result<()> {
+        Ok(ioctl::set_header_len(&self.fd, len.bytes())?)
     }
 
     /// Lets the user, by number, open the device without `CAP_NET_ADMIN` (`TUNSETOWNER`), and no

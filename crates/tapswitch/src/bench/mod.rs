@@ -23,12 +23,11 @@ mod tap_forward;
 mod vhost;
 mod vlan;
 
-use std::path::Path;
-
 use serde::Serialize;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::daemon::{StopSignals, block_on};
+use crate::output::OutputFile;
 use crate::process;
 
 pub(crate) use controller::ControllerBenchArgs;
@@ -76,9 +75,6 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Writes a report as data, if a file is given.
-fn write_data(file: Option<&Path>, report: &impl Serialize) -> Result<(), Failure> {
-    if let Some(file) = file {
-        std::fs::write(file, serde_json::to_string_pretty(report)? + "\n")?;
-    }
-    Ok(())
+fn write_data(file: Option<OutputFile>, report: &impl Serialize) -> Result<(), Failure> {
+    Ok(file.map_or(Ok(()), |file| file.write_json(report))?)
 }

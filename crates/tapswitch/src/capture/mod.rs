@@ -6,7 +6,7 @@ mod pcapng;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -33,12 +33,20 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let deadline = seconds.and_then(after);
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
-    let CaptureSummary { frames, packets, longest, dropped, malformed } = capture.run(ends)?;
+    let CaptureSummary { frames, packets, longest, dropped, malformed } = match capture.run(ends) {
+        // Whoever read it has had enough.
+        Err(CaptureError::File { source, .. }) if is_unread(&source) => return Ok(()),
+        outcome => outcome?,
+    };
     tell!(
         "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
          lost, {malformed} could not be cut"
     );
     Ok(())
+}
+
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// When so many seconds are over; never, when that is beyond all clocks.
@@ -73,7 +81,7 @@ pub(crate) struct CaptureConfig {
     pub(crate) interface: String,
     /// Its namespace.
     pub(crate) netns: Option<String>,
-    /// The file, which is replaced.
+    /// The file, which is replaced; `-` is standard output.
     pub(crate) file: PathBuf,
     /// Bytes of each packet that are kept.
     pub(crate) snaplen: usize,
@@ -119,7 +127,7 @@ impl Capture {
         let options = Config::default().receive_buffer_len(BUFFER_LEN);
         let port = namespace.enter(|| PacketPort::open(interface, &options))??;
         let failed = |source| CaptureError::File { path: config.file.clone(), source };
-        let file = File::create(&config.file).map_err(failed)?;
+        let file = create(&config.file).map_err(failed)?;
         let writer =
             PcapngWriter::new(BufWriter::new(file), interface, config.snaplen).map_err(failed)?;
         Ok(Self { port, writer, config, summary: CaptureSummary::default(), headers: Vec::new() })
@@ -140,9 +148,16 @@ impl Capture {
             if ends {
                 break;
             }
+            self.flush()?;
             self.wait()?;
         }
         self.finish()
+    }
+
+    /// Hands on what was captured, before nothing happens for long.
+    fn flush(&mut self) -> Result<(), CaptureError> {
+        let flushed = self.writer.flush();
+        flushed.map_err(|source| CaptureError::File { path: self.config.file.clone(), source })
     }
 
     fn is_full(&self) -> bool {
@@ -156,7 +171,13 @@ impl Capture {
         while !self.is_full() && Instant::now() < deadline {
             match self.port.recv(buf, HEADROOM_MIN) {
                 Ok(Some(received)) => self.frame(&received.header, &buf[received.frame])?,
-                Ok(None) | Err(RecvError::Down) => return Ok(true),
+                Ok(None) => return Ok(true),
+                // Once, whether it is down at first or later.
+                Err(RecvError::Down) => {
+                    let name = &self.config.interface;
+                    tell!("{name} is down: nothing comes in until somebody switches it on");
+                    return Ok(true);
+                }
                 Err(RecvError::Gone) => return Ok(false),
                 Err(_) => self.summary.malformed += 1,
             }
@@ -235,6 +256,13 @@ impl Capture {
             .map_err(|source| CaptureError::File { path, source })?;
         Ok(self.summary)
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    if path == Path::new("-") {
+        return Ok(io::stdout().as_fd().try_clone_to_owned()?.into());
+    }
+    File::create(path)
 }
 
 /// Why a capture failed.

@@ -33,6 +33,11 @@ impl<W: Write> PcapngWriter<W> {
         self.flush_block()
     }
 
+    /// Hands on what was written so far.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Ends the file: `received` packets came to the interface, `dropped` more were lost.
     pub(crate) fn end(mut self, received: u64, dropped: u64) -> io::Result<W> {
         let statistics = Statistics { received, dropped, written: self.written, comment: None };

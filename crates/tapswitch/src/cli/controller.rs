@@ -99,7 +99,7 @@ impl FromStr for Listen {
 fn no_endpoint(text: &str) -> String {
     format!(
         "'{text}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-         tcp:127.0.0.1:6653 or tls:[::]:6653"
+         tcp:127.0.0.1:6653 or tls:[::]:6653; names of hosts are not looked up"
     )
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tapswitch_netlink::QdiscSpec;
-use tapswitch_tap::{DeviceName, Kind, MacAddr, Offloads};
+use tapswitch_tap::{DeviceName, HeaderLen, Kind, MacAddr, Offloads};
 
 use crate::device::users::{Group, User};
 
@@ -30,7 +30,7 @@ pub(crate) enum DeviceCommand {
     /// Change settings of a device.
     Set(Box<DeviceSetArgs>),
     /// Say what is wrong with one device or all, with the commands that mend it. Exit code 1 when
-    /// there is more to say than hints.
+    /// there is more to say than hints, 2 when nothing could be looked at.
     Doctor(DeviceDoctorArgs),
 }
 
@@ -117,7 +117,8 @@ pub(crate) struct DeviceSetArgs {
     pub(crate) flags: FlagArgs,
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
-    /// Let the device stay when its last program closes it, or go.
+    /// Let the device stay when its last program closes it, or go. Off needs a program that holds
+    /// it: `delete` is for the others.
     #[arg(long, value_name = "on|off")]
     pub(crate) persistent: Option<Switch>,
     /// Tell the network stack that there is a carrier, or none. A program must hold the device.
@@ -136,9 +137,10 @@ pub(crate) struct DeviceSetArgs {
 /// holds it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct FlagArgs {
-    /// A virtio network header in front of each frame; on for a new device.
-    #[arg(long, value_name = "on|off")]
-    pub(crate) vnet_hdr: Option<Switch>,
+    /// A virtio network header in front of each frame, and how many bytes it has; 10 for a new
+    /// device, for most programs set what they need. `on` leaves the length as it is.
+    #[arg(long, value_name = "on|off|10|12|20|24")]
+    pub(crate) vnet_hdr: Option<HeaderArg>,
     /// Four bytes of packet information in front of each frame.
     #[arg(long, value_name = "on|off")]
     pub(crate) pi: Option<Switch>,
@@ -161,10 +163,11 @@ pub(crate) struct SettingArgs {
     pub(crate) group: Option<Group>,
     /// What may be left undone in frames that are read from it: all, none, or some of csum, tso4,
     /// tso6, tso, ecn, uso, tunnel, tunnel-csum, separated by commas. All are those without
-    /// tunnels, which need a network header of 24 bytes.
+    /// tunnels, which need a network header of 24 bytes (`--vnet-hdr 24`).
     #[arg(long, value_name = "LIST")]
     pub(crate) offloads: Option<OffloadsArg>,
-    /// Feature by the kernel's name (`ethtool -k`); may be given several times.
+    /// Feature by a name of `ethtool -k`, such as rx-gro-list or generic-receive-offload; may be
+    /// given several times.
     #[arg(long, value_name = "NAME=on|off")]
     pub(crate) feature: Vec<FeatureArg>,
     /// MAC address.
@@ -209,6 +212,38 @@ pub(crate) enum Switch {
 impl Switch {
     pub(crate) fn is_on(self) -> bool {
         self == Self::On
+    }
+}
+
+/// Whether there is a network header, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HeaderArg {
+    On,
+    Off,
+    #[value(name = "10")]
+    Legacy,
+    #[value(name = "12")]
+    V1,
+    #[value(name = "20")]
+    Hash,
+    #[value(name = "24")]
+    Tunnel,
+}
+
+impl HeaderArg {
+    pub(crate) fn is_on(self) -> bool {
+        self != Self::Off
+    }
+
+    /// The length that it asks for.
+    pub(crate) fn len(self) -> Option<HeaderLen> {
+        match self {
+            Self::On | Self::Off => None,
+            Self::Legacy => Some(HeaderLen::Legacy),
+            Self::V1 => Some(HeaderLen::V1),
+            Self::Hash => Some(HeaderLen::Hash),
+            Self::Tunnel => Some(HeaderLen::Tunnel),
+        }
     }
 }
 

@@ -12,14 +12,12 @@ mod lab;
 mod report;
 mod steps;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::cli::DemoArgs;
 use crate::daemon::{StopSignals, block_on};
 use crate::hosts;
+use crate::output::OutputFile;
 use crate::process;
 
 use lab::Lab;
@@ -30,13 +28,12 @@ type Failure = Box<dyn std::error::Error>;
 /// Runs the demonstration. Exit code 0 only if every check held.
 pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
     process::require(&["iperf3", "tshark", "ping"])?;
-    // Nobody waits for a report that cannot be written in the end.
-    let json = args.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = OutputFile::open(args.json.as_deref())?;
     let _reaped = process::Reaped;
     block_on(demonstrate(args, json))
 }
 
-async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
+async fn demonstrate(args: &DemoArgs, json: Option<OutputFile>) -> Result<ExitCode, Failure> {
     let mut signals = StopSignals::listen()?;
     let (lab, report) = tokio::select! {
         result = show(args, json) => result?,
@@ -54,52 +51,16 @@ async fn demonstrate(args: &DemoArgs, json: Option<JsonFile>) -> Result<ExitCode
 }
 
 /// Everything but the end: what runs still, and what was found.
-async fn show(args: &DemoArgs, json: Option<JsonFile>) -> Result<(Lab, DemoReport), Failure> {
+async fn show(args: &DemoArgs, json: Option<OutputFile>) -> Result<(Lab, DemoReport), Failure> {
     let lab = Lab::set_up().await?;
     // Whoever may make namespaces may remove those of earlier runs.
     hosts::sweep();
     let report = steps::all(&lab, args.seconds).await?;
     report.print();
     if let Some(file) = json {
-        file.write(&report)?;
+        file.write_json(&report)?;
     }
     Ok((lab, report))
-}
-
-/// Where the report goes. One that was not there before does not stay when nothing was written.
-#[derive(Debug)]
-struct JsonFile {
-    file: File,
-    path: PathBuf,
-    is_new: bool,
-}
-
-impl JsonFile {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let is_new = !path.exists();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self { file, path: path.to_owned(), is_new })
-    }
-
-    fn write(mut self, report: &DemoReport) -> Result<(), Failure> {
-        let json = serde_json::to_string_pretty(report)? + "\n";
-        // What is no regular file, such as a pipe, has no length to be cut.
-        let _ = self.file.set_len(0);
-        let written = self.file.write_all(json.as_bytes());
-        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
-        self.is_new = false;
-        Ok(())
-    }
-}
-
-impl Drop for JsonFile {
-    fn drop(&mut self) {
-        if self.is_new {
-            // Somebody may have removed it already.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 fn exit_code(report: &DemoReport) -> ExitCode {

@@ -2,8 +2,8 @@
 
 use tapswitch_netlink::{Namespace, Netlink, Sysfs};
 
-use super::Failure;
-use crate::cli::device::{FeatureArg, SettingArgs};
+use super::{Failure, features};
+use crate::cli::device::SettingArgs;
 
 /// What was set already, in words.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub(super) fn apply(
         done.push("rx-frames");
     }
     for feature in &settings.feature {
-        set_feature(&mut netlink, name, feature)?;
+        features::set(&mut netlink, name, feature)?;
         done.push(format!("feature {}", feature.name));
     }
     gro(namespace, name, settings, done)?;
@@ -75,6 +75,7 @@ pub(super) fn apply(
     }
     if settings.up {
         netlink.set_up(name)?;
+        done.push("up");
     }
     Ok(())
 }
@@ -112,23 +113,4 @@ fn gro(
         }
     }
     Ok(())
-}
-
-fn set_feature(netlink: &mut Netlink, name: &str, feature: &FeatureArg) -> Result<(), Failure> {
-    let state = netlink.set_feature_by_name(name, &feature.name, feature.on)?;
-    if state.active != feature.on {
-        return Err(Box::new(Held { name: name.to_owned(), feature: feature.name.clone() }));
-    }
-    Ok(())
-}
-
-/// A feature that is wanted, and nevertheless off.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{name}: {feature} is wanted now, but stays off: it needs another feature that is off, or its \
-     program has not asked for it (TUNSETOFFLOAD), and must do so itself"
-)]
-struct Held {
-    name: String,
-    feature: String,
 }

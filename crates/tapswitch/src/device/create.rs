@@ -7,9 +7,9 @@ use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Offloads, Taken, Wish};
 
 use super::change::{Done, apply};
-use super::set::SetError;
+use super::set::{BY_OPTION, SetError};
 use super::{Failure, namespace};
-use crate::cli::device::{DeviceCreateArgs, Switch};
+use crate::cli::device::{DeviceCreateArgs, HeaderArg, Switch};
 
 pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
     let namespace = namespace(args.place.netns.as_deref())?;
@@ -24,14 +24,15 @@ pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
 /// Refuses offloads that the header cannot tell of: they would be left out without a word.
 fn check_offloads(args: &DeviceCreateArgs) -> Result<(), SetError> {
     let wanted = args.settings.offloads.map_or(Offloads::empty(), |it| it.0);
-    let name = || args.name.to_string();
-    if args.flags.vnet_hdr == Some(Switch::Off) && !wanted.is_empty() {
-        return Err(SetError::NoHeader { name: name() });
+    SetError::check_offloads(args.name.as_str(), wanted, Some(header_len(args).bytes()), BY_OPTION)
+}
+
+/// The length that is asked for, or else what a program finds which does not set it.
+fn header_len(args: &DeviceCreateArgs) -> HeaderLen {
+    match args.flags.vnet_hdr {
+        Some(HeaderArg::Off) => HeaderLen::None,
+        asked => asked.and_then(HeaderArg::len).unwrap_or(HeaderLen::Legacy),
     }
-    if wanted.intersects(Offloads::TUNNEL) {
-        return Err(SetError::ShortHeader { name: name(), len: HeaderLen::Legacy.bytes() });
-    }
-    Ok(())
 }
 
 /// What this command can do instead; the library speaks of its own options.
@@ -71,14 +72,12 @@ fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Re
 
 fn config(args: &DeviceCreateArgs) -> Config {
     let (flags, settings) = (&args.flags, &args.settings);
-    let has_header = flags.vnet_hdr.is_none_or(Switch::is_on);
     let is_on = |switch: Option<Switch>| switch.is_some_and(Switch::is_on);
     let wish = if is_on(flags.backpressure) { Wish::Required } else { Wish::Off };
     let mut config = Config::new(args.name.clone())
         .kind(args.kind.into())
         .multi_queue(args.multi_queue)
-        // The length that a program finds which does not set it.
-        .net_header(if has_header { HeaderLen::Legacy } else { HeaderLen::None })
+        .net_header(header_len(args))
         .packet_info(is_on(flags.pi))
         .napi(is_on(flags.napi))
         .backpressure(wish)

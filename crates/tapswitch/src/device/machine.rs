@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 
 use tapswitch_tap::Flags;
-use tapswitch_tap::inspect::known_flags;
+use tapswitch_tap::inspect::{Inspected, known_flags};
 
 /// What rules need to know of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,14 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Whether every user may open a persistent device without owner and group. Linux 7.3 lets only
-    /// those who have `CAP_NET_ADMIN`; before, privilege was asked for where one of both was set.
-    pub(super) fn opens_to_all(&self) -> bool {
-        self.kernel < (7, 3)
+    /// Whether every user may open `device`, or attach a queue to it. Where neither owner nor group
+    /// is set, Linux 7.3 lets only those who have `CAP_NET_ADMIN`; before, it asked for privilege
+    /// where one of both was set alone. A device with one queue that goes with its program is never
+    /// there for another.
+    pub(super) fn opens_to_all(&self, device: &Inspected) -> bool {
+        let tun = &device.tun;
+        let is_nobodys = tun.owner.is_none() && tun.group.is_none();
+        self.kernel < (7, 3) && is_nobodys && (tun.persistent || tun.multi_queue)
     }
 
     pub(super) fn here() -> Self {

@@ -7,6 +7,7 @@
 mod change;
 mod create;
 mod doctor;
+mod features;
 mod list;
 mod machine;
 mod set;
@@ -33,7 +34,7 @@ pub(crate) fn main(args: DeviceArgs) -> Result<ExitCode, Failure> {
         DeviceCommand::Create(args) => create::main(&args)?,
         DeviceCommand::Delete(args) => set::delete(&args)?,
         DeviceCommand::Set(args) => set::main(&args)?,
-        DeviceCommand::Doctor(args) => return doctor::main(&args),
+        DeviceCommand::Doctor(args) => return Ok(doctor::main(&args)),
     }
     Ok(ExitCode::SUCCESS)
 }

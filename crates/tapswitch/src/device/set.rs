@@ -2,18 +2,22 @@
 //!
 //! Some things can be set only by a file of the device. When a program holds the device, that
 //! program's file is borrowed; when none does, the device is opened, with the flags that it has,
-//! and closed again.
+//! and closed again. What can be seen to be wrong is refused before anything is changed.
+
+use std::net::IpAddr;
 
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::inspect::{Certainty, Handle, Inspected};
-use tapswitch_tap::{Flags, Kind, MacAddr, Offloads};
+use tapswitch_tap::{Flags, HeaderLen, Kind, MacAddr, Offloads};
 
 use super::change::{Done, apply};
 use super::doctor::names;
 use super::machine::Machine;
 use super::view::TUNNEL_HEADER_LEN;
-use super::{Failure, find, namespace};
-use crate::cli::device::{DeviceDeleteArgs, DeviceSetArgs, FlagArgs, OffloadsArg, Switch};
+use super::{Failure, features, find, namespace};
+use crate::cli::device::{
+    AddressArg, DeviceDeleteArgs, DeviceSetArgs, FlagArgs, HeaderArg, OffloadsArg, Switch,
+};
 
 pub(super) fn main(args: &DeviceSetArgs) -> Result<(), Failure> {
     let mut done = Done::default();
@@ -23,25 +27,70 @@ pub(super) fn main(args: &DeviceSetArgs) -> Result<(), Failure> {
 fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     let name = args.name.as_str();
     let namespace = namespace(args.place.netns.as_deref())?;
-    let (device, _) = find(name, &args.place)?;
-    SetError::check_mac(name, device.kind(), args.settings.mac)?;
-    if let Some(handle) = handle(&device, &namespace, args)? {
-        if args.flags.is_any() {
-            done.push("flags");
-        }
-        set_by_file(&handle, &device, args, done)?;
+    let (mut device, _) = find(name, &args.place)?;
+    check(args, &mut device, &namespace)?;
+    let handle = handle(&device, &namespace, args)?;
+    if let Some(handle) = &handle {
+        set_by_file(handle, &device, args, done)?;
     }
+    // A file of our own would give the device a carrier meanwhile.
+    let borrowed = handle.filter(|_| device.is_held());
     apply(&namespace, name, &args.settings, done)?;
     let mut netlink = Netlink::open(&namespace)?;
     for address in &args.delete_address {
         netlink.delete_address(name, address.ip, address.prefix_len)?;
         done.push(format!("address {} deleted", address.ip));
     }
-    match args.carrier {
-        Some(Switch::On) if device.queue_count() == 0 => Err(SetError::unread(&device).into()),
-        Some(carrier) => Ok(netlink.set_carrier(name, carrier.is_on())?),
+    if let Some(carrier) = args.carrier {
+        netlink.set_carrier(name, carrier.is_on())?;
+        done.push("carrier");
+    }
+    // Last of all: the device may go with its program from then on.
+    if let (Some(handle), Some(persistent)) = (borrowed, args.persistent) {
+        let refused = SetError::refused(name, "persistence");
+        handle.set_persistent(persistent.is_on()).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Refuses what can be seen to be wrong before anything is changed.
+fn check(
+    args: &DeviceSetArgs,
+    device: &mut Inspected,
+    namespace: &Namespace,
+) -> Result<(), Failure> {
+    let name = args.name.as_str();
+    SetError::check_mac(name, device.kind(), args.settings.mac)?;
+    args.flags.check(name)?;
+    check_holders(args, device)?;
+    check_offloads(args, device, namespace)?;
+    let mut netlink = Netlink::open(namespace)?;
+    features::check(&netlink, name, &args.settings.feature)?;
+    let there = netlink.addresses(name)?;
+    let is_there = |it: &AddressArg| {
+        there.iter().any(|known| (known.ip, known.prefix_len) == (it.ip, it.prefix_len))
+    };
+    match args.delete_address.iter().find(|address| !is_there(address)) {
+        Some(&AddressArg { ip, prefix_len }) => {
+            Err(SetError::NoAddress { name: name.to_owned(), ip, prefix_len }.into())
+        }
         None => Ok(()),
     }
+}
+
+/// What depends on whether programs hold the device.
+fn check_holders(args: &DeviceSetArgs, device: &Inspected) -> Result<(), SetError> {
+    if args.flags.is_any() && device.is_held() {
+        let remedy = "whoever opens it decides its flags; end that first";
+        return Err(SetError::held(device, remedy));
+    }
+    if args.persistent == Some(Switch::Off) && !device.is_held() {
+        return Err(SetError::Unkept { name: args.name.clone() });
+    }
+    if args.carrier == Some(Switch::On) && device.queue_count() == 0 {
+        return Err(SetError::unread(device));
+    }
+    Ok(())
 }
 
 pub(super) fn delete(args: &DeviceDeleteArgs) -> Result<(), Failure> {
@@ -61,25 +110,21 @@ fn handle(
     namespace: &Namespace,
     args: &DeviceSetArgs,
 ) -> Result<Option<Handle>, Failure> {
-    let wants_flags = args.flags.is_any();
     let settings = &args.settings;
-    let wants_file = settings.owner.is_some()
+    let wants_file = args.flags.is_any()
+        || settings.owner.is_some()
         || settings.group.is_some()
         || settings.offloads.is_some()
-        || args.persistent.is_some();
-    if !wants_flags && !wants_file {
+        // What nobody holds is there because it is persistent.
+        || args.persistent.is_some() && !device.is_free();
+    if !wants_file {
         return Ok(None);
     }
     if device.is_held() {
-        if wants_flags {
-            let remedy = "whoever opens it decides its flags; end that first";
-            return Err(SetError::held(device, remedy).into());
-        }
         return Ok(Some(borrow(device)?));
     }
     let flags = device.flags.ok_or_else(|| SetError::Flags { name: device.link.name.clone() })?;
-    let flags = args.flags.applied(flags, &device.link.name)?;
-    Ok(Some(open(device, namespace, flags)?))
+    Ok(Some(open(device, namespace, args.flags.applied(flags))?))
 }
 
 /// The file of the first holder that is surely one of this device.
@@ -107,10 +152,11 @@ fn set_by_file(
     done: &mut Done,
 ) -> Result<(), SetError> {
     let settings = &args.settings;
-    let refused = |what: &'static str| {
-        let name = device.link.name.clone();
-        move |source| SetError::Refused { name, what, source }
-    };
+    let refused = |what| SetError::refused(&device.link.name, what);
+    // They were set by opening it.
+    if args.flags.is_any() {
+        done.push("flags");
+    }
     if let Some(owner) = settings.owner {
         handle.set_owner(owner.0).map_err(refused("owner"))?;
         done.push("owner");
@@ -119,42 +165,49 @@ fn set_by_file(
         handle.set_group(group.0).map_err(refused("group"))?;
         done.push("group");
     }
-    if let Some(persistent) = args.persistent {
-        handle.set_persistent(persistent.is_on()).map_err(refused("persistence"))?;
-        done.push("persistence");
+    if let Some(len) = args.flags.vnet_hdr.and_then(HeaderArg::len) {
+        handle.set_header_len(len).map_err(refused("length of the header"))?;
+        done.push("header length");
     }
-    // Without a header nothing can be left undone, and what is set would stay.
-    let has_lost_header = args.flags.vnet_hdr == Some(Switch::Off);
-    let wanted = match settings.offloads {
-        Some(OffloadsArg(wanted)) => wanted,
-        None if has_lost_header => Offloads::empty(),
-        None => return Ok(()),
-    };
-    check_offloads(device, wanted, args)?;
-    if wanted.intersects(Offloads::TUNNEL) {
-        let len = handle.state().map_err(refused("length of the header"))?.header_len;
-        if len < TUNNEL_HEADER_LEN {
-            return Err(SetError::ShortHeader { name: device.link.name.clone(), len });
+    if let Some(offloads) = offloads(args, device) {
+        // This asks for the features anew that an administrator may have switched off.
+        handle.set_offloads(offloads).map_err(refused("offloads"))?;
+        done.push("offloads");
+    }
+    Ok(())
+}
+
+/// What may be left undone from now on, if that changes. What is set would stay also where the
+/// header can no longer tell of it.
+fn offloads(args: &DeviceSetArgs, device: &Inspected) -> Option<Offloads> {
+    if let Some(OffloadsArg(wanted)) = args.settings.offloads {
+        return Some(wanted);
+    }
+    match args.flags.vnet_hdr? {
+        HeaderArg::Off => Some(Offloads::empty()),
+        header => {
+            let before = device.offloads()?;
+            Some(before.within(header.len()?)).filter(|possible| *possible != before)
         }
     }
-    // This asks for the features anew that an administrator may have switched off.
-    handle.set_offloads(wanted).map_err(refused("offloads"))?;
-    done.push("offloads");
-    Ok(())
 }
 
 /// Refuses what would hand a program frames that it cannot know how to read.
 fn check_offloads(
-    device: &Inspected,
-    wanted: Offloads,
     args: &DeviceSetArgs,
+    device: &mut Inspected,
+    namespace: &Namespace,
 ) -> Result<(), SetError> {
-    let name = || device.link.name.clone();
-    let net_header = args.flags.vnet_hdr.map_or(device.tun.net_header, Switch::is_on);
-    let more = wanted.difference(device.offloads().unwrap_or_default());
-    if !net_header && !wanted.is_empty() {
-        return Err(SetError::NoHeader { name: name() });
+    let name = args.name.as_str();
+    let wanted = args.settings.offloads.map_or(Offloads::empty(), |it| it.0);
+    if wanted.is_empty() {
+        return Ok(());
     }
+    // Who may not open it is told so when it is to be changed.
+    let _ = device.look_inside(namespace);
+    let remedy = if device.is_held() { BY_PROGRAM } else { BY_OPTION };
+    SetError::check_offloads(name, wanted, header_len(args, device), remedy)?;
+    let more = wanted.difference(device.offloads().unwrap_or_default());
     if device.is_held() && !more.is_empty() && !args.force {
         let remedy = "it may not expect what it has not asked for; --force sets it nevertheless";
         return Err(SetError::held(device, remedy));
@@ -162,9 +215,26 @@ fn check_offloads(
     Ok(())
 }
 
+/// Length of the network header in bytes as it will be, 0 for none, if that is known.
+fn header_len(args: &DeviceSetArgs, device: &Inspected) -> Option<usize> {
+    match args.flags.vnet_hdr {
+        Some(HeaderArg::Off) => Some(0),
+        None if !device.tun.net_header => Some(0),
+        asked => match asked.and_then(HeaderArg::len) {
+            Some(len) => Some(len.bytes()),
+            None => device.header_len(),
+        },
+    }
+}
+
+/// Who can give a header another length.
+const BY_PROGRAM: &str = "its program can set that";
+pub(super) const BY_OPTION: &str = "set that with --vnet-hdr";
+
 impl FlagArgs {
     fn is_any(&self) -> bool {
-        [self.vnet_hdr, self.pi, self.napi, self.backpressure].iter().any(Option::is_some)
+        let others = [self.pi, self.napi, self.backpressure];
+        self.vnet_hdr.is_some() || others.iter().any(Option::is_some)
     }
 
     /// Refuses what this kernel does not have.
@@ -177,20 +247,18 @@ impl FlagArgs {
     }
 
     /// `flags` with those changed that were given.
-    fn applied(&self, flags: Flags, name: &str) -> Result<Flags, SetError> {
-        self.check(name)?;
-        let mut flags = flags;
-        for (switch, bit, is_inverse) in [
-            (self.vnet_hdr, Flags::VNET_HDR, false),
-            (self.pi, Flags::NO_PI, true),
-            (self.napi, Flags::NAPI, false),
-            (self.backpressure, Flags::BACKPRESSURE, false),
+    fn applied(&self, mut flags: Flags) -> Flags {
+        for (wanted, bit) in [
+            (self.vnet_hdr.map(HeaderArg::is_on), Flags::VNET_HDR),
+            (self.pi.map(|pi| !pi.is_on()), Flags::NO_PI),
+            (self.napi.map(Switch::is_on), Flags::NAPI),
+            (self.backpressure.map(Switch::is_on), Flags::BACKPRESSURE),
         ] {
-            if let Some(switch) = switch {
-                flags.set(bit, switch.is_on() != is_inverse);
+            if let Some(on) = wanted {
+                flags.set(bit, on);
             }
         }
-        Ok(flags)
+        flags
     }
 }
 
@@ -203,9 +271,21 @@ pub(super) enum SetError {
     NoHeader { name: String },
     #[error(
         "{name}: trains in tunnels need a network header of 24 bytes, and it has {len}: every read \
-         would lose a frame; its program can set that"
+         would lose a frame; {remedy}"
     )]
-    ShortHeader { name: String, len: usize },
+    ShortHeader { name: String, len: usize, remedy: &'static str },
+    #[error(
+        "{name}: the network header is of {len} bytes, which none is: 10, 12, 20 or 24 are looked \
+         for; {remedy}"
+    )]
+    OddHeader { name: String, len: usize, remedy: &'static str },
+    #[error(
+        "{name}: no program holds it, so it would be gone at once; `tapswitch device delete` does \
+         that"
+    )]
+    Unkept { name: String },
+    #[error("{name}: has no address {ip}/{prefix_len}; `tapswitch device show` tells those it has")]
+    NoAddress { name: String, ip: IpAddr, prefix_len: u8 },
     #[error("{name}: this kernel has no IFF_BACKPRESSURE, which came with Linux 7.3")]
     NoBackpressure { name: String },
     #[error("{name}: no program holds it, and it has no carrier while that is so; start one first")]
@@ -242,6 +322,33 @@ impl SetError {
         Self::Held { name, holders, remedy }
     }
 
+    /// What the kernel said when it was told to set `what`.
+    fn refused(name: &str, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let name = name.to_owned();
+        move |source| Self::Refused { name, what, source }
+    }
+
+    /// Refuses offloads that a header of `len` bytes, 0 for none, cannot tell of.
+    pub(super) fn check_offloads(
+        name: &str,
+        wanted: Offloads,
+        len: Option<usize>,
+        remedy: &'static str,
+    ) -> Result<(), Self> {
+        let name = name.to_owned();
+        match len {
+            _ if wanted.is_empty() => Ok(()),
+            Some(0) => Err(Self::NoHeader { name }),
+            Some(len) if HeaderLen::from_bytes(len).is_none() => {
+                Err(Self::OddHeader { name, len, remedy })
+            }
+            Some(len) if wanted.intersects(Offloads::TUNNEL) && len < TUNNEL_HEADER_LEN => {
+                Err(Self::ShortHeader { name, len, remedy })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what is no address of one station, and any for a device that has none.
     pub(super) fn check_mac(name: &str, kind: Kind, mac: Option<MacAddr>) -> Result<(), Self> {
         let name = name.to_owned();
@@ -272,14 +379,14 @@ mod tests {
     #[test]
     fn flags_change_by_name_and_packet_information_is_the_other_way_round() {
         let args = FlagArgs {
-            vnet_hdr: Some(Switch::On),
+            vnet_hdr: Some(HeaderArg::V1),
             pi: Some(Switch::On),
             napi: Some(Switch::Off),
             backpressure: None,
         };
         assert!(args.is_any() && !FlagArgs::default().is_any());
         let before = Flags::NO_PI | Flags::NAPI | Flags::TAP;
-        assert_eq!(args.applied(before, "tap0").unwrap(), Flags::VNET_HDR | Flags::TAP);
-        assert_eq!(FlagArgs::default().applied(before, "tap0").unwrap(), before);
+        assert_eq!(args.applied(before), Flags::VNET_HDR | Flags::TAP);
+        assert_eq!(FlagArgs::default().applied(before), before);
     }
 }

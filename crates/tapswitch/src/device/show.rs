@@ -7,7 +7,7 @@ use super::list::state;
 use super::machine::Machine;
 use super::text::printable;
 use super::users::{Group, User};
-use super::view::{Backpressure, DeviceView, OffloadState, OffloadView};
+use super::view::{Backpressure, DeviceView, OffloadState, OffloadView, drop_causes};
 use super::{Failure, find, warn_unseen};
 use crate::cli::device::DeviceNameArgs;
 use crate::show::print_json;
@@ -43,7 +43,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
         ("flags", list(&view.flags)),
         ("queues", queues(view)),
         ("held by", view.holders_text()),
-        ("open to", open_to(view, machine)),
+        ("open to", open_to(view, machine.opens_to_all(device))),
         ("mac", view.mac.clone().unwrap_or_else(|| "none".to_owned())),
         ("mtu", format!("{} bytes", view.mtu)),
         ("addresses", list(&view.addresses)),
@@ -58,7 +58,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
         ),
         ("qdisc", qdisc(view)),
         ("back-pressure", backpressure(view.backpressure).to_owned()),
-        ("to program", to_program(view)),
+        ("to program", to_program(view, device)),
         ("from program", from_program(view)),
         ("gro", gro(view, device)),
     ]);
@@ -78,16 +78,14 @@ fn queues(view: &DeviceView) -> String {
 }
 
 /// Who may open it without privilege.
-fn open_to(view: &DeviceView, machine: &Machine) -> String {
+fn open_to(view: &DeviceView, is_open_to_all: bool) -> String {
     match (view.owner, view.group) {
         (Some(owner), Some(group)) => {
             format!("user {} in group {}", User(owner).text(), Group(group).text())
         }
         (Some(owner), None) => format!("user {}", User(owner).text()),
         (None, Some(group)) => format!("group {}", Group(group).text()),
-        (None, None) if view.flags.contains(&"persistent") && machine.opens_to_all() => {
-            "everybody".to_owned()
-        }
+        (None, None) if is_open_to_all => "every user who may open /dev/net/tun".to_owned(),
         (None, None) => "who has CAP_NET_ADMIN".to_owned(),
     }
 }
@@ -121,7 +119,11 @@ fn header(view: &DeviceView) -> String {
     match (has, len) {
         (false, _) => "none".to_owned(),
         (true, Some(len)) => format!("{len} bytes"),
-        (true, None) => "yes; its length can be read from an open file alone".to_owned(),
+        (true, None) => {
+            "yes; only who opens it sees its length, as `tapswitch device doctor NAME` \
+                         does"
+                .to_owned()
+        }
     }
 }
 
@@ -152,14 +154,9 @@ fn backpressure(state: Backpressure) -> &'static str {
     }
 }
 
-fn to_program(view: &DeviceView) -> String {
+fn to_program(view: &DeviceView, device: &Inspected) -> String {
     let count = view.to_program;
-    let why = match (count.dropped, view.queues, view.detached_queues) {
-        (0, ..) => "",
-        (_, 0, 1..) => ": all its queues are detached, its ring was full, or a filter refused them",
-        (_, 0, 0) => ": no program holds it, its ring was full, or a filter refused them",
-        _ => ": its ring was full, a filter refused them, or no program held it at the time",
-    };
+    let why = if count.dropped > 0 { format!(": {}", drop_causes(device)) } else { String::new() };
     format!(
         "{} frames, {} bytes, {} dropped{why}",
         grouped(count.frames),

@@ -218,6 +218,29 @@ pub(super) fn backpressure(device: &Inspected, machine: &Machine) -> Backpressur
     }
 }
 
+/// Why frames to the program may have been dropped, in words. The kernel counts them all in one, so
+/// what cannot have been is left out: the program of a device with one queue that goes with it was
+/// always there, and one of several queues may have been detached.
+pub(super) fn drop_causes(device: &Inspected) -> String {
+    let tun = &device.tun;
+    let ring = if device.link.txqueuelen == 0 {
+        "its ring has no room (the queue length is 0)"
+    } else {
+        "its ring was full"
+    };
+    let absence = match (device.queue_count(), tun.disabled_queues.unwrap_or(0)) {
+        (0, 1..) => Some("all its queues are detached"),
+        (0, 0) if device.is_free() => Some("no program holds it"),
+        _ if tun.persistent => Some("no program held it at the time"),
+        _ if tun.multi_queue => Some("a queue was detached at the time"),
+        _ => None,
+    };
+    match absence {
+        Some(absence) => format!("{absence}, {ring}, or a filter of its program refused them"),
+        None => format!("{ring}, or a filter of its program refused them"),
+    }
+}
+
 fn offloads(device: &Inspected) -> Vec<OffloadView> {
     if device.features.is_empty() {
         return Vec::new();

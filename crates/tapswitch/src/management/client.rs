@@ -19,18 +19,28 @@ pub(crate) fn ask<T: DeserializeOwned>(
         Some(path) => path.to_owned(),
         None => find(request.part())?,
     };
-    let value = match exchange(&path, request)? {
+    ask_within(&path, request, TIMEOUT)
+}
+
+/// Asks the process behind `path`, and waits for its answer no longer than `patience`.
+pub(crate) fn ask_within<T: DeserializeOwned>(
+    path: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<T, AskError> {
+    let value = match exchange(path, request, patience)? {
         Answer::Ok(value) => value,
         Answer::Error(text) => return Err(AskError::Refused(text)),
     };
+    let path = path.to_owned();
     serde_json::from_value(value).map_err(|source| AskError::Answer { path, source })
 }
 
-fn exchange(path: &Path, request: &Request) -> Result<Answer, AskError> {
-    let io = |source| AskError::from_io(path, source);
+fn exchange(path: &Path, request: &Request, patience: Duration) -> Result<Answer, AskError> {
+    let io = |source| AskError::from_io(path, source, patience);
     let mut stream = UnixStream::connect(path).map_err(io)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(io)?;
+    stream.set_read_timeout(Some(patience)).map_err(io)?;
+    stream.set_write_timeout(Some(patience)).map_err(io)?;
     let mut line = serde_json::to_vec(request)
         .map_err(|source| AskError::Answer { path: path.to_owned(), source })?;
     line.push(b'\n');
@@ -67,14 +77,8 @@ fn find_among(several: &[PathBuf], part: Part) -> Result<PathBuf, AskError> {
     }
 }
 
-/// The sockets of all running processes that have a switch.
-pub(crate) fn running_switches() -> Vec<PathBuf> {
-    let mut sockets = sockets();
-    sockets.retain(|path| parts(path).is_ok_and(|parts| parts.contains(&Part::Switch)));
-    sockets
-}
-
-fn sockets() -> Vec<PathBuf> {
+/// The sockets of all processes, also of such that have ended badly.
+pub(crate) fn sockets() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
@@ -96,7 +100,7 @@ fn is_somebody(answer: &io::Result<()>) -> bool {
 /// # Errors
 /// When it may not be asked.
 fn parts(path: &Path) -> Result<Vec<Part>, AskError> {
-    match exchange(path, &Request::Parts) {
+    match exchange(path, &Request::Parts, TIMEOUT) {
         Ok(Answer::Ok(value)) => Ok(serde_json::from_value(value).unwrap_or_default()),
         Err(error @ AskError::Denied { .. }) => Err(error),
         _ => Ok(Vec::new()),
@@ -136,11 +140,13 @@ pub(crate) enum AskError {
     /// It is there and does not answer. What it was asked for it may do all the same.
     #[error(
         "{}: no answer within {} s; the process is busy or stopped. A change may still be made: \
-         look before you ask for it again", path.display(), TIMEOUT.as_secs()
+         look before you ask for it again", path.display(), patience.as_secs()
     )]
     Silent {
         /// The socket.
         path: PathBuf,
+        /// How long was waited.
+        patience: Duration,
     },
     /// It is there, but for others only.
     #[error("{}: {source}; are you root?", path.display())]
@@ -164,12 +170,12 @@ pub(crate) enum AskError {
 }
 
 impl AskError {
-    fn from_io(path: &Path, source: io::Error) -> Self {
+    fn from_io(path: &Path, source: io::Error, patience: Duration) -> Self {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied { path, source },
             // The one by Linux, where the time of a socket is over; the other elsewhere.
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent { path },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent { path, patience },
             _ => Self::Connect { path, source },
         }
     }
@@ -189,7 +195,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let source = (&ours).read(&mut [0]).unwrap_err();
-        let text = AskError::from_io(Path::new("/c.sock"), source).to_string();
+        let text = AskError::from_io(Path::new("/c.sock"), source, TIMEOUT).to_string();
         let expected = "/c.sock: no answer within 15 s; the process is busy or stopped. A change \
                         may still be made: look before you ask for it again";
         assert_eq!(text, expected);
@@ -203,7 +209,8 @@ mod tests {
         assert!(is_somebody(&Ok(())) && answers(io::ErrorKind::PermissionDenied));
         assert!(!answers(io::ErrorKind::ConnectionRefused) && !answers(io::ErrorKind::NotFound));
         let denied = io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
-        let text = AskError::from_io(Path::new("/run/tapswitch/br0.sock"), denied).to_string();
+        let text =
+            AskError::from_io(Path::new("/run/tapswitch/br0.sock"), denied, TIMEOUT).to_string();
         let expected = "/run/tapswitch/br0.sock: Permission denied (os error 13); are you root?";
         assert_eq!(text, expected);
     }

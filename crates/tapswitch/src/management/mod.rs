@@ -14,7 +14,7 @@ use tapswitch_control::TapPolicy;
 use tapswitch_controller::How;
 use tapswitch_switch::PortSpec;
 
-pub(crate) use client::{AskError, ask, running_switches};
+pub(crate) use client::{AskError, ask, ask_within, sockets};
 pub(crate) use server::{Management, Services};
 
 /// What is asked.

@@ -28,6 +28,7 @@ mod lab;
 mod switch;
 
 use super::{Failure, run, write_data};
+use crate::output::OutputFile;
 use crate::table::{print, table};
 use lab::{Lab, MONITOR_PORTS};
 use switch::Input;
@@ -93,6 +94,7 @@ struct Report {
 
 /// Runs it.
 pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
     run(async {
         let (mut rows, mut faucets) = (Vec::new(), Vec::new());
         for &switches in &args.switches {
@@ -111,7 +113,7 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
             say!("\nFaucet");
             show_faucet(&faucets);
         }
-        write_data(args.json.as_deref(), &Report { tapswitch: rows, faucet: faucets })
+        write_data(json, &Report { tapswitch: rows, faucet: faucets })
     })
 }
 

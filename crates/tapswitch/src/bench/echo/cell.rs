@@ -20,11 +20,11 @@ pub(super) struct Cell {
 impl Cell {
     /// All of them, in the order of the report. Candidates of the same task follow each other, so
     /// that what changes on the machine meets all of them alike.
-    pub(super) fn all(means: &[Means]) -> impl Iterator<Item = Self> {
+    pub(super) fn all(means: &[Means], queues: &[u16]) -> impl Iterator<Item = Self> {
         let layers = [Layer::Tap, Layer::Tun].into_iter();
-        let tasks = layers.flat_map(|layer| {
+        let tasks = layers.flat_map(move |layer| {
             [Traffic::Tcp, Traffic::Udp].into_iter().flat_map(move |traffic| {
-                [1, MANY].into_iter().flat_map(move |queues| {
+                queues.iter().flat_map(move |&queues| {
                     [false, true].map(|offloads| (layer, traffic, queues, offloads))
                 })
             })
@@ -59,8 +59,6 @@ impl Cell {
     }
 }
 
-/// The queues of a device that has several.
-pub(super) const MANY: u16 = 2;
 /// With default steering flows go by a hash: so many make it unlikely that a queue has none.
 const FLOWS_PER_QUEUE: usize = 4;
 
@@ -71,7 +69,7 @@ mod tests {
     #[test]
     fn each_combination_is_there_once() {
         let means = [Means::Bare, Means::Drain, Means::Uring, Means::TunRs];
-        let all: Vec<_> = Cell::all(&means).collect();
+        let all: Vec<_> = Cell::all(&means, &[1, 2]).collect();
         let taps = all.iter().filter(|cell| cell.layer == Layer::Tap);
         assert_eq!(taps.count(), 2 * 2 * 2 * 3, "three candidates on tap devices");
         assert_eq!(all.len(), 2 * 2 * 2 * (3 + 3), "and three on tun devices");

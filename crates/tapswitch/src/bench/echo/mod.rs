@@ -19,17 +19,19 @@ mod task;
 mod traffic;
 mod write_cost;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use crate::hosts;
+use crate::output::OutputFile;
 
 use super::machine::Machine;
 use super::paired::turns;
 use super::{parse_seconds, run, write_data};
-use cell::{Cell, MANY};
+use cell::Cell;
 use means::Means;
 use report::Report;
 use results::{ForwardResults, Results, WriteResults};
@@ -62,12 +64,9 @@ pub(crate) struct EchoArgs {
     /// Only this traffic.
     #[arg(long, value_name = "TRAFFIC")]
     traffic: Vec<Traffic>,
-    /// Only this number of queues, 1 or 2.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(MANY))
-    )]
+    /// Number of queues; may be given several times.
+    #[arg(long, value_name = "N", default_values_t = [1, 2])]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=MOST_QUEUES))]
     queues: Vec<u16>,
     /// Write the results as data too.
     #[arg(long, value_name = "FILE")]
@@ -106,6 +105,8 @@ pub(crate) fn main(args: &EchoArgs) -> Result<(), Failure> {
 }
 
 async fn bench(args: &EchoArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
+    let svg = OutputFile::open(args.svg.as_deref())?;
     hosts::sweep();
     let cores = Cores::look()?;
     let mut bench = Bench::new(Stage::new(cores.clone(), Duration::from_secs_f64(args.seconds))?);
@@ -124,9 +125,9 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     }
     let report = bench.report(args, &cores);
     report.print();
-    write_data(args.json.as_deref(), &report)?;
-    if let Some(file) = &args.svg {
-        std::fs::write(file, chart::draw(&report.echo, &report.headline()))?;
+    write_data(json, &report)?;
+    if let Some(file) = svg {
+        file.write(&chart::draw(&report.echo, &report.headline()))?;
     }
     Ok(())
 }
@@ -206,12 +207,11 @@ impl Bench {
 
 impl EchoArgs {
     fn cells(&self, means: &[Means]) -> Vec<Cell> {
-        let is_wanted = |cell: &Cell| {
-            wants(&self.layer, &cell.layer)
-                && wants(&self.traffic, &cell.traffic)
-                && wants(&self.queues, &cell.queues)
-        };
-        Cell::all(means).filter(is_wanted).collect()
+        let is_wanted =
+            |cell: &Cell| wants(&self.layer, &cell.layer) && wants(&self.traffic, &cell.traffic);
+        let queues: Vec<_> =
+            self.queues.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        Cell::all(means, &queues).filter(is_wanted).collect()
     }
 
     /// The candidates that there are; says which are not.
@@ -225,6 +225,9 @@ impl EchoArgs {
     }
 }
 
+/// With more there is no core for each, on any machine that this was tried on.
+const MOST_QUEUES: i64 = 64;
+
 /// An empty list means everything.
 fn wants<T: PartialEq>(list: &[T], item: &T) -> bool {
     list.is_empty() || list.contains(item)
@@ -237,12 +240,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_numbers_of_queues_that_are_measured_are_taken() {
-        assert_eq!(parsed("--queues 1 --queues 2").unwrap().queues, [1, 2]);
-        for line in ["--queues 0", "--queues 3"] {
-            let error = parsed(line).unwrap_err().to_string();
-            assert!(error.contains("1..=2"), "{error}");
-        }
+    fn one_queue_and_two_are_measured_or_as_many_as_are_asked_for() {
+        let queues = |line: &str| {
+            let cells = parsed(line).unwrap().cells(&[Means::Bare]);
+            cells
+                .iter()
+                .map(|cell| cell.queues)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(queues(""), [1, 2]);
+        assert_eq!(queues("--queues 8 --queues 4 --queues 8"), [4, 8]);
+        let error = parsed("--queues 0").unwrap_err().to_string();
+        assert!(error.contains("1..=64"), "{error}");
     }
 
     #[derive(Parser)]

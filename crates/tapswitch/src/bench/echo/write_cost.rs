@@ -66,7 +66,7 @@ impl WriteCost {
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds are shown with four digits")]
     pub(super) fn run(&self) -> Result<Written, Failure> {
         stay_on(self.core)?;
-        let count = if self.choice == QueueChoice::Single { 1 } else { super::cell::MANY };
+        let count = if self.choice == QueueChoice::Single { 1 } else { 2 };
         let queues = means::open(INTERFACE, Layer::Tap, true, count);
         let queues = queues.map_err(|error| error.to_string())?;
         self.steer(&queues)?;

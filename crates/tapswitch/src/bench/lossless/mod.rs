@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use crate::cli::device::Switch;
 use crate::hosts;
+use crate::output::OutputFile;
 use crate::process;
 
 use super::machine::Machine;
@@ -100,6 +101,7 @@ pub(crate) fn main(args: &LosslessArgs) -> Result<(), Failure> {
 }
 
 async fn bench(args: &LosslessArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
     hosts::sweep();
     let wants = |part| args.part.is_empty() || args.part.contains(&part);
     let mut report = Report::new(args);
@@ -113,7 +115,7 @@ async fn bench(args: &LosslessArgs) -> Result<(), Failure> {
         report.paper = paper::measure(args).await?;
     }
     report.print();
-    write_data(args.json.as_deref(), &report)
+    write_data(json, &report)
 }
 
 impl LosslessArgs {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::output::OutputFile;
+
 use super::machine::Machine;
 use super::write_data;
 use candidate::{Candidate, Part};
@@ -45,6 +47,7 @@ pub(crate) struct OffloadArgs {
 
 /// Measures, prints, and writes data if asked.
 pub(crate) fn main(args: &OffloadArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
     let mut candidates = args.candidates()?;
     let length = Duration::from_millis(args.milliseconds);
     let mut results = Results::new(candidates.iter().map(|candidate| candidate.cell.clone()));
@@ -61,7 +64,7 @@ pub(crate) fn main(args: &OffloadArgs) -> Result<(), Failure> {
         rows: results.rows(),
     };
     report.print();
-    write_data(args.json.as_deref(), &report)
+    write_data(json, &report)
 }
 
 impl OffloadArgs {

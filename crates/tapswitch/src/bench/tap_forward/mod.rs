@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use crate::cli::{Measure, TapForwardArgs};
 use crate::hosts;
 use crate::iperf;
+use crate::output::OutputFile;
 use crate::process;
 
 use super::candidate::{Candidate, Manner, Stage};
@@ -31,6 +32,7 @@ pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {
 }
 
 async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
     hosts::sweep();
     let contenders = contenders(args);
     let mut stages = Vec::new();
@@ -46,7 +48,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     drop(stages);
     let report = Report::new(args, rows, idle_percent().await?);
     report.print();
-    write_data(args.json.as_deref(), &report)
+    write_data(json, &report)
 }
 
 /// One measurement, at all stages by turns.

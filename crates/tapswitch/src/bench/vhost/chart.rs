@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use rustix::fs::Access;
+
 use super::Failure;
 use super::cases::Task;
 use super::loader::Load;
@@ -14,12 +16,20 @@ use super::results::Row;
 use super::switches::Candidate;
 use crate::bench::svg::Svg;
 
+/// Refuses a directory that takes no files.
+pub(super) fn check(directory: &Path) -> Result<(), Failure> {
+    let access = rustix::fs::access(directory.join("."), Access::WRITE_OK | Access::EXEC_OK);
+    Ok(access.map_err(|errno| format!("{}: {errno}", directory.display()))?)
+}
+
 /// Draws a file into `directory` for each kind of guests that sends frames of several sizes.
 pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
     for rows in report.kinds() {
         if let Some(first) = rows.first().filter(|row| row.load == Load::Frames) {
             let name = format!("vhost-{}-{}.svg", first.rings.name(), first.flows);
-            std::fs::write(directory.join(name), draw(rows, &report.headline()))?;
+            let file = directory.join(name);
+            std::fs::write(&file, draw(rows, &report.headline()))
+                .map_err(|error| format!("{}: {error}", file.display()))?;
         }
     }
     Ok(())

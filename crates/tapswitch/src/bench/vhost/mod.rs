@@ -29,6 +29,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::hosts;
+use crate::output::OutputFile;
 use crate::process;
 
 use super::{cores, run, write_data};
@@ -110,6 +111,8 @@ pub(crate) fn main(args: &VhostArgs) -> Result<(), Failure> {
 }
 
 async fn bench(args: &VhostArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
+    args.svg.iter().try_for_each(|directory| chart::check(directory))?;
     if !has_peers() {
         return Ok(());
     }
@@ -137,7 +140,7 @@ async fn bench(args: &VhostArgs) -> Result<(), Failure> {
         report.latency = latency::measure(args, first, cores).await?;
     }
     report.print();
-    write_data(args.json.as_deref(), &report)?;
+    write_data(json, &report)?;
     args.svg.iter().try_for_each(|directory| chart::write(directory, &report))
 }
 

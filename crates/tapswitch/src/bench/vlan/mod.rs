@@ -19,6 +19,7 @@ use clap::Args;
 use tokio::task::spawn_blocking;
 
 use crate::hosts;
+use crate::output::OutputFile;
 
 use super::cores;
 use super::paired::Paired;
@@ -84,6 +85,7 @@ pub(crate) fn main(args: &VlanArgs) -> Result<(), Failure> {
 }
 
 async fn bench(args: &VlanArgs) -> Result<(), Failure> {
+    let json = OutputFile::open(args.json.as_deref())?;
     hosts::sweep();
     let cores = Cores::share(&cores::ours()?).ok_or("no core to run on")?;
     let mut stages = Vec::new();
@@ -97,7 +99,7 @@ async fn bench(args: &VlanArgs) -> Result<(), Failure> {
     }
     let report = Report::new(args, cores, rows);
     report.print();
-    write_data(args.json.as_deref(), &report)
+    write_data(json, &report)
 }
 
 /// One workload at all stages.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tapswitch_tap::Flags;
-use tapswitch_tap::inspect::{Holder, Inspected};
+use tapswitch_tap::inspect::{Holder, Inspected, Unread};
 
 use super::switches::SwitchPort;
 use crate::device::machine::Machine;
@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { severity, device, namespace, rule, text, mend, is_sure } = self;
         write!(f, "{severity:<7}  {device}")?;
-        if namespace != HERE {
+        if ![HERE, NOTHING].contains(&namespace.as_str()) {
             write!(f, " in namespace {namespace}")?;
         }
         write!(f, "  {rule}: {text}")?;
@@ -62,6 +62,20 @@ impl fmt::Display for Finding {
             Some(command) => write!(f, "; try: {command}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Finding {
+    /// What could not be looked at.
+    pub(super) fn gap(severity: Severity, rule: &'static str, text: String) -> Self {
+        let (device, namespace) = (NOTHING.to_owned(), NOTHING.to_owned());
+        Self { severity, device, namespace, rule, text, mend: None, is_sure: true }
+    }
+
+    pub(super) fn unread_namespace(place: &Unread) -> Self {
+        let text = format!("{}: there may be devices of which nothing is said", place.reason);
+        let found = Self::gap(Severity::Warning, "unread-namespace", text);
+        Self { namespace: place.namespace.clone(), ..found }
     }
 }
 
@@ -141,6 +155,8 @@ impl Subject<'_> {
     }
 }
 
+/// The device, and the namespace, of a finding about neither.
+const NOTHING: &str = "-";
 /// How the namespace is called that the command runs in.
 pub(super) const HERE: &str = "(current)";
 

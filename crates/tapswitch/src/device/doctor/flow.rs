@@ -4,7 +4,7 @@ use tapswitch_tap::Kind;
 
 use super::finding::{Finding, Rule, Severity, Subject};
 use super::switches::SwitchPort;
-use crate::device::view::{Backpressure, backpressure};
+use crate::device::view::{Backpressure, backpressure, drop_causes};
 use crate::table::grouped;
 
 pub(super) const RULES: &[Rule] = &[
@@ -43,20 +43,18 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
         1 => "1 frame to the program was".to_owned(),
         count => format!("{} frames to the program were", grouped(count)),
     };
-    let usual = default_length(it);
+    let (usual, causes) = (default_length(it), drop_causes(it.device));
     if length < usual {
         let text = format!(
             "{dropped} dropped, and the ring holds {length}, fewer than \
-             the usual {usual}: it may have been too short (what was sent without a carrier, or \
-             refused by a filter, counts too)"
+             the usual {usual}: it may have been too short (the count is of all that was dropped: \
+             {causes})"
         );
         let mend = it.set(&format!("--txqueuelen {usual}"));
         return Some(it.finding(Severity::Warning, "short-queue", text, mend));
     }
-    let text = format!(
-        "{dropped} dropped since the device was made, with room for \
-         {length}: it read too late, was not there, or a filter refused them"
-    );
+    let text =
+        format!("{dropped} dropped since the device was made, with room for {length}: {causes}");
     // The counter never falls, so a ring that is longer than usual is no reason for a longer one.
     let longer = usual.saturating_mul(2);
     let mend = if length < longer { it.set(&format!("--txqueuelen {longer}")) } else { None };
@@ -154,9 +152,10 @@ fn backpressure_unused(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "no-backpressure", text, mend))
 }
 
-/// Only worth a word where it would help.
+/// Only worth a word where it would help: what nobody reads is no matter of the ring.
 fn no_backpressure(it: &Subject<'_>) -> Option<Finding> {
-    if it.machine.backpressure != Some(false) || it.device.link.stats.tx_dropped == 0 {
+    let has_dropped = it.device.link.stats.tx_dropped > 0 && it.device.queue_count() > 0;
+    if it.machine.backpressure != Some(false) || !has_dropped {
         return None;
     }
     let (major, minor) = it.machine.kernel;

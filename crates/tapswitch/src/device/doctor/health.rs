@@ -174,15 +174,21 @@ fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "send-buffer", text, None))
 }
 
-/// Up to Linux 7.2 nobody needs privilege where neither an owner nor a group was set.
+/// Up to Linux 7.2 nobody needs privilege where neither an owner nor a group was set. A device with
+/// one queue is at least its program's alone while that holds it.
 fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
-    let tun = &it.device.tun;
-    let is_nobodys = tun.persistent && tun.owner.is_none() && tun.group.is_none();
-    if !is_nobodys || !it.machine.opens_to_all() {
+    if !it.machine.opens_to_all(it.device) {
         return None;
     }
-    let text = "it is persistent without owner and group: every user may open it";
     let mend = user_of(it).and_then(|user| it.set(&format!("--owner {user}")));
+    if it.device.tun.multi_queue {
+        let text = "it is multi-queue without owner and group: every user who may open \
+                    /dev/net/tun may attach a queue at any time, takes a share of the frames then, \
+                    and may write into the network behind it";
+        return Some(it.finding(Severity::Warning, "open-to-all", text, mend));
+    }
+    let text = "it is persistent without owner and group: every user who may open /dev/net/tun may \
+                open it while no program holds it";
     Some(it.finding(Severity::Hint, "open-to-all", text, mend))
 }
 

@@ -1,9 +1,9 @@
 //! `tapswitch device doctor`: what is wrong with a device, and the command that mends it.
 //!
 //! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
-//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen gives
-//! no finding. Running switches are asked which devices are their ports, and what they dropped
-//! because of their settings.
+//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen is told
+//! as such. Running switches are asked which devices are their ports, and what they dropped because
+//! of their settings. `docs/doctor.md` has all rules.
 
 mod finding;
 mod flow;
@@ -15,74 +15,82 @@ mod tests;
 
 use std::process::ExitCode;
 
-use tapswitch_tap::inspect::{Inspected, Inspection, Unread, inspect};
+use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
 pub(super) use self::finding::names;
 use self::finding::{Finding, Severity, Subject};
-use self::switches::SwitchPort;
+use self::switches::{SwitchPort, Switches};
 use super::machine::Machine;
-use super::text::printable;
-use super::{Failure, find, namespace, unseen, warn_unseen};
-use crate::cli::device::DeviceDoctorArgs;
+use super::text::{printable, printable_lines};
+use super::{Failure, find, namespace};
+use crate::cli::device::{DeviceDoctorArgs, PlaceArgs};
 use crate::show::print_json;
 
-pub(super) fn main(args: &DeviceDoctorArgs) -> Result<ExitCode, Failure> {
-    let Seen { devices, unseen, unread } = match &args.name {
-        Some(name) => {
-            let (device, unseen) = find(name, &args.place)?;
-            Seen { devices: vec![device], unseen, unread: Vec::new() }
+pub(super) fn main(args: &DeviceDoctorArgs) -> ExitCode {
+    match diagnose(args) {
+        Ok(is_wrong) => is_wrong.into(),
+        // A failure is no finding: who asks by a script must tell one from the other.
+        Err(error) => {
+            tell!("tapswitch: {}", printable_lines(&error.to_string()));
+            ExitCode::from(2)
         }
+    }
+}
+
+/// Prints what is found; answers 1 when that is more than hints.
+fn diagnose(args: &DeviceDoctorArgs) -> Result<u8, Failure> {
+    let Seen { devices, gaps } = match &args.name {
+        Some(name) => one(name, &args.place)?,
         None => all(args.place.netns.as_deref())?,
     };
-    let ports = switches::ports(args.socket.as_ref());
+    let Switches { ports, unseen } = switches::ask(args.socket.as_ref());
     let port_of = |device: &Inspected| ports.iter().find(|port| port.is_device(device));
     let mut findings = examine(&devices, &Machine::here(), port_of);
     findings.extend(switches::findings(args, &ports));
-    findings.extend(unread.into_iter().map(unread_namespace));
+    findings.extend(gaps);
+    findings.extend(unseen.into_iter().map(|what| Finding::gap(Severity::Hint, "unseen", what)));
     if args.json {
         print_json(&findings);
     } else {
         findings.iter().for_each(|finding| say!("{}", printable(&finding.to_string())));
         say!("{}", summary(devices.len(), &findings));
     }
-    warn_unseen(&unseen);
-    let is_wrong = findings.iter().any(|finding| finding.severity > Severity::Hint);
-    Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(findings.iter().any(|finding| finding.severity > Severity::Hint).into())
 }
 
 /// What was looked at, and what could not be.
 struct Seen {
     devices: Vec<Inspected>,
-    /// A sentence each.
-    unseen: Vec<String>,
-    /// The namespace that was asked for, if it is one of those.
-    unread: Vec<Unread>,
+    gaps: Vec<Finding>,
 }
 
-/// All devices of a namespace, or of all; asked for is that of the command when none is named.
+/// The device called `name`. It alone is opened if nobody holds it, for who asks about it is not
+/// just starting its program.
+fn one(name: &str, place: &PlaceArgs) -> Result<Seen, Failure> {
+    let (mut device, mut unseen) = find(name, place)?;
+    let opened = device.look_inside(&namespace(place.netns.as_deref())?);
+    if let Err(error) = opened {
+        unseen.push(format!("the network header of {name}: cannot be opened: {error}"));
+    }
+    let gaps = unseen.into_iter().map(|what| Finding::gap(Severity::Hint, "unseen", what));
+    Ok(Seen { devices: vec![device], gaps: gaps.collect() })
+}
+
+/// All devices of a namespace, or of all. Who hears nothing of a namespace that he asked for must
+/// not take it for sound; asked for is that of the command when none is named.
 fn all(netns: Option<&str>) -> Result<Seen, Failure> {
     let identity = namespace(netns)?.identity()?;
-    let found = inspect();
-    let unseen = unseen(&found, netns);
-    let Inspection { mut devices, mut unread, .. } = found;
+    let Inspection { mut devices, unseen, unseen_namespaces, unread, .. } = inspect();
     devices.retain(|device| netns.is_none() || device.namespace_id == identity);
-    unread.retain(|place| place.namespace_id == identity);
-    Ok(Seen { devices, unseen, unread })
-}
-
-/// Who hears nothing of a namespace must not take it for sound.
-fn unread_namespace(place: Unread) -> Finding {
-    let text = format!("{}: there may be devices of which nothing is said", place.reason);
-    let (severity, device, namespace) = (Severity::Warning, "-".to_owned(), place.namespace);
-    Finding {
-        severity,
-        device,
-        namespace,
-        rule: "unread-namespace",
-        text,
-        mend: None,
-        is_sure: true,
-    }
+    let unread: Vec<_> = unread.iter().filter(|it| it.namespace_id == identity).collect();
+    let is_told = |what: &String| unread.iter().any(|place| place.reason == *what);
+    let gap = |severity, what: &String| Finding::gap(severity, "unseen", what.clone());
+    let hidden = unseen_namespaces.iter().filter(|_| netns.is_none());
+    let others = unseen.iter().filter(|what| !is_told(what));
+    let mut gaps: Vec<_> = unread.iter().map(|place| Finding::unread_namespace(place)).collect();
+    gaps.extend(hidden.map(|what| gap(Severity::Warning, what)));
+    gaps.extend(others.map(|what| gap(Severity::Hint, what)));
+    Ok(Seen { devices, gaps })
 }
 
 /// All findings: by device, the worst first.

@@ -3,6 +3,7 @@
 use tapswitch_tap::{Flags, HeaderLen};
 
 use super::finding::{Finding, Rule, Severity, Subject};
+use super::switches::SwitchPort;
 use crate::device::view::{
     CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, TUNNEL_HEADER_LEN,
     UDP_GRO_FORWARDING, USO, active_offloads,
@@ -69,10 +70,17 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     }
     let who = it.holders();
     if !it.device.tun.net_header {
-        let text = format!(
-            "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
-             vnet_hdr=on for QEMU)"
-        );
+        let text = match it.port {
+            // A switch reads none only where it is told so.
+            Some(SwitchPort { switch, port }) => format!(
+                "{text}; port {} of switch {switch} has offload=off: leave that out where it is made",
+                port.port
+            ),
+            None => format!(
+                "{text}; {who} reads no network header: start it so that it does (IFF_VNET_HDR; \
+                 vnet_hdr=on for QEMU)"
+            ),
+        };
         return Some(it.finding(Severity::Warning, rule, text, None));
     }
     let off = features.iter().filter_map(|name| it.device.feature(name)).filter(|it| !it.active);
@@ -127,24 +135,28 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
 
 /// Linux takes any length from 10 bytes on, also by mistake or from a former program.
 fn odd_header(it: &Subject<'_>) -> Option<Finding> {
-    let len = it.device.holders.iter().find_map(|holder| Some(holder.queue?.header_len))?;
+    let len = it.device.header_len()?;
     if !it.device.tun.net_header || HeaderLen::from_bytes(len).is_some() {
         return None;
     }
-    let who = it.holders();
     let text = format!(
         "the network header is of {len} bytes (TUNSETVNETHDRSZ), which none is: frames do not lie \
-         where they are looked for, and each read into fewer bytes fails and loses a frame; {who} \
-         must set 10, 12, 20 or 24"
+         where they are looked for, and each read into fewer bytes fails and loses a frame"
     );
-    Some(it.finding(Severity::Error, "odd-header", text, None))
+    if it.is_held() {
+        let text = format!("{text}; {} must set 10, 12, 20 or 24", it.holders());
+        return Some(it.finding(Severity::Error, "odd-header", text, None));
+    }
+    let text = format!("{text}; a program that opens it next must set its own, or finds that");
+    let mend = it.set("--vnet-hdr 10");
+    Some(it.finding(Severity::Warning, "odd-header", text, mend))
 }
 
 /// The kernel cannot write what a train in a tunnel needs into a short header, and loses every
 /// frame, whatever it is.
 fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
     let has_tunnels = it.device.has(TUNNEL) || it.device.has(TUNNEL_CSUM);
-    let len = it.device.holders.iter().find_map(|holder| Some(holder.queue?.header_len))?;
+    let len = it.device.header_len()?;
     if !it.device.tun.net_header || !has_tunnels || len >= TUNNEL_HEADER_LEN {
         return None;
     }
@@ -156,7 +168,8 @@ fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
         active_offloads(it.device).into_iter().filter(|name| !name.starts_with("tunnel")).collect();
     let others = if others.is_empty() { "none".to_owned() } else { others.join(",") };
     let mend = it.set(&format!("--offloads {others}"));
-    Some(it.finding(Severity::Error, "short-tunnel-header", text, mend))
+    let severity = if it.is_held() { Severity::Error } else { Severity::Warning };
+    Some(it.finding(severity, "short-tunnel-header", text, mend))
 }
 
 /// What network cards and GRO make of forwarded traffic has IPv4 identifiers that do not count up.

@@ -2,15 +2,16 @@
 //! of a setting.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tapswitch_netlink::Namespace;
-use tapswitch_switch::report::PortReport;
+use tapswitch_switch::report::{PortReport, SwitchReport};
 use tapswitch_tap::inspect::Inspected;
 
 use super::finding::{Finding, HERE, Severity};
 use crate::cli::device::DeviceDoctorArgs;
 use crate::device::namespace;
-use crate::management::{Request, Topic, ask, running_switches};
+use crate::management::{AskError, Request, Topic, ask_within, sockets};
 
 /// A port, and what its switch is called.
 #[derive(Clone, Debug)]
@@ -40,17 +41,45 @@ impl SwitchPort {
     }
 }
 
-/// The ports of all switches that can be asked, or of the one at `socket`. One that does not answer
-/// has nothing to say.
-pub(super) fn ports(socket: Option<&PathBuf>) -> Vec<SwitchPort> {
-    let sockets = socket.map_or_else(running_switches, |socket| vec![socket.clone()]);
-    let of_switch = |socket: &PathBuf| {
-        let ports = ask::<Vec<PortReport>>(Some(socket), &Request::Show(Topic::Ports));
-        let switch = name(socket);
-        let port = |port| SwitchPort { switch: switch.clone(), port };
-        ports.unwrap_or_default().into_iter().map(port).collect::<Vec<_>>()
-    };
-    sockets.iter().flat_map(of_switch).collect()
+/// What running switches say.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    pub(super) ports: Vec<SwitchPort>,
+    /// Which of them did not answer, a sentence each.
+    pub(super) unseen: Vec<String>,
+}
+
+/// Asks all switches, or the one at `socket`.
+pub(super) fn ask(socket: Option<&PathBuf>) -> Switches {
+    let mut said = Switches::default();
+    for path in socket.map_or_else(sockets, |socket| vec![socket.clone()]) {
+        match ports(&path) {
+            Ok(ports) => said.ports.extend(ports),
+            // A process without a switch, and a socket that one has left behind.
+            Err(AskError::Refused(_) | AskError::Connect { .. }) if socket.is_none() => {}
+            Err(error) => said.unseen.push(unanswered(&error)),
+        }
+    }
+    said
+}
+
+fn ports(socket: &Path) -> Result<Vec<SwitchPort>, AskError> {
+    let said: SwitchReport = ask_within(socket, &Request::Show(Topic::Switch), PATIENCE)?;
+    let ports: Vec<PortReport> = ask_within(socket, &Request::Show(Topic::Ports), PATIENCE)?;
+    let of_switch = |port| SwitchPort { switch: said.name.clone(), port };
+    Ok(ports.into_iter().map(of_switch).collect())
+}
+
+fn unanswered(error: &AskError) -> String {
+    match error {
+        AskError::Silent { path, patience } => format!(
+            "the switch at {}: no answer within {} s, so it is busy or stopped; what is said of \
+             its ports may be wrong",
+            path.display(),
+            patience.as_secs()
+        ),
+        other => format!("a switch: {other}"),
+    }
 }
 
 /// Findings about the ports that were asked for.
@@ -67,11 +96,6 @@ fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
     };
     args.name.as_ref().is_none_or(|name| *name == port.name)
         && args.place.netns.as_ref().is_none_or(|netns| is_there(netns) == Some(true))
-}
-
-/// The switch by its socket, which is called as it is unless told otherwise.
-fn name(socket: &Path) -> String {
-    socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Frames that are too long, or bear too many tags, for a port.
@@ -93,3 +117,6 @@ pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
         is_sure: true,
     })
 }
+
+/// A switch answers at once unless it is stopped; a doctor has more patients.
+const PATIENCE: Duration = Duration::from_secs(1);

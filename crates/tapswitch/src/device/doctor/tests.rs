@@ -9,7 +9,7 @@ use super::finding::{Finding, Severity};
 use super::switches::{SwitchPort, oversize};
 use super::{examine, summary};
 use crate::device::machine::Machine;
-use crate::device::view::TUNNEL;
+use crate::device::view::{TUNNEL, drop_causes};
 
 #[test]
 fn a_device_as_it_should_be_has_no_findings() {
@@ -153,6 +153,25 @@ fn a_header_that_is_none_is_an_error() {
     }
 }
 
+/// A file that was opened for it tells the same of a device that nobody holds.
+#[test]
+fn a_header_that_a_former_program_has_left_is_a_warning() {
+    let mut device = unheld(healthy());
+    set_offloads(&mut device, false);
+    assert_eq!(findings(&device, &machine()), [], "not seen");
+    let header = |header_len| Some(QueueState { header_len, ..QueueState::default() });
+    device.unheld = header(10);
+    assert_eq!(findings(&device, &machine()), []);
+    device.unheld = header(100_000);
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("odd-header", Severity::Warning));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --vnet-hdr 10");
+    device.unheld = header(12);
+    switch(&mut device, "tx-udp_tnl-segmentation", true);
+    let [found, _] = findings(&device, &machine()).try_into().unwrap();
+    assert_eq!((found.rule, found.severity), ("short-tunnel-header", Severity::Warning));
+}
+
 #[test]
 fn a_classic_filter_keeps_the_next_program_out() {
     let mut device = healthy();
@@ -264,6 +283,33 @@ fn drops_are_held_against_the_length_of_the_queue() {
 }
 
 #[test]
+fn frames_that_nobody_was_there_to_read_say_nothing_of_the_ring() {
+    let mut device = unheld(healthy());
+    set_offloads(&mut device, false);
+    device.link.stats.tx_dropped = 9;
+    let old = Machine { backpressure: Some(false), ..machine() };
+    assert_eq!(findings(&device, &old), []);
+}
+
+/// The kernel has one number for all causes; some cannot have been.
+#[test]
+fn causes_of_drops_that_cannot_be_are_left_out() {
+    let mut device = healthy();
+    assert!(drop_causes(&device).starts_with("no program held it at the time, its ring was full"));
+    device.tun.persistent = false;
+    let alone = "its ring was full, or a filter of its program refused them";
+    assert_eq!(drop_causes(&device), alone, "its program was always there");
+    (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
+    assert!(drop_causes(&device).starts_with("a queue was detached at the time, "));
+    (device.tun.queues, device.tun.disabled_queues) = (Some(0), Some(1));
+    assert!(drop_causes(&device).starts_with("all its queues are detached, "));
+    let mut device = unheld(healthy());
+    device.link.txqueuelen = 0;
+    let none = "no program holds it, its ring has no room";
+    assert!(drop_causes(&device).starts_with(none));
+}
+
+#[test]
 fn back_pressure_makes_drops_no_news() {
     let mut device = healthy();
     device.link.stats.tx_dropped = 1234;
@@ -309,6 +355,12 @@ fn ports_of_switches_are_told_what_switches_can_do() {
     device.tun.queues = Some(1);
     let [found] = rules(&device, &port).try_into().unwrap();
     assert!(found.text.ends_with("port 2 of switch br0 gets more with queues=4 where it is made"));
+    device.tun.net_header = false;
+    set_offloads(&mut device, false);
+    let [found, _] = rules(&device, &port).try_into().unwrap();
+    assert_eq!(found.rule, "no-checksum");
+    let remedy = "port 2 of switch br0 has offload=off: leave that out where it is made";
+    assert!(found.text.ends_with(remedy), "{found}");
 }
 
 #[test]
@@ -494,6 +546,24 @@ fn a_persistent_device_without_an_owner_is_everybodys() {
     assert_eq!(findings(&device, &before), [], "it goes with its program");
 }
 
+/// Whoever attaches a queue need not wait until nobody holds the device.
+#[test]
+fn a_multi_queue_device_without_an_owner_may_be_joined_by_everybody() {
+    let before = Machine { kernel: (7, 2), ..machine() };
+    for persistent in [true, false] {
+        let mut device = healthy();
+        (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
+        (device.tun.owner, device.tun.persistent) = (None, persistent);
+        assert_eq!(findings(&device, &machine()), [], "Linux 7.3 asks for privilege");
+        let found = only(&device, &before);
+        assert_eq!((found.rule, found.severity), ("open-to-all", Severity::Warning));
+        assert!(found.text.contains("may attach a queue at any time"), "{found}");
+        assert_eq!(mend(&found), "tapswitch device set tap0 --owner 0");
+        device.tun.owner = Some(0);
+        assert_eq!(findings(&device, &before), []);
+    }
+}
+
 #[test]
 fn commands_say_where_the_device_is_if_that_can_be_said() {
     let mut device = healthy();
@@ -666,7 +736,37 @@ fn set_offloads(device: &mut Inspected, on: bool) {
 }
 
 fn findings(device: &Inspected, machine: &Machine) -> Vec<Finding> {
-    examine(std::slice::from_ref(device), machine, |_| None)
+    let found = examine(std::slice::from_ref(device), machine, |_| None);
+    for it in &found {
+        assert!(described_rules().contains(&it.rule), "{} is not in docs/doctor.md", it.rule);
+    }
+    found
+}
+
+/// The rules in `docs/doctor.md`.
+fn described_rules() -> Vec<&'static str> {
+    let rows = include_str!("../../../../../docs/doctor.md").split("## Rules").nth(1).unwrap();
+    let rows = rows.split("## Why").next().unwrap().lines();
+    rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect()
+}
+
+/// [`findings`] sees to the other direction: each rule is there that a test makes speak.
+#[test]
+fn no_rule_is_described_that_there_is_not() {
+    let sources = [
+        include_str!("mod.rs"),
+        include_str!("finding.rs"),
+        include_str!("switches.rs"),
+        include_str!("offload.rs"),
+        include_str!("flow.rs"),
+        include_str!("health.rs"),
+    ];
+    let rules = described_rules();
+    assert!(rules.len() > 25, "{rules:?}");
+    for rule in rules {
+        let name = format!("\"{rule}\"");
+        assert!(sources.iter().any(|source| source.contains(&name)), "{rule}");
+    }
 }
 
 /// The one finding.
