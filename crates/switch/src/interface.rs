@@ -10,6 +10,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::device::{OpenPortError, Unopened};
 use crate::envelope::{ChangedMtu, port_mtu};
+use crate::foreign::{self, Foreign};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
 use crate::shed::{Below, QueueingReport};
@@ -36,6 +37,8 @@ pub(crate) struct Interface {
     pub(crate) offloads: String,
     /// What was done to its MTU, to be undone.
     changed_mtu: Option<ChangedMtu>,
+    /// Other programs that have opened it.
+    foreign: Foreign,
     io: Io,
 }
 
@@ -76,6 +79,7 @@ impl Interface {
             return;
         }
         self.is_gone = false;
+        self.foreign.note(&self.spec, &link);
         self.link = link;
     }
 
@@ -107,6 +111,7 @@ impl Interface {
             is_gone: false,
             offloads,
             changed_mtu,
+            foreign: Foreign::default(),
             io,
         })
     }
@@ -192,7 +197,11 @@ impl Interface {
     /// The rings of a tap device; `None` for another interface.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         match &self.io {
-            Io::Tap { ring, .. } | Io::Tun { ring, .. } => ring.report(&self.namespace, self.index),
+            Io::Tap { ring, .. } | Io::Tun { ring, .. } => {
+                let report = ring.report(&self.namespace, self.index)?;
+                let (foreign_queues, joins) = (self.foreign.queues, self.foreign.joins);
+                Some(RingReport { foreign_queues, joins, ..report })
+            }
             Io::Netdev { .. } => None,
         }
     }
@@ -303,6 +312,9 @@ fn create(
             port: port(),
             source: Unopened { source, netns: spec.netns.clone() }.into(),
         })?;
+    if !is_prepared {
+        foreign::keep_out(spec, &device);
+    }
     let ring = Ring::of(&device, !is_prepared)
         .map_err(|source| OpenPortError::Mac { port: port(), source })?;
     Ok((device, ring))

@@ -25,6 +25,7 @@ mod device;
 mod egress;
 mod envelope;
 mod fate;
+mod foreign;
 mod gro;
 mod guest;
 mod handle;

@@ -51,6 +51,33 @@ fn what_was_lost_before_the_switch_came_is_not_its_loss() {
     assert_eq!(ring(&port).length, 5, "a device that was there keeps its length");
 }
 
+/// Before Linux 7.3, a device without an owner is anybody's to open.
+#[test]
+fn a_device_of_the_switch_is_for_nobody_else_and_who_joins_it_is_told_of() {
+    if !can_run() {
+        return;
+    }
+    let mut lab = Lab::new(1);
+    let owner = lab.host_mut(1).link().tun.unwrap().owner;
+    let is_closed = tap::Capabilities::probe().unwrap().has_backpressure();
+    assert_eq!(owner, (!is_closed).then(|| rustix::process::geteuid().as_raw()));
+    let told = || {
+        let ring = ring(&lab.switch.port(1));
+        (ring.foreign_queues, ring.joins)
+    };
+    assert_eq!(told(), (0, 0));
+    let join = || {
+        let config = tap::Config::new("eth0".parse().unwrap());
+        lab.host(1).namespace.enter(|| tap::Device::join(&config).unwrap()).unwrap()
+    };
+    let first = join();
+    until("the first one is noticed", || told() == (1, 1));
+    let second = join();
+    until("the second one is noticed", || told() == (2, 2));
+    drop((first, second));
+    until("both have gone", || told() == (0, 2));
+}
+
 #[test]
 fn back_pressure_that_the_kernel_has_not_is_an_error_that_says_since_when() {
     if !can_run() {
