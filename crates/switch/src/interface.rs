@@ -354,6 +354,9 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
         netlink.set_mtu(name, mtu)?;
     }
     ring.set(spec, &mut netlink, &before)?;
+    if ring.is_ours() && spec.offload {
+        pass_same_identifiers(spec, &mut netlink);
+    }
     if !before.up {
         let remedy = format!("let root do it: `ip link set {name} up`");
         unless_permitted(spec, netlink.set_up(name), &remedy)?;
@@ -361,6 +364,15 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
     let link = netlink.link(name)?;
     ring.check(spec, &mut netlink, &link)?;
     Ok(link)
+}
+
+/// Lets forwarded TCP trains stay whole whose packets all have one IPv4 identifier, as network cards
+/// and GRO make them; the kernel would cut them in front of the device. It is no loss without.
+fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
+    let feature = "tx-tcp-mangleid-segmentation";
+    if let Err(error) = netlink.set_feature_by_name(spec.name(), feature, true) {
+        tracing::debug!("port {spec}: {error}");
+    }
 }
 
 /// Without privilege, the switch uses a device as root has prepared it: what nobody has asked for

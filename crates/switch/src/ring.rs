@@ -150,6 +150,11 @@ impl Ring {
         Ok(())
     }
 
+    /// True when the switch has made the device.
+    pub(crate) const fn is_ours(self) -> bool {
+        self.is_ours
+    }
+
     /// True when what finds a ring full waits: there is nothing to be gained by reading ahead.
     pub(crate) fn waits(self) -> bool {
         self.waits

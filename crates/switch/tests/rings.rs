@@ -78,6 +78,23 @@ fn a_device_of_the_switch_is_for_nobody_else_and_who_joins_it_is_told_of() {
     until("both have gone", || told() == (0, 2));
 }
 
+/// They are whole when they come from a network card, or were joined by GRO.
+#[test]
+fn trains_with_one_identifier_pass_a_device_of_the_switch() {
+    if !can_run() {
+        return;
+    }
+    let mut whole = Host::new(1);
+    let mut plain = Host::new(2);
+    let specs = [spec(&whole, "offload=on"), spec(&plain, "offload=off")];
+    let _switch = Running::start(config(&specs));
+    let is_on = |host: &mut Host| {
+        let features = host.netlink.features("eth0").unwrap();
+        features.iter().any(|it| it.name == "tx-tcp-mangleid-segmentation" && it.active)
+    };
+    assert!(is_on(&mut whole) && !is_on(&mut plain));
+}
+
 #[test]
 fn back_pressure_that_the_kernel_has_not_is_an_error_that_says_since_when() {
     if !can_run() {
