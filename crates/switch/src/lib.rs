@@ -18,6 +18,7 @@ mod agent;
 mod ahead;
 mod bell;
 mod beyond;
+mod borrowed;
 mod clock;
 mod config;
 mod connect;
