@@ -239,7 +239,7 @@ impl Interface {
 /// The namespace where the interface of `spec` is, or is to be.
 pub(crate) fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
     match &spec.netns {
-        Some(name) => Namespace::open(name),
+        Some(place) => Namespace::find(place),
         None => Namespace::current(),
     }
 }
@@ -317,11 +317,7 @@ struct Made {
 }
 
 /// Makes the device of `spec`.
-fn create(
-    spec: &PortSpec,
-    namespace: &Namespace,
-    kind: tap::Kind,
-) -> Result<Made, OpenPortError> {
+fn create(spec: &PortSpec, namespace: &Namespace, kind: tap::Kind) -> Result<Made, OpenPortError> {
     let port = || spec.to_string();
     let name = spec.name().parse();
     let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
