@@ -32,6 +32,7 @@ mod guest;
 mod handle;
 mod interface;
 mod links;
+mod names;
 mod pauses;
 mod peer;
 mod places;
