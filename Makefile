@@ -20,7 +20,7 @@ help:
 	@echo 'make format   format the code'
 	@echo 'make page     build the web page that the binary contains (Node.js; else it is left out)'
 
-demo: cargo page
+demo: cargo
 	@scripts/install-packages iperf3 tshark ping
 	$(CARGO) build --release --locked --package tapswitch
 	$(TARGET)/release/tapswitch demo $(ARGS)
@@ -83,10 +83,15 @@ page:
 clean:
 	$(CARGO) clean
 
+RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: cargo
 cargo:
 	@command -v $(CARGO) >/dev/null || { \
-	  echo 'make: cargo is not installed, or not on the PATH; get Rust 1.89 or newer by rustup' >&2; \
+	  echo 'make: cargo is not installed, or not on the PATH; get Rust $(RUST) or newer by rustup' >&2; \
+	  exit 1; }
+	@have=$$($(CARGO) --version | cut -d' ' -f2); \
+	[ "$$(printf '%s\n' '$(RUST)' "$$have" | sort -V | head -n 1)" = '$(RUST)' ] || { \
+	  echo "make: $$(command -v $(CARGO)) is of Rust $$have; get Rust $(RUST) or newer by rustup" >&2; \
 	  exit 1; }

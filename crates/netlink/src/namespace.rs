@@ -79,6 +79,27 @@ impl Namespace {
         Self::open_labelled(path, &path.to_string_lossy())
     }
 
+    /// Opens the namespace that `place` is the name of, or the path to: one with a slash in it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn find(place: &str) -> Result<Self, NamespaceError> {
+        Self::open_labelled(&path_to(place)?, place)
+    }
+
+    /// What a name or a path, as [`Self::find`] takes them, leads to now: what [`Self::identity`]
+    /// answers of that namespace; `None` when nothing is there. Opens nothing.
+    ///
+    /// # Errors
+    /// When that cannot be looked at.
+    pub fn identity_of(place: &str) -> Result<Option<(u64, u64)>, NamespaceError> {
+        match fs::metadata(path_to(place)?) {
+            Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(NamespaceError::from_io("examine", place, cause)),
+        }
+    }
+
     /// The namespace of the calling thread.
     ///
     /// # Errors
@@ -278,6 +299,11 @@ fn path_of(name: &str) -> Result<PathBuf, NamespaceError> {
     Ok(Path::new(DIRECTORY).join(name))
 }
 
+/// The path of the namespace that has this name or this path.
+fn path_to(place: &str) -> Result<PathBuf, NamespaceError> {
+    if place.contains('/') { Ok(place.into()) } else { path_of(place) }
+}
+
 /// Makes [`DIRECTORY`] a shared mount point, the first time after a boot. Holds the lock that
 /// `ip netns` takes too, because two binds on top of each other would hide names.
 fn prepare_directory() -> io::Result<()> {
@@ -427,6 +453,20 @@ mod tests {
     fn a_file_that_is_no_namespace_is_told_apart() {
         let error = Namespace::open_path("/proc/self/status").unwrap_err();
         assert!(matches!(error, NamespaceError::NotANamespace { .. }));
+    }
+
+    #[test]
+    fn a_namespace_is_found_by_its_path_too() {
+        let path = "/proc/self/ns/net";
+        let found = Namespace::find(path).unwrap();
+        assert_eq!(
+            (found.label(), found.identity().ok()),
+            (path, Namespace::identity_of(path).unwrap())
+        );
+        assert!(matches!(Namespace::find("no-such"), Err(NamespaceError::NotFound { .. })));
+        for place in ["no-such", "/proc/self/ns/no-such", "/proc/4194305/ns/net"] {
+            assert_eq!(Namespace::identity_of(place).unwrap(), None, "{place}");
+        }
     }
 
     #[test]

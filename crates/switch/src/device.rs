@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tapswitch_datapath::Port;
 use tapswitch_datapath::vlan::PortMode;
 use tapswitch_netdev as netdev;
-use tapswitch_netlink::{LinkError, Moved, NamespaceError};
+use tapswitch_netlink::{LinkError, Moved, Namespace, NamespaceError};
 use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
@@ -40,6 +40,16 @@ enum Behind {
     Guest(Box<Guest>),
     Tunnel(Tunnel),
     File(Box<Recorder>),
+    /// Nothing any more.
+    Nothing(Remains),
+}
+
+/// What is known of a port that had to let go of what was behind it.
+#[derive(Debug)]
+struct Remains {
+    mac: MacAddr,
+    mtu: u32,
+    offloads: String,
 }
 
 /// Why a port could not be opened.
@@ -179,6 +189,35 @@ impl Device {
         }
     }
 
+    /// Where the interface is, or what a tunnel's sockets are in, if that is not the switch's own
+    /// namespace; and by which name.
+    pub(crate) fn named_namespace(&self) -> Option<(&str, &Namespace)> {
+        let namespace = match &self.behind {
+            Behind::Interface(interface) => &interface.namespace,
+            Behind::Tunnel(tunnel) => tunnel.namespace(),
+            Behind::Guest(_) | Behind::File(_) | Behind::Nothing(_) => return None,
+        };
+        Some((self.spec.netns.as_deref()?, namespace))
+    }
+
+    /// Lets go of what is behind the port, and answers it; the port stays, and is down.
+    pub(crate) fn let_go(&mut self) -> Self {
+        let (mac, mtu, offloads) = (self.mac(), self.mtu(), self.offloads());
+        let nothing = Behind::Nothing(Remains { mac, mtu, offloads });
+        let behind = std::mem::replace(&mut self.behind, nothing);
+        Self { spec: self.spec.clone(), mode: self.mode.clone(), behind }
+    }
+
+    /// Whether there is nothing behind the port any more.
+    pub(crate) fn has_let_go(&self) -> bool {
+        matches!(self.behind, Behind::Nothing(_))
+    }
+
+    /// Whether what was behind the port is not there any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.has_let_go() || self.interface().is_some_and(|interface| interface.is_gone)
+    }
+
     /// Puts back what the switch has changed of the interface, which is moved elsewhere, or says
     /// what stays.
     pub(crate) fn leave_to(&mut self, moved: Moved) {
@@ -222,6 +261,7 @@ impl Device {
             Behind::Guest(guest) => guest.mac(),
             Behind::Tunnel(tunnel) => tunnel.mac(),
             Behind::File(file) => file.mac(),
+            Behind::Nothing(remains) => remains.mac,
         }
     }
 
@@ -233,6 +273,7 @@ impl Device {
             // It knows of no link: whether the other end is there, nobody tells.
             Behind::Tunnel(_) => PortState::LIVE,
             Behind::File(file) => file.state(),
+            Behind::Nothing(_) => PortState::LINK_DOWN,
         };
         if self.spec.is_flooded { link } else { link | PortState::BLOCKED }
     }
@@ -244,6 +285,7 @@ impl Device {
             Behind::Guest(_) => self.spec.mtu.unwrap_or(DEFAULT_MTU),
             Behind::Tunnel(tunnel) => tunnel.mtu(),
             Behind::File(_) => FILE_MTU,
+            Behind::Nothing(remains) => remains.mtu,
         }
     }
 
@@ -260,6 +302,7 @@ impl Device {
             Behind::Guest(guest) => guest.offloads(),
             Behind::Tunnel(tunnel) => tunnel.offloads(),
             Behind::File(file) => file.offloads(),
+            Behind::Nothing(remains) => remains.offloads.clone(),
         }
     }
 
@@ -314,7 +357,7 @@ impl Device {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),
             Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
-            Behind::File(_) => Vec::new(),
+            Behind::File(_) | Behind::Nothing(_) => Vec::new(),
         };
         // All of them have the port's memory together.
         let ahead = ahead / devices.iter().filter(|it| it.reads_ahead()).count().max(1);
@@ -327,15 +370,16 @@ impl Device {
         (0..).zip(devices).map(queue).collect()
     }
 
-    /// The handle by which `worker` of so many sends.
-    pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> TxPort {
+    /// The handle by which `worker` of so many sends, if there is anything to send to.
+    pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> Option<TxPort> {
         let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
             Behind::Guest(guest) => guest.tx_port(worker, workers),
             Behind::Tunnel(tunnel) => tunnel.tx_port(),
             Behind::File(file) => file.tx_port(worker),
+            Behind::Nothing(_) => return None,
         };
-        port.with_stall(self.spec.pressure.stall)
+        Some(port.with_stall(self.spec.pressure.stall))
     }
 
     /// The rings of a tap device; `None` for all others.
@@ -357,7 +401,7 @@ impl Device {
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.behind {
             Behind::Interface(interface) => interface.ring_drops(),
-            Behind::Guest(_) | Behind::File(_) => 0,
+            Behind::Guest(_) | Behind::File(_) | Behind::Nothing(_) => 0,
             Behind::Tunnel(tunnel) => tunnel.ring_drops(),
         }
     }

@@ -165,7 +165,6 @@ impl Server {
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
-            let is_gone = device.interface().is_some_and(|interface| interface.is_gone);
             let ring = device.ring();
             let ring_full =
                 ring.as_ref().map_or_else(|| device.ring_drops(), |ring| ring.ring_full);
@@ -175,7 +174,7 @@ impl Server {
                 kind: device.kind().to_owned(),
                 netns: device.spec.netns.clone(),
                 mac: port.hw_addr.to_string(),
-                state: if is_gone { "gone" } else { report::port_state(port) }.to_owned(),
+                state: if device.is_gone() { "gone" } else { report::port_state(port) }.to_owned(),
                 mtu: port.mtu,
                 envelope: port.full_size_envelope(),
                 mode: device.spec.mode_text(),

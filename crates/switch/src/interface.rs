@@ -8,8 +8,10 @@ use tapswitch_openflow::PortState;
 use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
 
+use crate::borrowed::Borrowed;
 use crate::device::{OpenPortError, Unopened};
 use crate::envelope::{ChangedMtu, port_mtu};
+use crate::foreign::{self, Foreign};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
 use crate::shed::{Below, QueueingReport};
@@ -36,6 +38,8 @@ pub(crate) struct Interface {
     pub(crate) offloads: String,
     /// What was done to its MTU, to be undone.
     changed_mtu: Option<ChangedMtu>,
+    /// Other programs that have opened it.
+    foreign: Foreign,
     io: Io,
 }
 
@@ -63,9 +67,17 @@ impl Place {
 /// The handles of an interface, one for each queue.
 #[derive(Debug)]
 enum Io {
-    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, steered: Option<Steered>, ring: Ring },
-    Tun { queues: Vec<TunQueue>, takes: Takes, steered: Option<Steered>, ring: Ring },
+    Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, lent: Lent, ring: Ring },
+    Tun { queues: Vec<TunQueue>, takes: Takes, lent: Lent, ring: Ring },
     Netdev { port: Arc<netdev::PacketPort>, takes: Takes, below: Option<Below> },
+}
+
+/// What is taken from the device again when the port goes.
+#[derive(Debug)]
+struct Lent {
+    steered: Option<Steered>,
+    /// One that somebody prepared.
+    _borrowed: Option<Borrowed>,
 }
 
 impl Interface {
@@ -76,6 +88,7 @@ impl Interface {
             return;
         }
         self.is_gone = false;
+        self.foreign.note(&self.spec, &link);
         self.link = link;
     }
 
@@ -107,6 +120,7 @@ impl Interface {
             is_gone: false,
             offloads,
             changed_mtu,
+            foreign: Foreign::default(),
             io,
         })
     }
@@ -148,10 +162,11 @@ impl Interface {
     /// Frames that a steering program led to each queue; none without one.
     pub(crate) fn steered(&self) -> Vec<u64> {
         match &self.io {
-            Io::Tap { steered: Some(steered), .. } | Io::Tun { steered: Some(steered), .. } => {
-                steered.frames(self.spec.queues())
+            Io::Tap { lent, .. } | Io::Tun { lent, .. } => {
+                let frames = |steered: &Steered| steered.frames(self.spec.queues());
+                lent.steered.as_ref().map_or_else(Vec::new, frames)
             }
-            _ => Vec::new(),
+            Io::Netdev { .. } => Vec::new(),
         }
     }
 
@@ -197,7 +212,11 @@ impl Interface {
     /// The rings of a tap device; `None` for another interface.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         match &self.io {
-            Io::Tap { ring, .. } | Io::Tun { ring, .. } => ring.report(&self.namespace, self.index),
+            Io::Tap { ring, .. } | Io::Tun { ring, .. } => {
+                let report = ring.report(&self.namespace, self.index)?;
+                let (foreign_queues, joins) = (self.foreign.queues, self.foreign.joins);
+                Some(RingReport { foreign_queues, joins, ..report })
+            }
             Io::Netdev { .. } => None,
         }
     }
@@ -225,29 +244,29 @@ impl Interface {
 /// The namespace where the interface of `spec` is, or is to be.
 pub(crate) fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
     match &spec.netns {
-        Some(name) => Namespace::open(name),
+        Some(place) => Namespace::find(place),
         None => Namespace::current(),
     }
 }
 
-/// True for a device that stays and that nobody holds: it was made to be taken, as
+/// The device, if there is one that stays and that nobody holds: it was made to be taken, as
 /// `tapswitch device create` and `ip tuntap add` do.
-fn is_prepared(namespace: &Namespace, name: &str) -> bool {
-    let link = Netlink::open(namespace).and_then(|mut netlink| netlink.link(name));
-    link.ok().and_then(|link| link.tun).is_some_and(|tun| {
-        let queues = tun.queues.unwrap_or(0) + tun.disabled_queues.unwrap_or(0);
-        tun.persistent && queues == 0
-    })
+fn prepared(namespace: &Namespace, name: &str) -> Option<Link> {
+    let link = Netlink::open(namespace).and_then(|mut netlink| netlink.link(name)).ok()?;
+    let tun = link.tun?;
+    let queues = tun.queues.unwrap_or(0) + tun.disabled_queues.unwrap_or(0);
+    (tun.persistent && queues == 0).then_some(link)
 }
 
 fn open_tap(
     spec: &PortSpec,
     namespace: &Namespace,
 ) -> Result<(Io, MacAddr, String), OpenPortError> {
-    let (tap, ring) = create(spec, namespace, tap::Kind::Tap)?;
-    let mac = tap.mac().map_err(|source| OpenPortError::Mac { port: spec.to_string(), source })?;
-    let Opened { queues, takes, steered, offloads } = Opened::of(spec, tap);
-    Ok((Io::Tap { queues, takes, steered, ring }, mac, offloads))
+    let Made { device, ring, before } = create(spec, namespace, tap::Kind::Tap)?;
+    let mac = device.mac();
+    let mac = mac.map_err(|source| OpenPortError::Mac { port: spec.to_string(), source })?;
+    let Opened { queues, takes, lent, offloads } = Opened::of(spec, namespace, device, before);
+    Ok((Io::Tap { queues, takes, lent, ring }, mac, offloads))
 }
 
 fn open_tun(
@@ -255,40 +274,55 @@ fn open_tun(
     namespace: &Namespace,
     peer: Option<MacAddr>,
 ) -> Result<(Io, MacAddr, String), OpenPortError> {
-    let (tun, ring) = create(spec, namespace, tap::Kind::Tun)?;
+    let Made { device, ring, before } = create(spec, namespace, tap::Kind::Tun)?;
     let link = TunLink::new(spec, namespace, peer)
         .map_err(|source| OpenPortError::Eventfd { port: spec.to_string(), source })?;
     let (mac, link, is_bare) = (link.mac(), Arc::new(link), !spec.offload);
-    let Opened { queues, takes, steered, offloads } = Opened::of(spec, tun);
+    let Opened { queues, takes, lent, offloads } = Opened::of(spec, namespace, device, before);
     let queues = queues.into_iter().map(|queue| TunQueue { queue, link: link.clone(), is_bare });
-    Ok((Io::Tun { queues: queues.collect(), takes, steered, ring }, mac, offloads))
+    Ok((Io::Tun { queues: queues.collect(), takes, lent, ring }, mac, offloads))
 }
 
 /// What there is of a device that the switch has made.
 struct Opened {
     queues: Vec<Arc<tap::Queue>>,
     takes: Takes,
-    steered: Option<Steered>,
+    lent: Lent,
     /// In words, for reports.
     offloads: String,
 }
 
 impl Opened {
-    fn of(spec: &PortSpec, device: tap::Device) -> Self {
+    /// `before` is what it was like, if somebody has prepared it.
+    fn of(
+        spec: &PortSpec,
+        namespace: &Namespace,
+        device: tap::Device,
+        before: Option<Link>,
+    ) -> Self {
         let tap::Capabilities { receive, send, .. } = device.capabilities();
+        let found = device.found();
         let queues: Vec<_> = device.into_queues().into_iter().map(Arc::new).collect();
-        let steered = Steered::start(spec, &queues);
+        let borrow = |(link, first): (Link, &Arc<tap::Queue>)| {
+            Borrowed::new(spec, namespace, (link, found), first.clone())
+        };
+        let borrowed = before.zip(queues.first()).map(borrow);
+        let lent = Lent { steered: Steered::start(spec, &queues), _borrowed: borrowed };
         let takes = if spec.offload { send.into() } else { Takes::NOTHING };
-        Self { queues, takes, steered, offloads: words(receive) }
+        Self { queues, takes, lent, offloads: words(receive) }
     }
 }
 
+/// A device, just opened.
+struct Made {
+    device: tap::Device,
+    ring: Ring,
+    /// What it was like, if somebody has prepared it.
+    before: Option<Link>,
+}
+
 /// Makes the device of `spec`.
-fn create(
-    spec: &PortSpec,
-    namespace: &Namespace,
-    kind: tap::Kind,
-) -> Result<(tap::Device, Ring), OpenPortError> {
+fn create(spec: &PortSpec, namespace: &Namespace, kind: tap::Kind) -> Result<Made, OpenPortError> {
     let port = || spec.to_string();
     let name = spec.name().parse();
     let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
@@ -299,7 +333,8 @@ fn create(
         .multi_queue(true)
         .net_header(header)
         .kind(kind);
-    let is_prepared = is_prepared(namespace, spec.name());
+    let before = prepared(namespace, spec.name());
+    let is_prepared = before.is_some();
     let config = config.follow_existing(is_prepared).backpressure(ring::wish(spec));
     let device = namespace
         .enter(|| tap::Device::create(&config))
@@ -308,9 +343,12 @@ fn create(
             port: port(),
             source: Unopened { source, netns: spec.netns.clone() }.into(),
         })?;
+    if !is_prepared {
+        foreign::keep_out(spec, &device);
+    }
     let ring = Ring::of(&device, !is_prepared)
         .map_err(|source| OpenPortError::Mac { port: port(), source })?;
-    Ok((device, ring))
+    Ok(Made { device, ring, before })
 }
 
 fn open_netdev(
@@ -347,6 +385,9 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
         netlink.set_mtu(name, mtu)?;
     }
     ring.set(spec, &mut netlink, &before)?;
+    if ring.is_ours() && spec.offload {
+        pass_same_identifiers(spec, &mut netlink);
+    }
     if !before.up {
         let remedy = format!("let root do it: `ip link set {name} up`");
         unless_permitted(spec, netlink.set_up(name), &remedy)?;
@@ -354,6 +395,15 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
     let link = netlink.link(name)?;
     ring.check(spec, &mut netlink, &link)?;
     Ok(link)
+}
+
+/// Lets forwarded TCP trains stay whole whose packets all have one IPv4 identifier, as network cards
+/// and GRO make them; the kernel would cut them in front of the device. It is no loss without.
+fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
+    let feature = "tx-tcp-mangleid-segmentation";
+    if let Err(error) = netlink.set_feature_by_name(spec.name(), feature, true) {
+        tracing::debug!("port {spec}: {error}");
+    }
 }
 
 /// Without privilege, the switch uses a device as root has prepared it: what nobody has asked for

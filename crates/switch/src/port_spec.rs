@@ -306,7 +306,7 @@ impl PortSpec {
                 return Err(self.unknown(key));
             }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
-            ("netns", _) => return Err(bad("the name of a network namespace")),
+            ("netns", _) => return Err(bad("the name of a network namespace, or the path to one")),
             ("mtu", _) => self.mtu = Some(parse_mtu(value).ok_or_else(|| bad(MTU_EXPECTED))?),
             ("envelope", _) => {
                 let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
@@ -539,6 +539,7 @@ mod tests {
             "3=netdev:eth1",
             "local=tap:br0",
             "4095=netdev:veth-a,netns=red",
+            "5=tap:eth1,netns=/proc/17/ns/net",
             "1=netdev:eth0,mtu=1500,envelope=12",
             "1=netdev:eth0,mtu=1500,offload=off",
             "1=tap:a,netns=blue,gro=off,mtu=1500",

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tapswitch_datapath::{Port, PortCounters};
+use tapswitch_datapath::{Millis, Port, PortCounters};
 
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
@@ -36,6 +36,8 @@ pub(crate) struct Ports {
     watches: Vec<Watched>,
     /// Namespaces that were watched so far.
     watch_count: usize,
+    /// When to look next where the names of namespaces lead; `None` while no port has one.
+    pub(crate) look_at: Option<Millis>,
     link_news: mpsc::Sender<LinkNews>,
     guest_news: mpsc::Sender<GuestNews>,
     file_news: mpsc::Sender<PortNo>,
@@ -76,6 +78,7 @@ impl Ports {
             worker_queues: vec![Vec::new(); workers.max(1)],
             watches: Vec::new(),
             watch_count: 0,
+            look_at: None,
             link_news,
             guest_news,
             file_news,
@@ -123,7 +126,7 @@ impl Ports {
 
     /// Forgets namespaces where no interface of a port is any more: who watches one keeps it there,
     /// even if it was deleted.
-    fn watch_less(&mut self) {
+    pub(crate) fn watch_less(&mut self) {
         let devices = &self.devices;
         let is_used = |number| {
             let mut interfaces = devices.iter().filter_map(Device::interface);
@@ -184,12 +187,17 @@ impl Ports {
     fn remove(&mut self, number: PortNo) -> Option<Device> {
         let position = self.devices.iter().position(|device| device.spec.number == number)?;
         let device = self.devices.remove(position);
+        self.unread(&device);
+        self.watch_less();
+        Some(device)
+    }
+
+    /// No worker reads this device any more.
+    pub(crate) fn unread(&mut self, device: &Device) {
         let labels: Vec<_> = device.rx_queues().iter().map(RxQueue::label).collect();
         for queues in &mut self.worker_queues {
             queues.retain(|queue| !labels.contains(queue));
         }
-        self.watch_less();
-        Some(device)
     }
 }
 
@@ -199,9 +207,10 @@ impl Ports {
 fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Result<(), ConfigError> {
     let interface = match device.interface() {
         Some(interface) if spec.kind.is_interface() => interface,
+        // What it was may be there again.
+        _ if device.has_let_go() => return Ok(()),
         _ => return spec.check_beside(&device.spec),
     };
-    spec.check_number(&device.spec)?;
     if place.is_none() || place != interface.place() {
         return Ok(());
     }
@@ -287,19 +296,23 @@ impl Server {
         self.notify(&event);
         let outlet = Arc::new(Outlet::default());
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
-            let tx =
-                Box::new(device.tx_port(index, self.workers.len()).with_outlet(outlet.clone()));
+            let Some(tx) = device.tx_port(index, self.workers.len()) else { continue };
+            let tx = Box::new(tx.with_outlet(outlet.clone()));
             if index == 0 {
                 tx.begin();
             }
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
+        self.ports.follow_name(&device);
         self.ports.devices.push(device);
         Ok(())
     }
 
     /// Carries out a change, and answers when the workers have seen it.
     pub(crate) fn change_ports(&mut self, change: PortChange) {
+        if matches!(change, PortChange::Add(..)) {
+            self.follow_names();
+        }
         match change {
             // Whatever workers still count for the old one at its number would go to the new one,
             // and its interface or socket is not free yet.

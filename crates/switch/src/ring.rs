@@ -49,6 +49,11 @@ pub struct RingReport {
     /// Frames that were lost since the port was opened because a ring was full, as
     /// `ring_full` among the port's drops.
     pub ring_full: u64,
+    /// Queues that other programs have opened: what they read, the port does not get, and what they
+    /// send nobody checks.
+    pub foreign_queues: u32,
+    /// How often there came to be more of them since the port was opened.
+    pub joins: u64,
 }
 
 /// What becomes of a packet that a ring has no room for.
@@ -145,6 +150,11 @@ impl Ring {
         Ok(())
     }
 
+    /// True when the switch has made the device.
+    pub(crate) const fn is_ours(self) -> bool {
+        self.is_ours
+    }
+
     /// True when what finds a ring full waits: there is nothing to be gained by reading ahead.
     pub(crate) fn waits(self) -> bool {
         self.waits
@@ -163,6 +173,8 @@ impl Ring {
             waiting: root.map_or(0, |root| root.qlen),
             shed: root.map_or(0, |root| root.drops),
             ring_full: link.stats.tx_dropped.saturating_sub(self.dropped_before),
+            foreign_queues: 0,
+            joins: 0,
         })
     }
 

@@ -129,6 +129,8 @@ pub(crate) enum Waiting {
     Query(Query),
     /// Closing what was behind a port, and the answer to whoever took it away.
     Removed(Box<Device>, oneshot::Sender<Result<(), RemovePortError>>),
+    /// Closing what was behind a port that stays.
+    LetGo(Box<Device>),
     /// Adding a port in the place of one that is being taken away.
     Change(PortChange),
 }
@@ -212,7 +214,8 @@ impl Server {
     }
 
     async fn next(&mut self, shutdown: std::pin::Pin<&mut impl Future<Output = ()>>) -> Input {
-        let timeout = self.agent.poll_timeout();
+        let look_at = self.ports.look_at;
+        let timeout = self.agent.poll_timeout().into_iter().chain(look_at).min();
         let inputs = &mut self.inputs;
         tokio::select! {
             biased;
@@ -262,6 +265,9 @@ impl Server {
         if self.agent.poll_timeout().is_some_and(|due| due <= now) {
             let gone = self.agent.handle_timeout(now);
             self.barriers.gone.extend(gone);
+        }
+        if self.ports.look_at.is_some_and(|due| due <= now) {
+            self.follow_names();
         }
     }
 
@@ -495,6 +501,7 @@ impl Server {
                 // Who does not wait for the answer any more misses nothing.
                 let _ = answer.send(Ok(()));
             }
+            Waiting::LetGo(device) => drop(device),
             Waiting::Change(change) => self.change_ports(change),
         }
     }
@@ -504,9 +511,11 @@ impl Server {
         match what {
             Waiting::Counters(id, _) => self.peers.contains_key(id),
             Waiting::Query(_) => true,
-            Waiting::Barrier(..) | Waiting::Gone(_) | Waiting::Removed(..) | Waiting::Change(_) => {
-                false
-            }
+            Waiting::Barrier(..)
+            | Waiting::Gone(_)
+            | Waiting::Removed(..)
+            | Waiting::LetGo(_)
+            | Waiting::Change(_) => false,
         }
     }
 
@@ -514,9 +523,11 @@ impl Server {
     fn waits(&self, id: ConnectionId) -> bool {
         let is_its = |what: &Waiting| match what {
             Waiting::Barrier(whose, _) | Waiting::Counters(whose, _) => *whose == id,
-            Waiting::Gone(_) | Waiting::Query(_) | Waiting::Removed(..) | Waiting::Change(_) => {
-                false
-            }
+            Waiting::Gone(_)
+            | Waiting::Query(_)
+            | Waiting::Removed(..)
+            | Waiting::LetGo(_)
+            | Waiting::Change(_) => false,
         };
         self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }
@@ -598,7 +609,7 @@ impl Server {
     }
 
     /// Tells the datapath and the controllers if the port is not as it was.
-    fn update_port(&mut self, number: PortNo) {
+    pub(crate) fn update_port(&mut self, number: PortNo) {
         let device = self.ports.find_mut(number);
         let now = device.map(|device| (device.mtu(), device.room(), device.state()));
         let Some((mtu, room, state)) = now else { return };

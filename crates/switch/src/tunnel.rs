@@ -74,6 +74,11 @@ impl Tunnel {
         self.mac
     }
 
+    /// Where its sockets are.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        self.underlay.namespace()
+    }
+
     /// Offloads in words, for reports.
     pub(crate) fn offloads(&self) -> String {
         let words = match &self.port {

@@ -51,6 +51,102 @@ fn what_was_lost_before_the_switch_came_is_not_its_loss() {
     assert_eq!(ring(&port).length, 5, "a device that was there keeps its length");
 }
 
+/// Before Linux 7.3, a device without an owner is anybody's to open.
+#[test]
+fn a_device_of_the_switch_is_for_nobody_else_and_who_joins_it_is_told_of() {
+    if !can_run() {
+        return;
+    }
+    let mut lab = Lab::new(1);
+    let owner = lab.host_mut(1).link().tun.unwrap().owner;
+    let is_closed = tap::Capabilities::probe().unwrap().has_backpressure();
+    assert_eq!(owner, (!is_closed).then(|| rustix::process::geteuid().as_raw()));
+    let told = || {
+        let ring = ring(&lab.switch.port(1));
+        (ring.foreign_queues, ring.joins)
+    };
+    assert_eq!(told(), (0, 0));
+    let join = || {
+        let config = tap::Config::new("eth0".parse().unwrap());
+        lab.host(1).namespace.enter(|| tap::Device::join(&config).unwrap()).unwrap()
+    };
+    let first = join();
+    until("the first one is noticed", || told() == (1, 1));
+    let second = join();
+    until("the second one is noticed", || told() == (2, 2));
+    drop((first, second));
+    until("both have gone", || told() == (0, 2));
+}
+
+/// They are whole when they come from a network card, or were joined by GRO.
+#[test]
+fn trains_with_one_identifier_pass_a_device_of_the_switch() {
+    if !can_run() {
+        return;
+    }
+    let mut whole = Host::new(1);
+    let mut plain = Host::new(2);
+    let specs = [spec(&whole, "offload=on"), spec(&plain, "offload=off")];
+    let _switch = Running::start(config(&specs));
+    let is_on = |host: &mut Host| {
+        let features = host.netlink.features("eth0").unwrap();
+        features.iter().any(|it| it.name == "tx-tcp-mangleid-segmentation" && it.active)
+    };
+    assert!(is_on(&mut whole) && !is_on(&mut plain));
+}
+
+#[test]
+fn a_device_that_was_there_is_left_as_it_was_found() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new(1);
+    let offloads = tap::Offloads::CSUM;
+    let config_of = |header| {
+        let config = tap::Config::new("eth0".parse().unwrap()).multi_queue(true).persistent(true);
+        config.net_header(header).offloads(offloads)
+    };
+    let made = config_of(tap::HeaderLen::Legacy);
+    host.namespace.enter(|| drop(tap::Device::create(&made).unwrap())).unwrap();
+    host.netlink.set_mtu("eth0", 1400).unwrap();
+    let before = host.link();
+    let features = |host: &Host| {
+        let features = host.netlink.features("eth0").unwrap().into_iter();
+        features.filter(|it| it.active).map(|it| it.name).collect::<Vec<_>>()
+    };
+    let features_before = features(&host);
+
+    let mut switch = Running::start(config(&[spec(&host, "queues=2,mtu=9000,txqueuelen=77")]));
+    let during = host.link();
+    assert_eq!((during.mtu, during.txqueuelen, during.up), (9000, 77, true));
+    assert_ne!(features(&host), features_before);
+    assert_eq!(during.tun.unwrap().owner, None, "it is not the switch's to close");
+    switch.stop();
+
+    let after = host.link();
+    assert_eq!((after.mtu, after.txqueuelen), (before.mtu, before.txqueuelen));
+    assert!(after.up, "with its routes");
+    assert_eq!(features(&host), features_before);
+    let join = || tap::Device::join(&tap::Config::new("eth0".parse().unwrap())).unwrap();
+    let joined = host.namespace.enter(join).unwrap();
+    assert_eq!(joined.prefix().net_header, tap::HeaderLen::Legacy);
+}
+
+#[test]
+fn what_others_set_of_a_device_that_was_there_stays() {
+    if !can_run() {
+        return;
+    }
+    let mut host = Host::new(1);
+    drop(prepare(&mut host));
+    let mut switch = Running::start(config(&[spec(&host, "mtu=9000,txqueuelen=77")]));
+    host.netlink.set_mtu("eth0", 8000).unwrap();
+    host.netlink.set_txqueuelen("eth0", 50).unwrap();
+    switch.stop();
+    let after = host.link();
+    assert_eq!((after.mtu, after.txqueuelen), (8000, 50));
+}
+
 #[test]
 fn back_pressure_that_the_kernel_has_not_is_an_error_that_says_since_when() {
     if !can_run() {

@@ -2,6 +2,7 @@
 
 mod explain;
 mod filters;
+mod found;
 mod open;
 mod passed;
 mod queues;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
 use tapswitch_wire::MacAddr;
 
+pub use found::Found;
 use passed::Passed;
 pub use settings::ByteOrder;
 
@@ -36,6 +38,8 @@ pub struct Device {
     order: Option<Vec<usize>>,
     /// This device has a classic filter by us.
     classic_filter: bool,
+    /// How it was when it was opened.
+    found: Option<Found>,
 }
 
 impl Device {
@@ -81,6 +85,12 @@ impl Device {
     /// True when it may have several queues.
     pub fn is_multi_queue(&self) -> bool {
         self.multi_queue
+    }
+
+    /// How [`Self::create`] found the device when it was there already and nobody used it; `None`
+    /// otherwise, and when [`Config::exclusive`](crate::Config::exclusive) says that it is made.
+    pub fn found(&self) -> Option<Found> {
+        self.found
     }
 
     /// What may be left undone in frames, in each direction, and what the kernel can do besides.

@@ -123,8 +123,7 @@ impl Inspected {
         if self.features.is_empty() {
             return None;
         }
-        let on = OFFLOADS.iter().filter(|(_, feature)| self.has(feature));
-        Some(on.fold(Offloads::empty(), |all, (offload, _)| all | *offload))
+        Some(offloads_among(&self.features))
     }
 
     /// True for a device with a real queueing discipline, in which packets may wait, in front of
@@ -373,6 +372,13 @@ fn uppers(links: &[Link], link: &Link) -> Vec<(Link, u32)> {
         }
     }
     found
+}
+
+/// The offloads that these features show to be in force.
+pub(crate) fn offloads_among(features: &[FeatureState]) -> Offloads {
+    let is_on = |name: &str| features.iter().any(|it| it.active && it.name == name);
+    let on = OFFLOADS.iter().filter(|(_, feature)| is_on(feature));
+    on.fold(Offloads::empty(), |all, (offload, _)| all | *offload)
 }
 
 /// The feature by which each offload shows. The two USO share one, and it takes both.

@@ -108,7 +108,7 @@ pub use bpf::BpfError;
 pub use capabilities::Capabilities;
 pub use classic::ClassicInstruction;
 pub use config::Config;
-pub use device::{ByteOrder, Device};
+pub use device::{ByteOrder, Device, Found};
 pub use engine::{
     Drain, Engine, EngineError, EngineKind, OpenError, Refused, Sent, Uring, Vhost, VhostConfig,
     VhostError,

@@ -387,7 +387,7 @@ pub(crate) struct CaptureArgs {
     /// Interface whose incoming frames are written.
     #[arg(short, long, value_name = "NAME")]
     pub(crate) interface: String,
-    /// Namespace of the interface.
+    /// Namespace of the interface: a name of `ip netns`, or a path such as /proc/PID/ns/net.
     #[arg(long, value_name = "NS")]
     pub(crate) netns: Option<String>,
     /// The file; replaced if it is there. - is standard output, for `| tshark -r -`.

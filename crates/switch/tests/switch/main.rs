@@ -20,6 +20,7 @@ mod gre;
 mod gro;
 mod guests;
 mod malformed;
+mod names;
 mod netdev;
 mod ofctl;
 mod offload;

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Sysfs, TunInfo};
 
-use super::{Device, explain};
+use super::{Device, Found, explain};
 use crate::capabilities::negotiate;
 use crate::config::NameWish;
 use crate::{
@@ -32,6 +32,8 @@ impl Device {
         let first = opener.open_first()?;
         let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
         let in_use = !config.exclusive && opener.take_over(&first)?;
+        let is_free = !config.exclusive && !in_use;
+        let found = if is_free { Found::of(&first) } else { None };
         let (receive, send) = if in_use {
             most(opener.prefix.net_header)
         } else {
@@ -52,6 +54,7 @@ impl Device {
             order: (!in_use).then(|| (0..queues.len()).collect()),
             queues: queues.into(),
             classic_filter: false,
+            found,
         })
     }
 
@@ -103,14 +106,15 @@ impl Device {
             queues: queues.into(),
             order: None,
             classic_filter: false,
+            found: None,
         })
     }
 }
 
 /// A file that is a queue, and the name that its device has.
-struct Opened {
-    fd: OwnedFd,
-    name: String,
+pub(super) struct Opened {
+    pub(super) fd: OwnedFd,
+    pub(super) name: String,
 }
 
 /// Opens files as queues of one device.

@@ -175,6 +175,7 @@ impl Passed {
             queues: fds.into_iter().map(queue).collect(),
             order: None,
             classic_filter: false,
+            found: None,
             name: DeviceName::from_kernel(self.name),
         })
     }

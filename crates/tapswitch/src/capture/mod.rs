@@ -120,7 +120,7 @@ impl Capture {
     /// Opens interface and file.
     pub(crate) fn open(config: CaptureConfig) -> Result<Self, CaptureError> {
         let namespace = match &config.netns {
-            Some(name) => Namespace::open(name)?,
+            Some(place) => Namespace::find(place)?,
             None => Namespace::current()?,
         };
         let interface = &config.interface;

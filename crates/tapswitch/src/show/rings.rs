@@ -14,11 +14,24 @@ pub(super) fn rings(reports: &[PortReport]) {
     }
     let mut rows =
         table(&["PORT ", "RING ", "BACK-PRESSURE", "QDISC", "WAITING ", "SHED ", "RING FULL "]);
-    for (port, ring) in rings {
+    for (port, ring) in &rings {
         rows.add_row(row(port, ring));
     }
     say!();
     print(&rows, "");
+    for text in rings.iter().filter_map(|(port, ring)| joined(port, ring)) {
+        say!("{text}");
+    }
+}
+
+/// What is to be said of a device that other programs have opened.
+fn joined(port: &str, ring: &RingReport) -> Option<String> {
+    let RingReport { foreign_queues, joins, .. } = ring;
+    (*joins > 0).then(|| {
+        format!(
+            "port {port}: opened by other programs, too: {joins} times, {foreign_queues} queues now"
+        )
+    })
 }
 
 fn row(port: &str, ring: &RingReport) -> [String; 7] {
@@ -63,8 +76,13 @@ mod tests {
             waiting: 7,
             shed: 12,
             ring_full: 3456,
+            foreign_queues: 1,
+            joins: 3,
         };
         let cells = ["2", "1_000", "in force", "mq fq_codel", "7", "12", "3_456"];
         assert_eq!(row("2", &ring), cells);
+        let told = joined("2", &ring).unwrap();
+        assert_eq!(told, "port 2: opened by other programs, too: 3 times, 1 queues now");
+        assert_eq!(joined("2", &RingReport { foreign_queues: 0, joins: 0, ..ring }), None);
     }
 }
