@@ -22,6 +22,7 @@ mod detail;
 mod forks;
 mod read_back;
 mod report;
+mod room;
 mod silence;
 mod sync;
 mod wiring;
