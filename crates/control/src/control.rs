@@ -10,6 +10,7 @@ mod checks;
 mod claims;
 mod contests;
 mod details;
+mod inquiries;
 mod lifetime;
 mod placing;
 mod plan;
@@ -158,8 +159,8 @@ impl Control {
             joined_tags: BTreeMap::new(),
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
-            contests: Contests::default(),
-            claims: Claims::default(),
+            contests: Contests::new(contests::PACE),
+            claims: Claims::new(claims::PACE),
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
             now_ns: 0,
@@ -257,8 +258,7 @@ impl Control {
         for id in self.agenda.due(now) {
             self.with_switch(id, Switch::handle_timeout);
         }
-        self.end_contests();
-        self.ask_once_more();
+        self.settle_contests();
         self.settle_claims();
         self.read_counters();
         self.check_next();
@@ -401,8 +401,8 @@ impl Control {
         for tag in begun {
             self.tags.begin(tag, self.rounds.last());
         }
-        for key in asked {
-            self.contests.handle_asked(key, id, self.now);
+        for (key, port) in asked {
+            self.contests.note_asked((key, Place { switch: id, port }), self.now);
         }
         for policy in news {
             self.note_state(policy, id);

@@ -215,20 +215,29 @@ pub(crate) struct Closure {
     before: HashMap<Region, Option<TapRegion>>,
 }
 
+/// What a policy takes beside others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needed {
+    /// The regions that it adds.
+    pub(crate) regions: Vec<Region>,
+    /// The rules that it adds, at those and at others whose frames it is the first to copy.
+    pub(crate) rules: usize,
+}
+
 /// A region that came, went or became another's: before, and now.
 pub(crate) type Change = (Option<TapRegion>, Option<TapRegion>);
 
 impl Closure {
-    /// Adds a policy. `host_count` says how many hosts a region reaches, each of which costs a
-    /// rule.
+    /// Adds a policy, if it fits.
+    #[cfg(test)]
     pub(crate) fn add(
         &mut self,
         tap: Tap,
         budget: Budget,
         host_count: impl Fn(&Region) -> usize,
     ) -> Result<(), BudgetError> {
-        let new = self.check(&tap, budget, host_count)?;
-        self.insert(tap, new);
+        let needed = self.check(&tap, budget, host_count)?;
+        self.insert(tap, needed.regions);
         Ok(())
     }
 
@@ -248,20 +257,26 @@ impl Closure {
         }
     }
 
-    /// The regions that a policy would add, if they fit the budget.
+    /// What a policy would add, if that fits the budget. `host_count` says how many hosts
+    /// a region reaches, each of which costs a rule.
     pub(crate) fn check(
         &self,
         tap: &Tap,
         budget: Budget,
         host_count: impl Fn(&Region) -> usize,
-    ) -> Result<Vec<Region>, BudgetError> {
-        let (max, mut new) = (budget.max_regions, HashSet::new());
+    ) -> Result<Needed, BudgetError> {
+        let (max, mut new, mut woken) = (budget.max_regions, HashSet::new(), HashSet::new());
         let spared = if tap.is_wide { tap.copies() } else { None };
         let is_spared = |other: &Region| match &spared {
             Some(copies) => self.makes(other, tap.id, copies),
             None => false,
         };
         let unknown = |region: &Region| !self.regions.contains_key(region);
+        // Its frames were excepted by all, so that it has no rules that copy.
+        let is_idle = |region: &Region| {
+            self.regions.get(region).is_some_and(|known| known.members.is_empty())
+                && tap.cells.includes(region)
+        };
         new.extend(tap.cells.regions().filter(unknown));
         let (used, needed) = (self.regions.len(), new.len());
         if needed > 0 && used + needed > max {
@@ -272,17 +287,21 @@ impl Closure {
             let near = self.regions_of.near(&own);
             let near = near.filter_map(|other| Some((other, own.intersect(&other)?)));
             let overlaps = near.filter(|(other, _)| !is_spared(other)).map(|(_, both)| both);
-            for region in overlaps.filter(unknown) {
-                new.insert(region);
+            for region in overlaps {
+                if is_idle(&region) {
+                    woken.insert(region);
+                } else if unknown(&region) {
+                    new.insert(region);
+                }
                 // At once: where there is no room, there may be very many.
                 if used + new.len() > max {
                     return Err(BudgetError::Regions { max });
                 }
             }
         }
-        let rules: usize = new.iter().map(|region| 1 + host_count(region)).sum();
+        let rules = new.iter().chain(&woken).map(|region| 1 + host_count(region)).sum();
         match rules <= budget.rules_left {
-            true => Ok(new.into_iter().collect()),
+            true => Ok(Needed { regions: new.into_iter().collect(), rules }),
             false => Err(BudgetError::Rules { left: budget.rules_left, needed: rules }),
         }
     }
@@ -350,7 +369,7 @@ impl Closure {
                 || tap.copies().is_some_and(|copies| self.makes(region, id, &copies))
         };
         match is_own || !is_spared() {
-            true => self.check(tap, budget, host_count),
+            true => Ok(self.check(tap, budget, host_count)?.regions),
             false => Ok(Vec::new()),
         }
     }

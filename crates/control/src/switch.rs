@@ -22,6 +22,7 @@ mod detail;
 mod forks;
 mod read_back;
 mod report;
+mod room;
 mod silence;
 mod sync;
 mod wiring;
@@ -113,7 +114,7 @@ pub(crate) struct Switch {
     /// Groups whose last counters can be asked for when this barrier is reached.
     idle_groups: Vec<(Ticket, GroupId)>,
     /// Hosts that are asked whether they are there when this barrier is reached, once there is one.
-    questions: Vec<(Option<Ticket>, HostKey)>,
+    questions: Vec<(Option<Ticket>, (HostKey, PortNo))>,
     /// What the switch refused since the last barrier.
     failures: Vec<Failure>,
     desired: Shared<Desired>,
@@ -161,7 +162,7 @@ pub(crate) struct Signals {
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
     /// Hosts that were asked whether they are there, and whose answers are shown.
-    pub(crate) asked: Vec<HostKey>,
+    pub(crate) asked: Vec<(HostKey, PortNo)>,
     /// It has done what it was sent to find links.
     pub(crate) swept: bool,
     /// Requests for counters that were answered, or will not be.
@@ -332,15 +333,15 @@ impl Switch {
     pub(crate) fn ask_host(&mut self, key: HostKey) {
         let Some(port) = self.hosts.find(key).map(|host| host.port) else { return };
         self.remove_source(key, port);
-        self.questions.push((None, key));
+        self.questions.push((None, (key, port)));
     }
 
     /// Asks those whose rules are away by now.
     fn ask_hosts(&mut self, barrier: Ticket) {
         let is_reached = |at: &Option<Ticket>| at.is_some_and(|at| at <= barrier);
         let reached: Vec<_> =
-            self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, key)| key).collect();
-        reached.iter().for_each(|key| self.send_questions(*key));
+            self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, host)| host).collect();
+        reached.iter().for_each(|(key, _)| self.send_questions(*key));
         self.signals.asked.extend(reached);
     }
 
@@ -381,7 +382,7 @@ impl Switch {
 
     /// A host that was asked is there; what it sends is shown no more.
     pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
-        self.questions.retain(|(_, asked)| *asked != key);
+        self.questions.retain(|(_, asked)| *asked != (key, port));
         if self.hosts.find(key).is_some_and(|host| host.port == port) {
             // It may be known again since the switch connected again.
             self.remove_source(key, port);

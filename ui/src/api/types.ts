@@ -83,6 +83,9 @@ export interface PolicyReport {
   expires_at?: string | null;
   /** Who added it; whose it is says the policy itself. */
   owner?: string | null;
+  /** When, and by whom, it was changed last. */
+  changed_at?: string | null;
+  changed_by?: string | null;
   path?: unknown;
 }
 
@@ -108,6 +111,8 @@ export interface SwitchReport {
   lldp_forged?: number;
   /** Frames of the controller's own that came too late to prove one. */
   lldp_late?: number;
+  /** Rules and groups that were not as told, and were put right. */
+  drifted?: number;
 }
 
 export interface HostReport {
@@ -119,6 +124,8 @@ export interface HostReport {
   /** Of the tags inside that one, from the outside. */
   inner_vlans?: number[];
   addresses: string[];
+  /** Those of them that it merely sent packets from. */
+  unproven_addresses?: string[];
 }
 
 /** One end of a link. */

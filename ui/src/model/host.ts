@@ -7,6 +7,18 @@ export function vlans(host: HostReport): string {
   return [host.vlan, ...(host.inner_vlans ?? [])].join(".");
 }
 
+/** Its IP addresses, and which of them it did not tell itself. */
+export function addresses(host: HostReport): string {
+  const unproven = new Set(host.unproven_addresses);
+  return host.addresses.map((a) => (unproven.has(a) ? `${a} (unproven)` : a)).join(", ");
+}
+
+/** What that means, where there are such. */
+export const unproven = (hosts: HostReport[]): string | undefined =>
+  hosts.some((host) => host.unproven_addresses?.length)
+    ? "Unproven: the host sent packets from it, and told it by no ARP or neighbour discovery."
+    : undefined;
+
 /** What a new policy begins with that is for all that a host says and hears, of whatever family. */
 export function tapped(host: HostReport): Record<string, string> {
   return {

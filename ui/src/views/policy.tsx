@@ -120,6 +120,12 @@ function Facts({ report }: { report: PolicyReport }) {
       {report.owner && <Fact name="Added by">{report.owner}</Fact>}
       {policy.reason && <Fact name="Reason">{policy.reason}</Fact>}
       {report.created_at && <Fact name="Since">{dateTime(report.created_at)}</Fact>}
+      {report.changed_at && (
+        <Fact name="Changed last">
+          {dateTime(report.changed_at)}
+          {report.changed_by && ` by ${report.changed_by}`}
+        </Fact>
+      )}
       {report.notes?.map((note) => (
         <Fact key={note} name="Note">
           {note}

@@ -2,8 +2,9 @@
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
-import { tapped, vlans } from "../model/host";
+import { addresses, tapped, unproven, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
+import { troubles } from "../model/switch";
 import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
@@ -52,11 +53,27 @@ export function Switch({ id }: { id: string }) {
         )}
         {report.lldp_late !== undefined && <Fact name="Late LLDP">{count(report.lldp_late)}</Fact>}
       </dl>
+      <Troubles report={report} />
       <Ports id={id} isConnected={report.is_connected} />
       <Hosts id={id} />
       <Rules id={id} />
       <Groups id={id} />
     </>
+  );
+}
+
+function Troubles({ report }: { report: SwitchReport }) {
+  const all = troubles(report);
+  if (all.length === 0) return null;
+  return (
+    <section aria-labelledby="troubles">
+      <h2 id="troubles">What to look at</h2>
+      <ul>
+        {all.map((words) => (
+          <li key={words}>{words}</li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -181,7 +198,7 @@ function Hosts({ id }: { id: string }) {
                 <th scope="row">
                   <code>{host.mac}</code>
                 </th>
-                <td>{host.addresses.join(", ") || "–"}</td>
+                <td>{addresses(host) || "–"}</td>
                 <td>{vlans(host) || "–"}</td>
                 <td>
                   {host.port_name} ({host.port})
@@ -196,6 +213,7 @@ function Hosts({ id }: { id: string }) {
           </tbody>
         </Table>
       )}
+      {unproven(hosts) && <p class="foot">{unproven(hosts)}</p>}
       {data && data.total > hosts.length && (
         <p class="foot">
           The first {count(hosts.length)} of {plural(data.total, "host")}.

@@ -5,7 +5,7 @@ import { loadText } from "../graph/load";
 import { type Target, edgeKey } from "../graph/target";
 import type { Edge, Frame, Node } from "../graph/scene";
 import { bitRate, count, latency, plural } from "../model/format";
-import { pairs, vlans } from "../model/host";
+import { addresses, pairs, unproven, vlans } from "../model/host";
 import { ledger, state, tone, totals, traffic } from "../model/policy";
 import { mayChange } from "../api/session";
 import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
@@ -161,13 +161,14 @@ function HostCard({ host }: { host: HostReport }) {
         <Fact name="MAC">
           <code>{host.mac}</code>
         </Fact>
-        <Fact name="IP">{host.addresses.join(", ") || "none seen"}</Fact>
+        <Fact name="IP">{addresses(host) || "none seen"}</Fact>
         <Fact name="VLAN">{vlans(host) || "none"}</Fact>
         <Fact name="At">
           <a href={link(["switches", host.switch])}>{host.switch}</a>, {host.port_name} (port{" "}
           {host.port})
         </Fact>
       </dl>
+      {unproven([host]) && <p class="muted">{unproven([host])}</p>}
       {mayChange() && (
         <a class="button primary" href={tapHost(host)}>
           Tap this host

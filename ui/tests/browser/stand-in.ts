@@ -175,13 +175,16 @@ export const hosts = (id: string, count: number) =>
   Array.from({ length: count }, (_, i) => {
     const hex = (n: number) => n.toString(16).padStart(2, "0");
     const n = parseInt(id, 16);
+    const address = `10.${n >> 8}.${n & 255}.${i + 1}`;
     return {
       switch: id,
       port: String(i + 10),
       port_name: `t${i + 10}`,
       vlan: null,
       mac: `02:00:${hex(n >> 8)}:${hex(n & 255)}:00:${hex(i + 1)}`,
-      addresses: [`10.${n >> 8}.${n & 255}.${i + 1}`],
+      addresses: [address],
+      // The first one has sent packets and no ARP.
+      unproven_addresses: i === 0 ? [address] : [],
     };
   });
 

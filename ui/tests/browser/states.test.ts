@@ -373,6 +373,13 @@ test("a switch is shown with its ports, tables and groups", options, async () =>
   const fact = (name: string) => page.locator(".fact", { hasText: name }).locator("dd");
   assert.equal(await fact("Forged LLDP").innerText(), "0");
   assert.equal(await fact("Late LLDP").innerText(), "2");
+  const troubles = page.getByRole("region", { name: "What to look at" }).getByRole("listitem");
+  await troubles.getByText("2 times LLDP of the controller's own was under way for too").waitFor();
+  assert.equal(await troubles.count(), 2, "and a claim that was not believed");
+  const hosts = page.getByRole("region", { name: "All hosts" });
+  await hosts.getByText("10.0.6.1 (unproven)").waitFor();
+  await page.getByText("told it by no ARP or neighbour discovery").waitFor();
+  await screenshot(page, "switch-notes", "all");
   await page.getByText("tcp,nw_src=10.0.3.1").waitFor();
   await page.getByRole("region", { name: "All rules" }).getByText("missing").waitFor();
   await page.getByRole("region", { name: "All groups" }).getByText("output:13").waitFor();
@@ -699,13 +706,17 @@ test("the audit log's cells are what the record says", options, async () => {
 
 test("who added a policy is not taken for its owner", options, async () => {
   const policy = { name: "web", monitor: "watch0", owner: "ann" };
-  controller.answers.set("GET /policies/web", report("web", { policy }));
+  const changed = { changed_at: "2026-01-02T00:00:00Z", changed_by: "bob" };
+  controller.answers.set("GET /policies/web", report("web", { policy, ...changed }));
   const page = await browser.page(`${controller.url}/#/policies/web`);
   const fact = (name: string) =>
     page.locator(".fact", { has: page.getByText(name, { exact: true }) });
   await fact("Added by").waitFor();
   assert.equal(await fact("Added by").locator("dd").innerText(), "ada");
   assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
+  const last = await fact("Changed last").locator("dd").innerText();
+  assert.equal(last, `${dateTime(changed.changed_at)} by bob`);
+  await screenshot(page, "policy-changed", "all");
   await page.close();
 });
 

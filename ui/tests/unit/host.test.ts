@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { HostReport } from "../../src/api/types";
-import { pairs, tapped, vlans } from "../../src/model/host";
+import { addresses, pairs, tapped, unproven, vlans } from "../../src/model/host";
 
 const host: HostReport = {
   switch: "0x1",
@@ -16,6 +16,15 @@ test("a host's stack of tags is told from the outside", () => {
   assert.equal(vlans({ ...host, vlan: null }), "");
   assert.equal(vlans({ ...host, vlan: 100 }), "100");
   assert.equal(vlans({ ...host, vlan: 100, inner_vlans: [20, 7] }), "100.20.7");
+});
+
+test("addresses that only packets tell are said to be unproven", () => {
+  const told = { ...host, addresses: ["10.0.0.1", "fe80::1"] };
+  assert.equal(addresses(told), "10.0.0.1, fe80::1");
+  assert.equal(unproven([host, told]), undefined);
+  const sends = { ...told, unproven_addresses: ["10.0.0.1"] };
+  assert.equal(addresses(sends), "10.0.0.1 (unproven), fe80::1");
+  assert.match(unproven([host, sends])!, /told it by no ARP/);
 });
 
 test("a policy for a host is for all that it says, whatever its addresses", () => {

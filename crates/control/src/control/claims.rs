@@ -1,7 +1,7 @@
 //! IP addresses that a host claims and another one has: whether they moved, or are forged.
 //!
 //! Addresses are handed out anew, move to the machine that stands in for another, and are forged.
-//! So the host that has one is asked for it, several times within [`SILENCE`], and what it answers
+//! So the host that has one is asked for it, several times ([`PACE`]), and what it answers
 //! comes to the controller as all ARP and neighbour discovery does. When it claims the address, it
 //! keeps it. When it is silent, the address is that of whoever claimed it last, and copies for a
 //! monitor that is named by it go there. A switch that is not connected by then proves nothing.
@@ -10,44 +10,24 @@
 //! for at once are bounded; what more is claimed is a conflict, as before, and asked for when it is
 //! claimed again.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tapswitch_openflow::DatapathId;
 
 use super::Control;
+use super::inquiries::{Inquiries, Pace, Stage};
 use crate::Millis;
 use crate::hosts::{Evidence, HostKey, Sighting};
 
-/// Addresses whose holders are asked.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Claims(BTreeMap<Held, Contest>);
+/// Addresses whose holders are asked; the switch where each was claimed last, and by whom.
+pub(super) type Claims = Inquiries<Held, (DatapathId, HostKey)>;
 
 /// A host of a switch, and the address that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
+pub(super) struct Held {
     switch: DatapathId,
     key: HostKey,
     address: IpAddr,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Contest {
-    /// The switch where it was claimed last, and by whom.
-    rival: (DatapathId, HostKey),
-    until: Millis,
-    /// When the holder is asked once more.
-    again_at: Option<Millis>,
-    /// The holder has claimed it since.
-    is_kept: bool,
-}
-
-impl Claims {
-    /// When something is due.
-    pub(super) fn due(&self) -> Option<Millis> {
-        let due = self.0.values().flat_map(|contest| [Some(contest.until), contest.again_at]);
-        due.flatten().min()
-    }
 }
 
 impl Control {
@@ -68,9 +48,7 @@ impl Control {
             return;
         };
         let held = Held { switch: at, key, address };
-        if let Some(contest) = self.claims.0.get_mut(&held) {
-            (contest.is_kept, contest.again_at) = (true, None);
-        }
+        self.claims.note_answer(held, self.now);
         let holder = match before {
             Some(holder) if holder == key => return,
             Some(holder) => Some(Held { key: holder, ..held }),
@@ -94,14 +72,11 @@ impl Control {
     }
 
     fn contest_claim(&mut self, holder: Held, rival: (DatapathId, HostKey)) {
-        let is_new = !self.claims.0.contains_key(&holder);
-        if is_new && self.claims.0.len() >= MAX_CONTESTS {
-            return;
-        }
-        let (until, again_at) = (self.now.plus(SILENCE), Some(self.now.plus(AGAIN)));
-        let contest = Contest { rival, until, again_at, is_kept: false };
-        self.claims.0.entry(holder).or_insert(contest).rival = rival;
-        if is_new {
+        if let Some(claim) = self.claims.claim_mut(holder) {
+            *claim = rival;
+        } else if self.claims.count() < MAX_ASKED {
+            self.claims.begin(holder, rival, self.now);
+            self.claims.note_asked(holder, self.now);
             self.ask_holder(holder);
         }
     }
@@ -110,26 +85,14 @@ impl Control {
         self.with_switch(switch, |switch, _, _| switch.send_question(key, address));
     }
 
-    /// Asks again, and ends what has lasted long enough.
+    /// Ends what has lasted long enough, and asks again.
     pub(super) fn settle_claims(&mut self) {
-        let now = self.now;
-        if self.claims.due().is_none_or(|due| due > now) {
-            return;
-        }
-        let all = std::mem::take(&mut self.claims.0).into_iter();
-        let (over, mut others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            all.partition(|(_, contest)| contest.until <= now);
-        let mut asked = Vec::new();
-        for (held, contest) in &mut others {
-            if contest.again_at.take_if(|at| *at <= now).is_some() {
-                contest.again_at = Some(now.plus(AGAIN)).filter(|at| *at < contest.until);
-                asked.push(*held);
+        for (held, rival, stage) in self.claims.take_over(self.now) {
+            if stage != Stage::Answered {
+                self.move_address(held, rival);
             }
         }
-        self.claims.0 = others;
-        asked.into_iter().for_each(|held| self.ask_holder(held));
-        let lost = over.into_iter().filter(|(_, contest)| !contest.is_kept);
-        lost.for_each(|(held, contest)| self.move_address(held, contest.rival));
+        self.claims.take_due(self.now).into_iter().for_each(|held| self.ask_holder(held));
     }
 
     /// A host was silent when it was asked for its address: it is the other's, if that is there.
@@ -148,10 +111,8 @@ impl Control {
     }
 }
 
-/// For how long a host that is asked is waited for: much longer than one takes to answer, for
-/// whoever forges its address may keep its switch busy.
-const SILENCE: Millis = Millis(3000);
-/// When it is asked again within that time: six times in all.
-const AGAIN: Millis = Millis(500);
+/// Six times in all, within much longer than a host takes to answer: whoever forges its address may
+/// keep its switch busy.
+pub(super) const PACE: Pace = Pace { silence: Millis(3000), again: Millis(500) };
 /// Addresses whose holders are asked at once.
-const MAX_CONTESTS: usize = 256;
+const MAX_ASKED: usize = 256;

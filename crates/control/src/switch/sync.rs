@@ -1,6 +1,5 @@
 //! Sending differences, and what comes of it.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -10,8 +9,7 @@ use super::{Link, Switch};
 use crate::group::{self, GroupKey};
 use crate::held::group_of;
 use crate::outbox::{Failure, Request};
-use crate::overlap::{Budget, Change, Closure, PolicyId, Tap, TapRegion};
-use crate::region::Region;
+use crate::overlap::{Change, Closure, PolicyId, Tap, TapRegion};
 use crate::rule::{FlowId, Rule};
 use crate::shared::Shared;
 use crate::text::switch_name;
@@ -63,52 +61,6 @@ impl Switch {
             PolicyState::Installing
         } else {
             PolicyState::Active
-        }
-    }
-
-    /// Whether a policy fits beside those that are applied, but for those of lower priorities.
-    pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        match self.new_regions(tap, limits) {
-            Err(error) if self.who_gives_way(tap, &self.closure, limits).is_none() => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// How many rules a policy would add, with those of its overlaps with others, if it fits.
-    pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
-        let new = self.new_regions(tap, limits).unwrap_or_default();
-        new.iter().map(|region| 1 + self.ways.count_reached(region)).sum()
-    }
-
-    /// Whether there is no room here for all that a policy has in common with others.
-    pub(crate) fn is_wide(&self, policy: PolicyId) -> bool {
-        self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
-    }
-
-    /// The regions that a policy adds, in the form in which it fits.
-    fn new_regions(&self, tap: &Tap, limits: &Limits) -> Result<Vec<Region>, BudgetError> {
-        self.fitted(tap, limits).map(|(_, new)| new)
-    }
-
-    /// A policy in the form in which it fits here, and the regions that it adds. While less than
-    /// half of the room is used, it has all that it has in common with others; from then on that is
-    /// left out as far as it can be, for those that cannot do without.
-    fn fitted(&self, tap: &Tap, limits: &Limits) -> Result<(Tap, Vec<Region>), BudgetError> {
-        let host_count = |region: &Region| self.ways.count_reached(region);
-        let check = |tap: &Tap, budget| self.closure.check(tap, budget, host_count);
-        let (half, all) = (self.budget(&limits.half_of_room()), self.budget(limits));
-        if let Ok(new) = check(tap, half) {
-            return Ok((tap.clone(), new));
-        }
-        let wide = tap.widened().and_then(|wide| check(&wide, all).ok().map(|new| (wide, new)));
-        let Some((wide, new)) = wide else {
-            return check(tap, all).map(|new| (tap.clone(), new));
-        };
-        // It is a wide one if that takes less, whatever it takes otherwise: up to there is enough.
-        let max_regions = all.max_regions.min(self.closure.region_count() + new.len());
-        match check(tap, Budget { max_regions, ..all }) {
-            Ok(whole) => Ok((tap.clone(), whole)),
-            Err(_) => Ok((wide, new)),
         }
     }
 
@@ -262,63 +214,8 @@ impl Switch {
         self.closure.taps().contains_key(&policy)
     }
 
-    fn budget(&self, limits: &Limits) -> Budget {
-        Budget {
-            switch: self.id,
-            max_regions: limits.max_regions,
-            rules_left: limits.max_tap_rules.saturating_sub(self.tap_count()),
-        }
-    }
-
-    /// The policies of lower priorities without which a policy fits beside others, if that helps.
-    fn who_gives_way(&self, tap: &Tap, others: &Closure, limits: &Limits) -> Option<Vec<PolicyId>> {
-        let is_lower = |(priority, _): &(u8, PolicyId)| *priority < tap.priority;
-        // Mostly there is nobody, and all that follows is for nothing.
-        others.first_to_give_way().filter(is_lower)?;
-        let host_count = |region: &Region| self.ways.count_reached(region);
-        let (mut left, mut gone) = (Cow::Borrowed(others), Vec::new());
-        loop {
-            let rules = left.regions().map(|tap| 1 + host_count(&tap.region)).sum();
-            let rules_left = limits.max_tap_rules.saturating_sub(rules);
-            let budget = Budget { rules_left, ..self.budget(limits) };
-            let fits = |tap: &Tap| left.check(tap, budget, host_count).is_ok();
-            if fits(tap) || tap.widened().is_some_and(|wide| fits(&wide)) {
-                return Some(gone);
-            }
-            let (_, id) = left.first_to_give_way().filter(is_lower)?;
-            left.to_mut().remove(id);
-            gone.push(id);
-        }
-    }
-
-    /// Takes away the policies whose room others of higher priorities need. They are tried again
-    /// behind those.
-    fn make_room(&mut self, candidates: &[PolicyId], limits: &Limits) {
-        let missing = self.missing(candidates).filter(|tap| tap.priority > 0);
-        let missing: Vec<_> = missing.cloned().collect();
-        if missing.is_empty() {
-            return;
-        }
-        let mut closure = self.closure.clone();
-        for tap in missing {
-            let Some(gone) = self.who_gives_way(&tap, &closure, limits) else { continue };
-            gone.into_iter().for_each(|id| closure.remove(id));
-            let (max_regions, rules_left) = (usize::MAX, usize::MAX);
-            let all = Budget { max_regions, rules_left, ..self.budget(limits) };
-            // It was just found to fit.
-            let _ = closure.add(tap, all, |_| 0);
-        }
-        let applied = self.closure.taps().keys().copied();
-        let gone: Vec<_> = applied.filter(|id| !closure.taps().contains_key(id)).collect();
-        for id in gone {
-            self.drop_tap(id);
-            // It is tried again behind those that need its room.
-            self.stale.insert(id);
-        }
-    }
-
     /// Those of the policies that are wanted here and not applied.
-    fn missing(&self, candidates: &[PolicyId]) -> impl Iterator<Item = &Tap> {
+    pub(super) fn missing(&self, candidates: &[PolicyId]) -> impl Iterator<Item = &Tap> {
         let is_missing =
             |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
         candidates.iter().filter_map(|id| self.wanted.get(id)).filter(is_missing)
@@ -403,35 +300,6 @@ impl Switch {
         added
     }
 
-    fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let (tap, new) = self.fitted(tap, limits)?;
-        if tap.is_at_destination {
-            let budget = self.budget(limits);
-            let hosts = |region: &Region| 2 * self.ways.count_reached(region);
-            self.arrivals.add(tap.clone(), budget, hosts)?;
-        }
-        self.closure.insert(tap, new);
-        Ok(())
-    }
-
-    fn drop_tap(&mut self, id: PolicyId) {
-        self.closure.remove(id);
-        self.arrivals.remove(id);
-    }
-
-    /// Others went, or have other monitors, so wide policies may need more. Those for which there
-    /// is no room are tried again.
-    fn mend_wide(&mut self, limits: &Limits) {
-        let budget = self.budget(limits);
-        let host_count = |region: &Region| 2 * self.ways.count_reached(region);
-        let mut gone = self.arrivals.mend(budget, host_count);
-        gone.extend(self.closure.mend(budget, |region| self.ways.count_reached(region)));
-        for id in gone {
-            self.drop_tap(id);
-            self.stale.insert(id);
-        }
-    }
-
     /// Tries those again that did not fit, if hosts went since. Others can make hosts come and go
     /// by forged addresses, and shall not have that done again and again: so a second passes
     /// between two times.
@@ -492,18 +360,23 @@ impl Switch {
     }
 
     /// How many rules make copies, with those that are counted and not made yet.
-    fn tap_count(&self) -> usize {
+    pub(super) fn tap_count(&self) -> usize {
         self.desired.tap_count().saturating_add_signed(self.growth)
     }
 
     /// By how many rules what changed in the closures will be more than before.
     fn count_growth(&self) -> isize {
+        self.growth_of(&self.closure, &self.arrivals)
+    }
+
+    /// The same of what would be in their place.
+    pub(super) fn growth_of(&self, closure: &Closure, arrivals: &Closure) -> isize {
         let copies = |tap: &TapRegion| {
             region_rules(tap, &self.wiring).len() + self.ways.count_reached(&tap.region)
         };
         let is_group = |(_, goal): &&(FlowId, Goal)| group_of(&goal.outcome).is_some();
-        let arrivals = |tap: &TapRegion| self.arrival_rules(tap).iter().filter(is_group).count();
-        growth(&self.closure, copies) + growth(&self.arrivals, arrivals)
+        let arriving = |tap: &TapRegion| self.arrival_rules(tap).iter().filter(is_group).count();
+        growth(closure, copies) + growth(arrivals, arriving)
     }
 
     /// Makes the desired rules follow the closures. What goes, goes first: it may make room for

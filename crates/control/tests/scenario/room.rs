@@ -1,8 +1,10 @@
 //! Where a switch has no room for all that policies have in common.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
 use tapswitch_control::*;
 
-use crate::frames::tcp;
+use crate::frames::{mac, tcp};
 use crate::world::{World, policy};
 
 /// A policy of all TCP, and one of one host's IPv4: three regions, and one for what is in both.
@@ -183,5 +185,71 @@ fn policies_that_changed_while_a_switch_was_away_are_found_room_for() {
     world.connect(1);
     for number in 4..=11 {
         assert_eq!(world.state(&format!("p{number}")), PolicyState::Active, "p{number}");
+    }
+}
+
+/// One of several, and how urgent it is.
+fn urgent((kind, priority, monitor): (u8, u8, u32), name: &str) -> TapPolicy {
+    let plain = TapPolicy { priority, ..policy(name, &monitor.to_string()) };
+    match kind {
+        0 => TapPolicy { ip_proto: Some(IpProto::TCP), ..plain },
+        1 => TapPolicy { dst_port: Some(80.into()), ip_proto: Some(IpProto::UDP), ..plain },
+        2 => TapPolicy { src_ip: "10.0.0.1".parse().ok(), ..plain },
+        3 => TapPolicy { filter: Some("tcp and not port 22".into()), ..plain },
+        host => TapPolicy { point: Some(Point::Egress), dst_mac: Some(mac(host)), ..plain },
+    }
+}
+
+/// Adds those that are not refused. Whoever is let in is in force, and so are those that were and
+/// are not less urgent. Returns how many gave way.
+fn let_in(world: &mut World, policies: impl IntoIterator<Item = TapPolicy>) -> usize {
+    let (mut all, mut gone) = (Vec::<(String, u8)>::new(), 0);
+    for policy in policies {
+        let (name, priority) = (policy.name.clone(), policy.priority);
+        let is_active = |world: &World, name: &str| world.state(name) == PolicyState::Active;
+        let mut were_active = all.clone();
+        were_active.retain(|(name, _)| is_active(world, name));
+        if world.control.add_policy(policy, WhenMissing::Refuse).is_err() {
+            continue;
+        }
+        world.run();
+        let state = world.state(&name);
+        assert_eq!(state, PolicyState::Active, "{name} beside {were_active:?}");
+        for (other, of) in were_active.iter().filter(|(other, _)| !is_active(world, other)) {
+            assert!(*of < priority, "{other} gave way to {name}: {:?}", world.state(other));
+            gone += 1;
+        }
+        all.push((name, priority));
+    }
+    gone
+}
+
+fn with_rules(max_tap_rules: usize, max_regions: usize) -> World {
+    let mut world =
+        World::with_limits(6, Limits { max_tap_rules, max_regions, ..Limits::default() });
+    world.learn(6);
+    world
+}
+
+/// What goes out to hosts takes room, too, and that can be had.
+#[test]
+fn who_is_let_in_gets_the_room_of_the_less_urgent() {
+    let gone = (1..30).map(|max| {
+        let policies = [urgent((4, 0, 5), "low"), urgent((0, 1, 6), "high")];
+        let_in(&mut with_rules(max, 100), policies)
+    });
+    assert!(gone.sum::<usize>() > 0);
+}
+
+proptest! {
+    #[test]
+    fn whoever_is_let_in_is_in_force(
+        wanted in vec((0..7u8, 0..3u8, 5..7u32), 1..8),
+        max_tap_rules in 4..60usize,
+        max_regions in 2..30usize,
+    ) {
+        let names = (0..).map(|number| format!("p{number}"));
+        let policies = wanted.into_iter().zip(names).map(|(one, name)| urgent(one, &name));
+        let_in(&mut with_rules(max_tap_rules, max_regions), policies);
     }
 }

@@ -1,0 +1,194 @@
+//! Which policies there is room for.
+
+use tapswitch_openflow::DatapathId;
+
+use super::Switch;
+use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap};
+use crate::region::Region;
+use crate::shared::Shared;
+use crate::{BudgetError, Limits};
+
+/// What is taken of the room of a switch.
+#[derive(Clone, Copy)]
+struct Room<'a> {
+    switch: DatapathId,
+    closure: &'a Closure,
+    arrivals: &'a Closure,
+    /// Rules that make copies.
+    rule_count: usize,
+}
+
+impl Room<'_> {
+    const fn left(&self, limits: &Limits) -> Budget {
+        let rules_left = limits.max_tap_rules.saturating_sub(self.rule_count);
+        Budget { switch: self.switch, max_regions: limits.max_regions, rules_left }
+    }
+}
+
+/// A policy in the form in which it fits, and what it adds.
+struct Fitted {
+    tap: Tap,
+    coming: Needed,
+    /// Of what goes out to hosts.
+    arriving: Needed,
+}
+
+impl Fitted {
+    fn insert(self, closure: &mut Closure, arrivals: &mut Closure) {
+        if self.tap.is_at_destination {
+            arrivals.insert(self.tap.clone(), self.arriving.regions);
+        }
+        closure.insert(self.tap, self.coming.regions);
+    }
+}
+
+/// The policies that are applied, to find out what would be if others were.
+#[derive(Clone)]
+struct Applied {
+    closure: Shared<Closure>,
+    arrivals: Shared<Closure>,
+}
+
+impl Applied {
+    fn remove(&mut self, id: PolicyId) {
+        self.closure.remove(id);
+        self.arrivals.remove(id);
+    }
+}
+
+impl Switch {
+    /// Whether a policy fits beside those that are applied, but for those of lower priorities.
+    pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
+        match self.fitted(tap, self.room(), limits) {
+            Err(error) if self.with_way_for(tap, self.applied(), limits).is_none() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many rules a policy would add, with those of its overlaps with others, if it fits.
+    pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
+        self.fitted(tap, self.room(), limits).map_or(0, |fitted| fitted.coming.rules)
+    }
+
+    /// Whether there is no room here for all that a policy has in common with others.
+    pub(crate) fn is_wide(&self, policy: PolicyId) -> bool {
+        self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
+    }
+
+    pub(super) fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let fitted = self.fitted(tap, self.room(), limits)?;
+        fitted.insert(&mut self.closure, &mut self.arrivals);
+        Ok(())
+    }
+
+    pub(super) fn drop_tap(&mut self, id: PolicyId) {
+        self.closure.remove(id);
+        self.arrivals.remove(id);
+    }
+
+    /// Others went, or have other monitors, so wide policies may need more. Those for which there
+    /// is no room are tried again.
+    pub(super) fn mend_wide(&mut self, limits: &Limits) {
+        let budget = self.room().left(limits);
+        let host_count = |region: &Region| 2 * self.ways.count_reached(region);
+        let mut gone = self.arrivals.mend(budget, host_count);
+        gone.extend(self.closure.mend(budget, |region| self.ways.count_reached(region)));
+        for id in gone {
+            self.drop_tap(id);
+            self.stale.insert(id);
+        }
+    }
+
+    /// Takes away the policies whose room others of higher priorities need. They are tried again
+    /// behind those.
+    pub(super) fn make_room(&mut self, candidates: &[PolicyId], limits: &Limits) {
+        let missing = self.missing(candidates).filter(|tap| tap.priority > 0);
+        let missing: Vec<_> = missing.cloned().collect();
+        if missing.is_empty() {
+            return;
+        }
+        let mut applied = self.applied();
+        for tap in missing {
+            applied = self.with_way_for(&tap, applied.clone(), limits).unwrap_or(applied);
+        }
+        let before = self.closure.taps().keys().copied();
+        let gone: Vec<_> = before.filter(|id| !applied.closure.taps().contains_key(id)).collect();
+        for id in gone {
+            self.drop_tap(id);
+            // It is tried again behind those that need its room.
+            self.stale.insert(id);
+        }
+    }
+
+    /// These and a policy, without those of lower priorities whose room it needs, if that helps.
+    fn with_way_for(&self, tap: &Tap, mut applied: Applied, limits: &Limits) -> Option<Applied> {
+        let is_lower = |(priority, _): &(u8, PolicyId)| *priority < tap.priority;
+        // Mostly there is nobody, and all that follows is for nothing.
+        applied.closure.first_to_give_way().filter(is_lower)?;
+        loop {
+            if let Ok(fitted) = self.fitted(tap, self.room_beside(&applied), limits) {
+                fitted.insert(&mut applied.closure, &mut applied.arrivals);
+                return Some(applied);
+            }
+            let (_, id) = applied.closure.first_to_give_way().filter(is_lower)?;
+            applied.remove(id);
+        }
+    }
+
+    /// A policy in the form in which it fits beside others. While less than half of the room is
+    /// used, it has all that it has in common with others; from then on that is left out as far as
+    /// it can be, for those that cannot do without.
+    fn fitted(&self, tap: &Tap, room: Room<'_>, limits: &Limits) -> Result<Fitted, BudgetError> {
+        let (tap, coming) = self.fitted_to_come(tap, room, limits)?;
+        let mut arriving = Needed::default();
+        if tap.is_at_destination {
+            let rule_count = room.rule_count + coming.rules;
+            let left = Room { rule_count, ..room }.left(limits);
+            let hosts = |region: &Region| 2 * self.ways.count_reached(region);
+            arriving = room.arrivals.check(&tap, left, hosts)?;
+        }
+        Ok(Fitted { tap, coming, arriving })
+    }
+
+    /// The same, but for what goes out to hosts.
+    fn fitted_to_come(
+        &self,
+        tap: &Tap,
+        room: Room<'_>,
+        limits: &Limits,
+    ) -> Result<(Tap, Needed), BudgetError> {
+        let host_count = |region: &Region| self.ways.count_reached(region);
+        let check = |tap: &Tap, budget| room.closure.check(tap, budget, host_count);
+        let (half, all) = (room.left(&limits.half_of_room()), room.left(limits));
+        if let Ok(needed) = check(tap, half) {
+            return Ok((tap.clone(), needed));
+        }
+        let wide = tap.widened().and_then(|wide| check(&wide, all).ok().map(|it| (wide, it)));
+        let Some((wide, needed)) = wide else {
+            return check(tap, all).map(|needed| (tap.clone(), needed));
+        };
+        // It is a wide one if that takes less, whatever it takes otherwise: up to there is enough.
+        let max_regions = all.max_regions.min(room.closure.region_count() + needed.regions.len());
+        match check(tap, Budget { max_regions, ..all }) {
+            Ok(whole) => Ok((tap.clone(), whole)),
+            Err(_) => Ok((wide, needed)),
+        }
+    }
+
+    fn applied(&self) -> Applied {
+        Applied { closure: self.closure.clone(), arrivals: self.arrivals.clone() }
+    }
+
+    /// The room that is taken.
+    fn room(&self) -> Room<'_> {
+        let (closure, arrivals) = (&self.closure, &self.arrivals);
+        Room { switch: self.id, closure, arrivals, rule_count: self.tap_count() }
+    }
+
+    /// The room that would be taken.
+    fn room_beside<'a>(&self, Applied { closure, arrivals }: &'a Applied) -> Room<'a> {
+        let growth = self.growth_of(closure, arrivals);
+        let rule_count = self.desired.tap_count().saturating_add_signed(growth);
+        Room { switch: self.id, closure, arrivals, rule_count }
+    }
+}

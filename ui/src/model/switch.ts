@@ -1,0 +1,39 @@
+// Switches, in words.
+import type { SwitchReport } from "../api/types";
+import { plural } from "./format";
+
+/** What was done to a switch that was not believed, or undone, and what to do about it. */
+export const troubles = (report: SwitchReport): string[] =>
+  TROUBLES.flatMap(([key, words]) => {
+    const times = report[key] ?? 0;
+    return times > 0 ? [`${plural(times, "time")} ${words}`] : [];
+  });
+
+/** As `tapswitch show switches` says it. */
+const TROUBLES: [keyof Counts, string][] = [
+  [
+    "hosts_refused",
+    "a host or an address found no room: it is reached by flooding. Look for a port with thousands of them.",
+  ],
+  [
+    "address_conflicts",
+    "an address was claimed that another host has, and that was not believed. Look for a host that is set up twice, or forges ARP or neighbour discovery.",
+  ],
+  [
+    "drifted",
+    "a rule or group was not as told, and was put right. Look for somebody else who changes them; the controller's log says which.",
+  ],
+  [
+    "lldp_forged",
+    "LLDP was forged, or of another controller, and made no link. Look for a second controller, or a host that makes up links.",
+  ],
+  [
+    "lldp_late",
+    "LLDP of the controller's own was under way for too long to prove a link. Look for a link or a switch that is overloaded, or a host that sends old frames again.",
+  ],
+];
+
+type Counts = Pick<
+  SwitchReport,
+  "hosts_refused" | "address_conflicts" | "drifted" | "lldp_forged" | "lldp_late"
+>;
