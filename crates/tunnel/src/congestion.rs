@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tapswitch_wire::ecn::{self, Marking, mark};
+use tapswitch_wire::ecn::{self, Marking};
 
 use crate::socket::{self, CONTROL_LEN};
 
@@ -27,11 +27,15 @@ impl Marks {
     }
 }
 
-/// Marks the frame of a datagram that routers have marked. Returns `false` for one whose sender
-/// would not understand the mark, which is to be dropped, as routers drop what they cannot mark
-/// (RFC 6040 §4.2). What is not IP passes, as it does with Linux (`IP_ECN_decapsulate` in
-/// `include/net/inet_ecn.h`).
+/// Has the frame of a datagram say what routers have said outside ([`ecn::pass_on`]). Returns
+/// `false` for one that is to be dropped. What is not IP passes, as it does with Linux
+/// (`IP_ECN_decapsulate` in `include/net/inet_ecn.h`).
+#[inline]
+pub(crate) fn pass_on(frame: &mut [u8], outer: u8) -> bool {
+    !ecn::is_passed_on(outer) || passes(frame, outer)
+}
+
 #[cold]
-pub(crate) fn pass_mark(frame: &mut [u8]) -> bool {
-    mark(frame) != Marking::NotCapable
+fn passes(frame: &mut [u8], outer: u8) -> bool {
+    ecn::pass_on(frame, outer) != Marking::NotCapable
 }

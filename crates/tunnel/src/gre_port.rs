@@ -9,11 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use tapswitch_wire::ecn::is_marked;
 
 use crate::again::send_again;
 use crate::config::SEND_BUFFER_LEN;
-use crate::congestion::{Marks, pass_mark};
+use crate::congestion::{Marks, pass_on};
 use crate::counters::Tally;
 use crate::cut::Cut;
 use crate::error::is_unreachable;
@@ -213,8 +212,9 @@ impl GrePort {
     /// Receives one frame into `buf` at about `headroom`, and answers where it lies; `None` when
     /// there is none now. Nothing is known of its checksums. Never blocks.
     ///
-    /// What is no frame of this tunnel is counted ([`Counters`]) and left out. What routers have
-    /// marked on the way is marked inside (RFC 6040 §4.2).
+    /// What is no frame of this tunnel is counted ([`Counters`]) and left out; behind very many of
+    /// those it is `None` as well, and the port stays readable, so that nobody who floods it keeps
+    /// the caller. What routers have marked on the way is marked inside (RFC 6040 §4.2).
     ///
     /// # Errors
     /// [`RecvError`]; the next call goes on behind what was lost.
@@ -223,7 +223,7 @@ impl GrePort {
         let expected = self.ip_header_len() + self.carrier.prefix_len();
         let at = headroom.checked_sub(expected).ok_or(RecvError::Misplaced)?;
         let room = buf.get_mut(at..).ok_or(RecvError::Misplaced)?;
-        loop {
+        for _ in 0..REFUSED_MAX {
             let message = match socket::recv(&self.receive, &mut [IoSliceMut::new(room)]) {
                 Ok(message) if message.is_cut => {
                     return Err(RecvError::Lost { errno: Errno::MSGSIZE.raw_os_error() });
@@ -239,15 +239,14 @@ impl GrePort {
             };
             self.tally.note_received(1);
             match self.frame_of(&room[..message.len]) {
-                Ok(start)
-                    if is_marked(message.class) && !pass_mark(&mut room[start..message.len]) =>
-                {
-                    self.tally.note_congested();
+                Ok(start) if pass_on(&mut room[start..message.len], message.class) => {
+                    return Ok(Some(at + start..at + message.len));
                 }
-                Ok(start) => return Ok(Some(at + start..at + message.len)),
+                Ok(_) => self.tally.note_congested(),
                 Err(refusal) => self.tally.note_gre_refused(refusal),
             }
         }
+        Ok(None)
     }
 
     /// An IPv4 packet comes with its header, an IPv6 packet without (raw(7), RFC 3542 §3).
@@ -372,4 +371,6 @@ fn now() -> u32 {
 
 /// Most packets of one call of [`GrePort::send_packets`].
 pub const GRE_MAX_PACKETS: usize = 32;
+/// Most packets that are refused in front of one frame.
+const REFUSED_MAX: usize = 64;
 const _: () = assert!(RECV_BUF_LEN >= 65_535, "an IP packet of any length");

@@ -13,9 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tapswitch_wire::ecn::is_marked;
 
-use crate::congestion::pass_mark;
+use crate::congestion::pass_on;
 use crate::runs::MAX_PACKETS;
 use crate::socket::{self, Message};
 use crate::vxlan::{HEADER_LEN, frame_of};
@@ -64,8 +63,8 @@ struct Batch {
     buf_len: usize,
     /// Where the caller's buffer is to begin, from the first slot on.
     begin: usize,
-    /// Routers have marked the datagrams.
-    is_marked: bool,
+    /// The datagrams' type of service or traffic class.
+    class: u8,
 }
 
 impl Receiver {
@@ -95,8 +94,9 @@ impl Receiver {
     /// then to ask for them, as often as `room` says, with the same buffer from the next multiple
     /// of [`SLOT_ALIGN`] behind the last frame on.
     ///
-    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out. What
-    /// routers have marked on the way is marked inside (RFC 6040 §4.2).
+    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out; behind very
+    /// many of those it is `None` as well, and the port stays readable, so that nobody who floods it
+    /// keeps the caller. What routers have marked on the way is marked inside (RFC 6040 §4.2).
     ///
     /// # Errors
     /// [`RecvError`]; the next call goes on behind what was lost.
@@ -107,9 +107,13 @@ impl Receiver {
         headroom: usize,
         room: Room,
     ) -> Result<Option<Range<usize>>, RecvError> {
+        let mut calls = 0;
         loop {
-            if self.batch.is_empty() && !self.fill(buf, headroom, room)? {
-                return Ok(None);
+            if self.batch.is_empty() {
+                calls += 1;
+                if calls > CALLS_MAX || !self.fill(buf, headroom, room)? {
+                    return Ok(None);
+                }
             }
             let datagram = self.batch.next(buf, headroom, &self.spill)?;
             if let Err(refusal) = frame_of(&buf[datagram.clone()], self.port.vni()) {
@@ -117,7 +121,7 @@ impl Receiver {
                 continue;
             }
             let frame = datagram.start + HEADER_LEN..datagram.end;
-            if self.batch.is_marked && !pass_mark(&mut buf[frame.clone()]) {
+            if !pass_on(&mut buf[frame.clone()], self.batch.class) {
                 self.port.tally.note_congested();
                 continue;
             }
@@ -247,13 +251,12 @@ impl Slots {
     /// slots, or all are to be gathered.
     fn batch(&self, message: &Message, buf_len: usize) -> Batch {
         let Message { len, stride, class, .. } = *message;
-        let is_marked = is_marked(class);
         let stride = stride.filter(|stride| *stride > 0).unwrap_or(len.max(1));
         let is_one = len <= stride;
         let fits = (is_one && len <= self.datagram_len) || stride == self.datagram_len;
         let slots_end = if fits { len.min(self.count * self.datagram_len) } else { 0 };
         let slot_len = self.len;
-        Batch { len, stride, at: 0, slots_end, slot_len, buf_len, begin: 0, is_marked }
+        Batch { len, stride, at: 0, slots_end, slot_len, buf_len, begin: 0, class }
     }
 
     /// Puts what is in slots in front of what is not: there is room for it.
@@ -275,6 +278,8 @@ impl Slots {
 pub const RECV_BUF_LEN: usize = 65_535;
 /// Slots begin at multiples of so many bytes.
 pub const SLOT_ALIGN: usize = 64;
+/// Most system calls for one frame, where all that they bring is refused.
+const CALLS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests;

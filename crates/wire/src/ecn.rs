@@ -20,14 +20,32 @@ pub enum Marking {
 /// tags, if its sender is ECN-capable (RFC 3168 §5); the IPv4 header's checksum follows. Else not a
 /// bit is changed.
 pub fn mark(frame: &mut [u8]) -> Marking {
+    set(frame, CE)
+}
+
+/// What the end of a tunnel makes of a frame that came in a packet of this type of service or
+/// traffic class: congestion that routers have told of outside is told of inside, of either kind
+/// (RFC 6040 §4.2). [`Marking::NotCapable`] says that routers have told a sender that does not
+/// understand: the frame is to be dropped, as they drop what they cannot mark.
+pub fn pass_on(frame: &mut [u8], outer: u8) -> Marking {
+    let field = u16::from(outer) & MASK;
+    match set(frame, field) {
+        // It says that a sender is ECN-capable, and nothing happened.
+        Marking::NotCapable if field != CE => Marking::WasMarked,
+        marking => marking,
+    }
+}
+
+/// Sets the ECN field to more congestion than it says; nothing but that.
+fn set(frame: &mut [u8], field: u16) -> Marking {
     let Ok(parsed) = parse(frame) else {
         return Marking::NotIp;
     };
     let (start, end) = (usize::from(parsed.layout.network), usize::from(parsed.layout.end));
     let header = &mut frame[start..end];
     match parsed.key.eth_type() {
-        EtherType::IPV4 if header.len() >= ipv4::MIN_HEADER_LEN => mark_ipv4(header),
-        EtherType::IPV6 if header.len() >= ipv6::HEADER_LEN => mark_ipv6(header),
+        EtherType::IPV4 if header.len() >= ipv4::MIN_HEADER_LEN => set_ipv4(header, field),
+        EtherType::IPV6 if header.len() >= ipv6::HEADER_LEN => set_ipv6(header, field),
         _ => Marking::NotIp,
     }
 }
@@ -48,19 +66,18 @@ pub fn of(head: &[u8]) -> u8 {
     0
 }
 
-/// True when a type of service or traffic class says "congestion experienced".
-pub const fn is_marked(class: u8) -> bool {
-    class as u16 & MASK == CE
+/// True when [`pass_on`] has something to do for this type of service or traffic class: it says
+/// "congestion experienced", or ECT(1), which is the lesser mark where a network has two.
+pub const fn is_passed_on(class: u8) -> bool {
+    matches!(class as u16 & MASK, CE | ECT_1)
 }
 
-fn mark_ipv4(header: &mut [u8]) -> Marking {
+fn set_ipv4(header: &mut [u8], field: u16) -> Marking {
     let old = read_u16(header, ipv4::field::VERSION_IHL);
-    match old & MASK {
-        NOT_ECT => return Marking::NotCapable,
-        CE => return Marking::WasMarked,
-        _ => {}
+    if let Some(marking) = unchanged(old & MASK, field) {
+        return marking;
     }
-    let new = old | CE;
+    let new = old & !MASK | field;
     let checksum = read_u16(header, ipv4::field::CHECKSUM);
     let checksum = update(checksum, &old.to_be_bytes(), &new.to_be_bytes());
     write_u16(header, ipv4::field::VERSION_IHL, new);
@@ -69,21 +86,33 @@ fn mark_ipv4(header: &mut [u8]) -> Marking {
 }
 
 /// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
-fn mark_ipv6(header: &mut [u8]) -> Marking {
+fn set_ipv6(header: &mut [u8], field: u16) -> Marking {
     let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
-    match (old >> 4) & MASK {
-        NOT_ECT => return Marking::NotCapable,
-        CE => return Marking::WasMarked,
-        _ => {}
+    if let Some(marking) = unchanged(old >> 4 & MASK, field) {
+        return marking;
     }
-    write_u16(header, ipv6::field::VERSION_CLASS_LABEL, old | CE << 4);
+    let new = old & !(MASK << 4) | field << 4;
+    write_u16(header, ipv6::field::VERSION_CLASS_LABEL, new);
     Marking::Marked
+}
+
+/// Why a field stays as it is; `None` when it becomes `new`.
+const fn unchanged(old: u16, new: u16) -> Option<Marking> {
+    match (old, new) {
+        (NOT_ECT, _) => Some(Marking::NotCapable),
+        (ECT_0, ECT_1 | CE) | (ECT_1, CE) => None,
+        _ => Some(Marking::WasMarked),
+    }
 }
 
 /// The ECN field (RFC 3168 §5), where IPv4 has it in its first word.
 const MASK: u16 = 0b11;
 /// "Not ECN-capable transport".
 const NOT_ECT: u16 = 0b00;
+/// ECN-capable transport.
+const ECT_0: u16 = 0b10;
+/// The same, and where a network has two marks the lesser one (RFC 6040 §3.1).
+const ECT_1: u16 = 0b01;
 /// "Congestion experienced".
 const CE: u16 = 0b11;
 
@@ -95,6 +124,33 @@ mod tests {
 
     proptest! {
         /// A frame long enough to be marked says by its field what comes of that.
+        /// RFC 6040 §4.2, figure 4; outer fields down, inner ones across, Not-ECT, ECT(0), ECT(1), CE.
+        #[test]
+        fn what_is_said_outside_is_passed_on(
+            is_v6 in any::<bool>(),
+            (dscp, inner, outer) in (0..64u8, 0..4usize, 0..4usize),
+        ) {
+            const FIELDS: [u8; 4] = [0b00, 0b10, 0b01, 0b11];
+            const INSIDE: [[Option<u8>; 4]; 4] = [
+                [Some(0b00), Some(0b10), Some(0b01), Some(0b11)],
+                [Some(0b00), Some(0b10), Some(0b01), Some(0b11)],
+                [Some(0b00), Some(0b01), Some(0b01), Some(0b11)],
+                [None, Some(0b11), Some(0b11), Some(0b11)],
+            ];
+            let class = dscp << 2 | FIELDS[inner];
+            let start = match is_v6 {
+                false => vec![8, 0, 0x45, class, 0, 20],
+                true => vec![0x86, 0xdd, 0x60 | class >> 4, class << 4, 0, 0, 0, 0, 59, 64],
+            };
+            let mut frame = [&[0; 12][..], &start, &[0; 40]].concat();
+            let before = frame.clone();
+            let marking = pass_on(&mut frame, 0xb8 | FIELDS[outer]);
+            let inside = (marking != Marking::NotCapable).then(|| of(&frame));
+            prop_assert_eq!(inside, INSIDE[outer][inner]);
+            prop_assert_eq!(frame != before, marking == Marking::Marked);
+            prop_assert!(frame == before || is_passed_on(FIELDS[outer]));
+        }
+
         #[test]
         fn the_field_is_the_one_that_a_mark_changes(
             tags in 0..=8usize,
@@ -129,12 +185,6 @@ mod tests {
         assert_eq!((of(&arp), of(&arp[..13]), of(&[])), (0, 0, 0));
         let cut = [&[0xff; 12][..], &[8, 0, 0x45]].concat();
         assert_eq!(of(&cut), 0);
-    }
-
-    #[test]
-    fn one_codepoint_of_four_is_the_mark() {
-        let marked: Vec<u8> = (0..=7).filter(|&class| is_marked(class)).collect();
-        assert_eq!(marked, [3, 7]);
     }
 
     #[test]
