@@ -130,11 +130,11 @@ impl Interface {
         Some(Place { namespace: self.namespace.identity().ok()?, index: self.index })
     }
 
-    /// Puts back what the switch has changed of an interface that is moved elsewhere. Where that is
-    /// not found, or nothing may be changed there, it is put back if the interface returns in time.
-    /// Answers what to do then.
+    /// Puts back what the switch has changed of an interface that is moved elsewhere, though a look
+    /// at all interfaces may have missed it before. Where that is not found, or nothing may be
+    /// changed there, it is put back if the interface returns in time. Answers what to do then.
     pub(crate) fn put_back_at(&mut self, moved: Moved) -> Option<String> {
-        let changed = self.changed_mtu.as_ref().filter(|_| !self.is_gone)?;
+        let changed = self.changed_mtu.as_ref()?;
         if !changed.undo_elsewhere(moved) {
             return Some(changed.remedy(&self.link.name));
         }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tapswitch_channel::Roles;
 use tapswitch_datapath::{PacketInClaim, Traffic, WorkerIndex};
-use tapswitch_netlink::{Namespace, OwnedNamespace};
+use tapswitch_netlink::{LinkMonitor, Namespace, OwnedNamespace};
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
     Action, BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState,
@@ -184,6 +184,25 @@ fn an_interface_is_the_same_whatever_it_is_called() {
     refuses(&mut server, "3=netdev:p9"); // What is gone may be back, and is put right by its port.
     add(&mut server, "3=tap:t1").unwrap();
     add(&mut server, "4=tap:p1").unwrap();
+}
+
+/// A look at all interfaces misses it before the news of its move comes.
+#[test]
+fn an_interface_that_was_missed_gets_its_mtu_back_where_it_went() {
+    let (Some(here), Some(there)) = (namespace("from"), namespace("to")) else { return };
+    let mut netlink = Netlink::open(&here).unwrap();
+    netlink.create_veth("p1", "e1", &here).unwrap();
+    let mut server = server(&[format!("1=netdev:p1,netns={}", here.label())]);
+    let mut monitor = LinkMonitor::open(&here).unwrap();
+    netlink.move_to_namespace("p1", &there).unwrap();
+    let mut far = Netlink::open(&there).unwrap();
+    assert_eq!(far.link("p1").unwrap().mtu, 1508);
+    server.resync(0);
+    let is_move = |event: &LinkEvent| matches!(event, LinkEvent::Deleted { moved: Some(_), .. });
+    let event = std::iter::from_fn(|| monitor.poll_event().unwrap()).find(is_move).unwrap();
+    server.handle_link(LinkNews { namespace: 0, event });
+    let link = far.link("p1").unwrap();
+    assert_eq!((link.mtu, link.alias), (1500, None));
 }
 
 fn skip(why: &str) {

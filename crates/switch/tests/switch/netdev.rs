@@ -123,9 +123,10 @@ fn an_interface_that_was_away_is_gone_until_it_is_attached_again() {
     assert_eq!((link.mtu, link.alias.is_some()), (1508, true), "it has room for tags");
     room.netlink.move_to_namespace("p2", &elsewhere.namespace).unwrap();
     lab.wait_for_state(2, "gone");
-    // What the switch has changed of it is as it was.
-    let link = elsewhere.netlink.link("p2").unwrap();
-    assert_eq!((link.mtu, link.alias), (1500, None));
+    until("what the switch has changed of it is as it was", || {
+        let link = elsewhere.netlink.link("p2").unwrap();
+        (link.mtu, link.alias) == (1500, None)
+    });
     elsewhere.netlink.move_to_namespace("p2", &room.namespace).unwrap();
     room.netlink.set_up("p2").unwrap();
     assert_eq!(room.netlink.link("p2").unwrap().index, index, "the kernel keeps it");
