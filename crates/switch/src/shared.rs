@@ -110,6 +110,6 @@ impl Shared {
     }
 }
 
-/// Reports that may wait for the agent, packets also behind it. Bounds what a flood of new flows can
-/// hold in memory: at most 64 KiB each.
+/// Reports that may wait for the agent, packets also behind it. Bounds what a flood of new flows
+/// can hold in memory: at most 64 KiB each.
 const REPORT_QUEUE_LEN: usize = 1024;
