@@ -166,8 +166,8 @@ impl Control {
         apart.or_else(|| self.stopped(entry, &inlets))
     }
 
-    /// Where copies of a policy that have S-tags on their way cannot leave by a link, and what to do
-    /// about it; none if there is no such place.
+    /// Where copies of a policy that have S-tags on their way cannot leave by a link, and what to
+    /// do about it; none if there is no such place.
     fn stopped(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
         if self.untagged_ends.is_empty() || entry.policy.rewritten().is_some() {
             return None;

@@ -18,9 +18,9 @@
 //! Priority-tagged frames (identifier 0) count as untagged; their priority is kept. A tag that is
 //! pushed around another takes over its priority and its drop eligibility.
 //!
-//! Untagged frames to the addresses that a bridge keeps to the link (§8.6.3) are below all that: LLDP
-//! is in no VLAN. They come in as they are, whatever the mode. The controller's own leave so, too; by
-//! a rule they would lead from one VLAN to another.
+//! Untagged frames to the addresses that a bridge keeps to the link (§8.6.3) are below all that:
+//! LLDP is in no VLAN. They come in as they are, whatever the mode. The controller's own leave so,
+//! too; by a rule they would lead from one VLAN to another.
 //!
 //! `emit` undoes `admit`: a frame that leaves by a port with the same settings looks as it came in,
 //! but for the priority of a priority tag. Nothing here filters or translates within a tunnel, and
