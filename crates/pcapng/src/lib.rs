@@ -7,7 +7,7 @@
 //! let mut file = Vec::new();
 //! begin(&mut file, "tapswitch 0.1.0", "watch0", 128);
 //! packet(&mut file, 1_700_000_000_000_000_000, 128, &[&[0; 60], &[1; 1400]]);
-//! let counts = Statistics { received: 1, dropped: 0, written: 1, comment: None };
+//! let counts = Statistics { written: 1, dropped: 0, comment: None };
 //! statistics(&mut file, 1_700_000_000_000_000_000, &counts);
 //! ```
 //!
@@ -20,15 +20,15 @@
 
 #![forbid(unsafe_code)]
 
-/// What became of the packets of an interface, for [`statistics`].
+/// What became of the packets of an interface, for [`statistics`]. What came to it (`isb_ifrecv`)
+/// is the sum of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics<'a> {
-    /// What came to the interface, dropped or not (`isb_ifrecv`).
-    pub received: u64,
-    /// What was dropped (`isb_ifdrop`).
-    pub dropped: u64,
     /// Packets in the file (`isb_usrdeliv`).
     pub written: u64,
+    /// Packets that are not, since there was no room for them (`isb_ifdrop`). A train of packets
+    /// that was dropped may have been counted as one: `comment` should say so.
+    pub dropped: u64,
     /// A word about it (`opt_comment`).
     pub comment: Option<&'a str>,
 }
@@ -120,7 +120,8 @@ impl<'a> Packet<'a> {
 
 /// Appends what became of the packets since the section began.
 pub fn statistics(out: &mut Vec<u8>, time_ns: u64, statistics: &Statistics<'_>) {
-    let Statistics { received, dropped, written, comment } = *statistics;
+    let Statistics { written, dropped, comment } = *statistics;
+    let received = written.saturating_add(dropped);
     let mut block = Block::open(out, INTERFACE_STATISTICS);
     block.u32(INTERFACE);
     block.time(time_ns);
@@ -272,7 +273,7 @@ mod tests {
         begin(&mut file, "tests", "mon0", 64);
         packet(&mut file, (7 << 32) + 5, 64, &[&[1; 60], &[2; 41]]);
         let comment = Some("all of it");
-        let counts = Statistics { received: 1, dropped: 2, written: 1, comment };
+        let counts = Statistics { written: 1, dropped: 2, comment };
         statistics(&mut file, 9, &counts);
         file
     }
@@ -294,6 +295,16 @@ mod tests {
         assert_eq!(next_block(block), Some(packet_block_len(101, 64)));
         assert_eq!((word(block, 20), word(block, 24)), (Some(64), Some(101)));
         assert_eq!(block[28..92], [&[1; 60][..], &[2; 4]].concat());
+    }
+
+    #[test]
+    fn what_came_is_what_was_written_and_what_was_dropped() {
+        let file = example();
+        let (_, at) = blocks(&file)[3];
+        // Three options of eight bytes behind the head and the comment.
+        let counts = [40, 52, 64]
+            .map(|offset| u64::from_ne_bytes(*file[at + offset..].first_chunk().unwrap()));
+        assert_eq!(counts, [3, 2, 1]);
     }
 
     #[test]

@@ -136,13 +136,12 @@ impl Chunk {
 }
 
 impl Lot {
-    /// Settles what was taken out. Returns how much that was.
-    pub(super) fn settle(&mut self, by: &mut impl FnMut(&OwnedClaim, Traffic)) -> Traffic {
+    /// Settles what was taken out.
+    pub(super) fn settle(&mut self, by: &mut impl FnMut(&OwnedClaim, Traffic)) {
         let taken = std::mem::take(&mut self.taken);
         if !taken.is_empty() {
             by(&self.claim, taken);
         }
-        taken
     }
 }
 

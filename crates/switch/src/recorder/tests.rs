@@ -196,6 +196,7 @@ fn what_a_train_had_in_the_buffer_is_written_though_the_rest_is_dropped() {
     assert_eq!((written.frames, dropped.count(DropReason::PortRemoved)), (sent.frames - 1, 1));
     let bytes = std::fs::read(folder.path().join("a.pcapng")).unwrap();
     assert_eq!(blocks(&bytes), written.packets + 3);
+    assert_eq!(statistics(&bytes), [written.packets + 1, 1, written.packets]);
     let of_whole = written.frames * 43;
     assert!((of_whole + 1..of_whole + 43).contains(&written.packets), "{written:?}");
     assert_eq!(queued(&port), Traffic::default());
@@ -233,6 +234,14 @@ fn what_is_beyond_a_limit_is_dropped_by_name() {
     assert!((60..70).contains(&written.frames), "{written:?}");
     assert_eq!(dropped.count(DropReason::PortDown), sent.frames - written.frames);
     assert_eq!(queued(&port), Traffic::default());
+}
+
+/// What the file says at its end: packets that came, that were dropped, and that are in it.
+fn statistics(bytes: &[u8]) -> [u64; 3] {
+    // Three options of eight bytes, the end of options, and the length of the block.
+    [40, 28, 16].map(|before_end| {
+        u64::from_ne_bytes(*bytes[bytes.len() - before_end..].first_chunk().unwrap())
+    })
 }
 
 /// Number of whole blocks; there is nothing behind them.

@@ -42,10 +42,10 @@ pub(super) struct Writer {
     /// Packets in these.
     out_count: u64,
     began: Instant,
-    /// What the port had counted when the file began.
-    base: Counts,
-    /// What it has counted by now.
-    counts: Counts,
+    /// Copies that the port had dropped when the file began.
+    dropped_before: u64,
+    /// The same by now.
+    dropped: u64,
     report: FileReport,
     /// The server is to be told that the port opened or closed.
     has_news: bool,
@@ -59,13 +59,6 @@ struct Current {
     len: u64,
     packets: u64,
     since: Instant,
-}
-
-/// Copies that were written, and that the port has dropped.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    written: u64,
-    dropped: u64,
 }
 
 impl Writer {
@@ -91,8 +84,8 @@ impl Writer {
             out: Vec::new(),
             out_count: 0,
             began: Instant::now(),
-            base: Counts::default(),
-            counts: Counts::default(),
+            dropped_before: 0,
+            dropped: 0,
             report,
             has_news: false,
         };
@@ -113,7 +106,7 @@ impl Writer {
                 STOPPED => self.buffer.pause(RETRY_TIME),
                 _ => self.buffer.wait(TICK),
             }
-            self.counts.dropped = counters.drops().total();
+            self.dropped = counters.drops().total();
             is_over = self.turn();
             self.tell_status();
             // A server that does not listen now is told the next time.
@@ -244,10 +237,9 @@ impl Writer {
         self.out_count = 0;
         self.out.clear();
         let now = clock::coarse();
-        let written = self.merge.settle(|claim, traffic| {
+        self.merge.settle(|claim, traffic| {
             claim.delivered(WorkerIndex::NONE, traffic, now);
         });
-        self.counts.written += written.frames;
         Ok(())
     }
 
@@ -281,26 +273,20 @@ impl Writer {
             return Err(OpenFileError::Io { path: self.files.path().to_owned(), source });
         }
         self.report.bytes += head.len() as u64;
-        (self.current, self.base) = (Some(current), self.counts);
+        (self.current, self.dropped_before) = (Some(current), self.dropped);
         Ok(())
     }
 
     /// Writes at the end of the file what became of the copies, if that fits.
     fn end_file(&mut self) {
         let Some(mut current) = self.current.take() else { return };
-        let dropped = self.counts.dropped.wrapping_sub(self.base.dropped);
-        let written = self.counts.written.wrapping_sub(self.base.written);
-        let statistics = Statistics {
-            received: written + dropped,
-            dropped,
-            written: current.packets,
-            comment: Some(COMMENT),
-        };
+        let dropped = self.dropped.wrapping_sub(self.dropped_before);
+        let statistics = Statistics { written: current.packets, dropped, comment: Some(COMMENT) };
         let mut block = Vec::new();
         pcapng::statistics(&mut block, wall_time(), &statistics);
         // A file without is good, too.
         let _ = current.append(&block);
-        self.base = self.counts;
+        self.dropped_before = self.dropped;
     }
 
     /// A limit is reached: nothing more is written.
@@ -361,7 +347,7 @@ impl Writer {
                 self.spec
             );
         }
-        self.counts.dropped = counters.drops().total();
+        self.dropped = counters.drops().total();
         self.end_file();
         self.set_state(FINISHED, None);
         self.tell_status();
@@ -407,7 +393,7 @@ fn has_room(files: &Files, len: usize) -> bool {
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
 /// What the numbers at the end of a file mean.
-const COMMENT: &str = "received and dropped: copies, a train is one; delivered: packets";
+const COMMENT: &str = "packets; of what was dropped, a train counts as one";
 /// Bytes that are written at once.
 const WRITE_LEN: usize = 1 << 20;
 /// Room that there must be to go on: so that a port does not open and close with every block.

@@ -252,7 +252,7 @@ impl Capture {
         self.summary.dropped = statistics.dropped;
         let path = self.config.file.clone();
         self.writer
-            .end(self.summary.frames + self.summary.dropped, self.summary.dropped)
+            .end(self.summary.dropped)
             .map_err(|source| CaptureError::File { path, source })?;
         Ok(self.summary)
     }

@@ -38,9 +38,9 @@ impl<W: Write> PcapngWriter<W> {
         self.out.flush()
     }
 
-    /// Ends the file: `received` packets came to the interface, `dropped` more were lost.
-    pub(crate) fn end(mut self, received: u64, dropped: u64) -> io::Result<W> {
-        let statistics = Statistics { received, dropped, written: self.written, comment: None };
+    /// Ends the file: `dropped` frames were lost beside the packets that were written.
+    pub(crate) fn end(mut self, dropped: u64) -> io::Result<W> {
+        let statistics = Statistics { written: self.written, dropped, comment: Some(COMMENT) };
         pcapng::statistics(&mut self.block, since_1970(SystemTime::now()), &statistics);
         self.flush_block()?;
         self.out.flush()?;
@@ -61,6 +61,8 @@ fn since_1970(time: SystemTime) -> u64 {
 }
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
+/// What the numbers at the end of a file mean.
+const COMMENT: &str = "packets; of what was dropped, a train counts as one";
 
 #[cfg(test)]
 mod tests {
@@ -71,7 +73,7 @@ mod tests {
         let mut writer = PcapngWriter::new(Vec::new(), "mon0", 64).unwrap();
         let time = UNIX_EPOCH + Duration::from_nanos(5);
         writer.packet(time, &[&[1; 60], &[2; 41]]).unwrap();
-        let file = writer.end(1, 2).unwrap();
+        let file = writer.end(2).unwrap();
         let (mut at, mut times) = (0, Vec::new());
         while let Some(len) = pcapng::next_block(&file[at..]) {
             times.push(pcapng::packet_time(&file[at..]));

@@ -154,6 +154,6 @@ async fn those_who_ask_for_much_do_not_hurt_each_other() {
         rig.store.commit(changes, rig.store.term())
     };
     let (first, second, third) = tokio::join!(many(), rig.record(), many());
-    (first.unwrap(), second.unwrap(), third.unwrap());
+    [first, second, third].into_iter().for_each(|outcome| outcome.unwrap());
     assert_eq!(rig.verify().await, 3);
 }
