@@ -41,6 +41,7 @@ on_every_peer! {
     policies_overlap
     ipv6_is_copied
     vlans_are_told_apart
+    a_priority_is_no_vlan
     monitors_are_named_in_each_way
 }
 
@@ -184,6 +185,25 @@ fn vlans_are_told_apart(lab: &Lab) {
     assert_eq!(streams[1].numbers(&frames), NONE, "another VLAN");
     assert_eq!(untagged.numbers(&frames), NONE, "no VLAN");
     assert_ledger(lab, "hundred", count);
+}
+
+fn a_priority_is_no_vlan(lab: &Lab) {
+    lab.introduce(&[1, 2]);
+    let plain = Stream::new(lab.host(1), lab.host(2));
+    let urgent = Stream::new(lab.host(1), lab.host(2)).vlan(5 << 13);
+    let [mut monitor, mut bystander] = [3, 4].map(|number| Capture::open(lab.host(number)));
+    let udp = ["--vlan", "untagged", "--src-ip", "10.0.0.1", "--ip-proto", "udp"];
+    lab.add("udp", &[&udp[..], &["--direction", "forward", "--monitor", "3"]].concat());
+    let mut total = 0;
+    for stream in [&plain, &urgent] {
+        let count = Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60);
+        assert_whole(&monitor.copies(stream, count), count);
+        assert_eq!(bystander.numbers(stream), NONE, "it is known where the receiver is");
+        total += count;
+    }
+    assert_ledger(lab, "udp", total);
+    let hosts = lab.ask_controller(&["show", "hosts"]).json();
+    assert!(hosts.as_array().unwrap().iter().all(|host| host["vlan"].is_null()), "{hosts}");
 }
 
 fn monitors_are_named_in_each_way(lab: &Lab) {

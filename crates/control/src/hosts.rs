@@ -1,8 +1,9 @@
 //! Which hosts a switch has, and behind which ports.
 //!
-//! A host is a MAC address in a VLAN. It is learned from the frames that the switch sends up, moves
-//! with them, and goes when its rule on the switch has been idle. Its IP addresses come from ARP
-//! and neighbour discovery, by which it claims them.
+//! A host is a MAC address in a VLAN, or in none, which is also what a tag says that has a priority
+//! alone. It is learned from the frames that the switch sends up, moves with them, and goes when
+//! its rule on the switch has been idle. Its IP addresses come from ARP and neighbour discovery, by
+//! which it claims them.
 //!
 //! **Sources.** A host whose ARP entries are static claims nothing, but its first packet has a
 //! source. That is weak evidence, for the packet may be somebody else's, so it counts only where
@@ -34,23 +35,28 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use tapswitch_openflow::{PortNo, VID_NONE, VID_PRESENT};
+use tapswitch_openflow::{Oxm, PortNo};
 use tapswitch_wire::MacAddr;
 
-use crate::{Limits, Millis};
+use crate::{Limits, Millis, Vlan};
 
-/// A MAC address in a VLAN.
+/// A MAC address in a VLAN, or in none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostKey {
     pub(crate) mac: MacAddr,
-    /// Identifier of the outermost tag; `None` for frames without one.
+    /// Identifier of the outermost tag; `None` for frames without one, or where it names no VLAN.
     pub(crate) vlan: Option<u16>,
 }
 
 impl HostKey {
-    /// The VLAN as OpenFlow's `vlan_vid`.
-    pub(crate) fn vid(self) -> u16 {
-        self.vlan.map_or(VID_NONE, |vid| VID_PRESENT | vid)
+    /// Who sends frames with this outermost identifier from this address, or gets them there.
+    pub(crate) fn new(mac: MacAddr, vid: Option<u16>) -> Self {
+        Self { mac, vlan: vid.filter(|vid| *vid != Vlan::NULL_ID) }
+    }
+
+    /// The `vlan_vid` of its frames.
+    pub(crate) fn vid_field(self) -> Option<Oxm> {
+        Vlan::of_host(self.vlan).vid().map(Oxm::VlanVid)
     }
 }
 

@@ -19,9 +19,9 @@ use crate::hosts::{Evidence, HostKey, Sighting};
 pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     let port = in_port(packet_in)?;
     let Parsed { key, layout } = parse(&packet_in.data).ok()?;
-    let vlan = key.outer_tag().map(Tag::vid);
-    let is_host = key.eth_src.is_unicast() && vlan != Some(RESERVED_VID);
-    let host = HostKey { mac: key.eth_src, vlan };
+    let vid = key.outer_tag().map(Tag::vid);
+    let is_host = key.eth_src.is_unicast() && vid != Some(RESERVED_VID);
+    let host = HostKey::new(key.eth_src, vid);
     let packet = packet_in.data.get(usize::from(layout.network)..).unwrap_or_default();
     let (to, evidence) = (key.eth_dst, evidence(&key, packet));
     let inner_vlans = Some(inner_vlans(&packet_in.data));
@@ -232,6 +232,14 @@ mod tests {
         let mut frame = arp([10, 0, 0, 1], 1);
         frame.splice(12..12, [0x88, 0xa8, 0x20, 0x64, 0x81, 0x00, 0, 7]);
         assert_eq!(sighting(&packet_in(frame)).unwrap().key.vlan, Some(100));
+    }
+
+    #[test]
+    fn a_priority_tag_is_no_vlan() {
+        let plain = sighting(&packet_in(arp([10, 0, 0, 1], 1)));
+        let mut frame = arp([10, 0, 0, 1], 1);
+        frame.splice(12..12, [0x81, 0x00, 0xa0, 0]);
+        assert_eq!(sighting(&packet_in(frame)), plain);
     }
 
     #[test]

@@ -413,6 +413,10 @@ impl Sample {
             Oxm::EthSrc(mac) => self.src = mac.value,
             Oxm::EthDst(mac) => self.dst = mac.value,
             Oxm::EthType(kind) => self.eth_type = kind.0,
+            // In any VLAN: as it is, or in the first one.
+            Oxm::VlanVid(vid) if vid.value == VID_PRESENT && vid.mask.is_some() => {
+                self.vlan = self.vlan.or(Some(1));
+            }
             Oxm::VlanVid(vid) => {
                 let is_tagged = vid.value & VID_PRESENT != 0;
                 self.vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
@@ -428,6 +432,11 @@ impl Sample {
             Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code) => self.ports.1 = u16::from(*code),
             _ => {}
         }
+    }
+
+    /// Who it is for.
+    pub(crate) fn receiver(&self) -> HostKey {
+        HostKey::new(self.dst, self.vlan)
     }
 
     /// The frames of whoever sends this one.

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tapswitch_openflow::{Masked, Match, Oxm, VID_NONE, VID_PRESENT};
+use tapswitch_openflow::{Masked, Match, Oxm};
 use tapswitch_wire::{EtherType, FlowKey, MacAddr};
 
 mod cells;
@@ -140,7 +140,12 @@ impl Region {
 
     /// True when some of its frames could go to this host.
     pub(crate) fn reaches(&self, host: HostKey) -> bool {
-        self.vlan.contains(host.vlan) && self.dst_mac.is_none_or(|mac| mac.contains(host.mac))
+        self.reaches_vlan(host.vlan) && self.dst_mac.is_none_or(|mac| mac.contains(host.mac))
+    }
+
+    /// True when some of its frames could go to hosts in this VLAN, or in none.
+    pub(crate) fn reaches_vlan(&self, vlan: Option<u16>) -> bool {
+        self.vlan.intersect(Vlan::of_host(vlan)).is_some()
     }
 
     /// Whether a frame with these headers is in it.
@@ -162,22 +167,17 @@ impl Region {
 
     /// The match of its frames.
     pub(crate) fn matching(&self) -> Match {
-        let vid = match self.vlan {
-            Vlan::Any => None,
-            Vlan::Untagged => Some(VID_NONE.into()),
-            Vlan::Tagged => Some(Masked::with_mask(VID_PRESENT, VID_PRESENT)),
-            Vlan::Id(id) => Some((VID_PRESENT | id).into()),
-        };
-        self.fields(self.dst_mac, vid)
+        self.fields(self.dst_mac, self.vlan)
     }
 
     /// The match of those of its frames that go to this host, which it reaches.
     pub(crate) fn matching_to(&self, host: HostKey) -> Match {
-        self.fields(Some(host.mac.into()), Some(host.vid().into()))
+        let of_host = Vlan::of_host(host.vlan);
+        self.fields(Some(host.mac.into()), self.vlan.intersect(of_host).unwrap_or(of_host))
     }
 
     /// In the order of OpenFlow's numbers, so that what a field requires comes before it.
-    fn fields(&self, dst_mac: Option<MacMask>, vid: Option<Masked<u16>>) -> Match {
+    fn fields(&self, dst_mac: Option<MacMask>, vlan: Vlan) -> Match {
         let [src_port, dst_port] = self.port_fields();
         let (src_ip, dst_ip) = match self.family {
             Some(Family::Arp) => (
@@ -193,7 +193,7 @@ impl Region {
             dst_mac.map(|mac| Oxm::EthDst(mac.into())),
             self.src_mac.map(|mac| Oxm::EthSrc(mac.into())),
             self.family.map(|family| Oxm::EthType(family.eth_type())),
-            vid.map(Oxm::VlanVid),
+            vlan.vid().map(Oxm::VlanVid),
             self.proto.map(Oxm::IpProto),
             src_ip,
             dst_ip,
@@ -319,10 +319,6 @@ mod tests {
             ),
             (Region { proto: Some(6), ..v4() }, Region { proto: Some(17), ..v4() }),
             (Region { dst_mac: A, ..v4() }, Region { dst_mac: Some(MacMask::GROUPS), ..v4() }),
-            (
-                Region { vlan: Vlan::Untagged, ..Region::default() },
-                Region { vlan: Vlan::Tagged, ..Region::default() },
-            ),
         ];
         for (a, b) in pairs {
             assert_eq!((a.intersect(&b), b.intersect(&a)), (None, None), "{a:?} {b:?}");
@@ -378,5 +374,24 @@ mod tests {
         assert!(region.reaches(host(Some(5))) && !region.reaches(host(None)));
         assert!(!Region { dst_mac: B, ..Region::default() }.reaches(host(None)));
         assert!(Region::default().reaches(host(Some(7))));
+    }
+
+    #[test]
+    fn a_priority_is_no_vlan_and_a_tag() {
+        let [tagged, untagged] =
+            [Vlan::Tagged, Vlan::Untagged].map(|vlan| Region { vlan, ..Region::default() });
+        let host = HostKey::new(MacAddr([2, 0, 0, 0, 0, 1]), Some(0));
+        assert_eq!(host.vlan, None);
+        let to = |region: Region| {
+            assert!(region.reaches(host));
+            let matching = region.matching_to(host);
+            assert_eq!(matching.check(), Ok(()));
+            matching.to_string()
+        };
+        let dst = "dl_dst=02:00:00:00:00:01";
+        assert_eq!(to(untagged), format!("{dst},vlan_vid=0x0/0xfff"));
+        assert_eq!(to(tagged), format!("{dst},dl_vlan=0"));
+        assert_eq!(untagged.intersect(&tagged).unwrap().matching().to_string(), "dl_vlan=0");
+        assert!(!Region { vlan: Vlan::Id(5), ..tagged }.reaches(host));
     }
 }

@@ -160,10 +160,8 @@ fn copy_field(vids: VidRange) -> Oxm {
 /// The rule that knows a host at its place.
 pub(crate) fn source_rule(station: Station) -> (FlowId, Goal) {
     let Station { key, port, is_monitor } = station;
-    let fields = Match::new()
-        .with(Oxm::InPort(port))
-        .with(Oxm::EthSrc(key.mac.into()))
-        .with(Oxm::VlanVid(key.vid().into()));
+    let place = [Oxm::InPort(port), Oxm::EthSrc(key.mac.into())];
+    let fields = place.into_iter().chain(key.vid_field()).collect();
     let rule = Rule::new(Kind::Source, 0, Outcome::Admit);
     let idle_timeout = if is_monitor { 0 } else { IDLE_TIMEOUT };
     (FlowId::new(SOURCE, HOST, fields), Rule { idle_timeout, ..rule })
@@ -174,8 +172,7 @@ pub(crate) fn way_rules<'a>(
     (key, route): (HostKey, Route),
     regions: impl IntoIterator<Item = &'a TapRegion>,
 ) -> Vec<(FlowId, Goal)> {
-    let fields =
-        Match::new().with(Oxm::EthDst(key.mac.into())).with(Oxm::VlanVid(key.vid().into()));
+    let fields = [Oxm::EthDst(key.mac.into())].into_iter().chain(key.vid_field()).collect();
     let out = match &route.fork {
         Some(fork) => Outcome::Group(Arc::new(GroupKey::forking(fork.clone()))),
         None => Outcome::Output(route.exit.port),
@@ -265,9 +262,9 @@ pub(crate) fn read_way(id: &FlowId) -> Option<HostKey> {
 /// The one host that these fields mean.
 fn read_host(mac: &Masked<MacAddr>, vid: &Masked<u16>) -> Option<HostKey> {
     let is_tagged = vid.value & VID_PRESENT != 0;
-    let vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
-    let is_exact = mac.mask.is_none() && vid.mask.is_none();
-    is_exact.then_some(HostKey { mac: mac.value, vlan })
+    let key = HostKey::new(mac.value, is_tagged.then_some(vid.value & !VID_PRESENT));
+    let is_exact = mac.mask.is_none() && key.vid_field() == Some(Oxm::VlanVid(*vid));
+    is_exact.then_some(key)
 }
 
 /// The port of which a rule says that it leads to another switch.
@@ -463,7 +460,7 @@ mod tests {
         assert_eq!(
             texts(&way_rules((station(None).key, route), [])),
             ["add table=2,cookie=0x7470000300000000,priority=100,\
-              dl_dst=02:00:00:00:00:01,vlan_vid=0x0 actions=group:1"]
+              dl_dst=02:00:00:00:00:01,vlan_vid=0x0/0xfff actions=group:1"]
         );
     }
 
@@ -494,7 +491,7 @@ mod tests {
             texts(&[to, region_rule(&except, &Flood::All)]),
             [
                 "add table=1,cookie=0x7470000100000000,priority=1010,\
-                 dl_dst=02:00:00:00:00:01,vlan_vid=0x0 actions=goto_table:2",
+                 dl_dst=02:00:00:00:00:01,vlan_vid=0x0/0xfff actions=goto_table:2",
                 "add table=1,cookie=0x7470000100000000,priority=1008 actions=goto_table:2",
             ]
         );

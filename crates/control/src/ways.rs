@@ -61,7 +61,7 @@ impl Ways {
             return self.reached(region).len();
         }
         let vlans = self.vlan_counts.iter();
-        vlans.filter(|(vlan, _)| region.vlan.contains(**vlan)).map(|(_, count)| count).sum()
+        vlans.filter(|(vlan, _)| region.reaches_vlan(**vlan)).map(|(_, count)| count).sum()
     }
 
     fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, Route)> {

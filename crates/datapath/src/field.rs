@@ -136,8 +136,9 @@ impl MatchKey {
             self.mask.tags_present |= 1;
         }
         let vid_mask = mask & Tag::VID_MASK;
-        // "No tag" has no identifier that could matter.
-        if value & VID_PRESENT != 0 && vid_mask != 0 {
+        // "No tag" has no identifier that could matter; where tags do not matter, those have zeros.
+        let is_without = mask & VID_PRESENT != 0 && value & VID_PRESENT == 0;
+        if !is_without && vid_mask != 0 {
             let [v0, v1] = (value & vid_mask).to_be_bytes();
             let [m0, m1] = vid_mask.to_be_bytes();
             let tci = &mut self.value.tags[0].tci;

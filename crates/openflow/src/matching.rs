@@ -141,9 +141,11 @@ mod tests {
         assert_eq!(kind(&[vid(VID_PRESENT | 7), Oxm::VlanPcp(3)]), None);
         assert_eq!(kind(&[masked(VID_PRESENT, VID_PRESENT), Oxm::VlanPcp(3)]), None);
         assert_eq!(kind(&[masked(0, 0)]), None);
+        assert_eq!(kind(&[masked(0, 0xfff)]), None, "no tag, or one of no VLAN");
         let missing = Some(ErrorKind::OFPBMC_BAD_PREREQ);
         assert_eq!(kind(&[Oxm::VlanPcp(3)]), missing);
         assert_eq!(kind(&[vid(VID_NONE), Oxm::VlanPcp(3)]), missing);
+        assert_eq!(kind(&[masked(0, 0xfff), Oxm::VlanPcp(3)]), missing);
         assert_eq!(kind(&[vid(7)]), Some(ErrorKind::OFPBMC_BAD_VALUE));
         assert_eq!(kind(&[masked(7, 0x1fff)]), Some(ErrorKind::OFPBMC_BAD_VALUE));
         assert_eq!(kind(&[vid(0x2000)]), Some(ErrorKind::OFPBMC_BAD_VALUE));

@@ -16,7 +16,6 @@ pub use quick::{Change, Judged, Verdict};
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::desired::Desired;
-use crate::hosts::HostKey;
 use crate::proof::{Arrival, Model, Network, Sample, text};
 use crate::resolve::Place;
 use crate::switch::Switch;
@@ -230,7 +229,7 @@ impl Control {
         (from, sample, pick): (Place, &Sample, usize),
         originals: &BTreeMap<Arrival, usize>,
     ) -> Vec<(Place, Tagging)> {
-        let dst = HostKey { mac: sample.dst, vlan: sample.vlan };
+        let dst = sample.receiver();
         let is_to_itself = self.place_of(dst) == Some(from);
         // Whichever it is that has the original, or sent it to itself, the others get no copy.
         let has_original = |place: &Place| {
@@ -273,7 +272,7 @@ impl Control {
     /// Whether a frame for one host is flooded from there, for not every switch knows every host:
     /// it may meet switches that do, and arrive twice, or beside its copy.
     fn is_flooded(&self, from: Place, sample: &Sample) -> bool {
-        let key = HostKey { mac: sample.dst, vlan: sample.vlan };
+        let key = sample.receiver();
         let knows = || self.switches.get(&from.switch).is_some_and(|at| at.knows_way(key));
         self.is_vast && sample.dst.is_unicast() && !knows()
     }
@@ -290,7 +289,7 @@ impl Control {
                 };
             return is_copied.then_some(from.switch);
         }
-        let key = HostKey { mac: sample.dst, vlan: sample.vlan };
+        let key = sample.receiver();
         let mut applied = entry.applied.iter();
         let has_host =
             |at: &DatapathId| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some());

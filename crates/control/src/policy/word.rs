@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tapswitch_openflow::{Masked, VID_NONE, VID_PRESENT};
 use tapswitch_wire::{EtherType, ip_proto};
 
 use crate::region::Family;
@@ -134,12 +135,15 @@ impl<'de> Deserialize<'de> for EthType {
 }
 
 /// Which VLAN a frame is in, by its outermost tag.
+///
+/// A tag whose identifier is 0 says a priority and no VLAN (IEEE 802.1Q-2022 §9.6): a frame that
+/// has it is tagged, and in no VLAN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vlan {
     /// Any, or none.
     #[default]
     Any,
-    /// No tag.
+    /// None: no tag, or one that names no VLAN.
     Untagged,
     /// Some tag.
     Tagged,
@@ -148,6 +152,9 @@ pub enum Vlan {
 }
 
 impl Vlan {
+    /// The identifier of no VLAN.
+    pub(crate) const NULL_ID: u16 = 0;
+
     /// True when nothing is asked for.
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::Any
@@ -158,7 +165,26 @@ impl Vlan {
         match (self, other) {
             (Self::Any, vlan) | (vlan, Self::Any) => Some(vlan),
             (Self::Tagged, Self::Id(id)) | (Self::Id(id), Self::Tagged) => Some(Self::Id(id)),
+            (Self::Tagged | Self::Id(Self::NULL_ID), Self::Untagged)
+            | (Self::Untagged, Self::Tagged | Self::Id(Self::NULL_ID)) => {
+                Some(Self::Id(Self::NULL_ID))
+            }
             (a, b) => (a == b).then_some(a),
+        }
+    }
+
+    /// That of frames to and from a host.
+    pub(crate) fn of_host(vlan: Option<u16>) -> Self {
+        vlan.map_or(Self::Untagged, Self::Id)
+    }
+
+    /// What `vlan_vid` its frames have; none where any will do.
+    pub(crate) const fn vid(self) -> Option<Masked<u16>> {
+        match self {
+            Self::Any => None,
+            Self::Untagged => Some(Masked::with_mask(VID_NONE, VID_MASK)),
+            Self::Tagged => Some(Masked::with_mask(VID_PRESENT, VID_PRESENT)),
+            Self::Id(id) => Some(Masked::exact(VID_PRESENT | id)),
         }
     }
 
@@ -166,7 +192,7 @@ impl Vlan {
     pub(crate) fn contains(self, vid: Option<u16>) -> bool {
         match self {
             Self::Any => true,
-            Self::Untagged => vid.is_none(),
+            Self::Untagged => vid.is_none_or(|id| id == Self::NULL_ID),
             Self::Tagged => vid.is_some(),
             Self::Id(id) => vid == Some(id),
         }
@@ -253,6 +279,8 @@ fn parse_number<T: FromStr>(text: &str, expected: &'static str) -> Result<T, Par
     number.ok_or_else(|| ParseTextError::new(text, expected))
 }
 
+/// The bits of `vlan_vid` that are an identifier.
+const VID_MASK: u16 = VID_PRESENT - 1;
 const PROTO_EXPECTED: &str = "an IP protocol: tcp, udp, icmp, icmpv6, sctp, or a number to 255";
 const TYPE_EXPECTED: &str = "a type of frames: ipv4, ipv6, arp, lldp, or a number as in 0x88cc";
 const VLAN_EXPECTED: &str = "a VLAN id from 1 to 4094, or `tagged`, or `untagged`, or `any`";
@@ -305,9 +333,11 @@ mod tests {
         assert_eq!(Vlan::Untagged.intersect(Vlan::Id(1)), None);
         assert_eq!(Vlan::Id(1).intersect(Vlan::Id(2)), None);
         assert_eq!(Vlan::Tagged.intersect(Vlan::Id(1)), Some(Vlan::Id(1)));
-        assert_eq!(Vlan::Untagged.intersect(Vlan::Tagged), None);
+        assert_eq!(Vlan::Untagged.intersect(Vlan::Tagged), Some(Vlan::Id(0)), "a priority");
+        assert_eq!(Vlan::Untagged.intersect(Vlan::Id(0)), Some(Vlan::Id(0)));
         assert!(Vlan::Tagged.contains(Some(0)) && !Vlan::Tagged.contains(None));
-        assert!(Vlan::Untagged.contains(None) && !Vlan::Untagged.contains(Some(0)));
+        assert!(Vlan::Untagged.contains(None) && Vlan::Untagged.contains(Some(0)));
+        assert!(!Vlan::Untagged.contains(Some(1)));
         assert!(Vlan::Id(5).contains(Some(5)) && Vlan::Any.contains(None));
     }
 }

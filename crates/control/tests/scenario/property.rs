@@ -71,7 +71,7 @@ fn vlan() -> impl Strategy<Value = Vlan> {
 type Reading = fn(&Packet) -> bool;
 
 /// The words of filters, and which packets have what they say.
-const WORDS: [(&str, Reading); 14] = [
+const WORDS: [(&str, Reading); 15] = [
     ("ip", |packet| !packet.is_ipv6),
     ("ip6", |packet| packet.is_ipv6),
     ("tcp", |packet| packet.proto == ip_proto::TCP),
@@ -91,6 +91,7 @@ const WORDS: [(&str, Reading); 14] = [
     }),
     ("ether src 02:00:00:00:00:03", |packet| packet.src == 3),
     ("vlan 5", |packet| packet.vlan == Some(5)),
+    ("vlan", |packet| packet.vlan.is_some()),
     ("multicast", |packet| packet.dst == 0xff),
 ];
 
@@ -168,7 +169,9 @@ fn tap_policy() -> impl Strategy<Value = TapPolicy> {
 fn packet() -> impl Strategy<Value = Packet> {
     let proto =
         prop_oneof![Just(ip_proto::TCP), Just(ip_proto::UDP), Just(ip_proto::ICMP), Just(89)];
-    let vlan = prop_oneof![2 => Just(None), 1 => Just(Some(5)), 1 => Just(Some(6))];
+    // 0 says a priority.
+    let vlan =
+        prop_oneof![3 => Just(None), 1 => Just(Some(5)), 1 => Just(Some(6)), 1 => Just(Some(0))];
     let dst = prop_oneof![4 => 1..=HOSTS, 1 => Just(9u8), 1 => Just(0xff)];
     (1..=HOSTS, dst, vlan, any::<bool>(), proto, 1..3u16, 1..3u16).prop_map(
         |(src, dst, vlan, is_ipv6, proto, src_port, dst_port)| Packet {
@@ -228,7 +231,7 @@ fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {
         && policy.dst_ip.is_none_or(|prefix| prefix.contains(address(packet.dst)))
         && match policy.vlan {
             Vlan::Any => true,
-            Vlan::Untagged => packet.vlan.is_none(),
+            Vlan::Untagged => packet.vlan.is_none_or(|id| id == 0),
             Vlan::Tagged => packet.vlan.is_some(),
             Vlan::Id(id) => packet.vlan == Some(id),
         }

@@ -158,6 +158,37 @@ fn vlans() {
 }
 
 #[test]
+fn a_priority_is_no_vlan() {
+    let mut world = World::new(4);
+    // With priority 5, as it would be beside an identifier.
+    let priority = Some(0xa000);
+    world.send(2, &arp_request(2, 9, priority));
+    world.learn(1);
+    let hosts = world.control.hosts();
+    assert!(hosts.len() == 2 && hosts.iter().all(|host| host.vlan.is_none()), "{hosts:?}");
+    for vlan in [None, Some(0), priority] {
+        assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(vlan)), [2]);
+        assert_eq!(world.send(2, &tcp(2, 1).vlan_bytes(vlan)), [1]);
+    }
+    world.plan_and_tap(TapPolicy { vlan: Vlan::Untagged, ..policy("untagged", "3") });
+    for vlan in [None, priority] {
+        assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(vlan)), [2, 3]);
+    }
+    world.plan_and_tap(TapPolicy { vlan: Vlan::Tagged, ..policy("tagged", "4") });
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(priority)), [2, 3, 4], "it is both");
+    assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(Some(7))), [2, 3, 4], "flooded");
+    world.untap("untagged");
+    assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(priority)), [2, 4]);
+    assert_eq!(world.ledger("tagged").matched.packets, 3);
+    // It is known when the controller starts again.
+    let tagged = TapPolicy { vlan: Vlan::Tagged, ..policy("tagged", "4") };
+    world.restart_controller(&[tagged]);
+    assert_eq!(world.take_changes(), []);
+    assert_eq!(world.control.hosts().len(), 3, "one of them in a VLAN, too");
+}
+
+#[test]
 fn destination_macs_known_and_unknown() {
     let mut world = World::new(4);
     world.learn(2);

@@ -506,6 +506,27 @@ fn tags_that_were_pushed_are_not_taken_for_those_of_the_frame() {
     }
 }
 
+#[test]
+fn one_match_is_of_frames_without_a_tag_and_with_one_of_no_vlan() {
+    let mut switch = Switch::new(3);
+    let no_vlan = Oxm::VlanVid(Masked::with_mask(0, 0xfff));
+    switch.flow(0, 2, &[no_vlan], &[apply(&[out(2)])]);
+    switch.flow(0, 1, &[], &[apply(&[out(3)])]);
+    // Twice: by the tables, and by what is remembered of them.
+    for _ in 0..2 {
+        for (tags, to) in [
+            (vec![], 2),
+            (vec![0x8100_a000], 2),
+            (vec![0x88a8_0000, 0x8100_0005], 2),
+            (vec![0x8100_a005], 3),
+            (vec![0x8100_0005, 0x8100_0000], 3),
+        ] {
+            let frame = crate::common::Ip { tags: tags.clone(), ..tcp() };
+            assert_eq!(switch.receive(1, &frame.bytes()), [to], "{tags:x?}");
+        }
+    }
+}
+
 /// The rule asks for a tag only, which is checked; that the packet in it is TCP is not.
 #[test]
 fn a_field_that_a_frame_does_not_have_is_not_set_for_later_tables_either() {

@@ -110,10 +110,12 @@ pub(crate) fn check_bits(
     Ok(())
 }
 
-/// Checks that a VLAN is matched together with its presence (§7.2.3.8, table of VLAN tags).
+/// Checks that a VLAN is matched together with its presence (§7.2.3.8, table of VLAN tags). Bits
+/// that are zero may be matched without: they are so where there is no tag, too. So `0/0xfff` is
+/// what has no tag or one that names no VLAN, which the table does not forbid and Open vSwitch has.
 fn check_vid(vid: Masked<u16>) -> Result<(), (ErrorKind, &'static str)> {
     let mask = vid.mask.unwrap_or(u16::MAX);
-    if mask != 0 && mask & VID_PRESENT == 0 {
+    if vid.value != VID_NONE && mask & VID_PRESENT == 0 {
         let text = "the mask leaves out whether there is a tag";
         return Err((ErrorKind::OFPBMC_BAD_MASK, text));
     }

@@ -90,14 +90,14 @@ impl Control {
 
     /// Whether switches are just being told the way to whoever the frame is for.
     pub(super) fn is_unrouted(&self, sample: &Sample) -> bool {
-        self.unrouted.contains(&HostKey { mac: sample.dst, vlan: sample.vlan })
+        self.unrouted.contains(&sample.receiver())
     }
 
     /// Who sends such frames, and from where: the one that the fields name, or each.
     fn senders_of(&self, fields: &Match, stations: &Stations) -> BTreeSet<(Place, HostKey)> {
         let senders = stations.senders.iter().map(|(key, place)| {
             let Sample { src: mac, vlan, .. } = Sample::new(fields, (*key, NOBODY));
-            let key = HostKey { mac, vlan };
+            let key = HostKey::new(mac, vlan);
             (self.place_of(key).unwrap_or(*place), key)
         });
         senders.collect()
