@@ -1,9 +1,9 @@
 //! Which hosts a switch has, and behind which ports.
 //!
-//! A host is a MAC address in a VLAN, or in none: that is what a tag says which has a priority alone.
-//! It is learned from the frames that the switch sends up, moves with them, and goes when its rule
-//! on the switch has been idle. Its IP addresses come from ARP and neighbour discovery, by which it
-//! claims them.
+//! A host is a MAC address in a VLAN, or in none, which is also what a tag says that has a priority
+//! alone. It is learned from the frames that the switch sends up, moves with them, and goes when
+//! its rule on the switch has been idle. Its IP addresses come from ARP and neighbour discovery, by
+//! which it claims them.
 //!
 //! **Sources.** A host whose ARP entries are static claims nothing, but its first packet has a
 //! source. That is weak evidence, for the packet may be somebody else's, so it counts only where
