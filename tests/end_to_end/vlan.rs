@@ -99,7 +99,7 @@ fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
     assert_eq!(said.code, Some(1), "frames are lost: {}", said.err);
     let found = said.out.lines().find(|line| line.contains("oversize: ")).unwrap();
     assert!(found.starts_with("error") && found.ends_with(remedy), "{found}");
-    assert!(found.contains("port 2 of switch br dropped"), "{found}");
+    assert!(found.contains("port 2 of switch br0 dropped"), "{found}");
 }
 
 /// A controller learns hosts in the VLAN that their ports put them into, and its TAPs copy the

@@ -17,9 +17,9 @@ pub enum OpenError {
     },
     /// The interface does not carry Ethernet frames.
     #[error(
-        "interface {name}: is no Ethernet interface (type {kind} instead of 1); take tun:{name} for \
-         a tun device that no program holds, or have its program make a tap device; `lo` cannot be \
-         a port"
+        "interface {name}: is no Ethernet interface (type {kind} instead of 1); take tun:{name} \
+         for a tun device that no program holds, or have its program make a tap device; `lo` \
+         cannot be a port"
     )]
     NotEthernet {
         /// The interface.

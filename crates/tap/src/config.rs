@@ -144,9 +144,9 @@ impl Config {
     /// Lets the device have several queues (`IFF_MULTI_QUEUE`, Linux 3.8) though only one is opened
     /// now.
     ///
-    /// Any program that may open the device can then take a share of its frames, at any time; before
-    /// Linux 7.3 that is every user's where neither [`Self::owner`] nor [`Self::group`] is set. See
-    /// [`Device::foreign_queues`](crate::Device::foreign_queues).
+    /// Any program that may open the device can then take a share of its frames, at any time;
+    /// before Linux 7.3 that is every user's where neither [`Self::owner`] nor [`Self::group`] is
+    /// set. See [`Device::foreign_queues`](crate::Device::foreign_queues).
     #[must_use]
     pub const fn multi_queue(mut self, multi_queue: bool) -> Self {
         self.multi_queue = multi_queue;

@@ -19,8 +19,8 @@
 //! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
 //! [`Inspection::unseen_namespaces`].
 //!
-//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue. Length and
-//! byte order of the header of a device that nobody holds are seen only by who opens it
+//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue. Length
+//! and byte order of the header of a device that nobody holds are seen only by who opens it
 //! ([`Inspected::look_inside`]), which [`inspect`] does not.
 
 mod handle;

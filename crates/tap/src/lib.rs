@@ -57,12 +57,12 @@
 //!   [`Mismatch`] says what to write instead.
 //! - A persistent device keeps header length, byte order, offloads, send buffer, filters, steering
 //!   and carrier as its former user left them: all are set explicitly.
-//! - A multi-queue device may be joined at any time by any program that is permitted to, which then
-//!   takes its share of the traffic and may send. `IFF_TUN_EXCL` keeps nobody out: it concerns the
-//!   making alone. Before Linux 7.3 *every user* is permitted to where neither [`Config::owner`] nor
-//!   [`Config::group`] is set, and `/dev/net/tun` is open to all where udev runs: set one of both.
-//!   [`Device::foreign_queues`] counts the queues of others. Linux ignores the flags of whoever
-//!   joins: here, it is told what the device is, or refused.
+//! - A multi-queue device may be joined at any time by any program that is permitted to, which
+//!   then takes its share of the traffic and may send. `IFF_TUN_EXCL` keeps nobody out: it concerns
+//!   the making alone. Before Linux 7.3 *every user* is permitted to where neither
+//!   [`Config::owner`] nor [`Config::group`] is set, and `/dev/net/tun` is open to all where udev
+//!   runs: set one of both. [`Device::foreign_queues`] counts the queues of others. Linux ignores
+//!   the flags of whoever joins: here, it is told what the device is, or refused.
 //! - Detaching a queue moves the last one to its index: see [`Device::queue_order`].
 //! - With a classic filter, files are called attached that are not, because `IFF_NOFILTER` is
 //!   `IFF_NO_PI`: such filters are refused where that can happen, and found out where it did.

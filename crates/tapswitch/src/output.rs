@@ -1,5 +1,5 @@
-//! Files for what is found in the end: opened before it is looked for, since nobody waits for results
-//! that cannot be written.
+//! Files for what is found in the end: opened before it is looked for, since nobody waits for
+//! results that cannot be written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use tapswitch_netdev::{Config, HEADROOM_MIN, OpenError, PacketPort, RECV_BUF_LEN, RecvError};
-use tapswitch_netlink::{Namespace, NamespaceError};
+use tapswitch_netlink::{Namespace, NamespaceError, Netlink};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_wire::{NetHeader, parse};
 
@@ -126,6 +126,10 @@ impl Capture {
         let interface = &config.interface;
         let options = Config::default().receive_buffer_len(BUFFER_LEN);
         let port = namespace.enter(|| PacketPort::open(interface, &options))??;
+        let link = Netlink::open(&namespace).and_then(|mut netlink| netlink.link(interface));
+        if link.is_ok_and(|link| !link.up) {
+            tell_down(interface);
+        }
         let failed = |source| CaptureError::File { path: config.file.clone(), source };
         let file = create(&config.file).map_err(failed)?;
         let writer =
@@ -172,10 +176,9 @@ impl Capture {
             match self.port.recv(buf, HEADROOM_MIN) {
                 Ok(Some(received)) => self.frame(&received.header, &buf[received.frame])?,
                 Ok(None) => return Ok(true),
-                // Once, whether it is down at first or later.
+                // Once, when it goes down.
                 Err(RecvError::Down) => {
-                    let name = &self.config.interface;
-                    tell!("{name} is down: nothing comes in until somebody switches it on");
+                    tell_down(&self.config.interface);
                     return Ok(true);
                 }
                 Err(RecvError::Gone) => return Ok(false),
@@ -256,6 +259,10 @@ impl Capture {
             .map_err(|source| CaptureError::File { path, source })?;
         Ok(self.summary)
     }
+}
+
+fn tell_down(interface: &str) {
+    tell!("tapswitch: {interface} is down: nothing comes in until somebody switches it on");
 }
 
 fn create(path: &Path) -> io::Result<File> {

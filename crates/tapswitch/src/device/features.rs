@@ -1,5 +1,5 @@
-//! Features by the names that `ethtool -k` shows: the kernel's own, and those that stand for several
-//! of these, which only `ethtool` knows.
+//! Features by the names that `ethtool -k` shows: the kernel's own, and those that stand for
+//! several of these, which only `ethtool` knows.
 
 use tapswitch_netlink::{FeatureState, Netlink};
 

@@ -1,9 +1,9 @@
 //! `tapswitch device doctor`: what is wrong with a device, and the command that mends it.
 //!
 //! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
-//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen is told
-//! as such. Running switches are asked which devices are their ports, and what they dropped because
-//! of their settings. `docs/doctor.md` has all rules.
+//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen is
+//! told as such. Running switches are asked which devices are their ports, and what they dropped
+//! because of their settings. `docs/doctor.md` has all rules.
 
 mod finding;
 mod flow;

@@ -73,7 +73,8 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
         let text = match it.port {
             // A switch reads none only where it is told so.
             Some(SwitchPort { switch, port }) => format!(
-                "{text}; port {} of switch {switch} has offload=off: leave that out where it is made",
+                "{text}; port {} of switch {switch} has offload=off: leave that out where it is \
+                 made",
                 port.port
             ),
             None => format!(
