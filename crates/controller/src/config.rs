@@ -34,7 +34,8 @@ pub struct Config {
     /// Connections of switches at a time. When there are as many, those make room that have not
     /// said which switch they are.
     pub max_connections: usize,
-    /// Age that a connection must have for another one of the same switch to take its place.
+    /// How long an older connection of a switch has to give a sign of life when there is a newer
+    /// one; if it gives none, that takes its place, and is refused otherwise.
     pub takeover_after: Duration,
     /// How long a request may wait for switches.
     pub request_timeout: Duration,
@@ -58,7 +59,7 @@ impl Default for Config {
             channel: tapswitch_channel::Config::default(),
             max_waiting: 1 << 18,
             max_connections: 4096,
-            takeover_after: Duration::from_secs(2),
+            takeover_after: Duration::from_secs(1),
             request_timeout: Duration::from_secs(10),
             stats_timeout: Duration::from_secs(2),
             max_events: 4096,

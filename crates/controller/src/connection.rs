@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tapswitch_channel::{CloseReason, ControllerConnection, ControllerEvent, Refusal, SendError};
@@ -41,6 +42,8 @@ pub(crate) enum News {
     Error { ticket: Ticket, kind: ErrorKind },
     /// A message that nobody asked for.
     Message(Body),
+    /// The switch answered an echo request.
+    Alive,
     /// The switch gave the role that was asked for, or will not.
     Role(Result<(), ErrorKind>),
     /// The connection has ended.
@@ -54,6 +57,8 @@ pub(crate) struct Orders {
     pub(crate) messages: mpsc::Sender<Order>,
     /// Ends the connection, for this reason, whatever still waits.
     pub(crate) close: oneshot::Sender<String>,
+    /// The switch said something since the hub last looked.
+    pub(crate) is_heard: Arc<AtomicBool>,
 }
 
 /// Something to send.
@@ -64,6 +69,8 @@ pub(crate) enum Order {
     /// A request for a role, with which a session begins: answers to what was sent before are of
     /// no interest any more.
     Role { session: u64, request: RoleMessage },
+    /// An echo request.
+    Echo,
 }
 
 /// The other end of [`Orders`].
@@ -86,6 +93,10 @@ pub(crate) struct Connection {
     switch: Option<DatapathId>,
     /// `None` while the switch has not said who it is.
     inbox: Option<Inbox>,
+    /// What its orders have, too.
+    is_heard: Arc<AtomicBool>,
+    /// Number of the echo request that the hub asked for.
+    echo_xid: Option<u32>,
     tickets: Tickets,
     /// The session that answers belong to, and the number of the request for a role that is not
     /// answered yet.
@@ -117,6 +128,8 @@ impl Connection {
             backlog: Backlog::new(to_hub),
             switch: None,
             inbox: None,
+            is_heard: Arc::default(),
+            echo_xid: None,
             tickets,
             session: 0,
             role_xid: None,
@@ -168,6 +181,7 @@ impl Connection {
                     Ok(len) => {
                         let bytes = buf.get(..len).unwrap_or_default();
                         self.channel.handle_bytes(bytes, Instant::now());
+                        self.is_heard.store(true, Ordering::Relaxed);
                     }
                     // By TLS, an end without a farewell; a message that was cut off is noticed.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -206,6 +220,10 @@ impl Connection {
                     self.role_xid = None;
                     self.tell(News::Role(Ok(())));
                 }
+                ControllerEvent::Reply { xid, .. } if self.echo_xid == Some(xid) => {
+                    self.echo_xid = None;
+                    self.tell(News::Alive);
+                }
                 ControllerEvent::Reply { xid, body } => {
                     let ticket = match body {
                         Body::BarrierReply => self.tickets.take_barrier(xid),
@@ -237,7 +255,7 @@ impl Connection {
         let (close, closing) = oneshot::channel();
         self.inbox = Some(Inbox { messages: waiting, close: closing });
         self.switch = Some(features.datapath_id);
-        let orders = Orders { messages, close };
+        let orders = Orders { messages, close, is_heard: self.is_heard.clone() };
         self.tell(News::Ready { features, peer: self.peer, orders });
         Ok(())
     }
@@ -275,6 +293,11 @@ impl Connection {
     fn obey(&mut self, order: Order) -> Result<(), End> {
         match order {
             Order::Send(ticket, body) => self.send(ticket, body),
+            Order::Echo => {
+                let sent = self.channel.send(Body::EchoRequest(Vec::new()));
+                self.echo_xid = Some(sent.map_err(|error| End::Hub(error.to_string()))?);
+                Ok(())
+            }
             Order::Role { session, request } => {
                 (self.session, self.tickets) = (session, Tickets::default());
                 let sent = self.channel.send(Body::RoleRequest(request));

@@ -2,6 +2,7 @@
 //! nobody. Among several controllers only the leader's has something to do: see `duty`.
 
 mod changes;
+mod contest;
 mod duty;
 mod inputs;
 mod listened;
@@ -30,6 +31,7 @@ use crate::keeper::Keeper;
 use crate::told::Chatter;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
+use contest::Contest;
 pub(crate) use duty::{Blueprint, Seat};
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
@@ -122,6 +124,8 @@ pub(crate) struct Hub {
     journal: Arc<Journal>,
     keeper: Arc<Keeper>,
     switches: HashMap<DatapathId, Connected>,
+    /// Newer connections of those.
+    contests: HashMap<DatapathId, Contest>,
     takeover_after: Duration,
     start: Instant,
     listened: Listened,
@@ -142,6 +146,8 @@ struct Connected {
     /// Whether the control plane was told of it; followers do not, and leaders only when it takes
     /// them for its master.
     is_ours: bool,
+    /// When it was last told that another switch says that it is this one.
+    contested: Option<Instant>,
 }
 
 impl Hub {
@@ -160,6 +166,7 @@ impl Hub {
             journal,
             keeper,
             switches: HashMap::new(),
+            contests: HashMap::new(),
             takeover_after,
             start: Instant::now(),
             listened: Listened::new(),
@@ -184,7 +191,7 @@ impl Hub {
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
-            let changes_at = self.changes.due(since);
+            let changes_at = self.changes.due(since).into_iter().chain(self.contest_due()).min();
             self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;
@@ -207,6 +214,7 @@ impl Hub {
             }
             // What waits already is taken before conclusions are drawn.
             self.handle_waiting();
+            self.end_contests();
             self.begin_changes();
             self.handle_due(at);
         }
@@ -246,49 +254,20 @@ impl Hub {
                 news: News::Ready { features, peer, orders },
                 ..
             } => {
-                let (since, is_ours) = (Instant::now(), false);
-                let connected = Connected { connection, features, peer, since, orders, is_ours };
+                let (since, is_ours, contested) = (Instant::now(), false, None);
+                let connected =
+                    Connected { connection, features, peer, since, orders, is_ours, contested };
                 self.handle_ready(switch, connected);
             }
             Input::News { connection, session, switch, news } => {
-                let Some(current) = self.switches.get(&switch) else { return };
-                if current.connection == connection {
-                    let is_heard = current.is_ours && self.seat.is_current(session);
-                    self.handle_news(switch, news, session, is_heard);
-                }
+                let current = self.switches.get(&switch);
+                let Some(current) = current.filter(|it| it.connection == connection) else {
+                    return self.handle_contender(switch, connection, &news);
+                };
+                let is_heard = current.is_ours && self.seat.is_current(session);
+                self.handle_news(switch, news, session, is_heard);
             }
         }
-    }
-
-    /// A switch is there. If it was connected already, the newer connection counts, unless that
-    /// looks like two switches.
-    fn handle_ready(&mut self, id: DatapathId, new: Connected) {
-        let name = Name(id);
-        let Connected { peer, since, .. } = new;
-        if let Some(old) = self.switches.remove(&id) {
-            if since.duration_since(old.since) < self.takeover_after {
-                let other = old.peer;
-                tracing::warn!("{name} at {peer} is refused: {name} just connected from {other}");
-                let reason = format!(
-                    "{name} just connected from {other}; \
-                     if these are two switches, give them different datapath ids"
-                );
-                let _ = new.orders.close.send(reason);
-                self.switches.insert(id, old);
-                return;
-            }
-            tracing::info!("{name}: {peer} takes the place of {}", old.peer);
-            let reason = format!("{name} connected again, from {peer}");
-            let _ = old.orders.close.send(reason);
-            // It is taken over when it says who is master there.
-            if old.is_ours && !self.seat.is_alone() {
-                self.control.handle_disconnected(id);
-            }
-        } else {
-            tracing::info!("{name} connected from {peer}");
-        }
-        self.switches.insert(id, new);
-        self.ask_for_role(id);
     }
 
     /// `is_heard`: whether it answers, or tells, the control plane that there is now.
@@ -296,6 +275,7 @@ impl Hub {
         let now = self.tick();
         match news {
             News::Closed { reason } => self.disconnect(switch, &reason),
+            News::Alive => self.refuse_newer(switch),
             News::Role(result) if self.seat.is_current(session) => self.handle_role(switch, result),
             _ if !is_heard => {}
             News::Error { kind: ErrorKind::OFPBRC_IS_SLAVE, .. } => {

@@ -12,9 +12,9 @@
 //! much waits for it. Neither holds up the others.
 //!
 //! **Two connections of one switch.** The newer one counts: a switch that starts again, or whose
-//! connection was cut off silently, is not kept waiting. Only when the older one is younger than
-//! [`Config::takeover_after`] is the newer one refused, since then there are two switches with the
-//! same datapath id, which would throw each other out for ever.
+//! connection was cut off silently, is not kept waiting. But when the older one gives a sign of
+//! life within [`Config::takeover_after`] the newer one is refused, since then there are two
+//! switches with the same datapath id, which would throw each other out for ever.
 //!
 //! **Several controllers** may share a store in etcd. One of them leads, by a lease; the others
 //! stay connected to all switches, and take over when it is gone: `cluster`, `hub::duty`.

@@ -397,8 +397,9 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
     Ok(link)
 }
 
-/// Lets forwarded TCP trains stay whole whose packets all have one IPv4 identifier, as network cards
-/// and GRO make them; the kernel would cut them in front of the device. It is no loss without.
+/// Lets forwarded TCP trains stay whole whose packets all have one IPv4 identifier, as network
+/// cards and GRO make them; the kernel would cut them in front of the device. It is no loss
+/// without.
 fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
     let feature = "tx-tcp-mangleid-segmentation";
     if let Err(error) = netlink.set_feature_by_name(spec.name(), feature, true) {

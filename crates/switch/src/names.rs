@@ -2,10 +2,10 @@
 //!
 //! Whoever has a file of a namespace keeps it: one that leads to it, or a socket or a device that
 //! was opened there. A port has all of these. So the namespace would live on after its name and its
-//! processes are gone, with a host in it that answers pings and is given copies, beside the one that
-//! has the name by then. Nothing tells of that; so the switch looks once a second where the name of
-//! each namespace leads. When it leads elsewhere, or nowhere, the port lets go of all that it has
-//! there, and is gone.
+//! processes are gone, with a host in it that answers pings and is given copies, beside the one
+//! that has the name by then. Nothing tells of that; so the switch looks once a second where the
+//! name of each namespace leads. When it leads elsewhere, or nowhere, the port lets go of all that
+//! it has there, and is gone.
 
 use std::collections::HashMap;
 

@@ -53,7 +53,7 @@ fn what_was_lost_before_the_switch_came_is_not_its_loss() {
 
 /// Before Linux 7.3, a device without an owner is anybody's to open.
 #[test]
-fn a_device_of_the_switch_is_for_nobody_else_and_who_joins_it_is_told_of() {
+fn who_joins_a_device_of_the_switch_is_told_of() {
     if !can_run() {
         return;
     }

@@ -45,7 +45,7 @@
 //!   - `persistent.rs: a_device_that_is_there_can_be_followed`
 //! - 15: anyone may join a multi-queue device:
 //!   - `queues.rs: a_foreign_queue_is_seen`
-//!   - `../../switch/tests/rings.rs: a_device_of_the_switch_is_for_nobody_else_and_who_joins_it_is_told_of`
+//!   - `../../switch/tests/rings.rs: who_joins_a_device_of_the_switch_is_told_of`
 //!   - `create.rs: a_multi_queue_device_can_be_joined_unless_exclusively`
 //! - 16: flags of further files are ignored:
 //!   - `queues.rs: a_device_in_use_is_not_opened_with_another_prefix`

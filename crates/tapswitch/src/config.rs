@@ -25,6 +25,8 @@ use crate::cli::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_
 pub(crate) struct RunConfig {
     pub(crate) switch: SwitchConfig,
     pub(crate) controller: Option<tapswitch_controller::Config>,
+    /// Policies that somebody adds are in memory alone, and the file does not say so.
+    pub(crate) forgets: bool,
 }
 
 /// The file as it is written.
@@ -288,6 +290,7 @@ impl RunConfig {
         let ports = Ports { datapath_id: switch.datapath_id, specs };
         ports.check()?;
         check_policies(&policy, controller.is_some(), &ports)?;
+        let forgets = controller.as_ref().is_some_and(|section| section.store.is_none());
         let controller = controller.map(read_controller).transpose()?;
         // A switch beside its own controller connects to it, unless told otherwise.
         let controllers = match switch.controller {
@@ -308,7 +311,7 @@ impl RunConfig {
             cores: cores(&switch.cores)?,
             ..SwitchConfig::new(bridge, switch.datapath_id)
         };
-        Ok(Self { switch, controller })
+        Ok(Self { switch, controller, forgets })
     }
 }
 
@@ -619,6 +622,20 @@ dst-port = 80
         let own: Endpoint = "tcp:127.0.0.1:6653".parse().unwrap();
         assert_eq!(config.switch.controllers, [own], "its own controller");
         assert_eq!(config.controller.unwrap().policies.len(), 1);
+    }
+
+    #[test]
+    fn who_forgets_policies_says_so_or_is_said_to() {
+        for (controller, forgets) in [
+            ("[controller]", true),
+            ("[controller]\nstore = \"none\"", false),
+            ("[controller]\nstore = \"/var/lib/tapswitch/lab.redb\"", false),
+        ] {
+            let text = GOOD.replace("[controller]", controller);
+            assert_eq!(RunConfig::parse(&text).unwrap().forgets, forgets, "{controller}");
+        }
+        let alone = GOOD.split("[controller]").next().unwrap();
+        assert!(!RunConfig::parse(alone).unwrap().forgets, "it has none");
     }
 
     #[test]

@@ -39,7 +39,14 @@ impl Parts {
 
 /// `tapswitch run`.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let RunConfig { switch, controller } = RunConfig::read(&args.config)?;
+    let RunConfig { switch, controller, forgets } = RunConfig::read(&args.config)?;
+    if forgets {
+        tracing::warn!(
+            "policies that are added by hand, and the audit log, are kept in memory alone, and end \
+             with this process; controller.store in {} says where else, or \"none\"",
+            args.config.display()
+        );
+    }
     let socket = socket_path(&args.socket, &switch.name);
     block_on(serve(Parts { controller, switch: Some(switch), socket }))
 }

@@ -32,7 +32,7 @@ impl SwitchPort {
         *name == device.link.name
             && ["tap", "tun"].contains(&kind.as_str())
             && match netns {
-                Some(netns) => Namespace::open(netns).is_ok_and(is_it),
+                Some(netns) => Namespace::find(netns).is_ok_and(is_it),
                 None => {
                     let mut pids = device.holders.iter().map(|holder| holder.pid);
                     pids.any(|pid| is_there(&format!("/proc/{pid}/ns/net")))
@@ -91,7 +91,7 @@ pub(super) fn findings(args: &DeviceDoctorArgs, ports: &[SwitchPort]) -> Vec<Fin
 /// The namespace may be asked for by another name than the switch has for it.
 fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
     let is_there = |netns: &String| {
-        let of_port = Namespace::open(port.netns.as_ref()?).ok()?;
+        let of_port = Namespace::find(port.netns.as_ref()?).ok()?;
         namespace(Some(netns)).ok()?.is_same(&of_port).ok()
     };
     args.name.as_ref().is_none_or(|name| *name == port.name)
