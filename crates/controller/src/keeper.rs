@@ -188,8 +188,8 @@ impl Keeper {
         let _ = self.commit_or_tell(changes, self.store.term()).await;
     }
 
-    /// Keeps a policy, also one of the configuration, with the switches that its monitors were found
-    /// at since it was added, unless another one of its name is there by now.
+    /// Keeps a policy, also one of the configuration, with the switches at which its monitors were
+    /// found since it was added, unless another one of its name is there by now.
     pub(crate) async fn pin(self: Arc<Self>, policy: TapPolicy, origin: Option<Origin>) {
         let claim = self.take_when_free(&policy.name).await;
         let is_same = |known: &Origin| origin.as_ref() == Some(known);
