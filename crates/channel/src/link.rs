@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tapswitch_openflow::{
     Body, DecodeError, ErrorKind, ErrorMessage, Header, Hello, Message, MessageError, MessageType,
-    VERSION,
+    VERSION, in_one_line,
 };
 
 use crate::frames::Frames;
@@ -420,25 +420,11 @@ impl Link {
 /// What an error says in reply to the handshake.
 pub(crate) fn refused(error: &ErrorMessage) -> CloseReason {
     let text = error.text().filter(|text| !text.is_empty());
+    let start = |text: String| text.chars().take(TEXT_LEN_MAX).collect::<String>();
     CloseReason::Refused {
         kind: error.kind,
-        text: text.map_or_else(String::new, |text| format!(": {}", in_one_line(&text))),
+        text: text.map_or_else(String::new, |text| format!(": {}", in_one_line(&start(text)))),
     }
-}
-
-/// A text of the peer's for the log: a line break in it would begin a line that nobody wrote, and
-/// other controls would do things to a terminal.
-fn in_one_line(text: &str) -> String {
-    let mut line = String::new();
-    for char in text.chars().take(TEXT_LEN_MAX) {
-        let is_harmless = !char.is_control()
-            && !matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        match is_harmless {
-            true => line.push(char),
-            false => line.extend(char.escape_unicode()),
-        }
-    }
-    line
 }
 
 /// Refuses what is no OpenFlow by its first eight bytes, so that nobody waits for the 20 KiB that

@@ -3,7 +3,7 @@
 use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
 
-use crate::{MonitorPort, PolicyReport};
+use crate::{MonitorPort, PolicyReport, TapPolicy};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,9 @@ pub enum Event {
         /// Until when.
         reason: String,
     },
+    /// The switch of a policy's monitor, which names none, was found after the policy was added. It
+    /// is to be kept: after a restart, another switch with such a port may connect first.
+    PolicyPinned(Box<TapPolicy>),
     /// A policy has reached its end, and is being deleted: [`Self::PolicyDeleted`] tells its last
     /// counts.
     PolicyExpired {

@@ -70,8 +70,18 @@ impl MonitorSpec {
         }
     }
 
+    /// The same with the switches of its ports said as they were `before`, where that is clear.
+    pub(crate) fn with_switches_of(&self, before: &[Self]) -> Self {
+        self.map(|member| {
+            let before = before.iter().flat_map(Self::members);
+            let mut same = before.filter(|before| before.is_taken_for(member));
+            let taken = same.next().filter(|_| same.next().is_none());
+            taken.unwrap_or(member).clone()
+        })
+    }
+
     /// Whether it is `port` of a switch, where that names none.
-    pub(crate) fn is_taken_for(&self, port: &Self) -> bool {
+    fn is_taken_for(&self, port: &Self) -> bool {
         self.switch().is_some_and(|switch| port.at(switch) == *self)
     }
 
@@ -109,6 +119,17 @@ impl Monitors {
     /// Each of them.
     pub fn iter(&self) -> std::slice::Iter<'_, MonitorSpec> {
         self.0.iter()
+    }
+
+    /// The same with the switches of their ports said as they were `before`, where that is clear.
+    #[must_use]
+    pub fn with_switches_of(&self, before: &Self) -> Self {
+        self.map(|monitor| monitor.with_switches_of(&before.0))
+    }
+
+    /// These, each as `each` says.
+    pub(crate) fn map(&self, each: impl FnMut(&MonitorSpec) -> MonitorSpec) -> Self {
+        Self(self.iter().map(each).collect())
     }
 
     /// How many there are.

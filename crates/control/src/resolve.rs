@@ -12,7 +12,7 @@ use crate::hosts::{Host, HostKey};
 use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::text::switch_name;
-use crate::{MonitorError, MonitorSpec};
+use crate::{MonitorError, MonitorSpec, Monitors};
 
 /// A port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,30 +98,27 @@ pub(crate) fn resolve(
     }
 }
 
-/// The same monitor with the switches of its ports said: where they were taken for ports of a
+/// The same monitors with the switches of their ports said: where they were taken for ports of a
 /// switch `before`, that one, else the only one that has such a port now. What has no switch yet
 /// stays as it is.
 ///
 /// So copies never go to a port that merely has the same number or name: such a port may be there
 /// when the switch of the monitor is not, with a host behind it.
 pub(crate) fn settled(
-    monitor: &MonitorSpec,
-    before: &[MonitorSpec],
+    monitors: &Monitors,
+    before: Option<&Monitors>,
     switches: &Switches,
-) -> MonitorSpec {
-    let taken = |member: &MonitorSpec| {
-        let before = before.iter().flat_map(MonitorSpec::members);
-        let mut same = before.filter(|before| before.is_taken_for(member));
-        same.next().filter(|_| same.next().is_none()).cloned()
-    };
+) -> Monitors {
     let found = |member: &MonitorSpec| match resolve_one(member, &[], switches) {
         Ok(Place { switch, .. }) | Err(MonitorError::Down { switch, .. }) => member.at(switch),
         Err(_) => member.clone(),
     };
-    monitor.map(|member| match member.roams() {
-        true => taken(member).unwrap_or_else(|| found(member)),
+    let settle = |member: &MonitorSpec| match member.roams() {
+        true => found(member),
         false => member.clone(),
-    })
+    };
+    let taken = before.map_or_else(|| monitors.clone(), |before| monitors.with_switches_of(before));
+    taken.map(|monitor| monitor.map(settle))
 }
 
 /// Whether all members of a monitor are there, if not with a link.

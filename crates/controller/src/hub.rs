@@ -427,6 +427,11 @@ impl Hub {
                     self.tell_policy(&name, &PolicyState::Failed { reason: reason.clone() });
                     self.take_back(name, reason);
                 }
+                Event::PolicyPinned(policy) => {
+                    let origin = self.keeper.origin(&policy.name);
+                    // It is written while the hub goes on.
+                    tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
+                }
                 Event::PolicyReplaced { name } => self.answer_replaced(&name),
                 Event::PolicyNotReplaced { name, reason } => {
                     tracing::warn!("policy {name} stays as it was: {reason}");

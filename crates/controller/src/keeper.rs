@@ -111,12 +111,16 @@ impl Keeper {
             return Err(RequestError::Busy { name: name.to_owned() });
         }
         let _waiting = Waiting { keeper: self, name };
+        Ok(self.take_when_free(name).await)
+    }
+
+    async fn take_when_free(self: &Arc<Self>, name: &str) -> Claim {
         loop {
             let mut freed = pin!(self.freed.notified());
             // What is freed from here on is heard.
             freed.as_mut().enable();
             if let Some(claim) = self.take(name) {
-                return Ok(claim);
+                return claim;
             }
             freed.await;
         }
@@ -182,6 +186,17 @@ impl Keeper {
         changes.push(Change::Record(record.about(policy)));
         // If that fails the store has said so; a policy whose end is past ends again at a restart.
         let _ = self.commit_or_tell(changes, self.store.term()).await;
+    }
+
+    /// Keeps a policy, also one of the configuration, with the switches at which its monitors were
+    /// found since it was added, unless another one of its name is there by now.
+    pub(crate) async fn pin(self: Arc<Self>, policy: TapPolicy, origin: Option<Origin>) {
+        let claim = self.take_when_free(&policy.name).await;
+        let is_same = |known: &Origin| origin.as_ref() == Some(known);
+        let Some(origin) = self.origin(&policy.name).filter(is_same) else { return };
+        let kept = Box::new(KeptPolicy { policy, origin });
+        // If that fails the store has said so; the switches are found anew after a restart.
+        let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
     }
 
     /// Writes that these policies of the configuration are about to be in force. A store that is
@@ -470,6 +485,39 @@ mod tests {
         assert_eq!(Origin { changed_at: None, changed_by: None, ..changed }, added.origin);
         claim.take_back(Some(added.clone()), Draft::new(&bob, how.what(), "refused")).await;
         assert_eq!(keeper.origin("a"), Some(added.origin));
+    }
+
+    #[tokio::test]
+    async fn where_monitors_were_found_is_kept_unless_the_policy_was_changed_since() {
+        let etcd = FakeEtcd::start().await;
+        let (keeper, _standing) = leader_at(&etcd).await;
+        let claim = keeper.claim("a").unwrap();
+        put(&claim).await.unwrap();
+        let pinned = |monitor: &str| TapPolicy::new("a", monitor.parse().unwrap());
+        let kept = || etcd.value("/t/policies/a").unwrap();
+        let late = Arc::clone(&keeper).pin(pinned("0x1/3"), keeper.origin("a"));
+        let (late, ()) = tokio::join!(tokio::spawn(late), async {
+            tokio::task::yield_now().await;
+            assert!(!kept().contains("0x1/3"), "whoever has the name is not disturbed");
+            drop(claim);
+        });
+        late.unwrap();
+        assert!(kept().contains("0x1/3"));
+        let before = Some(Origin::now("bob"));
+        Arc::clone(&keeper).pin(pinned("0x2/3"), before).await;
+        assert!(kept().contains("0x1/3"));
+    }
+
+    #[tokio::test]
+    async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
+        let etcd = FakeEtcd::start().await;
+        let (keeper, _standing) = leader_at(&etcd).await;
+        put(&keeper.claim("a").unwrap()).await.unwrap();
+        let policy = TapPolicy::new("a", "0x1/3".parse().unwrap());
+        let origin = Origin::now(CONFIGURATION);
+        keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
+        Arc::clone(&keeper).pin(policy, Some(origin)).await;
+        assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
     }
 
     #[tokio::test]

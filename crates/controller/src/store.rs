@@ -11,6 +11,7 @@
 mod disk;
 mod shared;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -24,7 +25,7 @@ use crate::audit::{Draft, Head, json_len};
 use crate::cluster::{EtcdConfig, Standing, TermId};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
-use crate::keeper::Origin;
+use crate::keeper::{CONFIGURATION, Origin};
 use disk::Disk;
 use shared::SharedClerk;
 
@@ -50,6 +51,19 @@ pub(crate) struct KeptPolicy {
     pub(crate) policy: TapPolicy,
     #[serde(flatten)]
     pub(crate) origin: Origin,
+}
+
+impl KeptPolicy {
+    /// What it is kept by: its name. That of the configuration file merely keeps where its monitors
+    /// are; it goes beside one of its name that was added, which comes back when the file does not
+    /// have it any more. No policy's name begins with a blank.
+    fn key(&self) -> Cow<'_, str> {
+        let name = &self.policy.name;
+        match self.origin.owner == CONFIGURATION {
+            true => format!(" {name}").into(),
+            false => name.into(),
+        }
+    }
 }
 
 /// A policy that was kept when saying nothing meant one direction stays what it was: who asked for

@@ -162,9 +162,10 @@ impl<const N: usize> From<&str> for Text<N> {
     }
 }
 
+/// In one line: whoever shows it on a terminal, or writes it to a log, did not choose it.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&String::from_utf8_lossy(self.content()))
+        f.pad(&in_one_line(&String::from_utf8_lossy(self.content())))
     }
 }
 
@@ -172,6 +173,21 @@ impl<const N: usize> fmt::Debug for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&String::from_utf8_lossy(self.content()), f)
     }
+}
+
+/// A text of the peer's for a log or a terminal: a line break in it would begin a line that nobody
+/// wrote, and other controls would do things to a terminal. They are shown by their numbers.
+pub fn in_one_line(text: &str) -> String {
+    let mut line = String::new();
+    for char in text.chars() {
+        let is_harmless = !char.is_control()
+            && !matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        match is_harmless {
+            true => line.push(char),
+            false => line.extend(char.escape_unicode()),
+        }
+    }
+    line
 }
 
 #[cfg(test)]
@@ -189,6 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_between_characters() {
+        assert_eq!(Text::<16>::new("a\n\u{1b}\u{202e}").to_string(), "a\\u{a}\\u{1b}\\u{202e}");
         assert_eq!(Text::<16>::new("tap0").to_string(), "tap0");
         assert_eq!(Text::<8>::new("12345678").to_string(), "1234567");
         assert_eq!(Text::<4>::new("aäöü").to_string(), "aä");

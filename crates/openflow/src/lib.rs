@@ -78,7 +78,7 @@ pub use flow::{
 pub use group::{Bucket, GroupMod, GroupModCommand, GroupType};
 pub use header::{Header, MAX_MESSAGE_LEN, VERSION, frame_len};
 pub use hello::{Hello, HelloElement};
-pub use id::{BufferId, DatapathId, GroupId, PortNo, TableId, Text};
+pub use id::{BufferId, DatapathId, GroupId, PortNo, TableId, Text, in_one_line};
 pub use instruction::Instruction;
 pub use ledger::{BucketDrops, BucketLedger, LedgerRequest};
 pub use matching::Match;

@@ -63,6 +63,9 @@ impl Config {
             return Err(ConfigError::NoCertificate { endpoint: *at });
         }
         for (position, at) in self.controllers.iter().enumerate() {
+            if at.address.port() == 0 {
+                return Err(ConfigError::ControllerNowhere { endpoint: *at });
+            }
             if self.controllers[..position].contains(at) {
                 return Err(ConfigError::ControllerTwice { endpoint: *at });
             }
@@ -302,6 +305,15 @@ pub enum ConfigError {
         /// The end that is by TLS.
         endpoint: Endpoint,
     },
+    /// A controller has port 0, which one that listens takes for any port that is free.
+    #[error(
+        "controller {endpoint} has port 0, where nobody listens; give the port that it listens on, \
+         by custom 6653 (beside a switch, its own controller needs one, too)"
+    )]
+    ControllerNowhere {
+        /// Where it is said to be.
+        endpoint: Endpoint,
+    },
     /// A controller is there twice, and would get two connections of one datapath.
     #[error("controller {endpoint} is given twice; name each controller once")]
     ControllerTwice {
@@ -391,6 +403,10 @@ mod tests {
             with(vec![one, other, one]),
             Err(ConfigError::ControllerTwice { endpoint: one })
         );
+        let nowhere: Endpoint = "tcp:[::1]:0".parse().unwrap();
+        let refused = with(vec![one, nowhere]).unwrap_err().to_string();
+        assert!(refused.contains("tcp:[::1]:0") && refused.contains("give the port"), "{refused}");
+        assert_eq!(Config { listen: vec![nowhere], ..config(&[]) }.check(), Ok(()));
     }
 
     #[test]

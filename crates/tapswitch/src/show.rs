@@ -546,6 +546,11 @@ fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
             "frames of LLDP forged, or of another controller: no links; \
           look for a second controller, or a host that makes up links",
         ),
+        (
+            switch.lldp_late,
+            "frames of LLDP of our own were under way for too long to prove a link; \
+          look for a link or a switch that is overloaded, or a host that sends old ones again",
+        ),
     ];
     let name = switch.switch;
     let happened = said.into_iter().filter(|(count, _)| *count > 0);
@@ -628,11 +633,13 @@ mod tests {
         let mut report: ConnectedSwitch = serde_json::from_str(text).unwrap();
         assert_eq!(hostilities(&report).count(), 0);
         (report.hosts_refused, report.drifted, report.lldp_forged) = (1234, 2, 1);
+        report.lldp_late = 3;
         let lines: Vec<_> = hostilities(&report).collect();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
         assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses found no room"));
         assert!(lines[1].contains("look for somebody else"), "{}", lines[1]);
         assert!(lines[2].contains("look for a second controller"), "{}", lines[2]);
+        assert!(lines[3].contains("3 frames of LLDP of our own were under way"), "{}", lines[3]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use tapswitch_wire::MacAddr;
 
 use super::Control;
 use super::roster::{Carriage, PolicyEntry};
+use crate::Event;
 use crate::exit::Exit;
 use crate::group::Carry;
 use crate::hosts::Hosts;
@@ -81,15 +82,14 @@ impl Control {
     /// Looks up where a policy's monitors are, and where it is applied.
     fn find_places(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get(id) else { return };
-        let monitors = entry.monitors.iter().map(|monitor| settled(monitor, &[], &self.switches));
-        let monitors: Vec<_> = monitors.collect();
+        let monitors = settled(&entry.policy.monitor, None, &self.switches);
         let places = monitors.iter().zip(&entry.places).map(|(monitor, before)| {
             let before: Vec<_> = before.iter().flat_map(Places::ports).collect();
             resolve(monitor, &before, &self.switches)
         });
         let places: Vec<_> = places.collect();
         let mut hosts = BTreeSet::new();
-        for (monitor, found) in entry.policy.monitor.iter().zip(&places) {
+        for (monitor, found) in monitors.iter().zip(&places) {
             for (share, found) in found.iter().flat_map(Places::iter) {
                 let Some(at) = self.switches.get(&found.place.switch) else { continue };
                 let macs = hosts_of(monitor.sharing(share), found, at).into_iter();
@@ -102,7 +102,11 @@ impl Control {
             awaited.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
         );
         let Some(entry) = self.policies.get_mut(id) else { return };
-        (entry.monitors, entry.places) = (monitors, places);
+        entry.places = places;
+        if entry.policy.monitor != monitors {
+            entry.policy.monitor = monitors;
+            self.events.push_back(Event::PolicyPinned(Box::new(entry.policy.clone())));
+        }
         let before = std::mem::replace(&mut entry.monitor_hosts, hosts.clone());
         self.watch_hosts(&before, &hosts);
         let Some(entry) = self.policies.get(id) else { return };

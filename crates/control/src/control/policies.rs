@@ -13,9 +13,7 @@ use super::roster::{Deletion, PolicyEntry};
 use crate::overlap::{Aim, PolicyId};
 use crate::resolve::{Place, check, list, settled};
 use crate::text::switch_name;
-use crate::{
-    Event, HopReport, Monitors, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy,
-};
+use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
 
 /// What to do with a policy whose monitor cannot be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +43,7 @@ impl Control {
             return Err(PolicyError::TooMany { max });
         }
         let cells = policy.cells()?;
-        let mut entry = self.policies.prepare(policy, cells, (&[], &self.switches));
+        let mut entry = self.policies.prepare(policy, cells, (None, &self.switches));
         self.clock.start(&mut entry, self.now)?;
         if missing == WhenMissing::Refuse && entry.rests_until.is_none() {
             self.check_now(&entry)?;
@@ -59,10 +57,8 @@ impl Control {
     /// in the one of its name, else where only one switch has such a port now. To be kept so: after
     /// a restart, another switch with such a port may connect first.
     pub fn with_switches_said(&self, mut policy: TapPolicy) -> TapPolicy {
-        let before = self.policies.find(&policy.name).map(|old| &old.monitors[..]);
-        let said = policy.monitor.iter();
-        let said = said.map(|monitor| settled(monitor, before.unwrap_or_default(), &self.switches));
-        policy.monitor = Monitors::new(said.collect());
+        let before = self.policies.find(&policy.name).map(|old| &old.policy.monitor);
+        policy.monitor = settled(&policy.monitor, before, &self.switches);
         policy
     }
 
@@ -152,7 +148,7 @@ impl Control {
     /// Whether a policy could be in force now.
     fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
         self.check_vlans(entry)?;
-        for monitor in &entry.monitors {
+        for monitor in &entry.policy.monitor {
             check(monitor, &self.switches)?;
         }
         let (applied, is_narrow) = self.where_applied(entry);

@@ -18,7 +18,8 @@ use crate::region::{Cells, Region, Sender};
 use crate::resolve::{Found, Place, Places, Switches, list_some, resolve, settled};
 use crate::shared::{Forked, Shared};
 use crate::{
-    Event, MonitorError, MonitorSpec, PolicyError, PolicyReport, PolicyState, TapPolicy, VidRange,
+    Event, MonitorError, MonitorSpec, Monitors, PolicyError, PolicyReport, PolicyState, TapPolicy,
+    VidRange,
 };
 
 /// All policies.
@@ -58,12 +59,11 @@ pub(super) struct Policies {
 #[derive(Clone, Debug)]
 pub(super) struct PolicyEntry {
     pub(super) id: PolicyId,
+    /// With the switches of its monitors' ports said as soon as they are found.
     pub(super) policy: TapPolicy,
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
-    /// Its monitors, with the switches of their ports as far as they were found.
-    pub(super) monitors: Vec<MonitorSpec>,
-    /// Where they are, in their order.
+    /// Where its monitors are, in their order.
     pub(super) places: Vec<Result<Places, MonitorError>>,
     /// Hosts that get its copies, and their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
@@ -149,21 +149,19 @@ impl Policies {
         self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
     }
 
-    /// A policy that is not there yet, in the place of one that has monitors `before`.
+    /// A policy that is not there yet, in the place of one that has monitors `before`, if it is.
     pub(super) fn prepare(
         &self,
-        policy: TapPolicy,
+        mut policy: TapPolicy,
         cells: Cells,
-        (before, all): (&[MonitorSpec], &Switches),
+        (before, all): (Option<&Monitors>, &Switches),
     ) -> PolicyEntry {
-        let monitors = policy.monitor.iter().map(|monitor| settled(monitor, before, all));
-        let monitors: Vec<_> = monitors.collect();
+        policy.monitor = settled(&policy.monitor, before, all);
         PolicyEntry {
             id: PolicyId(self.last_id + 1),
             name: policy.name.as_str().into(),
             cells: cells.into(),
-            places: monitors.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
-            monitors,
+            places: policy.monitor.iter().map(|monitor| resolve(monitor, &[], all)).collect(),
             monitor_hosts: BTreeSet::new(),
             applied: BTreeSet::new(),
             is_narrow: false,

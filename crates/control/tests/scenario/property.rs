@@ -479,7 +479,8 @@ proptest! {
             });
             let replaced = Event::PolicyReplaced { name: "p".to_owned() };
             assert!(world.events.contains(&replaced), "{:?}", world.events);
-            assert_eq!(world.control.policy("p").unwrap().policy, pair[1]);
+            let said = world.control.with_switches_said(pair[1].clone());
+            assert_eq!(world.control.policy("p").unwrap().policy, said);
             let stays: Vec<_> = beside.iter().chain(&pair[1..]).cloned().collect();
             check_between(world.switch(), &stays);
         }

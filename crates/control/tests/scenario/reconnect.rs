@@ -268,3 +268,33 @@ fn the_switch_of_a_port_can_be_said_so_that_it_is_the_same_after_a_restart() {
     let refused = world.control.replace_policy(heir, WhenMissing::Refuse).unwrap_err();
     assert!(refused.to_string().contains("switch 0x1 is not connected"), "{refused}");
 }
+
+/// Who keeps policies is told of a switch that is found later, and once.
+#[test]
+fn the_switch_of_a_port_that_comes_later_is_told_to_be_kept() {
+    let mut world = World::new(2);
+    let rests = TapPolicy {
+        schedule: Some("Mon-Fri 08:00-08:02".parse().unwrap()),
+        ..policy("rests", "3")
+    };
+    // Nobody looks at the monitor of one that rests.
+    world.control.add_policy(rests, WhenMissing::Refuse).unwrap();
+    world.control.add_policy(policy("waits", "one-of:2+p3"), WhenMissing::Wait).unwrap();
+    world.run();
+    let pinned = |world: &World| {
+        let told = world.events.iter().filter_map(|event| match event {
+            Event::PolicyPinned(policy) => Some(format!("{}: {}", policy.name, policy.monitor)),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(pinned(&world), [""; 0]);
+    world.add_switch(2, 3);
+    assert_eq!(pinned(&world), ["rests: 0x2/3", "waits: one-of:0x1/2+0x2/p3"]);
+    world.add_switch(3, 3);
+    world.disconnect(2);
+    assert_eq!(pinned(&world).len(), 2);
+    let told = |name: &str| world.control.policy(name).unwrap().policy.monitor.to_string();
+    assert_eq!(told("rests"), "0x2/3", "it is told so, too");
+    assert_eq!(told("waits"), "one-of:0x1/2+0x2/p3");
+}

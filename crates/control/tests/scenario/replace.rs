@@ -31,13 +31,13 @@ fn another_version_takes_over_and_counts_from_zero() {
     let before = world.switch().state();
     world.tap(web("3"));
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
-    let udp_too = TapPolicy { ip_proto: None, ..web("4") };
+    let udp_too = TapPolicy { ip_proto: None, ..web("0x1/4") };
     replace(&mut world, udp_too.clone()).unwrap();
     let [first, Event::PolicySuperseded(last)] = &world.events[..] else {
         panic!("{:?}", world.events)
     };
     assert_eq!((first, last.matched.packets, last.adds_up), (&replaced("web"), 1, true));
-    assert_eq!(last.policy, web("3"));
+    assert_eq!(last.policy, web("0x1/3"));
     assert_eq!(world.send(1, &udp(1, 2).bytes()), [2, 4]);
     let report = world.ledger("web");
     assert_eq!((report.policy, report.matched.packets), (udp_too, 1));
@@ -53,7 +53,7 @@ fn what_changes_no_copy_changes_no_rule() {
     world.tap(web("3"));
     world.send(1, &tcp(1, 2).bytes());
     world.take_changes();
-    let why = TapPolicy { reason: Some("ticket 7".to_owned()), ..web("3") };
+    let why = TapPolicy { reason: Some("ticket 7".to_owned()), ..web("0x1/3") };
     replace(&mut world, why.clone()).unwrap();
     assert_eq!(world.events, [replaced("web")]);
     assert_eq!(world.take_changes(), []);

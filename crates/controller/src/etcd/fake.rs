@@ -77,6 +77,10 @@ impl FakeEtcd {
         data.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
+    pub(crate) fn value(&self, key: &str) -> Option<String> {
+        self.state.lock().unwrap().keys.get(key).map(|entry| entry.value.clone())
+    }
+
     /// The next transaction is carried out, and its answer lost; behind it somebody writes this.
     pub(crate) fn lose_answer(&self, then: Vec<(String, String)>) {
         let mut data = self.state.lock().unwrap();

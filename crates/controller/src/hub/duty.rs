@@ -5,6 +5,7 @@
 //! when the switch says yes, reads what it holds and changes what differs. A follower stays
 //! connected, and says nothing but what role it has. So no rule changes for a change of leaders.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing};
@@ -48,8 +49,9 @@ impl Blueprint {
     }
 
     /// A control plane with the policies of the configuration and of the store, and all policies
-    /// that it has. One of the store that cannot be, perhaps since the configuration has its name,
-    /// is left out and said to be: the others are needed.
+    /// that it has. The monitors of the former are where they were found before. One of the store
+    /// that cannot be, perhaps since the configuration has its name, is left out and said to be:
+    /// the others are needed.
     pub(crate) fn build(
         &self,
         kept: Kept,
@@ -59,12 +61,19 @@ impl Blueprint {
         // Spans are measured from now on, not from when this program started.
         control.handle_timeout(now);
         let mut all = Vec::new();
+        let is_pinned = |kept: &KeptPolicy| kept.origin.owner == CONFIGURATION;
+        let (pinned, stored): (Vec<_>, Vec<_>) = kept.policies.into_iter().partition(is_pinned);
+        let pinned = pinned.into_iter().map(|kept| (kept.policy.name, kept.policy.monitor));
+        let pinned: HashMap<_, _> = pinned.collect();
         let configured = self.configured();
         let over_count = self.policies.len() - configured.len();
         if over_count > 0 {
             tracing::info!("{over_count} policies of the configuration are over: left out");
         }
-        for policy in configured {
+        for mut policy in configured {
+            if let Some(before) = pinned.get(&policy.name) {
+                policy.monitor = policy.monitor.with_switches_of(before);
+            }
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
             all.push(KeptPolicy { policy, origin: Origin::now(CONFIGURATION) });
@@ -74,7 +83,7 @@ impl Blueprint {
                 "policy {name} of the store is left out: it is not understood: {error}"
             );
         }
-        for kept in kept.policies {
+        for kept in stored {
             let name = kept.policy.name.clone();
             match control.add_policy(kept.policy.clone(), WhenMissing::Wait) {
                 Ok(()) => all.push(kept),
@@ -287,6 +296,25 @@ mod tests {
         let policies = vec![TapPolicy { expires: Some(expires), ..policy }];
         let start = Instant::now().checked_sub(since).unwrap();
         Blueprint { limits: Limits::default(), policies, start }
+    }
+
+    #[test]
+    fn monitors_of_the_configuration_stay_at_their_switch() {
+        let policies = ["3", "4", "0x1/5"]
+            .map(|monitor: &str| TapPolicy::new(format!("to {monitor}"), monitor.parse().unwrap()));
+        let start = Instant::now();
+        let blueprint = Blueprint { limits: Limits::default(), policies: policies.to_vec(), start };
+        let found = [("to 3", "0x1/3"), ("to 4", "0x1/3"), ("gone", "0x1/6")];
+        let found = found.map(|(name, monitor)| {
+            let policy = TapPolicy::new(name, monitor.parse().unwrap());
+            KeptPolicy { policy, origin: Origin::now(CONFIGURATION) }
+        });
+        let kept = Kept { policies: found.into(), ..Kept::default() };
+        let (_, all) = blueprint.build(kept, Millis(0)).unwrap();
+        let all = all.iter().map(|kept| (&*kept.policy.name, kept.policy.monitor.to_string()));
+        let all: Vec<_> = all.collect();
+        let expected = [("to 3", "0x1/3"), ("to 4", "4"), ("to 0x1/5", "0x1/5")];
+        assert_eq!(all, expected.map(|(name, monitor)| (name, monitor.to_owned())));
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //! Some take most of a second, which others must not wait for: a thread of its own looks at them,
 //! [`CHECKS`] at a time.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use tapswitch_control::{Direction, MonitorSpec, PolicyError, TapPolicy};
 
 use super::error::Refusal;
@@ -21,7 +24,32 @@ use crate::cluster::Access;
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     filter: Option<String>,
+    #[serde(default, deserialize_with = "policy_with_names")]
     policy: Option<TapPolicy>,
+}
+
+/// A policy by the names of its fields: a list of their values would do as well, and what is wrong
+/// with one would be told by its place in a list.
+fn policy_with_names<'de, D: Deserializer<'de>>(json: D) -> Result<Option<TapPolicy>, D::Error> {
+    json.deserialize_any(PolicyVisitor)
+}
+
+struct PolicyVisitor;
+
+impl<'de> Visitor<'de> for PolicyVisitor {
+    type Value = Option<TapPolicy>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a policy: {\"name\": ..., \"monitor\": ...}")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        TapPolicy::deserialize(MapAccessDeserializer::new(fields)).map(Some)
+    }
 }
 
 /// What it matches.

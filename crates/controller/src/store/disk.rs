@@ -146,7 +146,7 @@ fn write_all<'a>(
             match change {
                 Change::Put(kept) => {
                     let text = serde_json::to_string(kept)?;
-                    policies.insert(kept.policy.name.as_str(), text.as_str())?;
+                    policies.insert(&*kept.key(), text.as_str())?;
                 }
                 Change::Delete(name) => _ = policies.remove(name.as_str())?,
                 Change::Record(draft) => {

@@ -197,7 +197,7 @@ impl SharedClerk {
         for change in changes {
             match change {
                 Change::Put(kept) => {
-                    let key = self.keys.policy(&kept.policy.name);
+                    let key = self.keys.policy(&kept.key());
                     let value = serde_json::to_string(kept).map_err(unwritable)?;
                     ops.insert(key.clone(), put(key, value));
                 }

@@ -31,7 +31,8 @@ impl Control {
         let old = self.policies.find(&policy.name);
         let old = old.ok_or_else(|| self.policies.unknown(&policy.name))?;
         let cells = policy.cells()?;
-        let mut heir = self.policies.prepare(policy, cells, (&old.monitors, &self.switches));
+        let mut heir =
+            self.policies.prepare(policy, cells, (Some(&old.policy.monitor), &self.switches));
         let old = old.id;
         self.clock.start(&mut heir, self.now)?;
         if missing == WhenMissing::Refuse && heir.rests_until.is_none() {

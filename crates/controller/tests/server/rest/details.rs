@@ -122,6 +122,13 @@ async fn filters_and_policies_are_told_in_words() {
     assert_eq!((&error["field"], &error["at"]), (&json!("filter"), &json!(4)), "{error}");
     let wrong = check(json!({"policy": {"name": "p", "monitor": "3", "vlan": 4095}})).await;
     assert_eq!(wrong.refusal(), (422, "vlan-range".to_owned()));
+    let list = check(json!({"policy": ["p", 7]})).await;
+    assert_eq!(list.refusal(), (400, "malformed".to_owned()));
+    let error = &list.json()["error"];
+    assert_eq!(error["field"], "policy", "as whoever asks wrote it: {error}");
+    assert!(error["message"].as_str().unwrap().contains("expected a policy: {"), "{error}");
+    let field = check(json!({"policy": {"name": 7, "monitor": "3"}})).await;
+    assert_eq!(field.json()["error"]["field"], "policy.name", "{}", field.text);
     for none in [json!({}), json!({"filter": "tcp", "policy": policy}), json!({"colour": 1})] {
         assert_eq!(check(none).await.refusal(), (400, "malformed".to_owned()));
     }
