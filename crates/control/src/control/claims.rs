@@ -49,13 +49,17 @@ impl Control {
         };
         let held = Held { switch: at, key, address };
         self.claims.note_answer(held, self.now);
+        // Looked up first: to look for holders at all switches takes long, and hosts for which
+        // there is no room are forged without end.
+        if self.switches.get(&at).is_none_or(|it| it.hosts.find(key).is_none()) {
+            return;
+        }
         let holder = match before {
             Some(holder) if holder == key => return,
             Some(holder) => Some(Held { key: holder, ..held }),
             None => self.holder_elsewhere(held),
         };
-        let is_known = self.switches.get(&at).is_some_and(|it| it.hosts.find(key).is_some());
-        if let Some(holder) = holder.filter(|_| is_known) {
+        if let Some(holder) = holder {
             self.contest_claim(holder, (at, key));
         }
     }
