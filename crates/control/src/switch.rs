@@ -74,8 +74,8 @@ pub(crate) struct Switch {
     remembered_links: BTreeSet<PortNo>,
     /// Copies of others that it carried already: out of which ports, and whether untagged.
     remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
-    /// MAC addresses of hosts to which copies go.
-    monitors: BTreeSet<MacAddr>,
+    /// Hosts to which copies go.
+    monitors: BTreeSet<HostKey>,
     /// The policies that shall be applied here.
     wanted: Forked<PolicyId, Tap>,
     /// Those of them, and those before, that are to be compared with what is applied.
@@ -322,7 +322,7 @@ impl Switch {
     fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;
-            is_elsewhere && self.monitors.contains(&key.mac)
+            is_elsewhere && self.monitors.contains(&key)
         };
         is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
             || claimed.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
@@ -391,8 +391,8 @@ impl Switch {
     }
 
     /// Whether a host that copies go to may still be behind its port.
-    pub(crate) fn keeps_host(&self, mac: MacAddr, port: PortNo) -> bool {
-        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&mac)
+    pub(crate) fn keeps_host(&self, key: HostKey, port: PortNo) -> bool {
+        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&key)
     }
 
     fn may_have_hosts(&self, port: PortNo) -> bool {
@@ -553,10 +553,10 @@ impl Switch {
     }
 
     /// The hosts to which copies go; they are not forgotten however silent they are.
-    pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<MacAddr>) {
-        let changed: Vec<_> = self.monitors.symmetric_difference(&monitors).copied().collect();
-        let hosts = changed.iter().flat_map(|mac| self.hosts.with_mac(*mac));
-        let hosts: Vec<_> = hosts.map(|(key, host)| (key, host.port)).collect();
+    pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<HostKey>) {
+        let changed = self.monitors.symmetric_difference(&monitors);
+        let hosts = changed.filter_map(|key| Some((*key, self.hosts.find(*key)?.port)));
+        let hosts: Vec<_> = hosts.collect();
         for (key, port) in &hosts {
             self.remove_source(*key, *port);
         }
@@ -652,7 +652,7 @@ impl Switch {
         if self.hosts.find(key).is_none_or(|host| host.port != port) {
             return;
         }
-        match self.monitors.contains(&key.mac) {
+        match self.monitors.contains(&key) {
             true => self.desired.touch(id.clone().into()),
             false => self.forget_host(key),
         }
@@ -716,7 +716,7 @@ impl Switch {
     }
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {
-        Station { key, port, is_monitor: self.monitors.contains(&key.mac) }
+        Station { key, port, is_monitor: self.monitors.contains(&key) }
     }
 
     fn ask(&mut self, body: MultipartRequestBody, request: Request) {
