@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use tapswitch_openflow::{DatapathId, PortNo};
-use tapswitch_wire::MacAddr;
 
 use crate::exit::Spread;
 use crate::hosts::{Host, HostKey};

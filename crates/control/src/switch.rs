@@ -70,6 +70,8 @@ pub(crate) struct Switch {
     carries: Shared<BTreeMap<u16, Carried>>,
     /// Since when it is not told anything new, for it is not known yet what its ports are for.
     held_since: Option<Millis>,
+    /// When the connection was lost last.
+    lost_at: Millis,
     /// Ports that led to other switches, by the rules that it had.
     remembered_links: BTreeSet<PortNo>,
     /// Copies of others that it carried already: out of which ports, and whether untagged.
@@ -186,6 +188,7 @@ impl Switch {
             wiring: Shared::default(),
             carries: Shared::default(),
             held_since: None,
+            lost_at: Millis(0),
             remembered_links: BTreeSet::new(),
             remembered_carries: Shared::default(),
             monitors: BTreeSet::new(),
@@ -233,8 +236,9 @@ impl Switch {
     }
 
     /// The connection is lost.
-    pub(crate) fn handle_disconnected(&mut self) {
+    pub(crate) fn handle_disconnected(&mut self, now: Millis) {
         self.handle_lost();
+        self.lost_at = now;
         self.signals.events.push(Event::SwitchDown { switch: self.id });
     }
 
@@ -604,6 +608,11 @@ impl Switch {
         self.is_described && !self.is_ours
     }
 
+    /// Since when the switch is not connected.
+    pub(crate) fn lost_at(&self) -> Option<Millis> {
+        self.is_down().then_some(self.lost_at)
+    }
+
     /// Whether the switch is not connected.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self.link, Link::Down)
@@ -656,6 +665,11 @@ impl Switch {
             true => self.desired.touch(id.clone().into()),
             false => self.forget_host(key),
         }
+    }
+
+    pub(crate) fn forget_hosts(&mut self) {
+        let all: Vec<_> = self.hosts.iter().map(|(key, _)| key).collect();
+        all.into_iter().for_each(|key| self.forget_host(key));
     }
 
     fn forget_behind(&mut self, port: PortNo) {

@@ -233,10 +233,17 @@ fn switches_that_are_gone_make_room() {
     let limits = Limits { max_switches: 2, ..Limits::default() };
     let mut world = World::with_limits(3, limits);
     world.add_switch(2, 3);
+    world.model(2).receive(3, &arp_request(1, 2, None));
+    world.run();
+    world.disconnect(2);
+    world.pass(1000);
     world.disconnect(1);
+    world.events.clear();
     world.add_switch(3, 3);
     let ids: Vec<_> = world.control.switches().iter().map(|switch| switch.switch.0).collect();
-    assert_eq!(ids, [2, 3]);
+    assert_eq!(ids, [1, 3], "the one that has been gone for longest is forgotten");
+    let is_gone = |event: &Event| matches!(event, Event::HostGone { .. });
+    assert_eq!(world.events.iter().filter(|event| is_gone(event)).count(), 1);
 }
 
 #[test]
