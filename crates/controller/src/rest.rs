@@ -417,7 +417,7 @@ async fn authorize(
         Ok(admitted) => admitted,
         Err(rejection) => return api.reject(peer.address, rejection).await.into_response(),
     };
-    peer.place.keep();
+    peer.place.keep_for(&admitted.caller);
     if admitted.caller.role < role {
         let Caller { name, role: has, .. } = &admitted.caller;
         let message = format!("this needs the role {role}, and {name} is {has}");
