@@ -4,8 +4,8 @@
 //! all switches have told what they sent: so what has not arrived by then is lost, or waits where
 //! nobody counts it, and is not merely younger than the last look.
 //!
-//! All rules and groups of all switches are read each time, so one such round is open at a time. Who
-//! asks meanwhile shares the next one, which starts when that one ends.
+//! All rules and groups of all switches are read each time, so one such round is open at a time.
+//! Who asks meanwhile shares the next one, which starts when that one ends.
 //!
 //! A switch that does not answer holds nobody up for long ([`Limits::stats_wait`]): the others go
 //! on without it, and what it told before counts on, which is said. Copies that it should have told
