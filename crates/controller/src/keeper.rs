@@ -16,6 +16,7 @@ use tapswitch_control::{Expiry, TapPolicy};
 use tokio::sync::Notify;
 
 use crate::audit::{Draft, What};
+use crate::caller::{CONFIGURATION, NOBODY};
 use crate::change::How;
 use crate::clock::{now_text, unix_time};
 use crate::cluster::TermId;
@@ -417,10 +418,6 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 }
 
 const ACCEPTED: &str = "accepted";
-/// Whose policies those are of which it is not known.
-const NOBODY: &str = "unknown";
-/// Whose policies those of the configuration file are.
-pub(crate) const CONFIGURATION: &str = "configuration";
 
 #[cfg(test)]
 mod tests {
