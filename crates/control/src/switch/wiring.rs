@@ -10,7 +10,7 @@ use crate::exit::{Exit, Route, Spread};
 use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
-use crate::overlap::{Aim, PolicyId, Slot};
+use crate::overlap::{Aim, PolicyId, Slot, TapRegion};
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::tags::{self, Use};
 use crate::translate::{
@@ -191,7 +191,7 @@ impl Switch {
     /// A copy for the controller itself.
     pub(super) fn handle_copy(&mut self, packet_in: &PacketIn, cookie: Cookie) {
         let Some(port) = in_port(packet_in) else { return };
-        let regions = self.closure.regions().filter(|tap| tap.mark == cookie.number());
+        let regions = self.regions_marked(cookie.number(), &packet_in.data).into_iter();
         let members = regions.flat_map(|tap| tap.members.iter());
         let shown = members.filter(|member| member.aim.exit.port == PortNo::CONTROLLER);
         let policies: BTreeSet<_> = shown.map(|member| member.policy.0).collect();
@@ -205,6 +205,20 @@ impl Switch {
             };
             self.signals.events.push(Event::Copy(Box::new(copy)));
         }
+    }
+
+    /// The regions the rules of which have this number. Other policies may share it, for it is made
+    /// of names: then it is those that the frame is in, for nobody may see the frames of others.
+    fn regions_marked(&self, mark: u32, frame: &[u8]) -> Vec<&TapRegion> {
+        let mut regions: Vec<_> = self.closure.regions().filter(|tap| tap.mark == mark).collect();
+        let first = regions.first().copied();
+        let is_shared =
+            regions.iter().any(|tap| first.is_some_and(|it| !policies(tap).eq(policies(it))));
+        if is_shared {
+            let parsed = tapswitch_wire::parse(frame);
+            regions.retain(|tap| parsed.as_ref().is_ok_and(|it| tap.region.contains(&it.key)));
+        }
+        regions
     }
 
     /// The switch is taken over only when it is known what its ports are for: until then it
@@ -305,6 +319,11 @@ impl Switch {
     pub(crate) fn send_unanswered(&mut self, body: Body) {
         self.outbox.send_unanswered(body);
     }
+}
+
+/// The policies whose monitors get the frames of a region, once for each monitor.
+fn policies(tap: &TapRegion) -> impl Iterator<Item = PolicyId> {
+    tap.members.iter().map(|member| member.policy)
 }
 
 /// The copies that a rule carries: their identifier, the port, or several that share them, and
