@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo};
 
+use super::refused::Refused;
 use super::{Link, Switch};
 use crate::exit::{Exit, Route, Spread};
 use crate::group::Carry;
@@ -13,6 +14,7 @@ use crate::learn::in_port;
 use crate::overlap::{Aim, PolicyId, Slot, TapRegion};
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::tags::{self, Use};
+use crate::text::switch_name;
 use crate::translate::{
     Goal, Wiring, arrival_rules, base_rules, carry_rule, region_rules, search_rule, way_rules,
 };
@@ -25,6 +27,12 @@ pub(super) struct Carried {
     /// Behind what was sent for it last; `None` while nothing is on its way.
     barrier: Option<Ticket>,
     is_confirmed: bool,
+}
+
+impl Carried {
+    fn is_refused(&self, refused: &Refused) -> bool {
+        !refused.is_empty() && refused.find(&carry_rule(self.carry).0).is_some()
+    }
 }
 
 impl Switch {
@@ -145,21 +153,31 @@ impl Switch {
         carried.is_some_and(|carried| carried.is_confirmed && carried.carry.exit == exit)
     }
 
-    /// Everything that is carried was sent by now.
-    pub(super) fn await_carries(&mut self, barrier: Ticket) {
-        let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
-        for carried in new.filter(|carried| carried.barrier.is_none()) {
-            carried.barrier = Some(barrier);
-        }
+    /// Why copies with this identifier are not carried though they shall be, if the switch refused.
+    pub(crate) fn carry_refusal(&self, tag: u16) -> Option<String> {
+        let carried = self.carries.get(&tag)?;
+        let kind = self.refused.find(&carry_rule(carried.carry).0)?;
+        Some(format!(
+            "switch {} refused to carry its copies: {kind}; it is asked again within a minute: \
+             make room there, or delete other policies",
+            switch_name(self.id)
+        ))
     }
 
-    /// What was sent before the barrier is done.
+    /// Everything that is carried was sent by now.
+    pub(super) fn await_carries(&mut self, barrier: Ticket) {
+        let refused = &self.refused;
+        let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
+        let new = new.filter(|carried| carried.barrier.is_none() && !carried.is_refused(refused));
+        new.for_each(|carried| carried.barrier = Some(barrier));
+    }
+
+    /// What was sent before the barrier is done, or was refused.
     pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
-        for (tag, carried) in self.carries.iter_mut() {
-            if carried.barrier.is_some_and(|at| at <= barrier) {
-                (carried.barrier, carried.is_confirmed) = (None, true);
-                self.signals.opened.insert(*tag);
-            }
+        let is_reached = |carried: &Carried| carried.barrier.is_some_and(|at| at <= barrier);
+        for (tag, carried) in self.carries.iter_mut().filter(|(_, carried)| is_reached(carried)) {
+            (carried.barrier, carried.is_confirmed) = (None, !carried.is_refused(&self.refused));
+            self.signals.opened.insert(*tag);
         }
     }
 
