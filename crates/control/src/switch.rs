@@ -21,6 +21,7 @@ mod counters;
 mod detail;
 mod forks;
 mod read_back;
+mod refused;
 mod report;
 mod room;
 mod silence;
@@ -46,6 +47,7 @@ use counters::Round;
 use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
+use refused::Refused;
 use silence::Silence;
 use wiring::Carried;
 
@@ -129,6 +131,8 @@ pub(crate) struct Switch {
     removed: HashSet<FlowId>,
     give_up_at: Option<Millis>,
     refusals: u64,
+    /// Rules that it refused, and that are sent again.
+    refused: Refused,
     /// Rules and groups that were not as they shall be, and were put right.
     drifted: u64,
     /// What it shall hold is all that matters, not what it is to be told.
@@ -157,7 +161,7 @@ pub(crate) struct Signals {
     pub(crate) known: BTreeSet<HostKey>,
     /// Addresses that came, went or moved with them.
     pub(crate) renamed: BTreeSet<IpAddr>,
-    /// Copies of others with these identifiers can go their way now.
+    /// Copies of others with these identifiers can go their way now, or the switch refused.
     pub(crate) opened: BTreeSet<u16>,
     /// Copies of others with these identifiers were carried before it was known.
     pub(crate) begun: BTreeSet<u16>,
@@ -222,6 +226,7 @@ impl Switch {
             removed: HashSet::new(),
             give_up_at: None,
             refusals: 0,
+            refused: Refused::default(),
             drifted: 0,
             is_trial: false,
         }
@@ -469,6 +474,7 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
+        self.retry_refused(now);
         // Whether they are is looked at when it is told what is new.
         self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
@@ -486,7 +492,8 @@ impl Switch {
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
         let retry_at = self.retry_at.filter(|_| self.is_up());
-        let soon = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
+        let soon =
+            [self.reading_deadline(), self.ask_again_at, self.give_up_at, self.refused.due()];
         soon.into_iter().chain([repair_at, retry_at]).flatten().min()
     }
 
@@ -634,6 +641,7 @@ impl Switch {
         self.idle_groups.clear();
         self.questions.clear();
         self.failures.clear();
+        self.refused = Refused::default();
         self.repair_at = None;
         self.removed.clear();
         self.signals.ports_moved = true;

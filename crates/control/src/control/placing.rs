@@ -26,7 +26,6 @@ use tapswitch_wire::MacAddr;
 
 use super::Control;
 use super::roster::{Carriage, PolicyEntry};
-use crate::Event;
 use crate::exit::Exit;
 use crate::group::Carry;
 use crate::hosts::{HostKey, Hosts};
@@ -38,6 +37,7 @@ use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::tags::{End, Use};
 use crate::text::switch_name;
+use crate::{Event, PolicyState};
 
 impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
@@ -432,12 +432,30 @@ impl Control {
 
     /// Looks up how a policy is doing at a switch.
     pub(super) fn note_state(&mut self, id: PolicyId, at: DatapathId) {
-        let Some(entry) = self.policies.get_mut(id) else { return };
+        let Some(entry) = self.policies.get(id) else { return };
         let Some(switch) = self.switches.get(&at) else { return };
-        if entry.applied.contains(&at) && switch.is_up() {
-            entry.note_state(at, switch.tap_state(id));
+        if !entry.applied.contains(&at) || !switch.is_up() {
+            return;
+        }
+        let state = match switch.tap_state(id) {
+            PolicyState::Installing if entry.waits => self
+                .refusal(entry, at)
+                .map_or(PolicyState::Installing, |reason| PolicyState::Failed { reason }),
+            state => state,
+        };
+        if let Some(entry) = self.policies.get_mut(id) {
+            entry.note_state(at, state);
             self.policies.news.insert(id);
         }
+    }
+
+    /// Why copies of a policy that a switch makes are not carried, if another one refused.
+    fn refusal(&self, entry: &PolicyEntry, from: DatapathId) -> Option<String> {
+        entry.found_places().find_map(|(slot, to)| {
+            let tag = self.tags.find((entry.id, slot))?;
+            let mut behind = self.routes.behind(from, to);
+            behind.find_map(|id| self.switches.get(&id)?.carry_refusal(tag))
+        })
     }
 
     /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first
