@@ -94,9 +94,10 @@ impl Receiver {
     /// then to ask for them, as often as `room` says, with the same buffer from the next multiple
     /// of [`SLOT_ALIGN`] behind the last frame on.
     ///
-    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out; behind very
-    /// many of those it is `None` as well, and the port stays readable, so that nobody who floods it
-    /// keeps the caller. What routers have marked on the way is marked inside (RFC 6040 §4.2).
+    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out; behind
+    /// very many of those it is `None` as well, and the port stays readable, so that nobody who
+    /// floods it keeps the caller. What routers have marked on the way is marked inside (RFC 6040
+    /// §4.2).
     ///
     /// # Errors
     /// [`RecvError`]; the next call goes on behind what was lost.

@@ -123,8 +123,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A frame long enough to be marked says by its field what comes of that.
-        /// RFC 6040 §4.2, figure 4; outer fields down, inner ones across, Not-ECT, ECT(0), ECT(1), CE.
+        /// RFC 6040 §4.2, figure 4: a row for each outer field, a column for each inner one.
         #[test]
         fn what_is_said_outside_is_passed_on(
             is_v6 in any::<bool>(),
@@ -151,6 +150,7 @@ mod tests {
             prop_assert!(frame == before || is_passed_on(FIELDS[outer]));
         }
 
+        /// A frame long enough to be marked says by its field what comes of that.
         #[test]
         fn the_field_is_the_one_that_a_mark_changes(
             tags in 0..=8usize,

@@ -85,9 +85,9 @@ impl Buffer {
         u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a burst of `worker`: hands out its chunk, if there is one. One that the writer has not
-    /// got for a while, since it always came within a burst, goes to the writer: what others give
-    /// must wait for its blocks.
+    /// Begins a burst of `worker`: hands out its chunk, if there is one. One that the writer has
+    /// not got for a while, since it always came within a burst, goes to the writer: what others
+    /// give must wait for its blocks.
     pub(super) fn begin(&self, worker: usize) -> Option<Chunk> {
         let now = self.now();
         let mut state = self.lock();
