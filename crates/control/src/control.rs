@@ -212,7 +212,7 @@ impl Control {
 
     /// The connection to a switch is lost.
     pub fn handle_disconnected(&mut self, switch: DatapathId) {
-        self.with_switch(switch, |switch, _, _| switch.handle_disconnected());
+        self.with_switch(switch, |switch, _, now| switch.handle_disconnected(now));
     }
 
     /// The answer to what was sent with this ticket. Multiparts are whole.
@@ -327,15 +327,19 @@ impl Control {
         self.switches.values().flat_map(Switch::host_reports).collect()
     }
 
-    /// Forgets a switch that is not connected, if there are too many for another one.
+    /// Forgets the switch that has not been connected for longest, and its hosts, if there are too
+    /// many for another one.
     fn make_room(&mut self, id: DatapathId) {
         if self.switches.contains_key(&id) || self.switches.len() < self.limits.max_switches {
             return;
         }
-        let oldest = self.switches.iter().find(|(_, switch)| switch.is_down()).map(|(id, _)| *id);
-        if let Some(oldest) = oldest {
-            self.switches.remove(&oldest);
-            self.agenda.remove(oldest);
+        let lost = self.switches.iter().filter_map(|(id, switch)| Some((switch.lost_at()?, *id)));
+        let Some((_, oldest)) = lost.min() else { return };
+        self.with_switch(oldest, |switch, _, _| switch.forget_hosts());
+        self.switches.remove(&oldest);
+        self.agenda.remove(oldest);
+        if let Some(fabric) = &mut self.fabric {
+            self.has_rewired |= fabric.forget(oldest, self.now);
         }
     }
 

@@ -150,6 +150,20 @@ impl Fabric {
         self.frozen.insert(switch)
     }
 
+    /// A switch that is not connected is not remembered any more, but for the ports that others
+    /// hear: it may forward on, and must not be taken for hosts there. Returns whether links or
+    /// edges changed.
+    pub(crate) fn forget(&mut self, switch: DatapathId, now: Millis) -> bool {
+        self.unproven.remove(&switch);
+        let ports: Vec<_> = self.of_switch(switch).map(|(place, _)| place).collect();
+        let (heard, others) =
+            ports.into_iter().partition::<Vec<_>, _>(|place| self.hearers.contains_key(place));
+        if heard.is_empty() {
+            self.frozen.remove(&switch);
+        }
+        others.into_iter().filter(|place| self.remove(*place, now)).count() > 0
+    }
+
     /// These are all ports of the switch that carry frames. Returns whether links or edges changed.
     pub(crate) fn set_ports(
         &mut self,

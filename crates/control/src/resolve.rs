@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use tapswitch_openflow::{DatapathId, PortNo};
-use tapswitch_wire::MacAddr;
 
 use crate::exit::Spread;
 use crate::hosts::{Host, HostKey};
@@ -204,19 +203,20 @@ fn resolve_one(
     }
 }
 
-/// The MAC addresses of the hosts that `monitor` means, if it names one by an address and was found
-/// at this switch.
-pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> BTreeSet<MacAddr> {
-    let is_there = |port: PortNo| found.places().iter().any(|place| place.port == port);
-    let hosts = monitor.members().iter().flat_map(|member| match member {
-        MonitorSpec::Mac(mac) => vec![*mac],
+/// The hosts that `monitor` means, if it names one by an address and was found at this switch. One
+/// for each address: that is enough to keep the place, and whoever is there may have as many VLANs
+/// as it likes.
+pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> BTreeSet<HostKey> {
+    let is_there =
+        |(_, host): &(HostKey, &Host)| found.places().iter().any(|place| place.port == host.port);
+    let hosts = monitor.members().iter().filter_map(|member| match member {
+        MonitorSpec::Mac(mac) => switch.hosts.with_mac(*mac).find(is_there),
         MonitorSpec::Ip(address) => {
-            let hosts = hosts_with(*address, switch, claims(*address, switch));
-            hosts.filter(|(_, host)| is_there(host.port)).map(|(key, _)| key.mac).collect()
+            hosts_with(*address, switch, claims(*address, switch)).find(is_there)
         }
-        _ => Vec::new(),
+        _ => None,
     });
-    hosts.collect()
+    hosts.map(|(key, _)| key).collect()
 }
 
 /// The ports of such switches that `monitor` could mean, each once.

@@ -21,6 +21,7 @@ mod counters;
 mod detail;
 mod forks;
 mod read_back;
+mod refused;
 mod report;
 mod room;
 mod silence;
@@ -46,6 +47,7 @@ use counters::Round;
 use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
+use refused::Refused;
 use silence::Silence;
 use wiring::Carried;
 
@@ -70,12 +72,14 @@ pub(crate) struct Switch {
     carries: Shared<BTreeMap<u16, Carried>>,
     /// Since when it is not told anything new, for it is not known yet what its ports are for.
     held_since: Option<Millis>,
+    /// When the connection was lost last.
+    lost_at: Millis,
     /// Ports that led to other switches, by the rules that it had.
     remembered_links: BTreeSet<PortNo>,
     /// Copies of others that it carried already: out of which ports, and whether untagged.
     remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
-    /// MAC addresses of hosts to which copies go.
-    monitors: BTreeSet<MacAddr>,
+    /// Hosts to which copies go.
+    monitors: BTreeSet<HostKey>,
     /// The policies that shall be applied here.
     wanted: Forked<PolicyId, Tap>,
     /// Those of them, and those before, that are to be compared with what is applied.
@@ -127,6 +131,8 @@ pub(crate) struct Switch {
     removed: HashSet<FlowId>,
     give_up_at: Option<Millis>,
     refusals: u64,
+    /// Rules that it refused, and that are sent again.
+    refused: Refused,
     /// Rules and groups that were not as they shall be, and were put right.
     drifted: u64,
     /// What it shall hold is all that matters, not what it is to be told.
@@ -155,7 +161,7 @@ pub(crate) struct Signals {
     pub(crate) known: BTreeSet<HostKey>,
     /// Addresses that came, went or moved with them.
     pub(crate) renamed: BTreeSet<IpAddr>,
-    /// Copies of others with these identifiers can go their way now.
+    /// Copies of others with these identifiers can go their way now, or the switch refused.
     pub(crate) opened: BTreeSet<u16>,
     /// Copies of others with these identifiers were carried before it was known.
     pub(crate) begun: BTreeSet<u16>,
@@ -186,6 +192,7 @@ impl Switch {
             wiring: Shared::default(),
             carries: Shared::default(),
             held_since: None,
+            lost_at: Millis(0),
             remembered_links: BTreeSet::new(),
             remembered_carries: Shared::default(),
             monitors: BTreeSet::new(),
@@ -219,6 +226,7 @@ impl Switch {
             removed: HashSet::new(),
             give_up_at: None,
             refusals: 0,
+            refused: Refused::default(),
             drifted: 0,
             is_trial: false,
         }
@@ -233,8 +241,9 @@ impl Switch {
     }
 
     /// The connection is lost.
-    pub(crate) fn handle_disconnected(&mut self) {
+    pub(crate) fn handle_disconnected(&mut self, now: Millis) {
         self.handle_lost();
+        self.lost_at = now;
         self.signals.events.push(Event::SwitchDown { switch: self.id });
     }
 
@@ -322,7 +331,7 @@ impl Switch {
     fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;
-            is_elsewhere && self.monitors.contains(&key.mac)
+            is_elsewhere && self.monitors.contains(&key)
         };
         is_new && self.hosts.with_mac(sighting.key.mac).any(is_monitor)
             || claimed.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
@@ -391,8 +400,8 @@ impl Switch {
     }
 
     /// Whether a host that copies go to may still be behind its port.
-    pub(crate) fn keeps_host(&self, mac: MacAddr, port: PortNo) -> bool {
-        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&mac)
+    pub(crate) fn keeps_host(&self, key: HostKey, port: PortNo) -> bool {
+        self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&key)
     }
 
     fn may_have_hosts(&self, port: PortNo) -> bool {
@@ -465,6 +474,7 @@ impl Switch {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
+        self.retry_refused(now);
         // Whether they are is looked at when it is told what is new.
         self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
@@ -482,7 +492,8 @@ impl Switch {
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
         let retry_at = self.retry_at.filter(|_| self.is_up());
-        let soon = [self.reading_deadline(), self.ask_again_at, self.give_up_at];
+        let soon =
+            [self.reading_deadline(), self.ask_again_at, self.give_up_at, self.refused.due()];
         soon.into_iter().chain([repair_at, retry_at]).flatten().min()
     }
 
@@ -553,10 +564,10 @@ impl Switch {
     }
 
     /// The hosts to which copies go; they are not forgotten however silent they are.
-    pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<MacAddr>) {
-        let changed: Vec<_> = self.monitors.symmetric_difference(&monitors).copied().collect();
-        let hosts = changed.iter().flat_map(|mac| self.hosts.with_mac(*mac));
-        let hosts: Vec<_> = hosts.map(|(key, host)| (key, host.port)).collect();
+    pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<HostKey>) {
+        let changed = self.monitors.symmetric_difference(&monitors);
+        let hosts = changed.filter_map(|key| Some((*key, self.hosts.find(*key)?.port)));
+        let hosts: Vec<_> = hosts.collect();
         for (key, port) in &hosts {
             self.remove_source(*key, *port);
         }
@@ -604,6 +615,11 @@ impl Switch {
         self.is_described && !self.is_ours
     }
 
+    /// Since when the switch is not connected.
+    pub(crate) fn lost_at(&self) -> Option<Millis> {
+        self.is_down().then_some(self.lost_at)
+    }
+
     /// Whether the switch is not connected.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self.link, Link::Down)
@@ -625,6 +641,7 @@ impl Switch {
         self.idle_groups.clear();
         self.questions.clear();
         self.failures.clear();
+        self.refused = Refused::default();
         self.repair_at = None;
         self.removed.clear();
         self.signals.ports_moved = true;
@@ -652,10 +669,15 @@ impl Switch {
         if self.hosts.find(key).is_none_or(|host| host.port != port) {
             return;
         }
-        match self.monitors.contains(&key.mac) {
+        match self.monitors.contains(&key) {
             true => self.desired.touch(id.clone().into()),
             false => self.forget_host(key),
         }
+    }
+
+    pub(crate) fn forget_hosts(&mut self) {
+        let all: Vec<_> = self.hosts.iter().map(|(key, _)| key).collect();
+        all.into_iter().for_each(|key| self.forget_host(key));
     }
 
     fn forget_behind(&mut self, port: PortNo) {
@@ -716,7 +738,7 @@ impl Switch {
     }
 
     fn station(&self, key: HostKey, port: PortNo) -> Station {
-        Station { key, port, is_monitor: self.monitors.contains(&key.mac) }
+        Station { key, port, is_monitor: self.monitors.contains(&key) }
     }
 
     fn ask(&mut self, body: MultipartRequestBody, request: Request) {

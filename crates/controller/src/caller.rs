@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::CONFIGURATION;
-
 /// What somebody may do; each may also do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,7 +51,17 @@ impl Caller {
 
     /// The controller itself, where something happens by the clock.
     pub(crate) fn controller() -> Self {
-        let name = || "controller".to_owned();
+        let name = || CONTROLLER.to_owned();
         Self { name: name(), role: Role::Admin, from: name() }
     }
 }
+
+/// Whose policies those of the configuration file are.
+pub(crate) const CONFIGURATION: &str = "configuration";
+const CONTROLLER: &str = "controller";
+/// Who speaks from this machine without a token.
+pub(crate) const LOCAL: &str = "local";
+/// Whose policies those are of which it is not known, and who shows a wrong token.
+pub(crate) const NOBODY: &str = "unknown";
+/// What a token must not be called: it would be taken for one of these.
+pub(crate) const RESERVED: [&str; 4] = [CONFIGURATION, CONTROLLER, LOCAL, NOBODY];

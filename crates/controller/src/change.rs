@@ -21,8 +21,13 @@ impl How {
 
     /// How the audit log tells that it is accepted.
     pub(crate) const fn accepted(self) -> &'static str {
-        if self.by_force { "accepted, by force" } else { "accepted" }
+        accepted(self.by_force)
     }
+}
+
+/// How the audit log tells that a change is accepted.
+pub(crate) const fn accepted(by_force: bool) -> &'static str {
+    if by_force { "accepted, by force" } else { "accepted" }
 }
 
 /// A policy that is in force, or was deleted, and what was found out before.

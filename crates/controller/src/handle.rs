@@ -365,7 +365,7 @@ impl Handle {
         by_force: bool,
     ) -> Result<Applied, RequestError> {
         let policy = kept.policy.clone();
-        claim.delete(caller, &kept).await?;
+        claim.delete(caller, &kept, by_force).await?;
         let name = policy.name.clone();
         let result = self.change(PolicyChange::Delete { name, by_force }, &claim).await;
         if let Err(error @ RequestError::NotProved { .. }) = &result {

@@ -132,7 +132,8 @@ pub(crate) struct Hub {
     /// The time up to which the control plane did what was due.
     told: Millis,
     changes: Changes,
-    waiting_for_stats: HashMap<StatsToken, StatsReply>,
+    /// Several may wait for the same.
+    waiting_for_stats: HashMap<StatsToken, Vec<StatsReply>>,
     chatter: Chatter,
 }
 
@@ -330,30 +331,38 @@ impl Hub {
             }
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
-                self.waiting_for_stats.insert(token, StatsReply::Any(reply));
+                self.await_stats(token, StatsReply::Any(reply));
             }
             Request::Details { switch, reply } => match self.control.request_details(switch) {
                 Some(token) => {
-                    self.waiting_for_stats.insert(token, StatsReply::Details(switch, reply));
+                    self.await_stats(token, StatsReply::Details(switch, reply));
                 }
                 None => _ = reply.send(None),
             },
             Request::Loads(reply) => {
                 let token = self.control.request_ports();
-                self.waiting_for_stats.insert(token, StatsReply::Loads(reply));
+                self.await_stats(token, StatsReply::Loads(reply));
             }
         }
     }
 
+    fn await_stats(&mut self, token: StatsToken, reply: StatsReply) {
+        self.waiting_for_stats.entry(token).or_default().push(reply);
+    }
+
     fn answer_stats(&mut self, token: StatsToken) {
+        let waiting = self.waiting_for_stats.remove(&token).unwrap_or_default();
+        waiting.into_iter().for_each(|reply| self.answer_one(reply));
+    }
+
+    fn answer_one(&mut self, reply: StatsReply) {
         // Who does not wait any more does not want to hear it.
-        match self.waiting_for_stats.remove(&token) {
-            None => {}
-            Some(StatsReply::Any(reply)) => _ = reply.send(()),
-            Some(StatsReply::Details(switch, reply)) => {
+        match reply {
+            StatsReply::Any(reply) => _ = reply.send(()),
+            StatsReply::Details(switch, reply) => {
                 let _ = reply.send(self.control.take_details(switch));
             }
-            Some(StatsReply::Loads(reply)) => {
+            StatsReply::Loads(reply) => {
                 let loads = self.control.loads().map(|(switch, port, load)| ((switch, port), load));
                 let _ = reply.send(loads.collect());
             }

@@ -16,7 +16,8 @@ use tapswitch_control::{Expiry, TapPolicy};
 use tokio::sync::Notify;
 
 use crate::audit::{Draft, What};
-use crate::change::How;
+use crate::caller::{CONFIGURATION, NOBODY};
+use crate::change::{How, accepted};
 use crate::clock::{now_text, unix_time};
 use crate::cluster::TermId;
 use crate::store::{Change, KeptPolicy, MAX_TOGETHER, Records, Store, StoreError, Wanted};
@@ -350,8 +351,9 @@ impl Claim {
         &self,
         caller: &Caller,
         kept: &KeptPolicy,
+        by_force: bool,
     ) -> Result<(), StoreError> {
-        let record = Draft::new(caller, What::PolicyDelete, ACCEPTED).about(&kept.policy);
+        let record = Draft::new(caller, What::PolicyDelete, accepted(by_force)).about(&kept.policy);
         let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
         let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
@@ -417,10 +419,6 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 }
 
 const ACCEPTED: &str = "accepted";
-/// Whose policies those are of which it is not known.
-const NOBODY: &str = "unknown";
-/// Whose policies those of the configuration file are.
-pub(crate) const CONFIGURATION: &str = "configuration";
 
 #[cfg(test)]
 mod tests {
@@ -461,10 +459,10 @@ mod tests {
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         let kept = keeper.kept(policy).unwrap();
         let leads = standing.send_replace(Standing::Leader { generation: 1 << 40 });
-        claim.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
+        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
         assert!(matches!(keeper.lock().stale.get("a"), Some(Change::Put(_))), "it is in force");
         standing.send_replace(leads);
-        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
         assert!(keeper.lock().stale.is_empty());
     }
 
@@ -527,7 +525,7 @@ mod tests {
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         keeper.kept(policy.clone()).unwrap_err();
         let kept = keeper.kept_to_delete(policy).unwrap();
-        claim.delete(&Caller::unix("ann"), &kept).await.unwrap();
+        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
         assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
     }
 
@@ -568,7 +566,7 @@ mod tests {
         assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"], "it is in force");
         assert_eq!(keeper.origin("a").unwrap(), kept.origin);
         put(&late).await.unwrap_err();
-        late.delete(&Caller::unix("ann"), &kept).await.unwrap_err();
+        late.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
         assert!(keeper.lock().stale.is_empty());
         assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
     }

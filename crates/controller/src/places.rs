@@ -6,6 +6,10 @@
 //! So whoever takes all places without a word pushes out themselves, and nobody who is known. Only
 //! when all are known is one more turned away.
 //!
+//! Clients of REST that are known may take many places as well, and hold them: each token of a
+//! viewer or an operator keeps a quarter of them, and viewers keep three quarters together. Beyond
+//! that they remain strangers, and make room.
+//!
 //! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
 //! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
 
@@ -15,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+
+use crate::{Caller, Role};
 
 /// The places of one kind of connections.
 #[derive(Debug)]
@@ -30,9 +36,18 @@ struct Taken {
     /// The network of each that is there, by number; older ones have smaller numbers.
     networks: HashMap<u64, IpAddr>,
     strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Clients of REST that are known, by number.
+    clients: HashMap<u64, Client>,
     last: u64,
     counts: PlaceCounts,
     told_at: Option<Instant>,
+}
+
+/// Who has a token, as far as places depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Client {
+    name: String,
+    role: Role,
 }
 
 /// How places were given.
@@ -131,6 +146,17 @@ impl Taken {
         true
     }
 
+    /// Whether a client may keep one more place of so many.
+    fn has_share(&self, client: &Client, max: usize) -> bool {
+        let of_token = self.clients.values().filter(|it| it.name == client.name).count();
+        let of_viewers = self.clients.values().filter(|it| it.role == Role::Viewer).count();
+        match client.role {
+            Role::Admin => true,
+            Role::Operator => of_token < max / 4,
+            Role::Viewer => of_token < max / 4 && of_viewers < max * 3 / 4,
+        }
+    }
+
     fn forget_stranger(&mut self, network: IpAddr, number: u64) -> Option<oneshot::Sender<()>> {
         let strangers = self.strangers.get_mut(&network)?;
         let evict = strangers.remove(&number);
@@ -148,12 +174,27 @@ impl Place {
         taken.forget_stranger(self.network, self.number);
         taken.networks.contains_key(&self.number)
     }
+
+    /// The same for a client of REST, if its token has not kept its share of places.
+    pub(crate) fn keep_for(&self, caller: &Caller) {
+        let mut taken = self.places.lock();
+        let Taken { networks, clients, .. } = &*taken;
+        if clients.contains_key(&self.number) || !networks.contains_key(&self.number) {
+            return;
+        }
+        let client = Client { name: caller.name.clone(), role: caller.role };
+        if taken.has_share(&client, self.places.max) {
+            taken.clients.insert(self.number, client);
+            taken.forget_stranger(self.network, self.number);
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.networks.remove(&self.number);
+        taken.clients.remove(&self.number);
         taken.forget_stranger(self.network, self.number);
     }
 }
@@ -216,6 +257,35 @@ mod tests {
         assert_eq!(places.counts(), PlaceCounts { open: 2, evicted: 0, refused: 1 });
         drop(known);
         assert!(places.take(address("192.0.2.2")).is_some());
+    }
+
+    fn caller(name: &str, role: Role) -> Caller {
+        Caller { name: name.to_owned(), role, from: "192.0.2.1".to_owned() }
+    }
+
+    #[test]
+    fn viewers_do_not_keep_all_places() {
+        let places = Places::new("test", 8);
+        let viewers = ["a", "b", "c"].map(|name| caller(name, Role::Viewer));
+        let mut watching = Vec::new();
+        for viewer in viewers.iter().flat_map(|it| [it, it, it]).take(8) {
+            let watcher = places.take(address("192.0.2.1")).unwrap();
+            watcher.0.keep_for(viewer);
+            watching.push(watcher);
+        }
+        // Two of each token: the third ones of a and b are strangers.
+        let admin = caller("admin", Role::Admin);
+        let mut admins = Vec::new();
+        for _ in 0..2 {
+            let one = places.take(address("192.0.2.1")).unwrap();
+            one.0.keep_for(&admin);
+            admins.push(one);
+        }
+        let evicted: Vec<_> = watching.iter_mut().map(|(_, it)| is_evicted(it)).collect();
+        assert_eq!(evicted, [false, false, true, false, false, true, false, false]);
+        assert!(places.take(address("192.0.2.1")).is_none(), "all are known");
+        drop(watching);
+        assert_eq!(places.counts().open, 2);
     }
 
     #[test]

@@ -43,6 +43,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{Draft, What};
+use crate::caller::NOBODY;
 use crate::clock::now_text;
 use crate::cluster::TermId;
 use crate::hub::Loads;
@@ -255,7 +256,7 @@ impl Api {
         let Rejection { refusal, is_recorded } = rejection;
         if is_recorded {
             let from = peer.ip().to_string();
-            let nobody = Caller { name: "unknown".to_owned(), role: Role::Viewer, from };
+            let nobody = Caller { name: NOBODY.to_owned(), role: Role::Viewer, from };
             let result = refused(&refusal.message);
             self.handle.record(Draft::new(&nobody, What::TokenRefused, result)).await;
         }
@@ -417,7 +418,7 @@ async fn authorize(
         Ok(admitted) => admitted,
         Err(rejection) => return api.reject(peer.address, rejection).await.into_response(),
     };
-    peer.place.keep();
+    peer.place.keep_for(&admitted.caller);
     if admitted.caller.role < role {
         let Caller { name, role: has, .. } = &admitted.caller;
         let message = format!("this needs the role {role}, and {name} is {has}");

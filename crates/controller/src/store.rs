@@ -22,10 +22,11 @@ use tapswitch_control::{Direction, TapPolicy};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head, json_len};
+use crate::caller::CONFIGURATION;
 use crate::cluster::{EtcdConfig, Standing, TermId};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
-use crate::keeper::{CONFIGURATION, Origin};
+use crate::keeper::Origin;
 use disk::Disk;
 use shared::SharedClerk;
 

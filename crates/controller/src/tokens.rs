@@ -24,6 +24,7 @@ use serde::Deserialize;
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::audit::{HASH_LEN, hex, sha256_hex};
+use crate::caller::RESERVED;
 use crate::{Role, random};
 
 /// The tokens that are valid now.
@@ -224,6 +225,9 @@ fn parse(text: &str) -> Result<Vec<Token>, String> {
 
 fn check_name(name: &str) -> Result<(), TokenError> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
+        return Err(TokenError::Reserved { name: name.to_owned() });
+    }
     match (1..=MAX_NAME_LEN).contains(&name.len()) && name.chars().all(is_good) {
         true => Ok(()),
         false => Err(TokenError::Name { name: name.to_owned() }),
@@ -293,6 +297,15 @@ pub enum TokenError {
         /// The name.
         name: String,
     },
+    /// The name means somebody else.
+    #[error(
+        "token {name:?}: the audit log calls others so who have no token ({}); choose another \
+         name", RESERVED.join(", ")
+    )]
+    Reserved {
+        /// The name.
+        name: String,
+    },
     /// No random bytes.
     #[error("the kernel has no random bytes: {0}; getrandom(2) needs Linux 3.17")]
     Random(io::Error),
@@ -352,6 +365,14 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_not_called_as_those_are_who_have_none() {
+        for name in ["configuration", "controller", "local", "unknown", "Configuration"] {
+            let error = NewToken::make(name, Role::Viewer).unwrap_err().to_string();
+            assert!(error.contains("choose another name"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_file_that_others_may_use_is_refused() {
         for mode in [0o644, 0o602, 0o660] {
             let (_directory, path) = file("", mode);
@@ -388,6 +409,7 @@ mod tests {
             (token("a", "viewer", &"A".repeat(64)), "64 digits"),
             (token("a", "root", &hash), "unknown variant `root`"),
             (token("a b", "viewer", &hash), "letters, digits"),
+            (token("configuration", "viewer", &hash), "choose another name"),
             ("[[tokens]]\n".to_owned(), "unknown field `tokens`"),
         ] {
             let error = parse(&text).unwrap_err();

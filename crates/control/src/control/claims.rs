@@ -7,8 +7,9 @@
 //! monitor that is named by it go there. A switch that is not connected by then proves nothing.
 //!
 //! Those of other switches that are linked with this one are asked, too. Addresses that are asked
-//! for at once are bounded; what more is claimed is a conflict, as before, and asked for when it is
-//! claimed again.
+//! for at once are bounded, and those that are claimed behind one port are few of them, so that who
+//! forges claims there keeps no others from moving. Addresses that copies go to have room of their
+//! own. What more is claimed is a conflict, as before, and asked for when it is claimed again.
 
 use std::net::IpAddr;
 
@@ -18,9 +19,17 @@ use super::Control;
 use super::inquiries::{Inquiries, Pace, Stage};
 use crate::Millis;
 use crate::hosts::{Evidence, HostKey, Sighting};
+use crate::resolve::Place;
 
-/// Addresses whose holders are asked; the switch where each was claimed last, and by whom.
-pub(super) type Claims = Inquiries<Held, (DatapathId, HostKey)>;
+/// Addresses whose holders are asked, and who claimed each last.
+pub(super) type Claims = Inquiries<Held, Rival>;
+
+/// Who claims an address: which host, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rival {
+    at: Place,
+    key: HostKey,
+}
 
 /// A host of a switch, and the address that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,14 +58,19 @@ impl Control {
         };
         let held = Held { switch: at, key, address };
         self.claims.note_answer(held, self.now);
+        // Looked up first: to look for holders at all switches takes long, and hosts for which
+        // there is no room are forged without end.
+        if self.switches.get(&at).is_none_or(|it| it.hosts.find(key).is_none()) {
+            return;
+        }
         let holder = match before {
             Some(holder) if holder == key => return,
             Some(holder) => Some(Held { key: holder, ..held }),
             None => self.holder_elsewhere(held),
         };
-        let is_known = self.switches.get(&at).is_some_and(|it| it.hosts.find(key).is_some());
-        if let Some(holder) = holder.filter(|_| is_known) {
-            self.contest_claim(holder, (at, key));
+        if let Some(holder) = holder {
+            let at = Place { switch: at, port: sighting.port };
+            self.contest_claim(holder, Rival { at, key });
         }
     }
 
@@ -71,14 +85,22 @@ impl Control {
         })
     }
 
-    fn contest_claim(&mut self, holder: Held, rival: (DatapathId, HostKey)) {
+    fn contest_claim(&mut self, holder: Held, rival: Rival) {
         if let Some(claim) = self.claims.claim_mut(holder) {
             *claim = rival;
-        } else if self.claims.count() < MAX_ASKED {
+        } else if self.has_room_for(holder, rival) {
             self.claims.begin(holder, rival, self.now);
             self.claims.note_asked(holder, self.now);
             self.ask_holder(holder);
         }
+    }
+
+    fn has_room_for(&self, holder: Held, rival: Rival) -> bool {
+        let gets_copies = self.policies.copies_to(holder.key.mac, &[holder.address]);
+        let max = if gets_copies { MAX_ASKED } else { MAX_ASKED - KEPT };
+        let max_at_port = if gets_copies { MAX_AT_PORT + KEPT_AT_PORT } else { MAX_AT_PORT };
+        let at_port = self.claims.claims().filter(|claim| claim.at == rival.at).count();
+        self.claims.count() < max && at_port < max_at_port
     }
 
     fn ask_holder(&mut self, Held { switch, key, address }: Held) {
@@ -96,8 +118,8 @@ impl Control {
     }
 
     /// A host was silent when it was asked for its address: it is the other's, if that is there.
-    fn move_address(&mut self, held: Held, (at, rival): (DatapathId, HostKey)) {
-        let Held { switch, key, address } = held;
+    fn move_address(&mut self, held: Held, Rival { at, key: rival }: Rival) {
+        let (Held { switch, key, address }, at) = (held, at.switch);
         let is_there = |id: DatapathId, key| {
             let switch = self.switches.get(&id);
             switch.is_some_and(|switch| switch.is_up() && switch.hosts.find(key).is_some())
@@ -116,3 +138,8 @@ impl Control {
 pub(super) const PACE: Pace = Pace { silence: Millis(3000), again: Millis(500) };
 /// Addresses whose holders are asked at once.
 const MAX_ASKED: usize = 256;
+/// Those of them that only addresses have to which copies go.
+const KEPT: usize = 64;
+/// Addresses that are claimed behind one port, and how many more if copies go to them.
+const MAX_AT_PORT: usize = 32;
+const KEPT_AT_PORT: usize = 8;

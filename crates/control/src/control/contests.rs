@@ -133,7 +133,7 @@ impl Control {
 
     fn keeps(&self, key: HostKey, home: Place) -> bool {
         let switch = self.switches.get(&home.switch);
-        switch.is_some_and(|switch| switch.keeps_host(key.mac, home.port))
+        switch.is_some_and(|switch| switch.keeps_host(key, home.port))
     }
 }
 

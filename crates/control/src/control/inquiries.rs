@@ -47,6 +47,11 @@ impl<H: Copy + Ord, C> Inquiries<H, C> {
         self.open.len()
     }
 
+    /// What is claimed of each holder.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &C> {
+        self.open.values().map(|it| &it.claim)
+    }
+
     /// When something is due.
     pub(super) fn due(&self) -> Option<Millis> {
         let due = self.open.values().flat_map(|it| [Some(it.until), it.again_at]);

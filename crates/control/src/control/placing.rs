@@ -26,10 +26,9 @@ use tapswitch_wire::MacAddr;
 
 use super::Control;
 use super::roster::{Carriage, PolicyEntry};
-use crate::Event;
 use crate::exit::Exit;
 use crate::group::Carry;
-use crate::hosts::Hosts;
+use crate::hosts::{HostKey, Hosts};
 use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::region::{Cells, Region, Sender};
 use crate::resolve::{Found, Place, Places, hosts_of, list, resolve, settled};
@@ -38,6 +37,7 @@ use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::tags::{End, Use};
 use crate::text::switch_name;
+use crate::{Event, PolicyState};
 
 impl Control {
     /// Looks up where monitors and senders of policies are that something concerned, and tells the
@@ -92,15 +92,13 @@ impl Control {
         for (monitor, found) in monitors.iter().zip(&places) {
             for (share, found) in found.iter().flat_map(Places::iter) {
                 let Some(at) = self.switches.get(&found.place.switch) else { continue };
-                let macs = hosts_of(monitor.sharing(share), found, at).into_iter();
-                hosts.extend(macs.map(|mac| (at.id(), mac)));
+                let keys = hosts_of(monitor.sharing(share), found, at).into_iter();
+                hosts.extend(keys.map(|key| (at.id(), key)));
             }
         }
         // So is the host at whose switch copies are made.
         let awaited = entry.policy.awaited_by();
-        hosts.extend(
-            awaited.into_iter().flat_map(|mac| self.with_mac(mac).map(move |at| (at, mac))),
-        );
+        hosts.extend(awaited.into_iter().flat_map(|mac| self.first_with_mac(mac)));
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.places = places;
         if entry.policy.monitor != monitors {
@@ -229,6 +227,12 @@ impl Control {
     /// The switches that a host with this address is at.
     fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
         self.having(move |hosts| hosts.with_mac(mac).next().is_some())
+    }
+
+    /// One host with this address of each of them.
+    fn first_with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (DatapathId, HostKey)> {
+        let first = move |switch: &Switch| Some(switch.hosts.with_mac(mac).next()?.0);
+        self.switches.iter().filter_map(move |(at, switch)| Some((*at, first(switch)?)))
     }
 
     /// The switches that hosts with this address are at.
@@ -428,12 +432,30 @@ impl Control {
 
     /// Looks up how a policy is doing at a switch.
     pub(super) fn note_state(&mut self, id: PolicyId, at: DatapathId) {
-        let Some(entry) = self.policies.get_mut(id) else { return };
+        let Some(entry) = self.policies.get(id) else { return };
         let Some(switch) = self.switches.get(&at) else { return };
-        if entry.applied.contains(&at) && switch.is_up() {
-            entry.note_state(at, switch.tap_state(id));
+        if !entry.applied.contains(&at) || !switch.is_up() {
+            return;
+        }
+        let state = match switch.tap_state(id) {
+            PolicyState::Installing if entry.waits => self
+                .refusal(entry, at)
+                .map_or(PolicyState::Installing, |reason| PolicyState::Failed { reason }),
+            state => state,
+        };
+        if let Some(entry) = self.policies.get_mut(id) {
+            entry.note_state(at, state);
             self.policies.news.insert(id);
         }
+    }
+
+    /// Why copies of a policy that a switch makes are not carried, if another one refused.
+    fn refusal(&self, entry: &PolicyEntry, from: DatapathId) -> Option<String> {
+        entry.found_places().find_map(|(slot, to)| {
+            let tag = self.tags.find((entry.id, slot))?;
+            let mut behind = self.routes.behind(from, to);
+            behind.find_map(|id| self.switches.get(&id)?.carry_refusal(tag))
+        })
     }
 
     /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first
@@ -496,8 +518,8 @@ impl Control {
     /// Other hosts get a policy's copies than before: they are not forgotten however silent.
     pub(super) fn watch_hosts(
         &mut self,
-        before: &BTreeSet<(DatapathId, MacAddr)>,
-        now: &BTreeSet<(DatapathId, MacAddr)>,
+        before: &BTreeSet<(DatapathId, HostKey)>,
+        now: &BTreeSet<(DatapathId, HostKey)>,
     ) {
         for switch in self.monitor_hosts.change(before, now) {
             if let Some(at) = self.switches.get_mut(&switch).filter(|at| at.is_up()) {
@@ -524,20 +546,21 @@ impl Control {
 
 /// The hosts that get copies, and for how many policies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MonitorHosts(Forked<(DatapathId, MacAddr), usize>);
+pub(super) struct MonitorHosts(Forked<(DatapathId, HostKey), usize>);
 
 impl MonitorHosts {
     /// Those of one switch.
-    fn at(&self, switch: DatapathId) -> BTreeSet<MacAddr> {
-        let (first, last) = ((switch, MacAddr::ZERO), (switch, MacAddr::BROADCAST));
-        self.0.range(first..=last).map(|((_, mac), _)| *mac).collect()
+    fn at(&self, switch: DatapathId) -> BTreeSet<HostKey> {
+        let first = HostKey { mac: MacAddr::ZERO, vlan: None };
+        let last = HostKey { mac: MacAddr::BROADCAST, vlan: Some(u16::MAX) };
+        self.0.range((switch, first)..=(switch, last)).map(|((_, key), _)| *key).collect()
     }
 
     /// One policy has others. Returns the switches where that is a change.
     fn change(
         &mut self,
-        before: &BTreeSet<(DatapathId, MacAddr)>,
-        now: &BTreeSet<(DatapathId, MacAddr)>,
+        before: &BTreeSet<(DatapathId, HostKey)>,
+        now: &BTreeSet<(DatapathId, HostKey)>,
     ) -> BTreeSet<DatapathId> {
         let mut changed = BTreeSet::new();
         for host in now.difference(before) {

@@ -11,6 +11,7 @@ use tapswitch_openflow::{DatapathId, Delivery, Match};
 use tapswitch_wire::MacAddr;
 
 use super::lifetime::{Deadline, Rest};
+use crate::hosts::HostKey;
 use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
 use crate::proof::Sample;
@@ -66,7 +67,7 @@ pub(super) struct PolicyEntry {
     /// Where its monitors are, in their order.
     pub(super) places: Vec<Result<Places, MonitorError>>,
     /// Hosts that get its copies, and their switches.
-    pub(super) monitor_hosts: BTreeSet<(DatapathId, MacAddr)>,
+    pub(super) monitor_hosts: BTreeSet<(DatapathId, HostKey)>,
     /// The switches where it is applied, connected or not.
     pub(super) applied: BTreeSet<DatapathId>,
     /// Whether those are only the switches that its senders are at.

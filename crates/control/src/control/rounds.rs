@@ -4,6 +4,9 @@
 //! all switches have told what they sent: so what has not arrived by then is lost, or waits where
 //! nobody counts it, and is not merely younger than the last look.
 //!
+//! All rules and groups of all switches are read each time, so one such round is open at a time.
+//! Who asks meanwhile shares the next one, which starts when that one ends.
+//!
 //! A switch that does not answer holds nobody up for long ([`Limits::stats_wait`]): the others go
 //! on without it, and what it told before counts on, which is said. Copies that it should have told
 //! of are not taken for lost meanwhile: see [`super::accounts`].
@@ -23,6 +26,8 @@ use crate::{Event, Millis, StatsToken};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rounds {
     open: BTreeMap<StatsToken, Open>,
+    /// The round that starts when the one for ledgers ends that is open.
+    next: Option<StatsToken>,
     last: StatsToken,
     /// When all are asked again, though nobody wants to know.
     next_at: Option<Millis>,
@@ -70,6 +75,11 @@ impl Rounds {
         deadlines.chain(self.next_at).min()
     }
 
+    /// Whether a round for ledgers is open.
+    fn is_reading(&self) -> bool {
+        self.open.values().any(|open| open.stage != Stage::Other)
+    }
+
     /// Who did not answer in time; of those that are asked for ledgers, or of the others with what
     /// they were asked.
     fn late(&self, listened: Millis) -> (BTreeSet<DatapathId>, Vec<(DatapathId, StatsToken)>) {
@@ -91,9 +101,18 @@ impl Rounds {
 }
 
 impl Control {
-    /// Asks all switches for counters. [`Event::StatsReady`] says when they came.
+    /// Asks all switches for counters. [`Event::StatsReady`] says when they came: once for all who
+    /// got the same token.
     pub fn request_stats(&mut self) -> StatsToken {
-        self.start_round(true, |_| true)
+        if let Some(next) = self.rounds.next {
+            return next;
+        }
+        let token = self.rounds.next_token();
+        match self.rounds.is_reading() {
+            true => self.rounds.next = Some(token),
+            false => self.start_round(token, true, |_| true),
+        }
+        token
     }
 
     /// So many answers will come to what was asked by this token.
@@ -130,8 +149,9 @@ impl Control {
         self.end_late_rounds();
         if self.rounds.next_at.take_if(|at| *at <= self.now).is_some() {
             self.schedule_reading();
-            if self.rounds.open.values().all(|open| open.is_awaited) {
-                self.start_round(false, Switch::has_counters);
+            if !self.rounds.is_reading() {
+                let token = self.rounds.next_token();
+                self.start_round(token, false, Switch::has_counters);
             }
         }
     }
@@ -166,12 +186,10 @@ impl Control {
         }
     }
 
-    fn start_round(&mut self, is_awaited: bool, is_asked: fn(&Switch) -> bool) -> StatsToken {
+    fn start_round(&mut self, token: StatsToken, is_awaited: bool, is_asked: fn(&Switch) -> bool) {
         self.ask_silent();
-        let token = self.rounds.next_token();
         let awaited = self.ask_each(is_asked, |switch| switch.ask_stats(token));
         self.open(token, (awaited, Stage::Sent), is_awaited);
-        token
     }
 
     /// Asks those on their own that nobody waits for.
@@ -215,6 +233,11 @@ impl Control {
         }
         if is_awaited {
             self.events.push_back(Event::StatsReady(token));
+        }
+        if stage == Stage::Carried
+            && let Some(next) = self.rounds.next.take()
+        {
+            self.start_round(next, true, |_| true);
         }
     }
 

@@ -246,3 +246,25 @@ fn a_link_on_which_somebody_sends_frames_back_stays() {
     }
     assert!(lab.fabric.unproven(DatapathId(1)).forged > 0);
 }
+
+#[test]
+fn of_a_switch_that_is_forgotten_nothing_stays_but_what_others_hear() {
+    for has_link in [true, false] {
+        let mut lab = Lab::new();
+        lab.wait(400);
+        lab.fabric.handle_lldp(place(2, 2), &[0; 64], lab.clock());
+        lab.fabric.freeze(DatapathId(2), lab.now);
+        if !has_link {
+            lab.set_ports(1, &[2]);
+        }
+        lab.fabric.forget(DatapathId(2), lab.now);
+        let left: Vec<_> = lab.fabric.of_switch(DatapathId(2)).map(|(place, _)| place).collect();
+        let is_frozen = lab.fabric.is_frozen(DatapathId(2));
+        let of_link = if has_link { vec![place(2, 1)] } else { vec![] };
+        assert_eq!((left, is_frozen), (of_link, has_link));
+        assert_eq!(lab.fabric.unproven(DatapathId(2)), Unproven::default());
+        assert!(lab.fabric.due.iter().all(|(_, place)| place.switch == DatapathId(1)));
+        let peer = if has_link { Role::Link(place(2, 1)) } else { Role::Closed };
+        assert_eq!(lab.role(1, 1), peer);
+    }
+}

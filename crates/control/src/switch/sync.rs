@@ -68,7 +68,7 @@ impl Switch {
     pub(super) fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
         self.outbox.handle_barrier(barrier);
         for failure in std::mem::take(&mut self.failures) {
-            self.handle_failure(failure);
+            self.handle_failure(failure, now);
         }
         for awaited in [&mut self.installing, &mut self.moving] {
             let done = awaited.extract_if(|_, awaited| *awaited <= barrier);
@@ -185,6 +185,7 @@ impl Switch {
     /// just become, or still is, the shadow of one with the same match and a higher priority. A
     /// rule that begins to count must not go on where one stands that counted for nobody.
     fn send_rule(&mut self, id: &Arc<FlowId>, rule: &Rule<GroupId>, now: Millis) {
+        self.refused.forget(id);
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
         // One that only forwards counts for nobody.
         let goal = goal.filter(|key| !key.is_fork());
@@ -206,6 +207,7 @@ impl Switch {
     }
 
     fn send_deletion(&mut self, id: &Arc<FlowId>, now: Millis) {
+        self.refused.forget(id);
         self.outbox.send(Body::FlowMod(id.delete()), Request::Deletion);
         self.ledger.close_rule(id, now);
     }
@@ -419,15 +421,19 @@ impl Switch {
 
     /// The switch refused something. A policy that it concerns is given up as a whole: the newest,
     /// since what was there before worked without it.
-    fn handle_failure(&mut self, failure: Failure) {
+    fn handle_failure(&mut self, failure: Failure, now: Millis) {
         let Failure { ticket, request, kind } = failure;
         self.refusals += 1;
         let (key, what) = match request {
             Request::Rule(id, key) => {
                 let what = format!("a rule of table {} with priority {}", id.table, id.priority);
                 match self.ledger.cancel_rule(&id, ticket) {
-                    true => self.held.distrust_rule(id),
+                    true => self.held.distrust_rule(id.clone()),
                     false => _ = self.held.forget_rule(&id),
+                }
+                let is_of_policies = key.as_ref().is_some_and(|key| !key.members.is_empty());
+                if !is_of_policies && !self.note_refused((id, kind), now) {
+                    return;
                 }
                 (key, what)
             }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Body, DatapathId, Oxm, PacketIn, PortNo};
 
+use super::refused::Refused;
 use super::{Link, Switch};
 use crate::exit::{Exit, Route, Spread};
 use crate::group::Carry;
 use crate::hosts::HostKey;
 use crate::learn::in_port;
-use crate::overlap::{Aim, PolicyId, Slot};
+use crate::overlap::{Aim, PolicyId, Slot, TapRegion};
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::tags::{self, Use};
+use crate::text::switch_name;
 use crate::translate::{
     Goal, Wiring, arrival_rules, base_rules, carry_rule, region_rules, search_rule, way_rules,
 };
@@ -25,6 +27,12 @@ pub(super) struct Carried {
     /// Behind what was sent for it last; `None` while nothing is on its way.
     barrier: Option<Ticket>,
     is_confirmed: bool,
+}
+
+impl Carried {
+    fn is_refused(&self, refused: &Refused) -> bool {
+        !refused.is_empty() && refused.find(&carry_rule(self.carry).0).is_some()
+    }
 }
 
 impl Switch {
@@ -145,21 +153,31 @@ impl Switch {
         carried.is_some_and(|carried| carried.is_confirmed && carried.carry.exit == exit)
     }
 
-    /// Everything that is carried was sent by now.
-    pub(super) fn await_carries(&mut self, barrier: Ticket) {
-        let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
-        for carried in new.filter(|carried| carried.barrier.is_none()) {
-            carried.barrier = Some(barrier);
-        }
+    /// Why copies with this identifier are not carried though they shall be, if the switch refused.
+    pub(crate) fn carry_refusal(&self, tag: u16) -> Option<String> {
+        let carried = self.carries.get(&tag)?;
+        let kind = self.refused.find(&carry_rule(carried.carry).0)?;
+        Some(format!(
+            "switch {} refused to carry its copies: {kind}; it is asked again within a minute: \
+             make room there, or delete other policies",
+            switch_name(self.id)
+        ))
     }
 
-    /// What was sent before the barrier is done.
+    /// Everything that is carried was sent by now.
+    pub(super) fn await_carries(&mut self, barrier: Ticket) {
+        let refused = &self.refused;
+        let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
+        let new = new.filter(|carried| carried.barrier.is_none() && !carried.is_refused(refused));
+        new.for_each(|carried| carried.barrier = Some(barrier));
+    }
+
+    /// What was sent before the barrier is done, or was refused.
     pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
-        for (tag, carried) in self.carries.iter_mut() {
-            if carried.barrier.is_some_and(|at| at <= barrier) {
-                (carried.barrier, carried.is_confirmed) = (None, true);
-                self.signals.opened.insert(*tag);
-            }
+        let is_reached = |carried: &Carried| carried.barrier.is_some_and(|at| at <= barrier);
+        for (tag, carried) in self.carries.iter_mut().filter(|(_, carried)| is_reached(carried)) {
+            (carried.barrier, carried.is_confirmed) = (None, !carried.is_refused(&self.refused));
+            self.signals.opened.insert(*tag);
         }
     }
 
@@ -191,7 +209,7 @@ impl Switch {
     /// A copy for the controller itself.
     pub(super) fn handle_copy(&mut self, packet_in: &PacketIn, cookie: Cookie) {
         let Some(port) = in_port(packet_in) else { return };
-        let regions = self.closure.regions().filter(|tap| tap.mark == cookie.number());
+        let regions = self.regions_marked(cookie.number(), &packet_in.data).into_iter();
         let members = regions.flat_map(|tap| tap.members.iter());
         let shown = members.filter(|member| member.aim.exit.port == PortNo::CONTROLLER);
         let policies: BTreeSet<_> = shown.map(|member| member.policy.0).collect();
@@ -205,6 +223,20 @@ impl Switch {
             };
             self.signals.events.push(Event::Copy(Box::new(copy)));
         }
+    }
+
+    /// The regions the rules of which have this number. Other policies may share it, for it is made
+    /// of names: then it is those that the frame is in, for nobody may see the frames of others.
+    fn regions_marked(&self, mark: u32, frame: &[u8]) -> Vec<&TapRegion> {
+        let mut regions: Vec<_> = self.closure.regions().filter(|tap| tap.mark == mark).collect();
+        let first = regions.first().copied();
+        let is_shared =
+            regions.iter().any(|tap| first.is_some_and(|it| !policies(tap).eq(policies(it))));
+        if is_shared {
+            let parsed = tapswitch_wire::parse(frame);
+            regions.retain(|tap| parsed.as_ref().is_ok_and(|it| tap.region.contains(&it.key)));
+        }
+        regions
     }
 
     /// The switch is taken over only when it is known what its ports are for: until then it
@@ -305,6 +337,11 @@ impl Switch {
     pub(crate) fn send_unanswered(&mut self, body: Body) {
         self.outbox.send_unanswered(body);
     }
+}
+
+/// The policies whose monitors get the frames of a region, once for each monitor.
+fn policies(tap: &TapRegion) -> impl Iterator<Item = PolicyId> {
+    tap.members.iter().map(|member| member.policy)
 }
 
 /// The copies that a rule carries: their identifier, the port, or several that share them, and

@@ -110,3 +110,39 @@ fn old_addresses_of_a_host_make_room() {
     assert_eq!((count(&world), holders(&world, 29).len(), holders(&world, 1).len()), (16, 1, 1));
     assert_eq!(holders(&world, 10), [], "the one that was claimed first");
 }
+
+/// Two hosts behind port 2 claim the same addresses again and again.
+fn crowd(world: &mut World) {
+    for first in [100, 150] {
+        for host in 0..20 {
+            for address in 0..16 {
+                let mut frame = claim(first + host, 1);
+                frame[28..32].copy_from_slice(&[10, 9, host, address]);
+                world.send(2, &frame);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_claims_very_much_behind_one_port_keeps_no_other_address_from_moving() {
+    let mut world = World::new(6);
+    world.learn(5);
+    crowd(&mut world);
+    let asked = world.questions.len();
+    world.send(4, &claim(4, 3));
+    let more: Vec<_> = world.questions[asked..].iter().map(|(_, port, _)| *port).collect();
+    assert_eq!(more, [3]);
+    wait(&mut world, 3500);
+    assert_eq!(holders(&world, 3), [(DatapathId(1), "4".to_owned())]);
+}
+
+#[test]
+fn an_address_of_a_monitor_is_asked_for_whatever_else_its_port_claims() {
+    let mut world = World::new(6);
+    world.learn(5);
+    world.tap(policy("all", "10.0.0.3"));
+    crowd(&mut world);
+    world.send(2, &claim(2, 3));
+    assert_eq!(world.questions.last().map(|(_, port, _)| *port), Some(3));
+}

@@ -227,3 +227,31 @@ fn last_counts_are_waited_for_while_the_switch_is_behind() {
         assert!(!is_complete || packets(&report) == (3, vec![(3, 3)]), "{report:?}");
     }
 }
+
+/// Each round reads all rules and groups of all switches.
+#[test]
+fn who_asks_while_counters_are_read_shares_the_next_round() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.tap(all_tcp("tcp", "3"));
+    let first = world.control.request_stats();
+    let mut questions = Vec::new();
+    while let Some(transmit) = world.control.poll_transmit() {
+        questions.push(transmit);
+    }
+    questions.into_iter().for_each(|transmit| _ = world.carry(transmit));
+    flow_unseen(&mut world, 5);
+    let others: Vec<_> = (0..100).map(|_| world.control.request_stats()).collect();
+    assert!(others.iter().all(|token| *token == others[0] && *token != first));
+    assert!(world.control.poll_transmit().is_none(), "nothing more is asked meanwhile");
+    world.run();
+    let ready = |event: &&Event| matches!(event, Event::StatsReady(_));
+    let told: Vec<_> = world.events.iter().filter(ready).cloned().collect();
+    assert_eq!(told, [Event::StatsReady(first), Event::StatsReady(others[0])]);
+    assert_eq!(packets(&world.control.policy("tcp").unwrap()), (5, vec![(3, 5)]));
+}
+
+/// The same before the controller hears anything.
+fn flow_unseen(world: &mut World, count: u64) {
+    (0..count).for_each(|_| _ = world.switch().receive(1, &tcp(1, 2).bytes()));
+}

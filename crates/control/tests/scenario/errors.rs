@@ -1,6 +1,7 @@
 //! What is wrong is said, and does no harm.
 
-use crate::frames::{arp_request, tcp};
+use crate::fabric::Fabric;
+use crate::frames::{arp_request, mac, tcp};
 use crate::world::{World, policy};
 use tapswitch_control::*;
 use tapswitch_openflow::*;
@@ -198,6 +199,67 @@ fn a_refused_rule_of_no_policy_is_told() {
 }
 
 #[test]
+fn a_refused_rule_of_no_policy_is_sent_again_later_and_later() {
+    let mut world = World::new(4);
+    world.switch().refuse = Some(|body| match body {
+        Body::FlowMod(change) if change.priority == 100 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
+        _ => None,
+    });
+    world.learn(1);
+    let refusals = |world: &World| world.control.switches()[0].refusals;
+    for (passed, expected) in [(900, 2), (200, 4), (1000, 4), (1000, 6)] {
+        world.pass(passed);
+        assert_eq!(refusals(&world), expected);
+    }
+    let told = world.events.iter().filter(|event| matches!(event, Event::RuleRefused { .. }));
+    assert_eq!(told.count(), 2, "once each");
+    world.switch().refuse = None;
+    world.pass(4000);
+    assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1]);
+    world.switch().changes.clear();
+    (0..200).for_each(|_| world.pass(1000));
+    assert_eq!(refusals(&world), 6);
+    assert!(world.take_changes().is_empty(), "it has them now");
+}
+
+#[test]
+fn copies_are_not_made_while_a_switch_on_their_way_refuses_to_carry_them() {
+    let rule: fn(&Body) -> Option<ErrorKind> = |body| match body {
+        Body::FlowMod(change) if change.priority == 950 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
+        _ => None,
+    };
+    let group: fn(&Body) -> Option<ErrorKind> = |body| match body {
+        // One that makes copies sends the frame on, too.
+        Body::GroupMod(change) if change.buckets.len() == 1 => {
+            Some(ErrorKind::OFPGMFC_OUT_OF_GROUPS)
+        }
+        _ => None,
+    };
+    for refuse in [rule, group] {
+        let mut fabric = Fabric::line(3);
+        fabric.learn();
+        fabric.world.model(2).refuse = Some(refuse);
+        let far = TapPolicy { src_mac: Some(mac(1)), ..policy("far", "0x3/2") };
+        fabric.world.control.add_policy(far, WhenMissing::Refuse).unwrap();
+        fabric.world.run();
+        for _ in 0..3 {
+            assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1)]);
+            let PolicyState::Failed { reason } = fabric.world.state("far") else {
+                panic!("{:?}", fabric.world.state("far"))
+            };
+            assert!(reason.starts_with("switch 0x2 refused to carry its copies: OFP"), "{reason}");
+            fabric.wait(1000);
+        }
+        let report = fabric.world.ledger("far");
+        assert_eq!(report.matched, Counts::ZERO, "no copy was made to be lost");
+        fabric.world.model(2).refuse = None;
+        fabric.wait(5000);
+        assert_eq!(fabric.world.state("far"), PolicyState::Active);
+        assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    }
+}
+
+#[test]
 fn a_switch_that_tells_nothing_is_complained_of() {
     let mut control = Control::new(Limits::default());
     let features = crate::model::Model::new(7, 1).features();
@@ -233,10 +295,17 @@ fn switches_that_are_gone_make_room() {
     let limits = Limits { max_switches: 2, ..Limits::default() };
     let mut world = World::with_limits(3, limits);
     world.add_switch(2, 3);
+    world.model(2).receive(3, &arp_request(1, 2, None));
+    world.run();
+    world.disconnect(2);
+    world.pass(1000);
     world.disconnect(1);
+    world.events.clear();
     world.add_switch(3, 3);
     let ids: Vec<_> = world.control.switches().iter().map(|switch| switch.switch.0).collect();
-    assert_eq!(ids, [2, 3]);
+    assert_eq!(ids, [1, 3], "the one that has been gone for longest is forgotten");
+    let is_gone = |event: &Event| matches!(event, Event::HostGone { .. });
+    assert_eq!(world.events.iter().filter(|event| is_gone(event)).count(), 1);
 }
 
 #[test]

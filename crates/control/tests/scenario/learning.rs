@@ -264,3 +264,24 @@ fn switches_learn_each_for_itself() {
         world.control.hosts().into_iter().map(|host| (host.switch.0, host.port)).collect();
     assert_eq!(places, [(1, "1".to_owned()), (2, "3".to_owned())]);
 }
+
+#[test]
+fn a_monitor_s_address_in_other_vlans_is_forgotten_as_any_host() {
+    for monitor in ["10.0.0.3", "02:00:00:00:00:03"] {
+        let mut world = World::new(4);
+        world.learn(3);
+        world.tap(policy("all", monitor));
+        for (port, vid) in [(3, 7), (3, 8), (4, 9)] {
+            world.send(port, &arp_request(3, 1, Some(vid)));
+        }
+        assert_eq!(world.control.hosts().len(), 6);
+        for _ in 0..4 {
+            world.pass(100_000);
+            world.send(1, &tcp(1, 2).bytes());
+        }
+        let hosts = world.control.hosts();
+        let left: Vec<_> = hosts.iter().map(|host| (host.port.as_str(), host.vlan)).collect();
+        assert_eq!(left, [("1", None), ("3", None)], "{monitor}");
+        assert_eq!(world.state("all"), PolicyState::Active);
+    }
+}

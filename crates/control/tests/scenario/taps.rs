@@ -221,6 +221,24 @@ fn copies_for_the_controller_come_to_it() {
 }
 
 #[test]
+fn copies_for_the_controller_are_told_apart_where_names_share_a_number() {
+    // The marks of their rules are equal.
+    let names = ["brwrui", "zfqgta"];
+    let mut world = World::new(4);
+    world.learn(2);
+    for (name, port) in names.into_iter().zip([80_u16, 81]) {
+        world.tap(TapPolicy { dst_port: Some(port.into()), ..policy(name, "controller") });
+    }
+    world.send(1, &tcp(1, 2).bytes());
+    let copies = world.events.iter().filter_map(|event| match event {
+        Event::Copy(copy) => Some(copy.policies.clone()),
+        _ => None,
+    });
+    let number = world.control.policy(names[0]).unwrap().number;
+    assert_eq!(copies.collect::<Vec<_>>(), [vec![number]], "not the other one's");
+}
+
+#[test]
 fn the_controller_gets_copies_of_what_is_flooded_too() {
     let policies = || [policy("shown", "controller"), policy("all", "3")];
     let mut world = World::new(4);

@@ -348,7 +348,7 @@ impl World {
     }
 
     /// Returns whether the switch is there.
-    fn carry(&mut self, Transmit { switch, ticket, body }: Transmit) -> bool {
+    pub(crate) fn carry(&mut self, Transmit { switch, ticket, body }: Transmit) -> bool {
         let is_there = self.connected.contains(&switch);
         if is_there {
             self.last_xid += 1;

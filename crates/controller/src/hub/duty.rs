@@ -13,11 +13,12 @@ use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
 use super::{Changes, Hub, Name};
+use crate::caller::CONFIGURATION;
 use crate::clock::unix_time;
 use crate::cluster::{Leader, Standing, Term, Verdict};
 use crate::connection::Order;
 use crate::error::BindError;
-use crate::keeper::{CONFIGURATION, Origin};
+use crate::keeper::Origin;
 use crate::store::{Kept, KeptPolicy};
 
 /// What a control plane is made of, whenever one begins.

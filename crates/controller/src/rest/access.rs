@@ -22,6 +22,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use super::error::Refusal;
 use super::refusals::{Refusals, WrongToken};
 use crate::audit::{hex, sha256_hex};
+use crate::caller::LOCAL;
 use crate::tokens::{Token, Tokens};
 use crate::{Caller, Role, random};
 
@@ -278,8 +279,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who asks where no tokens are asked for.
-pub(super) const LOCAL: &str = "local";
 pub(super) const COOKIE_NAME: &str = "tapswitch";
 const MARK: &str = "x-tapswitch";
 const FETCH_SITE: &str = "sec-fetch-site";

@@ -47,7 +47,7 @@ pub(super) async fn sign_in(
         Ok(admitted) => admitted,
         Err(rejection) => return Err(api.reject(peer.address, rejection).await),
     };
-    peer.place.keep();
+    peer.place.keep_for(&admitted.caller);
     let id = api.gate.open_session(&admitted)?;
     let cookie = cookie(&id, SESSION_AGE.as_secs(), peer.is_secure);
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response())

@@ -173,6 +173,12 @@ async fn whoever_adds_is_told_of_the_proof() {
     assert_eq!(post(&server, "/api/v1/policies?force=true", &forced).await.status, 201);
     let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
     assert_eq!(record["result"], "accepted, by force");
+    let gone =
+        ask_with(&server, ("DELETE", "/api/v1/policies/forced?force=true"), &[], vec![]).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
+    assert_eq!(record["what"], "policy.delete");
+    assert_eq!(record["result"], "accepted, by force");
 }
 
 /// Frames by which links are found are the controller's own, so nobody gets copies of them.

@@ -1,0 +1,87 @@
+//! Rules that a switch refused and that are no policy's: ways, hosts, copies of others. It may take
+//! them later, when it has room again.
+
+use std::sync::Arc;
+
+use tapswitch_openflow::ErrorKind;
+
+use super::Switch;
+use crate::Millis;
+use crate::hash::{Map, Set};
+use crate::rule::FlowId;
+
+/// What is to be sent again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refused {
+    rules: Map<Arc<FlowId>, ErrorKind>,
+    /// Those that were sent again last; that they are refused once more is not told.
+    again: Set<Arc<FlowId>>,
+    /// When to send them again, and how long after the time before.
+    retry_at: Option<Millis>,
+    wait: Millis,
+    retried: Option<Millis>,
+}
+
+impl Refused {
+    /// A rule was refused. Returns whether that is news.
+    fn note(&mut self, (id, kind): (Arc<FlowId>, ErrorKind), now: Millis) -> bool {
+        if self.retried.is_none_or(|last| now.since(last) > LONGEST_WAIT) {
+            self.wait = FIRST_WAIT;
+        }
+        self.retry_at.get_or_insert(now.plus(self.wait));
+        let is_news = !self.again.remove(&id);
+        self.rules.insert(id, kind).is_none() && is_news
+    }
+
+    /// The rule is being sent, or does not matter any more.
+    pub(super) fn forget(&mut self, id: &FlowId) {
+        self.rules.remove(id);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Why the switch refused this rule, if it did.
+    pub(super) fn find(&self, id: &FlowId) -> Option<ErrorKind> {
+        self.rules.get(id).copied()
+    }
+
+    /// When there is something to send again.
+    pub(super) const fn due(&self) -> Option<Millis> {
+        self.retry_at
+    }
+
+    /// Those to send again now, and later and later each time they are refused.
+    fn take_due(&mut self, now: Millis) -> Vec<Arc<FlowId>> {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        (self.retry_at, self.retried) = (None, Some(now));
+        self.wait = Millis((self.wait.0 * 2).min(LONGEST_WAIT.0));
+        self.again = std::mem::take(&mut self.rules).into_keys().collect();
+        self.again.iter().cloned().collect()
+    }
+}
+
+impl Switch {
+    /// A rule was refused, and is sent again later if it is wanted still. Returns whether that is
+    /// news.
+    pub(super) fn note_refused(
+        &mut self,
+        (id, kind): (Arc<FlowId>, ErrorKind),
+        now: Millis,
+    ) -> bool {
+        self.desired.find(&id).is_none() || self.refused.note((id, kind), now)
+    }
+
+    /// Has those rules sent again that were refused long enough ago.
+    pub(super) fn retry_refused(&mut self, now: Millis) {
+        for id in self.refused.take_due(now) {
+            self.desired.touch(id);
+        }
+    }
+}
+
+const FIRST_WAIT: Millis = Millis(1000);
+const LONGEST_WAIT: Millis = Millis(60_000);
