@@ -365,7 +365,7 @@ impl Netlink {
     }
 
     /// The namespace that this one knows by this number, if it is one of those that can be found
-    /// ([`survey`]).
+    /// ([`survey()`]).
     pub fn find_namespace(&mut self, id: i32) -> Option<Namespace> {
         // Less than zero is none of any.
         let id = Some(id).filter(|id| *id >= 0);
