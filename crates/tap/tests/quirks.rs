@@ -447,7 +447,7 @@ const TCP_HEADERS: usize = 54;
 const LIKE_V4: [u8; 6] = [0x46, 0, 0, 0, 0, 0xee];
 const LIKE_V6: [u8; 6] = [0x66, 0, 0, 0, 0, 0xee];
 
-const SOURCES: [(&str, &str); 18] = [
+const SOURCES: [(&str, &str); 19] = [
     ("create", include_str!("create.rs")),
     ("engines", include_str!("engines.rs")),
     ("filters", include_str!("filters.rs")),
@@ -462,6 +462,7 @@ const SOURCES: [(&str, &str); 18] = [
     ("steering", include_str!("steering.rs")),
     ("../src/offloads", include_str!("../src/offloads.rs")),
     ("../src/fallback", include_str!("../src/fallback.rs")),
+    ("../../switch/tests/rings", include_str!("../../switch/tests/rings.rs")),
     (
         "../../offload/tests/offload/coalesce",
         include_str!("../../offload/tests/offload/coalesce.rs"),
