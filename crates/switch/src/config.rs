@@ -283,7 +283,7 @@ impl PortSpec {
     }
 
     /// That `other` has another number.
-    fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
+    pub(crate) fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
         if other.number != self.number {
             return Ok(());
         }

@@ -205,6 +205,7 @@ impl Ports {
 /// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens
 /// one changes it: that of `spec` is at `place`, if it is there.
 fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Result<(), ConfigError> {
+    spec.check_number(&device.spec)?;
     let interface = match device.interface() {
         Some(interface) if spec.kind.is_interface() => interface,
         // What it was may be there again.
