@@ -144,10 +144,7 @@ impl TunLink {
         frame: &Frame<'_>,
         now: Millis,
     ) -> Result<bool, DropReason> {
-        let head = frame.head();
-        let (Some(dst), Some(src)) = (address_at(head, 0), address_at(head, 6)) else {
-            return Err(DropReason::NotIp);
-        };
+        let (head, dst, src) = (frame.head(), frame.destination(), frame.source());
         if dst != self.mac && !dst.is_multicast() {
             return Err(DropReason::NotAddressed);
         }
@@ -324,10 +321,6 @@ fn group(ip: IpAddr) -> Option<MacAddr> {
 fn group_v6(ip: Ipv6Addr) -> MacAddr {
     let [.., a, b, c, d] = ip.octets();
     MacAddr([0x33, 0x33, a, b, c, d])
-}
-
-fn address_at(frame: &[u8], at: usize) -> Option<MacAddr> {
-    frame.get(at..)?.first_chunk().copied().map(MacAddr)
 }
 
 /// The same for the same device at each start.
