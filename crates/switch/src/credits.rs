@@ -56,7 +56,7 @@ impl Credits {
 
 /// Whether controllers look for links by such frames.
 pub(crate) fn is_probe(frame: &[u8]) -> bool {
-    frame.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes())
+    EtherType::of(frame) == Some(EtherType::LLDP)
 }
 
 impl Credit {

@@ -51,6 +51,13 @@ impl EtherType {
     /// What OpenFlow calls the type of an 802.3 frame without SNAP (OpenFlow 1.3.5 §7.2.3.8).
     pub const NOT_ETHER_TYPE: Self = Self(0x05ff);
 
+    /// That of `frame`, or the TPID of its outermost tag; `None` when it is cut short.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let bytes = frame.get(field::ETHER_TYPE..)?.first_chunk()?;
+        Some(Self(u16::from_be_bytes(*bytes)))
+    }
+
     /// True when this is a tag protocol identifier that the switch looks behind.
     #[inline]
     pub const fn is_tag(self) -> bool {
@@ -110,5 +117,17 @@ impl Tag {
 impl fmt::Debug for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#06x}/{}p{}", self.tpid().0, self.vid(), self.pcp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_a_frame_is_behind_its_addresses() {
+        let lldp = [&[0; ADDRESSES_LEN][..], &[0x88, 0xcc]].concat();
+        assert_eq!(EtherType::of(&lldp), Some(EtherType::LLDP));
+        assert_eq!(EtherType::of(&lldp[..HEADER_LEN - 1]), None);
     }
 }

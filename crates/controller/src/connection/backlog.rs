@@ -91,7 +91,7 @@ fn most_before(input: &Input) -> usize {
 }
 
 fn is_probe(shown: &PacketIn) -> bool {
-    shown.data.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes())
+    EtherType::of(&shown.data) == Some(EtherType::LLDP)
 }
 
 /// Frames that may wait, probes beside them, and all that may wait before nothing more is read.

@@ -4,9 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_wire::checksum::pseudo_header_v6;
-use tapswitch_wire::{
-    EtherType, FlowKey, MacAddr, arp, ethernet, icmp, ip_proto, ipv6, parse, read_u16,
-};
+use tapswitch_wire::{EtherType, FlowKey, MacAddr, arp, ethernet, icmp, ip_proto, ipv6, parse};
 
 /// A question for the Ethernet address of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +21,7 @@ impl Question {
     /// The question in a frame without tags, if there is one.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
-        match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
+        match EtherType::of(frame)? {
             EtherType::ARP => Self::of_arp(frame),
             EtherType::IPV6 => {
                 let station = MacAddr(*frame.get(ethernet::field::SRC)?.first_chunk()?);
@@ -150,7 +148,7 @@ impl Claim {
     /// requests and replies alike), and who advertises. Who has no address yet claims none.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
-        let claim = match EtherType(read_u16(frame, ethernet::field::ETHER_TYPE)) {
+        let claim = match EtherType::of(frame)? {
             EtherType::ARP => {
                 let Arp { operation, from, station, .. } = Arp::of(frame)?;
                 Self { ip: from, mac: station, is_reply: operation == arp::REPLY }
