@@ -222,8 +222,8 @@ mod tests {
     use crate::exit::{Exit, Fork, ForkKind, Route};
     use crate::group::Path;
     use crate::overlap::{Aim, Member, PolicyId, Slot};
+    use crate::place::Place;
     use crate::policy::Part;
-    use crate::resolve::Place;
     use crate::rule::{Cookie, FORWARD, Kind, Rule};
     use tapswitch_openflow::{DatapathId, Match, PortNo};
 

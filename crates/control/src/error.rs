@@ -3,7 +3,7 @@
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
-use crate::policy::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN};
+use crate::policy::bounds::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN};
 use crate::region::MAX_SIZE;
 use crate::text::switch_name;
 use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange, VidRange};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
-use crate::resolve::Place;
+use crate::place::Place;
 
 /// A way out of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -26,7 +26,7 @@ use lldp::{Probe, Signer, Unproved};
 pub(crate) use shortest::Shortest;
 use sweeps::{SweepNo, Sweeps};
 
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::{Discovery, Millis};
 
 /// What a port is for.

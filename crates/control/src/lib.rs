@@ -45,7 +45,9 @@ mod detail;
 mod error;
 mod event;
 mod exit;
+mod expiry;
 mod fabric;
+mod family;
 mod filter;
 mod group;
 mod hash;
@@ -58,7 +60,9 @@ mod limits;
 mod monitor;
 mod outbox;
 mod overlap;
+mod place;
 mod policy;
+mod port_range;
 mod ports;
 mod prefix;
 mod proof;
@@ -75,6 +79,7 @@ mod text;
 mod time;
 mod translate;
 mod ways;
+mod word;
 
 pub use control::{
     Change, Control, Judged, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing,
@@ -85,14 +90,13 @@ pub use detail::{
 };
 pub use error::{BudgetError, MonitorError, PolicyError};
 pub use event::{Event, ShownCopy, StatsToken};
+pub use expiry::Expiry;
 pub use filter::{Filter, FilterError};
 pub use limits::{Discovery, Limits, VidRange};
 pub use monitor::{MonitorSpec, Monitors};
 pub use outbox::Ticket;
-pub use policy::{
-    Direction, EthType, Expiry, IpProto, Point, PortRange, Sample, Schedule, Tagging, TapPolicy,
-    Transport, Vlan, cut_text,
-};
+pub use policy::{Point, Sample, Schedule, Tagging, TapPolicy, Transport, cut_text};
+pub use port_range::PortRange;
 pub use prefix::IpPrefix;
 pub use report::{
     Copied, Counts, HopReport, HostReport, LinkReport, MonitorPort, PathReport, PolicyReport,
@@ -100,3 +104,4 @@ pub use report::{
 };
 pub use text::{ParseTextError, parse_switch_name};
 pub use time::{Millis, UnixTime};
+pub use word::{Direction, EthType, IpProto, Vlan};

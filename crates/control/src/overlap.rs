@@ -539,8 +539,9 @@ mod tests {
     use tapswitch_openflow::PortNo;
 
     use super::*;
+    use crate::family::Family;
+    use crate::region::Frames;
     use crate::region::frames_for_tests::{Expr, expr, keys};
-    use crate::region::{Family, Frames};
 
     const BUDGET: Budget = Budget { switch: DatapathId(1), max_regions: 100, rules_left: 1000 };
 

@@ -9,28 +9,27 @@ use serde::{Deserialize, Serialize};
 use tapswitch_openflow::Delivery;
 use tapswitch_wire::MacAddr;
 
+pub(crate) mod bounds;
 mod check;
-mod expiry;
 mod form;
 mod part;
-mod port_range;
 mod sample;
 mod schedule;
 mod summary;
-mod word;
 
 pub use check::cut_text;
-pub use expiry::Expiry;
 pub use form::{Point, Tagging, Transport};
 pub(crate) use part::Part;
-pub use port_range::PortRange;
 pub use sample::Sample;
 pub use schedule::Schedule;
-pub use word::{Direction, EthType, IpProto, Vlan};
 
+use crate::expiry::Expiry;
+use crate::family::Family;
 use crate::filter::Filter;
-use crate::region::{Cells, Family, Frames, MacMask, Region, TooMany, ports_within};
+use crate::port_range::PortRange;
+use crate::region::{Cells, Frames, MacMask, Region, TooMany, ports_within};
 use crate::text::{as_optional_text, as_text};
+use crate::word::{Direction, EthType, IpProto, Vlan};
 use crate::{IpPrefix, MonitorSpec, Monitors, PolicyError};
 
 /// One TAP: copies of the traffic that has all of these fields go to the monitor. A field that is
@@ -341,21 +340,12 @@ fn is_zero(priority: &u8) -> bool {
     *priority == 0
 }
 
-/// Characters of a policy's name; what still fits a table on a terminal.
-pub(crate) const MAX_NAME_LEN: usize = 64;
-/// Monitors of one policy.
-pub(crate) const MAX_MONITORS: usize = 16;
-/// Characters of owner and reason.
-pub(crate) const MAX_TEXT_LEN: usize = 256;
-/// Highest VLAN identifier (IEEE 802.1Q-2022 §9.6: 4095 is reserved).
-pub(crate) const MAX_VLAN_ID: u16 = 4094;
 /// Tags that copies lose: those of QinQ.
 const STRIPPED: u8 = 2;
-/// The least that a packet can be cut to: its Ethernet header.
-pub(crate) const MIN_SNAPLEN: u16 = 14;
 
 #[cfg(test)]
 mod tests {
+    use super::bounds::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN};
     use super::*;
     use tapswitch_openflow::PortNo;
 

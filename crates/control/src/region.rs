@@ -24,42 +24,10 @@ pub(crate) use frames::tests as frames_for_tests;
 pub(crate) use frames::{Frames, MAX_SIZE, TooMany, ports_within};
 pub(crate) use mac_mask::MacMask;
 
+use crate::family::Family;
 use crate::hosts::HostKey;
 use crate::prefix::{mask_v4, mask_v6};
 use crate::{IpPrefix, IpProto, Vlan};
-
-/// What is in a frame, behind all tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Family {
-    Ipv4,
-    Ipv6,
-    /// Its addresses are those of sender and target.
-    Arp,
-    /// None of those.
-    Other(u16),
-}
-
-impl Family {
-    /// What has this type.
-    pub(crate) const fn of(eth_type: EtherType) -> Self {
-        match eth_type {
-            EtherType::IPV4 => Self::Ipv4,
-            EtherType::IPV6 => Self::Ipv6,
-            EtherType::ARP => Self::Arp,
-            EtherType(other) => Self::Other(other),
-        }
-    }
-
-    /// Its type.
-    pub(crate) const fn eth_type(self) -> EtherType {
-        match self {
-            Self::Ipv4 => EtherType::IPV4,
-            Self::Ipv6 => EtherType::IPV6,
-            Self::Arp => EtherType::ARP,
-            Self::Other(other) => EtherType(other),
-        }
-    }
-}
 
 /// How a region names the one who sends its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

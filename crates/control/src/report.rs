@@ -9,7 +9,7 @@ use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 
 use crate::TapPolicy;
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::text::{as_switch_name, as_text, as_texts};
 
 /// Packets and bytes, as a switch counts them. Ours counts a train as the packets that it makes on

@@ -8,32 +8,11 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 use crate::exit::Spread;
 use crate::hosts::{Host, HostKey};
+use crate::place::Place;
 use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::text::switch_name;
 use crate::{MonitorError, MonitorSpec, Monitors};
-
-/// A port of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
-    pub(crate) switch: DatapathId,
-    pub(crate) port: PortNo,
-}
-
-impl Place {
-    /// The controller, seen from any switch.
-    pub(crate) const CONTROLLER: Self =
-        Self { switch: DatapathId(u64::MAX), port: PortNo::CONTROLLER };
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::CONTROLLER => f.write_str("the controller"),
-            Self { switch, port } => write!(f, "{}/{port}", switch_name(switch)),
-        }
-    }
-}
 
 pub(crate) type Switches = Forked<DatapathId, Switch>;
 

@@ -18,7 +18,7 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 use crate::exit::{Exit, Fork, ForkKind, Route};
 use crate::fabric::{Graph, Shortest};
-use crate::resolve::Place;
+use crate::place::Place;
 
 /// The ways between all switches that are linked.
 ///

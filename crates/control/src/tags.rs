@@ -14,7 +14,7 @@ use tapswitch_openflow::{Action, Masked, Oxm, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::overlap::{PolicyId, Slot};
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::shared::Forked;
 use crate::text::fnv_1a;
 use crate::{StatsToken, VidRange};

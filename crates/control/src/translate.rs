@@ -323,9 +323,9 @@ const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0])
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::Family;
     use crate::overlap::{Aim, Member, PolicyId, Slot};
     use crate::policy::Part;
-    use crate::region::Family;
     use tapswitch_openflow::GroupId;
 
     /// A rule as `ovs-ofctl` prints it, with every group numbered 1.
@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn several_ways_are_a_group() {
         let place =
-            crate::resolve::Place { switch: tapswitch_openflow::DatapathId(9), port: PortNo(1) };
+            crate::place::Place { switch: tapswitch_openflow::DatapathId(9), port: PortNo(1) };
         let fork = crate::exit::Fork {
             kind: crate::exit::ForkKind::Balance,
             ports: [PortNo(7), PortNo(8)].into(),

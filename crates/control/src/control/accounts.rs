@@ -30,7 +30,8 @@ use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
 use crate::ledger::{Copies, OUTCOME_UNKNOWN, Span, Tally, Way};
 use crate::overlap::{PolicyId, Slot};
-use crate::resolve::{Place, Switches};
+use crate::place::Place;
+use crate::resolve::Switches;
 use crate::switch::Switch;
 use crate::tags::{self, Tags};
 use crate::text::switch_name;

@@ -19,7 +19,7 @@ use super::Control;
 use super::inquiries::{Inquiries, Pace, Stage};
 use crate::Millis;
 use crate::hosts::{Evidence, HostKey, Sighting};
-use crate::resolve::Place;
+use crate::place::Place;
 
 /// Addresses whose holders are asked, and who claimed each last.
 pub(super) type Claims = Inquiries<Held, Rival>;

@@ -22,7 +22,7 @@ use tapswitch_openflow::{DatapathId, PacketIn};
 use super::Control;
 use super::inquiries::{Inquiries, Pace, Stage};
 use crate::hosts::{HostKey, Sighting};
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::{Event, Millis};
 
 /// The hosts that are asked for, where they were; the switch where each was seen last, and how.

@@ -16,8 +16,8 @@ pub use quick::{Change, Judged, Verdict};
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::desired::Desired;
+use crate::place::Place;
 use crate::proof::{Arrival, Model, Network, Sample, text};
-use crate::resolve::Place;
 use crate::switch::Switch;
 use crate::text::{as_switch_name, switch_name};
 use crate::{

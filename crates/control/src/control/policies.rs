@@ -11,7 +11,8 @@ use super::Control;
 use super::accounts::Accounts;
 use super::roster::{Deletion, PolicyEntry};
 use crate::overlap::{Aim, PolicyId};
-use crate::resolve::{Place, check, list, settled};
+use crate::place::Place;
+use crate::resolve::{check, list, settled};
 use crate::text::switch_name;
 use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
 

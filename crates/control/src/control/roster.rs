@@ -14,9 +14,10 @@ use super::lifetime::{Deadline, Rest};
 use crate::hosts::HostKey;
 use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
+use crate::place::Place;
 use crate::proof::Sample;
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Place, Places, Switches, list_some, resolve, settled};
+use crate::resolve::{Found, Places, Switches, list_some, resolve, settled};
 use crate::shared::{Forked, Shared};
 use crate::{
     Event, MonitorError, MonitorSpec, Monitors, PolicyError, PolicyReport, PolicyState, TapPolicy,

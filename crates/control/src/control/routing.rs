@@ -23,7 +23,7 @@ use tapswitch_wire::MacAddr;
 
 use super::Control;
 use crate::hosts::HostKey;
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::routes::Routes;
 use crate::{Event, MonitorPort};
 

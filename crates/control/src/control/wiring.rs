@@ -10,7 +10,7 @@ use super::Control;
 use crate::exit::Flood;
 use crate::fabric::{Clock, Fabric, ProbeOut, Role, Unproven};
 use crate::learn::in_port;
-use crate::resolve::Place;
+use crate::place::Place;
 use crate::routes::Routes;
 use crate::switch::Switch;
 use crate::translate::Wiring;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tapswitch_openflow::{DatapathId, PortNo};
 
 use super::shortest::{NextHops, Shortest};
-use crate::resolve::Place;
+use crate::place::Place;
 
 /// Links in both directions: the port at this end, and what is at the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

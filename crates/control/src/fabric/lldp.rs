@@ -11,7 +11,7 @@ use sha2::Sha256;
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::{EtherType, MacAddr};
 
-use crate::resolve::Place;
+use crate::place::Place;
 
 /// Signs and verifies.
 #[derive(Clone)]

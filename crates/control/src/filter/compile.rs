@@ -4,8 +4,9 @@ use tapswitch_wire::{EtherType, FlowKey, MacAddr};
 
 use super::FilterError;
 use super::syntax::{Expr, IcmpField, Primitive, Way};
-use crate::policy::PortRange;
-use crate::region::{Family, Frames, MacMask, Region, TooMany, ports_within};
+use crate::family::Family;
+use crate::port_range::PortRange;
+use crate::region::{Frames, MacMask, Region, TooMany, ports_within};
 use crate::{IpPrefix, IpProto, Vlan};
 
 impl Expr {

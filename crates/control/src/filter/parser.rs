@@ -15,8 +15,8 @@ use super::lexer::{Token, tokens};
 use super::syntax::{Expr, IcmpField, Primitive, Way};
 use super::words::{self, MIN_TYPE, ProtoWord};
 use crate::IpPrefix;
-use crate::policy::PortRange;
-use crate::region::Family;
+use crate::family::Family;
+use crate::port_range::PortRange;
 
 /// Reads a filter.
 pub(super) fn parse(text: &str) -> Result<Expr, FilterError> {

@@ -3,8 +3,8 @@
 use tapswitch_wire::MacAddr;
 
 use crate::IpPrefix;
-use crate::policy::PortRange;
-use crate::region::Family;
+use crate::family::Family;
+use crate::port_range::PortRange;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]

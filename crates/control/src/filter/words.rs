@@ -2,7 +2,7 @@
 
 use tapswitch_wire::EtherType;
 
-use crate::region::Family;
+use crate::family::Family;
 
 /// A word that names a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use tapswitch_openflow::DatapathId;
 use super::ids::RANGE_START;
 use super::*;
 use crate::overlap::{Aim, PolicyId, Slot};
-use crate::resolve::Place;
+use crate::place::Place;
 
 fn aim(port: u32) -> Aim {
     Aim { slot: Slot::only(0), exit: Exit::here(PortNo(port)), tag: 0, is_sink: false }

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use tapswitch_wire::{EtherType, MacAddr};
 
-use super::{
-    Direction, IpProto, MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN, Point,
-    PortRange, Transport, Vlan,
-};
+use super::bounds::{MAX_MONITORS, MAX_NAME_LEN, MAX_TEXT_LEN, MAX_VLAN_ID, MIN_SNAPLEN};
+use super::{Point, Transport};
+use crate::family::Family;
 use crate::filter::MAX_FILTER_LEN;
-use crate::region::{Family, MAX_SIZE};
+use crate::port_range::PortRange;
+use crate::region::MAX_SIZE;
+use crate::word::{Direction, IpProto, Vlan};
 use crate::{Monitors, PolicyError, TapPolicy};
 
 impl TapPolicy {

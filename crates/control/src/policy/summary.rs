@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Direction, Point, Vlan};
+use super::Point;
 use crate::TapPolicy;
+use crate::word::{Direction, Vlan};
 use tapswitch_openflow::Delivery;
 
 impl TapPolicy {

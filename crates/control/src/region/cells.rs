@@ -174,7 +174,7 @@ mod tests {
     use tapswitch_wire::FlowKey;
 
     use super::*;
-    use crate::region::Family;
+    use crate::family::Family;
     use crate::region::frames_for_tests::{expr, keys};
 
     /// What the highest cells of a frame say; they agree.

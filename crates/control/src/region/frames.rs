@@ -265,7 +265,7 @@ pub(crate) mod tests {
     use tapswitch_wire::FlowKey;
 
     use super::*;
-    use crate::region::Family;
+    use crate::family::Family;
 
     /// Regions of four fields with few values, and keys for all combinations of those.
     pub(crate) fn region() -> impl Strategy<Value = Region> {

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Display};
 
+use super::Region;
 use super::frames::Term;
-use super::{Family, Region};
+use crate::family::Family;
 use crate::{EthType, IpProto, Vlan};
 
 impl Display for Region {

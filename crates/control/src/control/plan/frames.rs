@@ -11,9 +11,9 @@ use crate::IpPrefix;
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
 use crate::hosts::{Host, HostKey};
+use crate::place::Place;
 use crate::proof::Sample;
 use crate::region::MacMask;
-use crate::resolve::Place;
 use crate::switch::Switch;
 
 /// Hosts that send, and hosts that are sent to.

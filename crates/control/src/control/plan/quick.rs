@@ -16,8 +16,8 @@ use super::frames::{Bystanders, MAX_HOSTS};
 use super::{MAX_PROBLEMS, Proof, UNROUTED};
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
+use crate::place::Place;
 use crate::proof::{Model, Sample};
-use crate::resolve::Place;
 use crate::{PolicyError, TapPolicy, WhenMissing};
 
 /// What was found about a change, or what is wrong with it.

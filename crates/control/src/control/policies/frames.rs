@@ -4,9 +4,10 @@ use tapswitch_openflow::PortNo;
 use tapswitch_wire::EtherType;
 
 use super::{Control, PolicyEntry};
+use crate::family::Family;
 use crate::hosts::HostKey;
-use crate::region::{Family, MacMask, Region, Sender};
-use crate::resolve::Place;
+use crate::place::Place;
+use crate::region::{MacMask, Region, Sender};
 use crate::{PolicyError, Vlan};
 
 impl Control {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tapswitch_openflow::{Masked, VID_NONE, VID_PRESENT};
 use tapswitch_wire::{EtherType, ip_proto};
 
-use crate::region::Family;
+use crate::family::Family;
 use crate::text::{ParseTextError, as_text, word_of};
 
 /// An IP protocol number (IANA "Assigned Internet Protocol Numbers").
