@@ -20,8 +20,9 @@ use tapswitch_openflow::{Delivery, PortNo};
 
 use crate::counters::{Millis, WorkerIndex};
 use crate::group::GroupBucket;
-use crate::port::{Port, Traffic};
+use crate::port::Port;
 use crate::program::BucketRef;
+use crate::traffic::Traffic;
 use crate::{DropReason, Frame};
 
 /// What has become of a frame that was to be sent.

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DropReason;
-use crate::port::Traffic;
+use crate::traffic::Traffic;
 
 /// Which worker is counting. Workers are numbered from zero without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -35,8 +35,9 @@ use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
-use crate::port::{Port, Traffic};
+use crate::port::Port;
 use crate::program::{BucketRef, Op, Program, pick_arm};
+use crate::traffic::Traffic;
 use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
 

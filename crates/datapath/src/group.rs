@@ -16,8 +16,9 @@ use tapswitch_openflow::{
 
 use crate::DropReason;
 use crate::counters::{Counters, DropCounters, Gauge, Millis, WorkerIndex};
-use crate::port::{Ports, Traffic};
+use crate::port::Ports;
 use crate::sampler::Sampler;
+use crate::traffic::Traffic;
 use crate::validate;
 
 /// One group.

@@ -44,6 +44,7 @@ mod table;
 mod tally;
 #[cfg(test)]
 mod test_frames;
+mod traffic;
 mod validate;
 pub mod vlan;
 
@@ -59,6 +60,7 @@ pub use frame::{Frame, HEADROOM, Parts};
 pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
 pub use learning::{MacLearning, MacTable, Sighting, Station, VlanKey};
 pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot, TABLE_COUNT};
-pub use port::{DEFAULT_ENVELOPE, MAX_PORT, Oversize, Port, PortCounters, Ports, Traffic};
+pub use port::{DEFAULT_ENVELOPE, MAX_PORT, Oversize, Port, PortCounters, Ports};
 pub use random::Random;
 pub use table::{FlowEntry, FlowTable, TableCounters};
+pub use traffic::Traffic;

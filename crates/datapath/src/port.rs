@@ -8,6 +8,7 @@ use tapswitch_openflow::{PortConfig, PortNo, PortState};
 use tapswitch_wire::MacAddr;
 
 use crate::counters::{Slots, bump, bump_shared};
+use crate::traffic::Traffic;
 use crate::vlan::PortMode;
 use crate::{DropCounters, DropReason, Gauge, Millis, WorkerIndex};
 
@@ -317,62 +318,6 @@ pub struct Oversize<T> {
     pub payload: T,
     /// Bytes of tags.
     pub tags: T,
-}
-
-/// Traffic in one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Frames; a train is one.
-    pub frames: u64,
-    /// Packets that these frames make on the wire; a train is many.
-    pub packets: u64,
-    /// Bytes of the frames.
-    pub bytes: u64,
-}
-
-impl Traffic {
-    /// One frame of `len` bytes that makes `packets` on the wire.
-    #[inline]
-    pub const fn frame(len: usize, packets: u32) -> Self {
-        Self { frames: 1, packets: packets as u64, bytes: len as u64 }
-    }
-
-    /// Packets of a frame that counts with the last of them.
-    #[inline]
-    pub const fn packets(packets: u64) -> Self {
-        Self { frames: 0, packets, bytes: 0 }
-    }
-
-    /// True when it is nothing.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.frames == 0 && self.packets == 0
-    }
-
-    /// What is left when the first `packets` packets are counted on their own.
-    #[inline]
-    #[must_use]
-    pub const fn behind(self, packets: u32) -> Self {
-        Self { packets: self.packets.saturating_sub(packets as u64), ..self }
-    }
-}
-
-impl std::ops::AddAssign for Traffic {
-    fn add_assign(&mut self, other: Self) {
-        self.frames += other.frames;
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-    }
-}
-
-impl std::iter::Sum for Traffic {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::default(), |a, b| Self {
-            frames: a.frames + b.frames,
-            packets: a.packets + b.packets,
-            bytes: a.bytes + b.bytes,
-        })
-    }
 }
 
 #[derive(Default)]

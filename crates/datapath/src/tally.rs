@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::port::Traffic;
+use crate::traffic::Traffic;
 
 /// Traffic that the shared counters do not know of yet.
 #[derive(Debug, Default)]
