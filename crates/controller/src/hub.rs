@@ -24,10 +24,10 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::RequestError;
-use crate::cluster::{Access, Verdict as Election};
-use crate::connection::{ConnectionId, News, Order, Orders};
+use crate::cluster::Access;
 use crate::journal::{Journal, Kind};
 use crate::keeper::Keeper;
+use crate::news::{ConnectionId, Input, News, Order, Orders};
 use crate::told::Chatter;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
@@ -35,15 +35,6 @@ use contest::Contest;
 pub(crate) use duty::{Blueprint, Seat};
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
-
-/// Something that happens.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A connection tells something.
-    News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
-    /// Who is to lead.
-    Verdict(Election),
-}
 
 /// Something that is asked. Whoever asked may have stopped waiting.
 #[derive(Debug)]

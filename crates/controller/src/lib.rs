@@ -40,6 +40,7 @@ mod journal;
 mod keeper;
 pub mod metrics;
 mod net;
+mod news;
 mod page;
 mod places;
 mod random;

@@ -10,11 +10,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
-use crate::connection::{Connection, ConnectionId};
+use crate::connection::Connection;
 use crate::etcd::Way;
-use crate::hub::{Blueprint, Hub, Input, Inputs, Seat, ToHub};
+use crate::hub::{Blueprint, Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
+use crate::news::{ConnectionId, Input};
 use crate::places::Places;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};

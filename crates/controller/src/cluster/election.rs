@@ -17,8 +17,9 @@ use tokio::sync::{mpsc, watch};
 use super::term::STUCK;
 use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
-use crate::hub::{Blueprint, Input};
+use crate::hub::Blueprint;
 use crate::keeper::Keeper;
+use crate::news::Input;
 use crate::store::{Kept, KeptPolicy, MAX_TOGETHER, StoreError};
 
 /// Who the elector says is to lead.

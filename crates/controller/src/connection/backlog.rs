@@ -12,8 +12,7 @@ use tapswitch_openflow::{Body, PacketIn};
 use tapswitch_wire::EtherType;
 use tokio::sync::mpsc;
 
-use super::News;
-use crate::hub::Input;
+use crate::news::{Input, News};
 
 /// What waits for the hub.
 #[derive(Debug)]
@@ -102,11 +101,11 @@ const MAX_WAITING: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::ConnectionId;
+    use crate::news::ConnectionId;
     use tapswitch_openflow::{BufferId, DatapathId, Match, PacketInReason, TableId};
 
     fn input(body: Body) -> Input {
-        let (connection, switch) = (ConnectionId(7), DatapathId(1));
+        let (connection, switch) = (ConnectionId::next(), DatapathId(1));
         Input::News { connection, session: 0, switch, news: News::Message(body) }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tapswitch_openflow::DatapathId;
 
 use super::{Connected, Hub, Name};
-use crate::connection::{ConnectionId, News, Order};
+use crate::news::{ConnectionId, News, Order};
 
 /// A newer connection of a switch that is connected.
 pub(super) struct Contest {

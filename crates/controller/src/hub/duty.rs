@@ -16,9 +16,9 @@ use super::{Changes, Hub, Name};
 use crate::caller::CONFIGURATION;
 use crate::clock::unix_time;
 use crate::cluster::{Leader, Standing, Term, Verdict};
-use crate::connection::Order;
 use crate::error::BindError;
 use crate::keeper::Origin;
+use crate::news::Order;
 use crate::store::{Kept, KeptPolicy};
 
 /// What a control plane is made of, whenever one begins.
