@@ -87,9 +87,13 @@ fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
     let tags = [0x88, 0xa8, 0, 100, 0x88, 0xa8, 0, 101, 0x81, 0, 0, 10];
     let (to, from) = ([0xff; 6], hosts[0].mac().0);
     let frame = [&to[..], &from, &tags, &[0x88, 0xb5], &[0; 46]].concat();
-    Capture::open(&hosts[0]).send(&frame);
+    let sender = Capture::open(&hosts[0]);
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat());
-    until("it is dropped", || ask(&["show", "drops"]).out.contains("oversize"));
+    until("it is dropped", || {
+        // The device of a port is there a little before the port is.
+        sender.send(&frame);
+        ask(&["show", "drops"]).out.contains("oversize")
+    });
     let remedy = "give the port envelope=12";
     for args in [&["show", "drops"][..], &["show", "ports"]] {
         let said = ask(args).well();

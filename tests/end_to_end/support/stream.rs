@@ -57,16 +57,18 @@ impl Stream {
         Self { ports: (from, to), ..self }
     }
 
-    /// Frame `number`, whole: lengths and contents change from one to the next.
+    /// Frame `number`, whole: lengths and contents change from one to the next, and so do hops, for
+    /// nobody who makes trains of packets may join these.
     pub(crate) fn frame(&self, number: u32) -> Vec<u8> {
         let filler_len = number as usize * 37 % 1400;
         let filler = (0..=250_u8).cycle().skip(number as usize % 251).take(filler_len);
         let payload: Vec<u8> =
             self.mark.into_iter().chain(number.to_be_bytes()).chain(filler).collect();
         let link = PacketBuilder::ethernet2(self.from.0.0, self.to.0.0);
+        let hops = if number.is_multiple_of(2) { 64 } else { 63 };
         let ip = match (self.from.1, self.to.1) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => link.ipv4(from.octets(), to.octets(), 64),
-            (IpAddr::V6(from), IpAddr::V6(to)) => link.ipv6(from.octets(), to.octets(), 64),
+            (IpAddr::V4(from), IpAddr::V4(to)) => link.ipv4(from.octets(), to.octets(), hops),
+            (IpAddr::V6(from), IpAddr::V6(to)) => link.ipv6(from.octets(), to.octets(), hops),
             mixed => panic!("{mixed:?}"),
         };
         let mut frame = Vec::with_capacity(1500);
