@@ -52,6 +52,7 @@ use crate::tun::TunQueue;
 pub(crate) use guest::GuestTx;
 pub(crate) use outlet::Outlet;
 pub(crate) use ports::{TxPorts, Wait, number as port_number};
+pub(crate) use queue::BATCH_ROOM;
 use queue::{EgressQueue, Waiting};
 pub(crate) use takes::Takes;
 

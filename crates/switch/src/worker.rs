@@ -43,7 +43,8 @@ use crate::gro::{self, GroTrial};
 use crate::peer::PacketOutRoom;
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
-use crate::tx::{TxPort, TxPorts};
+use crate::store::ITEM_LEN;
+use crate::tx::{BATCH_ROOM, TxPort, TxPorts};
 use guests::Patience;
 use turn::Turn;
 
@@ -490,7 +491,7 @@ impl Worker {
             self.queues.push(queue);
             self.watch(self.queues.len() - 1);
         }
-        self.note_guests();
+        self.note_queues();
     }
 
     /// Events that were told before may name a queue by the place of one that is gone: whoever is
@@ -508,7 +509,7 @@ impl Worker {
                 let _ = epoll::modify(&self.poll, moved, data, epoll::EventFlags::IN);
             }
         }
-        self.note_guests();
+        self.note_queues();
     }
 
     /// Between bursts no frame is under way here and no counter is behind; the next burst takes a
@@ -625,6 +626,7 @@ const CACHE_LINE: usize = SLOT_ALIGN;
 /// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
 const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);
+const _: () = assert!(BUF_LEN + (HEADROOM + ITEM_LEN) * gro::BATCH_COUNT <= BATCH_ROOM);
 
 #[cfg(test)]
 mod tests;

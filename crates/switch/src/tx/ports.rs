@@ -7,7 +7,7 @@ use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, MAX_PORT, Millis, S
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
-use super::queue::{Admission, EgressQueue};
+use super::queue::{Admission, EgressQueue, room_for};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
 use crate::clock;
@@ -31,6 +31,8 @@ pub(crate) struct TxPorts {
     /// A bridge has told of itself by one of them.
     has_bridge: bool,
     pool: Pool,
+    /// Receive queues of the worker, which may all have to wait for one port.
+    queue_count: usize,
     retry: Retry,
 }
 
@@ -225,11 +227,12 @@ impl TxPorts {
                 Duration::ZERO,
             ),
         };
+        let room = room_for(self.queue_count);
         let outlet = &port.outlet;
         let queue =
             port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(outlet.clone(), now)));
         let was_held = queue.is_held();
-        let admission = queue.admit(delivery, frame.len(), stall, now)?;
+        let admission = queue.admit(delivery, frame.len(), stall, room, now)?;
         let done = std::mem::take(&mut port.cut_done);
         if done > 0 && !port.device.is_file() {
             claim.sent(done, clock::coarse());
@@ -246,6 +249,11 @@ impl TxPorts {
             }
         }
         Ok(Sent::Later)
+    }
+
+    /// The worker reads so many receive queues from now on.
+    pub(crate) fn set_queue_count(&mut self, count: usize) {
+        self.queue_count = count;
     }
 
     /// Room for what waits, here and elsewhere.

@@ -30,9 +30,10 @@ use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
 
 impl Worker {
-    /// Notes which queues are rings of guests, after some came or went. Who is new was not asked to
-    /// notify: the worker looks itself.
-    pub(super) fn note_guests(&mut self) {
+    /// Notes how many queues there are and which of them are rings of guests, after some came or
+    /// went. Who is new was not asked to notify: the worker looks itself.
+    pub(super) fn note_queues(&mut self) {
+        self.ports.set_queue_count(self.queues.len());
         let is_guest = |index: &usize| self.queues[*index].guest().is_some();
         self.guests = (0..self.queues.len()).filter(is_guest).collect();
         if !self.guests.is_empty() {
