@@ -253,7 +253,7 @@ impl Worker {
             return self.read_ahead(index, &snapshot);
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
-        self.ports.begin_burst(self.queues[index].waits());
+        self.ports.begin_burst(self.queues[index].waits(), view.now);
         self.bursts += 1;
         if !is_behind || self.replay(index, view) {
             self.read(index, view);
@@ -526,6 +526,7 @@ impl Worker {
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         let arrival =
             Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
+        self.ports.begin_burst(true, view.now);
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         // The agent has checked the packet and its actions; a group may have gone since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {

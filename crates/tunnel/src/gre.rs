@@ -125,6 +125,11 @@ impl Carrier {
         !matches!(self, Self::Gre { .. })
     }
 
+    /// True for what tells when a frame was sent.
+    pub(crate) const fn is_timed(self) -> bool {
+        matches!(self, Self::ErspanIII(_))
+    }
+
     /// The key or session, if there is one.
     pub fn id(self) -> Option<u32> {
         match self {

@@ -10,7 +10,6 @@ use super::guest::Fault;
 use super::queue::{Admission, EgressQueue, room_for};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
-use crate::clock;
 use crate::store::Pool;
 
 /// The ports as one worker sends to them.
@@ -30,6 +29,8 @@ pub(crate) struct TxPorts {
     is_passing: bool,
     /// A bridge has told of itself by one of them.
     has_bridge: bool,
+    /// When the burst under way began.
+    now: Millis,
     pool: Pool,
     /// Receive queues of the worker, which may all have to wait for one port.
     queue_count: usize,
@@ -157,13 +158,13 @@ impl TxPorts {
         beyond: Beyond<'_>,
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
+        let now = self.now;
         let port = self.find(index)?;
-        if let TxDevice::Tun(tun) = &port.device {
-            let now = clock::coarse();
-            if !tun.link.admit(frame, now)? {
-                claim.consumed(frame, now);
-                return Ok(Sent::Later);
-            }
+        if let TxDevice::Tun(tun) = &port.device
+            && !tun.link.admit(frame, now)?
+        {
+            claim.consumed(frame, now);
+            return Ok(Sent::Later);
         }
         if port.queue.is_some() {
             return self.keep(index, frame, beyond, claim);
@@ -235,7 +236,7 @@ impl TxPorts {
         let admission = queue.admit(delivery, frame.len(), stall, room, now)?;
         let done = std::mem::take(&mut port.cut_done);
         if done > 0 && !port.device.is_file() {
-            claim.sent(done, clock::coarse());
+            claim.sent(done, self.now);
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if let Admission::Held(bound) = admission {
@@ -263,8 +264,8 @@ impl TxPorts {
 
     /// A burst begins, of a queue that `waits` for full ports, or does not.
     #[inline]
-    pub(crate) fn begin_burst(&mut self, waits: bool) {
-        (self.is_passing, self.has_bridge) = (!waits, false);
+    pub(crate) fn begin_burst(&mut self, waits: bool, now: Millis) {
+        (self.is_passing, self.has_bridge, self.now) = (!waits, false, now);
     }
 
     /// A bridge has told of itself by a frame under way.

@@ -111,7 +111,6 @@ impl Worker {
             return 0;
         }
         let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
-        self.ports.begin_burst(self.queues[index].waits());
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
         let session = ring.session();
@@ -159,6 +158,7 @@ impl Worker {
             return 0;
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.ports.begin_burst(self.queues[index].waits(), view.now);
         self.bursts += 1;
         for at in 0..count.min(BATCH_COUNT) {
             if let Some(chain) = ring.peek(at) {
