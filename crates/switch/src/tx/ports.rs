@@ -142,7 +142,7 @@ impl TxPorts {
         if port.queue.is_some() {
             return Ok(None);
         }
-        if port.wants_more() && self.hold(index) != Held::Ring {
+        if port.device.wants_more() && self.hold(index) != Held::Ring {
             return Ok(None);
         }
         self.find(index).map(Some)
@@ -342,7 +342,7 @@ impl TxPorts {
     fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
         let Ok(port) = self.find(index) else { return false };
         let Some(mut queue) = port.queue.take() else { return false };
-        if !queue.is_empty() && port.wants_more() {
+        if !queue.is_empty() && port.device.wants_more() {
             self.hold(index);
         }
         let mut has_moved = false;
