@@ -3,11 +3,12 @@
 //! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
 
 use tapswitch_openflow::{
-    Action, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo, Shape,
-    TableId, VID_PRESENT,
+    Action, Context, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo,
+    Shape, TableId,
 };
-use tapswitch_wire::{EtherType, ip_proto};
+use tapswitch_wire::EtherType;
 
+use crate::abilities::SET_FIELDS;
 use crate::action_set;
 use crate::group::GroupTable;
 use crate::pipeline::TABLE_COUNT;
@@ -20,27 +21,29 @@ pub(crate) fn instructions(
     matching: &Match,
     groups: &GroupTable,
 ) -> Result<(), ErrorKind> {
-    let mut fields = Fields::of(matching);
+    // What is known of the frames that an action will meet: at first what the match says. Nothing,
+    // and prerequisites cannot be checked.
+    let mut known = Some(Context::from(matching));
     // Whatever their order in the message, what is applied is done first (§5.9).
     instructions.iter().try_for_each(|instruction| match instruction {
         Instruction::GotoTable(next) if next.0 <= table.0 || next.0 >= TABLE_COUNT => {
             Err(ErrorKind::OFPBIC_BAD_TABLE_ID)
         }
-        Instruction::ApplyActions(list) => actions(list, &mut fields, groups, Where::Rule),
+        Instruction::ApplyActions(list) => actions(list, &mut known, groups, Where::Rule),
         Instruction::GotoTable(_) | Instruction::WriteMetadata { .. } => Ok(()),
         Instruction::ClearActions | Instruction::WriteActions(_) => Ok(()),
         Instruction::Meter(_) => Err(ErrorKind::OFPBIC_UNSUP_INST),
         Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
         Instruction::Unknown { .. } => Err(ErrorKind::OFPBIC_UNKNOWN_INST),
     })?;
-    if has_others(instructions, table) {
-        fields.forget_tags();
+    if let Some(known) = known.as_mut().filter(|_| has_others(instructions, table)) {
+        known.has_vlan = true;
     }
     instructions.iter().try_for_each(|instruction| match instruction {
         Instruction::WriteActions(list) => {
             let mut set = list.clone();
             set.sort_by_key(action_set::rank);
-            actions(&set, &mut fields, groups, Where::Rule)
+            actions(&set, &mut known, groups, Where::Rule)
         }
         _ => Ok(()),
     })
@@ -56,7 +59,7 @@ fn has_others(instructions: &[Instruction], table: TableId) -> bool {
 
 /// Checks the actions of a packet-out, whose packet may be anything.
 pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result<(), ErrorKind> {
-    actions(list, &mut Fields::Unknown, groups, Where::PacketOut)
+    actions(list, &mut None, groups, Where::PacketOut)
 }
 
 /// Checks the actions of a bucket, whose frames may be anything. One of a group that copies may say
@@ -68,7 +71,7 @@ pub(crate) fn bucket_actions(
 ) -> Result<(), ErrorKind> {
     let copies = matches!(kind, GroupType::All | GroupType::Select);
     let place = if copies { Where::Copy } else { Where::Rule };
-    actions(list, &mut Fields::Unknown, groups, place)?;
+    actions(list, &mut None, groups, place)?;
     let shapes = || list.iter().filter_map(Shape::of);
     let counts = [
         list.iter().filter_map(Delivery::of).count(),
@@ -90,57 +93,14 @@ enum Where {
     PacketOut,
 }
 
-/// What is known of the frames that an action will meet.
-enum Fields {
-    /// Nothing: prerequisites cannot be checked.
-    Unknown,
-    /// What the rule's match says, changed by the actions before. Whether there is a tag may not be
-    /// known even so.
-    Known { eth_type: Option<EtherType>, protocol: Option<u8>, tagged: Option<bool> },
-}
-
-impl Fields {
-    fn of(matching: &Match) -> Self {
-        let (mut eth_type, mut protocol, mut tagged) = (None, None, Some(false));
-        for field in matching.iter() {
-            match field {
-                Oxm::EthType(value) => eth_type = Some(*value),
-                Oxm::IpProto(value) => protocol = Some(*value),
-                Oxm::VlanVid(vid) => tagged = Some(vid.value & VID_PRESENT != 0),
-                _ => {}
-            }
-        }
-        Self::Known { eth_type, protocol, tagged }
-    }
-
-    fn has_type(&self, wanted: &[EtherType]) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Known { eth_type, .. } => eth_type.is_some_and(|t| wanted.contains(&t)),
-        }
-    }
-
-    fn has_protocol(&self, wanted: u8) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Known { protocol, .. } => *protocol == Some(wanted),
-        }
-    }
-
-    fn may_have_tag(&self) -> bool {
-        !matches!(self, Self::Known { tagged: Some(false), .. })
-    }
-
-    fn forget_tags(&mut self) {
-        if let Self::Known { tagged, .. } = self {
-            *tagged = None;
-        }
-    }
+/// Whether the frames that an action will meet have something, as far as that is known.
+fn may(known: Option<&Context>, have: impl Fn(&Context) -> bool) -> bool {
+    known.is_none_or(have)
 }
 
 fn actions(
     list: &[Action],
-    fields: &mut Fields,
+    known: &mut Option<Context>,
     groups: &GroupTable,
     place: Where,
 ) -> Result<(), ErrorKind> {
@@ -149,22 +109,20 @@ fn actions(
         Action::Group(id) if groups.find(*id).is_some() => Ok(()),
         Action::Group(_) => Err(ErrorKind::OFPBAC_BAD_OUT_GROUP),
         Action::PushVlan(EtherType::VLAN | EtherType::SERVICE_VLAN) => {
-            if let Fields::Known { tagged, .. } = fields {
-                *tagged = Some(true);
+            if let Some(known) = known {
+                known.has_vlan = true;
             }
             Ok(())
         }
         Action::PushVlan(_) => Err(ErrorKind::OFPBAC_BAD_ARGUMENT),
-        Action::PopVlan if fields.may_have_tag() => {
+        Action::PopVlan if may(known.as_ref(), |known| known.has_vlan) => {
             // What is under the tag is not known from the match: another pop must be allowed.
-            *fields = Fields::Unknown;
+            *known = None;
             Ok(())
         }
         Action::PopVlan => Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT),
-        Action::DecNwTtl | Action::SetNwTtl(_) => {
-            require(fields.has_type(&[EtherType::IPV4, EtherType::IPV6]))
-        }
-        Action::SetField(field) => set_field(field, fields),
+        Action::DecNwTtl | Action::SetNwTtl(_) => require(may(known.as_ref(), Context::is_ip)),
+        Action::SetField(field) => set_field(field, known.as_ref()),
         Action::SetQueue(_) => Err(ErrorKind::OFPBAC_BAD_QUEUE),
         Action::Experimenter { experimenter: EXPERIMENTER, .. } => {
             let is_ours = Delivery::of(action).is_some() || Shape::of(action).is_some();
@@ -196,25 +154,9 @@ fn output(port: PortNo, place: Where) -> Result<(), ErrorKind> {
     }
 }
 
-fn set_field(field: &Oxm, fields: &Fields) -> Result<(), ErrorKind> {
-    const IP: &[EtherType] = &[EtherType::IPV4, EtherType::IPV6];
-    require(match field {
-        Oxm::EthDst(_) | Oxm::EthSrc(_) | Oxm::TunnelId(_) => true,
-        Oxm::VlanVid(_) | Oxm::VlanPcp(_) => fields.may_have_tag(),
-        Oxm::IpDscp(_) | Oxm::IpEcn(_) => fields.has_type(IP),
-        Oxm::Ipv4Src(_) | Oxm::Ipv4Dst(_) => fields.has_type(&[EtherType::IPV4]),
-        Oxm::Ipv6Src(_) | Oxm::Ipv6Dst(_) | Oxm::Ipv6Flabel(_) => {
-            fields.has_type(&[EtherType::IPV6])
-        }
-        Oxm::TcpSrc(_) | Oxm::TcpDst(_) => fields.has_protocol(ip_proto::TCP),
-        Oxm::UdpSrc(_) | Oxm::UdpDst(_) => fields.has_protocol(ip_proto::UDP),
-        Oxm::Icmpv4Type(_) | Oxm::Icmpv4Code(_) => fields.has_protocol(ip_proto::ICMP),
-        Oxm::Icmpv6Type(_) | Oxm::Icmpv6Code(_) => fields.has_protocol(ip_proto::ICMPV6),
-        Oxm::ArpOp(_) | Oxm::ArpSpa(_) | Oxm::ArpTpa(_) | Oxm::ArpSha(_) | Oxm::ArpTha(_) => {
-            fields.has_type(&[EtherType::ARP])
-        }
-        // What the frame is cannot be changed by a field; SCTP's CRC and the options of neighbour
-        // discovery are not rewritten.
-        _ => return Err(ErrorKind::OFPBAC_BAD_SET_TYPE),
-    })
+fn set_field(field: &Oxm, known: Option<&Context>) -> Result<(), ErrorKind> {
+    match field.field().filter(|field| SET_FIELDS.contains(field)) {
+        Some(field) => require(may(known, |known| known.has(field))),
+        None => Err(ErrorKind::OFPBAC_BAD_SET_TYPE),
+    }
 }

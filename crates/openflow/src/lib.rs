@@ -89,7 +89,7 @@ pub use meter::{
     MeterMod, MeterModCommand,
 };
 pub use multipart::{MultipartReply, MultipartReplyBody, MultipartRequest, MultipartRequestBody};
-pub use oxm::{Masked, Oxm, OxmField, VID_NONE, VID_PRESENT};
+pub use oxm::{Context, Masked, Oxm, OxmField, VID_NONE, VID_PRESENT};
 pub use packet::{PacketIn, PacketInReason, PacketOut};
 pub use port::{Port, PortConfig, PortFeatures, PortMod, PortReason, PortState, PortStatus};
 pub use queue::{

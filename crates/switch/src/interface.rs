@@ -17,7 +17,7 @@ use crate::rx::RxDevice;
 use crate::shed::{Below, QueueingReport};
 use crate::steering::Steered;
 use crate::tun::{TunLink, TunQueue};
-use crate::tx::{Takes, TxDevice, TxPort};
+use crate::tx::{BareTap, Takes, TxDevice, TxPort};
 use crate::{PortKind, PortSpec};
 
 /// An interface that is open.
@@ -193,7 +193,7 @@ impl Interface {
                 let queue = queues[worker % queues.len()].clone();
                 let device = match self.spec.offload {
                     true => TxDevice::Tap(queue),
-                    false => TxDevice::BareTap(queue),
+                    false => TxDevice::BareTap(BareTap(queue)),
                 };
                 TxPort::new(device, *takes)
             }

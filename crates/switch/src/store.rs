@@ -112,7 +112,7 @@ const POOL_COUNT: usize = 8;
 /// Frames share no line.
 const CACHE_LINE: usize = 64;
 /// What a frame takes beside its bytes, about: so that many small ones are not for free.
-const ITEM_LEN: usize = 128;
+pub(crate) const ITEM_LEN: usize = 128;
 const _: () = assert!(tapswitch_datapath::HEADROOM + tapswitch_tap::RECV_BUF_LEN <= CHUNK_LEN);
 
 #[cfg(test)]

@@ -19,7 +19,9 @@
 //! 10. A frame for a port that is full, or for which others wait, is copied to a queue: see
 //!     [`queue`].
 
+mod device;
 mod doubt;
+mod fault;
 mod guest;
 mod outlet;
 mod part;
@@ -30,28 +32,24 @@ mod sampler;
 mod takes;
 
 use std::io::IoSlice;
-use std::ops::RangeInclusive;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
-use tapswitch_netdev as netdev;
+use tapswitch_netdev::MAX_PACKETS;
 use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
-use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
-use tapswitch_vhost::{self as vhost, Part};
-use tapswitch_wire::ethernet::HEADER_LEN;
-use tapswitch_wire::{NET_HEADER_LEN, NetHeader, parse};
+use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
 use crate::Pressure;
 use crate::beyond::Beyond;
-use crate::recorder::{self, RecorderTx};
-use crate::tun::TunQueue;
 
+pub(crate) use device::{BareTap, GreTx, TxDevice};
+use fault::SendFault;
 pub(crate) use guest::GuestTx;
 pub(crate) use outlet::Outlet;
 pub(crate) use ports::{TxPorts, Wait, number as port_number};
+pub(crate) use queue::BATCH_ROOM;
 use queue::{EgressQueue, Waiting};
 pub(crate) use takes::Takes;
 
@@ -84,28 +82,6 @@ pub(crate) struct TxPort {
     untold: usize,
     /// Packets of the last train that went out before one did not.
     cut_done: u32,
-}
-
-/// What is behind a port.
-#[derive(Clone, Debug)]
-pub(crate) enum TxDevice {
-    Tap(Arc<tap::Queue>),
-    /// Without a network header in front of each frame.
-    BareTap(Arc<tap::Queue>),
-    Netdev(Arc<netdev::PacketPort>),
-    Tun(TunQueue),
-    Guest(GuestTx),
-    Vxlan(Arc<tunnel::VxlanPort>),
-    Gre(GreTx),
-    File(RecorderTx),
-}
-
-/// A GRE or ERSPAN tunnel as one worker sends to it.
-#[derive(Clone, Debug)]
-pub(crate) struct GreTx {
-    pub(crate) port: Arc<tunnel::GrePort>,
-    /// Bytes that the packets under way are cut to; none for all.
-    pub(crate) cut: Option<usize>,
 }
 
 impl TxPort {
@@ -196,17 +172,6 @@ impl TxPort {
             // As long as an IP packet can be, and tags on top: more than a packet socket takes.
             Err(SendFault::Oversize) if frame.meta.is_train() => self.send_cut(frame, beyond, 0),
             sent => sent.map_err(DropReason::from),
-        }
-    }
-
-    /// True when there is more to do than to send: the port is a guest whose ring is not held, a
-    /// file, or a tun device, which looks at frames first.
-    #[inline]
-    fn wants_more(&self) -> bool {
-        match &self.device {
-            TxDevice::Guest(guest) => !guest.is_held(),
-            TxDevice::File(_) | TxDevice::Tun(_) => true,
-            _ => false,
         }
     }
 
@@ -430,298 +395,16 @@ impl<'a> CutPacket<'a> {
     }
 }
 
-impl TxDevice {
-    /// How long the buffers may be, all together, of the sockets that this sends by. None where
-    /// there are no such sockets.
-    #[inline]
-    fn socket_lens(&self) -> Option<RangeInclusive<usize>> {
-        match self {
-            Self::Netdev(_) => Some(SOCKET_LEN_MIN..=netdev::SEND_BUFFER_LEN),
-            Self::Vxlan(_) => {
-                let count = tunnel::SENDERS;
-                Some(count * SOCKET_LEN_MIN..=count * tunnel::SEND_BUFFER_LEN)
-            }
-            Self::Gre(_) => Some(SOCKET_LEN_MIN..=tunnel::SEND_BUFFER_LEN),
-            Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => None,
-        }
-    }
-
-    /// What refuses it keeps the length that it has, which does no harm.
-    fn set_socket_len(&self, len: usize) {
-        let _ = match self {
-            Self::Netdev(port) => port.set_send_buffer_len(len),
-            Self::Vxlan(port) => port.set_send_buffer_len(len),
-            Self::Gre(gre) => gre.port.set_send_buffer_len(len),
-            Self::Tap(_) | Self::BareTap(_) | Self::Tun(_) | Self::Guest(_) | Self::File(_) => {
-                Ok(())
-            }
-        };
-    }
-
-    #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
-    #[inline(always)]
-    fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
-        if frame.behind_len() > 0 {
-            return self.send_gathered(frame, beyond);
-        }
-        match self {
-            Self::Tap(queue) => send_tap(queue, frame),
-            Self::BareTap(queue) => send_bare(queue, frame),
-            Self::Netdev(port) => {
-                Ok(port.send(&frame.meta, &[frame.head(), frame.rest()].map(IoSlice::new))?)
-            }
-            Self::Tun(tun) => send_tun(tun, frame),
-            Self::Guest(guest) => guest.send(frame, beyond),
-            Self::Gre(GreTx { port, cut }) => {
-                Ok(port.send(&[frame.head(), frame.rest()].map(IoSlice::new), *cut)?)
-            }
-            Self::File(file) => Ok(file.send(frame, beyond)?),
-            Self::Vxlan(port) => {
-                Ok(port.send(flow(frame.head()), &[frame.head(), frame.rest()].map(IoSlice::new))?)
-            }
-        }
-    }
-
-    /// Sends a frame whose payload lies in several places, or in a guest's memory. The pieces are
-    /// large, or there are few enough bytes for their number not to matter.
-    #[inline(never)]
-    fn send_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
-        let meta = frame.meta.encode();
-        let send_behind = |fd: BorrowedFd<'_>, header: &[u8], control: &[u8]| {
-            let head = [header, frame.head()].into_iter();
-            let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
-            vhost::send_parts(fd, parts, control)
-        };
-        let write = |fd: BorrowedFd<'_>, header_len| send_behind(fd, &meta[..header_len], &[]);
-        match self {
-            Self::Vxlan(port) => {
-                let (flow, head) = (flow(frame.head()), frame.head());
-                Ok(port
-                    .send_by(flow, head, |fd, header, control| send_behind(fd, header, control))?)
-            }
-            Self::Gre(GreTx { port, cut }) => {
-                Ok(port.send_by(frame.head(), frame.len(), *cut, send_behind)?)
-            }
-            Self::Tun(tun) => {
-                let meta = tun.net_header(frame.meta).encode();
-                let packet = frame.head().get(HEADER_LEN..).unwrap_or_default();
-                let head = [&meta[..tun.net_header_len()], packet].into_iter();
-                let parts = head.chain(frame.parts()).map(Part::Ours).chain(beyond.parts());
-                Ok(tun.queue.send_by(|fd| vhost::write_parts(fd, parts))?)
-            }
-            Self::Tap(queue) => Ok(queue.send_by(|fd| write(fd, NET_HEADER_LEN))?),
-            Self::BareTap(queue) => Ok(queue.send_by(|fd| write(fd, 0))?),
-            Self::Netdev(port) => Ok(port.send_by(|fd| write(fd, netdev::SEND_HEADER_LEN))?),
-            Self::Guest(guest) => guest.send(frame, beyond),
-            Self::File(file) => Ok(file.send(frame, beyond)?),
-        }
-    }
-
-    /// Sends what a train was cut into, until one fails. Returns how many were sent, and why no
-    /// more.
-    fn send_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
-        match self {
-            Self::Guest(guest) => until_one_fails(packets, |packet| guest.send_packet(packet)),
-            Self::Gre(GreTx { port, .. }) => {
-                let pieces: [_; tunnel::GRE_MAX_PACKETS] = bare_all(packets);
-                let mut lens = [0; tunnel::GRE_MAX_PACKETS];
-                lens.iter_mut().zip(packets).for_each(|(len, packet)| *len = packet.len);
-                let cut = tunnel::Cut::Each(&lens[..packets.len()]);
-                match port.send_packets(&pieces[..packets.len()], cut) {
-                    Ok(()) => (packets.len(), Ok(())),
-                    Err((sent, error)) => (sent, Err(error.into())),
-                }
-            }
-            Self::File(file) => {
-                until_one_fails(packets, |packet| Ok(file.send_pieces(packet.bare_pieces())?))
-            }
-            Self::Vxlan(port) => {
-                let pieces: [_; tunnel::MAX_PACKETS] = bare_all(packets);
-                let flow = packets.first().map_or(0, |first| flow(first.bare_pieces()[0]));
-                match port.send_packets(flow, &pieces[..packets.len()]) {
-                    Ok(()) => (packets.len(), Ok(())),
-                    Err((sent, error)) => (sent, Err(error.into())),
-                }
-            }
-            Self::Tun(tun) => until_one_fails(packets, |packet| send_tun_packet(tun, packet)),
-            Self::Tap(queue) => until_one_fails(packets, |packet| {
-                Ok(queue.send_vectored(&packet.with_header()[..packet.count()])?)
-            }),
-            Self::BareTap(queue) => until_one_fails(packets, |packet| {
-                Ok(queue.send_vectored(&packet.bare()[..packet.count()])?)
-            }),
-            Self::Netdev(port) => {
-                let pieces: [_; CUT_COUNT] = bare_all(packets);
-                let (sent, outcome) = port.send_packets(&pieces[..packets.len()]);
-                (sent, outcome.map_err(SendFault::from))
-            }
-        }
-    }
-}
-
-/// The pieces of each packet, behind the network header; empty ones behind the last.
-fn bare_all<'a, const COUNT: usize>(packets: &[CutPacket<'a>]) -> [[IoSlice<'a>; 3]; COUNT] {
-    let mut pieces = [[IoSlice::new(&[]); 3]; COUNT];
-    for (pieces, packet) in pieces.iter_mut().zip(packets) {
-        *pieces = packet.bare();
-    }
-    pieces
-}
-
-/// Sends packets one by one. Returns how many were sent, and why no more.
-fn until_one_fails(
-    packets: &[CutPacket<'_>],
-    mut send: impl FnMut(&CutPacket<'_>) -> Result<(), SendFault>,
-) -> (usize, Result<(), SendFault>) {
-    for (sent, packet) in packets.iter().enumerate() {
-        if let Err(fault) = send(packet) {
-            return (sent, Err(fault));
-        }
-    }
-    (packets.len(), Ok(()))
-}
-
-#[expect(clippy::inline_always, reason = "see Forwarder::handle")]
-#[inline(always)]
-fn send_tap(queue: &tap::Queue, frame: &mut Frame<'_>) -> Result<(), SendFault> {
-    let meta = frame.meta.encode();
-    let rest = frame.rest();
-    let Some(head) = frame.head_with_prefix(NET_HEADER_LEN) else {
-        return send_tap_scattered(queue, &meta, frame);
-    };
-    head[..NET_HEADER_LEN].copy_from_slice(&meta);
-    if rest.is_empty() {
-        return Ok(queue.send(head)?);
-    }
-    Ok(queue.send_vectored(&[IoSlice::new(head), IoSlice::new(rest)])?)
-}
-
-/// The frame is all that there is.
-fn send_bare(queue: &tap::Queue, frame: &Frame<'_>) -> Result<(), SendFault> {
-    if frame.rest().is_empty() {
-        return Ok(queue.send(frame.head())?);
-    }
-    Ok(queue.send_vectored(&[frame.head(), frame.rest()].map(IoSlice::new))?)
-}
-
-/// The Ethernet header stays where it is: other ports may want it.
-fn send_tun(tun: &TunQueue, frame: &Frame<'_>) -> Result<(), SendFault> {
-    let meta = tun.net_header(frame.meta).encode();
-    let packet = frame.head().get(HEADER_LEN..).unwrap_or_default();
-    let parts = [&meta[..tun.net_header_len()], packet, frame.rest()];
-    Ok(tun.queue.send_vectored(&parts.map(IoSlice::new))?)
-}
-
-fn send_tun_packet(tun: &TunQueue, packet: &CutPacket<'_>) -> Result<(), SendFault> {
-    let meta = NetHeader::PLAIN.encode();
-    let [headers, first, second] = packet.bare_pieces();
-    let headers = headers.get(HEADER_LEN..).unwrap_or_default();
-    let parts = [&meta[..tun.net_header_len()], headers, first, second];
-    Ok(tun.queue.send_vectored(&parts.map(IoSlice::new))?)
-}
-
-/// For a frame whose tags have used up the headroom.
-#[cold]
-fn send_tap_scattered(
-    queue: &tap::Queue,
-    meta: &[u8; NET_HEADER_LEN],
-    frame: &Frame<'_>,
-) -> Result<(), SendFault> {
-    Ok(queue.send_vectored(&[&meta[..], frame.head(), frame.rest()].map(IoSlice::new))?)
-}
-
-/// The flow that a frame belongs to, alike for all that are to stay in order.
-fn flow(headers: &[u8]) -> u32 {
-    parse(headers).map_or(0, |parsed| parsed.key.symmetric_hash())
-}
-
 /// Most pieces that a frame is sent in: metadata, headers, what is shared of its first packet, and
 /// the payloads of the others of a batch.
 const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
-
-/// Why a device did not take a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendFault {
-    Down,
-    Oversize,
-    Full,
-    /// Full, or unable to do with the frame what it was asked to: see [`doubt`].
-    Congested,
-    Rejected,
-    Failed,
-}
-
-impl From<tap::SendError> for SendFault {
-    #[cold]
-    fn from(error: tap::SendError) -> Self {
-        match error {
-            tap::SendError::Down => Self::Down,
-            tap::SendError::Full | tap::SendError::NoMemory => Self::Full,
-            // What is too short or no IP packet is so because of a rule or a guest.
-            tap::SendError::Rejected | tap::SendError::TooShort { .. } | tap::SendError::NotIp => {
-                Self::Rejected
-            }
-            _ => Self::Failed,
-        }
-    }
-}
-
-impl From<netdev::SendError> for SendFault {
-    #[cold]
-    fn from(error: netdev::SendError) -> Self {
-        match error {
-            netdev::SendError::Down => Self::Down,
-            netdev::SendError::Oversize => Self::Oversize,
-            netdev::SendError::Full => Self::Full,
-            netdev::SendError::Congested => Self::Congested,
-            netdev::SendError::Rejected => Self::Rejected,
-            _ => Self::Failed,
-        }
-    }
-}
-
-impl From<tunnel::SendError> for SendFault {
-    #[cold]
-    fn from(error: tunnel::SendError) -> Self {
-        match error {
-            tunnel::SendError::Down => Self::Down,
-            tunnel::SendError::Oversize => Self::Oversize,
-            tunnel::SendError::Full | tunnel::SendError::Congested => Self::Full,
-            tunnel::SendError::Unreachable { .. } | tunnel::SendError::Forbidden => Self::Rejected,
-            _ => Self::Failed,
-        }
-    }
-}
-
-impl From<recorder::Full> for SendFault {
-    #[cold]
-    fn from(_: recorder::Full) -> Self {
-        Self::Full
-    }
-}
-
-impl From<SendFault> for DropReason {
-    #[cold]
-    fn from(fault: SendFault) -> Self {
-        match fault {
-            SendFault::Down => Self::PortDown,
-            SendFault::Oversize => Self::Oversize,
-            SendFault::Full | SendFault::Congested => Self::EgressFull,
-            SendFault::Rejected => Self::EgressRejected,
-            SendFault::Failed => Self::EgressFailed,
-        }
-    }
-}
 
 /// Bytes that a worker tells the others of together, so that not each small frame has them wait for
 /// each other: a small part of what a rate is told from ([`outlet`]).
 const TOLD_LEN: usize = 8 * 1024;
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.
-const CUT_COUNT: usize = netdev::MAX_PACKETS;
-/// A socket takes a train of any length as long as less than this is in it, twice, as the kernel
-/// doubles it. So there is always one under way, and the next one comes before that has left.
-const SOCKET_LEN_MIN: usize = 16 * 1024;
+const CUT_COUNT: usize = MAX_PACKETS;
 const _: () = assert!(CUT_COUNT <= tunnel::GRE_MAX_PACKETS);
 
 #[cfg(test)]

@@ -43,7 +43,8 @@ use crate::gro::{self, GroTrial};
 use crate::peer::PacketOutRoom;
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
-use crate::tx::{TxPort, TxPorts};
+use crate::store::ITEM_LEN;
+use crate::tx::{BATCH_ROOM, TxPort, TxPorts};
 use guests::Patience;
 use turn::Turn;
 
@@ -252,7 +253,7 @@ impl Worker {
             return self.read_ahead(index, &snapshot);
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
-        self.ports.begin_burst(self.queues[index].waits());
+        self.ports.begin_burst(self.queues[index].waits(), view.now);
         self.bursts += 1;
         if !is_behind || self.replay(index, view) {
             self.read(index, view);
@@ -490,7 +491,7 @@ impl Worker {
             self.queues.push(queue);
             self.watch(self.queues.len() - 1);
         }
-        self.note_guests();
+        self.note_queues();
     }
 
     /// Events that were told before may name a queue by the place of one that is gone: whoever is
@@ -508,7 +509,7 @@ impl Worker {
                 let _ = epoll::modify(&self.poll, moved, data, epoll::EventFlags::IN);
             }
         }
-        self.note_guests();
+        self.note_queues();
     }
 
     /// Between bursts no frame is under way here and no counter is behind; the next burst takes a
@@ -525,6 +526,7 @@ impl Worker {
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
         let arrival =
             Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
+        self.ports.begin_burst(true, view.now);
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         // The agent has checked the packet and its actions; a group may have gone since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
@@ -625,6 +627,7 @@ const CACHE_LINE: usize = SLOT_ALIGN;
 /// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
 const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);
+const _: () = assert!(BUF_LEN + (HEADROOM + ITEM_LEN) * gro::BATCH_COUNT <= BATCH_ROOM);
 
 #[cfg(test)]
 mod tests;

@@ -73,8 +73,8 @@ pub struct About {
     pub sequence: u32,
     /// When it was sent, in units of 100 ns; wraps around after 429 s.
     pub time: u32,
-    /// Priority and VLAN identifier of its outermost tag, as a TCI; zero without a tag.
-    pub tci: u16,
+    /// Priority and VLAN identifier of its outermost tag, as a TCI; none without a tag.
+    pub tci: Option<u16>,
     /// It was longer.
     pub is_cut: bool,
 }
@@ -125,6 +125,11 @@ impl Carrier {
         !matches!(self, Self::Gre { .. })
     }
 
+    /// True for what tells when a frame was sent.
+    pub(crate) const fn is_timed(self) -> bool {
+        matches!(self, Self::ErspanIII(_))
+    }
+
     /// The key or session, if there is one.
     pub fn id(self) -> Option<u32> {
         match self {
@@ -160,7 +165,7 @@ impl Carrier {
                 Prefix::EMPTY.push(&gre(KEY, TRANSPARENT_ETHERNET)).push(&key.to_be_bytes())
             }
             Self::ErspanII(session) => {
-                let tag = if about.tci == 0 { 0 } else { TAG_IN_FRAME };
+                let tag = if about.tci.is_some() { TAG_IN_FRAME } else { 0 };
                 let prefix = Prefix::EMPTY.push(&gre(SEQUENCE, ERSPAN_II)).push(&sequence);
                 prefix.push(&first_word(1, session, about, tag)).push(&[0; 4])
             }
@@ -209,12 +214,12 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// Priority and VLAN identifier of the outermost tag of `frame`; zero without a tag.
+/// Priority and VLAN identifier of the outermost tag of `frame`; none without a tag.
 #[inline]
-pub(crate) fn outer_tci(frame: &[u8]) -> u16 {
+pub(crate) fn outer_tci(frame: &[u8]) -> Option<u16> {
     let is_tagged = frame.len() >= ethernet::HEADER_LEN + ethernet::TAG_LEN
         && EtherType(read_u16(frame, ethernet::ADDRESSES_LEN)).is_tag();
-    if is_tagged { read_u16(frame, ethernet::HEADER_LEN) } else { 0 }
+    is_tagged.then(|| read_u16(frame, ethernet::HEADER_LEN))
 }
 
 const fn gre(flags: u16, protocol: u16) -> [u8; 4] {
@@ -224,7 +229,8 @@ const fn gre(flags: u16, protocol: u16) -> [u8; 4] {
 
 /// `middle` are the two bits in front of T.
 fn first_word(version: u32, session: Session, about: &About, middle: u32) -> [u8; 4] {
-    let (vlan, priority) = (u32::from(about.tci & 0x0fff), u32::from(about.tci >> 13));
+    let tci = about.tci.unwrap_or_default();
+    let (vlan, priority) = (u32::from(tci & 0x0fff), u32::from(tci >> 13));
     let cut = u32::from(about.is_cut);
     let word = version << 28 | vlan << 16 | priority << 13 | middle << 11 | cut << 10;
     (word | u32::from(session.0)).to_be_bytes()
@@ -316,7 +322,7 @@ mod tests {
 
     #[test]
     fn headers_are_those_of_the_documents() {
-        let about = About { sequence: 5, time: 0x0102_0304, tci: 0xa064, is_cut: true };
+        let about = About { sequence: 5, time: 0x0102_0304, tci: Some(0xa064), is_cut: true };
         let bytes = |carrier: Carrier| carrier.prefix(&about).bytes().to_vec();
         assert_eq!(bytes(Carrier::Gre { key: None }), [0, 0, 0x65, 0x58]);
         assert_eq!(bytes(Carrier::Gre { key: Some(42) }), [0x20, 0, 0x65, 0x58, 0, 0, 0, 42]);
@@ -325,6 +331,17 @@ mod tests {
         assert_eq!(bytes(Carrier::ErspanII(SESSION)), second);
         let third = [0x10, 0, 0x22, 0xeb, 0, 0, 0, 5, 0x20, 0x64, 0xa5, 0x55, 1, 2, 3, 4];
         assert_eq!(bytes(Carrier::ErspanIII(SESSION)), [&third[..], &[0, 0, 0x80, 2]].concat());
+    }
+
+    /// Priority 0, no VLAN identifier: a tag all the same.
+    #[test]
+    fn a_priority_tag_of_zeros_is_a_tag() {
+        let word = |tci| {
+            let prefix = Carrier::ErspanII(SESSION).prefix(&About { tci, ..About::default() });
+            prefix.bytes()[8..12].to_vec()
+        };
+        assert_eq!(word(Some(0)), [0x10, 0, 0x19, 0x55], "En is 11");
+        assert_eq!(word(None), [0x10, 0, 0x01, 0x55], "En is 00");
     }
 
     #[test]
@@ -374,7 +391,7 @@ mod tests {
         let tagged = [&[0; 12][..], &[0x81, 0, 0xa0, 0x64, 8, 0]].concat();
         assert_eq!(
             (outer_tci(&tagged), outer_tci(&tagged[..16]), outer_tci(&[0; 60])),
-            (0xa064, 0, 0)
+            (Some(0xa064), None, None)
         );
     }
 
@@ -393,7 +410,7 @@ mod tests {
             ours in carrier(),
             theirs in carrier(),
             (sequence, time) in any::<(u32, u32)>(),
-            tci in any::<u16>(),
+            tci in any::<Option<u16>>(),
             is_cut in any::<bool>(),
         ) {
             let packet = packet(theirs, &About { sequence, time, tci, is_cut });

@@ -123,7 +123,7 @@ impl GrePort {
         write: impl Fn(BorrowedFd<'_>, &[u8], &[u8]) -> rustix::io::Result<usize>,
     ) -> Result<(), SendError> {
         let first = self.take_numbers(1);
-        let prefix = self.prefix(first, now(), head, cut.into().is_cut(0, len));
+        let prefix = self.prefix(first, self.time(), head, cut.into().is_cut(0, len));
         let (fd, control) = (self.sender.as_fd(), self.marks.of(head));
         let outcome = self.again(|| write(fd, prefix.bytes(), control).map(drop));
         if outcome.is_err() {
@@ -148,7 +148,7 @@ impl GrePort {
     ) -> Result<(), (usize, SendError)> {
         let mut prefixes = [Prefix::EMPTY; GRE_MAX_PACKETS];
         let places = prefixes.get_mut(..packets.len()).ok_or((0, SendError::TooManyParts))?;
-        let (first, time, cut) = (self.take_numbers(packets.len()), now(), cut.into());
+        let (first, time, cut) = (self.take_numbers(packets.len()), self.time(), cut.into());
         for (index, (place, packet)) in places.iter_mut().zip(packets).enumerate() {
             let len = packet.iter().map(|part| part.len()).sum();
             let number = first.wrapping_add(to_u32(index));
@@ -181,6 +181,12 @@ impl GrePort {
 
     fn prefix(&self, sequence: u32, time: u32, head: &[u8], is_cut: bool) -> Prefix {
         self.carrier.prefix(&About { sequence, time, tci: outer_tci(head), is_cut })
+    }
+
+    /// When what is sent now was sent, for those who tell it.
+    #[inline]
+    fn time(&self) -> u32 {
+        if self.carrier.is_timed() { now() } else { 0 }
     }
 
     fn take_numbers(&self, count: usize) -> u32 {

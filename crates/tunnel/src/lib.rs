@@ -71,6 +71,7 @@ mod partial;
 mod port;
 mod receiver;
 mod runs;
+mod segments;
 mod socket;
 mod vxlan;
 

@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -13,6 +12,7 @@ use crate::again::send_again;
 use crate::congestion::Marks;
 use crate::counters::Tally;
 use crate::runs::{MAX_PACKETS, first_run};
+use crate::segments::Segments;
 use crate::vxlan::{self, HEADER_LEN};
 use crate::{Config, Counters, OpenError, Refused, SendError, Vni, socket};
 
@@ -27,8 +27,7 @@ pub struct VxlanPort {
     vni: Vni,
     header: [u8; HEADER_LEN],
     marks: Marks,
-    /// Trains go out by one call; until the kernel refuses that.
-    segments: AtomicBool,
+    segments: Segments,
     pub(crate) tally: Tally,
 }
 
@@ -49,7 +48,7 @@ impl VxlanPort {
         }
         let senders = senders.try_into().map_err(|_| failed("socket")(Errno::MFILE))?;
         let (vni, header) = (config.vni, vxlan::header(config.vni));
-        let segments = AtomicBool::new(config.checksum || remote.is_ipv6());
+        let segments = Segments::new(config.checksum || remote.is_ipv6());
         let (marks, tally) = (Marks::new(remote), Tally::default());
         Ok(Self { receive, senders, remote, local, vni, header, marks, segments, tally })
     }
@@ -130,7 +129,7 @@ impl VxlanPort {
         run: &[[IoSlice<'_>; 4]],
         control: &[u8],
     ) -> Result<(), (usize, Errno)> {
-        if run.len() < 2 || !self.sends_segments() {
+        if run.len() < 2 || !self.segments.take_turn() {
             return self.send_singly(fd, run, control);
         }
         let stride = run.first().map_or(0, datagram_len);
@@ -148,7 +147,7 @@ impl VxlanPort {
 
     /// What the kernel does not cut: for want of a checksum by the device underneath or because of
     /// IPsec (`EIO`), or because a packet does not fit the path (`EINVAL`, before Linux 6.13). One
-    /// that goes out singly says that it will be so with the next one, too.
+    /// that goes out singly says that it will be so with the next ones, too.
     #[cold]
     fn send_refused(
         &self,
@@ -157,7 +156,7 @@ impl VxlanPort {
         control: &[u8],
     ) -> Result<(), (usize, Errno)> {
         self.send_singly(fd, run, control)?;
-        self.segments.store(false, Ordering::Relaxed);
+        self.segments.refused();
         Ok(())
     }
 
@@ -246,7 +245,7 @@ impl VxlanPort {
 
     /// True while the packets of a train go out by one call (`UDP_SEGMENT`).
     pub fn sends_segments(&self) -> bool {
-        self.segments.load(Ordering::Relaxed)
+        self.segments.is_on()
     }
 
     /// The socket by which frames of `flow` go: what to wait for after [`SendError::Full`].
@@ -305,7 +304,7 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     socket::set_no_fragments(&fd, remote).map_err(failed("IP_MTU_DISCOVER"))?;
     socket::set_errors_told(&fd, remote).map_err(failed("IP_RECVERR"))?;
     if !config.checksum && remote.is_ipv4() {
-        socket::set_no_checksum(&fd).map_err(failed("SO_NO_CHECK"))?;
+        socket::set_checksum(&fd, false).map_err(failed("SO_NO_CHECK"))?;
     }
     let share = config.send_buffer_len / SENDERS;
     set_send_buffer(&fd, share).map_err(failed("SO_SNDBUF"))?;

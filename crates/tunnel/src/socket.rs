@@ -68,9 +68,10 @@ pub(crate) fn set_errors_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     }
 }
 
-/// Sends with a checksum of zero over IPv4 (`SO_NO_CHECK`).
-pub(crate) fn set_no_checksum(fd: impl AsFd) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+/// Sends with a checksum over IPv4, as sockets do by themselves, or with zero in its place
+/// (`SO_NO_CHECK`).
+pub(crate) fn set_checksum(fd: impl AsFd, is_on: bool) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, c_int::from(!is_on))
 }
 
 /// Receives datagrams of one flow together (Linux 5.0). A kernel without hands them over singly.

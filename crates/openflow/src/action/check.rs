@@ -144,8 +144,7 @@ fn check_settable(action: &Action, oxm: &Oxm, context: &Context) -> Result<(), C
     let Some(field) = oxm.field() else {
         return Ok(());
     };
-    let needs_tag = field == OxmField::VlanVid && !context.has_vlan;
-    if needs_tag || !context.allows(field) {
+    if !context.has(field) {
         let text = "neither the match nor an action before it makes sure of the header";
         let kind = ErrorKind::OFPBAC_MATCH_INCONSISTENT;
         return Err(refuse(action, kind, text));

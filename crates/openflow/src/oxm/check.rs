@@ -4,19 +4,28 @@ use tapswitch_wire::{EtherType, ip_proto};
 
 use super::field::{Info, Needs};
 use super::{Masked, Oxm, OxmField, VID_NONE, VID_PRESENT};
-use crate::{CheckError, ErrorKind};
+use crate::{CheckError, ErrorKind, Match};
 
-/// What the fields so far say of a packet: enough to know whether the next one can be there.
+/// What fields say of a packet: enough to know which others it has (§7.2.3.6).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Context {
+pub struct Context {
     /// Bit *n* is set when the field with number *n* was there.
     seen: u64,
     /// The EtherType, once it is known.
     pub(crate) eth_type: Option<EtherType>,
     /// True once there is a VLAN tag for sure.
-    pub(crate) has_vlan: bool,
+    pub has_vlan: bool,
     ip_proto: Option<u8>,
     icmpv6_type: Option<u8>,
+}
+
+/// What a match says, which was checked before.
+impl From<&Match> for Context {
+    fn from(matching: &Match) -> Self {
+        let mut context = Self::default();
+        matching.iter().for_each(|oxm| context.learn(oxm));
+        context
+    }
 }
 
 impl Context {
@@ -60,10 +69,22 @@ impl Context {
         self.icmpv6_type = None;
     }
 
+    /// Whether the packet has `field`, so that an action may set it.
+    pub fn has(&self, field: OxmField) -> bool {
+        // A match has this one to ask for the tag itself.
+        let lacks_tag = field == OxmField::VlanVid && !self.has_vlan;
+        !lacks_tag && self.allows(field)
+    }
+
+    /// Whether the packet is one of IPv4 or IPv6.
+    pub fn is_ip(&self) -> bool {
+        matches!(self.eth_type, Some(EtherType::IPV4 | EtherType::IPV6))
+    }
+
     /// Whether what `field` requires is there.
-    pub(crate) fn allows(&self, field: OxmField) -> bool {
+    fn allows(&self, field: OxmField) -> bool {
         let is_type = |eth_type| self.eth_type == Some(eth_type);
-        let is_ip = is_type(EtherType::IPV4) || is_type(EtherType::IPV6);
+        let is_ip = self.is_ip();
         let carries = |proto| is_ip && self.ip_proto == Some(proto);
         let is_icmpv6 = is_type(EtherType::IPV6) && self.ip_proto == Some(ip_proto::ICMPV6);
         let is_nd = |icmp_type| is_icmpv6 && self.icmpv6_type == Some(icmp_type);

@@ -11,7 +11,8 @@ mod codec;
 mod field;
 mod text;
 
-pub(crate) use check::{Context, MPLS, MPLS_MULTICAST, PBB, check_bits};
+pub use check::Context;
+pub(crate) use check::{MPLS, MPLS_MULTICAST, PBB, check_bits};
 pub(crate) use codec::{CLASS_EXPERIMENTER, CLASS_OPENFLOW_BASIC};
 pub use field::OxmField;
 pub(crate) use text::OxmValue;

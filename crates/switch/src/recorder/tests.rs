@@ -65,7 +65,7 @@ impl Trial {
 
     /// A burst of one frame.
     fn send(&mut self, sent: &(NetHeader, Vec<u8>)) -> Result<(), DropReason> {
-        self.ports.begin_burst(true);
+        self.ports.begin_burst(true, Millis(0));
         let claim = Claim::new(WorkerIndex(0), &self.port);
         let ports = &mut self.ports;
         let (outcome, traffic) = with_frame(sent, |frame| {

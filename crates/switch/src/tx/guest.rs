@@ -18,7 +18,8 @@ use tapswitch_datapath::Frame;
 use tapswitch_vhost::{self as vhost, Features, Held, Part, Queue, Running, Undelivered};
 use tapswitch_wire::{NetHeader, NetHeaderFlags};
 
-use super::{CutPacket, SendFault, Takes, flow};
+use super::device::{Transmit, flow, until_one_fails};
+use super::{CutPacket, SendFault, Takes};
 use crate::beyond::Beyond;
 
 /// A guest as one worker sends to it.
@@ -152,7 +153,7 @@ impl GuestTx {
     }
 
     /// Copies a packet that a train was cut into to the guest's next buffers.
-    pub(super) fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
+    fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
         let pieces = packet.bare_pieces();
         let len = pieces.iter().map(|piece| piece.len()).sum();
         self.deliver(pieces[0], &NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
@@ -176,6 +177,25 @@ impl GuestTx {
                 Err(SendFault::Failed)
             }
         }
+    }
+}
+
+impl Transmit for GuestTx {
+    #[inline]
+    fn transmit(&mut self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
+        self.send(frame, Beyond::NONE)
+    }
+
+    fn transmit_gathered(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), SendFault> {
+        self.send(frame, beyond)
+    }
+
+    fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
+        until_one_fails(packets, |packet| self.send_packet(packet))
     }
 }
 

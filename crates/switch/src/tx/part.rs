@@ -12,7 +12,7 @@ use tapswitch_offload::complete_checksum;
 use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
-use super::{TxDevice, TxPort};
+use super::TxPort;
 use crate::beyond::Beyond;
 
 impl TxPort {
@@ -28,15 +28,15 @@ impl TxPort {
         if done == 0 && frame.packet_len() <= snaplen {
             return self.send(frame, beyond);
         }
-        if let TxDevice::File(_) = self.device {
+        if self.device.is_file() {
             return self.record_part(frame, beyond, snaplen, done);
         }
-        self.set_cut(Some(snaplen));
+        self.device.set_cut(Some(snaplen));
         let sent = match frame.meta.is_train() {
             true => self.cut_to(frame, beyond, done, snaplen),
             false => self.send_truncated(frame, beyond, snaplen),
         };
-        self.set_cut(None);
+        self.device.set_cut(None);
         sent
     }
 
@@ -48,22 +48,13 @@ impl TxPort {
         snaplen: usize,
         done: u32,
     ) -> Result<(), DropReason> {
-        self.set_cut(Some(snaplen));
+        self.device.set_cut(Some(snaplen));
         let sent = match done {
             0 => self.send(frame, beyond),
             done => self.send_cut(frame, beyond, done),
         };
-        self.set_cut(None);
+        self.device.set_cut(None);
         sent
-    }
-
-    /// For those who tell the other end.
-    fn set_cut(&mut self, cut: Option<usize>) {
-        match &mut self.device {
-            TxDevice::File(file) => file.set_cut(cut),
-            TxDevice::Gre(gre) => gre.cut = cut,
-            _ => {}
-        }
     }
 
     fn send_truncated(

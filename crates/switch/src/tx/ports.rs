@@ -7,10 +7,9 @@ use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, MAX_PORT, Millis, S
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
-use super::queue::{Admission, EgressQueue};
+use super::queue::{Admission, EgressQueue, room_for};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
-use crate::clock;
 use crate::store::Pool;
 
 /// The ports as one worker sends to them.
@@ -30,7 +29,11 @@ pub(crate) struct TxPorts {
     is_passing: bool,
     /// A bridge has told of itself by one of them.
     has_bridge: bool,
+    /// When the burst under way began.
+    now: Millis,
     pool: Pool,
+    /// Receive queues of the worker, which may all have to wait for one port.
+    queue_count: usize,
     retry: Retry,
 }
 
@@ -139,7 +142,7 @@ impl TxPorts {
         if port.queue.is_some() {
             return Ok(None);
         }
-        if port.wants_more() && self.hold(index) != Held::Ring {
+        if port.device.wants_more() && self.hold(index) != Held::Ring {
             return Ok(None);
         }
         self.find(index).map(Some)
@@ -155,13 +158,13 @@ impl TxPorts {
         beyond: Beyond<'_>,
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
+        let now = self.now;
         let port = self.find(index)?;
-        if let TxDevice::Tun(tun) = &port.device {
-            let now = clock::coarse();
-            if !tun.link.admit(frame, now)? {
-                claim.consumed(frame, now);
-                return Ok(Sent::Later);
-            }
+        if let TxDevice::Tun(tun) = &port.device
+            && !tun.link.admit(frame, now)?
+        {
+            claim.consumed(frame, now);
+            return Ok(Sent::Later);
         }
         if port.queue.is_some() {
             return self.keep(index, frame, beyond, claim);
@@ -225,14 +228,15 @@ impl TxPorts {
                 Duration::ZERO,
             ),
         };
+        let room = room_for(self.queue_count);
         let outlet = &port.outlet;
         let queue =
             port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(outlet.clone(), now)));
         let was_held = queue.is_held();
-        let admission = queue.admit(delivery, frame.len(), stall, now)?;
+        let admission = queue.admit(delivery, frame.len(), stall, room, now)?;
         let done = std::mem::take(&mut port.cut_done);
         if done > 0 && !port.device.is_file() {
-            claim.sent(done, clock::coarse());
+            claim.sent(done, self.now);
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if let Admission::Held(bound) = admission {
@@ -248,6 +252,11 @@ impl TxPorts {
         Ok(Sent::Later)
     }
 
+    /// The worker reads so many receive queues from now on.
+    pub(crate) fn set_queue_count(&mut self, count: usize) {
+        self.queue_count = count;
+    }
+
     /// Room for what waits, here and elsewhere.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         &mut self.pool
@@ -255,8 +264,8 @@ impl TxPorts {
 
     /// A burst begins, of a queue that `waits` for full ports, or does not.
     #[inline]
-    pub(crate) fn begin_burst(&mut self, waits: bool) {
-        (self.is_passing, self.has_bridge) = (!waits, false);
+    pub(crate) fn begin_burst(&mut self, waits: bool, now: Millis) {
+        (self.is_passing, self.has_bridge, self.now) = (!waits, false, now);
     }
 
     /// A bridge has told of itself by a frame under way.
@@ -333,7 +342,7 @@ impl TxPorts {
     fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
         let Ok(port) = self.find(index) else { return false };
         let Some(mut queue) = port.queue.take() else { return false };
-        if !queue.is_empty() && port.wants_more() {
+        if !queue.is_empty() && port.device.wants_more() {
             self.hold(index);
         }
         let mut has_moved = false;

@@ -22,7 +22,8 @@
 //! port is stuck only when it takes nothing of any of them.
 //!
 //! What is kept of frames that make their senders wait is bounded by these: each is paused after
-//! the batch that it has under way. [`ROOM`] is for what cannot be paused.
+//! the batch that it has under way, so there is room for a batch of each receive queue of the
+//! worker, however many ([`room_for`]), and [`ROOM`] besides for what cannot be paused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,7 +106,8 @@ impl EgressQueue {
         }
     }
 
-    /// Decides about a frame of `len` bytes. `stall` is how long others wait for this port.
+    /// Decides about a frame of `len` bytes. `stall` is how long others wait for this port, `room`
+    /// the bytes that may wait here for whom somebody waits.
     ///
     /// # Errors
     /// Why it is not kept.
@@ -114,6 +116,7 @@ impl EgressQueue {
         delivery: Option<Delivery>,
         len: usize,
         stall: Duration,
+        room: usize,
         now: Instant,
     ) -> Result<Admission, DropReason> {
         let stall = match delivery {
@@ -133,7 +136,7 @@ impl EgressQueue {
         if wait.is_some_and(|wait| wait.since.is_none()) {
             return Err(DropReason::EgressStalled);
         }
-        if self.held.len() + len > ROOM {
+        if self.held.len() + len > room {
             return Err(DropReason::EgressFull);
         }
         if wait.is_none() {
@@ -276,8 +279,17 @@ impl Waiters {
     }
 }
 
-/// Bytes that wait for one port at most, for each worker, of frames for which somebody waits.
+/// Bytes that wait for one port at most, of frames for which somebody waits, where a worker reads
+/// so many receive queues: a batch of each, and more for the frames of controllers, and for rules
+/// that send a frame to one port several times.
+pub(crate) const fn room_for(queues: usize) -> usize {
+    ROOM + queues.saturating_mul(BATCH_ROOM)
+}
+
 const ROOM: usize = 8 * 1024 * 1024;
+/// As much as a worker reads of a queue before it looks whether it is to wait, and what it takes to
+/// keep that.
+pub(crate) const BATCH_ROOM: usize = 256 * 1024;
 /// The same of those for which nobody does.
 const COPY_ROOM: usize = 512 * 1024;
 /// A port that takes a little now and then does not make others wait for ever: a pause is over
@@ -309,7 +321,7 @@ mod tests {
         }
 
         fn offer(&mut self, delivery: Option<Delivery>, len: usize) -> Result<(), DropReason> {
-            let admission = self.queue.admit(delivery, len, STALL, self.now)?;
+            let admission = self.queue.admit(delivery, len, STALL, room_for(1), self.now)?;
             let mut buf = vec![0; HEADROOM + len];
             let layout = parse(&buf[HEADROOM..]).unwrap().layout;
             let frame = Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0);

@@ -2,12 +2,30 @@
 
 use tapswitch_datapath::{Claim, DropReason, Frame, Loss, Millis, Receipt, Traffic};
 
-use super::{SendFault, TxDevice, TxPort};
+use super::device::{Transmit, until_one_fails};
+use super::{CutPacket, SendFault, TxDevice, TxPort};
 use crate::beyond::Beyond;
+use crate::recorder::RecorderTx;
 
-impl TxDevice {
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self, Self::File(_))
+impl Transmit for RecorderTx {
+    fn transmit(&mut self, frame: &mut Frame<'_>) -> Result<(), SendFault> {
+        Ok(self.send(frame, Beyond::NONE)?)
+    }
+
+    fn transmit_gathered(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), SendFault> {
+        Ok(self.send(frame, beyond)?)
+    }
+
+    fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
+        until_one_fails(packets, |packet| Ok(self.send_pieces(packet.bare_pieces())?))
+    }
+
+    fn set_cut(&mut self, cut: Option<usize>) {
+        Self::set_cut(self, cut);
     }
 }
 

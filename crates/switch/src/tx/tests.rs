@@ -8,6 +8,7 @@ use tapswitch_datapath::MAX_PORT;
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_netlink::{Feature, Netlink, OwnedNamespace, QdiscSpec};
 use tapswitch_openflow::PortNo;
+use tapswitch_tap as tap;
 use tapswitch_wire::{EtherType, GsoType, Tag, parse};
 
 use super::*;
@@ -35,7 +36,7 @@ impl Wire {
     /// A tap device without network headers.
     fn bare() -> Option<Self> {
         let header = tap::HeaderLen::None;
-        Some(Self::over(namespace()?, |name| TxDevice::BareTap(tap_queue(name, header))))
+        Some(Self::over(namespace()?, |name| TxDevice::BareTap(BareTap(tap_queue(name, header)))))
     }
 
     /// An interface that is there.

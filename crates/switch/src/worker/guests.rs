@@ -30,9 +30,10 @@ use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
 
 impl Worker {
-    /// Notes which queues are rings of guests, after some came or went. Who is new was not asked to
-    /// notify: the worker looks itself.
-    pub(super) fn note_guests(&mut self) {
+    /// Notes how many queues there are and which of them are rings of guests, after some came or
+    /// went. Who is new was not asked to notify: the worker looks itself.
+    pub(super) fn note_queues(&mut self) {
+        self.ports.set_queue_count(self.queues.len());
         let is_guest = |index: &usize| self.queues[*index].guest().is_some();
         self.guests = (0..self.queues.len()).filter(is_guest).collect();
         if !self.guests.is_empty() {
@@ -110,7 +111,6 @@ impl Worker {
             return 0;
         }
         let Some(GuestRx { device, queue }) = self.queues[index].guest().cloned() else { return 0 };
-        self.ports.begin_burst(self.queues[index].waits());
         let mut held = queue.lock();
         let Some(ring) = held.as_mut() else { return 0 };
         let session = ring.session();
@@ -158,6 +158,7 @@ impl Worker {
             return 0;
         }
         let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        self.ports.begin_burst(self.queues[index].waits(), view.now);
         self.bursts += 1;
         for at in 0..count.min(BATCH_COUNT) {
             if let Some(chain) = ring.peek(at) {

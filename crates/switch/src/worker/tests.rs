@@ -11,6 +11,8 @@ use tapswitch_wire::MacAddr;
 use super::*;
 use crate::agent::{Agent, Identity};
 use crate::rx::RxDevice;
+use crate::test_frames::tcp_train;
+use crate::tx::TxDevice;
 
 fn agent() -> Agent {
     let identity = Identity { datapath_id: tapswitch_openflow::DatapathId(1), name: "br0".into() };
@@ -24,6 +26,14 @@ fn port(number: u32) -> Port {
 fn shared(agent: &Agent) -> Arc<Shared> {
     let snapshot = agent.pipeline().snapshot().clone();
     Shared::new(snapshot, agent.macs().table().clone(), 1).0
+}
+
+/// One without a thread.
+fn worker(shared: &Arc<Shared>) -> Worker {
+    let setup = WorkerSetup { index: WorkerIndex(0), core: None, shared: shared.clone() };
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    Worker::new(setup, poll, wake, crossbeam_channel::never())
 }
 
 /// Both errands are there when the worker looks: nothing is published between them. The packet's
@@ -53,13 +63,9 @@ fn a_port_that_is_gone_from_the_tables_is_not_read() {
     let (_namespace, near, far) = veth();
     let mut agent = agent();
     let shared = shared(&agent);
-    let setup = WorkerSetup { index: WorkerIndex(0), core: None, shared: shared.clone() };
-    let (_errands, inbox) = crossbeam_channel::unbounded();
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
-    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    let mut worker = Worker::new(setup, poll, wake, inbox);
+    let mut worker = worker(&shared);
     let queue = RxQueue::new(PortNo(1), None, 0, RxDevice::Netdev(Arc::new(near)));
-    let tx = TxPort::new(crate::tx::TxDevice::Netdev(Arc::new(far)), crate::tx::Takes::EVERYTHING);
+    let tx = TxPort::new(TxDevice::Netdev(Arc::new(far)), crate::tx::Takes::EVERYTHING);
     worker.add_port(PortNo(1), tx, vec![queue]);
     // What is sent to the far end has come in when the call returns.
     let frame = [&[2; 12][..], &[0x88, 0xb5], &[0; 46]].concat();
@@ -81,9 +87,61 @@ fn a_port_that_is_gone_from_the_tables_is_not_read() {
     }
 }
 
+/// Each is read once, and brings two of the longest trains: twice what is there for what cannot be
+/// paused.
+#[test]
+fn there_is_room_for_a_batch_of_each_queue() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = io::stdout().write_all(b"\nSKIP: needs root to make network namespaces\n");
+        return;
+    }
+    let (_sending, near, far) = veth();
+    let (stopped, out, _nobody) = veth();
+    // A frame every second or two; the others stay in the socket's buffer, which is full then.
+    let mut tc = stopped.command("tc");
+    tc.args("qdisc replace dev near root tbf rate 8kbit burst 1600 limit 10000000".split(' '));
+    if !tc.status().is_ok_and(|status| status.success()) {
+        let _ = io::stdout().write_all(b"\nSKIP: no tc program, or a kernel without tbf\n");
+        return;
+    }
+    let mut agent = agent();
+    for number in 1..=2 {
+        agent.handle_port(port(number));
+    }
+    agent.set_standalone(true);
+    let mut worker = worker(&shared(&agent));
+    let (near, out) = (Arc::new(near), TxDevice::Netdev(Arc::new(out)));
+    let queue = |_| {
+        let device = RxDevice::Netdev(near.clone());
+        RxQueue::new(PortNo(1), None, 0, device).with_gro(gro::Gro::On)
+    };
+    let to = |device| TxPort::new(device, crate::tx::Takes::EVERYTHING);
+    let queues = (0..QUEUES).map(queue).collect();
+    worker.add_port(PortNo(1), to(TxDevice::Netdev(near.clone())), queues);
+    let out = to(out);
+    out.begin();
+    worker.add_port(PortNo(2), out, Vec::new());
+    let (meta, train) = tcp_train(65_400, 1400);
+    for index in 0..QUEUES {
+        for _ in 0..2 {
+            far.send(&meta, &[io::IoSlice::new(&train)]).unwrap();
+        }
+        worker.burst(index);
+    }
+    let snapshot = agent.pipeline().snapshot();
+    let counters = &snapshot.ports.find(PortNo(2)).unwrap().counters;
+    assert_eq!(counters.drops().by_reason().collect::<Vec<_>>(), []);
+    assert!(worker.paused.len() > QUEUES - 4, "{} wait", worker.paused.len());
+}
+
+const QUEUES: usize = 130;
+
 /// Two ends of a cable.
 fn veth() -> (OwnedNamespace, PacketPort, PacketPort) {
-    let namespace = OwnedNamespace::create(&format!("swwrk-{}", std::process::id())).unwrap();
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("swwrk-{}-{count}", std::process::id());
+    let namespace = OwnedNamespace::create(&name).unwrap();
     let here: &Namespace = &namespace;
     let mut netlink = Netlink::open(here).unwrap();
     netlink.create_veth("near", "far", here).unwrap();

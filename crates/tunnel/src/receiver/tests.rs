@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::segments::SINGLY_COUNT;
 use crate::{Config, SendError, Vni, header};
 
 /// Two ends on 127/8, which need no privilege.
@@ -119,15 +120,28 @@ fn without_checksum_datagrams_go_singly() {
     assert_eq!(pair.far.port().counters().receive_calls, 40);
 }
 
+/// A route leads over a device without checksums for a moment.
 #[test]
-fn a_kernel_that_refuses_segments_is_asked_once() {
+fn a_kernel_that_refuses_segments_is_asked_again_after_a_while() {
     let mut pair = Pair::new();
-    // As if the port did not know that the kernel refuses these.
-    pair.near.senders().for_each(|fd| socket::set_no_checksum(fd).unwrap());
-    let train: Vec<_> = (0..40).map(|at| frame(at, 500)).collect();
-    send_all(&pair.near, &train).unwrap();
-    assert!(pair.take(40, 64, 72_000) == train);
-    assert!(!pair.near.sends_segments());
+    let near = pair.near.clone();
+    let set_checksum = |is_on| {
+        near.senders().for_each(|fd| socket::set_checksum(fd, is_on).unwrap());
+    };
+    let pass = |pair: &mut Pair| {
+        let train: Vec<_> = (0..4).map(|at| frame(at, 500)).collect();
+        send_all(&pair.near, &train).unwrap();
+        assert!(pair.take(4, 64, 72_000) == train);
+        pair.near.sends_segments()
+    };
+    set_checksum(false);
+    assert!(!pass(&mut pair));
+    set_checksum(true);
+    let trains = (1..=2 * SINGLY_COUNT).find(|_| pass(&mut pair));
+    assert_eq!(trains, Some(SINGLY_COUNT));
+    let calls = pair.near.counters().send_calls;
+    assert!(pass(&mut pair));
+    assert_eq!(pair.near.counters().send_calls, calls + 1);
 }
 
 #[test]
