@@ -1,18 +1,18 @@
 //! Real traffic of the kernel crosses two ports as trains, unharmed.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
 use tapswitch_netlink::Feature;
 use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
 
 mod common;
-use common::{Host, PATIENCE, is_root, join, receive, skip, tcp_transfer, wait_readable};
+use common::{
+    Host, PATIENCE, is_root, join, pattern, receive, set_udp_segment, skip, tcp_transfer,
+    with_cable,
+};
 
 /// Two hosts 10.0.0.1 and 10.0.0.2, either joined to a switch with a port for each.
 struct Star {
@@ -37,7 +37,7 @@ impl Star {
 
     /// Sends `bytes` over TCP from left to right; answers what arrives and how many trains passed.
     fn transfer(&self, bytes: &[u8]) -> (Vec<u8>, usize) {
-        with_cable(&self.to_left, &self.to_right, || {
+        with_cable(&self.to_left, &self.to_right, carry, || {
             let to = "10.0.0.2".parse().unwrap();
             tcp_transfer(&self.left.namespace, &self.right.namespace, to, bytes)
         })
@@ -90,7 +90,7 @@ fn a_partial_checksum_of_the_kernel_is_told_and_completed() {
     let from = Star::udp(&star.left, "10.0.0.1:7000");
     let to = Star::udp(&star.right, "10.0.0.2:7");
     let witness = star.right.port("eth0", &Config::default());
-    let (answer, _) = with_cable(&star.to_left, &star.to_right, || {
+    let (answer, _) = with_cable(&star.to_left, &star.to_right, carry, || {
         from.send_to(b"hello", "10.0.0.2:7").unwrap();
         let mut buf = [0; 100];
         let (len, _) = to.recv_from(&mut buf).unwrap();
@@ -117,7 +117,7 @@ fn a_udp_train_passes_whole() {
     let witness = star.right.port("eth0", &Config::default());
     set_udp_segment(&from, 1000);
     let sent = pattern(10_500);
-    let (received, trains) = with_cable(&star.to_left, &star.to_right, || {
+    let (received, trains) = with_cable(&star.to_left, &star.to_right, carry, || {
         from.send_to(&sent, "10.0.0.2:7").unwrap();
         let mut buf = vec![0; 20_000];
         let mut len = 0;
@@ -138,33 +138,6 @@ fn is_udp(frame: &[u8]) -> bool {
     parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == ip_proto::UDP)
 }
 
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| u8::try_from((at / 7) % 251).unwrap()).collect()
-}
-
-/// Carries frames between `a` and `b` while `action` runs; answers how many trains passed.
-fn with_cable<R>(a: &PacketPort, b: &PacketPort, action: impl FnOnce() -> R) -> (R, usize) {
-    /// Ends the cable also when `action` panics, so that the test fails instead of hanging.
-    struct Cut<'a>(&'a AtomicBool);
-    impl Drop for Cut<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let (stop, trains) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let outcome = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                wait_readable(&[a, b]);
-                trains.fetch_add(carry(a, b) + carry(b, a), Ordering::Relaxed);
-            }
-        });
-        let _cut = Cut(&stop);
-        action()
-    });
-    (outcome, trains.into_inner())
-}
-
 fn carry(from: &PacketPort, to: &PacketPort) -> usize {
     let mut buf = vec![0; RECV_BUF_LEN];
     let mut trains = 0;
@@ -174,21 +147,4 @@ fn carry(from: &PacketPort, to: &PacketPort) -> usize {
         assert!(matches!(outcome, Ok(()) | Err(SendError::Full)), "{outcome:?}");
     }
     trains
-}
-
-/// Makes every send of `socket` one train of datagrams of `len` bytes (udp(7), `UDP_SEGMENT`).
-fn set_udp_segment(socket: &UdpSocket, len: u16) {
-    const UDP_SEGMENT: libc::c_int = 103;
-    let value = libc::c_int::from(len);
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            UDP_SEGMENT,
-            (&raw const value).cast(),
-            libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
-        )
-    };
-    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }

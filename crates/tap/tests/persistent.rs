@@ -420,10 +420,9 @@ fn what_the_former_user_claimed_the_device_to_be_is_forgotten() {
         return;
     }
     let mut host = Host::new();
-    for (name, kind, flag, usual) in [
-        ("tap0", Kind::Tap, TAP, LinkType::ETHERNET),
-        ("tun0", Kind::Tun, TUN, LinkType::NONE),
-    ] {
+    for (name, kind, flag, usual) in
+        [("tap0", Kind::Tap, TAP, LinkType::ETHERNET), ("tun0", Kind::Tun, TUN, LinkType::NONE)]
+    {
         host.leave_behind(name, flag | NO_PI, |fd| {
             raw::number(fd, raw::TUNSETLINK, LinkType::PPP.0.into()).unwrap();
         });
