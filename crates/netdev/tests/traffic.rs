@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::net::UdpSocket;
 
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
-use tapswitch_netlink::Feature;
+use tapswitch_netlink::{Feature, Sysfs};
 use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
 
 mod common;
@@ -20,7 +20,7 @@ struct Star {
     right: Host,
     to_left: PacketPort,
     to_right: PacketPort,
-    _switch: Host,
+    switch: Host,
 }
 
 impl Star {
@@ -32,7 +32,19 @@ impl Star {
         right.netlink.add_address("eth0", "10.0.0.2".parse().unwrap(), 24).unwrap();
         let config = Config::default();
         let (to_left, to_right) = (switch.port("port1", &config), switch.port("port2", &config));
-        Self { left, right, to_left, to_right, _switch: switch }
+        Self { left, right, to_left, to_right, switch }
+    }
+
+    /// Has the kernel string together what comes in by the left port, packet by packet.
+    fn string_together(&mut self) {
+        for feature in ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-udp-segmentation"] {
+            self.left.netlink.set_feature_by_name("eth0", feature, false).unwrap();
+        }
+        self.switch.netlink.set_feature("port1", Feature::Gro, true).unwrap();
+        self.switch.netlink.set_feature_by_name("port1", "rx-gro-list", true).unwrap();
+        let sysfs = Sysfs::open(&self.switch.namespace).unwrap();
+        sysfs.write("port1", "gro_flush_timeout", "1000000").unwrap();
+        sysfs.write("port1", "napi_defer_hard_irqs", "1").unwrap();
     }
 
     /// Sends `bytes` over TCP from left to right; answers what arrives and how many trains passed.
@@ -132,6 +144,43 @@ fn a_udp_train_passes_whole() {
     let (header, frame) = receive(&witness, |_, frame| is_udp(frame));
     assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
     assert_eq!(frame.len(), 42 + sent.len());
+}
+
+/// GRO strings packets together and touches none of them: what is complete, or partial, is the
+/// checksum of the first. The kernel that cuts such a train once more is the judge.
+#[test]
+fn packets_that_are_strung_together_pass_as_trains() {
+    if !is_root() {
+        return;
+    }
+    for is_partial in [true, false] {
+        let mut star = Star::new();
+        if !star.to_left.capabilities().send_udp_trains {
+            skip("UDP trains need Linux 6.2");
+            return;
+        }
+        star.string_together();
+        star.left.netlink.set_feature("eth0", Feature::TxChecksum, is_partial).unwrap();
+        star.switch.netlink.set_feature("port2", Feature::TxChecksum, false).unwrap();
+        // So that somebody looks at the checksums.
+        star.right.netlink.set_feature("eth0", Feature::RxChecksum, false).unwrap();
+        let from = Star::udp(&star.left, "10.0.0.1:7000");
+        let to = Star::udp(&star.right, "10.0.0.2:7");
+        set_udp_segment(&from, 1000);
+        let sent = pattern(10_500);
+        let ((), trains) = with_cable(&star.to_left, &star.to_right, carry, || {
+            from.send_to(&sent, "10.0.0.2:7").unwrap();
+            let mut buf = [0; 2000];
+            for datagram in sent.chunks(1000) {
+                let len = to.recv(&mut buf).unwrap();
+                assert_eq!(&buf[..len], datagram, "partial: {is_partial}");
+            }
+        });
+        assert!(trains > 0, "partial: {is_partial}");
+        let sent = pattern(1 << 20);
+        let (received, _) = star.transfer(&sent);
+        assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+    }
 }
 
 fn is_udp(frame: &[u8]) -> bool {
