@@ -32,8 +32,8 @@
 //! - A socket that is not read drops frames: [`PacketPort::statistics`] counts them.
 //! - Trains of kinds that the header has no words for (SCTP, tunnels) are lost at reception, as
 //!   [`RecvError::Lost`]. Switch off what joins them: `ethtool -K IF gro off`.
-//! - With `rx-gro-list` on, trains come with the checksum of their first packet. They are given that
-//!   of a train.
+//! - With `rx-gro-list` on, trains come with the checksum of their first packet. They are given
+//!   that of a train.
 //! - A train's IP and TCP or UDP headers are checked when it is sent; one that is none is dropped
 //!   and told as [`SendError::Congested`], the kernel's word for it.
 //! - The length of a frame is checked against the MTU when sent, with four bytes more for a tag

@@ -112,8 +112,8 @@ impl<'a> Reader<'a> {
         Ok((kind, self.sub_after(len, 4)?))
     }
 
-    /// Reads an action or an instruction, `what`: a structure as of [`Self::tlv`] that is a multiple
-    /// of eight bytes long, whose body `read` takes, given its kind.
+    /// Reads an action or an instruction, `what`: a structure as of [`Self::tlv`] that is a
+    /// multiple of eight bytes long, whose body `read` takes, given its kind.
     pub(crate) fn aligned_tlv<T>(
         &mut self,
         what: &'static str,

@@ -20,8 +20,8 @@ impl Device {
     /// twenty for a probe; closing the last queue takes as long.
     ///
     /// What a former user of a persistent device left behind is reset: header length, byte order,
-    /// offloads, send buffer, link type, filters, steering, carrier. Nothing is reset of a device that another
-    /// program uses: its offloads are those that this program can read, and no others.
+    /// offloads, send buffer, link type, filters, steering, carrier. Nothing is reset of a device
+    /// that another program uses: its offloads are those that this program can read, and no others.
     /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
