@@ -183,6 +183,37 @@ fn packets_that_are_strung_together_pass_as_trains() {
     }
 }
 
+/// What is around a train in a tunnel, its metadata does not tell.
+#[test]
+fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
+    if !is_root() {
+        return;
+    }
+    let mut star = Star::new();
+    let peer = "10.0.0.2".parse().unwrap();
+    star.left.netlink.set_neighbour("eth0", peer, [2, 0, 0, 0, 0, 2]).unwrap();
+    let ip = |arguments: &str| {
+        let output = star.left.namespace.command("ip").args(arguments.split(' ')).output();
+        let is_done = output.is_ok_and(|output| output.status.success());
+        is_done || skip(&format!("`ip {arguments}` does not work here"))
+    };
+    if !ip("link add vxlan0 type vxlan id 7 local 10.0.0.1 remote 10.0.0.2 dstport 4789 dev eth0")
+        || !ip("addr add 192.168.7.1/24 dev vxlan0")
+        || !ip("link set vxlan0 up")
+        || !ip("neigh add 192.168.7.2 lladdr 02:00:00:00:00:07 dev vxlan0")
+    {
+        return;
+    }
+    let socket = Star::udp(&star.left, "192.168.7.1:7000");
+    set_udp_segment(&socket, 1000);
+    socket.send_to(&[7; 5000], "192.168.7.2:9").unwrap();
+    let (header, frame) = receive(&star.to_left, |header, _| header.is_train());
+    assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
+    assert_eq!((header.csum_start, header.csum_offset), (14 + 20 + 8 + 8 + 14 + 20, 6));
+    assert_eq!(parse(&frame).unwrap().key.l4_dst, 4789u16.to_be_bytes());
+    assert!(frame.ends_with(&[7; 5000]));
+}
+
 fn is_udp(frame: &[u8]) -> bool {
     parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == ip_proto::UDP)
 }
