@@ -4,6 +4,7 @@
 use std::io::IoSlice;
 use std::net::UdpSocket;
 
+use tapswitch_guest::{Rig, Series};
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
 use tapswitch_netlink::{Feature, Sysfs};
 use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
@@ -13,6 +14,8 @@ use common::{
     Host, PATIENCE, is_root, join, pattern, receive, set_udp_segment, skip, tcp_transfer,
     with_cable,
 };
+
+const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["veth", "vxlan"]).programs(&["ip"]);
 
 /// Two hosts 10.0.0.1 and 10.0.0.2, either joined to a switch with a port for each.
 struct Star {
@@ -212,6 +215,11 @@ fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
     assert_eq!((header.csum_start, header.csum_offset), (14 + 20 + 8 + 8 + 14 + 20, 6));
     assert_eq!(parse(&frame).unwrap().key.l4_dst, 4789u16.to_be_bytes());
     assert!(frame.ends_with(&[7; 5000]));
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
 }
 
 fn is_udp(frame: &[u8]) -> bool {
