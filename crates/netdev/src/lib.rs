@@ -30,8 +30,13 @@
 //!   offsets along.
 //! - A socket sees what its own interface sends, too. Not here (`PACKET_IGNORE_OUTGOING`, 4.20).
 //! - A socket that is not read drops frames: [`PacketPort::statistics`] counts them.
-//! - Trains of kinds that the header has no words for (SCTP, tunnels) are lost at reception, as
+//! - Trains of kinds that the header has no words for (SCTP) are lost at reception, as
 //!   [`RecvError::Lost`]. Switch off what joins them: `ethtool -K IF gro off`.
+//! - Trains in tunnels come as what is inside. Nothing but the place of the checksum, behind an
+//!   inner IP header, says that there is a tunnel. Linux cannot cut one that is sent like that: cut
+//!   it before (the crate `tapswitch-offload` does).
+//! - With `rx-gro-list` on, trains come with the checksum of their first packet. They are given
+//!   that of a train.
 //! - A train's IP and TCP or UDP headers are checked when it is sent; one that is none is dropped
 //!   and told as [`SendError::Congested`], the kernel's word for it.
 //! - The length of a frame is checked against the MTU when sent, with four bytes more for a tag
@@ -47,6 +52,7 @@
 
 mod config;
 mod error;
+mod list;
 mod port;
 mod probe;
 mod socket;

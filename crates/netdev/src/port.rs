@@ -11,7 +11,7 @@ use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
 use tapswitch_wire::{MacAddr, NetHeader};
 
 use crate::socket::{self, Message, SentAll};
-use crate::{Config, OpenError, RecvError, SendError, probe, tag};
+use crate::{Config, OpenError, RecvError, SendError, list, probe, tag};
 
 /// A port on an Ethernet interface. Several threads may use it at once; each frame stays whole.
 #[derive(Debug)]
@@ -309,7 +309,11 @@ fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received
         start = tag::insert(buf, headroom, tag).ok_or(RecvError::NoRoom)?;
         header.shift(TAG_SHIFT);
     }
-    Ok(Received { header, frame: start..headroom + message.len })
+    let frame = start..headroom + message.len;
+    if header.is_train() {
+        list::make_train(&mut header, &mut buf[frame.clone()]);
+    }
+    Ok(Received { header, frame })
 }
 
 /// Least headroom in bytes: a tag's length.

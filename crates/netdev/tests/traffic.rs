@@ -1,18 +1,21 @@
 //! Real traffic of the kernel crosses two ports as trains, unharmed.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
+use tapswitch_guest::{Rig, Series};
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
-use tapswitch_netlink::Feature;
+use tapswitch_netlink::{Feature, Sysfs};
 use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
 
 mod common;
-use common::{Host, PATIENCE, is_root, join, receive, skip, tcp_transfer, wait_readable};
+use common::{
+    Host, PATIENCE, is_root, join, pattern, receive, set_udp_segment, skip, tcp_transfer,
+    with_cable,
+};
+
+const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["veth", "vxlan"]).programs(&["ip"]);
 
 /// Two hosts 10.0.0.1 and 10.0.0.2, either joined to a switch with a port for each.
 struct Star {
@@ -20,7 +23,7 @@ struct Star {
     right: Host,
     to_left: PacketPort,
     to_right: PacketPort,
-    _switch: Host,
+    switch: Host,
 }
 
 impl Star {
@@ -32,12 +35,24 @@ impl Star {
         right.netlink.add_address("eth0", "10.0.0.2".parse().unwrap(), 24).unwrap();
         let config = Config::default();
         let (to_left, to_right) = (switch.port("port1", &config), switch.port("port2", &config));
-        Self { left, right, to_left, to_right, _switch: switch }
+        Self { left, right, to_left, to_right, switch }
+    }
+
+    /// Has the kernel string together what comes in by the left port, packet by packet.
+    fn string_together(&mut self) {
+        for feature in ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-udp-segmentation"] {
+            self.left.netlink.set_feature_by_name("eth0", feature, false).unwrap();
+        }
+        self.switch.netlink.set_feature("port1", Feature::Gro, true).unwrap();
+        self.switch.netlink.set_feature_by_name("port1", "rx-gro-list", true).unwrap();
+        let sysfs = Sysfs::open(&self.switch.namespace).unwrap();
+        sysfs.write("port1", "gro_flush_timeout", "1000000").unwrap();
+        sysfs.write("port1", "napi_defer_hard_irqs", "1").unwrap();
     }
 
     /// Sends `bytes` over TCP from left to right; answers what arrives and how many trains passed.
     fn transfer(&self, bytes: &[u8]) -> (Vec<u8>, usize) {
-        with_cable(&self.to_left, &self.to_right, || {
+        with_cable(&self.to_left, &self.to_right, carry, || {
             let to = "10.0.0.2".parse().unwrap();
             tcp_transfer(&self.left.namespace, &self.right.namespace, to, bytes)
         })
@@ -90,7 +105,7 @@ fn a_partial_checksum_of_the_kernel_is_told_and_completed() {
     let from = Star::udp(&star.left, "10.0.0.1:7000");
     let to = Star::udp(&star.right, "10.0.0.2:7");
     let witness = star.right.port("eth0", &Config::default());
-    let (answer, _) = with_cable(&star.to_left, &star.to_right, || {
+    let (answer, _) = with_cable(&star.to_left, &star.to_right, carry, || {
         from.send_to(b"hello", "10.0.0.2:7").unwrap();
         let mut buf = [0; 100];
         let (len, _) = to.recv_from(&mut buf).unwrap();
@@ -117,7 +132,7 @@ fn a_udp_train_passes_whole() {
     let witness = star.right.port("eth0", &Config::default());
     set_udp_segment(&from, 1000);
     let sent = pattern(10_500);
-    let (received, trains) = with_cable(&star.to_left, &star.to_right, || {
+    let (received, trains) = with_cable(&star.to_left, &star.to_right, carry, || {
         from.send_to(&sent, "10.0.0.2:7").unwrap();
         let mut buf = vec![0; 20_000];
         let mut len = 0;
@@ -134,35 +149,81 @@ fn a_udp_train_passes_whole() {
     assert_eq!(frame.len(), 42 + sent.len());
 }
 
-fn is_udp(frame: &[u8]) -> bool {
-    parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == ip_proto::UDP)
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| u8::try_from((at / 7) % 251).unwrap()).collect()
-}
-
-/// Carries frames between `a` and `b` while `action` runs; answers how many trains passed.
-fn with_cable<R>(a: &PacketPort, b: &PacketPort, action: impl FnOnce() -> R) -> (R, usize) {
-    /// Ends the cable also when `action` panics, so that the test fails instead of hanging.
-    struct Cut<'a>(&'a AtomicBool);
-    impl Drop for Cut<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
+/// GRO strings packets together and touches none of them: what is complete, or partial, is the
+/// checksum of the first. The kernel that cuts such a train once more is the judge.
+#[test]
+fn packets_that_are_strung_together_pass_as_trains() {
+    if !is_root() {
+        return;
     }
-    let (stop, trains) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let outcome = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                wait_readable(&[a, b]);
-                trains.fetch_add(carry(a, b) + carry(b, a), Ordering::Relaxed);
+    for is_partial in [true, false] {
+        let mut star = Star::new();
+        if !star.to_left.capabilities().send_udp_trains {
+            skip("UDP trains need Linux 6.2");
+            return;
+        }
+        star.string_together();
+        star.left.netlink.set_feature("eth0", Feature::TxChecksum, is_partial).unwrap();
+        star.switch.netlink.set_feature("port2", Feature::TxChecksum, false).unwrap();
+        // So that somebody looks at the checksums.
+        star.right.netlink.set_feature("eth0", Feature::RxChecksum, false).unwrap();
+        let from = Star::udp(&star.left, "10.0.0.1:7000");
+        let to = Star::udp(&star.right, "10.0.0.2:7");
+        set_udp_segment(&from, 1000);
+        let sent = pattern(10_500);
+        let ((), trains) = with_cable(&star.to_left, &star.to_right, carry, || {
+            from.send_to(&sent, "10.0.0.2:7").unwrap();
+            let mut buf = [0; 2000];
+            for datagram in sent.chunks(1000) {
+                let len = to.recv(&mut buf).unwrap();
+                assert_eq!(&buf[..len], datagram, "partial: {is_partial}");
             }
         });
-        let _cut = Cut(&stop);
-        action()
-    });
-    (outcome, trains.into_inner())
+        assert!(trains > 0, "partial: {is_partial}");
+        let sent = pattern(1 << 20);
+        let (received, _) = star.transfer(&sent);
+        assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+    }
+}
+
+/// What is around a train in a tunnel, its metadata does not tell.
+#[test]
+fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
+    if !is_root() {
+        return;
+    }
+    let mut star = Star::new();
+    let peer = "10.0.0.2".parse().unwrap();
+    star.left.netlink.set_neighbour("eth0", peer, [2, 0, 0, 0, 0, 2]).unwrap();
+    let ip = |arguments: &str| {
+        let output = star.left.namespace.command("ip").args(arguments.split(' ')).output();
+        let is_done = output.is_ok_and(|output| output.status.success());
+        is_done || skip(&format!("`ip {arguments}` does not work here"))
+    };
+    if !ip("link add vxlan0 type vxlan id 7 local 10.0.0.1 remote 10.0.0.2 dstport 4789 dev eth0")
+        || !ip("addr add 192.168.7.1/24 dev vxlan0")
+        || !ip("link set vxlan0 up")
+        || !ip("neigh add 192.168.7.2 lladdr 02:00:00:00:00:07 dev vxlan0")
+    {
+        return;
+    }
+    let socket = Star::udp(&star.left, "192.168.7.1:7000");
+    set_udp_segment(&socket, 1000);
+    socket.send_to(&[7; 5000], "192.168.7.2:9").unwrap();
+    let (header, frame) = receive(&star.to_left, |header, _| header.is_train());
+    assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
+    assert_eq!((header.csum_start, header.csum_offset), (14 + 20 + 8 + 8 + 14 + 20, 6));
+    assert_eq!(parse(&frame).unwrap().key.l4_dst, 4789u16.to_be_bytes());
+    assert!(frame.ends_with(&[7; 5000]));
+}
+
+#[test]
+fn all_this_holds_on_linux_7_3() {
+    LINUX_7_3.test_all();
+}
+
+fn is_udp(frame: &[u8]) -> bool {
+    parse(frame).is_ok_and(|parsed| parsed.key.ip_proto == ip_proto::UDP)
 }
 
 fn carry(from: &PacketPort, to: &PacketPort) -> usize {
@@ -174,21 +235,4 @@ fn carry(from: &PacketPort, to: &PacketPort) -> usize {
         assert!(matches!(outcome, Ok(()) | Err(SendError::Full)), "{outcome:?}");
     }
     trains
-}
-
-/// Makes every send of `socket` one train of datagrams of `len` bytes (udp(7), `UDP_SEGMENT`).
-fn set_udp_segment(socket: &UdpSocket, len: u16) {
-    const UDP_SEGMENT: libc::c_int = 103;
-    let value = libc::c_int::from(len);
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            UDP_SEGMENT,
-            (&raw const value).cast(),
-            libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
-        )
-    };
-    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }

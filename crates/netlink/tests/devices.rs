@@ -10,7 +10,7 @@ use tapswitch_netlink::{
 };
 
 mod common;
-use common::{is_root, namespace, skip, unprivileged};
+use common::{can_tap, is_root, namespace, skip, unprivileged};
 
 /// A namespace with a persistent device `t0` in it, made by `ip tuntap` with these words.
 struct Lab {
@@ -20,11 +20,7 @@ struct Lab {
 
 impl Lab {
     fn new(words: &[&str]) -> Option<Self> {
-        if !is_root() {
-            return None;
-        }
-        if !std::path::Path::new("/dev/net/tun").exists() {
-            skip("no /dev/net/tun");
+        if !can_tap() {
             return None;
         }
         let namespace = namespace();
@@ -72,7 +68,8 @@ fn a_tun_device_tells_what_it_is() {
 fn a_vlan_tells_its_identifier_and_what_it_sits_on() {
     let Some(mut lab) = Lab::new(&["mode", "tap"]) else { return };
     if let Err(error) = lab.netlink.create_vlan("v7", "t0", 7) {
-        return skip(&format!("no VLANs here: {error}"));
+        skip(&format!("no VLANs here: {error}"));
+        return;
     }
     let (vlan, lower) = (lab.netlink.link("v7").unwrap(), lab.netlink.link("t0").unwrap());
     assert_eq!((vlan.vlan, vlan.lower), (Some(7), Some(lower.index)));
@@ -110,7 +107,8 @@ fn a_qdisc_counts_what_goes_through() {
     // The device has a carrier while a program holds it.
     let mut command = lab.namespace.command("python3");
     let Ok(mut holder) = die_with_parent(command.args(["-c", HOLD])).spawn() else {
-        return skip("no python3 to open the device with");
+        skip("no python3 to open the device with");
+        return;
     };
     let socket = lab.namespace.enter(|| UdpSocket::bind("10.0.0.1:0").unwrap()).unwrap();
     let pfifo = common::eventually("twenty datagrams have gone through", || {

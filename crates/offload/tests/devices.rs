@@ -171,7 +171,7 @@ impl Device {
         netns::run(&what, move || match Path::new(self) {
             Ok(path) => test(&path),
             Err(error) if error.to_string().contains("Unknown device type") => {
-                netns::skip(&told, "the kernel has no such device");
+                netns::skip(&format!("{told}: the kernel has no such device"));
             }
             Err(error) => panic!("{told}: {error}"),
         });

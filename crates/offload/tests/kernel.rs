@@ -462,7 +462,7 @@ fn repeats_cwr(train: &Train) -> bool {
 /// True for a TCP train that kernels later than the one of the comparison cut into longer packets.
 fn is_rounded(train: &Train) -> bool {
     let is_tcp = matches!(train.upper, Upper::Tcp { .. });
-    is_tcp && train.gso_size < 8 && netns::version() > netns::KERNEL
+    is_tcp && train.gso_size < 8 && netns::kernel_version() > netns::KERNEL
 }
 
 /// Payload and packet sizes: exact multiples, odd ones, one byte too many, a full train.

@@ -7,7 +7,7 @@ use tapswitch_wire::EtherType;
 use crate::codec::{Codec, Reader, Writer, padding};
 use crate::fault::Fault;
 use crate::oxm::OxmValue;
-use crate::{Delivery, EncodeError, ErrorKind, GroupId, Oxm, PortNo, Shape};
+use crate::{Delivery, ErrorKind, GroupId, Oxm, PortNo, Shape};
 
 mod check;
 
@@ -171,28 +171,14 @@ impl Action {
 
 impl Codec for Action {
     fn encode(&self, w: &mut Writer<'_>) {
-        let start = w.position();
-        match self {
+        w.aligned("action", |w| match self {
             Self::SetField(_) => w.tlv_with_pad(self.kind(), |w| self.encode_body(w)),
             _ => w.tlv(self.kind(), |w| self.encode_body(w)),
-        }
-        let len = w.position() - start;
-        if !len.is_multiple_of(8) {
-            w.fail(EncodeError::Misaligned { what: "action", len });
-        }
+        });
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        r.within("action", ErrorKind::OFPBAC_BAD_LEN, |r| {
-            let start = r.clone();
-            let (kind, mut body) = r.tlv()?;
-            if body.len() % 8 != 4 {
-                return Err(start.bad_len("the length is not a multiple of eight"));
-            }
-            let action = Self::decode_body(kind, &mut body)?;
-            body.finish()?;
-            Ok(action)
-        })
+        r.aligned_tlv("action", ErrorKind::OFPBAC_BAD_LEN, Self::decode_body)
     }
 }
 

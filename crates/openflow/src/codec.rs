@@ -112,6 +112,26 @@ impl<'a> Reader<'a> {
         Ok((kind, self.sub_after(len, 4)?))
     }
 
+    /// Reads an action or an instruction, `what`: a structure as of [`Self::tlv`] that is a
+    /// multiple of eight bytes long, whose body `read` takes, given its kind.
+    pub(crate) fn aligned_tlv<T>(
+        &mut self,
+        what: &'static str,
+        bad_len: ErrorKind,
+        read: impl FnOnce(u16, &mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.within(what, bad_len, |r| {
+            let start = r.clone();
+            let (kind, mut body) = r.tlv()?;
+            if body.len() % 8 != 4 {
+                return Err(start.bad_len("the length is not a multiple of eight"));
+            }
+            let value = read(kind, &mut body)?;
+            body.finish()?;
+            Ok(value)
+        })
+    }
+
     /// A reader of what is left of a structure that is `len` bytes long, `read` of them behind.
     pub(crate) fn sub_after(&mut self, len: u16, read: usize) -> Result<Self, Fault> {
         match usize::from(len).checked_sub(read) {
@@ -226,6 +246,16 @@ impl<'a> Writer<'a> {
             write(w);
             w.pad(padding(w.out.len() - start));
         });
+    }
+
+    /// Appends `what` by `write`, and notes where it is not a multiple of eight bytes long.
+    pub(crate) fn aligned(&mut self, what: &'static str, write: impl FnOnce(&mut Self)) {
+        let start = self.out.len();
+        write(self);
+        let len = self.out.len() - start;
+        if !len.is_multiple_of(8) {
+            self.fail(EncodeError::Misaligned { what, len });
+        }
     }
 
     /// Appends a length of 16 bits that counts from `start` to the end of what `write` appends.

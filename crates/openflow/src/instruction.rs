@@ -6,7 +6,7 @@ use crate::action::{Place, write_list};
 use crate::codec::{Codec, Reader, Writer};
 use crate::fault::Fault;
 use crate::oxm::Context;
-use crate::{Action, CheckError, EncodeError, ErrorKind, METER_MAX, TableId};
+use crate::{Action, CheckError, ErrorKind, METER_MAX, TableId};
 
 /// What an entry does with a packet (`ofp_instruction`, §7.2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,25 +157,11 @@ impl Instruction {
 
 impl Codec for Instruction {
     fn encode(&self, w: &mut Writer<'_>) {
-        let start = w.position();
-        w.tlv(self.kind(), |w| self.encode_body(w));
-        let len = w.position() - start;
-        if !len.is_multiple_of(8) {
-            w.fail(EncodeError::Misaligned { what: "instruction", len });
-        }
+        w.aligned("instruction", |w| w.tlv(self.kind(), |w| self.encode_body(w)));
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
-        r.within("instruction", ErrorKind::OFPBIC_BAD_LEN, |r| {
-            let start = r.clone();
-            let (kind, mut body) = r.tlv()?;
-            if body.len() % 8 != 4 {
-                return Err(start.bad_len("the length is not a multiple of eight"));
-            }
-            let instruction = Self::decode_body(kind, &mut body)?;
-            body.finish()?;
-            Ok(instruction)
-        })
+        r.aligned_tlv("instruction", ErrorKind::OFPBIC_BAD_LEN, Self::decode_body)
     }
 }
 

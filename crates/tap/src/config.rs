@@ -237,7 +237,8 @@ impl Config {
     }
 
     /// What the interface claims to be (`TUNSETLINK`), for programs that capture other than
-    /// Ethernet and IP.
+    /// Ethernet and IP; unless told otherwise Ethernet, or for a tun device
+    /// [nothing](LinkType::NONE). A device that is there must be down to change it.
     #[must_use]
     pub const fn link_type(mut self, link_type: LinkType) -> Self {
         self.link_type = Some(link_type);

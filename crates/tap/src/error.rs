@@ -120,10 +120,15 @@ pub enum CreateError {
         by: Taken,
     },
     /// `EBUSY`: the link type was to change, and the interface is up.
-    #[error("{name}: its link type can change only while it is down: `ip link set {name} down`")]
+    #[error(
+        "{name}: its link type is {is}, and can change only while it is down: `ip link set {name} \
+         down`, or leave it by link_type(LinkType({is}))"
+    )]
     InterfaceUp {
         /// The device.
         name: String,
+        /// What it is: see [`LinkType`](crate::LinkType).
+        is: u16,
     },
     /// `EBUSY`: the interface would have an index that another has.
     #[error("{name}: another interface has the index {index}; choose another, or none")]

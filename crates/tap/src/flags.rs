@@ -4,6 +4,8 @@ use std::fmt;
 
 use bitflags::bitflags;
 
+use crate::LinkType;
+
 bitflags! {
     /// Flags of `TUNSETIFF`, `TUNGETIFF`, `TUNGETFEATURES` and `TUNSETQUEUE`, and of the file
     /// `tun_flags` in sysfs (`include/uapi/linux/if_tun.h`).
@@ -67,6 +69,14 @@ impl Kind {
         match self {
             Self::Tap => Flags::TAP,
             Self::Tun => Flags::TUN,
+        }
+    }
+
+    /// What such a device claims to be, unless it is told otherwise.
+    pub(crate) const fn link_type(self) -> LinkType {
+        match self {
+            Self::Tap => LinkType::ETHERNET,
+            Self::Tun => LinkType::NONE,
         }
     }
 

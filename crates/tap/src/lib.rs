@@ -55,8 +55,8 @@
 //!   it knows ([`Wish`]).
 //! - `EINVAL` does not say that a device is of another kind: the interface is looked at, and
 //!   [`Mismatch`] says what to write instead.
-//! - A persistent device keeps header length, byte order, offloads, send buffer, filters, steering
-//!   and carrier as its former user left them: all are set explicitly.
+//! - A persistent device keeps header length, byte order, offloads, send buffer, link type,
+//!   filters, steering and carrier as its former user left them: all are set explicitly.
 //! - A multi-queue device may be joined at any time by any program that is permitted to, which
 //!   then takes its share of the traffic and may send. `IFF_TUN_EXCL` keeps nobody out: it concerns
 //!   the making alone. Before Linux 7.3 *every user* is permitted to where neither

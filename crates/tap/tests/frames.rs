@@ -4,8 +4,6 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use tapswitch_tap::{
@@ -16,8 +14,8 @@ use tapswitch_wire::{MacAddr, write_u16};
 
 mod common;
 use common::{
-    Host, LINUX_7_3, PATIENCE, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive,
-    set_udp_segment, skip, tcp_transfer, wait_readable,
+    Host, LINUX_7_3, PATIENCE, PEER, can_tap, config, is_udp_to, knows_udp_trains, pattern,
+    receive, set_udp_segment, skip, tcp_transfer, wait_readable, with_cable,
 };
 
 #[test]
@@ -142,7 +140,7 @@ fn tcp_trains_pass_whole_from_one_device_to_another() {
         host.netlink.set_up("tap0").unwrap();
     }
     let sent = pattern(4 << 20);
-    let (received, trains) = with_cable(&a.queues()[0], &b.queues()[0], || {
+    let (received, trains) = with_cable(&a.queues()[0], &b.queues()[0], carry, || {
         let to = "10.0.0.2".parse().unwrap();
         tcp_transfer(&left.namespace, &right.namespace, to, &sent)
     });
@@ -385,10 +383,6 @@ fn fold(bytes: &[u8]) -> u16 {
     u16::try_from(sum).unwrap()
 }
 
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| u8::try_from((at / 7) % 251).unwrap()).collect()
-}
-
 fn next(socket: &std::net::UdpSocket) -> Vec<u8> {
     let mut buf = [0; 4096];
     let (len, _) = socket.recv_from(&mut buf).unwrap();
@@ -402,29 +396,6 @@ fn drain(queue: &Queue) -> impl Iterator<Item = Vec<u8>> {
         let len = queue.recv(&mut buf).unwrap()?;
         Some(buf[NET_HEADER_LEN..len].to_vec())
     })
-}
-
-/// Carries frames between `a` and `b` while `action` runs; answers how many trains passed.
-fn with_cable<R>(a: &Queue, b: &Queue, action: impl FnOnce() -> R) -> (R, usize) {
-    /// Ends the cable also when `action` panics, so that the test fails instead of hanging.
-    struct Cut<'a>(&'a AtomicBool);
-    impl Drop for Cut<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let (stop, trains) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let outcome = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                wait_readable(&[a, b]);
-                trains.fetch_add(carry(a, b) + carry(b, a), Ordering::Relaxed);
-            }
-        });
-        let _cut = Cut(&stop);
-        action()
-    });
-    (outcome, trains.into_inner())
 }
 
 fn carry(from: &Queue, to: &Queue) -> usize {

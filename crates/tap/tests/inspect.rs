@@ -8,7 +8,7 @@ use tapswitch_tap::inspect::{Certainty, Handle, Inspected, Inspection, inspect};
 use tapswitch_tap::{Flags, Kind, Offloads};
 
 mod common;
-use common::{Host, LINUX_7_3, can_tap, config, unique};
+use common::{Host, LINUX_7_3, can_tap, config, unique, unprivileged};
 
 #[test]
 fn a_device_is_found_with_its_settings_and_its_holder() {
@@ -178,21 +178,4 @@ fn find(found: &Inspection, host: &Host, name: &str) -> Inspected {
     // this process does.
     device.holders.retain(|holder| holder.pid == std::process::id());
     device
-}
-
-/// Runs `action` on a thread that has no privilege left.
-fn unprivileged<R: Send>(action: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let none = rustix::thread::CapabilitySet::empty();
-            let sets = rustix::thread::CapabilitySets {
-                effective: none,
-                permitted: none,
-                inheritable: none,
-            };
-            rustix::thread::set_capabilities(None, sets).unwrap();
-            action()
-        });
-        thread.join().unwrap()
-    })
 }

@@ -413,6 +413,30 @@ fn a_header_of_an_odd_length_is_not_joined() {
     assert!(error.to_string().contains("10, 12, 20 or 24 bytes"), "{error}");
 }
 
+/// Quirk 6: a device that claims to be something else has neither ARP nor a MAC address.
+#[test]
+fn what_the_former_user_claimed_the_device_to_be_is_forgotten() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    for (name, kind, flag, usual) in
+        [("tap0", Kind::Tap, TAP, LinkType::ETHERNET), ("tun0", Kind::Tun, TUN, LinkType::NONE)]
+    {
+        host.leave_behind(name, flag | NO_PI, |fd| {
+            raw::number(fd, raw::TUNSETLINK, LinkType::PPP.0.into()).unwrap();
+        });
+        let wanted = config(name).kind(kind).exclusive(false);
+        host.netlink.set_up(name).unwrap();
+        let error = host.try_create(&wanted).unwrap_err();
+        assert!(error.to_string().contains("link_type(LinkType(512))"), "{error}");
+        let kept = wanted.clone().link_type(LinkType::PPP);
+        assert_eq!(host.create(&kept).link_type().unwrap(), LinkType::PPP);
+        host.netlink.set_down(name).unwrap();
+        assert_eq!(host.create(&wanted).link_type().unwrap(), usual);
+    }
+}
+
 /// Quirk 28: the link type can change only while the interface is down.
 #[test]
 fn the_link_type_waits_for_the_interface_to_be_down() {

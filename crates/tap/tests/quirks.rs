@@ -17,6 +17,7 @@
 //!   - `offloads.rs: a_train_in_a_tunnel_arrives_as_one`
 //! - 6: a persistent device keeps header length and offloads:
 //!   - `persistent.rs: what_the_former_user_set_is_forgotten`
+//!   - `persistent.rs: what_the_former_user_claimed_the_device_to_be_is_forgotten`
 //!   - `persistent.rs: offloads_end_where_there_is_no_header`
 //!   - `persistent.rs: a_header_of_an_odd_length_is_not_joined`
 //! - 7: some releases refuse valid trains:

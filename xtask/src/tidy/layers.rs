@@ -203,7 +203,7 @@ fn read_package(root: &Path, package: &Value) -> io::Result<Package> {
 }
 
 /// Packages beside the crates.
-const TOOLS: [&str; 4] = ["xtask", "fuzz", "guest", "instructions"];
+const TOOLS: [&str; 5] = ["xtask", "fuzz", "guest", "helpers", "instructions"];
 
 #[cfg(test)]
 mod tests {

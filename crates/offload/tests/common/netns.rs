@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+pub use tapswitch_helpers::{kernel_version, skip};
 use tapswitch_wire::LongNetHeader;
 
 /// A tap device with a header that is long enough for tunnels, and without offloads until
@@ -71,7 +72,7 @@ impl Tap {
 /// `what` is skipped.
 pub fn run(what: &str, test: impl FnOnce() + Send + 'static) {
     if let Err(missing) = prerequisites() {
-        skip(what, &missing);
+        skip(&format!("{what}: {missing}"));
         return;
     }
     let body = move || {
@@ -88,31 +89,16 @@ pub fn run(what: &str, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Says that `what` is not tested for want of what is `missing`.
-pub fn skip(what: &str, missing: &str) {
-    // Not `println!`, which the harness swallows when a test passes. In one piece and on a line of
-    // its own, whatever the harness and other tests print meanwhile.
-    let line = format!("\nSKIP: {what}: {missing}\n");
-    let _ = io::stdout().write_all(line.as_bytes());
-}
-
 fn prerequisites() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("needs root".to_owned());
     }
     let tun = File::open("/dev/net/tun");
     tun.map_err(|error| format!("needs /dev/net/tun: {error}"))?;
-    if version() < KERNEL {
-        return Err(format!("needs Linux {KERNEL:?}; this is {:?}", version()));
+    if kernel_version() < KERNEL {
+        return Err(format!("needs Linux {KERNEL:?}; this is {:?}", kernel_version()));
     }
     ip("-V").map_err(|error| format!("needs `ip`: {error}"))
-}
-
-/// Version of the kernel, of which the first two numbers count.
-pub fn version() -> (u32, u32) {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// Runs `ip` with `arguments` in the namespace of this thread.

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::{self, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -166,16 +165,9 @@ fn shapes(frames: &[Frame]) -> Vec<(usize, NetHeader)> {
     frames.iter().map(|(meta, bytes)| (bytes.len(), *meta)).collect()
 }
 
-/// Version of the kernel, of which the first two numbers count.
-pub(crate) fn version() -> (u32, u32) {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-/// Past the harness, which would swallow `println!`; in one piece, on a line of its own.
+/// Says that something is not compared.
 pub(crate) fn skip(reason: &str) {
-    let _ = io::stdout().write_all(format!("\nSKIP: the kernel's GRO: {reason}\n").as_bytes());
+    tapswitch_helpers::skip(&format!("the kernel's GRO: {reason}"));
 }
 
 /// Names and kinds of devices that make the kernel look into tunnels.

@@ -30,6 +30,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestRunner};
 use tapswitch_guest::{Rig, Series};
+use tapswitch_helpers::kernel_version;
 use tapswitch_wire::{ipv6, tcp};
 
 const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(MODULES).programs(&["ip"]);
@@ -110,7 +111,7 @@ fn fields_that_differ() {
 #[test]
 fn cwr_is_a_bit_of_a_counter() {
     let Some(kernel) = Kernel::new() else { return };
-    if kernel::version() < (7, 3) {
+    if kernel_version() < (7, 3) {
         return skip("Linux 6.18 takes CWR on the first packet only");
     }
     for packet in [Packet::tcp_v4(), Packet::tcp_v6()] {

@@ -10,6 +10,8 @@
 pub mod around;
 
 use around::Around;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use proptest::sample::Index;
 use tapswitch_offload::coalesce::{Place, Tunnels};
 use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
@@ -579,6 +581,28 @@ pub fn interleave(flows: impl Iterator<Item = Vec<Packet>>, order: &[Index]) -> 
         order.iter().filter_map(|index| index.get_mut(&mut flows).next()).collect();
     packets.extend(flows.into_iter().flatten());
     packets
+}
+
+/// The frames of such packets, some with a byte that is any among the first `within`, some with any
+/// metadata.
+pub fn damaged(
+    packets: impl Strategy<Value = Vec<Packet>>,
+    within: usize,
+) -> impl Strategy<Value = Vec<Frame>> {
+    let damage = vec((any::<Index>(), any::<Index>(), any::<u8>()), 0..8);
+    let metas = vec((any::<Index>(), any::<[u8; 12]>()), 0..3);
+    (packets, damage, metas).prop_map(move |(packets, damage, metas)| {
+        let mut sent = frames(&packets);
+        for (frame, byte, value) in damage {
+            let (_, bytes) = frame.get_mut(&mut sent);
+            let at = byte.index(bytes.len().min(within));
+            bytes[at] = value;
+        }
+        for (frame, bytes) in metas {
+            frame.get_mut(&mut sent).0 = NetHeader::decode(&bytes);
+        }
+        sent
+    })
 }
 
 /// Swaps packets, doubles them or loses them, for 0, 1 and 2.

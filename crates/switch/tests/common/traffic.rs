@@ -1,9 +1,8 @@
 //! Traffic between hosts, by ordinary sockets.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -143,23 +142,6 @@ impl Stream {
         assert_eq!(sent, received, "length and hash");
         sent.0
     }
-}
-
-/// Makes every send of `socket` one train of datagrams of `len` bytes (udp(7), `UDP_SEGMENT`).
-pub(crate) fn set_udp_segment(socket: &UdpSocket, len: u16) {
-    const UDP_SEGMENT: libc::c_int = 103;
-    let value = libc::c_int::from(len);
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            UDP_SEGMENT,
-            (&raw const value).cast(),
-            libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
-        )
-    };
-    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
 /// Bounds a loop of a test.

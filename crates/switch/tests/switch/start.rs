@@ -130,23 +130,6 @@ fn what_was_opened_before_the_failure_is_closed() {
     assert!(host.netlink.link("eth0").is_err(), "the tap device stays");
 }
 
-/// Runs `action` on a thread that has no privilege left.
-fn unprivileged<R: Send>(action: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let none = rustix::thread::CapabilitySet::empty();
-            let sets = rustix::thread::CapabilitySets {
-                effective: none,
-                permitted: none,
-                inheritable: none,
-            };
-            rustix::thread::set_capabilities(None, sets).unwrap();
-            action()
-        });
-        thread.join().unwrap()
-    })
-}
-
 /// As root prepares it for who has no privilege: `ip tuntap add`, `ip link set up`.
 #[test]
 fn a_prepared_device_needs_no_privilege() {

@@ -48,10 +48,10 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
     }
 }
 
-/// What a refused `TUNSETLINK` means.
-pub(super) fn link_type_error(name: &str, errno: Errno) -> CreateError {
+/// What a refused `TUNSETLINK` of a device of the type `is` means.
+pub(super) fn link_type_error(name: &str, is: u16, errno: Errno) -> CreateError {
     match errno {
-        Errno::BUSY => CreateError::InterfaceUp { name: name.to_owned() },
+        Errno::BUSY => CreateError::InterfaceUp { name: name.to_owned(), is },
         _ => refused(name, "TUNSETLINK")(errno),
     }
 }

@@ -10,8 +10,8 @@ use super::{Device, Found, explain};
 use crate::capabilities::negotiate;
 use crate::config::NameWish;
 use crate::{
-    Capabilities, Config, CreateError, DeviceName, Flags, HeaderLen, Kind, Mismatch, Offloads,
-    Prefix, Queue, Wish, ioctl, probe,
+    Capabilities, Config, CreateError, DeviceName, Flags, HeaderLen, Kind, LinkType, Mismatch,
+    Offloads, Prefix, Queue, Wish, ioctl, probe,
 };
 
 impl Device {
@@ -20,8 +20,8 @@ impl Device {
     /// twenty for a probe; closing the last queue takes as long.
     ///
     /// What a former user of a persistent device left behind is reset: header length, byte order,
-    /// offloads, send buffer, filters, steering, carrier. Nothing is reset of a device that another
-    /// program uses: its offloads are those that this program can read, and no others.
+    /// offloads, send buffer, link type, filters, steering, carrier. Nothing is reset of a device
+    /// that another program uses: its offloads are those that this program can read, and no others.
     /// [`Capabilities::receive`] is then an upper bound: Linux does not tell what was agreed on.
     ///
     /// # Errors
@@ -318,13 +318,14 @@ impl<'a> Opener<'a> {
         }
         let send_buffer_len = self.config.send_buffer_len;
         ioctl::set_send_buffer_len(fd, send_buffer_len).map_err(refused("TUNSETSNDBUF"))?;
-        match self.config.link_type {
-            Some(link_type) => {
-                let outcome = ioctl::set_link_type(fd, link_type.0);
-                outcome.map_err(|errno| explain::link_type_error(&first.name, errno))
-            }
-            None => Ok(()),
+        // Linux refuses also the type that it is of already while the interface is up.
+        let LinkType(wanted) = self.config.link_type.unwrap_or(self.kind.link_type());
+        let (is, _) = ioctl::hardware_address(fd).map_err(refused("SIOCGIFHWADDR"))?;
+        if is == wanted {
+            return Ok(());
         }
+        let outcome = ioctl::set_link_type(fd, wanted);
+        outcome.map_err(|errno| explain::link_type_error(&first.name, is, errno))
     }
 
     /// What may be left undone in frames that are received, and in those that are sent. Without a

@@ -1,23 +1,20 @@
 //! What the tests of this crate share: a namespace with a tap device in it, and UDP to send.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 pub(crate) mod cable;
 pub(crate) mod raw;
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{CapabilitySet, CapabilitySets};
 use tapswitch_guest::{NoForks, Rig, Series};
-use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
-use tapswitch_tap::{Config, CreateError, Device, NET_HEADER_LEN, NetHeader, Queue, RECV_BUF_LEN};
+pub(crate) use tapswitch_helpers::*;
+use tapswitch_netlink::{Netlink, OwnedNamespace};
+use tapswitch_tap::{Config, CreateError, Device, NetHeader, Queue, RECV_BUF_LEN};
 use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
 
 /// A network namespace with the kernel's end of a tap device in it.
@@ -88,43 +85,9 @@ impl Host {
     }
 }
 
-/// True when the test may make tap devices; otherwise says loudly that it is skipped.
-pub(crate) fn can_tap() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return skip("needs root to make network namespaces");
-    }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        return skip("no /dev/net/tun");
-    }
-    true
-}
-
 /// True on Linux 6.2 and later, which know UDP trains; otherwise says that the test is skipped.
 pub(crate) fn knows_udp_trains() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (6, 2) || skip("UDP trains need Linux 6.2")
-}
-
-/// Past the harness, which would swallow `eprintln!`; in one piece, on a line of its own.
-pub(crate) fn skip(reason: &str) -> bool {
-    let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
-    false
-}
-
-/// Takes all privileges from the calling thread, for good.
-pub(crate) fn without_privilege() {
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, sets).unwrap();
-}
-
-/// A name that no other test and no other run uses.
-pub(crate) fn unique(prefix: &str) -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}-{}-{count}", std::process::id())
+    kernel_version() >= (6, 2) || skip("UDP trains need Linux 6.2")
 }
 
 pub(crate) fn config(name: &str) -> Config {
@@ -137,24 +100,17 @@ pub(crate) fn receive(
     queue: &Queue,
     wanted: impl Fn(&NetHeader, &[u8]) -> bool,
 ) -> (NetHeader, Vec<u8>) {
-    let mut buf = vec![0; RECV_BUF_LEN];
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let Some(len) = queue.recv(&mut buf).unwrap() else {
-            assert!(Instant::now() < deadline, "no such frame in time");
-            wait_readable(&[queue]);
-            continue;
-        };
-        let (header, frame) = buf[..len].split_first_chunk::<NET_HEADER_LEN>().unwrap();
-        let header = NetHeader::decode(header);
-        if wanted(&header, frame) {
-            return (header, frame.to_vec());
-        }
-    }
+    let header = |prefix: &[u8]| NetHeader::decode(prefix.first_chunk().unwrap());
+    let (prefix, frame) = receive_behind(queue, |prefix, frame| wanted(&header(prefix), frame));
+    (header(&prefix), frame)
 }
 
 /// As [`receive`], for a queue with any prefix; what precedes the frame is handed over as bytes.
 pub(crate) fn receive_any(queue: &Queue, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
+    receive_behind(queue, |_, frame| wanted(frame))
+}
+
+fn receive_behind(queue: &Queue, wanted: impl Fn(&[u8], &[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
     let mut buf = vec![0; RECV_BUF_LEN];
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -164,7 +120,7 @@ pub(crate) fn receive_any(queue: &Queue, wanted: impl Fn(&[u8]) -> bool) -> (Vec
             continue;
         };
         let (prefix, frame) = buf[..len].split_at(queue.prefix().len());
-        if wanted(frame) {
+        if wanted(prefix, frame) {
             return (prefix.to_vec(), frame.to_vec());
         }
     }
@@ -178,75 +134,12 @@ pub(crate) fn is_udp_packet_to(packet: &[u8], port: u16) -> bool {
         && packet[22..24] == port.to_be_bytes()
 }
 
-/// Waits until one of `queues` is readable, for a tenth of a second at most.
-pub(crate) fn wait_readable(queues: &[&Queue]) {
-    let mut fds = queues.iter().map(|queue| PollFd::new(*queue, PollFlags::IN)).collect::<Vec<_>>();
-    let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-    poll(&mut fds, Some(&timeout)).unwrap();
-}
-
-/// Asks `question` until it answers, for at most five seconds.
-pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = question() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "no answer in time: {what}");
-        thread::yield_now();
-    }
-}
-
-/// Sends `bytes` over one TCP connection from a socket of `client` to one of `server`, which is at
-/// `to`; answers what arrives. Fails instead of waiting for ever.
-pub(crate) fn tcp_transfer(
-    client: &Namespace,
-    server: &Namespace,
-    to: IpAddr,
-    bytes: &[u8],
-) -> Vec<u8> {
-    let listener = server.enter(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let to = listener.local_addr().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let connect = || TcpStream::connect_timeout(&to, PATIENCE).unwrap();
-            let mut stream = client.enter(connect).unwrap();
-            stream.set_write_timeout(Some(PATIENCE)).unwrap();
-            stream.write_all(bytes).unwrap();
-        });
-        let (mut stream, _) = eventually("a connection", || listener.accept().ok());
-        stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut received = Vec::new();
-        stream.read_to_end(&mut received).unwrap();
-        received
-    })
-}
-
 /// True for UDP over IPv4 to `port`.
 pub(crate) fn is_udp_to(frame: &[u8], port: u16) -> bool {
     let key = parse(frame).unwrap().key;
     key.eth_type == EtherType::IPV4.0.to_be_bytes()
         && key.ip_proto == ip_proto::UDP
         && key.l4_dst == port.to_be_bytes()
-}
-
-/// Makes every send of `socket` one train of datagrams of `len` bytes (udp(7), `UDP_SEGMENT`).
-pub(crate) fn set_udp_segment(socket: &UdpSocket, len: u16) {
-    const UDP_SEGMENT: libc::c_int = 103;
-    let value = libc::c_int::from(len);
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            UDP_SEGMENT,
-            (&raw const value).cast(),
-            libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap(),
-        )
-    };
-    assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
 /// From now on the system call `number` fails with `errno` in this thread (seccomp(2)).
@@ -279,5 +172,3 @@ pub(crate) const LINUX_7_3: Rig =
 const ADDR_GEN_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
 /// The station at 10.0.0.2.
 pub(crate) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-/// How long a test waits for what must come at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

@@ -124,6 +124,7 @@ pub(crate) const VNET_HDR: u16 = 0x4000;
 const TUNSETIFF: u64 = 0x4004_54ca;
 pub(crate) const TUNSETPERSIST: u64 = 0x4004_54cb;
 pub(crate) const TUNSETOWNER: u64 = 0x4004_54cc;
+pub(crate) const TUNSETLINK: u64 = 0x4004_54cd;
 pub(crate) const TUNSETGROUP: u64 = 0x4004_54ce;
 pub(crate) const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETTXFILTER: u64 = 0x4004_54d1;

@@ -10,6 +10,15 @@
 //! Loops with fewer operations (multiply-add, dot products, averages for the carries) were not
 //! faster there, nor was aligning first for the length of a packet.
 //!
+//! The tests of NEON run on other machines by an emulator, without a compiler of C:
+//!
+//! ```sh
+//! rustup target add aarch64-unknown-linux-musl
+//! export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld
+//! export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64-static
+//! cargo test -p tapswitch-wire --lib --target aarch64-unknown-linux-musl
+//! ```
+//!
 //! This module and its children are the only place for `unsafe` in crates without I/O: vectors are
 //! loaded through pointers, and a function that uses a feature may be called only where the
 //! processor has it. Both are behind safe functions that check.
