@@ -1,6 +1,7 @@
 // The packets of a policy whose monitor is the controller, as they come.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, BASE, get } from "../api/client";
+import { parse } from "../api/json";
 import { useResource } from "../api/resource";
 import { mayChange } from "../api/session";
 import type { Packet, PolicyReport } from "../api/types";
@@ -131,7 +132,7 @@ function useStream(path: string | undefined): Stream {
       // After a break some may come again, also of those that were cleared away.
       if (!isAfter(message.lastEventId, last)) return;
       last = message.lastEventId;
-      pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
+      pending.current.push({ id: next.current++, packet: parse(message.data) as Packet });
       if (pending.current.length > MOST) pending.current.shift();
     };
     source.onmessage = take;
