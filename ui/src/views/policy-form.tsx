@@ -28,9 +28,12 @@ export function PolicyForm({ name }: { name?: string }) {
   const old = useLast(data);
   if (!mayChange())
     return (
-      <Empty title="You may look, but not change policies">
-        <p>Ask for a token of an operator.</p>
-      </Empty>
+      <>
+        <Heading title={name ?? "New policy"} />
+        <Empty title="You may look, but not change policies">
+          <p>Ask for a token of an operator.</p>
+        </Empty>
+      </>
     );
   if (name !== undefined && !old)
     return (

@@ -69,7 +69,13 @@ export function Policy({ name }: { name: string }) {
       <Books report={report} />
       <PathList report={report} />
       <SeriesChart name={name} />
-      {isDoomed && <Delete report={report} onDone={() => (setDoomed(false), go(["policies"]))} />}
+      {isDoomed && (
+        <Delete
+          report={report}
+          onDeleted={() => go(["policies"])}
+          onCancel={() => setDoomed(false)}
+        />
+      )}
     </>
   );
 }

@@ -25,6 +25,7 @@ export function TopologyView() {
   const [members, setMembers] = useState<string[]>();
   const [selected, setSelected] = useState<Target | undefined>(fromAddress);
   const [near, setNear] = useState<string[]>([]);
+  useEffect(() => setSelected((before) => fromAddress() ?? before), [route.value]);
   const fabric = useFabric(most, members);
   const taps = useTaps(selected?.kind === "tap" ? selected.name : undefined);
   const shape = useShape(fabric.topology);
@@ -181,6 +182,7 @@ function Picture(props: PictureProps) {
   useEffect(() => {
     if (!renderer.current) return;
     renderer.current.selected = selected;
+    follow(renderer.current, selected);
     renderer.current.draw();
   }, [selected]);
   useEffect(() => renderer.current?.restyle(), [colours.value]);
@@ -443,7 +445,15 @@ function onKey(
   event.preventDefault();
 }
 
-/** To the next node in a direction; the picture follows when that is not seen. */
+/** Moves the picture to a node that is not seen in it. */
+function follow(made: Renderer, selected: Target | undefined): void {
+  if (selected?.kind !== "node") return;
+  const node = made.scene.nodes[made.scene.index.get(selected.id) ?? -1];
+  const isPlaced = node && !Number.isNaN(node.x);
+  if (isPlaced && !made.visible().includes(node)) made.centre(node, made.camera.scale);
+}
+
+/** To the next node in a direction. */
 function step(
   made: Renderer,
   selected: Target | undefined,
@@ -453,9 +463,7 @@ function step(
   const { nodes } = made.scene;
   const from = nodes.findIndex((node) => selected?.kind === "node" && node.id === selected.id);
   const to = nodes[nearest(nodes, from, arrow)];
-  if (!to) return;
-  props.onSelect({ kind: "node", id: to.id });
-  if (!made.visible().includes(to)) made.centre(to, made.camera.scale);
+  if (to) props.onSelect({ kind: "node", id: to.id });
 }
 
 /** What is selected, for those who do not see it. */
