@@ -31,6 +31,12 @@ export class ApiError extends Error {
 
 export const BASE = "/api/v1";
 
+/** Has somebody told when the controller wants a token. */
+export const whenNoToken = (told: () => void): void => {
+  noToken = told;
+};
+let noToken = (): void => {};
+
 /** Asks for something. */
 export const get = <T>(path: string, signal?: AbortSignal): Promise<T> =>
   request<T>("GET", path, undefined, signal);
@@ -55,6 +61,7 @@ export async function request<T>(
     throw new ApiError(0, "unreachable", "The controller does not answer. It is tried again.");
   }
   const text = await response.text();
+  if (response.status === 401) noToken();
   if (!response.ok) throw asError(response.status, text);
   return (text === "" ? undefined : data(text)) as T;
 }
