@@ -30,7 +30,8 @@ export function TopologyView() {
   const taps = useTaps(selected?.kind === "tap" ? selected.name : undefined);
   const shape = useShape(fabric.topology);
   const total = shape.nodes.reduce((sum, node) => sum + node.hosts, 0);
-  const hosts = useHosts(total, near);
+  const isFar = selected?.kind === "host" && !near.includes(selected.switch);
+  const hosts = useHosts(total, isFar ? [...near, selected.switch] : near);
   const isEmpty = fabric.topology !== undefined && shape.nodes.length === 0;
   return (
     <div class="topology">
@@ -173,10 +174,7 @@ function Picture(props: PictureProps) {
     return () => made.close();
   }, []);
   const isFinal = useLayout(shape, mode, () => setPlaced((n) => n + 1));
-  const scene = useMemo(
-    () => sceneOf(shape, hosts, taps),
-    [shape, hosts, taps.reports, placed, taps.at],
-  );
+  const scene = useMemo(() => sceneOf(shape, hosts, taps), [shape, hosts, taps.reports, placed]);
   useEffect(() => renderer.current?.show(scene), [scene]);
   useFit(renderer, scene, isFinal, placed, selected);
   useEffect(() => {
