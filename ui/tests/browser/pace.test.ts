@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { Renderer } from "../../src/graph/renderer";
-import { big } from "../unit/fabrics";
+import { big, leafSpine } from "../unit/fabrics";
 import { report } from "./furnished";
 import { StandIn, hosts, list } from "./stand-in";
 import { Browser, noBrowser, until } from "./support";
@@ -141,6 +141,38 @@ test("a list of events that come fast is not drawn for each of them", options, a
   );
   assert.ok(count <= 20, `drawn ${count} times`);
   await page.close();
+});
+
+test("copies move where a picture costs little, and nowhere else", options, async () => {
+  const monitor = { switch: "0x6", port: 13, name: "watch0" };
+  const hops = ["0x1", "0x6"].map((id) => ({ switch: id }));
+  const tap = report("web", { monitor, path: [{ monitor, hops }] });
+  for (const [topology, motion, moves] of [
+    [leafSpine(2, 4, 3), "no-preference", true],
+    [leafSpine(2, 4, 3), "reduce", false],
+    [big(), "no-preference", false],
+  ] as const) {
+    controller.serve(topology);
+    controller.answers.set("GET /policies", list([tap]));
+    const page = await browser.page("about:blank");
+    await page.emulateMedia({ reducedMotion: motion });
+    await page.goto(`${controller.url}/#/topology`);
+    await page.locator("canvas[data-final=true]").waitFor();
+    await page.locator("[data-tap=web]").waitFor();
+    const draws = await page.evaluate(
+      () =>
+        new Promise<number>((done) => {
+          const { renderer } = document.querySelector("canvas") as Canvas;
+          let count = 0;
+          const draw = renderer.draw.bind(renderer);
+          renderer.draw = () => (count++, draw());
+          setTimeout(() => done(count), 2000);
+        }),
+    );
+    const what = `${topology.switches.length} switches, ${motion}: ${draws} draws in 2 s`;
+    assert.equal(draws > 15, moves, what);
+    await page.close();
+  }
 });
 
 const MEASURED_MS = 6000;
