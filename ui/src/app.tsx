@@ -1,5 +1,5 @@
 // The frame around the views: navigation, connection, alarms.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import "./api/history";
 import { alarms, liveness, lostAt } from "./api/live";
 import { isAdmin, session, signOut } from "./api/session";
@@ -39,7 +39,7 @@ function Unreachable() {
 
 function Shell({ me }: { me: Me }) {
   const { parts } = route.value;
-  useTitle(parts);
+  useArrival(parts);
   return (
     <>
       <a class="skip" href="#main" onClick={skipToMain}>
@@ -49,7 +49,7 @@ function Shell({ me }: { me: Me }) {
         <a class="brand" href={link(["topology"])}>
           tapswitch
         </a>
-        <Navigation current={parts[0] ?? ""} />
+        <Navigation current={parts[0] === "new" ? "policies" : (parts[0] ?? "")} />
         <div class="status">
           <Connection />
           <ThemeChoice />
@@ -65,7 +65,7 @@ function Shell({ me }: { me: Me }) {
       </header>
       <Lost />
       <Alarms />
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={-1} aria-labelledby="title">
         <View parts={parts} />
       </main>
     </>
@@ -198,10 +198,17 @@ function ThemeChoice() {
   );
 }
 
-function useTitle(parts: string[]): void {
+/** Another view has its own title, begins at its top, and there keys and screen readers go on. */
+function useArrival(parts: string[]): void {
   const words = parts.join(" ");
+  const isFirst = useRef(true);
   useEffect(() => {
     document.title = `${words} – tapswitch`;
+    if (!isFirst.current) {
+      scrollTo(0, 0);
+      document.getElementById("main")?.focus({ preventScroll: true });
+    }
+    isFirst.current = false;
   }, [words]);
 }
 

@@ -1,4 +1,5 @@
 // Requests to the controller, and its errors as values that views can show.
+import { parse } from "./json";
 
 /** Why a request failed: the controller's own words where it had some. */
 export class ApiError extends Error {
@@ -30,6 +31,12 @@ export class ApiError extends Error {
 
 export const BASE = "/api/v1";
 
+/** Has somebody told when the controller wants a token. */
+export const whenNoToken = (told: () => void): void => {
+  noToken = told;
+};
+let noToken = (): void => {};
+
 /** Asks for something. */
 export const get = <T>(path: string, signal?: AbortSignal): Promise<T> =>
   request<T>("GET", path, undefined, signal);
@@ -54,12 +61,13 @@ export async function request<T>(
     throw new ApiError(0, "unreachable", "The controller does not answer. It is tried again.");
   }
   const text = await response.text();
+  if (response.status === 401) noToken();
   if (!response.ok) throw asError(response.status, text);
-  return (text === "" ? undefined : parse(text)) as T;
+  return (text === "" ? undefined : data(text)) as T;
 }
 
 export function asError(status: number, text: string): ApiError {
-  const error = (parse(text) as { error?: Record<string, unknown> } | undefined)?.error;
+  const error = (data(text) as { error?: Record<string, unknown> } | undefined)?.error;
   if (!error) return new ApiError(status, "", `The controller answered with status ${status}.`);
   return new ApiError(
     status,
@@ -76,9 +84,10 @@ function isWebAddress(value: unknown): value is string {
   return typeof value === "string" && /^https?:\/\//.test(value);
 }
 
-function parse(text: string): unknown {
+/** Data; `undefined` where an answer is none. */
+function data(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }

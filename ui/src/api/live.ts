@@ -1,6 +1,7 @@
 // The controller's events, as they come, and whether it is there.
 import { signal } from "@preact/signals";
 import { BASE } from "./client";
+import { parse } from "./json";
 import type { LoggedEvent } from "./types";
 
 /**
@@ -92,7 +93,7 @@ async function again(): Promise<void> {
 }
 
 function take(topic: Topic, message: MessageEvent<string>): void {
-  const event = { id: message.lastEventId, ...(parse(message.data) as object) } as LoggedEvent;
+  const event = { id: message.lastEventId, ...data(message.data) } as LoggedEvent;
   if (topic === "alarm") alarms.value = [event, ...alarms.value].slice(0, MOST_ALARMS);
   tell(topic, event);
 }
@@ -101,9 +102,9 @@ function tell(topic: Topic, event: LoggedEvent): void {
   for (const listener of [...listeners]) listener(topic, event);
 }
 
-function parse(text: string): unknown {
+function data(text: string): object {
   try {
-    return JSON.parse(text);
+    return parse(text) as object;
   } catch {
     return {};
   }

@@ -2,7 +2,6 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "./client";
 import { listen, liveness, type Topic } from "./live";
-import { signedOut } from "./session";
 
 export interface Resource<T> {
   data: T | undefined;
@@ -117,7 +116,6 @@ class Asker<T> {
   private fail(error: unknown): void {
     if (this.abort.signal.aborted) return;
     if (!(error instanceof ApiError)) throw error;
-    if (error.status === 401) signedOut();
     this.tell(undefined, error);
     // Without events nobody says when the controller is back.
     if (error.mayHeal && liveness.value !== "live")

@@ -1,6 +1,6 @@
 // Who is signed in.
 import { signal } from "@preact/signals";
-import { ApiError, get, request } from "./client";
+import { ApiError, get, request, whenNoToken } from "./client";
 import { connect, disconnect } from "./live";
 import type { Me } from "./types";
 
@@ -37,12 +37,15 @@ export async function signOut(): Promise<void> {
   session.value = { is: "out" };
 }
 
-/** The controller wants a token again. */
-export function signedOut(): void {
+whenNoToken(() => {
   if (session.value.is !== "in") return;
   disconnect();
   session.value = { is: "out", reason: "Your session has ended." };
-}
+});
+
+/** Whether somebody is to sign in again who did not mean to leave. */
+export const hasEnded = (): boolean =>
+  session.value.is === "out" && session.value.reason !== undefined;
 
 /** Whether policies may be changed. */
 export const mayChange = (): boolean =>

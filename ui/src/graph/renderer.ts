@@ -203,10 +203,15 @@ export class Renderer {
     this.moved();
   }
 
-  /** Dashes of TAPs move while copies flow, unless the reader wants no motion. */
+  /**
+   * Dashes of TAPs move while copies flow, unless the reader wants no motion, or each picture is so
+   * large that nothing else would be done.
+   */
   private animate(): void {
     const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const flows = !isStill && this.scene.ways.length > 0 && this.scene.ways.length <= MOST_MOVING;
+    const { nodes, edges, ways } = this.scene;
+    const isSmall = nodes.length + edges.length + ways.length <= MOST_MOVING;
+    const flows = !isStill && ways.length > 0 && isSmall;
     if (flows === (this.timer !== undefined)) return;
     clearInterval(this.timer);
     this.timer = undefined;
@@ -577,7 +582,7 @@ const NAMES = 0.3;
 /** With so many nodes there is room for words. */
 const FEW = 60;
 export const DETAIL = 0.8;
-const MOST_MOVING = 100;
+const MOST_MOVING = 400;
 const MOST_LABELS = 12;
 const MOST_LOADS = 60;
 const MOST_WIDTHS = 5000;

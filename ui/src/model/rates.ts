@@ -16,7 +16,11 @@ export class Rates {
     const last = this.before.get(name);
     if (last && atMs - last.atMs < SHORTEST_MS) return;
     if (last) this.perSecond.set(name, growth(last, { atMs, values }));
+    // Whoever is asked about stays among the last ones.
+    this.before.delete(name);
     this.before.set(name, { atMs, values });
+    const [oldest] = this.before.keys();
+    if (this.before.size > MOST) this.forget(oldest!);
   }
 
   /** The growth of each counter per second, once there were two readings. */
@@ -24,14 +28,9 @@ export class Rates {
     return this.perSecond.get(name);
   }
 
-  /** Forgets all but these. */
-  retain(names: Iterable<string>): void {
-    const kept = new Set(names);
-    for (const name of [...this.before.keys()]) {
-      if (kept.has(name)) continue;
-      this.before.delete(name);
-      this.perSecond.delete(name);
-    }
+  private forget(name: string): void {
+    this.before.delete(name);
+    this.perSecond.delete(name);
   }
 }
 
@@ -44,5 +43,7 @@ function growth(before: Reading, now: Reading): number[] {
   });
 }
 
+/** More than one view shows; names come and go for as long as the page is open. */
+const MOST = 5000;
 /** Readings that are closer than this say little. */
 const SHORTEST_MS = 400;

@@ -1,5 +1,5 @@
 // Small pieces that all views use.
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
 import { duration } from "../model/format";
@@ -68,7 +68,7 @@ export function Heading({
 }) {
   return (
     <div class="heading">
-      <h1>{title}</h1>
+      <h1 id="title">{title}</h1>
       <div class="actions">{children}</div>
     </div>
   );
@@ -134,7 +134,7 @@ export function Countdown({ endsAt }: { endsAt: number }) {
   );
 }
 
-/** Asks before something is done; the browser keeps the focus inside. */
+/** Asks before something is done; the browser keeps the focus inside, and it goes back afterwards. */
 export function Confirm({
   title,
   action,
@@ -152,7 +152,12 @@ export function Confirm({
   children?: ComponentChildren;
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const asker = document.activeElement as HTMLElement | null;
+    dialog.current?.showModal();
+    // Not before the dialog has gone: as long as it is there, nothing else can have the focus.
+    return () => void setTimeout(() => giveFocus(asker));
+  }, []);
   return (
     <dialog ref={dialog} onClose={onCancel} aria-labelledby="confirm-title">
       <h2 id="confirm-title">{title}</h2>
@@ -167,6 +172,13 @@ export function Confirm({
       </div>
     </dialog>
   );
+}
+
+/** To whoever asked, or to the view where that has gone. */
+function giveFocus(asker: HTMLElement | null): void {
+  const isFree = document.activeElement === document.body;
+  const to = asker?.isConnected ? asker : document.getElementById("main");
+  if (isFree) to?.focus({ preventScroll: true });
 }
 
 /** A column's heading that sorts by it. */
@@ -229,5 +241,3 @@ export function Fact({ name, children }: { name: string; children: ComponentChil
     </div>
   );
 }
-
-export type ClickEvent = JSX.TargetedMouseEvent<HTMLElement>;

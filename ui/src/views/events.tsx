@@ -15,19 +15,9 @@ export function Events() {
     "/events/log?limit=300",
     { everyMs: isPolled ? 3000 : 0 },
   );
-  const [fresh, setFresh] = useState<LoggedEvent[]>([]);
+  const [fresh, setFresh] = useFresh();
   const [kind, setKind] = useState("");
   const [text, setText] = useState("");
-  useEffect(
-    () =>
-      listen((topic, event) => {
-        if (!KINDS.includes(topic)) return;
-        setFresh((before) =>
-          [{ at: new Date().toISOString(), ...event, event: topic }, ...before].slice(0, MOST),
-        );
-      }),
-    [],
-  );
   useEffect(() => setFresh([]), [data]);
   const logged = Array.isArray(data) ? data : (data?.items ?? []);
   const seen = new Set(logged.map((event) => String(event.id)));
@@ -83,6 +73,29 @@ export function Events() {
       )}
     </>
   );
+}
+
+/** Events since the view was opened, newest first, taken in a few times a second: many may come. */
+function useFresh() {
+  const [fresh, setFresh] = useState<LoggedEvent[]>([]);
+  useEffect(() => {
+    let pending: LoggedEvent[] = [];
+    const deaf = listen((topic, event) => {
+      if (!KINDS.includes(topic)) return;
+      pending.unshift({ at: new Date().toISOString(), ...event, event: topic });
+      pending.length = Math.min(pending.length, MOST);
+    });
+    const timer = setInterval(() => {
+      const taken = pending;
+      pending = [];
+      if (taken.length) setFresh((before) => [...taken, ...before].slice(0, MOST));
+    }, TAKE_MS);
+    return () => {
+      deaf();
+      clearInterval(timer);
+    };
+  }, []);
+  return [fresh, setFresh] as const;
 }
 
 export const kindOf = (event: LoggedEvent): string => String(event.event ?? event.kind ?? "");
@@ -147,3 +160,4 @@ const portText = ({ switch: id, port, name }: MonitorPort): string =>
 const because = (reason: unknown): string => (typeof reason === "string" ? `: ${reason}` : "");
 
 const MOST = 500;
+const TAKE_MS = 250;

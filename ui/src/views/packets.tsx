@@ -1,6 +1,7 @@
 // The packets of a policy whose monitor is the controller, as they come.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, BASE, get } from "../api/client";
+import { parse } from "../api/json";
 import { useResource } from "../api/resource";
 import { mayChange } from "../api/session";
 import type { Packet, PolicyReport } from "../api/types";
@@ -126,23 +127,32 @@ function useStream(path: string | undefined): Stream {
     if (path === undefined) return;
     let isOver = false;
     let last = "";
-    const source = new EventSource(BASE + path);
+    let source: EventSource;
+    let retry: ReturnType<typeof setTimeout>;
     const take = (message: MessageEvent<string>) => {
       // After a break some may come again, also of those that were cleared away.
       if (!isAfter(message.lastEventId, last)) return;
       last = message.lastEventId;
-      pending.current.push({ id: next.current++, packet: JSON.parse(message.data) as Packet });
+      pending.current.push({ id: next.current++, packet: parse(message.data) as Packet });
       if (pending.current.length > MOST) pending.current.shift();
     };
-    source.onmessage = take;
-    source.addEventListener("packet", take as EventListener);
-    source.onopen = () => setError(undefined);
-    source.onerror = () => {
-      if (source.readyState !== EventSource.CLOSED) return;
-      void reason(path).then((why) => isOver || setError(why));
+    const open = () => {
+      source = new EventSource(BASE + path);
+      source.addEventListener("packet", take);
+      source.onopen = () => setError(undefined);
+      source.onerror = () => source.readyState === EventSource.CLOSED && void refused();
     };
+    // The browser gives up then; what has passed by itself is tried again.
+    const refused = async () => {
+      const why = await reason(path);
+      if (isOver) return;
+      setError(why);
+      if (why?.mayHeal ?? true) retry = setTimeout(open, AGAIN_MS);
+    };
+    open();
     return () => {
       isOver = true;
+      clearTimeout(retry);
       source.close();
       clear();
       setPaused(false);
@@ -361,3 +371,4 @@ function Detail({ packet }: { packet: Packet }) {
 const MOST = 5000;
 const MOST_SHOWN = 500;
 const TAKE_MS = 200;
+const AGAIN_MS = 1500;

@@ -53,7 +53,13 @@ export function Policies() {
         </Table>
       )}
       <Foot shown={rows.length} total={pages.total} more={pages.more} />
-      {doomed && <Delete report={doomed} onDone={() => (setDoomed(undefined), pages.reload())} />}
+      {doomed && (
+        <Delete
+          report={doomed}
+          onDeleted={() => (setDoomed(undefined), pages.reload())}
+          onCancel={() => setDoomed(undefined)}
+        />
+      )}
     </>
   );
 }
@@ -179,7 +185,15 @@ function monitors(report: PolicyReport): string {
 }
 
 /** Shows what deleting would do, asks, deletes, and says what went wrong. */
-export function Delete({ report, onDone }: { report: PolicyReport; onDone(): void }) {
+export function Delete({
+  report,
+  onDeleted,
+  onCancel,
+}: {
+  report: PolicyReport;
+  onDeleted(): void;
+  onCancel(): void;
+}) {
   const { name } = report.policy;
   return (
     <ConfirmChange
@@ -187,8 +201,8 @@ export function Delete({ report, onDone }: { report: PolicyReport; onDone(): voi
       title={`Delete ${name}?`}
       action="Delete"
       failed="Not deleted"
-      onMade={onDone}
-      onCancel={onDone}
+      onMade={onDeleted}
+      onCancel={onCancel}
     >
       <p>
         No copies are made from then on; the traffic itself is not touched. The audit log keeps what

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import { useResource } from "../api/resource";
-import { mayChange } from "../api/session";
+import { hasEnded, mayChange } from "../api/session";
 import type { DryRun, FilterCheck, PolicyReport } from "../api/types";
 import {
   type Draft,
@@ -28,9 +28,12 @@ export function PolicyForm({ name }: { name?: string }) {
   const old = useLast(data);
   if (!mayChange())
     return (
-      <Empty title="You may look, but not change policies">
-        <p>Ask for a token of an operator.</p>
-      </Empty>
+      <>
+        <Heading title={name ?? "New policy"} />
+        <Empty title="You may look, but not change policies">
+          <p>Ask for a token of an operator.</p>
+        </Empty>
+      </>
     );
   if (name !== undefined && !old)
     return (
@@ -49,8 +52,25 @@ function prefilled(): Draft {
   return withStall(draft);
 }
 
+/** What was typed when a session ended, by the policy that is edited; it goes on from there. */
+const kept = new Map<string | undefined, Draft>();
+
+function useDraft(old: PolicyReport | undefined) {
+  const name = old?.policy.name;
+  const [draft, setDraft] = useState(
+    () => kept.get(name) ?? (old ? toDraft(old.policy) : prefilled()),
+  );
+  const last = useRef(draft);
+  last.current = draft;
+  useEffect(() => {
+    kept.delete(name);
+    return () => void (hasEnded() && kept.set(name, last.current));
+  }, [name]);
+  return [draft, setDraft] as const;
+}
+
 function Form({ old }: { old?: PolicyReport }) {
-  const [draft, setDraft] = useState(() => (old ? toDraft(old.policy) : prefilled()));
+  const [draft, setDraft] = useDraft(old);
   const [touched, setTouched] = useState<Set<Field>>(new Set());
   const [refusal, setRefusal] = useState<ApiError>();
   const [isBusy, setBusy] = useState(false);

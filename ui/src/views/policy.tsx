@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { useResource } from "../api/resource";
-import type { Copied, PolicyReport, Series } from "../api/types";
+import type { Copied, MonitorPort, PolicyReport, Series } from "../api/types";
 import { bitRate, count, dateTime, packetRate, size } from "../model/format";
 import {
   accounted,
@@ -69,7 +69,13 @@ export function Policy({ name }: { name: string }) {
       <Books report={report} />
       <PathList report={report} />
       <SeriesChart name={name} />
-      {isDoomed && <Delete report={report} onDone={() => (setDoomed(false), go(["policies"]))} />}
+      {isDoomed && (
+        <Delete
+          report={report}
+          onDeleted={() => go(["policies"])}
+          onCancel={() => setDoomed(false)}
+        />
+      )}
     </>
   );
 }
@@ -166,7 +172,7 @@ function Books({ report }: { report: PolicyReport }) {
           </thead>
           <tbody>
             {report.copied.map((copied) => (
-              <Copies key={monitorText(copied.monitor)} name={report.policy.name} copied={copied} />
+              <Copies key={portKey(copied.monitor)} name={report.policy.name} copied={copied} />
             ))}
           </tbody>
         </Table>
@@ -183,7 +189,10 @@ function Copies({ name, copied }: { name: string; copied: Copied }) {
     <tr data-monitor={copied.monitor.name}>
       <th scope="row">
         {isController(copied.monitor) ? (
-          <a href={link(["policies", name, "packets"])}>{monitorText(copied.monitor)}</a>
+          <>
+            <a href={link(["policies", name, "packets"])}>{monitorText(copied.monitor)}</a>, from{" "}
+            {copied.monitor.switch}
+          </>
         ) : (
           <a href={link(["switches", copied.monitor.switch])}>{monitorText(copied.monitor)}</a>
         )}
@@ -209,6 +218,9 @@ function Copies({ name, copied }: { name: string; copied: Copied }) {
   );
 }
 
+/** The port of one switch; each has the port CONTROLLER. */
+const portKey = ({ switch: id, port }: MonitorPort): string => `${id}/${port}`;
+
 function PathList({ report }: { report: PolicyReport }) {
   const ways = paths(report);
   return (
@@ -219,7 +231,7 @@ function PathList({ report }: { report: PolicyReport }) {
       )}
       <ul class="paths">
         {ways.map((way) => (
-          <li key={monitorText(way.monitor)}>
+          <li key={`${way.hops[0]?.switch} ${portKey(way.monitor)}`}>
             {way.hops.map((hop, i) => (
               <span key={i}>
                 {i > 0 && " → "}

@@ -3,7 +3,14 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ApiError, get, query } from "../api/client";
 import { listen } from "../api/live";
 import { useResource } from "../api/resource";
-import type { HostReport, ListOf, PolicyReport, SwitchReport, Topology } from "../api/types";
+import type {
+  HostReport,
+  ListOf,
+  MonitorPort,
+  PolicyReport,
+  SwitchReport,
+  Topology,
+} from "../api/types";
 import { aggregate, only } from "../graph/aggregate";
 import { feed } from "../parts/rates";
 
@@ -24,13 +31,13 @@ export interface Fabric {
 export function useFabric(most: number, members: string[] | undefined): Fabric {
   const limit = members ? undefined : most;
   const fabric = useResource<Topology>(fabricPath(limit), {
-    topics: ["switch", "link", "host"],
+    topics: ["switch", "link"],
     everyMs: 3000,
   });
   const isMissing = fabric.error?.isMissingEndpoint === true;
   const switches = useResource<ListOf<SwitchReport>>(
     isMissing ? "/switches?limit=1000" : undefined,
-    { topics: ["switch", "host"], everyMs: 3000 },
+    { topics: ["switch"], everyMs: 3000 },
   );
   const topology = useMemo(() => {
     const whole = isMissing ? switches.data && fromSwitches(switches.data.items) : fabric.data;
@@ -60,35 +67,50 @@ export function useHosts(total: number, near: string[]): HostReport[] {
     topics: ["host", "switch"],
     everyMs: 5000,
   });
-  const [known, setKnown] = useState(new Map<string, HostReport[]>());
-  const key = near.join();
-  useEffect(() => {
-    if (isFew) return;
-    const missing = near.filter((id) => !known.has(id)).slice(0, MOST_ASKED);
-    if (missing.length === 0) return;
-    const abort = new AbortController();
-    void Promise.all(missing.map((id) => hostsOf(id, abort.signal))).then((lists) => {
-      if (abort.signal.aborted) return;
-      setKnown(
-        (before) =>
-          new Map(
-            [...before, ...missing.map((id, i) => [id, lists[i]!] as const)].slice(-MOST_KEPT),
-          ),
-      );
-    });
-    return () => abort.abort();
-  }, [isFew, key, known]);
-  useEffect(() => listen((topic) => topic === "again" && setKnown(new Map())), []);
-  return useMemo(() => {
-    if (isFew) return all.data?.items ?? [];
-    return near.flatMap((id) => known.get(id) ?? []);
-  }, [isFew, all.data, known, key]);
+  const some = useHostsOf(isFew ? NONE : near);
+  return isFew ? (all.data?.items ?? NONE) : some;
 }
 
-const hostsOf = (id: string, signal: AbortSignal): Promise<HostReport[]> =>
-  get<ListOf<HostReport>>(`/hosts${query({ switch: id, limit: 100 })}`, signal).then(
+/** Hosts by switch: asked for when they come near, and again when they may be others. */
+function useHostsOf(switches: string[]): HostReport[] {
+  const known = useRef(new Map<string, { hosts: HostReport[]; at: number }>());
+  const [turn, setTurn] = useState(0);
+  const key = switches.join();
+  useEffect(() => {
+    const lists = known.current;
+    const age = (id: string) => Date.now() - (lists.get(id)?.at ?? 0);
+    const ask = async (id: string) => {
+      lists.set(id, { hosts: lists.get(id)?.hosts ?? [], at: Date.now() });
+      const hosts = await hostsOf(id);
+      if (hosts) lists.set(id, { hosts, at: Date.now() });
+      if (hosts) setTurn((n) => n + 1);
+    };
+    const look = () => {
+      if (document.hidden) return;
+      for (const id of lists.keys()) if (age(id) > KEPT_MS) lists.delete(id);
+      for (const id of switches) if (age(id) > FRESH_MS) void ask(id);
+    };
+    const deaf = listen((topic, event) => {
+      const ports = topic === "host" ? [event.at_port, event.from] : [];
+      const touched = topic === "again" ? [...lists.keys()] : ports.map(switchOf);
+      for (const id of touched) if (lists.has(id)) lists.get(id)!.at = 0;
+    });
+    look();
+    const timer = setInterval(look, LOOK_MS);
+    return () => {
+      clearInterval(timer);
+      deaf();
+    };
+  }, [key]);
+  return useMemo(() => switches.flatMap((id) => known.current.get(id)?.hosts ?? []), [key, turn]);
+}
+
+const switchOf = (port: unknown): string => (port as MonitorPort | undefined)?.switch ?? "";
+
+const hostsOf = (id: string): Promise<HostReport[] | undefined> =>
+  get<ListOf<HostReport>>(`/hosts${query({ switch: id, limit: 100 })}`).then(
     (list) => list.items,
-    () => [],
+    () => undefined,
   );
 
 export interface Taps {
@@ -104,59 +126,79 @@ export function useTaps(chosen: string | undefined): Taps {
     topics: ["policy"],
     everyMs: 1000,
   });
-  const paths = useRef(new Map<string, { path: unknown; at: number; state: string }>());
-  const [, setCount] = useState(0);
-  const items = list.data?.items ?? [];
-  useMemo(() => feed(items, list.at), [list.at]);
+  const items = list.data?.items ?? NONE;
   const extra = useResource<PolicyReport>(
     chosen !== undefined && list.data && !items.some((r) => r.policy.name === chosen)
       ? `/policies/${encodeURIComponent(chosen)}`
       : undefined,
     { topics: ["policy"], everyMs: 1000 },
   );
-  useEffect(() => {
-    const now = Date.now();
-    const old = items.filter((report) => {
-      const known = paths.current.get(report.policy.name);
-      return (
-        report.path === undefined &&
-        (!known || known.state !== report.state.is || now - known.at > PATHS_MS)
-      );
-    });
-    for (const report of old) {
-      const { name } = report.policy;
-      paths.current.set(name, {
-        ...paths.current.get(name),
-        path: paths.current.get(name)?.path,
-        at: now,
-        state: report.state.is,
-      });
-      get<PolicyReport>(`/policies/${encodeURIComponent(name)}`).then(
-        ({ path }) => {
-          paths.current.set(name, { path, at: now, state: report.state.is });
-          setCount((count) => count + 1);
-        },
-        () => undefined,
-      );
-    }
-  }, [list.at]);
-  useEffect(
-    () =>
-      listen((topic) => {
-        if (topic === "link" || topic === "again" || topic === "switch")
-          for (const p of paths.current.values()) p.at = 0;
-      }),
-    [],
-  );
-  const reports = items.map((r) =>
-    r.path === undefined ? { ...r, path: paths.current.get(r.policy.name)?.path } : r,
-  );
-  if (extra.data) reports.push(extra.data);
+  const told = useWays(items, list.at);
+  const reports = useMemo(() => {
+    const known = items.map((r) => ({ ...r, path: r.path ?? told.get(r.policy.name)?.path }));
+    return extra.data ? [...known, extra.data] : known;
+  }, [items, told, extra.data]);
+  useMemo(() => feed(reports, Math.max(list.at, extra.at)), [list.at, extra.at]);
   return { reports, total: list.data?.total ?? 0, error: list.error, at: list.at };
 }
 
+/** The way of a policy's copies, when it was asked for, and how the policy was then. */
+interface Way {
+  path: unknown;
+  at: number;
+  state: string;
+}
+
+/** The ways of policies, which lists do not tell, by name; all that are due are asked for at once. */
+function useWays(items: PolicyReport[], at: number): Map<string, Way> {
+  const [ways, setWays] = useState(new Map<string, Way>());
+  const isBusy = useRef(false);
+  const isStale = useRef(false);
+  useEffect(
+    () =>
+      listen((topic) => {
+        if (topic === "link" || topic === "again" || topic === "switch") isStale.current = true;
+      }),
+    [],
+  );
+  useEffect(() => {
+    const now = Date.now();
+    const isDue = ({ policy, state, path }: PolicyReport) => {
+      const known = ways.get(policy.name);
+      const isOld = !known || known.state !== state.is || now - known.at > WAYS_MS;
+      return path === undefined && (isOld || isStale.current);
+    };
+    const due = items.filter(isDue);
+    if (due.length === 0 || isBusy.current) return;
+    isStale.current = false;
+    isBusy.current = true;
+    void Promise.all(due.map((report) => wayOf(report, ways.get(report.policy.name), now)))
+      .then((fresh) => {
+        const names = items.map((report) => report.policy.name);
+        const both = new Map([...ways, ...fresh]);
+        setWays(new Map([...both].filter(([name]) => names.includes(name))));
+      })
+      .finally(() => (isBusy.current = false));
+  }, [at]);
+  return ways;
+}
+
+/** What cannot be told now stays as it was. */
+const wayOf = (
+  { policy: { name }, state }: PolicyReport,
+  before: Way | undefined,
+  at: number,
+): Promise<[string, Way]> =>
+  get<PolicyReport>(`/policies/${encodeURIComponent(name)}`).then(
+    ({ path }) => [name, { path, at, state: state.is }],
+    () => [name, { path: before?.path, at, state: state.is }],
+  );
+
+const NONE: never[] = [];
 const FEW_HOSTS = 300;
-const MOST_ASKED = 12;
-const MOST_KEPT = 200;
+/** Hosts that may have changed are asked for so much later; all others by and by. */
+const LOOK_MS = 500;
+const FRESH_MS = 5000;
+const KEPT_MS = 60_000;
 const MOST_TAPS = 25;
-const PATHS_MS = 4000;
+const WAYS_MS = 4000;

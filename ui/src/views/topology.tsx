@@ -25,11 +25,13 @@ export function TopologyView() {
   const [members, setMembers] = useState<string[]>();
   const [selected, setSelected] = useState<Target | undefined>(fromAddress);
   const [near, setNear] = useState<string[]>([]);
+  useEffect(() => setSelected((before) => fromAddress() ?? before), [route.value]);
   const fabric = useFabric(most, members);
   const taps = useTaps(selected?.kind === "tap" ? selected.name : undefined);
   const shape = useShape(fabric.topology);
   const total = shape.nodes.reduce((sum, node) => sum + node.hosts, 0);
-  const hosts = useHosts(total, near);
+  const isFar = selected?.kind === "host" && !near.includes(selected.switch);
+  const hosts = useHosts(total, isFar ? [...near, selected.switch] : near);
   const isEmpty = fabric.topology !== undefined && shape.nodes.length === 0;
   return (
     <div class="topology">
@@ -172,15 +174,13 @@ function Picture(props: PictureProps) {
     return () => made.close();
   }, []);
   const isFinal = useLayout(shape, mode, () => setPlaced((n) => n + 1));
-  const scene = useMemo(
-    () => sceneOf(shape, hosts, taps),
-    [shape, hosts, taps.reports, placed, taps.at],
-  );
+  const scene = useMemo(() => sceneOf(shape, hosts, taps), [shape, hosts, taps.reports, placed]);
   useEffect(() => renderer.current?.show(scene), [scene]);
   useFit(renderer, scene, isFinal, placed, selected);
   useEffect(() => {
     if (!renderer.current) return;
     renderer.current.selected = selected;
+    follow(renderer.current, selected);
     renderer.current.draw();
   }, [selected]);
   useEffect(() => renderer.current?.restyle(), [colours.value]);
@@ -443,7 +443,15 @@ function onKey(
   event.preventDefault();
 }
 
-/** To the next node in a direction; the picture follows when that is not seen. */
+/** Moves the picture to a node that is not seen in it. */
+function follow(made: Renderer, selected: Target | undefined): void {
+  if (selected?.kind !== "node") return;
+  const node = made.scene.nodes[made.scene.index.get(selected.id) ?? -1];
+  const isPlaced = node && !Number.isNaN(node.x);
+  if (isPlaced && !made.visible().includes(node)) made.centre(node, made.camera.scale);
+}
+
+/** To the next node in a direction. */
 function step(
   made: Renderer,
   selected: Target | undefined,
@@ -453,9 +461,7 @@ function step(
   const { nodes } = made.scene;
   const from = nodes.findIndex((node) => selected?.kind === "node" && node.id === selected.id);
   const to = nodes[nearest(nodes, from, arrow)];
-  if (!to) return;
-  props.onSelect({ kind: "node", id: to.id });
-  if (!made.visible().includes(to)) made.centre(to, made.camera.scale);
+  if (to) props.onSelect({ kind: "node", id: to.id });
 }
 
 /** What is selected, for those who do not see it. */

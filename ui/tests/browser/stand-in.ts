@@ -104,10 +104,10 @@ export class StandIn {
     const { pathname } = new URL(request.url!, "http://x");
     if (!pathname.startsWith("/api/v1")) return this.file(pathname, response);
     const path = pathname.slice("/api/v1".length);
-    const refusal = this.answers.get(`GET ${path}`);
-    if (path === "/events" && !(refusal instanceof Refusal))
-      return this.stream(request, response, this.streams);
-    if (path.endsWith("/packets")) return this.stream(request, response, this.watchers);
+    const isRefused = this.answers.get(`GET ${path}`) instanceof Refusal;
+    if (path === "/events" && !isRefused) return this.stream(request, response, this.streams);
+    if (path.endsWith("/packets") && !isRefused)
+      return this.stream(request, response, this.watchers);
     let body = "";
     for await (const chunk of request) body += chunk;
     const what = `${request.method} ${decodeURIComponent(path)}`;

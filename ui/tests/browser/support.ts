@@ -116,4 +116,4 @@ const FLAGS = [
   "--disable-sync",
 ];
 /** For what comes some time; no test is decided by how long it takes within that. */
-export const PATIENCE_MS = 30_000;
+export const PATIENCE_MS = 8_000;

@@ -101,8 +101,17 @@ test("rates are the growth of counters, also after they were set to zero", () =>
   assert.deepEqual(rates.of("web"), [100], "too early to say more");
   rates.feed("web", 5000, [50]);
   assert.deepEqual(rates.of("web"), [25]);
-  rates.retain([]);
-  assert.equal(rates.of("web"), undefined);
+});
+
+test("rates of policies that are long gone are forgotten, those in use are not", () => {
+  const rates = new Rates();
+  for (let n = 0; n <= 20_000; n++) {
+    rates.feed("kept", n * 1000, [n]);
+    for (const at of [0, 500]) rates.feed(`passing ${n}`, n * 1000 + at, [at]);
+  }
+  assert.deepEqual(rates.of("kept"), [1]);
+  assert.deepEqual(rates.of("passing 20000"), [1000]);
+  assert.equal(rates.of("passing 0"), undefined);
 });
 
 test("a policy is of whom it names, not of who added it", () => {

@@ -1,0 +1,73 @@
+// What breaks while somebody works, and goes on by itself: streams, sessions, controllers.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { TCP_SYN, packet } from "../unit/packets";
+import { furnish, report } from "./furnished";
+import { Refusal, StandIn } from "./stand-in";
+import { Browser, noBrowser, until } from "./support";
+
+let controller: StandIn;
+let browser: Browser;
+const options = { skip: noBrowser };
+
+before(async () => {
+  if (!noBrowser) browser = await Browser.open();
+});
+after(() => browser?.close());
+beforeEach(async () => {
+  controller = await StandIn.start();
+  furnish(controller);
+});
+afterEach(() => controller.stop());
+
+const NO_TOKEN = new Refusal(401, { code: "no-token", message: "a token is needed" });
+
+test("packets go on after a controller that did not give them for a while", options, async () => {
+  const watched = report("web", { policy: { name: "web", monitor: "controller" } });
+  controller.answers.set("GET /policies/web", watched);
+  const page = await browser.page(`${controller.url}/#/policies/web/packets`);
+  await until("the page watches", () => controller.watcherCount === 1);
+  controller.sendPackets([packet(TCP_SYN, "the first")]);
+  await page.getByRole("button", { name: "the first" }).waitFor();
+  const refusal = { code: "no-leader", message: "nobody leads just now" };
+  controller.answers.set("GET /policies/web/packets", new Refusal(503, refusal));
+  await controller.stop();
+  await controller.listen();
+  await page.getByText("nobody leads just now").waitFor();
+  controller.answers.delete("GET /policies/web/packets");
+  await until("the page watches again", () => controller.watcherCount === 1);
+  await page.getByText("nobody leads just now").waitFor({ state: "detached" });
+  controller.sendPackets([packet(TCP_SYN, "the second")], 1, "b");
+  await page.getByRole("button", { name: "the second" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "the first" }).count(), 1, "it is kept");
+  await page.close();
+});
+
+test("what was typed is there again after a session has ended", options, async () => {
+  const me = controller.answers.get("GET /me");
+  controller.answers.set("POST /session", {});
+  const page = await browser.page(`${controller.url}/#/new`);
+  const [name, reason] = [page.getByLabel("Name"), page.getByLabel("Reason")];
+  await name.fill("incident");
+  await reason.fill("a long story");
+  await page.getByLabel("Monitor").fill("0x6/13");
+  // The dry run is what hears of it.
+  controller.answers.set("POST /policies", NO_TOKEN);
+  controller.answers.set("GET /me", NO_TOKEN);
+  await page.getByLabel("Source IP").fill("10.0.0.1");
+  await page.getByText("Your session has ended").waitFor();
+  controller.answers.set("GET /me", me);
+  furnish(controller);
+  await page.getByLabel("Token").fill("right");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await name.waitFor();
+  assert.deepEqual(
+    [await name.inputValue(), await reason.inputValue()],
+    ["incident", "a long story"],
+  );
+  // Who leaves by himself begins anew.
+  await page.getByRole("link", { name: "Cancel" }).click();
+  await page.getByRole("link", { name: "New policy" }).first().click();
+  assert.equal(await name.inputValue(), "");
+  await page.close();
+});

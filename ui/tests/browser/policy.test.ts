@@ -1,0 +1,87 @@
+// One policy: what its ledger and its ways tell apart.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { furnish, report } from "./furnished";
+import { StandIn, list } from "./stand-in";
+import { Browser, noBrowser } from "./support";
+
+let controller: StandIn;
+let browser: Browser;
+const options = { skip: noBrowser };
+
+before(async () => {
+  if (!noBrowser) browser = await Browser.open();
+});
+after(() => browser?.close());
+beforeEach(async () => {
+  controller = await StandIn.start();
+  furnish(controller);
+});
+afterEach(() => controller.stop());
+
+test("copies for this page are told by switch, and each way once", options, async () => {
+  const [whole] = report("web").copied;
+  const here = (id: string, packets: number) => ({
+    ...whole!,
+    monitor: { switch: id, port: 0xfffffffd, name: "controller" },
+    packets,
+  });
+  const way = (id: string) => ({
+    monitor: whole!.monitor,
+    hops: [{ switch: id }, { switch: "0x6", out_port: 13 }],
+  });
+  const shown = (ids: string[]) =>
+    report("web", {
+      copied: [...ids.map((id) => here(id, Number(id))), whole],
+      path: ids.map(way),
+    });
+  controller.answers.set("GET /policies/web", shown(["0x3", "0x4", "0x5"]));
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  const rows = page.getByRole("region", { name: "Ledger by monitor" }).locator("tbody tr");
+  await rows.nth(3).waitFor();
+  assert.deepEqual(await rows.locator("th").allInnerTexts(), [
+    "controller, from 0x3",
+    "controller, from 0x4",
+    "controller, from 0x5",
+    "watch0 (0x6/13)",
+  ]);
+  // Others make copies now: what is of one switch stays with it.
+  const kept = await rows.nth(1).elementHandle();
+  controller.answers.set("GET /policies/web", shown(["0x4", "0x5"]));
+  await rows.nth(3).waitFor({ state: "detached" });
+  assert.equal(
+    await kept!.evaluate((row) => (row as HTMLElement).innerText.split("\t")[0]),
+    "controller, from 0x4",
+  );
+  assert.match(await page.locator(".paths").innerText(), /^0x4 .*\n0x5 /);
+  await page.close();
+});
+
+test("nothing in a text is markup, or turns around what is beside it", options, async () => {
+  const evil = `<img src=x onerror="window.isTaken=1">\u202e`;
+  const seen = `<img src=x onerror="window.isTaken=1">\\u{202e}`;
+  const policy = { name: "web", monitor: "watch0", owner: evil, reason: evil };
+  const state = { is: "partial", reason: evil };
+  const one = report("web", { policy, state, owner: evil, changed_by: evil, notes: [evil] });
+  controller.answers.set("GET /policies/web", one);
+  controller.answers.set("GET /policies", list([one]));
+  const record = { seq: 1, at: "2026-01-01T10:00:02Z", who: evil, role: "viewer", from: evil };
+  const result = `refused: ${evil}`;
+  controller.answers.set("GET /audit", list([{ ...record, what: evil, policy, result }]));
+  const port = { switch: evil, port: 1, name: evil };
+  const happened = { id: 1, at: record.at, event: "port", what: "down", at_port: port };
+  controller.answers.set("GET /events/log", list([happened]));
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  for (const path of ["policies/web", "policies", "audit", "events", "topology?tap=web"]) {
+    await page.goto(`${controller.url}/#/${path}`);
+    await page.locator("main").getByText(seen).first().waitFor();
+    const text = await page.locator("body").innerText();
+    assert.doesNotMatch(text, /\u202e/, path);
+    const images = await page.locator("main img").count();
+    const isTaken = await page.evaluate(() => "isTaken" in window);
+    assert.deepEqual([images, isTaken], [0, false], path);
+  }
+  controller.send("alarm", { id: 9, switch: "0x1", text: evil });
+  await page.locator("[aria-live=assertive]").getByText(seen).waitFor();
+  await page.close();
+});
