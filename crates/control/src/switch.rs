@@ -348,16 +348,18 @@ impl Switch {
     /// Asks those whose rules are away by now.
     fn ask_hosts(&mut self, barrier: Ticket) {
         let is_reached = |at: &Option<Ticket>| at.is_some_and(|at| at <= barrier);
-        let reached: Vec<_> =
+        let mut reached: Vec<_> =
             self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, host)| host).collect();
-        reached.iter().for_each(|(key, _)| self.send_questions(*key));
+        reached.retain(|(key, _)| self.send_questions(*key));
         self.signals.asked.extend(reached);
     }
 
-    pub(crate) fn send_questions(&mut self, key: HostKey) {
-        let Some(host) = self.hosts.find(key) else { return };
+    /// Returns whether there is an address of the host that it can be asked for.
+    pub(crate) fn send_questions(&mut self, key: HostKey) -> bool {
+        let Some(host) = self.hosts.find(key) else { return false };
         let asked: Vec<_> = host.all_addresses().take(MAX_ASKED).collect();
-        asked.into_iter().for_each(|address| self.send_question(key, address));
+        asked.iter().for_each(|address| self.send_question(key, *address));
+        !asked.is_empty()
     }
 
     /// Asks a host for one of its addresses.
