@@ -233,7 +233,9 @@ impl Control {
         now: Millis,
     ) {
         self.now = now;
-        self.with_switch(switch, |switch, limits, _| switch.handle_error(ticket, kind, limits));
+        self.with_switch(switch, |switch, limits, now| {
+            switch.handle_error(ticket, kind, (limits, now));
+        });
     }
 
     /// A message that nobody asked for.
@@ -286,13 +288,16 @@ impl Control {
             return None;
         };
         let before = switch.ahead();
-        let outgoing = switch.poll_transmit(self.turns.has_room());
+        let outgoing = switch.poll_transmit(self.turns.has_room(), self.now);
         self.turns.recount(before, switch.ahead());
         self.turns.note_awaited(id, switch.is_awaited());
         let Some((ticket, body)) = outgoing else {
             self.turns.end(id, switch.waits_for_room());
             return None;
         };
+        if body == Body::BarrierRequest {
+            self.agenda.note(switch);
+        }
         Some(Transmit { switch: id, ticket, body })
     }
 

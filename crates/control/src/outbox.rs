@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use tapswitch_openflow::{Body, ErrorKind, GroupId};
 
-use crate::StatsToken;
 use crate::group::GroupKey;
 use crate::rule::FlowId;
+use crate::{Millis, StatsToken};
 
 /// Number of something that was sent to one switch. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,6 +136,8 @@ struct Ahead {
     unfenced: usize,
     /// The barriers that went out, and how many changes each is to confirm.
     fences: VecDeque<(Ticket, usize)>,
+    /// Since when the first of them is waited for.
+    since: Millis,
 }
 
 impl Ahead {
@@ -144,12 +146,16 @@ impl Ahead {
         self.unfenced += 1;
     }
 
-    fn add_barrier(&mut self, barrier: Ticket) {
+    fn add_barrier(&mut self, barrier: Ticket, now: Millis) {
+        if self.fences.is_empty() {
+            self.since = now;
+        }
         self.fences.push_back((barrier, std::mem::take(&mut self.unfenced)));
     }
 
     /// The barrier was reached, or will not be: either way the switch has come that far.
-    fn handle_barrier(&mut self, barrier: Ticket) {
+    fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
+        self.since = now;
         while let Some(&(fence, count)) = self.fences.front()
             && fence <= barrier
         {
@@ -182,7 +188,7 @@ impl Outbox {
     }
 
     /// What goes out next; changes only if all switches together have room for them, too.
-    pub(crate) fn poll(&mut self, has_room: bool) -> Option<(Ticket, Body)> {
+    pub(crate) fn poll(&mut self, has_room: bool, now: Millis) -> Option<(Ticket, Body)> {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
@@ -196,7 +202,7 @@ impl Outbox {
         }
         let (ticket, body) = self.queue.pop_front()?;
         match &body {
-            Body::BarrierRequest => self.ahead.add_barrier(ticket),
+            Body::BarrierRequest => self.ahead.add_barrier(ticket, now),
             body if body.is_modification() => self.ahead.add_change(),
             _ => {}
         }
@@ -246,17 +252,27 @@ impl Outbox {
         self.ahead.fences.back().map(|(barrier, _)| *barrier)
     }
 
+    /// Since when a barrier is waited for that went out, and none was reached.
+    pub(crate) fn unconfirmed_since(&self) -> Option<Millis> {
+        (!self.ahead.fences.is_empty()).then_some(self.ahead.since)
+    }
+
+    /// It is waited for anew.
+    pub(crate) const fn wait_again(&mut self, now: Millis) {
+        self.ahead.since = now;
+    }
+
     /// Changes that went out and are not confirmed.
     pub(crate) const fn ahead(&self) -> usize {
         self.ahead.count
     }
 
     /// An answer, or an error, came: to what? It is not waited for any more.
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Request> {
+    pub(crate) fn take(&mut self, ticket: Ticket, now: Millis) -> Option<Request> {
         let request = self.waiting.remove(&ticket);
         if request == Some(Request::Barrier) {
             self.barrier_count -= 1;
-            self.ahead.handle_barrier(ticket);
+            self.ahead.handle_barrier(ticket, now);
         }
         request
     }
@@ -311,6 +327,8 @@ const FENCE: usize = 256;
 mod tests {
     use super::*;
 
+    const NOW: Millis = Millis(0);
+
     #[test]
     fn a_barrier_confirms_changes_and_leaves_questions() {
         let mut outbox = Outbox::default();
@@ -318,11 +336,11 @@ mod tests {
         let question = outbox.send(Body::BarrierRequest, Request::Ports);
         let barrier = outbox.send(Body::BarrierRequest, Request::Barrier);
         let later = outbox.send(Body::BarrierRequest, Request::Deletion);
-        assert_eq!(outbox.take(barrier), Some(Request::Barrier));
+        assert_eq!(outbox.take(barrier, NOW), Some(Request::Barrier));
         outbox.handle_barrier(barrier);
-        assert_eq!(outbox.take(change), None);
-        assert_eq!(outbox.take(question), Some(Request::Ports));
-        assert_eq!(outbox.take(later), Some(Request::Deletion));
+        assert_eq!(outbox.take(change, NOW), None);
+        assert_eq!(outbox.take(question, NOW), Some(Request::Ports));
+        assert_eq!(outbox.take(later, NOW), Some(Request::Deletion));
     }
 
     fn change() -> Body {
@@ -336,7 +354,7 @@ mod tests {
         let (mut sent, mut max_ahead) = (0, 0);
         let mut barriers = VecDeque::new();
         loop {
-            while let Some((ticket, body)) = outbox.poll(true) {
+            while let Some((ticket, body)) = outbox.poll(true, NOW) {
                 match body {
                     Body::BarrierRequest => barriers.push_back((ticket, sent)),
                     _ => sent += 1,
@@ -344,7 +362,7 @@ mod tests {
             }
             let Some((barrier, before)) = barriers.pop_front() else { break };
             max_ahead = max_ahead.max(sent - before);
-            assert_eq!(outbox.take(barrier), Some(Request::Barrier));
+            assert_eq!(outbox.take(barrier, NOW), Some(Request::Barrier));
             outbox.handle_barrier(barrier);
         }
         assert_eq!((sent, max_ahead), (10 * WINDOW, WINDOW - FENCE));
@@ -354,20 +372,20 @@ mod tests {
     fn what_is_urgent_goes_before_changes_that_wait() {
         let mut outbox = Outbox::default();
         (0..=WINDOW).for_each(|_| _ = outbox.send(change(), Request::Deletion));
-        while outbox.poll(true).is_some() {}
+        while outbox.poll(true, NOW).is_some() {}
         outbox.send_unanswered(Body::BarrierRequest);
-        assert!(outbox.poll(true).is_some_and(|(_, body)| body == Body::BarrierRequest));
-        assert_eq!(outbox.poll(true), None);
+        assert!(outbox.poll(true, NOW).is_some_and(|(_, body)| body == Body::BarrierRequest));
+        assert_eq!(outbox.poll(true, NOW), None);
     }
 
     #[test]
     fn every_change_is_confirmed_in_the_end() {
         let mut outbox = Outbox::default();
         outbox.send(change(), Request::Deletion);
-        let sent: Vec<_> = std::iter::from_fn(|| outbox.poll(true)).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.poll(true, NOW)).collect();
         let [_, (barrier, Body::BarrierRequest)] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(outbox.ahead(), 1);
-        assert_eq!(outbox.take(*barrier), Some(Request::Barrier));
+        assert_eq!(outbox.take(*barrier, NOW), Some(Request::Barrier));
         assert_eq!(outbox.ahead(), 0);
     }
 
@@ -375,9 +393,24 @@ mod tests {
     fn a_new_connection_begins_with_nothing_ahead() {
         let mut outbox = Outbox::default();
         (0..=WINDOW).for_each(|_| _ = outbox.send(change(), Request::Deletion));
-        while outbox.poll(true).is_some() {}
+        while outbox.poll(true, NOW).is_some() {}
         outbox.clear();
         outbox.send(change(), Request::Deletion);
-        assert!(outbox.poll(true).is_some());
+        assert!(outbox.poll(true, NOW).is_some());
+    }
+
+    #[test]
+    fn a_switch_is_waited_for_since_it_confirmed_something() {
+        let mut outbox = Outbox::default();
+        let since = |outbox: &Outbox| outbox.unconfirmed_since().map(|at| at.0);
+        let [first, second] = [1, 2].map(|_| outbox.send(Body::BarrierRequest, Request::Barrier));
+        assert_eq!(since(&outbox), None, "nothing went out");
+        outbox.poll(true, Millis(10));
+        outbox.poll(true, Millis(20));
+        assert_eq!(since(&outbox), Some(10));
+        outbox.take(first, Millis(30));
+        assert_eq!(since(&outbox), Some(30));
+        outbox.take(second, Millis(40));
+        assert_eq!(since(&outbox), None);
     }
 }

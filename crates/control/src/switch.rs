@@ -255,7 +255,7 @@ impl Switch {
         limits: &Limits,
         now: Millis,
     ) {
-        match (self.outbox.take(ticket), body) {
+        match (self.outbox.take(ticket, now), body) {
             (Some(Request::Barrier), Body::BarrierReply) => self.handle_barrier(ticket, now),
             (Some(Request::Sweep), _) => self.signals.swept = true,
             (Some(request), Body::MultipartReply(reply)) => {
@@ -270,8 +270,13 @@ impl Switch {
     }
 
     /// What was sent failed.
-    pub(crate) fn handle_error(&mut self, ticket: Ticket, kind: ErrorKind, limits: &Limits) {
-        match self.outbox.take(ticket) {
+    pub(crate) fn handle_error(
+        &mut self,
+        ticket: Ticket,
+        kind: ErrorKind,
+        (limits, now): (&Limits, Millis),
+    ) {
+        match self.outbox.take(ticket, now) {
             None => {}
             Some(Request::Sweep) => self.signals.swept = true,
             Some(request @ (Request::Rule(..) | Request::Group(..) | Request::Deletion)) => {
@@ -348,16 +353,18 @@ impl Switch {
     /// Asks those whose rules are away by now.
     fn ask_hosts(&mut self, barrier: Ticket) {
         let is_reached = |at: &Option<Ticket>| at.is_some_and(|at| at <= barrier);
-        let reached: Vec<_> =
+        let mut reached: Vec<_> =
             self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, host)| host).collect();
-        reached.iter().for_each(|(key, _)| self.send_questions(*key));
+        reached.retain(|(key, _)| self.send_questions(*key));
         self.signals.asked.extend(reached);
     }
 
-    pub(crate) fn send_questions(&mut self, key: HostKey) {
-        let Some(host) = self.hosts.find(key) else { return };
+    /// Returns whether there is an address of the host that it can be asked for.
+    pub(crate) fn send_questions(&mut self, key: HostKey) -> bool {
+        let Some(host) = self.hosts.find(key) else { return false };
         let asked: Vec<_> = host.all_addresses().take(MAX_ASKED).collect();
-        asked.into_iter().for_each(|address| self.send_question(key, address));
+        asked.iter().for_each(|address| self.send_question(key, *address));
+        !asked.is_empty()
     }
 
     /// Asks a host for one of its addresses.
@@ -470,6 +477,7 @@ impl Switch {
     /// Time passed.
     pub(crate) fn handle_timeout(&mut self, limits: &Limits, now: Millis) {
         self.handle_slow_reading(limits, now);
+        self.handle_no_barrier(now);
         if self.repair_at.is_some_and(|at| at <= now) && self.is_up() {
             self.repair_at = None;
             self.start_reading(false, limits, now);
@@ -492,14 +500,14 @@ impl Switch {
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
         let retry_at = self.retry_at.filter(|_| self.is_up());
-        let soon =
-            [self.reading_deadline(), self.ask_again_at, self.give_up_at, self.refused.due()];
-        soon.into_iter().chain([repair_at, retry_at]).flatten().min()
+        let asked = [self.reading_deadline(), self.barrier_deadline(), self.ask_again_at];
+        let own = [self.give_up_at, self.refused.due(), repair_at, retry_at];
+        asked.into_iter().chain(own).flatten().min()
     }
 
     /// What the switch is sent next; changes only if there is room for them.
-    pub(crate) fn poll_transmit(&mut self, has_room: bool) -> Option<(Ticket, Body)> {
-        self.outbox.poll(has_room)
+    pub(crate) fn poll_transmit(&mut self, has_room: bool, now: Millis) -> Option<(Ticket, Body)> {
+        self.outbox.poll(has_room, now)
     }
 
     /// Whether there are changes for it that it has not too many of.

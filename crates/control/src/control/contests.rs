@@ -13,9 +13,11 @@
 //! switch that does not confirm within [`PATIENCE`] proves nothing: the host stays until somebody
 //! says again that it is elsewhere.
 //!
-//! When the port at home is down, or its switch is not connected, nothing is waited for. A host
-//! that never sends and answers no question cannot be told from one that has gone: name a monitor
-//! of that kind by its port.
+//! When the port at home is down, or its switch is not connected, nothing is waited for. A host of
+//! which no address is known cannot be asked, and its silence says nothing: it stays while its port
+//! is up, and [`Event::Contested`] tells of the other place. One that has addresses, never sends
+//! and answers no question cannot be told from one that has gone: name a monitor of that kind by
+//! its port.
 
 use tapswitch_openflow::{DatapathId, PacketIn};
 
@@ -46,12 +48,12 @@ impl Control {
     pub(super) fn settle_contests(&mut self) {
         for ((key, home), (at, sighting), stage) in self.contests.take_over(self.now) {
             let has_gone = self.home(key, at).is_none_or(|place| place == home);
-            let is_silent = match stage {
-                Stage::Waiting => !self.keeps(key, home),
-                Stage::Asked => true,
-                Stage::Answered => false,
-            };
-            if has_gone && is_silent {
+            let is_unasked = stage == Stage::Waiting && self.keeps(key, home);
+            if is_unasked {
+                let rival = Place { switch: at, port: sighting.port };
+                self.tell_contested(key, (home, rival), UNASKED);
+            }
+            if has_gone && !is_unasked && stage != Stage::Answered {
                 self.with_switch(at, |switch, limits, now| {
                     switch.handle_sighting(&sighting, limits, now);
                 });
@@ -60,7 +62,7 @@ impl Control {
             self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
         }
         for (key, home) in self.contests.take_due(self.now) {
-            self.with_switch(home.switch, |switch, _, _| switch.send_questions(key));
+            self.with_switch(home.switch, |switch, _, _| _ = switch.send_questions(key));
         }
     }
 
@@ -95,18 +97,17 @@ impl Control {
         let refuted = self.contests.note_answer((key, home), self.now);
         let Some((at, Sighting { port, .. })) = refuted.cloned() else { return };
         self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
-        let name = |place: Place| {
-            let switch = self.switches.get(&place.switch);
-            switch.map_or_else(String::new, |switch| switch.monitor_port(place.port).to_string())
-        };
+        let rival = Place { switch: at, port };
+        self.tell_contested(key, (home, rival), "look who has its address there");
+    }
+
+    fn tell_contested(&mut self, key: HostKey, (home, rival): (Place, Place), remedy: &str) {
+        let (mac, at, other) = (key.mac, self.named(home), self.named(rival));
         let reason = format!(
-            "{}, to which copies go, is at {}, and somebody at {} says to be it; copies stay: look \
-             who has its address there",
-            key.mac,
-            name(home),
-            name(Place { switch: at, port })
+            "{mac}, to which copies go, is at {at}, and somebody at {other} says to be it; copies \
+             stay: {remedy}"
         );
-        self.events.push_back(Event::Contested { switch: at, reason });
+        self.events.push_back(Event::Contested { switch: rival.switch, reason });
     }
 
     /// Where a host is that is seen at a switch: there, or at one that is linked with it.
@@ -139,6 +140,11 @@ impl Control {
 
 /// Three times in all, within many times as long as a host takes to answer.
 pub(super) const PACE: Pace = Pace { silence: Millis(1000), again: Millis(400) };
+/// What to do about a host that could not be asked.
+const UNASKED: &str = "it could not be asked whether it moved, for it has no address that is \
+                       known, or its switch is busy; if it moved, take down the port where it \
+                       was, or name the monitor by its port; if not, look who has its address \
+                       there";
 /// For how long its switch is waited for, before it is asked: what it does not do for longer is
 /// found out otherwise.
 const PATIENCE: Millis = Millis(5000);

@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// A port, with its name if that is known.
-    fn named(&self, place: Place) -> MonitorPort {
+    pub(super) fn named(&self, place: Place) -> MonitorPort {
         match self.switches.get(&place.switch) {
             Some(switch) => switch.monitor_port(place.port),
             None => MonitorPort::unnamed(place),

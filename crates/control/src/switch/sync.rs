@@ -90,6 +90,26 @@ impl Switch {
         }
     }
 
+    /// When the next barrier must have been reached.
+    pub(super) fn barrier_deadline(&self) -> Option<Millis> {
+        Some(self.outbox.unconfirmed_since()?.plus(BARRIER_WAIT))
+    }
+
+    /// Complains about a switch that confirms nothing: policies and changes wait for it, and names
+    /// of policies are in use meanwhile. What a switch that is not connected does is not waited
+    /// for.
+    pub(super) fn handle_no_barrier(&mut self, now: Millis) {
+        if self.barrier_deadline().is_some_and(|at| at <= now) {
+            self.outbox.wait_again(now);
+            let seconds = BARRIER_WAIT.0 / 1000;
+            let reason = format!(
+                "it has not confirmed within {seconds} s what it was told (OFPT_BARRIER_REQUEST), \
+                 though it is connected: look at its log, or restart it"
+            );
+            self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
+        }
+    }
+
     /// The last counters of a group were read, or cannot be.
     pub(super) fn delete_group(&mut self, group: GroupId) {
         self.ledger.finish_group(group);
@@ -484,5 +504,8 @@ fn growth(closure: &Closure, count: impl Fn(&TapRegion) -> usize) -> isize {
     closure.changes().map(|(old, new)| count(new) - count(old)).sum()
 }
 
+/// How long a switch may take to confirm any of what it was sent: many thousand times as long as it
+/// needs for that.
+const BARRIER_WAIT: Millis = Millis(30_000);
 /// Hosts that come and go cost no more translations than one in this time.
 const BETWEEN_RETRIES: Millis = Millis(1000);

@@ -77,6 +77,38 @@ fn who_is_silent_where_it_was_has_moved_a_second_later() {
     assert_eq!(copied(&mut world), [4]);
 }
 
+/// A capture interface without an IP stack: it was learned by one frame, and has no address that it
+/// could be asked for.
+#[test]
+fn who_cannot_be_asked_keeps_its_copies_while_its_port_is_up() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.send(3, &unaddressed(3));
+    world.tap(policy("all", "02:00:00:00:00:03"));
+    for _ in 0..3 {
+        world.send(4, &arp_request(3, 1, None));
+        assert_eq!(world.questions, []);
+        (0..6).for_each(|_| world.pass(1000));
+        assert_eq!(copied(&mut world), [3]);
+    }
+    let [told, ..] = alarms(&world)[..] else { panic!("{:?}", world.events) };
+    assert!(told.contains("is at 0x1/3, and somebody at 0x1/4"), "{told}");
+    assert!(told.contains("take down the port where it was, or name the monitor by its port"));
+    assert_eq!(alarms(&world).len(), 3, "once each time");
+    world.switch().set_link(3, false);
+    world.run();
+    world.send(4, &arp_request(3, 1, None));
+    assert_eq!(copied(&mut world), [4]);
+}
+
+/// A frame that tells no IP address.
+fn unaddressed(host: u8) -> Vec<u8> {
+    let mut frame = [[0xff; 6], mac(host).0].concat();
+    frame.extend([0x88, 0xb5]);
+    frame.resize(60, 0);
+    frame
+}
+
 #[test]
 fn nobody_waits_for_a_port_that_is_down() {
     let mut world = contested();

@@ -272,6 +272,39 @@ fn a_switch_that_tells_nothing_is_complained_of() {
     assert!(matches!(event, Some(Event::SwitchMisbehaved { .. })), "{event:?}");
 }
 
+/// It answers all else, so its connection stands; whoever drives the controller ends that.
+#[test]
+fn a_switch_that_confirms_nothing_does_not_keep_a_name_busy() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x1/2"));
+    fabric.world.model(2).ignores_barriers = true;
+    let other = TapPolicy { src_ip: "10.0.0.1".parse().ok(), ..policy("all", "0x1/2") };
+    fabric.world.control.replace_policy(other, WhenMissing::Refuse).unwrap();
+    let reasons = |fabric: &Fabric| {
+        let events = fabric.world.events.iter().filter_map(|event| match event {
+            Event::SwitchMisbehaved { switch: DatapathId(2), reason } => Some(reason.clone()),
+            _ => None,
+        });
+        events.collect::<Vec<_>>()
+    };
+    fabric.wait(29_000);
+    assert_eq!((reasons(&fabric), is_replaced(&fabric)), (vec![], false));
+    fabric.wait(2000);
+    let [reason] = &reasons(&fabric)[..] else { panic!("{:?}", fabric.world.events) };
+    assert!(reason.starts_with("it has not confirmed within 30 s"), "{reason}");
+    fabric.world.disconnect(2);
+    assert!(is_replaced(&fabric), "{:?}", fabric.world.events);
+    fabric.world.control.delete_policy("all").unwrap();
+    fabric.world.run();
+    assert!(fabric.world.control.policies().is_empty());
+    fabric.world.tap(policy("all", "0x1/2"));
+}
+
+fn is_replaced(fabric: &Fabric) -> bool {
+    fabric.world.events.contains(&Event::PolicyReplaced { name: "all".to_owned() })
+}
+
 #[test]
 fn packets_that_others_asked_for_teach_nothing() {
     let mut world = World::new(3);

@@ -86,6 +86,8 @@ pub(crate) struct Model {
     pub(crate) ignores: Option<fn(&MultipartRequestBody) -> bool>,
     /// How often it did not.
     pub(crate) ignored: usize,
+    /// Never says that it has done what it was told.
+    pub(crate) ignores_barriers: bool,
     /// Says that it is somebody else's, and knows nothing of our extensions.
     pub(crate) is_foreign: bool,
     /// The port that takes nothing, if there is one.
@@ -113,6 +115,7 @@ impl Model {
             refuse: None,
             is_mute_on_removal: false,
             ignores: None,
+            ignores_barriers: false,
             ignored: 0,
             is_foreign: false,
             full: None,
@@ -278,6 +281,7 @@ impl Model {
                 }
                 return Ok(());
             }
+            Body::BarrierRequest if self.ignores_barriers => return Ok(()),
             Body::BarrierRequest => {
                 self.said.push(Message { xid, body: Body::BarrierReply });
                 return Ok(());
