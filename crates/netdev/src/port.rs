@@ -320,8 +320,7 @@ fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received
 pub const HEADROOM_MIN: usize = TAG_LEN;
 
 /// Longest frame in bytes that is delivered: the largest IP packet, an Ethernet header and four
-/// tags. Only "BIG TCP" (`gso_max_size` above 65536, off unless switched on) makes longer ones;
-/// they are told as [`RecvError::Truncated`].
+/// tags. Only "BIG TCP" makes longer ones; they are told as [`RecvError::Truncated`].
 pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 
 /// Length of a buffer that takes any frame behind the least headroom.

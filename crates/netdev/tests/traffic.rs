@@ -5,14 +5,14 @@ use std::io::IoSlice;
 use std::net::UdpSocket;
 
 use tapswitch_guest::{Rig, Series};
-use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
+use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, RecvError, SendError};
 use tapswitch_netlink::{Feature, Sysfs};
-use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, parse};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, parse};
 
 mod common;
 use common::{
-    Host, PATIENCE, is_root, join, pattern, receive, set_udp_segment, skip, tcp_transfer,
-    with_cable,
+    Host, PATIENCE, eventually, is_root, join, pattern, receive, send, set_udp_segment, skip,
+    tcp_transfer, wait_readable, with_cable,
 };
 
 const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["veth", "vxlan"]).programs(&["ip"]);
@@ -216,6 +216,44 @@ fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
     assert_eq!(parse(&frame).unwrap().key.l4_dst, 4789u16.to_be_bytes());
     assert!(frame.ends_with(&[7; 5000]));
 }
+
+/// "BIG TCP": a train that is longer than any IP packet is lost, and it is said how long it was.
+#[test]
+fn a_train_that_is_too_long_for_any_buffer_is_told() {
+    if !is_root() {
+        return;
+    }
+    let star = Star::new();
+    let limit = ["link", "set", "eth0", "gso_max_size", "131072"];
+    let output = star.left.namespace.command("ip").args(limit).output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        skip("no ip program that sets gso_max_size, or no Linux 5.19");
+        return;
+    }
+    let port = star.left.port("eth0", &Config::default());
+    let mut train = vec![2; HEADERS_LEN + 70_000];
+    train[12..22].copy_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 6, 64]);
+    train[HEADERS_LEN - 8] = 0x50;
+    let header = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV6,
+        hdr_len: 74,
+        gso_size: 1000,
+        csum_start: 54,
+        csum_offset: 16,
+    };
+    send(&port, &header, &train).unwrap();
+    let mut buf = vec![0; RECV_BUF_LEN];
+    let lost = eventually("a train that is lost", || {
+        wait_readable(&[&star.to_left]);
+        star.to_left.recv(&mut buf, HEADROOM_MIN).err()
+    });
+    assert_eq!(lost, RecvError::Truncated { len: train.len() });
+    send(&port, &NetHeader::PLAIN, &train[..80]).unwrap();
+    receive(&star.to_left, |_, frame| *frame == train[..80]);
+}
+
+const HEADERS_LEN: usize = 14 + 40 + 20;
 
 #[test]
 fn all_this_holds_on_linux_7_3() {
