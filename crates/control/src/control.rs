@@ -81,6 +81,8 @@ pub struct Control {
     /// The switch that each host is at.
     located: Shared<Located>,
     talks: Shared<Talks>,
+    /// The same for copies, which go around links that do not take them.
+    copy_routes: Shared<Routes>,
     /// There are so many hosts that not every switch knows all of them.
     is_vast: bool,
     /// Copies may have other addresses on the way.
@@ -151,6 +153,7 @@ impl Control {
             talks: Shared::default(),
             is_vast: false,
             is_rewriting: false,
+            copy_routes: Shared::default(),
             unrouted: BTreeSet::new(),
             told_ways: 0,
             tags: Tags::default(),

@@ -99,6 +99,18 @@ impl Fabric {
             for to in (1..=self.hosts).filter(|to| *to != from) {
                 let arrivals = self.send(from, &udp(from, to).bytes());
                 assert_eq!(arrivals, [(to.into(), 1)], "{from} to {to}");
+    /// The port of a switch by which a cable leads to another one.
+    pub(crate) fn exit_to(&self, from: u64, to: u64) -> Option<u32> {
+        let cables = self
+            .world
+            .control
+            .links()
+            .into_iter()
+            .flat_map(|link| [(link.a.clone(), link.b.clone()), (link.b, link.a)]);
+        let mut leading = cables.filter(|(a, b)| (a.switch.0, b.switch.0) == (from, to));
+        leading.next().map(|(a, _)| a.port)
+    }
+
             }
             let arrivals = self.send(from, &arp_request(from, 98, None));
             assert_eq!(arrivals, self.everywhere_but(from), "from {from} to all");
