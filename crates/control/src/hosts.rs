@@ -447,7 +447,7 @@ const fn are_claimed_alike(a: IpAddr, b: IpAddr) -> bool {
     }
 }
 
-fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+pub(crate) fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(1);
         if *count == 0 {
