@@ -9,6 +9,7 @@ mod agenda;
 mod checks;
 mod claims;
 mod contests;
+mod crowds;
 mod details;
 mod inquiries;
 mod lifetime;
@@ -441,6 +442,7 @@ impl Control {
             self.note_rewriting();
             self.rewire();
             self.route_hosts();
+            self.thin_crowds();
             self.place_policies();
             for id in std::mem::take(&mut self.touched) {
                 if let Some(switch) = self.switches.get_mut(&id) {
