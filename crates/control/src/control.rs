@@ -13,6 +13,7 @@ mod crowds;
 mod details;
 mod inquiries;
 mod lifetime;
+mod moves;
 mod placing;
 mod plan;
 mod policies;
@@ -41,6 +42,7 @@ use checks::Checks;
 use claims::Claims;
 use contests::Contests;
 use lifetime::Clock;
+use moves::Moves;
 use placing::MonitorHosts;
 use roster::Policies;
 use rounds::Rounds;
@@ -79,11 +81,11 @@ pub struct Control {
     /// Links between switches, where they are looked for.
     fabric: Option<Shared<Fabric>>,
     routes: Shared<Routes>,
+    /// The same for copies, which go around links that do not take them.
+    copy_routes: Shared<Routes>,
     /// The switch that each host is at.
     located: Shared<Located>,
     talks: Shared<Talks>,
-    /// The same for copies, which go around links that do not take them.
-    copy_routes: Shared<Routes>,
     /// There are so many hosts that not every switch knows all of them.
     is_vast: bool,
     /// Copies may have other addresses on the way.
@@ -104,6 +106,7 @@ pub struct Control {
     monitor_hosts: MonitorHosts,
     /// Those of which it is to be found out where they are.
     contests: Contests,
+    moves: Shared<Moves>,
     /// Addresses of which it is to be found out who has them.
     claims: Claims,
     /// Switches that came, went, or have other ports.
@@ -150,11 +153,11 @@ impl Control {
         Self {
             fabric: limits.discovery.clone().map(|discovery| Fabric::new(discovery).into()),
             routes: Shared::default(),
+            copy_routes: Shared::default(),
             located: Shared::default(),
             talks: Shared::default(),
             is_vast: false,
             is_rewriting: false,
-            copy_routes: Shared::default(),
             unrouted: BTreeSet::new(),
             told_ways: 0,
             tags: Tags::default(),
@@ -164,6 +167,7 @@ impl Control {
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
             contests: Contests::new(contests::PACE),
+            moves: Shared::default(),
             claims: Claims::new(claims::PACE),
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -438,11 +442,11 @@ impl Control {
     fn settle(&mut self) {
         self.schedule_reading();
         loop {
+            self.thin_crowds();
             self.weigh_hosts();
             self.note_rewriting();
             self.rewire();
             self.route_hosts();
-            self.thin_crowds();
             self.place_policies();
             for id in std::mem::take(&mut self.touched) {
                 if let Some(switch) = self.switches.get_mut(&id) {
