@@ -9,9 +9,11 @@ mod agenda;
 mod checks;
 mod claims;
 mod contests;
+mod crowds;
 mod details;
 mod inquiries;
 mod lifetime;
+mod moves;
 mod placing;
 mod plan;
 mod policies;
@@ -41,6 +43,7 @@ use checks::Checks;
 use claims::Claims;
 use contests::Contests;
 use lifetime::Clock;
+use moves::Moves;
 use placing::MonitorHosts;
 use roster::Policies;
 use rounds::Rounds;
@@ -79,6 +82,8 @@ pub struct Control {
     /// Links between switches, where they are looked for.
     fabric: Option<Shared<Fabric>>,
     routes: Shared<Routes>,
+    /// The same for copies, which go around links that do not take them.
+    copy_routes: Shared<Routes>,
     /// The switch that each host is at.
     located: Shared<Located>,
     talks: Shared<Talks>,
@@ -102,6 +107,7 @@ pub struct Control {
     monitor_hosts: MonitorHosts,
     /// Those of which it is to be found out where they are.
     contests: Contests,
+    moves: Shared<Moves>,
     /// Addresses of which it is to be found out who has them.
     claims: Claims,
     /// Switches that came, went, or have other ports.
@@ -148,6 +154,7 @@ impl Control {
         Self {
             fabric: limits.discovery.clone().map(|discovery| Fabric::new(discovery).into()),
             routes: Shared::default(),
+            copy_routes: Shared::default(),
             located: Shared::default(),
             talks: Shared::default(),
             is_vast: false,
@@ -161,6 +168,7 @@ impl Control {
             lingering: BTreeSet::new(),
             monitor_hosts: MonitorHosts::default(),
             contests: Contests::new(contests::PACE),
+            moves: Shared::default(),
             claims: Claims::new(claims::PACE),
             shaken: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -435,6 +443,7 @@ impl Control {
     fn settle(&mut self) {
         self.schedule_reading();
         loop {
+            self.thin_crowds();
             self.weigh_hosts();
             self.note_rewriting();
             self.rewire();

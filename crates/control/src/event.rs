@@ -70,7 +70,8 @@ pub enum Event {
         /// Which one, and what to look for.
         reason: String,
     },
-    /// Somebody says to be a host to which copies go, and that is where it was: copies stay.
+    /// Somebody says to be a host that is elsewhere: one to which copies go, and which is or may be
+    /// where it was, or one that moves again and again. It stays.
     Contested {
         /// Where that was seen.
         switch: DatapathId,

@@ -325,14 +325,15 @@ impl Fabric {
     }
 
     /// The links as a graph. Those of switches that are not connected are dear: nobody knows
-    /// whether they work.
-    pub(crate) fn graph(&self) -> Graph {
-        let is_sure = |place: Place| !self.frozen.contains(&place.switch);
+    /// whether they work. Those with an end that is to be avoided are still dearer.
+    pub(crate) fn graph(&self, avoided: &BTreeSet<Place>) -> Graph {
+        let cost = |ends: [Place; 2]| match ends {
+            ends if ends.iter().any(|end| avoided.contains(end)) => AVOIDED_COST,
+            ends if ends.iter().any(|end| self.frozen.contains(&end.switch)) => UNSURE_COST,
+            _ => COST,
+        };
         let links = self.links().filter(|(a, b, _)| a.switch != b.switch);
-        Graph::new(
-            links
-                .map(|(a, b, _)| (a, b, if is_sure(a) && is_sure(b) { COST } else { UNSURE_COST })),
-        )
+        Graph::new(links.map(|(a, b, _)| (a, b, cost([a, b]))))
     }
 
     /// Finds out again what the ports of a switch are for: their time may be over before they are
@@ -556,6 +557,8 @@ impl Discovery {
 const COST: u32 = 1;
 /// What a link costs of which nobody knows whether it works: more than any way around.
 const UNSURE_COST: u32 = 1 << 20;
+/// What does not pass there costs more than all ways that may not work.
+const AVOIDED_COST: u32 = 1 << 31;
 /// Frames of a port that may still be on their way: those of four seconds, for a link.
 const REMEMBERED: usize = 16;
 /// Links are silent for so many times the longest that a frame took, before they are given up.

@@ -180,8 +180,11 @@ pub(crate) struct Hosts {
     /// Which host merely sends from one that nobody claims.
     by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
-    /// By port, where hosts came of late.
-    newcomers: HashMap<PortNo, Newcomers>,
+    /// By port, where hosts came of late; those that are new and those that moved apart, so that
+    /// forged moves leave room for others.
+    newcomers: HashMap<(PortNo, bool), Newcomers>,
+    /// Ports that may have no more hosts than so many until then.
+    full: HashMap<PortNo, (usize, Millis)>,
     refused: u64,
     conflicts: u64,
 }
@@ -258,6 +261,18 @@ impl Hosts {
         self.iter().filter(|(_, host)| host.port == port).map(|(key, _)| key).collect()
     }
 
+    /// How many hosts there are behind each port.
+    pub(crate) fn by_port(&self) -> impl Iterator<Item = (PortNo, usize)> {
+        self.port_counts.iter().map(|(port, count)| (*port, *count))
+    }
+
+    /// There may be no more hosts behind a port than so many, until then. Returns how many are too
+    /// many.
+    pub(crate) fn bound(&mut self, port: PortNo, max: usize, until: Millis) -> usize {
+        self.full.insert(port, (max, until));
+        self.port_counts.get(&port).map_or(0, |count| count.saturating_sub(max))
+    }
+
     /// The hosts with a MAC address, one for each VLAN.
     pub(crate) fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, &Host)> {
         let first = HostKey { mac, vlan: None };
@@ -294,12 +309,13 @@ impl Hosts {
 
     fn place(&mut self, key: HostKey, port: PortNo, limits: &Limits, now: Millis) -> Seen {
         let known_at = self.by_key.get(&key).map(|host| host.port);
-        if known_at != Some(port) && !self.has_room(known_at.is_none(), port, limits) {
+        let is_new = known_at.is_none();
+        if known_at != Some(port) && !self.has_room(is_new, port, (limits, now)) {
             self.refused += 1;
             return Seen::Refused;
         }
-        if known_at.is_none()
-            && let Some(is_first) = self.hurries(port, limits, now)
+        if known_at != Some(port)
+            && let Some(is_first) = self.hurries((port, is_new), limits, now)
         {
             self.refused += 1;
             return Seen::Hurried { is_first };
@@ -326,22 +342,26 @@ impl Hosts {
         }
     }
 
-    fn has_room(&self, is_new: bool, port: PortNo, limits: &Limits) -> bool {
+    fn has_room(&mut self, is_new: bool, port: PortNo, (limits, now): (&Limits, Millis)) -> bool {
+        self.full.retain(|_, (_, until)| *until > now);
+        let full = self.full.get(&port).map_or(usize::MAX, |(max, _)| *max);
         let behind = self.port_counts.get(&port).copied().unwrap_or(0);
-        behind < limits.max_hosts_per_port && (!is_new || self.count() < limits.max_hosts)
+        let max = limits.max_hosts_per_port.min(full);
+        behind < max && (!is_new || self.count() < limits.max_hosts)
     }
 
-    /// Whether new hosts come too fast behind a port; and if so, whether that is news. Else one
-    /// came.
-    fn hurries(&mut self, port: PortNo, limits: &Limits, now: Millis) -> Option<bool> {
-        if !self.newcomers.contains_key(&port) {
+    /// Whether hosts come too fast behind a port, which are new or moved there; and if so, whether
+    /// that is news. Else one came.
+    fn hurries(&mut self, arrival: (PortNo, bool), limits: &Limits, now: Millis) -> Option<bool> {
+        if !self.newcomers.contains_key(&arrival) {
             // Those of ports that are quiet again say nothing more than a new one.
             self.newcomers.retain(|_, newcomers| {
                 newcomers.refill(limits, now);
                 newcomers.left < limits.host_burst
             });
         }
-        let newcomers = self.newcomers.entry(port).or_insert_with(|| Newcomers::new(limits, now));
+        let newcomers =
+            self.newcomers.entry(arrival).or_insert_with(|| Newcomers::new(limits, now));
         newcomers.refill(limits, now);
         match newcomers.left.checked_sub(1) {
             Some(left) => {
@@ -447,7 +467,7 @@ const fn are_claimed_alike(a: IpAddr, b: IpAddr) -> bool {
     }
 }
 
-fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+pub(crate) fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(1);
         if *count == 0 {

@@ -214,6 +214,11 @@ impl Outbox {
         self.queue.len()
     }
 
+    /// Whether so much waits that what comes next had better wait elsewhere.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= WINDOW
+    }
+
     /// Whether a change is next that the switch would follow.
     pub(crate) fn is_held(&self) -> bool {
         let next = self.queue.front();

@@ -692,6 +692,21 @@ impl Switch {
         self.hosts.behind(port).into_iter().for_each(|key| self.forget_host(key));
     }
 
+    /// There may be no more hosts behind a port than so many, until then; those that get copies
+    /// stay. Returns those that go: who was seen last.
+    pub(crate) fn thin_out(&mut self, port: PortNo, max: usize, until: Millis) -> Vec<HostKey> {
+        let excess = self.hosts.bound(port, max, until);
+        let hosts = self
+            .hosts
+            .iter()
+            .filter(|(key, host)| host.port == port && !self.monitors.contains(key));
+        let mut hosts: Vec<_> = hosts.map(|(key, host)| (host.last_seen, key)).collect();
+        hosts.sort_unstable();
+        let gone: Vec<_> = hosts.into_iter().rev().take(excess).map(|(_, key)| key).collect();
+        gone.iter().for_each(|key| self.forget_host(*key));
+        gone
+    }
+
     /// The host is not behind any port of this switch.
     pub(crate) fn forget_host(&mut self, key: HostKey) {
         let Some(host) = self.hosts.remove(key) else {

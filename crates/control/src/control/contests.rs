@@ -13,6 +13,8 @@
 //! switch that does not confirm within [`PATIENCE`] proves nothing: the host stays until somebody
 //! says again that it is elsewhere.
 //!
+//! So are hosts believed that get no copies and move again and again (`moves.rs`).
+//!
 //! When the port at home is down, or its switch is not connected, nothing is waited for. A host of
 //! which no address is known cannot be asked, and its silence says nothing: it stays while its port
 //! is up, and [`Event::Contested`] tells of the other place. One that has addresses, never sends
@@ -23,6 +25,7 @@ use tapswitch_openflow::{DatapathId, PacketIn};
 
 use super::Control;
 use super::inquiries::{Inquiries, Pace, Stage};
+use super::moves::{self, CALM, MAX_MOVES};
 use crate::hosts::{HostKey, Sighting};
 use crate::place::Place;
 use crate::{Event, Millis};
@@ -79,11 +82,41 @@ impl Control {
             *claim = rival;
             return true;
         }
-        let gets_copies = self.gets_copies(key, home);
-        if gets_copies {
+        if self.gets_copies(key, home) {
+            self.begin_contest(key, home, rival);
+            return true;
+        }
+        match self.moves.note(key, self.now) {
+            moves::Pace::Usual => false,
+            moves::Pace::Restless { is_news } => {
+                let seen_at = Place { switch: at, port: sighting.port };
+                self.hold_restless(key, (home, seen_at), rival, is_news);
+                true
+            }
+        }
+    }
+
+    /// A host has moved too often to be believed at once.
+    fn hold_restless(
+        &mut self,
+        key: HostKey,
+        (home, seen_at): (Place, Place),
+        rival: (DatapathId, Sighting),
+        is_news: bool,
+    ) {
+        if self.contests.count() < MAX_CONTESTS {
             self.begin_contest(key, home, rival);
         }
-        gets_copies
+        if is_news {
+            let (mac, at, other) = (key.mac, self.named(home), self.named(seen_at));
+            let seconds = CALM.0 / 1000;
+            let reason = format!(
+                "{mac} moved {MAX_MOVES} times within {seconds} s, last to {at}, and is seen at \
+                 {other} now: it moves only when it is silent where it was, until it stays for \
+                 {seconds} s; look for a loop behind these ports, or who has its address"
+            );
+            self.events.push_back(Event::Contested { switch: seen_at.switch, reason });
+        }
     }
 
     fn begin_contest(&mut self, key: HostKey, home: Place, rival: (DatapathId, Sighting)) {
@@ -97,8 +130,10 @@ impl Control {
         let refuted = self.contests.note_answer((key, home), self.now);
         let Some((at, Sighting { port, .. })) = refuted.cloned() else { return };
         self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
-        let rival = Place { switch: at, port };
-        self.tell_contested(key, (home, rival), "look who has its address there");
+        if self.gets_copies(key, home) {
+            let rival = Place { switch: at, port };
+            self.tell_contested(key, (home, rival), "look who has its address there");
+        }
     }
 
     fn tell_contested(&mut self, key: HostKey, (home, rival): (Place, Place), remedy: &str) {
@@ -145,6 +180,8 @@ const UNASKED: &str = "it could not be asked whether it moved, for it has no add
                        known, or its switch is busy; if it moved, take down the port where it \
                        was, or name the monitor by its port; if not, look who has its address \
                        there";
+/// Hosts without copies are asked while there are no more than so many; others stay.
+const MAX_CONTESTS: usize = 256;
 /// For how long its switch is waited for, before it is asked: what it does not do for longer is
 /// found out otherwise.
 const PATIENCE: Millis = Millis(5000);

@@ -64,11 +64,11 @@ impl Control {
     /// Links came or went: copies of some policies go another way than before, or come from other
     /// switches.
     pub(super) fn touch_moved(&mut self, before: &Routes) {
-        let reaches_as_before = self.routes.reaches_as(before);
+        let reaches_as_before = self.copy_routes.reaches_as(before);
         let leads_as_before = |entry: &PolicyEntry| {
             entry.is_narrow
                 && entry.found_places().all(|(_, to)| {
-                    entry.counting.iter().all(|from| self.routes.leads_as(before, *from, to))
+                    entry.counting.iter().all(|from| self.copy_routes.leads_as(before, *from, to))
                 })
         };
         let is_moved = |entry: &&PolicyEntry| {
@@ -124,7 +124,7 @@ impl Control {
     pub(super) fn where_applied(&self, entry: &PolicyEntry) -> (BTreeSet<DatapathId>, bool) {
         let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
         let reaches = |from: &DatapathId| {
-            places.iter().any(|place| self.routes.exit(*from, *place).is_some())
+            places.iter().any(|place| self.copy_routes.exit(*from, *place).is_some())
         };
         if let Some(mac) = entry.policy.awaited_by() {
             return (self.with_mac(mac).filter(reaches).collect(), false);
@@ -139,7 +139,8 @@ impl Control {
         if places.contains(&Place::CONTROLLER) {
             return (self.switches.keys().copied().collect(), false);
         }
-        let from = places.into_iter().flat_map(|to| self.routes.sources(to).chain([to.switch]));
+        let from =
+            places.into_iter().flat_map(|to| self.copy_routes.sources(to).chain([to.switch]));
         (from.collect(), false)
     }
 
@@ -156,7 +157,7 @@ impl Control {
         };
         let inlets: Vec<_> = inlets.into_iter().filter(is_there).collect();
         let apart = entry.found_places().find_map(|(_, to)| {
-            let apart = inlets.iter().filter(|from| self.routes.exit(**from, to).is_none());
+            let apart = inlets.iter().filter(|from| self.copy_routes.exit(**from, to).is_none());
             let apart: Vec<_> = apart.map(|from| switch_name(*from)).collect();
             (!apart.is_empty()).then(|| {
                 format!(
@@ -176,7 +177,7 @@ impl Control {
             return None;
         }
         entry.found_places().find_map(|(_, to)| {
-            let ways = inlets.iter().flat_map(|from| self.routes.path(*from, to));
+            let ways = inlets.iter().flat_map(|from| self.copy_routes.path(*from, to));
             let end = ways.into_iter().find(|place| self.untagged_ends.contains(place))?;
             Some(format!(
                 "copies for monitor {to} cannot pass port {end}: between switches they have \
@@ -348,7 +349,7 @@ impl Control {
             let Some(carriage) = self.policies.carriage(id, slot) else { continue };
             let Carriage { to, rewritten, delivery, from } = carriage;
             for from in from {
-                for at in self.routes.behind(*from, to.place) {
+                for at in self.copy_routes.behind(*from, to.place) {
                     let Some(exit) = self.exit(at, to) else { continue };
                     let carry = Carry { tag, exit, rewritten, delivery: Some(delivery) };
                     let kept = carriers.entry(at).or_insert(carry);
@@ -454,7 +455,7 @@ impl Control {
     fn refusal(&self, entry: &PolicyEntry, from: DatapathId) -> Option<String> {
         entry.found_places().find_map(|(slot, to)| {
             let tag = self.tags.find((entry.id, slot))?;
-            let mut behind = self.routes.behind(from, to);
+            let mut behind = self.copy_routes.behind(from, to);
             behind.find_map(|id| self.switches.get(&id)?.carry_refusal(tag))
         })
     }
@@ -469,7 +470,7 @@ impl Control {
                 continue;
             }
             let place = found.place;
-            let is_reached = self.routes.exit(id, place).is_some();
+            let is_reached = self.copy_routes.exit(id, place).is_some();
             waits |= is_reached;
             match switch.aim_before(entry.id, slot) {
                 Some(before) if before.exit.end(id) == place => aims.push(before),
@@ -496,7 +497,7 @@ impl Control {
             return Some(Aim { slot, exit, tag: 0, is_sink });
         }
         let tag = self.tags.find((entry.id, slot))?;
-        let mut behind = self.routes.behind(from, to.place);
+        let mut behind = self.copy_routes.behind(from, to.place);
         let is_carrying = |id: DatapathId| {
             let switch = self.switches.get(&id).zip(self.exit(id, to));
             // One that is not connected carried it before, or it is not told now.
@@ -513,7 +514,7 @@ impl Control {
 
     /// The way from a switch to a monitor, of that switch or of another one.
     fn exit(&self, from: DatapathId, to: Found) -> Option<Exit> {
-        Some(self.routes.exit(from, to.place)?.spread(to.spread))
+        Some(self.copy_routes.exit(from, to.place)?.spread(to.spread))
     }
 
     /// Other hosts get a policy's copies than before: they are not forgotten however silent.

@@ -113,8 +113,11 @@ impl Control {
         let entry = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
         let places = entry.found_places().filter(|(_, place)| *place != Place::CONTROLLER);
         let paths = places.flat_map(|(_, place)| {
-            let through: BTreeSet<_> =
-                entry.applied.iter().flat_map(|from| self.routes.behind(*from, place)).collect();
+            let through: BTreeSet<_> = entry
+                .applied
+                .iter()
+                .flat_map(|from| self.copy_routes.behind(*from, place))
+                .collect();
             let outer = entry.applied.iter().filter(|id| !through.contains(id)).copied();
             let mut starts: Vec<_> = outer.collect();
             if starts.is_empty() {
@@ -127,7 +130,7 @@ impl Control {
 
     fn report_path(&self, from: DatapathId, to: Place) -> PathReport {
         // Out, in, out, in, and at last the monitor's port.
-        let places = self.routes.path(from, to);
+        let places = self.copy_routes.path(from, to);
         let (first, rest) = places.split_first().map_or((None, &[][..]), |(a, b)| (Some(*a), b));
         let hop = |in_port: Option<Place>, out: Place| HopReport {
             switch: out.switch,
@@ -159,7 +162,7 @@ impl Control {
         for id in applied {
             let Some(switch) = self.switches.get(&id) else { continue };
             let exits = entry.found_places().filter_map(|(slot, place)| {
-                let exit = self.routes.exit(id, place)?;
+                let exit = self.copy_routes.exit(id, place)?;
                 Some(Aim { slot, exit, tag: 0, is_sink: self.is_sink(place) })
             });
             let cells = self.cells_at((entry, is_narrow), id);

@@ -22,9 +22,10 @@ use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
 
 use super::Control;
-use crate::hosts::HostKey;
+use crate::hosts::{HostKey, uncount};
 use crate::place::Place;
 use crate::routes::Routes;
+use crate::shared::Shared;
 use crate::{Event, MonitorPort};
 
 impl Control {
@@ -54,7 +55,12 @@ impl Control {
 
     /// Two hosts talk to each other.
     pub(super) fn note_talk(&mut self, a: HostKey, b: HostKey) {
-        if self.is_vast && self.located.find(b).is_some() && self.talks.insert(a, b) {
+        if !self.is_vast || self.located.find(b).is_none() {
+            return;
+        }
+        if let Some(at) = self.located_at(a)
+            && self.talks.insert((a, at), b)
+        {
             self.unrouted.extend([a, b]);
         }
     }
@@ -65,15 +71,22 @@ impl Control {
         self.unrouted.insert(key);
     }
 
-    /// Looks whether there are so many hosts that not every switch can know all of them.
+    /// Looks whether there are so many hosts that not every switch can know all of them. When there
+    /// were, each knows all again at half as many: so it does not change with each host.
     pub(super) fn weigh_hosts(&mut self) {
         let ways = self.located.count().saturating_mul(self.switches.len());
-        if self.is_vast || ways <= self.limits.max_ways {
+        let max = if self.is_vast { self.limits.max_ways / 2 } else { self.limits.max_ways };
+        let is_vast = ways > max;
+        if is_vast == self.is_vast {
             return;
         }
-        self.is_vast = true;
+        self.is_vast = is_vast;
         self.has_rewired = true;
         self.unrouted.extend(self.located.keys());
+        if !is_vast {
+            self.talks = Shared::default();
+            return;
+        }
         for (id, switch) in self.switches.iter() {
             for key in switch.known_hosts() {
                 self.talks.known.entry(key).or_default().insert(*id);
@@ -103,27 +116,35 @@ impl Control {
         while self.told_ways < WAYS_AT_A_TIME
             && let Some(key) = self.unrouted.pop_first()
         {
-            let place = self.located.find(key).and_then(|id| {
-                let host = self.switches.get(&id)?.hosts.find(key)?;
-                Some(Place { switch: id, port: host.port })
-            });
-            let knowing: Vec<_> = match self.is_vast {
-                true => self.knowing(key, place),
-                false => self.switches.keys().copied().collect(),
-            };
-            self.told_ways += knowing.len();
-            for id in knowing {
-                let Some(switch) = self.switches.get_mut(&id) else { continue };
-                if switch.hosts.find(key).is_none() {
-                    let route = place.and_then(|place| self.routes.route(id, place));
-                    // Only the switches on one way know it, then.
-                    let route = route.map(|r| if self.is_vast { r.single() } else { r });
-                    if switch.set_way(key, route) {
-                        self.touched.insert(id);
-                    }
+            self.route_host(key);
+        }
+    }
+
+    /// Tells switches the way to a host.
+    pub(super) fn route_host(&mut self, key: HostKey) {
+        let place = self.located_at(key);
+        let knowing: Vec<_> = match self.is_vast {
+            true => self.knowing(key, place),
+            false => self.switches.keys().copied().collect(),
+        };
+        self.told_ways += knowing.len();
+        for id in knowing {
+            let Some(switch) = self.switches.get_mut(&id) else { continue };
+            if switch.hosts.find(key).is_none() {
+                let route = place.and_then(|place| self.routes.route(id, place));
+                // Only the switches on one way know it, then.
+                let route = route.map(|r| if self.is_vast { r.single() } else { r });
+                if switch.set_way(key, route) {
+                    self.touched.insert(id);
                 }
             }
         }
+    }
+
+    fn located_at(&self, key: HostKey) -> Option<Place> {
+        let switch = self.located.find(key)?;
+        let port = self.switches.get(&switch)?.hosts.find(key)?.port;
+        Some(Place { switch, port })
     }
 
     /// The switches that are to know the way to a host, or have to forget it.
@@ -182,9 +203,19 @@ impl Located {
 }
 
 /// Who talks to whom, where not every switch knows every host.
+///
+/// What is behind one port has a share of that, of each host and in all: forged talkers leave room
+/// for others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Talks {
-    peers: BTreeMap<HostKey, BTreeSet<HostKey>>,
+    /// By host, those that it talks to; and where that one is who was the first to talk to it, if
+    /// it is the other one.
+    peers: BTreeMap<HostKey, BTreeMap<HostKey, Option<Place>>>,
+    /// Those that talk to a host from one port, and to all hosts.
+    shares: HashMap<(HostKey, Place), usize>,
+    at_port: HashMap<Place, usize>,
+    /// Pairs in all.
+    count: usize,
     /// The switches that know the way to a host.
     known: BTreeMap<HostKey, BTreeSet<DatapathId>>,
     /// Those that had rules that say so when they connected.
@@ -193,26 +224,45 @@ pub(super) struct Talks {
 
 impl Talks {
     /// Returns whether that is news. What is beyond the bound is flooded.
-    fn insert(&mut self, a: HostKey, b: HostKey) -> bool {
-        let count = |key| self.peers.get(key).map_or(0, BTreeSet::len);
-        if count(&a) >= MAX_PEERS || count(&b) >= MAX_PEERS {
+    fn insert(&mut self, (a, at): (HostKey, Place), b: HostKey) -> bool {
+        let is_known = self.peers.get(&a).is_some_and(|peers| peers.contains_key(&b));
+        if a == b || is_known || !self.has_room((a, at), b) {
             return false;
         }
-        self.peers.entry(b).or_default().insert(a);
-        self.peers.entry(a).or_default().insert(b)
+        self.peers.entry(a).or_default().insert(b, None);
+        self.peers.entry(b).or_default().insert(a, Some(at));
+        *self.shares.entry((b, at)).or_default() += 1;
+        *self.at_port.entry(at).or_default() += 1;
+        self.count += 1;
+        true
+    }
+
+    fn has_room(&self, (a, at): (HostKey, Place), b: HostKey) -> bool {
+        let count = |key| self.peers.get(key).map_or(0, BTreeMap::len);
+        let share = self.shares.get(&(b, at)).copied().unwrap_or(0);
+        let at_port = self.at_port.get(&at).copied().unwrap_or(0);
+        let has_peers = |key| count(key) < MAX_PEERS;
+        let has_share = share < MAX_PEERS / SHARE && at_port < MAX_TALKS / SHARE;
+        has_peers(&a) && has_peers(&b) && has_share && self.count < MAX_TALKS
     }
 
     fn peers(&self, key: HostKey) -> impl Iterator<Item = HostKey> {
-        self.peers.get(&key).into_iter().flatten().copied()
+        self.peers.get(&key).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
     fn forget(&mut self, key: HostKey) {
-        for peer in self.peers.remove(&key).into_iter().flatten() {
-            if let Some(peers) = self.peers.get_mut(&peer) {
-                peers.remove(&key);
-                if peers.is_empty() {
-                    self.peers.remove(&peer);
-                }
+        for (peer, from) in self.peers.remove(&key).into_iter().flatten() {
+            let Some(peers) = self.peers.get_mut(&peer) else { continue };
+            let back = peers.remove(&key).flatten();
+            if peers.is_empty() {
+                self.peers.remove(&peer);
+            }
+            self.count = self.count.saturating_sub(1);
+            for (host, at) in
+                [from.map(|at| (key, at)), back.map(|at| (peer, at))].into_iter().flatten()
+            {
+                uncount(&mut self.shares, &(host, at));
+                uncount(&mut self.at_port, &at);
             }
         }
     }
@@ -220,5 +270,60 @@ impl Talks {
 
 /// Hosts that one host is known to talk to.
 const MAX_PEERS: usize = 4096;
+/// Pairs of hosts that are known to talk to each other.
+const MAX_TALKS: usize = 1 << 18;
+/// Hosts behind one port have one of so many parts of each of both.
+const SHARE: usize = 4;
 /// Ways that are told until what came meanwhile is handled: some milliseconds of work.
 const WAYS_AT_A_TIME: usize = 2000;
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_openflow::PortNo;
+
+    use super::*;
+
+    fn key(number: usize) -> HostKey {
+        let [.., a, b, c] = number.to_be_bytes();
+        HostKey { mac: MacAddr([2, 0, 0, a, b, c]), vlan: None }
+    }
+
+    fn behind(port: u32) -> Place {
+        Place { switch: DatapathId(1), port: PortNo(port) }
+    }
+
+    /// So many hosts behind a port talk to one.
+    fn talk(talks: &mut Talks, (first, count): (usize, usize), port: u32, to: usize) -> usize {
+        let from = (first..first + count).map(|number| (key(number), behind(port)));
+        from.filter(|from| talks.insert(*from, key(to))).count()
+    }
+
+    #[test]
+    fn who_talks_much_behind_one_port_leaves_room_for_others() {
+        let mut talks = Talks::default();
+        assert_eq!(talk(&mut talks, (10, 5000), 1, 0), MAX_PEERS / SHARE);
+        assert_eq!(talk(&mut talks, (10_000, 5000), 2, 0), MAX_PEERS / SHARE, "another port");
+        assert_eq!(talk(&mut talks, (20_000, 10), 1, 1), 10, "another host");
+        assert_eq!(talk(&mut talks, (10, 10), 1, 0), 0, "known already");
+    }
+
+    #[test]
+    fn what_is_forgotten_makes_room() {
+        let mut talks = Talks::default();
+        let max = MAX_PEERS / SHARE;
+        assert_eq!(talk(&mut talks, (10, 5000), 1, 0), max);
+        talks.forget(key(10));
+        assert_eq!((talk(&mut talks, (9000, 5), 1, 0), talks.count), (1, max));
+        talks.forget(key(0));
+        assert_eq!((talks.count, talks.peers.len(), talks.shares.len()), (0, 0, 0));
+        assert!(talks.at_port.is_empty());
+    }
+
+    #[test]
+    fn a_port_has_a_share_of_all_that_is_remembered() {
+        let mut talks = Talks::default();
+        let told: usize = (0..100).map(|to| talk(&mut talks, (1000, 1000), 1, to)).sum();
+        assert_eq!(told, MAX_TALKS / SHARE);
+        assert_eq!(talk(&mut talks, (5000, 10), 2, 0), 10);
+    }
+}

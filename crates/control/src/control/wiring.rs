@@ -12,6 +12,7 @@ use crate::fabric::{Clock, Fabric, ProbeOut, Role, Unproven};
 use crate::learn::in_port;
 use crate::place::Place;
 use crate::routes::Routes;
+use crate::shared::Shared;
 use crate::switch::Switch;
 use crate::translate::Wiring;
 use crate::{Event, Limits, LinkReport, Millis, MonitorPort, SwitchReport};
@@ -194,7 +195,7 @@ impl Control {
 
     fn rewire_now(&mut self) {
         let Some(fabric) = &self.fabric else { return };
-        let graph = fabric.graph();
+        let graph = fabric.graph(&BTreeSet::new());
         self.tree = graph.tree().into();
         let known = |switch: &Switch| switch.is_up() && !switch.is_held();
         for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
@@ -210,8 +211,10 @@ impl Control {
         self.unroute(&before);
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
-        self.touch_moved(&before);
         self.find_untagged_ends();
+        let copy_routes = self.routes_of_copies();
+        let before = std::mem::replace(&mut self.copy_routes, copy_routes);
+        self.touch_moved(&before);
         self.tell_links();
         let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
         let least = links / LINKS_PER_MS;
@@ -234,6 +237,17 @@ impl Control {
             self.untagged_ends = ends.into();
             let policies: Vec<_> = self.policies.iter().map(|entry| entry.id).collect();
             self.policies.dirty.extend(policies);
+        }
+    }
+
+    /// The ways of copies: between switches they have S-tags, so they go around links that take
+    /// none where there is another way.
+    fn routes_of_copies(&self) -> Shared<Routes> {
+        match &self.fabric {
+            Some(fabric) if !self.untagged_ends.is_empty() => {
+                Routes::new(fabric.graph(&self.untagged_ends)).into()
+            }
+            _ => self.routes.clone(),
         }
     }
 

@@ -75,6 +75,16 @@ impl Switch {
         self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
     }
 
+    /// How many hosts are too many for the policies that are applied, with room for some more.
+    pub(crate) fn hosts_without_room(&self, limits: &Limits) -> usize {
+        let (rules, max) = (self.desired.tap_count(), limits.max_tap_rules);
+        if !self.is_up() || rules <= max {
+            return 0;
+        }
+        let excess = rules - max / 4 * 3;
+        self.ways.count().saturating_mul(excess).div_ceil(rules)
+    }
+
     pub(super) fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
         let fitted = self.fitted(tap, self.room(), limits)?;
         fitted.insert(&mut self.closure, &mut self.arrivals);

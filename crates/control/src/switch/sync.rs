@@ -32,6 +32,11 @@ impl Switch {
         if !matches!(self.link, Link::Up) {
             return;
         }
+        if self.outbox.is_full() && !self.is_trial {
+            // What is decided until it has followed goes out as one difference: nobody is sent what
+            // is replaced before it leaves.
+            return;
+        }
         self.shrink(limits);
         self.retry(now);
         if !self.stale.is_empty() {

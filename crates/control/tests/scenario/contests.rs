@@ -1,6 +1,6 @@
 //! Somebody says to be a host that gets copies: whether it moved is found out before they move.
 
-use tapswitch_control::{Event, Millis, MonitorPort, Transmit};
+use tapswitch_control::*;
 use tapswitch_openflow::{Body, DatapathId};
 
 use crate::fabric::Fabric;
@@ -189,6 +189,56 @@ fn a_host_of_another_switch_is_asked_there() {
     }
 }
 
+/// Two say to be host 3, which gets no copies, by turns.
+#[test]
+fn a_host_that_moves_again_and_again_is_asked_first() {
+    let mut world = World::new(5);
+    world.learn(3);
+    world.tap(policy("all", "5"));
+    let moves = |world: &World| {
+        let moved = |event: &&Event| matches!(event, Event::HostMoved { .. });
+        world.events.iter().filter(moved).count()
+    };
+    for _ in 0..50 {
+        [4, 3].into_iter().for_each(|port| _ = world.send(port, &arp_request(3, 1, None)));
+        world.pass(10);
+    }
+    assert_eq!(moves(&world), 5, "{:?}", world.events);
+    let [told] = alarms(&world)[..] else { panic!("{:?}", world.events) };
+    assert!(
+        told.contains("moved 5 times within 10 s, last to 0x1/4, and is seen at 0x1/3"),
+        "{told}"
+    );
+    // One of both is gone: the other one is where it is.
+    world.questions.clear();
+    for _ in 0..25 {
+        world.pass(100);
+        world.send(3, &arp_request(3, 1, None));
+    }
+    assert_eq!(port_of_3(&world), ["3"]);
+    assert!(world.questions.iter().any(|(_, port, _)| *port == 4));
+    assert_eq!(world.send(1, &tcp(1, 3).bytes()), [3, 5]);
+}
+
+/// Forged moves of many hosts cost no more than new ones do.
+#[test]
+fn hosts_move_to_one_port_so_many_at_a_time() {
+    let limits = Limits { host_burst: 8, ..Limits::default() };
+    let mut world = World::with_limits(5, limits);
+    (1..=3).for_each(|port: u32| {
+        let hosts = port as u8 * 8..port as u8 * 8 + 8;
+        hosts.for_each(|host| _ = world.send(port, &arp_request(host, 99, None)));
+    });
+    (8..32).for_each(|host| _ = world.send(4, &arp_request(host, 99, None)));
+    let at_4 = |world: &World| world.control.hosts().iter().filter(|host| host.port == "4").count();
+    assert_eq!(at_4(&world), 8);
+    world.send(4, &arp_request(99, 1, None));
+    assert_eq!(at_4(&world), 9, "a new one comes as ever");
+    world.pass(100);
+    (8..32).for_each(|host| _ = world.send(4, &arp_request(host, 99, None)));
+    assert_eq!(at_4(&world), 14);
+}
+
 /// What the controller sends to the only switch, until it has nothing more to say.
 fn sent(world: &mut World) -> Vec<Transmit> {
     std::iter::from_fn(|| world.control.poll_transmit()).collect()
@@ -256,6 +306,39 @@ fn a_switch_that_does_not_show_answers_proves_nothing() {
     world.control.handle_timeout(world.now.plus(Millis(5000)));
     assert_eq!(question_count(&sent(&mut world)), 0);
     assert_eq!(port_of_3(&world), ["3"]);
+}
+
+/// What is decided while a switch does not follow goes out as one difference.
+#[test]
+fn what_is_replaced_before_it_is_sent_is_not_sent() {
+    let (mut world, switch) = (World::new(5), DatapathId(1));
+    world.learn(2);
+    let (mut changes, mut barriers) = (0, Vec::new());
+    let mut take = |world: &mut World, barriers: &mut Vec<_>| {
+        for Transmit { ticket, body, .. } in sent(world) {
+            match body {
+                Body::BarrierRequest => barriers.push(ticket),
+                Body::FlowMod(_) | Body::GroupMod(_) => changes += 1,
+                _ => {}
+            }
+        }
+        changes
+    };
+    for round in 0..4000 {
+        let port = if round % 2 == 0 { "3" } else { "4" };
+        world.control.replace_policy(policy("all", port), WhenMissing::Wait).unwrap_or_else(|_| {
+            world.control.add_policy(policy("all", port), WhenMissing::Wait).unwrap();
+        });
+        take(&mut world, &mut barriers);
+    }
+    while !barriers.is_empty() {
+        for barrier in std::mem::take(&mut barriers) {
+            world.control.handle_reply(switch, barrier, &Body::BarrierReply, world.now);
+        }
+        take(&mut world, &mut barriers);
+    }
+    let changes = take(&mut world, &mut barriers);
+    assert!((1000..5000).contains(&changes), "{changes}");
 }
 
 fn port_of_3(world: &World) -> Vec<String> {

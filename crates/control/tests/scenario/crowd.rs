@@ -83,21 +83,54 @@ fn new_hosts_of_one_port_are_taken_so_many_at_a_time() {
 }
 
 #[test]
-fn hosts_for_which_there_is_no_room_cost_the_newest_policies() {
+fn hosts_of_one_port_for_which_there_is_no_room_cost_no_policy() {
     let limits = Limits { host_burst: usize::MAX, max_tap_rules: 8000, ..Limits::default() };
     let mut world = World::with_limits(8, limits);
     world.learn(2);
     tap_all(&mut world);
-    flood(&mut world, 1000);
+    flood(&mut world, 2000);
+    assert_eq!(active_count(&world), 7);
+    let is_of_policy =
+        |event: &&Event| matches!(event, Event::PolicyActive { .. } | Event::PolicyFailed { .. });
+    assert_eq!(world.events.iter().find(is_of_policy), None);
+    let [told, ..] = crowds(&world)[..] else { panic!("{:?}", world.events) };
+    assert!(told.starts_with("there is no room for rules to copy frames to all of "), "{told}");
+    assert!(told.contains(" hosts at 0x1/4 (room for 8000 rules): "), "{told}");
+    assert_eq!(crowds(&world).len(), 1, "others are not taken for a while");
+    let count = world.control.hosts().len();
+    assert!((100..1000).contains(&count), "{count}");
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 5, 6, 7, 8], "all is copied");
+    world.send(3, &arp_request(3, 1, None));
+    assert_eq!(world.control.hosts().len(), count + 1, "others come as ever");
+    world.pass(60_000);
+    world.switch().receive(4, &forged(5000));
+    world.run();
+    assert_eq!(world.control.hosts().len(), count + 2);
+}
+
+/// No port has a crowd; there are merely too many of them.
+#[test]
+fn hosts_for_which_there_is_no_room_cost_the_newest_policies() {
+    let limits = Limits { max_tap_rules: 800, ..Limits::default() };
+    let mut world = World::with_limits(8, limits);
+    world.learn(2);
+    tap_all(&mut world);
+    let sources = [3, 4].into_iter().flat_map(|port| (0..60).map(move |n| (port, n)));
+    for (port, number) in sources {
+        world.switch().receive(port, &forged(port as u16 * 100 + number));
+        world.run();
+    }
     let active = active_count(&world);
     assert!((1..7).contains(&active), "{active}");
     assert_eq!(world.state("all"), PolicyState::Active);
     let PolicyState::Failed { reason } = world.state("peer") else { panic!() };
-    assert!(reason.contains("8000"), "{reason}");
+    assert!(reason.contains("800"), "{reason}");
     assert!(world.events.iter().all(|event| !matches!(event, Event::PolicyActive { .. })));
+    let failed = |event: &&Event| matches!(event, Event::PolicyFailed { .. });
+    assert_eq!(world.events.iter().filter(failed).count(), 7 - active, "each is told of");
     assert_eq!(world.send(1, &tcp(1, 2).bytes())[..2], [2, 5]);
     // They go.
-    world.switch().set_link(4, false);
+    [3, 4].into_iter().for_each(|port| world.switch().set_link(port, false));
     (0..3).for_each(|_| world.pass(1000));
     assert_eq!(active_count(&world), 7);
 }

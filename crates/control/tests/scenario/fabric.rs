@@ -88,10 +88,27 @@ impl Fabric {
         }
     }
 
+    /// The hosts of the leaves speak.
+    fn learn_leaves(&mut self) {
+        (1..=4).for_each(|host| _ = self.send(host, &arp_request(host, 99, None)));
+    }
+
     /// Every edge port but that of a host.
     fn everywhere_but(&self, host: u8) -> Vec<(u64, u32)> {
         let edges = (1..=u64::from(self.hosts)).flat_map(|switch| [(switch, 1), (switch, 2)]);
         edges.filter(|edge| *edge != (host.into(), 1)).collect()
+    }
+
+    /// The port of a switch by which a cable leads to another one.
+    pub(crate) fn exit_to(&self, from: u64, to: u64) -> Option<u32> {
+        let cables = self
+            .world
+            .control
+            .links()
+            .into_iter()
+            .flat_map(|link| [(link.a.clone(), link.b.clone()), (link.b, link.a)]);
+        let mut leading = cables.filter(|(a, b)| (a.switch.0, b.switch.0) == (from, to));
+        leading.next().map(|(a, _)| a.port)
     }
 
     pub(crate) fn check_production(&mut self) {
@@ -479,6 +496,21 @@ fn where_there_are_many_hosts_those_that_talk_are_known() {
     assert!(first.contains(&(3, 1)) && first.contains(&(3, 2)), "asked for, and copied: {first:?}");
     assert_eq!(fabric.send(2, &tcp(2, 3).bytes()), [(3, 1), (3, 2)]);
     check_ledger(&mut fabric, "tcp", 2);
+}
+
+#[test]
+fn when_there_are_few_hosts_again_all_switches_know_them() {
+    let mut fabric = Fabric::leaf_spine_with(&Limits { max_ways: 24, ..Limits::default() });
+    fabric.learn_leaves();
+    assert_eq!(knowing(&fabric, 4), [1, 2, 3, 4, 5, 6]);
+    let _ = fabric.world.inject(1, 2, &arp_request(50, 99, None));
+    assert_eq!(knowing(&fabric, 50), [1], "one too many");
+    for (gone, known) in [(4, vec![1]), (3, vec![1]), (2, vec![1, 2, 3, 4, 5, 6])] {
+        fabric.world.model(gone).set_link(1, false);
+        fabric.wait(100);
+        assert_eq!(knowing(&fabric, 50), known, "without {gone}");
+    }
+    assert_eq!(fabric.world.inject(4, 2, &udp(77, 50).bytes()).len(), 1);
 }
 
 #[test]

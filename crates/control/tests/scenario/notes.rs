@@ -3,7 +3,7 @@
 use tapswitch_control::*;
 
 use crate::fabric::Fabric;
-use crate::frames::mac;
+use crate::frames::{mac, tcp};
 use crate::world::{World, policy};
 
 fn notes(world: &World, name: &str) -> Vec<String> {
@@ -74,6 +74,27 @@ fn a_link_that_no_tags_of_copies_leave_by_is_told_with_a_remedy() {
             state => assert!(passes_tags && state == PolicyState::Active, "{state:?}"),
         }
     }
+}
+
+#[test]
+fn copies_go_around_a_link_that_does_not_take_them() {
+    let mut fabric = Fabric::ring(3);
+    fabric.learn();
+    fabric.world.tap(policy("tagged", "0x3/2"));
+    let to_3 = [1, 2].map(|from| fabric.exit_to(from, 3));
+    assert!(to_3.iter().all(Option::is_some), "both have a link of their own");
+    let [Some(port), _] = to_3 else { return };
+    fabric.world.model(1).set_link(port, false);
+    fabric.wait(500);
+    fabric.world.model(1).set_mode(port, false);
+    fabric.wait(1000);
+    assert_eq!(fabric.exit_to(1, 3), Some(port), "there is a link");
+    assert_eq!(fabric.world.state("tagged"), PolicyState::Active);
+    let before = fabric.world.crossed.get(&(1, port)).copied();
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    assert_eq!(fabric.world.crossed.get(&(1, port)).copied(), before);
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
+    assert_ne!(fabric.world.crossed.get(&(1, port)).copied(), before, "originals take it");
 }
 
 #[test]
