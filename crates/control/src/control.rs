@@ -12,6 +12,7 @@ mod contests;
 mod details;
 mod inquiries;
 mod lifetime;
+mod moves;
 mod placing;
 mod plan;
 mod policies;

@@ -99,6 +99,8 @@ impl Control {
         // So is the host at whose switch copies are made.
         let awaited = entry.policy.awaited_by();
         hosts.extend(awaited.into_iter().flat_map(|mac| self.first_with_mac(mac)));
+        let moves = self.moves(entry, &monitors, &places);
+        self.events.extend(moves);
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.places = places;
         if entry.policy.monitor != monitors {
