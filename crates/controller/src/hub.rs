@@ -28,6 +28,7 @@ use crate::cluster::{Access, Verdict as Election};
 use crate::connection::{ConnectionId, News, Order, Orders};
 use crate::journal::{Journal, Kind};
 use crate::keeper::Keeper;
+use crate::rehearsals::Turn;
 use crate::told::Chatter;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
@@ -70,7 +71,8 @@ pub(crate) enum Request {
     /// What a change would do.
     Plan {
         change: PolicyChange,
-        reply: oneshot::Sender<Result<Plan, PolicyError>>,
+        turn: Turn,
+        reply: PlanReply,
     },
     /// Answered when counters came.
     Stats(oneshot::Sender<()>),
@@ -103,6 +105,7 @@ enum StatsReply {
     Loads(oneshot::Sender<Loads>),
 }
 
+type PlanReply = oneshot::Sender<Result<Plan, PolicyError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// What the hub waited for.
@@ -326,9 +329,7 @@ impl Hub {
             Request::Monitors { policy, reply } => {
                 let _ = reply.send(self.control.with_switches_said(*policy).monitor);
             }
-            Request::Plan { change, reply } => {
-                let _ = reply.send(self.control.plan_change(change.as_told()));
-            }
+            Request::Plan { change, turn, reply } => self.rehearse(change, turn, reply),
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
                 self.await_stats(token, StatsReply::Any(reply));
@@ -344,6 +345,22 @@ impl Hub {
                 self.await_stats(token, StatsReply::Loads(reply));
             }
         }
+    }
+
+    /// Finds out what a change would do, on a copy that shares all that does not change, while the
+    /// hub goes on. Nobody does so for who does not wait any more.
+    fn rehearse(&self, change: PolicyChange, turn: Turn, reply: PlanReply) {
+        if reply.is_closed() {
+            return;
+        }
+        let control = self.control.clone();
+        tokio::task::spawn_blocking(move || {
+            let plan = control.plan_change(change.as_told());
+            // The copy is gone before the next one is made.
+            drop(control);
+            drop(turn);
+            let _ = reply.send(plan);
+        });
     }
 
     fn await_stats(&mut self, token: StatsToken, reply: StatsReply) {
@@ -556,3 +573,6 @@ const LATE: Duration = Duration::from_millis(100);
 const COLLECT_COUNT: usize = 256;
 /// For how long requests are answered in a row.
 const ANSWERING: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,7 @@ mod net;
 mod page;
 mod places;
 mod random;
+mod rehearsals;
 mod reload;
 mod rest;
 mod server;

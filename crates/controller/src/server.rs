@@ -16,6 +16,7 @@ use crate::hub::{Blueprint, Hub, Input, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::places::Places;
+use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
@@ -47,6 +48,7 @@ pub struct Server {
     journal: Arc<Journal>,
     identity: Identity,
     rest: Option<Rest>,
+    rehearsals: Rehearsals,
 }
 
 impl Server {
@@ -107,6 +109,7 @@ impl Server {
             journal,
             identity,
             rest,
+            rehearsals: Rehearsals::default(),
         })
     }
 
@@ -138,7 +141,8 @@ impl Server {
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
         let timeouts = (request_timeout, stats_timeout);
         let standing = (self.seat.standing.subscribe(), self.me.clone());
-        Handle::new(self.to_hub.requests.clone(), kept, timeouts, (standing, self.reloader()))
+        let shared = (self.reloader(), self.rehearsals.clone());
+        Handle::new(self.to_hub.requests.clone(), kept, timeouts, standing, shared)
     }
 
     fn reloader(&self) -> Reloader {
