@@ -39,6 +39,7 @@ mod hub;
 mod journal;
 mod keeper;
 pub mod metrics;
+mod neighbour;
 mod net;
 mod page;
 mod places;
