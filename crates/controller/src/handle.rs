@@ -269,10 +269,9 @@ impl Handle {
         self.keeper.records(wanted, max).await
     }
 
-    /// Writes to the audit log what happened already. When that fails, the log of the process has
-    /// it.
+    /// Writes to the audit log what happened already: when that fails, as soon as it can be.
     pub(crate) async fn record(&self, draft: Draft) {
-        self.keeper.record_or_tell(draft).await;
+        self.keeper.record_or_owe(draft).await;
     }
 
     /// Writes to the audit log what must not happen without a record.

@@ -4,6 +4,7 @@
 mod changes;
 mod contest;
 mod duty;
+mod history;
 mod inputs;
 mod listened;
 
@@ -34,6 +35,7 @@ use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
 use contest::Contest;
 pub(crate) use duty::{Blueprint, Seat};
+use history::History;
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
 
@@ -138,6 +140,7 @@ pub(crate) struct Hub {
     /// Several may wait for the same.
     waiting_for_stats: HashMap<StatsToken, Vec<StatsReply>>,
     chatter: Chatter,
+    history: History,
 }
 
 /// A switch that is connected.
@@ -178,6 +181,7 @@ impl Hub {
             changes: Changes::new(Instant::now()),
             waiting_for_stats: HashMap::new(),
             chatter: Chatter::new(Instant::now()),
+            history: History::new(Instant::now()),
         }
     }
 
@@ -195,7 +199,8 @@ impl Hub {
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
-            let changes_at = self.changes.due(since).into_iter().chain(self.contest_due()).min();
+            let own = [self.changes.due(since), self.contest_due(), self.history.due()];
+            let own_at = own.into_iter().flatten().min();
             self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;
@@ -203,7 +208,7 @@ impl Hub {
                 Some(input) = self.inputs.news.recv() => WokenBy::Input(input),
                 Some(request) = self.inputs.requests.recv() => WokenBy::Request(request),
                 // What came meanwhile is read by other tasks: they get their turn first.
-                () = sleep_until(changes_at) => WokenBy::Changes,
+                () = sleep_until(own_at) => WokenBy::Changes,
                 () = sleep_until(at) => {
                     tokio::task::yield_now().await;
                     WokenBy::Time
@@ -220,6 +225,7 @@ impl Hub {
             self.handle_waiting();
             self.end_contests();
             self.begin_changes();
+            self.record_states();
             self.handle_due(at);
         }
     }
@@ -439,37 +445,44 @@ impl Hub {
                 Event::PolicyResting { name, reason } => {
                     self.handle_in_force(&name, &PolicyState::Resting { reason });
                 }
+                Event::PolicyMoved { name, monitor, from, to, reason } => {
+                    tracing::info!("policy {name}: copies for {monitor} go elsewhere: {reason}");
+                    self.record_move(&name, (&monitor, &reason), (&from, &to));
+                }
                 Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
                     self.changes.expire(number, self.keeper.origin(&name));
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");
-                    self.tell_policy(&name, &PolicyState::Pending { reason: reason.clone() });
-                    self.take_back(name, reason);
+                    self.handle_out_of_force(&name, &PolicyState::Pending { reason });
                 }
                 Event::PolicyFailed { name, reason } => {
                     tracing::warn!("policy {name} failed: {reason}");
-                    self.tell_policy(&name, &PolicyState::Failed { reason: reason.clone() });
-                    self.take_back(name, reason);
+                    self.handle_out_of_force(&name, &PolicyState::Failed { reason });
                 }
                 Event::PolicyPinned(policy) => {
                     let origin = self.keeper.origin(&policy.name);
                     // It is written while the hub goes on.
                     tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
                 }
-                Event::PolicyReplaced { name } => self.answer_replaced(&name),
+                Event::PolicyReplaced { name } => {
+                    self.answer_replaced(&name);
+                    self.record_replaced(&name);
+                }
                 Event::PolicyNotReplaced { name, reason } => {
                     tracing::warn!("policy {name} stays as it was: {reason}");
                     self.answer_not_replaced(name, reason);
                 }
                 Event::PolicySuperseded(report) => {
                     self.journal.copies().end(report.number);
+                    self.history.forget(report.number);
                     let (name, matched) = (&report.policy.name, report.matched.packets);
                     tracing::info!("policy {name} before it was replaced: {matched} frames");
                 }
                 Event::PolicyDeleted(report) => {
                     self.journal.copies().end(report.number);
+                    self.history.forget(report.number);
                     self.answer_deleted(*report);
                 }
                 Event::StatsReady(token) => self.answer_stats(token),
@@ -490,6 +503,16 @@ impl Hub {
         }
         self.tell_policy(name, state);
         self.answer_added(name);
+        self.record_state(name, state);
+    }
+
+    /// Nothing is copied for a policy. One that somebody waits for does not come about then.
+    fn handle_out_of_force(&mut self, name: &str, state: &PolicyState) {
+        self.tell_policy(name, state);
+        if let PolicyState::Pending { reason } | PolicyState::Failed { reason } = state {
+            self.take_back(name.to_owned(), reason.clone());
+        }
+        self.record_state(name, state);
     }
 
     /// The connection to a switch has ended, or ends now.

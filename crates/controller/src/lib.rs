@@ -41,6 +41,7 @@ mod keeper;
 pub mod metrics;
 mod neighbour;
 mod net;
+mod owed;
 mod page;
 mod places;
 mod random;

@@ -92,6 +92,7 @@ impl Server {
         let (control, policies) = blueprint.build(kept, Millis(0))?;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {
+            keeper.record_start().await?;
             keeper.record_configured(&blueprint.configured()).await?;
         }
         let seat = Seat::new(standing, elector.as_ref().map(Elector::term));
@@ -179,6 +180,8 @@ impl Server {
         drop(acceptor);
         // Event streams hear of it, the rest ends with its task.
         let (end, ended) = watch::channel(false);
+        let stopping = Arc::clone(&keeper);
+        let paying = tokio::spawn(Arc::clone(&keeper).pay_debts(ended.clone()));
         let configured = (Arc::clone(&keeper), blueprint.clone());
         let elector = elector.map(|elector| elect(elector, configured, ended.clone()));
         if let Some(rest) = rest {
@@ -186,7 +189,11 @@ impl Server {
         }
         let place = (blueprint, seat);
         let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
+        let is_alone = elector.is_none();
         run_apart(hub, shutdown).await;
+        if is_alone {
+            stopping.note_stop();
+        }
         end.send_replace(true);
         // What was told to switches before is still on its way; what they say is not heard.
         tasks.shutdown().await;
@@ -194,6 +201,8 @@ impl Server {
             // It makes room for another one, which is what the error of a panic does as well.
             let _ = elector.await;
         }
+        // What was noted last is written.
+        let _ = paying.await;
         tracing::info!("stopped; the switches keep their rules");
     }
 }
