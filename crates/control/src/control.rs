@@ -17,6 +17,7 @@ mod moves;
 mod placing;
 mod plan;
 mod policies;
+mod relocations;
 mod roster;
 mod rounds;
 mod routing;

@@ -3,7 +3,7 @@
 use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
 
-use crate::{MonitorPort, PolicyReport, TapPolicy};
+use crate::{MonitorPort, MonitorSpec, PolicyReport, TapPolicy};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +115,20 @@ pub enum Event {
     /// The switch of a policy's monitor, which names none, was found after the policy was added. It
     /// is to be kept: after a restart, another switch with such a port may connect first.
     PolicyPinned(Box<TapPolicy>),
+    /// Copies for a monitor of a policy go elsewhere than before: it was found there. It is told
+    /// when that is decided, which is before any copy goes there.
+    PolicyMoved {
+        /// The policy's name.
+        name: String,
+        /// Which one of its monitors.
+        monitor: MonitorSpec,
+        /// Where copies went before; nowhere, when it was not known where it is.
+        from: Vec<MonitorPort>,
+        /// Where they go from now on.
+        to: Vec<MonitorPort>,
+        /// Why.
+        reason: String,
+    },
     /// A policy has reached its end, and is being deleted: [`Self::PolicyDeleted`] tells its last
     /// counts.
     PolicyExpired {

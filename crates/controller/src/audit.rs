@@ -39,12 +39,26 @@ pub(crate) enum What {
     PolicyDelete,
     #[serde(rename = "policy.expire")]
     PolicyExpire,
+    #[serde(rename = "policy.state")]
+    PolicyState,
+    #[serde(rename = "policy.move")]
+    PolicyMove,
+    #[serde(rename = "controller.start")]
+    ControllerStart,
+    #[serde(rename = "controller.stop")]
+    ControllerStop,
+    #[serde(rename = "controller.lead")]
+    ControllerLead,
+    #[serde(rename = "controller.follow")]
+    ControllerFollow,
     #[serde(rename = "token.refused")]
     TokenRefused,
     #[serde(rename = "role.refused")]
     RoleRefused,
     #[serde(rename = "refusals.left-out")]
     RefusalsLeftOut,
+    #[serde(rename = "records.left-out")]
+    RecordsLeftOut,
     #[serde(rename = "packets.watch")]
     PacketsWatch,
     #[serde(rename = "packets.download")]
@@ -99,6 +113,11 @@ impl Draft {
     #[must_use]
     pub(crate) fn about(self, policy: &TapPolicy) -> Self {
         Self { policy: Some(Box::new(policy.clone())), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn result(&self) -> &str {
+        &self.result
     }
 
     /// About as many bytes as its record has.

@@ -171,6 +171,14 @@ pub enum RequestError {
         /// Its name.
         name: String,
     },
+    /// More dry runs are asked for than are made.
+    #[error(
+        "{max} dry runs are under way or wait, which are as many as may; try again in some seconds"
+    )]
+    TooManyPlans {
+        /// How many there are.
+        max: usize,
+    },
     /// The store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),

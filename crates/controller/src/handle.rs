@@ -17,6 +17,7 @@ use crate::cluster::{Access, ClusterReport, Leader, Standing, TermId};
 use crate::hub::{Loads, PolicyChange, Request, Wish};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, Origin, refused};
+use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::store::{KeptPolicy, Records, StoreError, Wanted};
 use crate::{Caller, RequestError};
@@ -33,6 +34,7 @@ pub struct Handle {
     /// How the others know this controller, if there are such.
     me: Option<Leader>,
     files: Reloader,
+    rehearsals: Rehearsals,
 }
 
 impl Handle {
@@ -40,9 +42,20 @@ impl Handle {
         hub: mpsc::Sender<Request>,
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         (request_timeout, stats_timeout): (Duration, Duration),
-        ((standing, me), files): ((watch::Receiver<Standing>, Option<Leader>), Reloader),
+        (standing, me): (watch::Receiver<Standing>, Option<Leader>),
+        (files, rehearsals): (Reloader, Rehearsals),
     ) -> Self {
-        Self { hub, keeper, journal, request_timeout, stats_timeout, standing, me, files }
+        Self {
+            hub,
+            keeper,
+            journal,
+            request_timeout,
+            stats_timeout,
+            standing,
+            me,
+            files,
+            rehearsals,
+        }
     }
 
     /// What this controller is to those that share its store.
@@ -256,10 +269,9 @@ impl Handle {
         self.keeper.records(wanted, max).await
     }
 
-    /// Writes to the audit log what happened already. When that fails, the log of the process has
-    /// it.
+    /// Writes to the audit log what happened already: when that fails, as soon as it can be.
     pub(crate) async fn record(&self, draft: Draft) {
-        self.keeper.record_or_tell(draft).await;
+        self.keeper.record_or_owe(draft).await;
     }
 
     /// Writes to the audit log what must not happen without a record.
@@ -297,7 +309,9 @@ impl Handle {
     }
 
     async fn plan(&self, change: PolicyChange) -> Result<Plan, RequestError> {
-        Ok(self.ask(|reply| Request::Plan { change, reply }).await??)
+        self.check(Access::Write)?;
+        let turn = self.rehearsals.turn().await?;
+        Ok(self.ask(|reply| Request::Plan { change, turn, reply }).await??)
     }
 
     async fn change(&self, change: PolicyChange, claim: &Claim) -> Result<Applied, RequestError> {

@@ -4,6 +4,7 @@
 mod changes;
 mod contest;
 mod duty;
+mod history;
 mod inputs;
 mod listened;
 
@@ -28,11 +29,13 @@ use crate::cluster::Access;
 use crate::journal::{Journal, Kind};
 use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input, News, Order, Orders};
+use crate::rehearsals::Turn;
 use crate::told::Chatter;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
 use contest::Contest;
 pub(crate) use duty::{Blueprint, Seat};
+use history::History;
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
 
@@ -61,7 +64,8 @@ pub(crate) enum Request {
     /// What a change would do.
     Plan {
         change: PolicyChange,
-        reply: oneshot::Sender<Result<Plan, PolicyError>>,
+        turn: Turn,
+        reply: PlanReply,
     },
     /// Answered when counters came.
     Stats(oneshot::Sender<()>),
@@ -94,6 +98,7 @@ enum StatsReply {
     Loads(oneshot::Sender<Loads>),
 }
 
+type PlanReply = oneshot::Sender<Result<Plan, PolicyError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// What the hub waited for.
@@ -126,6 +131,7 @@ pub(crate) struct Hub {
     /// Several may wait for the same.
     waiting_for_stats: HashMap<StatsToken, Vec<StatsReply>>,
     chatter: Chatter,
+    history: History,
 }
 
 /// A switch that is connected.
@@ -166,6 +172,7 @@ impl Hub {
             changes: Changes::new(Instant::now()),
             waiting_for_stats: HashMap::new(),
             chatter: Chatter::new(Instant::now()),
+            history: History::new(Instant::now()),
         }
     }
 
@@ -183,7 +190,8 @@ impl Hub {
             let timeout = self.control.poll_timeout().filter(|_| self.seat.acts());
             let at = timeout.map(|at| self.start + Duration::from_millis(at.0));
             let since = Instant::now();
-            let changes_at = self.changes.due(since).into_iter().chain(self.contest_due()).min();
+            let own = [self.changes.due(since), self.contest_due(), self.history.due()];
+            let own_at = own.into_iter().flatten().min();
             self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;
@@ -191,7 +199,7 @@ impl Hub {
                 Some(input) = self.inputs.news.recv() => WokenBy::Input(input),
                 Some(request) = self.inputs.requests.recv() => WokenBy::Request(request),
                 // What came meanwhile is read by other tasks: they get their turn first.
-                () = sleep_until(changes_at) => WokenBy::Changes,
+                () = sleep_until(own_at) => WokenBy::Changes,
                 () = sleep_until(at) => {
                     tokio::task::yield_now().await;
                     WokenBy::Time
@@ -208,6 +216,7 @@ impl Hub {
             self.handle_waiting();
             self.end_contests();
             self.begin_changes();
+            self.record_states();
             self.handle_due(at);
         }
     }
@@ -317,9 +326,7 @@ impl Hub {
             Request::Monitors { policy, reply } => {
                 let _ = reply.send(self.control.with_switches_said(*policy).monitor);
             }
-            Request::Plan { change, reply } => {
-                let _ = reply.send(self.control.plan_change(change.as_told()));
-            }
+            Request::Plan { change, turn, reply } => self.rehearse(change, turn, reply),
             Request::Stats(reply) => {
                 let token = self.control.request_stats();
                 self.await_stats(token, StatsReply::Any(reply));
@@ -335,6 +342,22 @@ impl Hub {
                 self.await_stats(token, StatsReply::Loads(reply));
             }
         }
+    }
+
+    /// Finds out what a change would do, on a copy that shares all that does not change, while the
+    /// hub goes on. Nobody does so for who does not wait any more.
+    fn rehearse(&self, change: PolicyChange, turn: Turn, reply: PlanReply) {
+        if reply.is_closed() {
+            return;
+        }
+        let control = self.control.clone();
+        tokio::task::spawn_blocking(move || {
+            let plan = control.plan_change(change.as_told());
+            // The copy is gone before the next one is made.
+            drop(control);
+            drop(turn);
+            let _ = reply.send(plan);
+        });
     }
 
     fn await_stats(&mut self, token: StatsToken, reply: StatsReply) {
@@ -413,37 +436,44 @@ impl Hub {
                 Event::PolicyResting { name, reason } => {
                     self.handle_in_force(&name, &PolicyState::Resting { reason });
                 }
+                Event::PolicyMoved { name, monitor, from, to, reason } => {
+                    tracing::info!("policy {name}: copies for {monitor} go elsewhere: {reason}");
+                    self.record_move(&name, (&monitor, &reason), (&from, &to));
+                }
                 Event::PolicyExpired { name, number } => {
                     tracing::info!("policy {name} has expired");
                     self.changes.expire(number, self.keeper.origin(&name));
                 }
                 Event::PolicyPending { name, reason } => {
                     tracing::info!("policy {name} waits: {reason}");
-                    self.tell_policy(&name, &PolicyState::Pending { reason: reason.clone() });
-                    self.take_back(name, reason);
+                    self.handle_out_of_force(&name, &PolicyState::Pending { reason });
                 }
                 Event::PolicyFailed { name, reason } => {
                     tracing::warn!("policy {name} failed: {reason}");
-                    self.tell_policy(&name, &PolicyState::Failed { reason: reason.clone() });
-                    self.take_back(name, reason);
+                    self.handle_out_of_force(&name, &PolicyState::Failed { reason });
                 }
                 Event::PolicyPinned(policy) => {
                     let origin = self.keeper.origin(&policy.name);
                     // It is written while the hub goes on.
                     tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
                 }
-                Event::PolicyReplaced { name } => self.answer_replaced(&name),
+                Event::PolicyReplaced { name } => {
+                    self.answer_replaced(&name);
+                    self.record_replaced(&name);
+                }
                 Event::PolicyNotReplaced { name, reason } => {
                     tracing::warn!("policy {name} stays as it was: {reason}");
                     self.answer_not_replaced(name, reason);
                 }
                 Event::PolicySuperseded(report) => {
                     self.journal.copies().end(report.number);
+                    self.history.forget(report.number);
                     let (name, matched) = (&report.policy.name, report.matched.packets);
                     tracing::info!("policy {name} before it was replaced: {matched} frames");
                 }
                 Event::PolicyDeleted(report) => {
                     self.journal.copies().end(report.number);
+                    self.history.forget(report.number);
                     self.answer_deleted(*report);
                 }
                 Event::StatsReady(token) => self.answer_stats(token),
@@ -464,6 +494,16 @@ impl Hub {
         }
         self.tell_policy(name, state);
         self.answer_added(name);
+        self.record_state(name, state);
+    }
+
+    /// Nothing is copied for a policy. One that somebody waits for does not come about then.
+    fn handle_out_of_force(&mut self, name: &str, state: &PolicyState) {
+        self.tell_policy(name, state);
+        if let PolicyState::Pending { reason } | PolicyState::Failed { reason } = state {
+            self.take_back(name.to_owned(), reason.clone());
+        }
+        self.record_state(name, state);
     }
 
     /// The connection to a switch has ended, or ends now.
@@ -547,3 +587,6 @@ const LATE: Duration = Duration::from_millis(100);
 const COLLECT_COUNT: usize = 256;
 /// For how long requests are answered in a row.
 const ANSWERING: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests;

@@ -10,16 +10,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::{Expiry, TapPolicy};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::audit::{Draft, What};
 use crate::caller::{CONFIGURATION, NOBODY};
 use crate::change::{How, accepted};
 use crate::clock::{now_text, unix_time};
 use crate::cluster::TermId;
+use crate::owed::{Owed, Taken};
 use crate::store::{Change, KeptPolicy, MAX_TOGETHER, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
@@ -30,6 +32,8 @@ pub(crate) struct Keeper {
     known: Mutex<Known>,
     /// Tells that a name is free again.
     freed: Notify,
+    /// Tells that something is to be written.
+    noted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,8 @@ struct Known {
     awaited: BTreeSet<String>,
     /// By name: what should have been written to the store when it could not be.
     stale: BTreeMap<String, Change>,
+    /// Records that were not written yet.
+    owed: Owed,
     /// Counts beginnings and ends: what was to be written before one is not to be written after.
     term: u64,
     /// Whether another controller leads.
@@ -80,7 +86,8 @@ impl Keeper {
     /// Knows these policies already.
     pub(crate) fn new(store: Store, policies: impl IntoIterator<Item = KeptPolicy>) -> Arc<Self> {
         let known = Known { origins: origins(policies), ..Known::default() };
-        Arc::new(Self { store, known: Mutex::new(known), freed: Notify::new() })
+        let (freed, noted) = (Notify::new(), Notify::new());
+        Arc::new(Self { store, known: Mutex::new(known), freed, noted })
     }
 
     /// Begins anew, with these policies: others may have changed them since.
@@ -175,18 +182,17 @@ impl Keeper {
     /// Takes out a policy that reached its end, unless another one of its name is there by now.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
-        let mut changes = Vec::new();
+        let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED).about(policy);
         // Whoever changes something about this name at the moment writes what holds then; a
         // deletion that waits finds nothing.
-        let claim = self.take(name);
-        if claim.is_some() && self.origin(name) == origin {
-            changes.push(Change::Delete(name.clone()));
-            self.lock().origins.remove(name);
+        let claim = self.take(name).filter(|_| self.origin(name) == origin);
+        match claim {
+            Some(claim) => {
+                claim.set_origin(None);
+                claim.write_or_owe(Change::Delete(name.clone()), record).await;
+            }
+            None => self.record_or_owe(record).await,
         }
-        let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED);
-        changes.push(Change::Record(record.about(policy)));
-        // If that fails the store has said so; a policy whose end is past ends again at a restart.
-        let _ = self.commit_or_tell(changes, self.store.term()).await;
     }
 
     /// Keeps a policy, also one of the configuration, with the switches at which its monitors were
@@ -198,6 +204,26 @@ impl Keeper {
         let kept = Box::new(KeptPolicy { policy, origin });
         // If that fails the store has said so; the switches are found anew after a restart.
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
+    }
+
+    /// Writes that the policies of the store are in force again, if there are any.
+    pub(crate) async fn record_start(&self) -> Result<(), StoreError> {
+        let is_kept = |origin: &&Origin| origin.owner != CONFIGURATION;
+        let count = self.lock().origins.values().filter(is_kept).count();
+        if count == 0 {
+            return Ok(());
+        }
+        let what = format!("{count} policies of the store are in force from here on");
+        self.record(Draft::new(&Caller::controller(), What::ControllerStart, what)).await
+    }
+
+    /// The controller stops, and nobody takes its place: policies go on, if there are any.
+    pub(crate) fn note_stop(&self) {
+        let count = self.lock().origins.len();
+        if count > 0 {
+            let what = format!("{count} policies go on by the rules that switches have");
+            self.note(Draft::new(&Caller::controller(), What::ControllerStop, what));
+        }
     }
 
     /// Writes that these policies of the configuration are about to be in force. A store that is
@@ -220,10 +246,64 @@ impl Keeper {
         self.commit(vec![Change::Record(draft)], self.store.term()).await
     }
 
-    /// The same of what happened already: when that fails, the log of the process has it.
-    pub(crate) async fn record_or_tell(&self, draft: Draft) {
-        // The store has said why itself.
-        let _ = self.commit_or_tell(vec![Change::Record(draft)], self.store.term()).await;
+    /// The same of what happened already: when that fails, it is written as soon as it can be.
+    pub(crate) async fn record_or_owe(&self, draft: Draft) {
+        if self.record(draft.clone()).await.is_err() {
+            // The store has said why itself.
+            tracing::error!("not in the audit log yet: {draft}");
+            self.note(draft);
+        }
+    }
+
+    /// The same of what happened by itself, which waits for nobody.
+    pub(crate) fn note(&self, draft: Draft) {
+        self.lock().owed.push(draft);
+        self.noted.notify_one();
+    }
+
+    /// The same of what the log of the process alone has.
+    pub(crate) fn leave_out(&self) {
+        self.lock().owed.leave_out();
+        self.noted.notify_one();
+    }
+
+    /// Writes what is noted, and tries again what could not be written, until the server has
+    /// `ended`; and then once more.
+    pub(crate) async fn pay_debts(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+        loop {
+            // The log of the process has what cannot be written.
+            let paid = self.pay().await;
+            // An error means that the server is gone, which is an end as well.
+            if *ended.borrow() || ended.has_changed().is_err() {
+                return;
+            }
+            let again = async {
+                match paid {
+                    Ok(()) => self.noted.notified().await,
+                    Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+                }
+            };
+            tokio::select! {
+                () = again => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+        }
+    }
+
+    /// Writes all that is owed.
+    pub(crate) async fn pay(&self) -> Result<(), StoreError> {
+        loop {
+            // The term of the store is over before that of what is owed in it.
+            let of = self.store.term();
+            let debt = {
+                let mut known = self.lock();
+                if known.owes_changes() { known.take_debt() } else { known.take_records() }
+            };
+            if debt.is_empty() {
+                return Ok(());
+            }
+            self.commit_with(debt, Vec::new(), of).await?;
+        }
     }
 
     /// Records of the audit log.
@@ -231,31 +311,27 @@ impl Keeper {
         self.store.records(wanted, max).await
     }
 
-    async fn commit_or_tell(&self, changes: Vec<Change>, term: TermId) -> Result<(), StoreError> {
-        let drafts = changes.iter().filter_map(|change| match change {
-            Change::Record(draft) => Some(draft.clone()),
-            Change::Put(_) | Change::Delete(_) => None,
-        });
-        let drafts: Vec<_> = drafts.collect();
-        let result = self.commit(changes, term).await;
-        if result.is_err() {
-            drafts.iter().for_each(|draft| tracing::error!("not in the audit log: {draft}"));
-        }
-        result
-    }
-
-    async fn commit(&self, mut changes: Vec<Change>, of: TermId) -> Result<(), StoreError> {
+    async fn commit(&self, changes: Vec<Change>, of: TermId) -> Result<(), StoreError> {
         // A record is written whoever leads, and must not depend on what only the leader may write.
         let is_record = |change: &Change| matches!(change, Change::Record(_));
-        let (stale, term) = match changes.iter().all(is_record) {
-            true => (BTreeMap::new(), 0),
-            false => self.lock().take_stale(),
+        let debt = match changes.iter().all(is_record) {
+            true => self.lock().take_records(),
+            false => self.lock().take_debt(),
         };
-        let first = stale.values().cloned();
-        changes.splice(0..0, first);
+        self.commit_with(debt, changes, of).await
+    }
+
+    async fn commit_with(
+        &self,
+        debt: Debt,
+        mut changes: Vec<Change>,
+        of: TermId,
+    ) -> Result<(), StoreError> {
+        changes.splice(0..0, debt.changes());
         let result = self.store.commit(changes, of).await;
         if result.is_err() {
-            self.lock().owe(term, stale);
+            self.lock().owe_again(debt);
+            self.noted.notify_one();
         }
         result
     }
@@ -270,22 +346,70 @@ impl Known {
     /// What should have been written is somebody else's business.
     fn next_term(&mut self) {
         self.stale.clear();
+        self.owed.drop_of_changes();
         self.term += 1;
     }
 
-    /// As many as go with other changes, and of which term they are.
-    fn take_stale(&mut self) -> (BTreeMap<String, Change>, u64) {
-        let later = self.stale.keys().nth(MAX_TOGETHER).cloned();
-        let later = later.map(|name| self.stale.split_off(&name)).unwrap_or_default();
-        (std::mem::replace(&mut self.stale, later), self.term)
+    fn owes_changes(&self) -> bool {
+        !self.stale.is_empty() || !self.owed.is_empty() && !self.owed.has_own()
     }
 
-    /// Notes what should have been written in a term, unless that is over: a change may fail long
-    /// after another controller was found to lead.
-    fn owe(&mut self, term: u64, changes: impl IntoIterator<Item = (String, Change)>) {
-        if term == self.term && !self.has_ended {
-            self.stale.extend(changes);
+    /// As much as goes with other changes.
+    fn take_debt(&mut self) -> Debt {
+        let later = self.stale.keys().nth(MAX_DEBT).cloned();
+        let later = later.map(|name| self.stale.split_off(&name)).unwrap_or_default();
+        let stale = std::mem::replace(&mut self.stale, later);
+        Debt { term: self.term, stale, records: self.owed.take(MAX_DEBT, true) }
+    }
+
+    /// The same of records that go with others.
+    fn take_records(&mut self) -> Debt {
+        let records = self.owed.take(MAX_DEBT, false);
+        Debt { term: self.term, stale: BTreeMap::new(), records }
+    }
+
+    /// Notes what should have been written in a term, and what tells of it, unless that is over: a
+    /// change may fail long after another controller was found to lead.
+    fn owe(&mut self, term: u64, name: &str, (change, record): (Change, Draft)) {
+        if self.goes_on(term) {
+            tracing::error!("not in the audit log yet: {record}");
+            self.stale.insert(name.to_owned(), change);
+            self.owed.push_of_change(record);
+        } else {
+            tracing::error!("not in the audit log: {record}");
         }
+    }
+
+    fn owe_again(&mut self, Debt { term, stale, records }: Debt) {
+        self.owed.put_back(records);
+        if self.goes_on(term) {
+            self.stale.extend(stale);
+        } else {
+            self.owed.drop_of_changes();
+        }
+    }
+
+    const fn goes_on(&self, term: u64) -> bool {
+        term == self.term && !self.has_ended
+    }
+}
+
+/// What could not be written before, and is written with something else.
+struct Debt {
+    /// Of which term the changes are.
+    term: u64,
+    stale: BTreeMap<String, Change>,
+    records: Taken,
+}
+
+impl Debt {
+    fn is_empty(&self) -> bool {
+        self.stale.is_empty() && self.records.drafts().next().is_none()
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let stale = self.stale.values().cloned();
+        stale.chain(self.records.drafts().map(Change::Record)).collect()
     }
 }
 
@@ -317,11 +441,12 @@ impl Claim {
         let changes = vec![Change::Put(kept), Change::Record(record)];
         let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
-        if result.is_err() {
+        if let Err(error) = &result {
             // A store that is elsewhere may have written it, and not have been heard.
             let delete = || Change::Delete(self.name.clone());
             let change = before.map_or_else(delete, |kept| Change::Put(Box::new(kept.clone())));
-            known.owe(self.term, [(self.name.clone(), change)]);
+            let record = Draft::new(caller, how.what(), refused(error)).about(policy);
+            known.owe(self.term, &self.name, (change, record));
             return result;
         }
         if known.term == self.term {
@@ -331,18 +456,24 @@ impl Claim {
         Ok(())
     }
 
-    /// Takes a policy out again that came to nothing, and puts back what was there `before`. When
-    /// that cannot be written it is with the next change that can. In a later term it is not taken
+    /// Takes a policy out again that came to nothing, and puts back what was there `before`. In a later term it is not taken
     /// out: whoever leads then found it in the store, and has put it in force.
     pub(crate) async fn take_back(&self, before: Option<KeptPolicy>, record: Draft) {
+        // One that came to its end meanwhile does not come back.
+        let before = before.filter(|kept| !is_over(&kept.policy));
         self.set_origin(before.as_ref());
         let change = match before {
             None => Change::Delete(self.name.clone()),
             Some(kept) => Change::Put(Box::new(kept)),
         };
-        let changes = vec![change.clone(), Change::Record(record)];
-        if self.keeper.commit_or_tell(changes, self.of).await.is_err() {
-            self.keeper.lock().owe(self.term, [(self.name.clone(), change)]);
+        self.write_or_owe(change, record).await;
+    }
+
+    /// Writes both, now or as soon as that is possible, unless the term is over then.
+    async fn write_or_owe(&self, change: Change, record: Draft) {
+        let changes = vec![change.clone(), Change::Record(record.clone())];
+        if self.keeper.commit(changes, self.of).await.is_err() {
+            self.keeper.lock().owe(self.term, &self.name, (change, record));
         }
     }
 
@@ -357,10 +488,11 @@ impl Claim {
         let changes = vec![Change::Delete(self.name.clone()), Change::Record(record)];
         let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
-        if result.is_err() {
+        if let Err(error) = &result {
             // As above: it may be gone there, and is in force here.
             let change = Change::Put(Box::new(kept.clone()));
-            known.owe(self.term, [(self.name.clone(), change)]);
+            let record = Draft::new(caller, What::PolicyDelete, refused(error)).about(&kept.policy);
+            known.owe(self.term, &self.name, (change, record));
             return result;
         }
         if known.term == self.term {
@@ -413,195 +545,21 @@ fn origins(policies: impl IntoIterator<Item = KeptPolicy>) -> BTreeMap<String, O
     policies.into_iter().map(|KeptPolicy { policy, origin }| (policy.name, origin)).collect()
 }
 
+fn is_over(policy: &TapPolicy) -> bool {
+    matches!(policy.expires, Some(Expiry::At(at)) if at <= unix_time())
+}
+
 /// How the audit log tells of a refusal.
 pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
     format!("refused: {why}")
 }
 
 const ACCEPTED: &str = "accepted";
+/// Changes that are written later, and records, that go with others at most: they share the room of
+/// [`MAX_TOGETHER`].
+const MAX_DEBT: usize = MAX_TOGETHER / 2;
+/// When what could not be written is tried again, if nobody changes anything before.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests {
-    use tokio::sync::watch;
-
-    use super::*;
-    use crate::cluster::{EtcdConfig, Standing};
-    use crate::etcd::Way;
-    use crate::etcd::fake::FakeEtcd;
-    use crate::journal::Journal;
-
-    /// A controller that leads and shares its store, and by what it comes to follow.
-    async fn leader() -> (Arc<Keeper>, watch::Sender<Standing>) {
-        leader_at(&FakeEtcd::start().await).await
-    }
-
-    async fn leader_at(etcd: &FakeEtcd) -> (Arc<Keeper>, watch::Sender<Standing>) {
-        let generation = etcd.put("/t/leader", "{}").cast_unsigned();
-        let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
-        let (standing, receiver) = watch::channel(Standing::Leader { generation });
-        let (way, journal) = (Way::open(&config).unwrap(), Arc::new(Journal::new(16)));
-        let (store, _) = Store::share((&config, way), receiver, journal).await.unwrap();
-        let keeper = Keeper::new(store, []);
-        keeper.begin([]);
-        (keeper, standing)
-    }
-
-    async fn put(claim: &Claim) -> Result<(), StoreError> {
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        claim.put(&Caller::unix("ann"), &policy, (How::default(), None)).await
-    }
-
-    #[tokio::test]
-    async fn a_deletion_that_was_perhaps_written_is_put_right() {
-        let (keeper, standing) = leader().await;
-        let claim = keeper.claim("a").unwrap();
-        put(&claim).await.unwrap();
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        let kept = keeper.kept(policy).unwrap();
-        let leads = standing.send_replace(Standing::Leader { generation: 1 << 40 });
-        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
-        assert!(matches!(keeper.lock().stale.get("a"), Some(Change::Put(_))), "it is in force");
-        standing.send_replace(leads);
-        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
-        assert!(keeper.lock().stale.is_empty());
-    }
-
-    #[tokio::test]
-    async fn who_changes_a_policy_did_not_add_it() {
-        let (keeper, _standing) = leader().await;
-        let claim = keeper.claim("a").unwrap();
-        put(&claim).await.unwrap();
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        let added = keeper.kept(policy.clone()).unwrap();
-        assert_eq!((added.origin.owner.as_str(), &added.origin.changed_by), ("unix:ann", &None));
-        let how = How { replaces: true, ..How::default() };
-        let bob = Caller::unix("bob");
-        claim.put(&bob, &policy, (how, Some(&added))).await.unwrap();
-        let changed = keeper.kept(policy).unwrap().origin;
-        let (by, at) = (changed.changed_by.clone(), changed.changed_at.clone());
-        assert!(by.as_deref() == Some("unix:bob") && at > Some(String::new()), "{changed:?}");
-        assert_eq!(Origin { changed_at: None, changed_by: None, ..changed }, added.origin);
-        claim.take_back(Some(added.clone()), Draft::new(&bob, how.what(), "refused")).await;
-        assert_eq!(keeper.origin("a"), Some(added.origin));
-    }
-
-    #[tokio::test]
-    async fn where_monitors_were_found_is_kept_unless_the_policy_was_changed_since() {
-        let etcd = FakeEtcd::start().await;
-        let (keeper, _standing) = leader_at(&etcd).await;
-        let claim = keeper.claim("a").unwrap();
-        put(&claim).await.unwrap();
-        let pinned = |monitor: &str| TapPolicy::new("a", monitor.parse().unwrap());
-        let kept = || etcd.value("/t/policies/a").unwrap();
-        let late = Arc::clone(&keeper).pin(pinned("0x1/3"), keeper.origin("a"));
-        let (late, ()) = tokio::join!(tokio::spawn(late), async {
-            tokio::task::yield_now().await;
-            assert!(!kept().contains("0x1/3"), "whoever has the name is not disturbed");
-            drop(claim);
-        });
-        late.unwrap();
-        assert!(kept().contains("0x1/3"));
-        let before = Some(Origin::now("bob"));
-        Arc::clone(&keeper).pin(pinned("0x2/3"), before).await;
-        assert!(kept().contains("0x1/3"));
-    }
-
-    #[tokio::test]
-    async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
-        let etcd = FakeEtcd::start().await;
-        let (keeper, _standing) = leader_at(&etcd).await;
-        put(&keeper.claim("a").unwrap()).await.unwrap();
-        let policy = TapPolicy::new("a", "0x1/3".parse().unwrap());
-        let origin = Origin::now(CONFIGURATION);
-        keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
-        Arc::clone(&keeper).pin(policy, Some(origin)).await;
-        assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
-    }
-
-    #[tokio::test]
-    async fn a_policy_of_nobody_can_be_deleted() {
-        let (keeper, _standing) = leader().await;
-        let claim = keeper.claim_last("a").await.unwrap();
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        keeper.kept(policy.clone()).unwrap_err();
-        let kept = keeper.kept_to_delete(policy).unwrap();
-        claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
-        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
-    }
-
-    async fn record(keeper: &Keeper) -> Result<(), StoreError> {
-        keeper.record(Draft::new(&Caller::unix("bob"), What::AuditExport, ACCEPTED)).await
-    }
-
-    #[tokio::test]
-    async fn who_does_not_lead_any_more_still_writes_records() {
-        let (keeper, standing) = leader().await;
-        let claim = keeper.claim("a").unwrap();
-        standing.send_replace(Standing::Follower { leader: None, remembers: true });
-        keeper.end();
-        put(&claim).await.unwrap_err();
-        let refused = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: it is over");
-        claim.take_back(None, refused).await;
-        record(&keeper).await.unwrap();
-        assert!(keeper.lock().stale.is_empty(), "whoever leads now knows what there is to be");
-        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
-    }
-
-    #[tokio::test]
-    async fn a_change_of_a_term_before_is_neither_made_nor_taken_back() {
-        let etcd = FakeEtcd::start().await;
-        let (keeper, standing) = leader_at(&etcd).await;
-        let late = keeper.claim("a").unwrap();
-        put(&late).await.unwrap();
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        let kept = keeper.kept(policy).unwrap();
-        // Others led meanwhile, and did not mind.
-        keeper.end();
-        etcd.delete("/t/leader");
-        let generation = etcd.put("/t/leader", "{}").cast_unsigned();
-        keeper.begin([kept.clone()]);
-        standing.send_replace(Standing::Leader { generation });
-        let refused = || Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: too late");
-        late.take_back(None, refused()).await;
-        assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"], "it is in force");
-        assert_eq!(keeper.origin("a").unwrap(), kept.origin);
-        put(&late).await.unwrap_err();
-        late.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
-        assert!(keeper.lock().stale.is_empty());
-        assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
-    }
-
-    #[tokio::test]
-    async fn a_deletion_comes_right_behind_the_change_before() {
-        let (keeper, _standing) = leader().await;
-        let claim = keeper.claim("a").unwrap();
-        let waiting = tokio::spawn({
-            let keeper = Arc::clone(&keeper);
-            async move { keeper.claim_last("a").await.map(|_| ()) }
-        });
-        while !keeper.lock().awaited.contains("a") {
-            tokio::task::yield_now().await;
-        }
-        keeper.claim_last("a").await.unwrap_err();
-        keeper.claim("b").unwrap();
-        drop(claim);
-        keeper.claim("a").unwrap_err();
-        waiting.await.unwrap().unwrap();
-        keeper.claim("a").unwrap();
-    }
-
-    #[tokio::test]
-    async fn who_was_deposed_without_knowing_it_writes_records() {
-        let (keeper, standing) = leader().await;
-        // As etcd sees it, this is the leader of no term.
-        standing.send_replace(Standing::Leader { generation: 1 << 40 });
-        let claim = keeper.claim("a").unwrap();
-        put(&claim).await.unwrap_err();
-        assert!(!keeper.lock().stale.is_empty());
-        record(&keeper).await.unwrap();
-        keeper.end();
-        keeper.begin([]);
-        put(&claim).await.unwrap_err();
-        assert!(keeper.lock().stale.is_empty(), "that was of a term before");
-    }
-}
+mod tests;

@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
+use crate::neighbour;
 use crate::places::{Place, Places};
 use crate::tls::Tls;
 
@@ -27,6 +28,8 @@ use crate::tls::Tls;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
+    /// The user of this machine whose the connection is, where that matters and is known.
+    pub(crate) user: Option<u32>,
     /// Whether the connection is encrypted.
     pub(crate) is_secure: bool,
     /// Which it keeps when it has shown who it is.
@@ -40,6 +43,8 @@ pub(crate) struct Terms {
     /// How long a write may make no progress.
     pub(crate) write_timeout: Duration,
     pub(crate) places: Arc<Places>,
+    /// Whether it matters which user of this machine connects.
+    pub(crate) asks_for_user: bool,
 }
 
 /// Serves until it is dropped, and with it the connections.
@@ -61,7 +66,11 @@ pub(crate) async fn serve(listener: TcpListener, terms: Terms, router: Router) {
             }
         };
         let Some((place, eviction)) = terms.places.take(address.ip()) else { continue };
-        let peer = Peer { address, is_secure: terms.tls.is_some(), place: Arc::new(place) };
+        // Here, and not when the request comes: who has hung up by then is nobody.
+        let own = stream.local_addr().ok().filter(|_| terms.asks_for_user);
+        let user = own.and_then(|own| neighbour::user(address, own));
+        let is_secure = terms.tls.is_some();
+        let peer = Peer { address, user, is_secure, place: Arc::new(place) };
         let serving = serve_one(stream, peer, terms.clone(), router.clone());
         connections.spawn(async move {
             let ended = tokio::select! {

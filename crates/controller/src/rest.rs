@@ -9,6 +9,7 @@
 
 mod access;
 mod details;
+mod ending;
 mod error;
 mod filters;
 mod lists;
@@ -62,7 +63,8 @@ use series::AllSeries;
 pub struct RestConfig {
     /// Where to listen. By default only this machine can connect.
     pub listen: SocketAddr,
-    /// The file of tokens; without one whoever connects may do everything.
+    /// The file of tokens; without one the user that runs the controller, and root, may do
+    /// everything, and others look.
     pub tokens: Option<PathBuf>,
     /// Certificate and key, for HTTPS.
     pub tls: Option<TlsFiles>,
@@ -203,7 +205,7 @@ impl Rest {
             tracing::info!("REST on {scheme}://{address}");
         }
         if !gate.asks_for_tokens() {
-            tracing::warn!("REST: no tokens: whoever connects may do everything, as local");
+            tracing::warn!("REST: no tokens: {}", gate.who_may());
         }
         let api = Api {
             handle,
@@ -220,7 +222,8 @@ impl Rest {
             ended,
         };
         let ticker = tick(api.clone());
-        let terms = Terms { tls, write_timeout, places };
+        let asks_for_user = api.gate.asks_for_user();
+        let terms = Terms { tls, write_timeout, places, asks_for_user };
         tokio::select! {
             () = net::serve(listener, terms, router(api)) => {}
             () = ticker => {}
@@ -413,7 +416,7 @@ async fn authorize(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let admitted = api.gate.admit(peer.address, request.method(), request.headers());
+    let admitted = api.gate.admit((peer.address, peer.user), request.method(), request.headers());
     let admitted = match admitted {
         Ok(admitted) => admitted,
         Err(rejection) => return api.reject(peer.address, rejection).await.into_response(),
@@ -421,7 +424,8 @@ async fn authorize(
     peer.place.keep_for(&admitted.caller);
     if admitted.caller.role < role {
         let Caller { name, role: has, .. } = &admitted.caller;
-        let message = format!("this needs the role {role}, and {name} is {has}");
+        let remedy = api.gate.remedy();
+        let message = format!("this needs the role {role}, and {name} is {has}; {remedy}");
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "role-too-low", message);
         let what = format!("{} {}: {}", request.method(), request.uri().path(), refusal.message);
         if api.gate.refusals.handle_role(peer.address.ip(), Instant::now()) {

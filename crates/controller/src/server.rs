@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input};
 use crate::places::Places;
+use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
@@ -48,6 +49,7 @@ pub struct Server {
     journal: Arc<Journal>,
     identity: Identity,
     rest: Option<Rest>,
+    rehearsals: Rehearsals,
 }
 
 impl Server {
@@ -91,6 +93,7 @@ impl Server {
         let (control, policies) = blueprint.build(kept, Millis(0))?;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {
+            keeper.record_start().await?;
             keeper.record_configured(&blueprint.configured()).await?;
         }
         let seat = Seat::new(standing, elector.as_ref().map(Elector::term));
@@ -108,6 +111,7 @@ impl Server {
             journal,
             identity,
             rest,
+            rehearsals: Rehearsals::default(),
         })
     }
 
@@ -139,7 +143,8 @@ impl Server {
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
         let timeouts = (request_timeout, stats_timeout);
         let standing = (self.seat.standing.subscribe(), self.me.clone());
-        Handle::new(self.to_hub.requests.clone(), kept, timeouts, (standing, self.reloader()))
+        let shared = (self.reloader(), self.rehearsals.clone());
+        Handle::new(self.to_hub.requests.clone(), kept, timeouts, standing, shared)
     }
 
     fn reloader(&self) -> Reloader {
@@ -176,6 +181,8 @@ impl Server {
         drop(acceptor);
         // Event streams hear of it, the rest ends with its task.
         let (end, ended) = watch::channel(false);
+        let stopping = Arc::clone(&keeper);
+        let paying = tokio::spawn(Arc::clone(&keeper).pay_debts(ended.clone()));
         let configured = (Arc::clone(&keeper), blueprint.clone());
         let elector = elector.map(|elector| elect(elector, configured, ended.clone()));
         if let Some(rest) = rest {
@@ -183,7 +190,11 @@ impl Server {
         }
         let place = (blueprint, seat);
         let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
+        let is_alone = elector.is_none();
         run_apart(hub, shutdown).await;
+        if is_alone {
+            stopping.note_stop();
+        }
         end.send_replace(true);
         // What was told to switches before is still on its way; what they say is not heard.
         tasks.shutdown().await;
@@ -191,6 +202,8 @@ impl Server {
             // It makes room for another one, which is what the error of a panic does as well.
             let _ = elector.await;
         }
+        // What was noted last is written.
+        let _ = paying.await;
         tracing::info!("stopped; the switches keep their rules");
     }
 }

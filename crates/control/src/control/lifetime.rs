@@ -9,6 +9,7 @@ use std::fmt;
 
 use super::Control;
 use super::roster::PolicyEntry;
+use crate::overlap::PolicyId;
 use crate::{Event, Expiry, Millis, PolicyError, UnixTime};
 
 impl Control {
@@ -36,7 +37,7 @@ impl Control {
         let (mut over, mut changed, mut news) = (Vec::new(), Vec::new(), Vec::new());
         for entry in self.policies.iter_mut() {
             if self.clock.is_over(entry, now) {
-                over.push((entry.policy.name.clone(), entry.id.0));
+                over.push(entry.id);
                 continue;
             }
             self.clock.name_end(entry, now);
@@ -48,13 +49,24 @@ impl Control {
         }
         self.policies.dirty.extend(changed);
         self.policies.news.extend(news);
-        for (name, number) in over {
-            self.events.push_back(Event::PolicyExpired { name: name.clone(), number });
-            // It is there, so it can be deleted.
-            let _ = self.delete_policy(&name);
-        }
+        over.into_iter().for_each(|id| self.expire(id));
         for entry in self.policies.iter() {
             self.clock.watch(entry, now);
+        }
+    }
+
+    /// A policy is over. One that is to take its place stays, and has the name from now on; when it
+    /// is that one which is over, the other goes on.
+    fn expire(&mut self, id: PolicyId) {
+        if let Some(old) = self.policies.heir_of(id) {
+            if let Some(name) = self.drop_heir_of(old) {
+                let reason = OVER_BEFORE.to_owned();
+                self.events.push_back(Event::PolicyNotReplaced { name, reason });
+            }
+        } else if let Some(entry) = self.policies.remove(id) {
+            let (name, number) = (entry.policy.name.clone(), id.0);
+            self.events.push_back(Event::PolicyExpired { name, number });
+            self.retire(entry, Some(Event::PolicyDeleted));
         }
     }
 }
@@ -175,5 +187,6 @@ impl fmt::Display for Rest {
     }
 }
 
+const OVER_BEFORE: &str = "it ended before it was in force; give it a later end";
 /// Differences of clocks that count as a jump.
 const JUMP_MS: u128 = 500;

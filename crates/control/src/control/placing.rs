@@ -100,6 +100,8 @@ impl Control {
         // So is the host at whose switch copies are made.
         let awaited = entry.policy.awaited_by();
         hosts.extend(awaited.into_iter().flat_map(|mac| self.first_with_mac(mac)));
+        let relocations = self.relocations(entry, &monitors, &places);
+        self.events.extend(relocations);
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.places = places;
         if entry.policy.monitor != monitors {

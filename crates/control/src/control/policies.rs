@@ -68,10 +68,11 @@ impl Control {
     /// # Errors
     /// There is no such policy.
     pub fn delete_policy(&mut self, name: &str) -> Result<(), PolicyError> {
-        let Some(entry) = self.policies.remove(name) else {
+        let id = self.policies.find(name).map(|entry| entry.id);
+        id.and_then(|id| self.drop_heir_of(id));
+        let Some(entry) = id.and_then(|id| self.policies.remove(id)) else {
             return Err(self.policies.unknown(name));
         };
-        self.drop_heir_of(entry.id);
         self.retire(entry, Some(Event::PolicyDeleted));
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct Policies {
     entries: Forked<PolicyId, PolicyEntry>,
     by_name: Forked<Arc<str>, PolicyId>,
-    /// Those that are to take the place of others, and which.
+    /// Those that are to take the place of others, and which; these may have ended meanwhile.
     pub(super) heirs: BTreeMap<PolicyId, PolicyId>,
     /// Deleted ones whose last counters are to come.
     pub(super) deletions: Shared<BTreeMap<PolicyId, Deletion>>,
@@ -199,10 +199,16 @@ impl Policies {
         self.dirty.insert(id);
     }
 
-    /// Takes a policy out. What it used is freed when [`Self::deletions`] has it no more.
-    pub(super) fn remove(&mut self, name: &str) -> Option<PolicyEntry> {
-        let id = self.by_name.remove(name)?;
-        self.take(id)
+    /// Takes a policy out; its name is that of its heir then, if it has one. What it used is freed
+    /// when [`Self::deletions`] has it no more.
+    pub(super) fn remove(&mut self, id: PolicyId) -> Option<PolicyEntry> {
+        let entry = self.take(id)?;
+        self.heirs.remove(&id);
+        match self.heirs.iter().find(|(_, old)| **old == id) {
+            Some((heir, _)) => self.by_name.insert(entry.name.clone(), *heir),
+            None => self.by_name.remove(&entry.name),
+        };
+        Some(entry)
     }
 
     /// Adds what was prepared, to take the place of another; until then it has no name.
@@ -213,12 +219,17 @@ impl Policies {
         self.heirs.insert(id, of);
     }
 
-    /// Whether a policy is to take the place of another, and does not yet.
-    pub(super) fn is_heir(&self, id: PolicyId) -> bool {
-        self.heirs.contains_key(&id)
+    /// The policy that this one is to take the place of, if that is still there.
+    pub(super) fn heir_of(&self, id: PolicyId) -> Option<PolicyId> {
+        self.heirs.get(&id).copied().filter(|old| self.entries.contains_key(old))
     }
 
-    /// It takes the place of the other, which is returned.
+    /// Whether a policy is to take the place of another, and does not yet.
+    pub(super) fn is_heir(&self, id: PolicyId) -> bool {
+        self.heir_of(id).is_some()
+    }
+
+    /// It takes the place of the other, which is returned unless it has ended meanwhile.
     pub(super) fn inherit(&mut self, heir: PolicyId) -> Option<PolicyEntry> {
         let old = self.heirs.remove(&heir)?;
         let name = self.entries.get(&heir)?.name.clone();
@@ -229,8 +240,14 @@ impl Policies {
     /// Whoever was to take the place of this policy does not, and is returned.
     pub(super) fn disinherit(&mut self, of: PolicyId) -> Option<PolicyEntry> {
         let heir = self.heirs.iter().find(|(_, old)| **old == of).map(|(heir, _)| *heir)?;
-        self.heirs.remove(&heir);
-        self.take(heir)
+        match self.is_heir(heir) {
+            true => {
+                self.heirs.remove(&heir);
+                self.take(heir)
+            }
+            // It has the name by now.
+            false => self.remove(heir),
+        }
     }
 
     fn take(&mut self, id: PolicyId) -> Option<PolicyEntry> {

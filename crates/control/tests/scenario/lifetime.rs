@@ -88,6 +88,106 @@ fn a_policy_ends_at_its_time_wherever_the_clock_jumps() {
     assert_eq!(names(&mut world), ["short expired", "short deleted after 0"]);
 }
 
+/// The switch is being told of another version of the policy that ends first when this time passes.
+fn pass_while_replaced(world: &mut World, (old, new): (&str, &str), ms: u64) -> Vec<String> {
+    world.tap(expiring(old));
+    world.events.clear();
+    let heir = TapPolicy { ip_proto: Some(IpProto::TCP), ..expiring(new) };
+    let heir = TapPolicy { monitor: policy("short", "0x1/4").monitor, ..heir };
+    world.control.replace_policy(heir, WhenMissing::Refuse).unwrap();
+    world.now = world.now.plus(Millis(ms));
+    world.control.handle_timeout(world.now);
+    world.run();
+    names(world)
+}
+
+#[test]
+fn a_policy_that_ends_leaves_its_place_to_the_next_one() {
+    let mut world = World::with_limits(5, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    let events = pass_while_replaced(&mut world, ("30s", "60s"), 30_000);
+    let told = |text: &str| events.iter().any(|event| event.contains(text));
+    assert!(told("short expired") && told("short deleted after 0"), "{events:?}");
+    assert!(told("PolicyReplaced"), "{events:?}");
+    assert_eq!(world.state("short"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);
+    assert_eq!(world.control.policies().len(), 1);
+    assert_eq!(pass(&mut world, 30_000), ["short expired", "short deleted after 1"]);
+    assert!(world.control.policies().is_empty());
+}
+
+#[test]
+fn a_policy_that_ends_before_it_is_in_force_leaves_the_old_one() {
+    let mut world = World::with_limits(5, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    let events = pass_while_replaced(&mut world, ("60s", "30s"), 30_000);
+    assert!(matches!(&events[..], [one] if one.contains("PolicyNotReplaced")), "{events:?}");
+    assert_eq!(world.state("short"), PolicyState::Active);
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
+    assert_eq!(pass(&mut world, 30_000), ["short expired", "short deleted after 1"]);
+}
+
+#[test]
+fn both_of_a_name_end_at_once() {
+    let mut world = World::with_limits(5, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    let before = world.switch().state();
+    let events = pass_while_replaced(&mut world, ("30s", "30s"), 30_000);
+    let count = |text: &str| events.iter().filter(|event| event.contains(text)).count();
+    assert_eq!((count("expired"), count("deleted")), (2, 2), "{events:?}");
+    assert!(world.control.policies().is_empty() && !world.control.has_policy("short"));
+    assert_eq!(world.switch().state(), before);
+}
+
+#[test]
+fn a_policy_takes_the_place_of_one_that_took_that_of_one_that_ended() {
+    let mut world = World::with_limits(5, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    let before = world.switch().state();
+    world.tap(expiring("30s"));
+    let next = |to: &str| TapPolicy { monitor: policy("short", to).monitor, ..expiring("1h") };
+    world.control.replace_policy(next("0x1/4"), WhenMissing::Refuse).unwrap();
+    world.now = world.now.plus(Millis(30_000));
+    world.control.handle_timeout(world.now);
+    world.control.replace_policy(next("0x1/5"), WhenMissing::Refuse).unwrap();
+    world.run();
+    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 5]);
+    assert_eq!(world.control.policies().len(), 1);
+    world.untap("short");
+    assert_eq!(world.switch().state(), before);
+}
+
+#[test]
+fn a_schedule_follows_the_clock_wherever_it_jumps() {
+    let mut world = World::with_limits(4, Limits { stats_interval: None, ..Limits::default() });
+    world.learn(2);
+    tell(&mut world, MONDAY);
+    let schedule = Some("Mon-Fri 08:00-08:02".parse().unwrap());
+    let hours = TapPolicy { schedule, ..policy("hours", "3") };
+    world.control.add_policy(hours, WhenMissing::Refuse).unwrap();
+    world.run();
+    let rests = |world: &World| matches!(world.state("hours"), PolicyState::Resting { .. });
+    for (time, is_resting) in [
+        ("2026-11-23T08:01:00Z", false),
+        ("2026-11-23T07:00:00Z", true),
+        ("2026-11-23T08:00:00Z", false),
+        ("2026-11-23T12:00:00Z", true),
+        ("2026-11-24T08:01:59Z", false),
+    ] {
+        tell(&mut world, time);
+        assert_eq!(rests(&world), is_resting, "{time}");
+    }
+    world.events.clear();
+    assert_eq!(
+        pass(&mut world, 1000),
+        ["hours rests: its schedule goes on at 2026-11-25T08:00:00Z"]
+    );
+}
+
 #[test]
 fn a_policy_from_a_file_learns_the_time_later() {
     let mut world = World::new(4);

@@ -9,6 +9,7 @@
 
 mod frames;
 mod model;
+mod moves;
 mod world;
 
 mod claims;

@@ -1,4 +1,4 @@
-//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers. No lease
+//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers, and be full. No lease
 //! runs out.
 
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ struct Data {
     keys: BTreeMap<String, Entry>,
     /// Transactions that are carried out without an answer.
     unanswered: usize,
+    /// Transactions are refused.
+    is_full: bool,
     /// What somebody else does behind the next transaction that is not answered.
     then: Vec<(String, String)>,
 }
@@ -81,6 +83,11 @@ impl FakeEtcd {
         self.state.lock().unwrap().keys.get(key).map(|entry| entry.value.clone())
     }
 
+    /// From here on nothing can be written, or it can again.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.state.lock().unwrap().is_full = is_full;
+    }
+
     /// The next transaction is carried out, and its answer lost; behind it somebody writes this.
     pub(crate) fn lose_answer(&self, then: Vec<(String, String)>) {
         let mut data = self.state.lock().unwrap();
@@ -98,6 +105,10 @@ async fn txn(State(data): State<Shared>, Json(ask): Json<Value>) -> (StatusCode,
         return (StatusCode::BAD_REQUEST, Json(error));
     }
     let mut data = data.lock().unwrap();
+    if data.is_full {
+        let error = json!({ "message": "etcdserver: mvcc: database space exceeded", "code": 8 });
+        return (StatusCode::TOO_MANY_REQUESTS, Json(error));
+    }
     let answer = data.txn(&ask);
     if data.unanswered == 0 || answer["succeeded"] == false {
         return (StatusCode::OK, Json(answer));

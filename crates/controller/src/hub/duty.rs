@@ -12,7 +12,9 @@ use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing}
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
-use super::{Changes, Hub, Name};
+use super::{Changes, History, Hub, Name};
+use crate::Caller;
+use crate::audit::{Draft, What};
 use crate::caller::CONFIGURATION;
 use crate::clock::unix_time;
 use crate::cluster::{Leader, Standing, Term, Verdict};
@@ -178,9 +180,12 @@ impl Hub {
         let now = self.tick();
         match self.blueprint.build(kept, now) {
             Ok((control, policies)) => {
-                tracing::info!("leads, generation {generation}, {} policies", policies.len());
+                let what = format!("generation {generation}, {} policies", policies.len());
+                tracing::info!("leads, {what}");
                 self.control = control;
+                self.history = History::new(Instant::now());
                 self.keeper.begin(policies);
+                self.keeper.note(Draft::new(&Caller::controller(), What::ControllerLead, what));
             }
             // Those of the configuration were tried before anything else was.
             Err(error) => {
@@ -199,6 +204,7 @@ impl Hub {
             return;
         }
         let remembers = leader.is_none();
+        let has_led = self.seat.acts().then_some(self.seat.generation);
         match &leader {
             Some(Leader { id, rest, generation }) => {
                 let rest = rest.as_deref().unwrap_or("none");
@@ -211,6 +217,11 @@ impl Hub {
             self.control = Control::new(self.blueprint.limits.clone());
         }
         self.keeper.end();
+        if let Some(generation) = has_led {
+            let what =
+                format!("no longer leads, generation {generation}; switches keep their rules");
+            self.keeper.note(Draft::new(&Caller::controller(), What::ControllerFollow, what));
+        }
         self.begin_session(Standing::Follower { leader, remembers });
     }
 

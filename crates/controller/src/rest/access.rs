@@ -4,8 +4,9 @@
 //! exchanged for, for browsers' event streams and downloads; it ends with its token. Changes by a
 //! session need the header `X-Tapswitch`, which no page of another site can send.
 //!
-//! **Without a file of tokens** whoever connects is `local` and may do everything; the server then
-//! listens on loopback alone, unless told otherwise. A page of another site could make a browser on
+//! **Without a file of tokens** the server listens on loopback alone, unless told otherwise. Whose
+//! the controller is ([`Owners`]) is `local` and may do everything; other users of this machine may
+//! look, as `uid:` and their number. A page of another site could make a browser on
 //! this machine ask here, so requests whose `Host` is no name of this machine's own are refused.
 //!
 //! **Browsers** say whose page makes them ask (`Sec-Fetch-Site`, and `Origin` for changes): pages
@@ -19,10 +20,12 @@ use std::time::{Duration, Instant};
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, StatusCode};
 
+use super::ending::Ending;
 use super::error::Refusal;
 use super::refusals::{Refusals, WrongToken};
 use crate::audit::{hex, sha256_hex};
-use crate::caller::LOCAL;
+use crate::caller::{LOCAL, NOBODY};
+use crate::neighbour::Owners;
 use crate::tokens::{Token, Tokens};
 use crate::{Caller, Role, random};
 
@@ -33,6 +36,8 @@ pub(super) struct Gate {
     tokens: Option<Tokens>,
     /// Whether names of other machines are heard when everybody is `local`.
     is_open: bool,
+    /// Whose this controller is.
+    owners: Owners,
     sessions: Mutex<HashMap<String, Session>>,
     pub(super) refusals: Refusals,
 }
@@ -50,6 +55,8 @@ pub(super) struct Admitted {
     pub(super) caller: Caller,
     /// Hash of the token, when tokens are asked for.
     token: Option<String>,
+    /// Hash of the session's name, for who came by one.
+    session: Option<String>,
 }
 
 /// Why somebody stays outside.
@@ -63,7 +70,14 @@ pub(super) struct Rejection {
 
 impl Gate {
     pub(super) fn new(tokens: Option<Tokens>, is_open: bool) -> Self {
-        Self { tokens, is_open, sessions: Mutex::default(), refusals: Refusals::default() }
+        let owners = Owners::of_this_process();
+        let (sessions, refusals) = (Mutex::default(), Refusals::default());
+        Self { tokens, is_open, owners, sessions, refusals }
+    }
+
+    /// Whether it matters which user of this machine connects.
+    pub(super) const fn asks_for_user(&self) -> bool {
+        self.tokens.is_none() && !self.is_open
     }
 
     /// Reads the tokens again.
@@ -78,22 +92,46 @@ impl Gate {
         self.tokens.is_some()
     }
 
+    /// Who may do what, where no tokens are asked for.
+    pub(super) const fn who_may(&self) -> &'static str {
+        match self.is_open {
+            true => "whoever connects may do everything, as local",
+            false => {
+                "the user that runs this and root may do everything, as local; others of this \
+                 machine look"
+            }
+        }
+    }
+
+    /// What helps who may not do something.
+    pub(super) const fn remedy(&self) -> &'static str {
+        match self.tokens {
+            Some(_) => "ask whoever runs the controller for another token",
+            None => {
+                "without tokens only the user that runs the controller and root may: ask as one of \
+                 them, or set tokens up (tapswitch token new, --tokens)"
+            }
+        }
+    }
+
     /// Who asks.
     pub(super) fn admit(
         &self,
-        peer: SocketAddr,
+        (peer, user): (SocketAddr, Option<u32>),
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Admitted, Rejection> {
         check_site(headers)?;
         check_origin(method, headers)?;
         let Some(tokens) = &self.tokens else {
-            return self.admit_local(peer, headers);
+            return self.admit_local((peer, user), headers);
         };
         if let Some(secret) = bearer(headers) {
             return self.admit_token(peer, secret);
         }
-        let Some(session) = cookie(headers).and_then(|id| self.session(&id)) else {
+        let key = cookie(headers).map(|id| sha256_hex(id.as_bytes()));
+        let Some((key, session)) = key.and_then(|key| Some((key.clone(), self.session(&key)?)))
+        else {
             return Err(Rejection::quiet(no_token()));
         };
         let Some(token) = tokens.find_hash(&session.token) else {
@@ -104,7 +142,7 @@ impl Gate {
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "cross-site", message);
             return Err(Rejection::quiet(refusal));
         }
-        Ok(Admitted::by(token, peer))
+        Ok(Admitted { session: Some(key), ..Admitted::by(token, peer) })
     }
 
     /// Whose token this is. Who shows wrong ones again and again is not told so for a while, and
@@ -135,13 +173,20 @@ impl Gate {
     }
 
     /// Whether who was admitted once still would be.
-    pub(super) fn is_valid(&self, admitted: &Admitted) -> bool {
-        match (&self.tokens, &admitted.token) {
+    pub(super) fn check(&self, admitted: &Admitted) -> Result<(), Ending> {
+        let role = admitted.caller.role;
+        let is_known = match (&self.tokens, &admitted.token) {
             (Some(tokens), Some(hash)) => {
-                tokens.find_hash(hash).is_some_and(|token| token.role == admitted.caller.role)
+                tokens.find_hash(hash).is_some_and(|token| token.role == role)
             }
             (None, None) => true,
             _ => false,
+        };
+        let has_session = |key: &String| self.session(key).is_some();
+        match is_known {
+            false => Err(Ending::TokenRevoked),
+            true if !admitted.session.iter().all(has_session) => Err(Ending::SessionEnded),
+            true => Ok(()),
         }
     }
 
@@ -168,18 +213,22 @@ impl Gate {
         }
     }
 
-    fn session(&self, id: &str) -> Option<Session> {
+    /// The session with this hash of its name.
+    fn session(&self, key: &str) -> Option<Session> {
         let mut sessions = lock(&self.sessions);
-        let key = sha256_hex(id.as_bytes());
-        let session = sessions.get(&key)?.clone();
+        let session = sessions.get(key)?.clone();
         if session.until <= Instant::now() {
-            sessions.remove(&key);
+            sessions.remove(key);
             return None;
         }
         Some(session)
     }
 
-    fn admit_local(&self, peer: SocketAddr, headers: &HeaderMap) -> Result<Admitted, Rejection> {
+    fn admit_local(
+        &self,
+        (peer, user): (SocketAddr, Option<u32>),
+        headers: &HeaderMap,
+    ) -> Result<Admitted, Rejection> {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         if !self.is_open && host.is_some_and(|host| !is_loopback(host)) {
             let message = "without tokens this is for names of this machine alone, such as \
@@ -187,9 +236,14 @@ impl Gate {
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "unknown-host", message);
             return Err(Rejection::quiet(refusal));
         }
-        let caller =
-            Caller { name: LOCAL.to_owned(), role: Role::Admin, from: peer.ip().to_string() };
-        Ok(Admitted { caller, token: None })
+        let is_owner = self.is_open || user.is_some_and(|user| self.owners.are(user));
+        let (name, role) = match user {
+            _ if is_owner => (LOCAL.to_owned(), Role::Admin),
+            Some(uid) => (format!("uid:{uid}"), Role::Viewer),
+            None => (NOBODY.to_owned(), Role::Viewer),
+        };
+        let caller = Caller { name, role, from: peer.ip().to_string() };
+        Ok(Admitted { caller, token: None, session: None })
     }
 }
 
@@ -197,7 +251,7 @@ impl Admitted {
     fn by(token: Token, peer: SocketAddr) -> Self {
         let Token { name, role, sha256 } = token;
         let caller = Caller { name, role, from: peer.ip().to_string() };
-        Self { caller, token: Some(sha256) }
+        Self { caller, token: Some(sha256), session: None }
     }
 }
 
@@ -315,7 +369,9 @@ mod tests {
     #[test]
     fn a_page_of_another_site_gets_nowhere_without_tokens() {
         let gate = Gate::new(None, false);
-        let ask = |method: Method, pairs: &[_]| code(gate.admit(peer(), &method, &headers(pairs)));
+        let ask = |method: Method, pairs: &[_]| {
+            code(gate.admit((peer(), Some(0)), &method, &headers(pairs)))
+        };
         assert_eq!(ask(Method::GET, &[("host", "localhost:8653")]), "admitted");
         assert_eq!(ask(Method::GET, &[("host", "rebound.example.org")]), "unknown-host");
         let ours = [("host", "localhost:8653"), ("origin", "http://localhost:8653")];
@@ -336,14 +392,29 @@ mod tests {
     }
 
     #[test]
+    fn other_users_of_this_machine_look_and_no_more() {
+        let who = |is_open: bool, user: Option<u32>| {
+            let gate = Gate::new(None, is_open);
+            let admitted = gate.admit((peer(), user), &Method::GET, &HeaderMap::new()).unwrap();
+            (admitted.caller.name, admitted.caller.role)
+        };
+        let local = || ("local".to_owned(), Role::Admin);
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!([Some(0), Some(own)].map(|user| who(false, user)), [local(), local()]);
+        assert_eq!(who(false, Some(54_321)), ("uid:54321".to_owned(), Role::Viewer));
+        assert_eq!(who(false, None), ("unknown".to_owned(), Role::Viewer));
+        assert_eq!(who(true, None), local(), "--insecure");
+    }
+
+    #[test]
     fn sessions_are_bounded() {
         let gate = Gate::new(None, false);
-        let admitted = gate.admit(peer(), &Method::GET, &HeaderMap::new()).unwrap();
+        let admitted = gate.admit((peer(), Some(0)), &Method::GET, &HeaderMap::new()).unwrap();
         let first = gate.open_session(&admitted).unwrap();
         for _ in 0..MAX_SESSIONS {
             gate.open_session(&admitted).unwrap();
         }
-        assert!(gate.session(&first).is_none());
+        assert!(gate.session(&sha256_hex(first.as_bytes())).is_none());
         assert_eq!(lock(&gate.sessions).len(), MAX_SESSIONS);
     }
 }

@@ -82,6 +82,9 @@ impl From<RequestError> for Refusal {
                 (StatusCode::SERVICE_UNAVAILABLE, "switch-silent")
             }
             RequestError::Busy { .. } => (StatusCode::CONFLICT, "policy-busy"),
+            RequestError::TooManyPlans { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "too-many-dry-runs")
+            }
             RequestError::NotLeader { leader } => {
                 let refusal = Self::new(StatusCode::MISDIRECTED_REQUEST, "not-leader", message);
                 return Self { leader: leader.rest, ..refusal };

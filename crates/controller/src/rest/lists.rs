@@ -94,9 +94,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let query = Query::from_request_parts(parts, state).await;
-        let Query(query) = query.map_err(|error| Refusal::malformed(error.body_text()))?;
+        let Query(query) = query.map_err(|error| refuse_query(&error.body_text()))?;
         Ok(Self(query))
     }
+}
+
+/// What is wrong with a query, as a parser says it, in words of those who ask.
+fn refuse_query(error: &str) -> Refusal {
+    let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+    let Some((field, what)) = text.split_once(": ") else { return Refusal::malformed(text) };
+    let what = match what {
+        "invalid digit found in string"
+        | "cannot parse integer from empty string"
+        | "number too large to fit in target type" => "expected a whole number, 0 or more",
+        "provided string was not `true` or `false`" => "expected true or false",
+        other => other,
+    };
+    Refusal::malformed(format!("{field}: {what}")).about(field)
 }
 
 const DEFAULT_LIMIT: usize = 100;
@@ -138,6 +152,20 @@ mod tests {
             let refusal = page_limit(Some(limit)).unwrap_err();
             assert_eq!(refusal.field.as_deref(), Some("limit"));
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_query_names_the_field_and_what_is_expected() {
+        let told = |text: &str| {
+            let refusal = refuse_query(&format!("Failed to deserialize query string: {text}"));
+            (refusal.message, refusal.field)
+        };
+        let table = Some("table".to_owned());
+        let number = "table: expected a whole number, 0 or more".to_owned();
+        assert_eq!(told("table: invalid digit found in string"), (number, table.clone()));
+        let unknown = "table: unknown field `table`, expected `q`";
+        assert_eq!(told(unknown), (unknown.to_owned(), table));
+        assert_eq!(told("no more"), ("no more".to_owned(), None));
     }
 
     #[test]

@@ -15,9 +15,11 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::Interval;
 
 use super::access::Admitted;
+use super::ending::{Ending, Source, recheck};
 use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::{Api, Asking};
@@ -43,9 +45,9 @@ pub(super) async fn events(
     let role = admitted.caller.role;
     let missed = missed.into_iter().filter(move |entry| may_see(role, entry.kind));
     let first = stream::iter(reset).chain(stream::iter(missed.map(|entry| Ok(event(&entry)))));
-    let listener = Listener { api, admitted, receiver, term };
-    let coming = stream::unfold(listener, Listener::next).map(|entry| Ok(event(&entry)));
-    Ok(Sse::new(first.chain(coming)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    let listener = Listener { api, admitted, receiver, term, recheck: recheck() };
+    Ok(Sse::new(first.chain(listener.events().map(Ok)))
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
 pub(super) async fn log(
@@ -67,22 +69,25 @@ struct Listener {
     receiver: broadcast::Receiver<Arc<Entry>>,
     /// The term of the controller in which it began.
     term: TermId,
+    recheck: Interval,
 }
 
-impl Listener {
-    /// The next event. None, and so the end, for who is too slow, or not welcome any more, and when
-    /// another controller leads.
-    async fn next(mut self) -> Option<(Arc<Entry>, Self)> {
+impl Source for Listener {
+    async fn next(&mut self) -> Result<Event, Ending> {
         loop {
             let entry = tokio::select! {
-                entry = self.receiver.recv() => entry.ok()?,
-                () = self.api.ended(self.term) => return None,
+                entry = self.receiver.recv() => Some(entry),
+                () = self.api.ended(self.term) => return Err(self.api.ending()),
+                _ = self.recheck.tick() => None,
             };
-            if !self.api.gate.is_valid(&self.admitted) {
-                return None;
-            }
-            if may_see(self.admitted.caller.role, entry.kind) {
-                return Some((entry, self));
+            self.api.gate.check(&self.admitted)?;
+            match entry {
+                Some(Ok(entry)) if may_see(self.admitted.caller.role, entry.kind) => {
+                    return Ok(event(&entry));
+                }
+                Some(Err(RecvError::Lagged(_))) => return Err(Ending::TooSlow),
+                Some(Err(RecvError::Closed)) => return Err(Ending::Stopped),
+                _ => {}
             }
         }
     }

@@ -17,9 +17,11 @@ use serde_json::json;
 use tapswitch_control::{PolicyReport, TapPolicy};
 use tapswitch_pcapng::Packet;
 use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::Interval;
 
 use super::access::Admitted;
+use super::ending::{Ending, Source, recheck};
 use super::error::Refusal;
 use super::lists::Asked;
 use super::live::KEEP_ALIVE;
@@ -65,9 +67,9 @@ pub(super) async fn packets(
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
     let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
-    let watcher = Watcher { api, admitted, policy: (name, number), receiver, term };
-    let coming = stream::unfold(watcher, Watcher::next).map(|shown| event(&shown));
-    let stream = first.chain(coming).map(Ok::<_, Infallible>);
+    let recheck = recheck();
+    let watcher = Watcher { api, admitted, policy: (name, number), receiver, term, recheck };
+    let stream = first.chain(watcher.events()).map(Ok::<_, Infallible>);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
@@ -101,31 +103,38 @@ struct Watcher {
     receiver: broadcast::Receiver<News>,
     /// The term of the controller in which it began.
     term: TermId,
+    recheck: Interval,
 }
 
-impl Watcher {
-    /// The next packet. None, and so the end, when the policy is gone or another one is in its
-    /// place, and for who is not welcome any more; who is slow misses some.
-    async fn next(mut self) -> Option<(Arc<Shown>, Self)> {
+impl Source for Watcher {
+    /// Who is slow misses some.
+    async fn next(&mut self) -> Result<Event, Ending> {
         loop {
             let news = tokio::select! {
-                news = self.receiver.recv() => news,
-                () = self.api.ended(self.term) => return None,
+                news = self.receiver.recv() => Some(news),
+                () = self.api.ended(self.term) => return Err(self.api.ending()),
+                _ = self.recheck.tick() => None,
             };
-            if !self.api.gate.is_valid(&self.admitted) {
-                return None;
-            }
+            self.api.gate.check(&self.admitted)?;
             match news {
-                Ok(News::Copy(shown)) if shown.is_of(self.policy.1) => return Some((shown, self)),
-                Ok(News::Gone(number)) if number == self.policy.1 => return None,
-                Ok(_) => {}
+                Some(Ok(News::Copy(shown))) if shown.is_of(self.policy.1) => {
+                    return Ok(event(&shown));
+                }
+                Some(Ok(News::Gone(number))) if number == self.policy.1 => {
+                    return Err(Ending::PolicyGone);
+                }
                 // That may have been among what was missed.
-                Err(broadcast::error::RecvError::Lagged(_)) if self.is_there().await => {}
-                Err(_) => return None,
+                Some(Err(RecvError::Lagged(_))) if !self.is_there().await => {
+                    return Err(Ending::PolicyGone);
+                }
+                Some(Err(RecvError::Closed)) => return Err(Ending::Stopped),
+                _ => {}
             }
         }
     }
+}
 
+impl Watcher {
     async fn is_there(&self) -> bool {
         let (name, number) = &self.policy;
         let known = self.api.handle.known_policy(name).await;

@@ -182,7 +182,8 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Named {
         state: &S,
     ) -> Result<Self, Refusal> {
         let path = Path::from_request_parts(parts, state).await;
-        let Path(name) = path.map_err(|error| Refusal::malformed(error.body_text()))?;
+        let message = "the name in the path is no UTF-8; write its bytes as %XX, as in %C3%A4";
+        let Path(name) = path.map_err(|_| Refusal::malformed(message).about("name"))?;
         Ok(Self(name))
     }
 }
@@ -226,15 +227,24 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
     let document = serde_path_to_error::deserialize(&mut *deserializer).map_err(|error| {
         let path = error.path().to_string();
-        let refusal = Refusal::malformed(told(&error.into_inner()));
-        // The document as a whole, and what ended in the middle of something.
-        if [".", "?"].contains(&&*path) { refusal } else { refusal.about(path) }
+        let message = told(&error.into_inner());
+        let missing = missing(&message).map(str::to_owned);
+        // The document as a whole, and what ended in the middle of something, have no name.
+        let path = Some(path).filter(|path| ![".", "?"].contains(&path.as_str()));
+        let field: Vec<_> = path.into_iter().chain(missing).collect();
+        let refusal = Refusal::malformed(message);
+        if field.is_empty() { refusal } else { refusal.about(field.join(".")) }
     })?;
     deserializer.end().map_err(|error| {
         let remedy = "send one document, and nothing behind it";
         Refusal::malformed(format!("{error}; {remedy}"))
     })?;
     Ok(document)
+}
+
+/// The field that a document does not have, if that is what is wrong.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split_once('`').map(|(field, _)| field)
 }
 
 /// What is wrong in a document, in words of documents, and where.

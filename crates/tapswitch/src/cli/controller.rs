@@ -55,8 +55,8 @@ pub(crate) struct StoreFilesArgs {
 /// Who may come in, and by which certificates. SIGHUP reads the files again.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct FilesArgs {
-    /// File of tokens for REST, as `tapswitch token new` prints them; without it whoever connects
-    /// may do everything.
+    /// File of tokens for REST, as `tapswitch token new` prints them; without it the user that runs
+    /// this, and root, may do everything, and other users of this machine may look.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
     /// Certificate for REST and for switches (PEM), with those that vouch for it.

@@ -3,7 +3,8 @@
 //! **Make before break.** The new one, the *heir*, is at first a policy of its own, beside the old
 //! one: what both want is copied once to each distinct monitor, as with any two policies. When all
 //! switches confirmed the heir's rules the old one goes, and what it alone wanted with it. So
-//! copies that both want have no gap and no double. When the heir fails, the old one stays.
+//! copies that both want have no gap and no double. When the heir fails, or ends before it is in
+//! force, the old one stays. When the old one ends meanwhile, the heir has its name at once.
 //!
 //! What changes no copy, such as a later end or another reason, changes no rule: the policy goes on
 //! with its counts.
@@ -40,6 +41,7 @@ impl Control {
         }
         self.drop_heir_of(old);
         if !self.amend(old, &heir) {
+            self.clock.watch(&heir, self.now);
             self.policies.insert_heir(heir, old);
         }
         Ok(())
@@ -80,25 +82,27 @@ impl Control {
     }
 
     fn inherit(&mut self, heir: PolicyId) {
-        let Some(old) = self.policies.inherit(heir) else { return };
-        let name = old.policy.name.clone();
-        if let Some(entry) = self.policies.get(heir) {
-            self.clock.watch(entry, self.now);
+        let old = self.policies.inherit(heir);
+        if let Some(old) = old {
+            self.retire(old, Some(Event::PolicySuperseded));
         }
-        self.retire(old, Some(Event::PolicySuperseded));
-        self.events.push_back(Event::PolicyReplaced { name });
+        if let Some(entry) = self.policies.get(heir) {
+            let name = entry.policy.name.clone();
+            self.events.push_back(Event::PolicyReplaced { name });
+        }
     }
 
     /// Whoever was to take the place of this policy does not. Returns their name.
-    pub(super) fn drop_heir_of(&mut self, old: PolicyId) -> Option<String> {
+    pub(in crate::control) fn drop_heir_of(&mut self, old: PolicyId) -> Option<String> {
+        let has_name = self.policies.get(old).is_none();
         let heir = self.policies.disinherit(old)?;
         let name = heir.policy.name.clone();
-        self.retire(heir, None);
+        self.retire(heir, has_name.then_some(Event::PolicyDeleted));
         Some(name)
     }
 
     /// A policy is wanted no longer; its last counters are to come.
-    pub(super) fn retire(
+    pub(in crate::control) fn retire(
         &mut self,
         gone: PolicyEntry,
         last: Option<fn(Box<PolicyReport>) -> Event>,

@@ -155,7 +155,7 @@ async fn what_is_wrong_has_a_status_a_code_and_a_field() {
             "malformed",
             json!("dst-port"),
         ),
-        (json!({"name": "b"}), 400, "malformed", Value::Null),
+        (json!({"name": "b"}), 400, "malformed", json!("monitor")),
         (json!({"name": "b", "monitor": "3", "colour": 1}), 400, "malformed", json!("colour")),
         (json!([]), 400, "malformed", Value::Null),
     ];
@@ -247,14 +247,16 @@ async fn lists_refuse_what_they_cannot_be_asked_for() {
     switch.say(arp(1, 2));
     until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
     for (path, field) in [
-        ("/audit?q=zzzzzz", Value::Null),
-        ("/audit?switch=0x1", Value::Null),
-        ("/policies?switch=0x99", Value::Null),
-        ("/switches?switch=0x1", Value::Null),
-        ("/events/log?switch=0x1", Value::Null),
-        ("/switches/0x1/ports?switch=0x1", Value::Null),
-        ("/switches/0x1/rules?switch=0x1", Value::Null),
-        ("/switches/0x1/groups?switch=0x1", Value::Null),
+        ("/audit?q=zzzzzz", json!("q")),
+        ("/audit?switch=0x1", json!("switch")),
+        ("/policies?switch=0x99", json!("switch")),
+        ("/switches?switch=0x1", json!("switch")),
+        ("/events/log?switch=0x1", json!("switch")),
+        ("/switches/0x1/ports?switch=0x1", json!("switch")),
+        ("/switches/0x1/rules?switch=0x1", json!("switch")),
+        ("/switches/0x1/groups?switch=0x1", json!("switch")),
+        ("/switches/0x1/rules?table=x", json!("table")),
+        ("/policies?limit=x", json!("limit")),
         ("/hosts?switch=1", json!("switch")),
         ("/hosts?switch=0xzz", json!("switch")),
     ] {

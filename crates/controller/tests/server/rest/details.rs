@@ -129,6 +129,8 @@ async fn filters_and_policies_are_told_in_words() {
     assert!(error["message"].as_str().unwrap().contains("expected a policy: {"), "{error}");
     let field = check(json!({"policy": {"name": 7, "monitor": "3"}})).await;
     assert_eq!(field.json()["error"]["field"], "policy.name", "{}", field.text);
+    let missing = check(json!({"policy": {"name": "p"}})).await;
+    assert_eq!(missing.json()["error"]["field"], "policy.monitor", "{}", missing.text);
     for none in [json!({}), json!({"filter": "tcp", "policy": policy}), json!({"colour": 1})] {
         assert_eq!(check(none).await.refusal(), (400, "malformed".to_owned()));
     }

@@ -1,5 +1,7 @@
 //! Packets of a policy that come to the controller.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tapswitch_openflow::*;
 use tokio::net::TcpStream;
@@ -49,6 +51,7 @@ async fn packets_are_of_one_policy_not_of_the_next_one_of_its_name() {
     switch.say(copy(&switch, 0));
     assert_eq!(last_byte(&deleted.next_of("packet").await), "00");
     change("DELETE", path, &json!({})).await;
+    assert_eq!(deleted.next_of("end").await["code"], "policy-gone");
     assert_eq!(deleted.next().await, None, "the stream ends with its policy");
 
     change("POST", "/api/v1/policies", &watched()).await;
@@ -57,11 +60,47 @@ async fn packets_are_of_one_policy_not_of_the_next_one_of_its_name() {
     assert_eq!(last_byte(&replaced.next_of("packet").await), "01", "not one of the first policy");
     let other = json!({"name": "web", "monitor": "controller", "dst-port": 81});
     change("PUT", path, &other).await;
+    assert_eq!(replaced.next_of("end").await["code"], "policy-gone");
     assert_eq!(replaced.next().await, None, "what comes is of another policy");
 
     let mut last = Events::open_at(&server, PACKETS, &[]).await;
     switch.say(copy(&switch, 2));
     assert_eq!(last_byte(&last.next_of("packet").await), "02");
+}
+
+#[tokio::test]
+async fn a_stream_without_packets_ends_with_its_token() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let bearer = format!("Bearer {}", tokens.operator);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let body = watched().to_string().into_bytes();
+    ask_with(&server, ("POST", "/api/v1/policies"), &headers, body).await;
+    let mut stream = Events::open_at(&server, PACKETS, &headers[..1]).await;
+    std::fs::write(&tokens.path, "").unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(5), stream.next_of("end")).await.unwrap();
+    assert_eq!(end["code"], "token-revoked");
+    assert_eq!(stream.next().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session() {
+    let tokens = TokenFile::make();
+    let server = Running::start(tokens.config()).await;
+    let token = json!({"token": tokens.viewer});
+    let [cookie, other] = [(); 2].map(|()| post(&server, "/api/v1/session", &token));
+    let (cookie, other) = (cookie.await.cookie(), other.await.cookie());
+    let open = async |cookie: &str| Events::open(&server, &[("cookie", cookie)]).await;
+    let (mut stream, mut goes_on) = (open(&cookie).await, open(&other).await);
+    let headers = [("cookie", cookie.as_str())];
+    let gone = ask_with(&server, ("DELETE", "/api/v1/session"), &headers, vec![]).await;
+    assert_eq!(gone.status, 204);
+    let end = tokio::time::timeout(Duration::from_secs(5), stream.next_of("end")).await.unwrap();
+    assert_eq!(end["code"], "session-ended");
+    assert_eq!(stream.next().await, None);
+    goes_on.next_of("tick").await;
 }
 
 #[tokio::test]

@@ -36,7 +36,14 @@ async fn policies_and_records_outlive_the_server() {
     assert_eq!(switch.state.lock().unwrap().changes, 0, "and no switch was disturbed");
     let order: Vec<_> = server.handle.policies().await.unwrap();
     assert_eq!(order.iter().map(|report| &report.policy.name).collect::<Vec<_>>(), ["b", "a"]);
-    assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 4);
+    let records = get(&server, "/api/v1/audit?limit=2").await.json();
+    let told =
+        |index: usize| (&records["items"][index]["what"], &records["items"][index]["result"]);
+    let start = json!("2 policies of the store are in force from here on");
+    assert_eq!(told(0), (&json!("controller.start"), &start));
+    let stop = json!("2 policies go on by the rules that switches have");
+    assert_eq!(told(1), (&json!("controller.stop"), &stop));
+    assert_eq!(records["total"], 6);
     assert_eq!(get(&server, "/api/v1/config").await.json()["store"], "disk");
 }
 

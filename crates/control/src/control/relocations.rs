@@ -1,0 +1,83 @@
+//! Monitors that are found where they were not before: whose traffic is copied stays the same, but
+//! not to whom.
+
+use std::collections::BTreeSet;
+
+use super::Control;
+use super::roster::PolicyEntry;
+use crate::place::Place;
+use crate::resolve::{Found, Places, hosts_of, list};
+use crate::{Event, MonitorError, MonitorSpec, Monitors, TapPolicy};
+
+/// Where a monitor is, or why that is not known.
+type Looked = Result<Places, MonitorError>;
+
+impl Control {
+    /// The policy of this name, as it is asked for.
+    pub fn policy_asked(&self, name: &str) -> Option<&TapPolicy> {
+        self.policies.find(name).map(|entry| &entry.policy)
+    }
+
+    /// What is to be told when the monitors of a policy are at these places now.
+    pub(super) fn relocations(
+        &self,
+        entry: &PolicyEntry,
+        monitors: &Monitors,
+        places: &[Looked],
+    ) -> Vec<Event> {
+        let is_new = entry.state.is_none();
+        let all = monitors.iter().zip(entry.places.iter().zip(places));
+        let moved = all.filter_map(|(monitor, (before, now))| {
+            let before = if is_new { BTreeSet::new() } else { ports(before) };
+            let after = ports(now);
+            // Of a port that is named it is no news that it is there.
+            let is_news = if before.is_empty() { names_host(monitor) } else { true };
+            let has_moved = is_news && !after.is_empty() && before != after;
+            has_moved.then(|| self.moved(entry, monitor, (before, now)))
+        });
+        moved.collect()
+    }
+
+    fn moved(
+        &self,
+        entry: &PolicyEntry,
+        monitor: &MonitorSpec,
+        (before, now): (BTreeSet<Place>, &Looked),
+    ) -> Event {
+        let told = |places: BTreeSet<Place>| {
+            places.into_iter().map(|place| self.named(place)).collect::<Vec<_>>()
+        };
+        let found = || now.iter().flat_map(Places::iter);
+        let hosts: BTreeSet<_> = found()
+            .flat_map(|(share, found)| self.hosts_at(monitor.sharing(share), found))
+            .collect();
+        let reason = match hosts.is_empty() {
+            true => "the port is there now".to_owned(),
+            false => format!("{} was seen there", list(hosts.iter())),
+        };
+        Event::PolicyMoved {
+            name: entry.policy.name.clone(),
+            monitor: monitor.clone(),
+            from: told(before),
+            to: told(ports(now)),
+            reason,
+        }
+    }
+
+    /// The hosts behind a monitor's ports that it is about.
+    fn hosts_at(&self, monitor: &MonitorSpec, found: Found) -> Vec<String> {
+        let at = self.switches.get(&found.place.switch);
+        let keys = at.map(|at| hosts_of(monitor, found, at)).unwrap_or_default();
+        keys.into_iter().map(|key| key.mac.to_string()).collect()
+    }
+}
+
+fn ports(places: &Looked) -> BTreeSet<Place> {
+    places.iter().flat_map(Places::ports).collect()
+}
+
+/// Whether it may be anywhere.
+fn names_host(monitor: &MonitorSpec) -> bool {
+    let is_host = |member: &MonitorSpec| matches!(member, MonitorSpec::Mac(_) | MonitorSpec::Ip(_));
+    monitor.members().iter().any(is_host)
+}

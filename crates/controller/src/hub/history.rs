@@ -1,0 +1,311 @@
+//! What the audit log says of policies that change by themselves: that copies begin, stop or go
+//! elsewhere, and why.
+//!
+//! That a policy is in force is said by the record of its addition; from there on each change of
+//! its state is on record. When a controller begins, its switches connect one after the other, and
+//! hold what they held before: what policies are doing then is told only once that has settled.
+//! Ports and hosts that come and go all the time shall not fill the log either: beyond so many
+//! records at once, a policy waits, and what it is doing by then is told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use tapswitch_control::{MonitorPort, MonitorSpec, PolicyState, TapPolicy};
+
+use super::Hub;
+use crate::Caller;
+use crate::audit::{Draft, What};
+
+/// What was told, and what is to be.
+#[derive(Debug)]
+pub(super) struct History {
+    /// By number, what the log says of each policy; in force where nothing is noted.
+    said: HashMap<u64, PolicyState>,
+    /// Policies of which it does not say yet what they are doing.
+    unsaid: BTreeMap<u64, (TapPolicy, PolicyState)>,
+    /// Until when nothing is said, since all has just begun.
+    settles_at: Instant,
+    /// Records that may be made at once, as of then.
+    left: u32,
+    counted_at: Instant,
+}
+
+impl History {
+    /// All begins now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            said: HashMap::new(),
+            unsaid: BTreeMap::new(),
+            settles_at: now + SETTLING,
+            left: BURST,
+            counted_at: now,
+        }
+    }
+
+    /// A policy is doing so from now on. Returns the record of that, if it is due now.
+    pub(super) fn note(
+        &mut self,
+        number: u64,
+        (policy, state): (&TapPolicy, &PolicyState),
+        now: Instant,
+    ) -> Option<Draft> {
+        self.unsaid.remove(&number);
+        if !self.is_news(number, state) {
+            return None;
+        }
+        if now < self.settles_at || !self.take(now) {
+            self.unsaid.insert(number, (policy.clone(), state.clone()));
+            return None;
+        }
+        Some(self.say(number, policy, state))
+    }
+
+    /// That this is so needs no record: somebody asked for it, and was told.
+    pub(super) fn assume(&mut self, number: u64, state: PolicyState) {
+        self.unsaid.remove(&number);
+        self.said.insert(number, state);
+    }
+
+    /// It is gone.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.unsaid.remove(&number);
+        self.said.remove(&number);
+    }
+
+    /// Copies for one of its monitors go elsewhere. `None`: there are too many records.
+    pub(super) fn note_move(
+        &mut self,
+        policy: &TapPolicy,
+        (monitor, reason): (&MonitorSpec, &str),
+        (from, to): (&[MonitorPort], &[MonitorPort]),
+        now: Instant,
+    ) -> Option<Draft> {
+        let list = |ports: &[MonitorPort]| {
+            let ports: Vec<_> = ports.iter().map(MonitorPort::to_string).collect();
+            ports.join(", ")
+        };
+        let (went, go) = (list(from), list(to));
+        let before = if from.is_empty() { String::new() } else { format!(", no longer to {went}") };
+        let result = format!("copies for {monitor} go to {go}{before}: {reason}");
+        let draft = Draft::new(&Caller::controller(), What::PolicyMove, result).about(policy);
+        if self.take(now) {
+            return Some(draft);
+        }
+        tracing::error!("not in the audit log, too many records at once: {draft}");
+        None
+    }
+
+    /// When [`Self::say_more`] has something to say.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let at = self.settles_at.max(self.counted_at + PAUSE);
+        (!self.unsaid.is_empty()).then_some(at)
+    }
+
+    /// Tells some of what was not told yet, when it is time.
+    pub(super) fn say_more(&mut self, now: Instant) -> Vec<Draft> {
+        let mut drafts = Vec::new();
+        while now >= self.settles_at
+            && !self.unsaid.is_empty()
+            && self.take(now)
+            && let Some((number, (policy, state))) = self.unsaid.pop_first()
+        {
+            drafts.push(self.say(number, &policy, &state));
+        }
+        drafts
+    }
+
+    fn say(&mut self, number: u64, policy: &TapPolicy, state: &PolicyState) -> Draft {
+        self.said.insert(number, state.clone());
+        let result = match state {
+            PolicyState::Pending { reason }
+            | PolicyState::Resting { reason }
+            | PolicyState::Partial { reason }
+            | PolicyState::Failed { reason } => format!("{}: {reason}", state.name()),
+            _ => state.name().to_owned(),
+        };
+        Draft::new(&Caller::controller(), What::PolicyState, result).about(policy)
+    }
+
+    /// Whether the log says something else. Why a policy makes no copies may be told in other
+    /// words from time to time; which of them it makes is to be known.
+    fn is_news(&self, number: u64, state: &PolicyState) -> bool {
+        let before = self.said.get(&number).unwrap_or(&PolicyState::Active);
+        match state {
+            PolicyState::Partial { .. } => before != state,
+            _ => before.name() != state.name(),
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let pauses = now.saturating_duration_since(self.counted_at).as_millis() / PAUSE.as_millis();
+        if pauses > 0 {
+            let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
+            self.left = self.left.saturating_add(pauses).min(BURST);
+            self.counted_at = now;
+        }
+        let has_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        has_left
+    }
+}
+
+impl Hub {
+    /// Writes down what a policy is doing from now on, unless it is gone already.
+    pub(super) fn record_state(&mut self, name: &str, state: &PolicyState) {
+        let Some(number) = self.control.policy_number(name) else { return };
+        let Some(policy) = self.control.policy_asked(name) else { return };
+        let draft = self.history.note(number, (policy, state), Instant::now());
+        draft.into_iter().for_each(|draft| self.keeper.note(draft));
+    }
+
+    /// Another policy is in the place of the one of its name, which whoever asked for it was told.
+    pub(super) fn record_replaced(&mut self, name: &str) {
+        if let Ok(report) = self.control.policy(name) {
+            self.history.assume(report.number, report.state);
+        }
+    }
+
+    /// Writes down to whom copies of a policy go.
+    pub(super) fn record_move(
+        &mut self,
+        name: &str,
+        why: (&MonitorSpec, &str),
+        ports: (&[MonitorPort], &[MonitorPort]),
+    ) {
+        let Some(policy) = self.control.policy_asked(name) else { return };
+        match self.history.note_move(policy, why, ports, Instant::now()) {
+            Some(draft) => self.keeper.note(draft),
+            None => self.keeper.leave_out(),
+        }
+    }
+
+    /// Writes down what was not yet.
+    pub(super) fn record_states(&mut self) {
+        let drafts = self.history.say_more(Instant::now());
+        drafts.into_iter().for_each(|draft| self.keeper.note(draft));
+    }
+}
+
+/// For how long all begins.
+const SETTLING: Duration = Duration::from_secs(30);
+/// Records that may be made at once, and the time for each more.
+const BURST: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_control::WhenMissing;
+    use tapswitch_openflow::DatapathId;
+
+    use super::*;
+    use crate::hub::tests::hub;
+    use crate::store::Wanted;
+
+    fn policy() -> TapPolicy {
+        TapPolicy::new("a", "10.0.0.9".parse().unwrap())
+    }
+
+    fn failed(reason: &str) -> PolicyState {
+        PolicyState::Failed { reason: reason.to_owned() }
+    }
+
+    fn partial(reason: &str) -> PolicyState {
+        PolicyState::Partial { reason: reason.to_owned() }
+    }
+
+    /// A history that has settled, and the time.
+    fn settled() -> (History, Instant) {
+        let start = Instant::now();
+        (History::new(start), start + SETTLING)
+    }
+
+    fn note(
+        history: &mut History,
+        number: u64,
+        state: &PolicyState,
+        now: Instant,
+    ) -> Option<String> {
+        let draft = history.note(number, (&policy(), state), now);
+        draft.map(|draft| draft.result().to_owned())
+    }
+
+    #[test]
+    fn each_stop_and_each_beginning_is_told_once() {
+        let (mut history, now) = settled();
+        let mut note = |state| note(&mut history, 1, &state, now);
+        assert_eq!(note(PolicyState::Active), None, "the record of its addition said so");
+        assert_eq!(note(failed("no room")).as_deref(), Some("failed: no room"));
+        assert_eq!(note(failed("no room at all")), None);
+        assert_eq!(note(PolicyState::Active).as_deref(), Some("active"));
+        assert_eq!(note(partial("one is missing")).as_deref(), Some("partial: one is missing"));
+        assert_eq!(note(partial("two are")).as_deref(), Some("partial: two are"));
+        assert_eq!(note(partial("two are")), None);
+    }
+
+    #[test]
+    fn what_passes_while_all_begins_is_not_told() {
+        let start = Instant::now();
+        let mut history = History::new(start);
+        let waits = PolicyState::Pending { reason: "no switch".to_owned() };
+        for number in [1, 2] {
+            assert_eq!(note(&mut history, number, &waits, start), None);
+        }
+        assert_eq!(note(&mut history, 1, &PolicyState::Active, start), None);
+        assert_eq!(history.due(), Some(start + SETTLING));
+        assert!(history.say_more(start).is_empty());
+        let told = history.say_more(start + SETTLING);
+        let told: Vec<_> = told.iter().map(Draft::result).collect();
+        assert_eq!(told, ["pending: no switch"]);
+        assert_eq!(history.due(), None);
+    }
+
+    #[test]
+    fn what_flaps_does_not_fill_the_log_and_ends_right() {
+        let (mut history, now) = settled();
+        let states = [failed("x"), PolicyState::Active];
+        let told = (0..BURST * 2 + 1)
+            .filter_map(|number| note(&mut history, 1, &states[number as usize % 2], now));
+        assert_eq!(told.count(), BURST as usize);
+        let later = history.due().unwrap();
+        assert_eq!(later, now + PAUSE);
+        let told = history.say_more(later);
+        assert_eq!(told.iter().map(Draft::result).collect::<Vec<_>>(), ["failed: x"]);
+        history.forget(1);
+        assert_eq!(note(&mut history, 1, &PolicyState::Active, later), None);
+    }
+
+    #[tokio::test]
+    async fn what_a_policy_does_by_itself_is_written() {
+        let (mut hub, keeper) = hub();
+        hub.history.settles_at = Instant::now();
+        hub.control.add_policy(policy(), WhenMissing::Wait).unwrap();
+        hub.handle_events();
+        keeper.pay().await.unwrap();
+        let lines = keeper.records(Wanted::After(0), 9).await.unwrap().lines;
+        let record: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(
+            (&record["what"], &record["who"]),
+            (&"policy.state".into(), &"controller".into())
+        );
+        assert!(record["result"].as_str().unwrap().starts_with("pending: "), "{record}");
+        assert_eq!((&record["policy"]["name"], lines.len()), (&"a".into(), 1));
+    }
+
+    #[test]
+    fn to_whom_copies_go_is_told() {
+        let (mut history, now) = settled();
+        let port = |port| MonitorPort { switch: DatapathId(1), port, name: String::new() };
+        let monitor = "10.0.0.9".parse().unwrap();
+        let why = (&monitor, "02:00:00:00:00:09 was seen there");
+        let mut told = |from: &[_], to: &[_]| {
+            let draft = history.note_move(&policy(), why, (from, to), now).unwrap();
+            draft.result().to_owned()
+        };
+        assert_eq!(
+            told(&[port(3)], &[port(4)]),
+            "copies for 10.0.0.9 go to 0x1/4, no longer to 0x1/3: 02:00:00:00:00:09 was seen there"
+        );
+        let first = "copies for 10.0.0.9 go to 0x1/4: 02:00:00:00:00:09 was seen there";
+        assert_eq!(told(&[], &[port(4)]), first);
+    }
+}

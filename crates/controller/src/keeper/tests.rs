@@ -1,0 +1,227 @@
+use super::*;
+use crate::cluster::{EtcdConfig, Standing};
+use crate::etcd::Way;
+use crate::etcd::fake::FakeEtcd;
+use crate::journal::Journal;
+
+/// A controller that leads and shares its store, and by what it comes to follow.
+async fn leader() -> (Arc<Keeper>, watch::Sender<Standing>) {
+    leader_at(&FakeEtcd::start().await).await
+}
+
+async fn leader_at(etcd: &FakeEtcd) -> (Arc<Keeper>, watch::Sender<Standing>) {
+    let generation = etcd.put("/t/leader", "{}").cast_unsigned();
+    let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
+    let (standing, receiver) = watch::channel(Standing::Leader { generation });
+    let (way, journal) = (Way::open(&config).unwrap(), Arc::new(Journal::new(16)));
+    let (store, _) = Store::share((&config, way), receiver, journal).await.unwrap();
+    let keeper = Keeper::new(store, []);
+    keeper.begin([]);
+    (keeper, standing)
+}
+
+async fn put(claim: &Claim) -> Result<(), StoreError> {
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    claim.put(&Caller::unix("ann"), &policy, (How::default(), None)).await
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_perhaps_written_is_put_right() {
+    let (keeper, standing) = leader().await;
+    let claim = keeper.claim("a").unwrap();
+    put(&claim).await.unwrap();
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    let kept = keeper.kept(policy).unwrap();
+    let leads = standing.send_replace(Standing::Leader { generation: 1 << 40 });
+    claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
+    assert!(matches!(keeper.lock().stale.get("a"), Some(Change::Put(_))), "it is in force");
+    standing.send_replace(leads);
+    claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
+    assert!(keeper.lock().stale.is_empty());
+}
+
+#[tokio::test]
+async fn who_changes_a_policy_did_not_add_it() {
+    let (keeper, _standing) = leader().await;
+    let claim = keeper.claim("a").unwrap();
+    put(&claim).await.unwrap();
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    let added = keeper.kept(policy.clone()).unwrap();
+    assert_eq!((added.origin.owner.as_str(), &added.origin.changed_by), ("unix:ann", &None));
+    let how = How { replaces: true, ..How::default() };
+    let bob = Caller::unix("bob");
+    claim.put(&bob, &policy, (how, Some(&added))).await.unwrap();
+    let changed = keeper.kept(policy).unwrap().origin;
+    let (by, at) = (changed.changed_by.clone(), changed.changed_at.clone());
+    assert!(by.as_deref() == Some("unix:bob") && at > Some(String::new()), "{changed:?}");
+    assert_eq!(Origin { changed_at: None, changed_by: None, ..changed }, added.origin);
+    claim.take_back(Some(added.clone()), Draft::new(&bob, how.what(), "refused")).await;
+    assert_eq!(keeper.origin("a"), Some(added.origin));
+}
+
+#[tokio::test]
+async fn where_monitors_were_found_is_kept_unless_the_policy_was_changed_since() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    let claim = keeper.claim("a").unwrap();
+    put(&claim).await.unwrap();
+    let pinned = |monitor: &str| TapPolicy::new("a", monitor.parse().unwrap());
+    let kept = || etcd.value("/t/policies/a").unwrap();
+    let late = Arc::clone(&keeper).pin(pinned("0x1/3"), keeper.origin("a"));
+    let (late, ()) = tokio::join!(tokio::spawn(late), async {
+        tokio::task::yield_now().await;
+        assert!(!kept().contains("0x1/3"), "whoever has the name is not disturbed");
+        drop(claim);
+    });
+    late.unwrap();
+    assert!(kept().contains("0x1/3"));
+    let before = Some(Origin::now("bob"));
+    Arc::clone(&keeper).pin(pinned("0x2/3"), before).await;
+    assert!(kept().contains("0x1/3"));
+}
+
+#[tokio::test]
+async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    put(&keeper.claim("a").unwrap()).await.unwrap();
+    let policy = TapPolicy::new("a", "0x1/3".parse().unwrap());
+    let origin = Origin::now(CONFIGURATION);
+    keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
+    Arc::clone(&keeper).pin(policy, Some(origin)).await;
+    assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
+}
+
+#[tokio::test]
+async fn a_policy_of_nobody_can_be_deleted() {
+    let (keeper, _standing) = leader().await;
+    let claim = keeper.claim_last("a").await.unwrap();
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    keeper.kept(policy.clone()).unwrap_err();
+    let kept = keeper.kept_to_delete(policy).unwrap();
+    claim.delete(&Caller::unix("ann"), &kept, false).await.unwrap();
+    assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+}
+
+async fn record(keeper: &Keeper) -> Result<(), StoreError> {
+    keeper.record(Draft::new(&Caller::unix("bob"), What::AuditExport, ACCEPTED)).await
+}
+
+/// What and with which result, of all records.
+async fn log(keeper: &Keeper) -> Vec<(String, String)> {
+    let lines = keeper.records(Wanted::After(0), 100).await.unwrap().lines;
+    let record = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    lines.iter().map(record).map(|it| (text(&it["what"]), text(&it["result"]))).collect()
+}
+
+#[tokio::test]
+async fn a_change_that_is_written_late_is_on_record() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    let claim = keeper.claim("a").unwrap();
+    put(&claim).await.unwrap();
+    etcd.set_full(true);
+    let why = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: no room");
+    claim.take_back(None, why).await;
+    drop(claim);
+    let bob = Draft::new(&Caller::unix("bob"), What::TokenRefused, "refused");
+    keeper.record_or_owe(bob).await;
+    let end = TapPolicy::new("b", "3".parse().unwrap());
+    Arc::clone(&keeper).expire(&end, None).await;
+    keeper.pay().await.unwrap_err();
+    assert_eq!(log(&keeper).await.len(), 1);
+    etcd.set_full(false);
+    keeper.pay().await.unwrap();
+    let log = log(&keeper).await;
+    let whats: Vec<_> = log.iter().map(|(what, _)| what.as_str()).collect();
+    assert_eq!(whats, ["policy.add", "policy.add", "token.refused", "policy.expire"]);
+    assert_eq!(log[1].1, "refused: no room");
+    assert!(etcd.keys("/t/policies/").is_empty(), "it is taken out as well");
+}
+
+#[tokio::test]
+async fn who_could_not_change_anything_is_on_record_later() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    let claim = keeper.claim("a").unwrap();
+    etcd.set_full(true);
+    put(&claim).await.unwrap_err();
+    etcd.set_full(false);
+    put(&claim).await.unwrap();
+    let log = log(&keeper).await;
+    assert!(log[0].1.starts_with("refused: the store") && log[1].1 == "accepted", "{log:?}");
+    assert_eq!(log.len(), 2);
+}
+
+#[tokio::test]
+async fn who_does_not_lead_any_more_still_writes_records() {
+    let (keeper, standing) = leader().await;
+    let claim = keeper.claim("a").unwrap();
+    standing.send_replace(Standing::Follower { leader: None, remembers: true });
+    keeper.end();
+    put(&claim).await.unwrap_err();
+    let refused = Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: it is over");
+    claim.take_back(None, refused).await;
+    record(&keeper).await.unwrap();
+    assert!(keeper.lock().stale.is_empty(), "whoever leads now knows what there is to be");
+    assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+}
+
+#[tokio::test]
+async fn a_change_of_a_term_before_is_neither_made_nor_taken_back() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, standing) = leader_at(&etcd).await;
+    let late = keeper.claim("a").unwrap();
+    put(&late).await.unwrap();
+    let policy = TapPolicy::new("a", "3".parse().unwrap());
+    let kept = keeper.kept(policy).unwrap();
+    // Others led meanwhile, and did not mind.
+    keeper.end();
+    etcd.delete("/t/leader");
+    let generation = etcd.put("/t/leader", "{}").cast_unsigned();
+    keeper.begin([kept.clone()]);
+    standing.send_replace(Standing::Leader { generation });
+    let refused = || Draft::new(&Caller::unix("ann"), What::PolicyAdd, "refused: too late");
+    late.take_back(None, refused()).await;
+    assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"], "it is in force");
+    assert_eq!(keeper.origin("a").unwrap(), kept.origin);
+    put(&late).await.unwrap_err();
+    late.delete(&Caller::unix("ann"), &kept, false).await.unwrap_err();
+    assert!(keeper.lock().stale.is_empty());
+    assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
+}
+
+#[tokio::test]
+async fn a_deletion_comes_right_behind_the_change_before() {
+    let (keeper, _standing) = leader().await;
+    let claim = keeper.claim("a").unwrap();
+    let waiting = tokio::spawn({
+        let keeper = Arc::clone(&keeper);
+        async move { keeper.claim_last("a").await.map(|_| ()) }
+    });
+    while !keeper.lock().awaited.contains("a") {
+        tokio::task::yield_now().await;
+    }
+    keeper.claim_last("a").await.unwrap_err();
+    keeper.claim("b").unwrap();
+    drop(claim);
+    keeper.claim("a").unwrap_err();
+    waiting.await.unwrap().unwrap();
+    keeper.claim("a").unwrap();
+}
+
+#[tokio::test]
+async fn who_was_deposed_without_knowing_it_writes_records() {
+    let (keeper, standing) = leader().await;
+    // As etcd sees it, this is the leader of no term.
+    standing.send_replace(Standing::Leader { generation: 1 << 40 });
+    let claim = keeper.claim("a").unwrap();
+    put(&claim).await.unwrap_err();
+    assert!(!keeper.lock().stale.is_empty());
+    record(&keeper).await.unwrap();
+    keeper.end();
+    keeper.begin([]);
+    put(&claim).await.unwrap_err();
+    assert!(keeper.lock().stale.is_empty(), "that was of a term before");
+}

@@ -1,0 +1,99 @@
+//! How streams of events and packets end. The last event says why: an end without one is that of
+//! the connection, and whoever comes back goes on.
+
+use std::time::Duration;
+
+use axum::response::sse::Event;
+use futures_util::stream::{self, Stream};
+use serde_json::json;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::Api;
+
+/// Why a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The token is not valid any more, or has another role.
+    TokenRevoked,
+    /// Somebody signed out, or the session was over.
+    SessionEnded,
+    /// What happens is told elsewhere.
+    NotLeader,
+    /// The controller stops.
+    Stopped,
+    /// Events came faster than they were read.
+    TooSlow,
+    /// The policy is deleted, or another one is in its place.
+    PolicyGone,
+}
+
+impl Ending {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::TokenRevoked => "token-revoked",
+            Self::SessionEnded => "session-ended",
+            Self::NotLeader => "not-leader",
+            Self::Stopped => super::error::STOPPED,
+            Self::TooSlow => "too-slow",
+            Self::PolicyGone => "policy-gone",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::TokenRevoked => {
+                "the token is not valid any more, or has another role; ask whoever runs the \
+                 controller for another one"
+            }
+            Self::SessionEnded => "the session is over; sign in again",
+            Self::NotLeader => {
+                "this controller does not lead any more; ask the one that does: /api/v1/cluster"
+            }
+            Self::Stopped => "the controller stops; come back with the id of the last event",
+            Self::TooSlow => {
+                "events came faster than they were read; come back with the id of the last event"
+            }
+            Self::PolicyGone => "the policy is deleted, or another one is in its place",
+        }
+    }
+
+    fn event(self) -> Event {
+        let data = json!({ "code": self.code(), "message": self.message() });
+        Event::default().event("end").data(data.to_string())
+    }
+}
+
+impl Api {
+    /// Why what began in the term of a controller is over: it stops, or does not lead any more.
+    pub(super) fn ending(&self) -> Ending {
+        if *self.ended.borrow() { Ending::Stopped } else { Ending::NotLeader }
+    }
+}
+
+/// What comes to somebody, one after the other, and at last why it ends.
+pub(super) trait Source: Sized + Send {
+    /// What comes next.
+    fn next(&mut self) -> impl Future<Output = Result<Event, Ending>> + Send;
+
+    /// All of it.
+    fn events(self) -> impl Stream<Item = Event> + Send {
+        stream::unfold(Some(self), |source: Option<Self>| async move {
+            let mut source = source?;
+            Some(match source.next().await {
+                Ok(event) => (event, Some(source)),
+                Err(ending) => (ending.event(), None),
+            })
+        })
+    }
+}
+
+/// When it is looked again whether whoever listens still may.
+pub(super) fn recheck() -> Interval {
+    let mut interval = tokio::time::interval(RECHECK);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// A stream ends so long after its token or session, at most; the file of tokens is looked at once
+/// a second.
+const RECHECK: Duration = Duration::from_secs(2);
