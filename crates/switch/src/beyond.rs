@@ -8,10 +8,10 @@ use tapswitch_vhost::{Chain, Part, Running};
 
 /// The end of a frame, behind all that the datapath has of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beyond<'a>(Option<Place<'a>>);
+pub(crate) struct Beyond<'a>(Option<InRing<'a>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Place<'a> {
+struct InRing<'a> {
     ring: &'a Running,
     chain: Chain,
     /// Bytes of the frame that the datapath has.
@@ -25,7 +25,7 @@ impl<'a> Beyond<'a> {
     /// The bytes of the frame in `chain` from byte `at` on.
     #[inline]
     pub(crate) fn new(ring: &'a Running, chain: Chain, at: usize) -> Self {
-        Self(Some(Place { ring, chain, at }))
+        Self(Some(InRing { ring, chain, at }))
     }
 
     /// True when the datapath has all of the frame.
@@ -37,7 +37,7 @@ impl<'a> Beyond<'a> {
     /// The bytes, in order.
     #[inline]
     pub(crate) fn parts(self) -> impl Iterator<Item = Part<'a>> + Clone {
-        self.0.into_iter().flat_map(|Place { ring, chain, at }| ring.frame_from(&chain, at))
+        self.0.into_iter().flat_map(|InRing { ring, chain, at }| ring.frame_from(&chain, at))
     }
 
     /// The bytes of `frame` that it shares, in one piece, and these; copied to `room` when there

@@ -45,14 +45,14 @@ pub(crate) struct Interface {
 
 /// Which interface one is, whatever it is called: names change, and one may have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct InterfaceId {
     /// What the kernel knows the namespace by.
     namespace: (u64, u64),
     index: u32,
 }
 
-impl Place {
-    /// Where the interface of `spec` is. `None` when there is none yet, or it cannot be looked at,
+impl InterfaceId {
+    /// That of the interface of `spec`. `None` when there is none yet, or it cannot be looked at,
     /// of which opening the port will tell.
     pub(crate) fn find(spec: &PortSpec) -> Option<Self> {
         if !spec.kind.is_interface() {
@@ -125,9 +125,9 @@ impl Interface {
         })
     }
 
-    /// Where it is, or was when it is gone: it may come back there.
-    pub(crate) fn place(&self) -> Option<Place> {
-        Some(Place { namespace: self.namespace.identity().ok()?, index: self.index })
+    /// Which one it is, or was when it is gone: it may come back as that.
+    pub(crate) fn id(&self) -> Option<InterfaceId> {
+        Some(InterfaceId { namespace: self.namespace.identity().ok()?, index: self.index })
     }
 
     /// Puts back what the switch has changed of an interface that is moved elsewhere, though a look

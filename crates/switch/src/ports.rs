@@ -16,13 +16,13 @@ use crate::clock;
 use crate::config::ConfigError;
 use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
-use crate::interface::Place;
+use crate::interface::InterfaceId;
 use crate::links::{LinkNews, LinkWatch, WatchError};
 use crate::report::BooksReport;
 use crate::rx::RxQueue;
 use crate::server::{Server, Waiting};
 use crate::switch::CHANNEL_LEN;
-use crate::tx::Outlet;
+use crate::tx::Pacing;
 use crate::worker::Errand;
 use crate::{Handle, PortKind, PortSpec, Stopped};
 
@@ -101,8 +101,8 @@ impl Ports {
             let other = taken.spec.to_string();
             return Err(ConfigError::NumberTaken { number, other });
         }
-        let place = Place::find(spec);
-        self.devices.iter().try_for_each(|device| check_beside(spec, place, device))
+        let id = InterfaceId::find(spec);
+        self.devices.iter().try_for_each(|device| check_beside(spec, id, device))
     }
 
     /// Sees to it that changes of the interface are told, and that it is known by where it is.
@@ -203,8 +203,12 @@ impl Ports {
 
 /// Whether a port can be beside `device`: that it has not its number, its interface or its socket.
 /// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens
-/// one changes it: that of `spec` is at `place`, if it is there.
-fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Result<(), ConfigError> {
+/// one changes it: that of `spec` is `id`, if it is there.
+fn check_beside(
+    spec: &PortSpec,
+    id: Option<InterfaceId>,
+    device: &Device,
+) -> Result<(), ConfigError> {
     spec.check_number(&device.spec)?;
     let interface = match device.interface() {
         Some(interface) if spec.kind.is_interface() => interface,
@@ -212,7 +216,7 @@ fn check_beside(spec: &PortSpec, place: Option<Place>, device: &Device) -> Resul
         _ if device.has_let_go() => return Ok(()),
         _ => return spec.check_beside(&device.spec),
     };
-    if place.is_none() || place != interface.place() {
+    if id.is_none() || id != interface.id() {
         return Ok(());
     }
     let (port, other) = (spec.to_string(), device.spec.to_string());
@@ -295,10 +299,10 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
-        let outlet = Arc::new(Outlet::default());
+        let pacing = Arc::new(Pacing::default());
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
             let Some(tx) = device.tx_port(index, self.workers.len()) else { continue };
-            let tx = Box::new(tx.with_outlet(outlet.clone()));
+            let tx = Box::new(tx.with_pacing(pacing.clone()));
             if index == 0 {
                 tx.begin();
             }
@@ -341,8 +345,8 @@ impl Server {
         if leaving.peek().is_none() {
             return false;
         }
-        let place = Place::find(spec);
-        leaving.any(|device| check_beside(spec, place, device).is_err())
+        let id = InterfaceId::find(spec);
+        leaving.any(|device| check_beside(spec, id, device).is_err())
     }
 
     fn forget_port(&mut self, number: PortNo) {

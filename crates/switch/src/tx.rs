@@ -23,12 +23,12 @@ mod device;
 mod doubt;
 mod fault;
 mod guest;
-mod outlet;
+mod pacing;
 mod part;
 mod ports;
+mod pressure_sampler;
 mod queue;
 mod record;
-mod sampler;
 mod takes;
 
 use std::io::IoSlice;
@@ -47,7 +47,7 @@ use crate::beyond::Beyond;
 pub(crate) use device::{BareTap, GreTx, TxDevice};
 use fault::SendFault;
 pub(crate) use guest::GuestTx;
-pub(crate) use outlet::Outlet;
+pub(crate) use pacing::Pacing;
 pub(crate) use ports::{TxPorts, Wait, number as port_number};
 pub(crate) use queue::BATCH_ROOM;
 use queue::{EgressQueue, Waiting};
@@ -77,7 +77,7 @@ pub(crate) struct TxPort {
     /// How long others wait for this port.
     stall: Duration,
     /// What all workers know of the port.
-    outlet: Arc<Outlet>,
+    pacing: Arc<Pacing>,
     /// Bytes that it took and the others do not know of.
     untold: usize,
     /// Packets of the last train that went out before one did not.
@@ -97,7 +97,7 @@ impl TxPort {
             part: Vec::new(),
             queue: None,
             stall: Pressure::default().stall,
-            outlet: Arc::default(),
+            pacing: Arc::default(),
             untold: 0,
             cut_done: 0,
         }
@@ -109,15 +109,15 @@ impl TxPort {
     }
 
     /// The same port, as workers that share it tell each other what it took.
-    pub(crate) fn with_outlet(self, outlet: Arc<Outlet>) -> Self {
-        Self { outlet, ..self }
+    pub(crate) fn with_pacing(self, pacing: Arc<Pacing>) -> Self {
+        Self { pacing, ..self }
     }
 
     /// Gives the port's sockets, which are new, the length that they have at first. The workers
     /// share them: one does this.
     pub(crate) fn begin(&self) {
         if self.device.socket_lens().is_some() {
-            self.device.set_socket_len(outlet::START_LEN);
+            self.device.set_socket_len(pacing::START_LEN);
         }
     }
 
@@ -136,7 +136,7 @@ impl TxPort {
     fn tell_sent(&mut self) {
         let untold = std::mem::take(&mut self.untold);
         if self.device.socket_lens().is_some() {
-            self.outlet.note_sent(untold);
+            self.pacing.note_sent(untold);
         }
     }
 
@@ -145,7 +145,7 @@ impl TxPort {
     fn note_full(&mut self, now: Instant) {
         self.tell_sent();
         let lens = self.device.socket_lens();
-        let len = lens.and_then(|lens| self.outlet.note_full(lens, now));
+        let len = lens.and_then(|lens| self.pacing.note_full(lens, now));
         if let Some(len) = len {
             self.device.set_socket_len(len);
         }
@@ -400,7 +400,7 @@ impl<'a> CutPacket<'a> {
 const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
 
 /// Bytes that a worker tells the others of together, so that not each small frame has them wait for
-/// each other: a small part of what a rate is told from ([`outlet`]).
+/// each other: a small part of what a rate is told from ([`pacing`]).
 const TOLD_LEN: usize = 8 * 1024;
 /// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
 /// what a round touches of the stack and the headers stays within the first-level cache.

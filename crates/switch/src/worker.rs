@@ -144,7 +144,7 @@ struct Worker {
     forwarder: Forwarder,
     /// What is read of a batch, frame behind frame.
     buf: Box<[u8]>,
-    batch: [Place; gro::BATCH_COUNT],
+    batch: [Slot; gro::BATCH_COUNT],
     /// Those of the queues that are rings of guests.
     guests: Vec<usize>,
     patience: Patience,
@@ -178,7 +178,7 @@ impl Worker {
             inbox,
             forwarder: Forwarder::new(index),
             buf: vec![0; BUF_LEN].into(),
-            batch: [Place::default(); gro::BATCH_COUNT],
+            batch: [Slot::default(); gro::BATCH_COUNT],
             guests: Vec::new(),
             patience: Patience::default(),
             trials: Vec::new(),
@@ -327,7 +327,7 @@ impl Worker {
             let room = Room { count: limit - count, reach: len - begin };
             match self.queues[index].recv(&mut self.buf[begin..], room) {
                 Received::Frame { meta, start, end } => {
-                    self.batch[count] = Place { meta, begin, start, len: end };
+                    self.batch[count] = Slot { meta, begin, start, len: end };
                     count += 1;
                     begin += end.next_multiple_of(CACHE_LINE);
                     if turn::is_crowded(&meta) {
@@ -357,7 +357,7 @@ impl Worker {
         if self.queues[index].mode().is_some() && !self.admit(index, view, at) {
             return;
         }
-        let Place { meta, begin, start, len } = self.batch[at];
+        let Slot { meta, begin, start, len } = self.batch[at];
         let arrival = Arrival {
             in_port: self.queues[index].port(),
             meta,
@@ -376,14 +376,14 @@ impl Worker {
     fn admit(&mut self, index: usize, view: View<'_>, at: usize) -> bool {
         let queue = &self.queues[index];
         let Some(mode) = queue.mode() else { return true };
-        let Place { meta, begin, start, len } = self.batch[at];
+        let Slot { meta, begin, start, len } = self.batch[at];
         let buf = &mut self.buf[begin..begin + len];
         let arrival = Arrival { in_port: queue.port(), meta, buf, start, beyond_len: 0 };
         let Some(Arrival { meta, start, .. }) = self.forwarder.admit(view, mode, arrival, None)
         else {
             return false;
         };
-        self.batch[at] = Place { meta, begin, start, len };
+        self.batch[at] = Slot { meta, begin, start, len };
         true
     }
 
@@ -393,7 +393,7 @@ impl Worker {
     fn coalesce(&mut self, index: usize, view: View<'_>, count: usize) {
         let mut places = [coalesce::Place::default(); gro::BATCH_COUNT];
         let batch = &self.batch[..count];
-        for (place, Place { meta, begin, start, len }) in places.iter_mut().zip(batch) {
+        for (place, Slot { meta, begin, start, len }) in places.iter_mut().zip(batch) {
             *place = coalesce::Place { meta: *meta, start: begin + start, end: begin + len };
         }
         let units = self.coalescer.coalesce(&mut self.buf, &places[..count]);
@@ -401,7 +401,7 @@ impl Worker {
         let (in_port, mode) = (self.queues[index].port(), self.queues[index].mode());
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         for unit in units {
-            let Place { begin, start, len, .. } = batch[unit.first];
+            let Slot { begin, start, len, .. } = batch[unit.first];
             let (head, tail) = self.buf.split_at_mut(begin + len);
             let (meta, buf) = (unit.meta, &mut head[begin..]);
             let arrival = Arrival { in_port, meta, buf, start, beyond_len: 0 };
@@ -567,7 +567,7 @@ pub(crate) fn packet_out_weight(len: usize, actions: usize) -> usize {
 
 /// Where a frame of a batch lies.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Slot {
     meta: NetHeader,
     /// Where its headroom begins in the buffer.
     begin: usize,

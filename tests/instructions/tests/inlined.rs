@@ -62,6 +62,10 @@ const INLINED: [(&str, &str); 6] = [
     ("tx/ports.rs", "tapswitch_switch::tx::ports::TxPorts::send"),
     ("tx/ports.rs", "tapswitch_switch::tx::ports::TxPorts::ready"),
     ("tx.rs", "tapswitch_switch::tx::TxPort::send"),
-    ("tx.rs", "tapswitch_switch::tx::TxDevice::send"),
-    ("tx.rs", "tapswitch_switch::tx::send_tap"),
+    ("tx/device.rs", "tapswitch_switch::tx::device::TxDevice::send"),
+    (
+        "tx/device/tap.rs",
+        "tapswitch_switch::tx::device::tap::<impl tapswitch_switch::tx::device::Transmit for \
+         alloc::sync::Arc<tapswitch_tap::queue::Queue>>::transmit",
+    ),
 ];

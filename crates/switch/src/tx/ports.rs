@@ -229,9 +229,9 @@ impl TxPorts {
             ),
         };
         let room = room_for(self.queue_count);
-        let outlet = &port.outlet;
+        let pacing = &port.pacing;
         let queue =
-            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(outlet.clone(), now)));
+            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(pacing.clone(), now)));
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, room, now)?;
         let done = std::mem::take(&mut port.cut_done);

@@ -34,8 +34,8 @@ use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
 use super::doubt::DOUBT_TIME;
-use super::outlet::Outlet;
-use super::sampler::Sampler;
+use super::pacing::Pacing;
+use super::pressure_sampler::PressureSampler;
 use crate::beyond::Beyond;
 use crate::store::{Pool, Store};
 
@@ -51,10 +51,10 @@ pub(super) struct EgressQueue {
     /// When the port took something last, or began not to.
     progress: Instant,
     /// What it took of all workers.
-    outlet: Arc<Outlet>,
+    pacing: Arc<Pacing>,
     /// How often it had taken something when we looked last.
     taken_before: u64,
-    sampler: Sampler,
+    sampler: PressureSampler,
 }
 
 /// Those who wait for as long as one another at most.
@@ -92,16 +92,16 @@ pub(super) enum Admission {
 }
 
 impl EgressQueue {
-    pub(super) fn new(outlet: Arc<Outlet>, now: Instant) -> Self {
+    pub(super) fn new(pacing: Arc<Pacing>, now: Instant) -> Self {
         // Each time with numbers of its own.
-        let sampler = Sampler::new(outlet.taken());
+        let sampler = PressureSampler::new(pacing.taken());
         Self {
             held: Store::default(),
             kept: Store::default(),
             waits: Vec::new(),
             progress: now,
-            taken_before: outlet.taken(),
-            outlet,
+            taken_before: pacing.taken(),
+            pacing,
             sampler,
         }
     }
@@ -215,13 +215,13 @@ impl EgressQueue {
     /// Notes that part of the first frame left.
     pub(super) fn note_progress(&mut self, now: Instant) {
         self.progress = now;
-        self.taken_before = self.outlet.note_taken();
+        self.taken_before = self.pacing.note_taken();
     }
 
     /// Returns whether the port took something of other workers since we looked last: it is not
     /// stuck, then, and may have room for us soon.
     pub(super) fn notice_others(&mut self, now: Instant) -> bool {
-        let taken = self.outlet.taken();
+        let taken = self.pacing.taken();
         let have_moved = taken != self.taken_before;
         if have_moved {
             (self.progress, self.taken_before) = (now, taken);
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_port_that_takes_what_another_worker_has_is_not_stalled() {
         let (mut lucky, mut other) = (Trial::new(), Trial::new());
-        other.queue = EgressQueue::new(lucky.queue.outlet.clone(), other.now);
+        other.queue = EgressQueue::new(lucky.queue.pacing.clone(), other.now);
         assert_eq!(other.offer(None, 1000), Ok(()));
         for _ in 0..90 {
             assert_eq!(lucky.offer(None, 1000), Ok(()));

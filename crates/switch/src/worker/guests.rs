@@ -23,7 +23,7 @@ use tapswitch_wire::{
 };
 
 use super::turn::{self, Turn};
-use super::{BURST_COUNT, Place, Worker};
+use super::{BURST_COUNT, Slot, Worker};
 use crate::beyond::Beyond;
 use crate::clock;
 use crate::egress::WorkerEgress;
@@ -194,7 +194,7 @@ impl Worker {
         }
         let count = count.min(BATCH_COUNT);
         for at in 0..count {
-            self.batch[at] = Place::default();
+            self.batch[at] = Slot::default();
             self.count_drop(index, &snapshot, DropReason::QueueDisabled);
             ring.complete(0);
         }
@@ -206,17 +206,17 @@ impl Worker {
     /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length
     /// is zero when there is no frame.
     #[inline]
-    fn fetch_head(&mut self, ring: &Running, chain: &Chain, at: usize) -> Place {
+    fn fetch_head(&mut self, ring: &Running, chain: &Chain, at: usize) -> Slot {
         let begin = at * PLACE_LEN;
         let head = &mut self.buf[begin + HEADROOM..begin + PLACE_LEN];
         match ring.read_frame(chain, head) {
-            Some((header, len)) => Place {
+            Some((header, len)) => Slot {
                 meta: meta_of(&header, len, ring.features()),
                 begin,
                 start: HEADROOM,
                 len: HEADROOM + len,
             },
-            None => Place { meta: NetHeader::PLAIN, begin, start: HEADROOM, len: 0 },
+            None => Slot { meta: NetHeader::PLAIN, begin, start: HEADROOM, len: 0 },
         }
     }
 
@@ -231,7 +231,7 @@ impl Worker {
         at: usize,
     ) {
         self.frames += 1;
-        let Place { meta, mut begin, start, len } = self.batch[at];
+        let Slot { meta, mut begin, start, len } = self.batch[at];
         let Some(len) = len.checked_sub(HEADROOM) else {
             return self.count_drop(index, view.snapshot, DropReason::Truncated);
         };

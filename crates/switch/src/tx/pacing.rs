@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// One port, as its workers share it.
 #[derive(Debug, Default)]
-pub(crate) struct Outlet {
+pub(crate) struct Pacing {
     /// How often it took something that waited.
     taken: AtomicU64,
     /// Bytes that it took.
@@ -36,7 +36,7 @@ pub(crate) struct Outlet {
 }
 
 // Relaxed in all of them: numbers that nothing else depends on.
-impl Outlet {
+impl Pacing {
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -249,14 +249,14 @@ mod tests {
 
     #[test]
     fn workers_that_share_a_port_add_up() {
-        let outlet = Outlet::default();
+        let pacing = Pacing::default();
         let start = Instant::now();
-        assert_eq!(outlet.note_full(LENS, start), None);
+        assert_eq!(pacing.note_full(LENS, start), None);
         for _ in 0..100 {
-            outlet.note_sent(10_000);
+            pacing.note_sent(10_000);
         }
-        let told = outlet.note_full(LENS, start + Duration::from_millis(20));
+        let told = pacing.note_full(LENS, start + Duration::from_millis(20));
         assert_eq!(told, Some(500_000), "20 ms at 50 MB/s, which the kernel doubles");
-        assert_eq!((outlet.note_taken(), outlet.taken()), (1, 1));
+        assert_eq!((pacing.note_taken(), pacing.taken()), (1, 1));
     }
 }

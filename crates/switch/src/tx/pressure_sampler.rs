@@ -13,7 +13,7 @@ use tapswitch_datapath::{DropReason, Random};
 
 /// Picks one copy of every so many.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(super) struct PressureSampler {
     /// One copy of this many is taken.
     every: u32,
     random: Random,
@@ -22,7 +22,7 @@ pub(super) struct Sampler {
     relaxed: Option<Instant>,
 }
 
-impl Sampler {
+impl PressureSampler {
     /// Takes every copy for now; `seed` tells it from others.
     pub(super) fn new(seed: u64) -> Self {
         Self { every: 1, random: Random::new(seed), taken: 0, relaxed: None }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_pressed_monitor_gets_one_copy_of_every_so_many() {
-        let mut sampler = Sampler::new(1);
+        let mut sampler = PressureSampler::new(1);
         assert!((0..100).all(|_| sampler.pick(0, 100).is_ok()), "nothing presses");
         let taken = (0..1000).filter(|_| sampler.pick(80, 100).is_ok()).count();
         assert!(taken < 150, "{taken}");
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn each_of_several_taps_gets_its_part_whatever_the_pattern() {
         for every in [2, 4, 64] {
-            let mut sampler = Sampler { every, ..Sampler::new(1) };
+            let mut sampler = PressureSampler { every, ..PressureSampler::new(1) };
             let mut taken = [0; 2];
             for copy in 0..every * 1000 {
                 taken[copy as usize % 2] += u32::from(sampler.pick(0, 100).is_ok());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn it_gets_all_again_when_it_keeps_up() {
-        let mut sampler = Sampler::new(1);
+        let mut sampler = PressureSampler::new(1);
         assert!((0..100_000).any(|_| sampler.pick(80, 100).is_err()));
         let start = Instant::now();
         let mut ticks = 0..;
