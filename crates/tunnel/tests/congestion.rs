@@ -2,11 +2,12 @@
 //! disciplines in namespaces of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-use std::io::{self, IoSlice, Write};
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use tapswitch_helpers::{is_root, skip};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SENDERS, SendError, Vni, VxlanPort};
 
@@ -21,8 +22,8 @@ impl Wire {
     /// Each socket has a buffer of `send_buffer_len`. `None`, said loudly, when it cannot be made
     /// here.
     fn new(name: &str, qdisc: &[&str], send_buffer_len: usize) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            return skip("needs root to make network namespaces");
+        if !is_root() {
+            return None;
         }
         stay_on_one_processor();
         let make = |end| OwnedNamespace::create(&format!("tun-{}-{name}{end}", std::process::id()));
@@ -90,10 +91,8 @@ fn add_qdisc(namespace: &OwnedNamespace, place: &[&str], qdisc: &[&str]) -> Opti
     let mut tc = namespace.command("tc");
     tc.args(["qdisc", "add", "dev", "eth0"]).args(place).args(qdisc);
     let made = tc.output();
-    match made.as_ref().is_ok_and(|output| output.status.success()) {
-        true => Some(()),
-        false => skip(&format!("no such queueing discipline: {made:?}")),
-    }
+    let is_made = made.as_ref().is_ok_and(|output| output.status.success());
+    (is_made || skip(&format!("no such queueing discipline: {made:?}"))).then_some(())
 }
 
 /// What leaves a veth waits for its receiver in a queue of the processor that it was sent by, and
@@ -103,12 +102,6 @@ fn stay_on_one_processor() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here).unwrap();
-}
-
-fn skip<T>(reason: &str) -> Option<T> {
-    // Past the harness, which would swallow `eprintln!`.
-    let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
-    None
 }
 
 /// One that waits for the socket loses nothing.

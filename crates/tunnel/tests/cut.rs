@@ -2,10 +2,11 @@
 //! of a namespace of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
-use std::io::{self, IoSlice, Write};
+use std::io::IoSlice;
 use std::net::IpAddr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tapswitch_helpers::{is_root, unique};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tunnel::{Carrier, Cut, GreConfig, GrePort, RECV_BUF_LEN, Session};
 
@@ -24,12 +25,10 @@ fn of_a_train_that_was_cut_short_a_segment_that_just_fits_is_whole() {
 
 /// Both ends of a tunnel; `None`, said loudly, when they cannot be made here.
 fn ports() -> Option<(GrePort, GrePort)> {
-    if !rustix::process::geteuid().is_root() {
-        // Past the harness, which would swallow `eprintln!`.
-        let _ = io::stdout().write_all(b"\nSKIP: needs root to make network namespaces\n");
+    if !is_root() {
         return None;
     }
-    let namespace = OwnedNamespace::create(&format!("cut-{}", std::process::id())).unwrap();
+    let namespace = OwnedNamespace::create(&unique("cut")).unwrap();
     Netlink::open(&namespace).unwrap().set_up("lo").unwrap();
     let carrier = Carrier::ErspanII(Session::new(5).unwrap());
     let open = |local: u8, remote: u8| {

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, eth, sockopt};
+use tapswitch_helpers::{is_root, unique};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tunnel::{About, Carrier, Cut, GreConfig, GrePort, RECV_BUF_LEN, Session};
 use tapswitch_wire::ecn;
@@ -49,11 +50,10 @@ fn next(port: &GrePort) -> Vec<u8> {
 
 /// A namespace with a loopback interface; `None`, said loudly, when it cannot be made here.
 fn namespace(name: &str) -> Option<OwnedNamespace> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root to make network namespaces");
+    if !is_root() {
         return None;
     }
-    let namespace = OwnedNamespace::create(&format!("{name}-{}", std::process::id())).unwrap();
+    let namespace = OwnedNamespace::create(&unique(name)).unwrap();
     Netlink::open(&namespace).unwrap().set_up("lo").unwrap();
     Some(namespace)
 }
