@@ -90,7 +90,7 @@ function Row({ record }: { record: AuditRecord }) {
       <td class="wide">{words}</td>
       <td class="wide">{record.reason ?? "–"}</td>
       <td class="when">{record.until ? dateTime(record.until) : "–"}</td>
-      <td>
+      <td class="wide">
         <Tag tone={isOk ? "good" : "bad"}>{result}</Tag> {why.join(": ")}
       </td>
       <td>

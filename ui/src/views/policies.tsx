@@ -135,7 +135,7 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
   const end = endsAt(report);
   return (
     <tr class={books.tone === "bad" ? "bad-row" : undefined} data-policy={name}>
-      <th scope="row">
+      <th scope="row" class="wide">
         <a href={link(["policies", name])}>{name}</a>
       </th>
       <td>
@@ -144,7 +144,7 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         </Tag>
       </td>
       <td class="wide">{traffic(report.policy)}</td>
-      <td>{monitors(report)}</td>
+      <td class="wide">{monitors(report)}</td>
       <td class="number">{rate ? bitRate(rate.deliveredBits) : "–"}</td>
       <td class="number">{count(sums.matched)}</td>
       <td class="number">{count(sums.delivered)}</td>
@@ -158,7 +158,7 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         </Tag>
       </td>
       <td>{end === undefined ? "–" : <Countdown endsAt={end} />}</td>
-      <td>{owner(report) ?? "–"}</td>
+      <td class="wide">{owner(report) ?? "–"}</td>
       <td class="actions">
         {mayChange() && (
           <>

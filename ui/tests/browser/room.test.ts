@@ -1,0 +1,73 @@
+// Whether what is there finds room: long names, narrow windows.
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { furnish, report } from "./furnished";
+import { StandIn, list } from "./stand-in";
+import { Browser, noBrowser, screenshot } from "./support";
+
+let controller: StandIn;
+let browser: Browser;
+const options = { skip: noBrowser };
+
+before(async () => {
+  if (!noBrowser) browser = await Browser.open();
+});
+after(() => browser?.close());
+beforeEach(async () => {
+  controller = await StandIn.start();
+  furnish(controller);
+});
+afterEach(() => controller.stop());
+
+/** A policy whose texts are as long as people make them. */
+function long() {
+  const name = "incident-in-the-datacentre-of-the-west-4711-second-attempt-by-an";
+  const reason = "r".repeat(200);
+  const owner = `${"o".repeat(40)}@operations.example.com`;
+  return report(name, { policy: { ...report(name).policy, name, owner, reason } });
+}
+
+test("long texts break, and what can be done stays in sight", options, async () => {
+  const one = long();
+  controller.answers.set("GET /policies", list([one, report("web")]));
+  const { policy } = one;
+  const record = { seq: 1234, at: "2026-01-01T10:00:02Z", who: "configuration", role: "operator" };
+  const result = `refused: monitor 10.9.9.9 is not known yet: ${"it has not sent ARP; ".repeat(9)}`;
+  const more = { from: "192.168.100.200", what: "packets.download", until: record.at };
+  const hash = "9f86d081884c7d659a2feaa0c55ad015";
+  const whole = { ...record, ...more, policy, reason: "r".repeat(200), result, hash };
+  controller.answers.set("GET /audit", list([whole]));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  for (const [path, label] of [
+    ["policies", "Policies"],
+    ["audit", "Audit log"],
+  ] as const) {
+    await page.goto(`${controller.url}/#/${path}`);
+    const table = page.getByRole("region", { name: label, exact: true });
+    await table.locator("tbody tr").first().waitFor();
+    const [has, wants] = await table.evaluate((one) => [one.clientWidth, one.scrollWidth]);
+    await screenshot(page, `long-${path}`, "all");
+    assert.ok(wants! <= has!, `${path}: ${wants} pixels in ${has}`);
+  }
+  await page.close();
+});
+
+test("no view is wider than a telephone", options, async () => {
+  const one = long();
+  const path = `policies/${one.policy.name}`;
+  controller.answers.set("GET /policies", list([one]));
+  for (const below of ["", "/series", "/packets"])
+    controller.answers.set(`GET /${path}${below}`, below ? { points: [] } : one);
+  const page = await browser.page(controller.url);
+  await page.setViewportSize({ width: 390, height: 800 });
+  const views = ["topology", "policies", path, `${path}/edit`, `${path}/packets`];
+  for (const view of [...views, "switches", "switches/0x6", "charts", "events", "audit"]) {
+    await page.goto(`${controller.url}/#/${view}`);
+    await page.locator("main h1").waitFor();
+    await page.waitForTimeout(400);
+    const wants = await page.evaluate(() => document.documentElement.scrollWidth);
+    await screenshot(page, `narrow-${view.replace(/.*\//, "")}`, "all");
+    assert.ok(wants <= 390, `${view} wants ${wants} pixels`);
+  }
+  await page.close();
+});
