@@ -228,8 +228,7 @@ impl Switch {
     /// The regions the rules of which have this number. Other policies may share it, for it is made
     /// of names: then it is those that the frame is in, for nobody may see the frames of others.
     fn regions_marked(&self, mark: u32, frame: &[u8]) -> Vec<&TapRegion> {
-        let regions = self.closure.regions().chain(self.arrivals.regions());
-        let mut regions: Vec<_> = regions.filter(|tap| tap.mark == mark).collect();
+        let mut regions: Vec<_> = self.closure.regions().filter(|tap| tap.mark == mark).collect();
         let first = regions.first().copied();
         let is_shared =
             regions.iter().any(|tap| first.is_some_and(|it| !policies(tap).eq(policies(it))));

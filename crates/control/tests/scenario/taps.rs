@@ -221,27 +221,6 @@ fn copies_for_the_controller_come_to_it() {
 }
 
 #[test]
-fn copies_of_what_goes_out_to_a_host_come_to_the_controller_beside_others() {
-    let mut world = World::new(4);
-    world.learn(2);
-    world.tap(policy("in", "controller"));
-    let out = TapPolicy {
-        point: Some(Point::Egress),
-        dst_mac: Some(mac(2)),
-        ..policy("out", "controller")
-    };
-    world.tap(out);
-    assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2]);
-    let copies = world.events.iter().filter_map(|event| match event {
-        Event::Copy(copy) => Some(copy.policies.clone()),
-        _ => None,
-    });
-    let told: std::collections::BTreeSet<_> = copies.flatten().collect();
-    let number = |name| world.control.policy(name).unwrap().number;
-    assert_eq!(told, [number("in"), number("out")].into());
-}
-
-#[test]
 fn copies_for_the_controller_are_told_apart_where_names_share_a_number() {
     // The marks of their rules are equal.
     let names = ["brwrui", "zfqgta"];
