@@ -208,7 +208,8 @@ impl VxlanPort {
     /// # Errors
     /// When there is no route any more.
     pub fn path_mtu(&self) -> io::Result<u32> {
-        Ok(socket::path_mtu(&self.senders[0], self.remote)?)
+        let remote = SocketAddr::new(self.remote, self.local.port());
+        Ok(socket::path_mtu(&self.senders[0], remote)?)
     }
 
     /// Bytes of datagrams that may wait to be received, as the kernel granted it: twice what was
