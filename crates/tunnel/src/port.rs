@@ -274,6 +274,14 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
     if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
         return wrong("is no address of a host; a port has one remote, give its address");
     }
+    if matches!(remote, IpAddr::V6(remote) if remote.is_unicast_link_local()) {
+        return wrong(
+            "is good on one link, and a port names none; give an address that has routes",
+        );
+    }
+    if remote.to_canonical() != remote {
+        return wrong("is an IPv4 address in the form of IPv6; write it as IPv4");
+    }
     if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
         return wrong("is of another IP version than local=; give both ends of one");
     }
