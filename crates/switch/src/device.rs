@@ -249,7 +249,7 @@ impl Device {
         let (number, name) = (self.spec.number, self.spec.name().to_owned());
         let mut port = Port::new(number, name, self.mac(), self.mtu(), workers);
         port.state = self.state();
-        port.envelope = envelope(&self.spec);
+        port.envelope = self.envelope();
         port.room = self.room();
         port.mode.clone_from(&self.mode);
         port
@@ -286,6 +286,14 @@ impl Device {
             Behind::Tunnel(tunnel) => tunnel.mtu(),
             Behind::File(_) => FILE_MTU,
             Behind::Nothing(remains) => remains.mtu,
+        }
+    }
+
+    /// Most bytes of tags on top of that.
+    fn envelope(&self) -> u16 {
+        match &self.behind {
+            Behind::File(_) => FILE_ENVELOPE,
+            _ => envelope(&self.spec),
         }
     }
 
@@ -409,5 +417,7 @@ impl Device {
 
 /// A file takes packets of any length: as long as IP has them.
 const FILE_MTU: u32 = 65_535;
+/// And with any number of tags.
+const FILE_ENVELOPE: u16 = u16::MAX;
 /// What a guest's interface has unless it is told otherwise (virtio 1.2 §5.1.4.1).
 const DEFAULT_MTU: u32 = 1500;

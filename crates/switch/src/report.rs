@@ -13,6 +13,7 @@ use tapswitch_datapath::{
     Snapshot, Totals, Traffic,
 };
 use tapswitch_openflow::{DatapathId, GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
+use tapswitch_wire::ethernet;
 
 use crate::PortSpec;
 pub use crate::ring::{RingBackpressure, RingReport};
@@ -321,10 +322,11 @@ impl OversizeReport {
         let (path, overhead) = (*path_mtu as usize, *overhead as usize);
         let wanted = self.payload + self.tags + overhead;
         let fitting = path.saturating_sub(overhead + self.tags);
+        let snaplen = path.saturating_sub(overhead) + ethernet::HEADER_LEN;
         (path > 0 && wanted > path).then(|| {
             format!(
                 "give the hosts an MTU of {fitting}, or the path to {remote}, which takes {path} \
-                 bytes, one of {wanted}"
+                 bytes, one of {wanted}; copies fit with `--snaplen {snaplen}`"
             )
         })
     }

@@ -287,7 +287,7 @@ impl GrePort {
     /// # Errors
     /// When there is no route any more.
     pub fn path_mtu(&self) -> io::Result<u32> {
-        Ok(socket::path_mtu(&self.sender, self.remote)?)
+        Ok(socket::path_mtu(&self.sender, SocketAddr::new(self.remote, 0))?)
     }
 
     /// Bytes of packets that may wait to be received, as the kernel granted it.

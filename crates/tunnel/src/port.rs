@@ -207,7 +207,8 @@ impl VxlanPort {
     /// # Errors
     /// When there is no route any more.
     pub fn path_mtu(&self) -> io::Result<u32> {
-        Ok(socket::path_mtu(&self.senders[0], self.remote)?)
+        let remote = SocketAddr::new(self.remote, self.local.port());
+        Ok(socket::path_mtu(&self.senders[0], remote)?)
     }
 
     /// Bytes of datagrams that may wait to be received, as the kernel granted it: twice what was
@@ -271,6 +272,14 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
     let is_broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
     if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
         return wrong("is no address of a host; a port has one remote, give its address");
+    }
+    if matches!(remote, IpAddr::V6(remote) if remote.is_unicast_link_local()) {
+        return wrong(
+            "is good on one link, and a port names none; give an address that has routes",
+        );
+    }
+    if remote.to_canonical() != remote {
+        return wrong("is an IPv4 address in the form of IPv6; write it as IPv4");
     }
     if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
         return wrong("is of another IP version than local=; give both ends of one");

@@ -88,12 +88,17 @@ pub(crate) fn set_class_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     }
 }
 
-/// MTU of the path to where the socket is connected, in bytes.
-pub(crate) fn path_mtu(fd: impl AsFd, remote: IpAddr) -> io::Result<u32> {
+/// MTU of the path to `remote`, where the socket is connected, in bytes.
+///
+/// The kernel answers by the route that the socket has used last, though an interface has gone down
+/// since (`__sk_dst_get` in Linux `net/ipv4/ip_sockglue.c`; 68 is what it says of one that is
+/// down). Connecting it again has the route looked up.
+pub(crate) fn path_mtu(fd: impl AsFd, remote: SocketAddr) -> io::Result<u32> {
     let (level, option) = match remote {
-        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
-        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
+    rustix::net::connect(&fd, &remote)?;
     let [mtu] = ask::<1>(fd, level, option)?;
     Ok(mtu)
 }

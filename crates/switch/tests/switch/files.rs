@@ -13,7 +13,7 @@ use tapswitch_openflow::{
 };
 use tapswitch_switch::FailMode;
 use tapswitch_switch::report::{BucketReport, CountReport, FileReport};
-use tapswitch_wire::{MacAddr, NetHeader};
+use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag};
 
 /// The port of the file.
 const FILE: u32 = 3;
@@ -532,6 +532,32 @@ fn a_learning_switch_writes_nothing_that_nobody_asked_for() {
     let state = |number| ports.iter().find(|port| port.port_no.0 == number).unwrap().state;
     let states = [PortState::LIVE | PortState::BLOCKED, PortState::LIVE];
     assert_eq!([state(FILE), state(FILE + 1)], states);
+}
+
+/// No option of the port would make room for them.
+#[test]
+fn a_file_takes_frames_with_any_number_of_tags() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(2);
+    let folder = tempfile::tempdir().unwrap();
+    let port = format!("{FILE}=pcapng:{}", folder.path().join("tags.pcapng").display());
+    let handle = lab.switch.handle();
+    runtime().block_on(handle.add_port(port.parse().unwrap())).unwrap();
+    lab.switch.controller().apply(vec![wire(1, FILE)]);
+    let sender = Capture::open(lab.host(1));
+    let [from, to] = [7, 8].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
+    let before = lab.switch.port(FILE).tx.frames;
+    for depth in [3, 200] {
+        let tags = vec![Tag::new(EtherType::VLAN, 5); depth];
+        sender.send(&NetHeader::PLAIN, &frame(to, from, &tags, 1000));
+    }
+    until("both are somewhere", || {
+        let port = lab.switch.port(FILE);
+        port.tx.frames - before + port.drops.values().sum::<u64>() >= 2
+    });
+    assert!(lab.switch.port(FILE).drops.is_empty(), "{:?}", lab.switch.port(FILE).drops);
 }
 
 #[test]

@@ -168,6 +168,24 @@ fn a_tunnel_outlives_its_path() {
     tcp(&fabric.hosts[1], &fabric.hosts[0], 1_000_000);
 }
 
+#[test]
+fn the_mtu_of_a_path_is_what_it_is_now() {
+    if !can_run() {
+        return;
+    }
+    for tunnel in ["vxlan:vni=42", "gre:key=42"] {
+        let mut fabric = Fabric::over(false, tunnel, "", 1450);
+        ping(&fabric.hosts[0], &fabric.hosts[1]);
+        let path_mtu = |fabric: &Fabric| fabric.tunnel(0).1.path_mtu;
+        fabric.underlay.sites[0].netlink.set_down("eth0").unwrap();
+        assert_eq!(path_mtu(&fabric), 0, "{tunnel}: there is no path");
+        fabric.underlay.sites[0].netlink.set_up("eth0").unwrap();
+        assert_eq!(path_mtu(&fabric), 1500, "{tunnel}");
+        fabric.underlay.sites[0].netlink.set_mtu("eth0", 1400).unwrap();
+        assert_eq!(path_mtu(&fabric), 1400, "{tunnel}");
+    }
+}
+
 /// The kernel's own end makes and takes the same datagrams.
 #[test]
 fn a_host_behind_the_kernels_vxlan_device_is_reached() {

@@ -381,6 +381,8 @@ fn errors_of_opening_name_the_remedy() {
     assert!(open("127.0.0.2", Some("192.0.2.1"), 4789).contains("`ip address` lists"));
     assert!(open("127.0.0.2", Some("::1"), 4789).contains("another IP version"));
     assert!(open("224.0.0.1", None, 4789).contains("one remote"));
+    assert!(open("fe80::1", None, 4789).contains("that has routes"));
+    assert!(open("::ffff:127.0.0.1", None, 4789).contains("write it as IPv4"));
 }
 
 #[test]
