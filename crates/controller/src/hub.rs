@@ -429,58 +429,65 @@ impl Hub {
                 Event::CountersBack { switch } => {
                     tracing::info!("{} tells its counters again", Name(switch));
                 }
-                Event::PolicyActive { name } => self.handle_in_force(&name, &PolicyState::Active),
-                Event::PolicyPartial { name, reason } => {
-                    self.handle_in_force(&name, &PolicyState::Partial { reason });
-                }
-                Event::PolicyResting { name, reason } => {
-                    self.handle_in_force(&name, &PolicyState::Resting { reason });
-                }
-                Event::PolicyMoved { name, monitor, from, to, reason } => {
-                    tracing::info!("policy {name}: copies for {monitor} go elsewhere: {reason}");
-                    self.record_move(&name, (&monitor, &reason), (&from, &to));
-                }
-                Event::PolicyExpired { name, number } => {
-                    tracing::info!("policy {name} has expired");
-                    self.changes.expire(number, self.keeper.origin(&name));
-                }
-                Event::PolicyPending { name, reason } => {
-                    tracing::info!("policy {name} waits: {reason}");
-                    self.handle_out_of_force(&name, &PolicyState::Pending { reason });
-                }
-                Event::PolicyFailed { name, reason } => {
-                    tracing::warn!("policy {name} failed: {reason}");
-                    self.handle_out_of_force(&name, &PolicyState::Failed { reason });
-                }
-                Event::PolicyPinned(policy) => {
-                    let origin = self.keeper.origin(&policy.name);
-                    // It is written while the hub goes on.
-                    tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
-                }
-                Event::PolicyReplaced { name } => {
-                    self.answer_replaced(&name);
-                    self.record_replaced(&name);
-                }
-                Event::PolicyNotReplaced { name, reason } => {
-                    tracing::warn!("policy {name} stays as it was: {reason}");
-                    self.answer_not_replaced(name, reason);
-                }
-                Event::PolicySuperseded(report) => {
-                    self.journal.copies().end(report.number);
-                    self.history.forget(report.number);
-                    let (name, matched) = (&report.policy.name, report.matched.packets);
-                    tracing::info!("policy {name} before it was replaced: {matched} frames");
-                }
-                Event::PolicyDeleted(report) => {
-                    self.journal.copies().end(report.number);
-                    self.history.forget(report.number);
-                    self.answer_deleted(*report);
-                }
                 Event::StatsReady(token) => self.answer_stats(token),
-                other => self.chatter.tell(&self.journal, &other, Instant::now()),
+                other => self.handle_policy_event(other),
             }
         }
         count > 0
+    }
+
+    /// What happened to a policy; others than those tell of hosts, links and ports.
+    fn handle_policy_event(&mut self, event: Event) {
+        match event {
+            Event::PolicyActive { name } => self.handle_in_force(&name, &PolicyState::Active),
+            Event::PolicyPartial { name, reason } => {
+                self.handle_in_force(&name, &PolicyState::Partial { reason });
+            }
+            Event::PolicyResting { name, reason } => {
+                self.handle_in_force(&name, &PolicyState::Resting { reason });
+            }
+            Event::PolicyMoved { name, monitor, from, to, reason } => {
+                tracing::info!("policy {name}: copies for {monitor} go elsewhere: {reason}");
+                self.record_move(&name, (&monitor, &reason), (&from, &to));
+            }
+            Event::PolicyExpired { name, number } => {
+                tracing::info!("policy {name} has expired");
+                self.changes.expire(number, self.keeper.origin(&name));
+            }
+            Event::PolicyPending { name, reason } => {
+                tracing::info!("policy {name} waits: {reason}");
+                self.handle_out_of_force(&name, &PolicyState::Pending { reason });
+            }
+            Event::PolicyFailed { name, reason } => {
+                tracing::warn!("policy {name} failed: {reason}");
+                self.handle_out_of_force(&name, &PolicyState::Failed { reason });
+            }
+            Event::PolicyPinned(policy) => {
+                let origin = self.keeper.origin(&policy.name);
+                // It is written while the hub goes on.
+                tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
+            }
+            Event::PolicyReplaced { name } => {
+                self.answer_replaced(&name);
+                self.record_replaced(&name);
+            }
+            Event::PolicyNotReplaced { name, reason } => {
+                tracing::warn!("policy {name} stays as it was: {reason}");
+                self.answer_not_replaced(name, reason);
+            }
+            Event::PolicySuperseded(report) => {
+                self.journal.copies().end(report.number);
+                self.history.forget(report.number);
+                let (name, matched) = (&report.policy.name, report.matched.packets);
+                tracing::info!("policy {name} before it was replaced: {matched} frames");
+            }
+            Event::PolicyDeleted(report) => {
+                self.journal.copies().end(report.number);
+                self.history.forget(report.number);
+                self.answer_deleted(*report);
+            }
+            other => self.chatter.tell(&self.journal, &other, Instant::now()),
+        }
     }
 
     /// All is done for a policy that can be done now.

@@ -456,8 +456,9 @@ impl Claim {
         Ok(())
     }
 
-    /// Takes a policy out again that came to nothing, and puts back what was there `before`. In a later term it is not taken
-    /// out: whoever leads then found it in the store, and has put it in force.
+    /// Takes a policy out again that came to nothing, and puts back what was there `before`. In a
+    /// later term it is not taken out: whoever leads then found it in the store, and has put it in
+    /// force.
     pub(crate) async fn take_back(&self, before: Option<KeptPolicy>, record: Draft) {
         // One that came to its end meanwhile does not come back.
         let before = before.filter(|kept| !is_over(&kept.policy));

@@ -1,5 +1,5 @@
-//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers, and be full. No lease
-//! runs out.
+//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers, and be
+//! full. No lease runs out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,3 +1,5 @@
+//! A hub, and dry runs of it.
+
 use tapswitch_control::Limits;
 use tokio::sync::watch;
 

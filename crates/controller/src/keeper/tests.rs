@@ -1,3 +1,5 @@
+//! What is written, when, and what becomes of it when that fails.
+
 use super::*;
 use crate::cluster::{EtcdConfig, Standing};
 use crate::etcd::Way;
