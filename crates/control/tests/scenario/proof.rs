@@ -240,7 +240,7 @@ fn of_very_many_overlaps_some_are_looked_at() {
 /// What one policy takes does not depend on how many there are of other senders.
 #[test]
 fn a_proof_follows_no_more_frames_where_there_are_more_policies() {
-    let [few, many] = [64, 2048].map(|count| {
+    let [few, many] = [64_u32, 2048].map(|count| {
         let mut fabric = large(6, 0);
         for number in 0..count {
             let other = TapPolicy {
