@@ -215,28 +215,6 @@ fn frames_that_meet_a_rule_that_was_refused_are_left_out() {
     assert!(is_proved(&judge(&mut fabric, Change::Add(&to(1)))));
 }
 
-/// So much as it has in common with others is looked at, and what is left out is said.
-#[test]
-fn of_very_many_overlaps_some_are_looked_at() {
-    let mut fabric = Fabric::line(2);
-    fabric.learn();
-    let add = |fabric: &mut Fabric, first: u8| {
-        for second in 0..=255 {
-            let src_ip = format!("{first}.{second}.0.0/16").parse().ok();
-            let policy = TapPolicy { src_ip, ..policy(&format!("{first}.{second}"), "0x1/2") };
-            fabric.world.control.add_policy(policy, WhenMissing::Refuse).unwrap();
-        }
-        fabric.world.run();
-    };
-    add(&mut fabric, 10);
-    let tcp = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "0x2/2") };
-    assert!(is_proved(&judge(&mut fabric, Change::Add(&tcp))));
-    (11..=14).for_each(|first| add(&mut fabric, first));
-    let told = "more in common with other policies than is looked at (1024 combinations)";
-    is_partial(&judge(&mut fabric, Change::Add(&tcp)), told);
-    assert!(fabric.world.control.plan_policy(tcp).unwrap().proof.is_proved);
-}
-
 /// What one policy takes does not depend on how many there are of other senders.
 #[test]
 fn a_proof_follows_no_more_frames_where_there_are_more_policies() {
