@@ -120,7 +120,7 @@ impl Desired {
         table: TableId,
         frame: &impl Fields,
         counts: impl Fn(&Goal) -> bool,
-    ) -> Option<&Goal> {
+    ) -> Option<(&Arc<FlowId>, &Goal)> {
         self.lookup.find(&self.rules, (table, frame), counts)
     }
 

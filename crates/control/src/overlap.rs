@@ -234,9 +234,9 @@ impl Closure {
         &mut self,
         tap: Tap,
         budget: Budget,
-        host_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Region) -> usize,
     ) -> Result<(), BudgetError> {
-        let needed = self.check(&tap, budget, host_count)?;
+        let needed = self.check(&tap, budget, rule_count)?;
         self.insert(tap, needed.regions);
         Ok(())
     }
@@ -257,13 +257,13 @@ impl Closure {
         }
     }
 
-    /// What a policy would add, if that fits the budget. `host_count` says how many hosts
-    /// a region reaches, each of which costs a rule.
+    /// What a policy would add, if that fits the budget. `rule_count` says how many rules a region
+    /// makes: those for anywhere, and one for each host that it reaches.
     pub(crate) fn check(
         &self,
         tap: &Tap,
         budget: Budget,
-        host_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Region) -> usize,
     ) -> Result<Needed, BudgetError> {
         let (max, mut new, mut woken) = (budget.max_regions, HashSet::new(), HashSet::new());
         let spared = if tap.is_wide { tap.copies() } else { None };
@@ -299,7 +299,7 @@ impl Closure {
                 }
             }
         }
-        let rules = new.iter().chain(&woken).map(|region| 1 + host_count(region)).sum();
+        let rules = new.iter().chain(&woken).map(rule_count).sum();
         match rules <= budget.rules_left {
             true => Ok(Needed { regions: new.into_iter().collect(), rules }),
             false => Err(BudgetError::Rules { left: budget.rules_left, needed: rules }),
@@ -320,7 +320,7 @@ impl Closure {
     pub(crate) fn mend(
         &mut self,
         budget: Budget,
-        host_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Region) -> usize,
     ) -> Vec<PolicyId> {
         let mut gone = Vec::new();
         let mut changed: BTreeSet<_> = match self.wide.is_empty() {
@@ -329,7 +329,7 @@ impl Closure {
         };
         while let Some(region) = changed.pop_first() {
             for id in self.wide_near(&region) {
-                match self.missing_of(id, &region, budget, &host_count) {
+                match self.missing_of(id, &region, budget, &rule_count) {
                     Ok(missing) => {
                         for region in missing {
                             let new = self.overlap_of_all(region);
@@ -360,7 +360,7 @@ impl Closure {
         id: PolicyId,
         region: &Region,
         budget: Budget,
-        host_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Region) -> usize,
     ) -> Result<Vec<Region>, BudgetError> {
         let Some(tap) = self.taps.get(&id) else { return Ok(Vec::new()) };
         let is_own = tap.cells.regions().any(|own| own == *region);
@@ -369,7 +369,7 @@ impl Closure {
                 || tap.copies().is_some_and(|copies| self.makes(region, id, &copies))
         };
         match is_own || !is_spared() {
-            true => Ok(self.check(tap, budget, host_count)?.regions),
+            true => Ok(self.check(tap, budget, rule_count)?.regions),
             false => Ok(Vec::new()),
         }
     }
@@ -642,7 +642,7 @@ mod tests {
                     delete some policies, or give this one fewer ports and addresses";
         assert_eq!(refused.to_string(), told);
         let few = Budget { rules_left: 10, ..BUDGET };
-        let refused = closure.add(two, few, |_| 4);
+        let refused = closure.add(two, few, |_| 5);
         assert_eq!(refused, Err(BudgetError::Rules { left: 10, needed: 20 }));
         assert_eq!((closure.taps().len(), closure.take_changes()), (1, vec![]));
     }

@@ -86,6 +86,14 @@ impl IpPrefix {
         if self.covers(other) { Some(other) } else { other.covers(self).then_some(self) }
     }
 
+    /// The address whose other bits are all set.
+    pub(crate) fn last(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => (address | !mask_v4(self.len)).into(),
+            IpAddr::V6(address) => (address | !mask_v6(self.len)).into(),
+        }
+    }
+
     /// The bits that count, at the low end of the number as the address is.
     fn mask(self) -> u128 {
         let width = width(self.address);

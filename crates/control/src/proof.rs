@@ -1,9 +1,10 @@
 //! Proof before apply: frames are walked through the rules that switches shall have, from port to
 //! port over all links, and must arrive where they should.
 //!
-//! **What is walked.** For each region that policies are about, a frame that lies in it, from a
-//! host of each switch, to a host of each switch, to an address that nobody has, and to all. Rules
-//! look at nothing else, so what holds for that frame holds for all frames like it.
+//! **What is walked.** For each region that policies are about, and for each that several of them
+//! have in common, a frame that lies in it, from a host of each switch, to a host of each switch,
+//! to an address that nobody has, and to all; with a tag that says a priority and no VLAN, too.
+//! Rules look at nothing else, so what holds for that frame holds for all frames like it.
 //!
 //! **What switches pick.** Where one picks one of several ways itself, all that it may pick are
 //! walked: by any of them frames must arrive at the same places. A way that is picked only when
@@ -13,31 +14,38 @@
 //! it, they arrive at the same ports and once at each monitor of the policies that they match,
 //! without a tag of ours, for the address that they were sent to, with their own tag or without as
 //! those policies say, and nowhere else. No frame goes round.
+//!
+//! **What is not known.** A switch that is away, or is being read, is where frames are lost sight
+//! of: the same ones must come there as before. Nothing is said of copies that pass it, nor of
+//! frames that meet a rule which their switch is known to lack.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use tapswitch_openflow::{
-    Action, DatapathId, GroupId, Match, Oxm, OxmField, PortNo, TableId, VID_NONE, VID_PRESENT,
+    Action, DatapathId, GroupId, Oxm, OxmField, PortNo, TableId, VID_NONE, VID_PRESENT,
 };
-use tapswitch_wire::{EtherType, MacAddr};
+use tapswitch_wire::MacAddr;
+
+mod sample;
 
 use crate::desired::{Desired, Fields};
 use crate::exit::{Flood, Fork, ForkKind};
 use crate::group::{GroupKey, Path};
-use crate::hosts::HostKey;
 use crate::place::Place;
-use crate::region::Region;
-use crate::rule::{FORWARD, Kind, Outcome, SOURCE, TAPS};
+use crate::rule::{FORWARD, FlowId, Kind, Outcome, SOURCE, TAPS};
+use crate::text::switch_name;
 use crate::translate::Goal;
-use crate::{EthType, IpPrefix, IpProto};
+pub(crate) use sample::Sample;
 
 /// Switches by what they shall hold, and what is between them.
 pub(crate) trait Network {
-    /// The rules of a switch, if it is there.
+    /// The rules of a switch; none where it is not known what becomes of frames.
     fn rules(&self, switch: DatapathId) -> Option<&Desired>;
+    /// That a switch does not hold one of its rules, if that is known.
+    fn lacks(&self, switch: DatapathId, rule: &FlowId) -> Option<String>;
     /// The ports of a switch where floods go.
     fn flooded(&self, switch: DatapathId) -> Vec<PortNo>;
     /// The other end of a link.
@@ -59,18 +67,6 @@ struct Passage<'a> {
     rules: &'a Desired,
     /// Where the frame comes in.
     at: Place,
-}
-
-/// A frame, by the fields that rules can look at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sample {
-    pub(crate) src: MacAddr,
-    pub(crate) dst: MacAddr,
-    pub(crate) vlan: Option<u16>,
-    eth_type: u16,
-    ips: (IpAddr, IpAddr),
-    proto: u8,
-    ports: (u16, u16),
 }
 
 /// A frame on its way: what becomes of the fields that rules change.
@@ -98,8 +94,24 @@ impl From<Place> for Arrival {
     }
 }
 
-/// Where a frame arrives, and how many times; or why that cannot be told.
-pub(crate) type Arrivals = Result<BTreeMap<Arrival, usize>, String>;
+/// Where a frame arrives, and how many times.
+pub(crate) type Arrivals = Result<BTreeMap<Arrival, usize>, Trouble>;
+
+/// Why that cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It goes where none should.
+    Wrong(String),
+    /// It is not known where it goes.
+    Unknown(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Wrong(reason) | Self::Unknown(reason)) = self;
+        f.write_str(reason)
+    }
+}
 
 impl<'a> Model<'a> {
     /// The model of a network, in which switches may be passed so often.
@@ -117,6 +129,9 @@ impl<'a> Model<'a> {
                 break;
             }
             let arrivals = self.walk_picked(from, sample, &mut picks)?;
+            if let Some(lost) = first.keys().chain(arrivals.keys()).find(|at| self.is_lost(at)) {
+                return Err(Trouble::Unknown(lost_at(lost.place.switch)));
+            }
             // With a link gone it may be lost, until the controller turns the way.
             let is_as_first = |(place, count)| match picks.dead {
                 None => first.get(place) == Some(count),
@@ -124,11 +139,11 @@ impl<'a> Model<'a> {
             };
             let is_missing = picks.dead.is_none() && arrivals.len() != first.len();
             if is_missing || !arrivals.iter().all(is_as_first) {
-                return Err(format!(
+                return Err(Trouble::Wrong(format!(
                     "{sample} that comes in at {from} arrives {} by one way, {} by another",
                     text(&first),
                     text(&arrivals)
-                ));
+                )));
             }
         }
         Ok(first)
@@ -141,25 +156,37 @@ impl<'a> Model<'a> {
         while let Some((at, frame)) = queue.pop_front() {
             hops += 1;
             if hops > self.network.switch_count() * 64 {
-                return Err(format!("a frame goes round: {sample} that comes in at {from}"));
+                let told = format!("a frame goes round: {sample} that comes in at {from}");
+                return Err(Trouble::Wrong(told));
             }
             match self.passes_left.get().checked_sub(1) {
                 Some(left) => self.passes_left.set(left),
-                None => return Err("its frames have too many ways".to_owned()),
+                None => return Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned())),
             }
-            for (port, frame) in self.pass((at, &frame), picks) {
+            for (port, frame) in self.pass((at, &frame), picks)? {
                 let out = match port {
                     PortNo::CONTROLLER => Place::CONTROLLER,
                     port => Place { switch: at.switch, port },
                 };
-                match self.network.peer(out) {
-                    Some(peer) if picks.is_dead(out) || picks.is_dead(peer) => {}
-                    Some(peer) => queue.push_back((peer, frame)),
-                    None => *arrivals.entry(frame.arrive(out)?).or_insert(0) += 1,
-                }
+                let arrival = match self.network.peer(out) {
+                    Some(peer) if picks.is_dead(out) || picks.is_dead(peer) => continue,
+                    Some(peer) if self.network.rules(peer.switch).is_some() => {
+                        queue.push_back((peer, frame));
+                        continue;
+                    }
+                    // There it is lost sight of.
+                    Some(peer) => frame.arrive(peer)?,
+                    None => frame.arrive(out)?,
+                };
+                *arrivals.entry(arrival).or_insert(0) += 1;
             }
         }
         Ok(arrivals)
+    }
+
+    /// Whether a frame is lost sight of there.
+    fn is_lost(&self, at: &Arrival) -> bool {
+        at.place != Place::CONTROLLER && self.network.rules(at.place.switch).is_none()
     }
 
     /// What one switch sends where.
@@ -167,8 +194,8 @@ impl<'a> Model<'a> {
         &self,
         (at, frame): (Place, &Frame<'f>),
         picks: &mut Picks,
-    ) -> Vec<(PortNo, Frame<'f>)> {
-        let Some(rules) = self.network.rules(at.switch) else { return Vec::new() };
+    ) -> Result<Vec<(PortNo, Frame<'f>)>, Trouble> {
+        let Some(rules) = self.network.rules(at.switch) else { return Ok(Vec::new()) };
         let passage = Passage { network: self.network, rules, at };
         let with_copies = picks.copies.is_some();
         let mut table = SOURCE;
@@ -176,24 +203,24 @@ impl<'a> Model<'a> {
             let skips = table == TAPS && !with_copies;
             let outcome = match skips {
                 true => &Outcome::Forward,
-                false => match passage.find(table, frame, with_copies) {
+                false => match passage.find(table, frame, with_copies)? {
                     Some(goal) => &goal.outcome,
-                    None => return Vec::new(),
+                    None => return Ok(Vec::new()),
                 },
             };
             match outcome {
                 Outcome::Admit | Outcome::Report => table = TAPS,
                 Outcome::Forward => table = FORWARD,
-                Outcome::Drop | Outcome::Show => return Vec::new(),
+                Outcome::Drop | Outcome::Show => return Ok(Vec::new()),
                 Outcome::Output(port) => {
-                    return passage.output(&Flood::Ports([*port].into()), frame);
+                    return Ok(passage.output(&Flood::Ports([*port].into()), frame));
                 }
                 Outcome::Flood(flood) | Outcome::Ask(flood) => {
-                    return passage.output(flood, frame);
+                    return Ok(passage.output(flood, frame));
                 }
                 Outcome::Group(key) => {
                     let buckets = self.buckets(key, at.switch, picks).into_iter();
-                    return buckets.flat_map(|bucket| passage.apply(&bucket, frame)).collect();
+                    return Ok(buckets.flat_map(|bucket| passage.apply(&bucket, frame)).collect());
                 }
             }
         }
@@ -304,11 +331,25 @@ impl Picks {
 
 /// Walks of one frame.
 const MAX_PICKS: usize = 64;
+/// Why nothing is said of a frame when so much was looked at as may be.
+const TOO_MANY_WAYS: &str = "its frames have too many ways";
 
 impl<'a> Passage<'a> {
-    fn find(&self, table: TableId, frame: &Frame<'_>, with_copies: bool) -> Option<&'a Goal> {
+    /// The rule that a frame meets. Where the switch lacks it the frame meets another one, and
+    /// nobody knows which; others that are lacking change nothing for it.
+    fn find(
+        &self,
+        table: TableId,
+        frame: &Frame<'_>,
+        with_copies: bool,
+    ) -> Result<Option<&'a Goal>, Trouble> {
         let counts = |goal: &Goal| with_copies || !goal.cookie.is(Kind::TapHost);
-        self.rules.first_met(table, &Seen { frame, in_port: self.at.port }, counts)
+        let seen = Seen { frame, in_port: self.at.port };
+        let Some((id, goal)) = self.rules.first_met(table, &seen, counts) else { return Ok(None) };
+        match self.network.lacks(self.at.switch, id) {
+            Some(told) => Err(Trouble::Unknown(told)),
+            None => Ok(Some(goal)),
+        }
     }
 
     /// All ports but that of arrival.
@@ -370,15 +411,21 @@ impl<'a> Frame<'a> {
     }
 
     /// Leaves the fabric there.
-    fn arrive(&self, place: Place) -> Result<Arrival, String> {
+    fn arrive(&self, place: Place) -> Result<Arrival, Trouble> {
         if !self.tags.is_empty() {
-            return Err(format!("a copy arrives at {place} with its tag"));
+            return Err(Trouble::Wrong(format!("a copy arrives at {place} with its tag")));
         }
         if self.dst != self.sent.dst {
-            return Err(format!("a copy arrives at {place} for {}", self.dst));
+            return Err(Trouble::Wrong(format!("a copy arrives at {place} for {}", self.dst)));
         }
         Ok(Arrival { place, is_stripped: self.vlan != self.sent.vlan })
     }
+}
+
+/// That frames are lost sight of at a switch.
+pub(crate) fn lost_at(switch: DatapathId) -> String {
+    let name = switch_name(switch);
+    format!("switch {name} is not connected, or not taken over yet; try again when it is")
 }
 
 /// Places, and how often a frame arrives there.
@@ -389,94 +436,6 @@ pub(crate) fn text(arrivals: &BTreeMap<Arrival, usize>) -> String {
     };
     let texts: Vec<_> = arrivals.iter().map(text).collect();
     if texts.is_empty() { "nowhere".to_owned() } else { format!("at {}", texts.join(", ")) }
-}
-
-impl Sample {
-    /// A frame with these fields; others are as those of a frame between two hosts.
-    pub(crate) fn new(fields: &Match, (src, dst): (HostKey, MacAddr)) -> Self {
-        let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        let mut sample = Self {
-            src: src.mac,
-            dst,
-            vlan: src.vlan,
-            eth_type: EtherType::IPV4.0,
-            ips: (ip, ip),
-            proto: 253,
-            ports: (0, 0),
-        };
-        fields.iter().for_each(|field| sample.set(field));
-        sample
-    }
-
-    fn set(&mut self, field: &Oxm) {
-        match field {
-            Oxm::EthSrc(mac) => self.src = mac.value,
-            Oxm::EthDst(mac) => self.dst = mac.value,
-            Oxm::EthType(kind) => self.eth_type = kind.0,
-            // In any VLAN: as it is, or in the first one.
-            Oxm::VlanVid(vid) if vid.value == VID_PRESENT && vid.mask.is_some() => {
-                self.vlan = self.vlan.or(Some(1));
-            }
-            Oxm::VlanVid(vid) => {
-                let is_tagged = vid.value & VID_PRESENT != 0;
-                self.vlan = is_tagged.then_some(vid.value & !VID_PRESENT);
-            }
-            Oxm::IpProto(proto) => self.proto = *proto,
-            Oxm::Ipv4Src(ip) | Oxm::ArpSpa(ip) => self.ips.0 = ip.value.into(),
-            Oxm::Ipv4Dst(ip) | Oxm::ArpTpa(ip) => self.ips.1 = ip.value.into(),
-            Oxm::Ipv6Src(ip) => self.ips.0 = ip.value.into(),
-            Oxm::Ipv6Dst(ip) => self.ips.1 = ip.value.into(),
-            Oxm::TcpSrc(port) | Oxm::UdpSrc(port) | Oxm::SctpSrc(port) => self.ports.0 = *port,
-            Oxm::TcpDst(port) | Oxm::UdpDst(port) | Oxm::SctpDst(port) => self.ports.1 = *port,
-            Oxm::Icmpv4Type(kind) | Oxm::Icmpv6Type(kind) => self.ports.0 = u16::from(*kind),
-            Oxm::Icmpv4Code(code) | Oxm::Icmpv6Code(code) => self.ports.1 = u16::from(*code),
-            _ => {}
-        }
-    }
-
-    /// Who it is for.
-    pub(crate) fn receiver(&self) -> HostKey {
-        HostKey::new(self.dst, self.vlan)
-    }
-
-    /// The frames of whoever sends this one.
-    pub(crate) fn sender(&self) -> Region {
-        let src_ip = Some(IpPrefix::host(self.ips.0));
-        Region { src_mac: Some(self.src.into()), src_ip, ..Region::default() }
-    }
-
-    /// Whether the frame, as a host sends it, is one of those of a region.
-    pub(crate) fn is_in(&self, region: &Region) -> bool {
-        let has = |own: Option<u16>, port| own.is_none_or(|own| own == port);
-        !region.rules_out(self.proto, self.ports)
-            && has(region.src_port, self.ports.0)
-            && has(region.dst_port, self.ports.1)
-            && region.src_mac.is_none_or(|mac| mac.contains(self.src))
-            && region.dst_mac.is_none_or(|mac| mac.contains(self.dst))
-            && region.vlan.contains(self.vlan)
-            && region.family.is_none_or(|family| family.eth_type().0 == self.eth_type)
-            && region.src_ip.is_none_or(|ip| ip.contains(self.ips.0))
-            && region.dst_ip.is_none_or(|ip| ip.contains(self.ips.1))
-    }
-}
-
-/// What a frame is, as far as its type has it.
-impl fmt::Display for Sample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a frame from {} to {}", self.src, self.dst)?;
-        if let Some(vid) = self.vlan {
-            write!(f, " in VLAN {vid}")?;
-        }
-        write!(f, " ({}", EthType(self.eth_type))?;
-        let (is_arp, (src, dst)) = (self.eth_type == EtherType::ARP.0, self.ips);
-        if is_arp || [EtherType::IPV4.0, EtherType::IPV6.0].contains(&self.eth_type) {
-            write!(f, " {src} > {dst}")?;
-            if !is_arp {
-                write!(f, ", {} {} > {}", IpProto(self.proto), self.ports.0, self.ports.1)?;
-            }
-        }
-        f.write_str(")")
-    }
 }
 
 /// A frame as rules see it.
@@ -534,11 +493,13 @@ fn v6(ip: IpAddr) -> Option<u128> {
 mod tests {
     use std::sync::Arc;
 
-    use tapswitch_openflow::GroupId;
+    use tapswitch_openflow::{GroupId, Match};
+    use tapswitch_wire::EtherType;
 
     use super::*;
     use crate::exit::{Exit, Route};
     use crate::group::Carry;
+    use crate::hosts::HostKey;
     use crate::overlap::{Aim, Member, PolicyId, Slot, TapRegion};
     use crate::policy::Part;
     use crate::region::Region;
@@ -577,6 +538,10 @@ mod tests {
     impl Network for Pair<'_> {
         fn rules(&self, switch: DatapathId) -> Option<&Desired> {
             self.0.get(usize::try_from(switch.0).unwrap() - 1).copied()
+        }
+
+        fn lacks(&self, _: DatapathId, _: &FlowId) -> Option<String> {
+            None
         }
 
         fn flooded(&self, _: DatapathId) -> Vec<PortNo> {
@@ -644,7 +609,7 @@ mod tests {
 
     #[test]
     fn what_goes_round_or_comes_twice_is_found() {
-        let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err();
+        let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err().to_string();
         assert!(told.starts_with("a frame goes round"), "{told}");
         assert_eq!(walk(&linked(&[1, 2, 3]), &linked(&[1])), Ok([(place(2, 1).into(), 2)].into()));
     }
@@ -656,7 +621,7 @@ mod tests {
             Carry { tag: 3072, exit: Exit::here(PortNo(1)), rewritten: None, delivery: None };
         assert_eq!(
             walk(&copying(3072), &end),
-            Err("a copy arrives at 0x2/1 with its tag".to_owned())
+            Err(Trouble::Wrong("a copy arrives at 0x2/1 with its tag".to_owned()))
         );
         end.insert(carry_rule(carry));
         assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1).into(), 1)].into()));
@@ -682,7 +647,7 @@ mod tests {
         for kind in [ForkKind::Balance, ForkKind::FailOver] {
             let both = forking(dst, kind, &[2, 3]);
             assert_eq!(walk(&both, &end), Ok([(place(2, 1).into(), 1)].into()));
-            let told = walk(&both, &forking(dst, kind, &[3, 2])).unwrap_err();
+            let told = walk(&both, &forking(dst, kind, &[3, 2])).unwrap_err().to_string();
             assert!(told.starts_with("a frame goes round"), "{told}");
         }
     }
@@ -691,7 +656,7 @@ mod tests {
     fn what_arrives_elsewhere_by_one_of_several_ways_is_found() {
         let dst = MacAddr::BROADCAST;
         let both = forking(dst, ForkKind::Balance, &[1, 2]);
-        let told = walk(&both, &linked(&[1, 2])).unwrap_err();
+        let told = walk(&both, &linked(&[1, 2])).unwrap_err().to_string();
         assert!(told.ends_with("arrives nowhere by one way, at 0x2/1 x1 by another"), "{told}");
     }
 

@@ -20,6 +20,7 @@ mod check;
 mod counters;
 mod detail;
 mod forks;
+mod lacks;
 mod read_back;
 mod refused;
 mod report;
@@ -611,6 +612,12 @@ impl Switch {
     /// The rules that it shall have.
     pub(crate) fn desired(&self) -> &Desired {
         &self.desired
+    }
+
+    /// The same, to be made wrong.
+    #[cfg(test)]
+    pub(crate) fn desired_mut(&mut self) -> &mut Desired {
+        &mut self.desired
     }
 
     /// What it holds of ours, with all that was sent already done.

@@ -228,17 +228,33 @@ pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goa
     if !wiring.asks {
         return vec![region_rule(tap, flood)];
     }
-    let groups = Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() };
-    let to_groups = tap.region.intersect(&groups).map(|region| {
+    let to_groups = for_groups(&tap.region).map(|region| {
         let id = FlowId::new(TAPS, priority(tap) + TO_HOST, region.matching());
         (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
     });
-    let is_for_groups = tap.region.dst_mac.is_some_and(MacMask::is_of_groups);
-    let to_one = (!is_for_groups).then(|| {
+    let to_one = has_others(&tap.region).then(|| {
         let id = FlowId::new(TAPS, priority(tap), tap.region.matching());
         (id, copy_rule(Kind::TapAnywhere, tap, Path::Ask(flood.clone())))
     });
     to_groups.into_iter().chain(to_one).collect()
+}
+
+/// How many those are, without making them.
+pub(crate) fn region_rule_count(region: &Region, wiring: &Wiring) -> usize {
+    match wiring.asks {
+        true => usize::from(for_groups(region).is_some()) + usize::from(has_others(region)),
+        false => 1,
+    }
+}
+
+/// Frames of a region that are for groups.
+fn for_groups(region: &Region) -> Option<Region> {
+    region.intersect(&Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() })
+}
+
+/// Whether there are others.
+fn has_others(region: &Region) -> bool {
+    !region.dst_mac.is_some_and(MacMask::is_of_groups)
 }
 
 /// Where a rule that knows a host says that it is.
@@ -481,6 +497,20 @@ mod tests {
         assert!(
             text(&anywhere).ends_with("priority=1004,dl_dst=02:00:00:00:00:09 actions=group:1")
         );
+    }
+
+    #[test]
+    fn the_rules_of_a_region_are_counted_as_they_are_made() {
+        let to = |mac: MacMask| Region { dst_mac: Some(mac), ..Region::default() };
+        let one = to(MacAddr([2, 0, 0, 0, 0, 9]).into());
+        let regions = [Region::default(), one, to(MacMask::GROUPS), to(MacAddr::BROADCAST.into())];
+        for (asks, counts) in [(false, [1, 1, 1, 1]), (true, [2, 1, 1, 1])] {
+            let wiring = Wiring { asks, ..Wiring::default() };
+            for (region, count) in regions.into_iter().zip(counts) {
+                assert_eq!(region_rules(&tap(region, 1), &wiring).len(), count);
+                assert_eq!(region_rule_count(&region, &wiring), count, "{region:?}");
+            }
+        }
     }
 
     #[test]

@@ -352,7 +352,8 @@ impl Handle {
             let change = PolicyChange::Apply { policy: Box::new(policy), how };
             let result = this.change(change, &claim).await;
             match &result {
-                Ok(_) | Err(RequestError::Stopped) => {}
+                Ok(applied) => this.record_unproved(&caller, how.what(), (applied, &kept)).await,
+                Err(RequestError::Stopped) => {}
                 // It is in the store, so whoever leads now puts it in force.
                 Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
                 Err(error) => {
@@ -382,11 +383,27 @@ impl Handle {
         claim.delete(caller, &kept, by_force).await?;
         let name = policy.name.clone();
         let result = self.change(PolicyChange::Delete { name, by_force }, &claim).await;
+        if let Ok(applied) = &result {
+            self.record_unproved(caller, audit::What::PolicyDelete, (applied, &policy)).await;
+        }
         if let Err(error @ RequestError::NotProved { .. }) = &result {
             let draft = Draft::new(caller, audit::What::PolicyDelete, refused(error));
             claim.take_back(Some(kept), draft.about(&policy)).await;
         }
         result
+    }
+
+    /// Writes down that a change was made though not all of it was proved, if so.
+    async fn record_unproved(
+        &self,
+        caller: &Caller,
+        what: audit::What,
+        (applied, policy): (&Applied, &TapPolicy),
+    ) {
+        if let Some(reason) = &applied.verdict.unproved {
+            let draft = Draft::new(caller, what, format!("made, not all proved: {reason}"));
+            self.record(draft.about(policy)).await;
+        }
     }
 
     /// The same as [`Self::refuse`] of a deletion, which may be one of nothing.

@@ -149,15 +149,10 @@ impl Control {
     /// Which switches are not linked to a monitor of a policy though its frames may come in there,
     /// and what that means; none if there are none.
     pub(super) fn cut_off(&self, entry: &PolicyEntry) -> Option<String> {
-        let inlets: Vec<_> = match (entry.policy.awaited_by(), self.senders(entry)) {
-            (Some(mac), _) => self.with_mac(mac).collect(),
-            (None, Some(senders)) => senders.into_iter().collect(),
-            (None, None) => self.switches.keys().copied().collect(),
-        };
         let is_there = |id: &DatapathId| {
             self.switches.get(id).is_some_and(|switch| switch.is_up() && !switch.is_held())
         };
-        let inlets: Vec<_> = inlets.into_iter().filter(is_there).collect();
+        let inlets: Vec<_> = self.inlets(entry).into_iter().filter(is_there).collect();
         let apart = entry.found_places().find_map(|(_, to)| {
             let apart = inlets.iter().filter(|from| self.copy_routes.exit(**from, to).is_none());
             let apart: Vec<_> = apart.map(|from| switch_name(*from)).collect();
@@ -170,6 +165,15 @@ impl Control {
             })
         });
         apart.or_else(|| self.stopped(entry, &inlets))
+    }
+
+    /// The switches where frames of a policy may come to be copied, connected or not.
+    pub(super) fn inlets(&self, entry: &PolicyEntry) -> BTreeSet<DatapathId> {
+        match (entry.policy.awaited_by(), self.senders(entry)) {
+            (Some(mac), _) => self.with_mac(mac).collect(),
+            (None, Some(senders)) => senders,
+            (None, None) => self.switches.keys().copied().collect(),
+        }
     }
 
     /// Where copies of a policy that have S-tags on their way cannot leave by a link, and what to

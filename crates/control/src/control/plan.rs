@@ -9,6 +9,7 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FlowModCommand, GroupModCo
 
 mod frames;
 mod gone;
+mod overlaps;
 mod quick;
 
 pub use quick::{Change, Judged, Verdict};
@@ -17,13 +18,15 @@ use super::Control;
 use super::roster::PolicyEntry;
 use crate::desired::Desired;
 use crate::place::Place;
-use crate::proof::{Arrival, Model, Network, Sample, text};
+use crate::proof::{Arrival, Model, Network, Sample, Trouble, lost_at, text};
+use crate::rule::FlowId;
 use crate::switch::Switch;
-use crate::text::{as_switch_name, switch_name};
+use crate::text::as_switch_name;
 use crate::{
     Point, PolicyError, PolicyReport, PolicyState, Tagging, TapPolicy, Transmit, WhenMissing,
 };
 use frames::MAX_HOSTS;
+use overlaps::MOST_OVERLAPS;
 
 /// What a change would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +54,7 @@ pub struct SwitchChange {
 /// Whether all frames go where they should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Whether nothing was found that does not.
+    /// Whether nothing was found that does not, and nothing was left out.
     pub is_proved: bool,
     /// Ways of frames that were followed from port to port.
     pub checked: usize,
@@ -94,8 +97,8 @@ impl Control {
         changes: Vec<SwitchChange>,
     ) -> Result<Plan, PolicyError> {
         let PolicyReport { state, mut notes, .. } = then.policy(name)?;
-        let mut proof =
-            then.policies.find(name).map(|own| self.prove(then, own)).unwrap_or_default();
+        let mut proof = self.prove(then, name);
+        notes.extend(then.policies.find(name).and_then(|entry| then.unseen_part(entry)));
         match state {
             PolicyState::Active | PolicyState::Resting { .. } => {}
             PolicyState::Partial { reason } => notes.push(reason),
@@ -152,52 +155,61 @@ impl Control {
         }
     }
 
-    /// Why frames cannot be followed now, if so: what a switch holds is not known before it is
-    /// taken over.
-    fn unsettled(&self) -> Option<String> {
-        let name = switch_name(*self.agenda.unsettled().first()?);
-        Some(format!("switch {name} has just connected and is not taken over yet; try again soon"))
-    }
-
-    /// Follows frames of all policies through what switches hold now and `then`, when the one that
-    /// it is `about` has changed.
-    fn prove(&self, then: &Self, about: &PolicyEntry) -> Proof {
-        if let Some(reason) = self.unsettled() {
-            return Proof { problems: vec![reason], ..Proof::default() };
-        }
+    /// Follows frames of all policies through what switches hold now and `then`, when the one of
+    /// this name has changed: its own first.
+    fn prove(&self, then: &Self, name: &str) -> Proof {
+        let abouts = self.abouts(then, name);
+        let Some(about) = abouts.first() else { return Proof::default() };
         let passes_left = Cell::new(usize::MAX);
         let [before, after] = [self, then].map(|control| Model::new(control, &passes_left));
-        let (mut proof, mut is_unrouted) = (Proof::default(), false);
         let stations = then.stations(about, (&then.bystanders(), MAX_HOSTS));
-        let policies = then.policies.iter().chain([about]);
-        for (from, sample) in then.samples_of(policies, &stations) {
-            if then.is_unrouted(&sample) {
-                is_unrouted = true;
-                continue;
-            }
-            proof.checked += 1;
-            if let Err(problem) = then.check((&before, &after), from, &sample) {
-                proof.problems.push(problem);
-                if proof.problems.len() >= MAX_PROBLEMS {
-                    break;
+        let common = then.overlaps(&abouts, MOST_OVERLAPS);
+        let mut frames = then.samples_of(abouts.iter().copied(), &stations);
+        frames.extend(then.samples_in(&common.regions, &stations));
+        frames.extend(then.samples_of(then.policies.iter(), &stations));
+        let (mut proof, mut left_out) = (Proof::default(), None);
+        for frame in &frames {
+            match then.check((&before, &after), frame) {
+                Ok(()) => proof.checked += 1,
+                Err(Trouble::Unknown(reason)) => _ = left_out.get_or_insert(reason),
+                Err(Trouble::Wrong(problem)) => {
+                    proof.checked += 1;
+                    proof.problems.push(problem);
+                    if proof.problems.len() >= MAX_PROBLEMS {
+                        break;
+                    }
                 }
             }
         }
-        proof.problems.extend((is_unrouted && proof.checked == 0).then(|| UNROUTED.to_owned()));
+        let left_out = left_out.or_else(|| common.left_out());
+        proof.problems.extend(left_out.map(|reason| format!("{LEFT_OUT}: {reason}")));
         proof
     }
 
+    /// The policies that a change of one of this name is about: as it is `then`, and as it was, if
+    /// that is another one.
+    fn abouts<'a>(&'a self, then: &'a Self, name: &str) -> Vec<&'a PolicyEntry> {
+        let (new, old) = (then.policies.find(name), self.policies.find(name));
+        let old = old.filter(|old| new.is_none_or(|new| new.id != old.id));
+        new.into_iter().chain(old).collect()
+    }
+
+    /// Whether a frame, which comes in there, arrives where it should.
     fn check(
         &self,
         (before, after): (&Model<'_>, &Model<'_>),
-        from: Place,
-        sample: &Sample,
-    ) -> Result<(), String> {
+        (from, sample): &(Place, Sample),
+    ) -> Result<(), Trouble> {
+        let from = *from;
+        let wanting = self.policies.wanting(sample);
+        if let Some(reason) = self.unseen(&wanting, (from, sample)) {
+            return Err(Trouble::Unknown(reason));
+        }
         let originals = before.walk(from, sample, None)?;
         if after.walk(from, sample, None)? != originals {
-            return Err(format!("{sample} that comes in at {from} would be forwarded otherwise"));
+            let told = format!("{sample} that comes in at {from} would be forwarded otherwise");
+            return Err(Trouble::Wrong(told));
         }
-        let wanting = self.policies.wanting(sample);
         let is_loose = self.is_flooded(from, sample);
         for pick in 0..wanting.iter().map(|entry| entry.share_count()).max().unwrap_or(1) {
             let mut expected = originals.clone();
@@ -212,12 +224,47 @@ impl Control {
             };
             if !is_right {
                 let (arrivals, expected) = (text(&arrivals), text(&expected));
-                return Err(format!(
+                return Err(Trouble::Wrong(format!(
                     "{sample} that comes in at {from} would arrive {arrivals}, not {expected}"
-                ));
+                )));
             }
         }
         Ok(())
+    }
+
+    /// Why it cannot be told where copies of a frame go, if so: switches are just being told the way
+    /// to whoever it is for, or one that they pass is not connected.
+    fn unseen(&self, wanting: &[&PolicyEntry], (from, sample): (Place, &Sample)) -> Option<String> {
+        if self.unrouted.contains(&sample.receiver()) {
+            return Some(UNROUTED.to_owned());
+        }
+        let is_away = |id: &DatapathId| !self.is_settled(*id);
+        let away = wanting.iter().find_map(|entry| {
+            let at = self.copied_at(entry, from, sample)?;
+            let ends = entry.monitor_ports().filter(|place| *place != Place::CONTROLLER);
+            let mut passed = ends.flat_map(|place| self.routes.behind(at, place));
+            Some(at).filter(is_away).or_else(|| passed.find(is_away))
+        });
+        away.map(lost_at)
+    }
+
+    /// That frames of a policy may come in where nobody can tell what becomes of them, or where
+    /// they may meet a rule that is not there, if so.
+    fn unseen_part(&self, entry: &PolicyEntry) -> Option<String> {
+        let is_away = |id: &DatapathId| entry.applied.contains(id) && !self.is_settled(*id);
+        let away = self.inlets(entry).into_iter().find(is_away).map(lost_at);
+        away.or_else(|| {
+            let mut switches = entry.applied.iter().filter_map(|id| self.switches.get(id));
+            switches.find_map(|switch| {
+                let rule = switch.lacking().find(|rule| entry.may_meet(rule))?;
+                switch.lacks(rule)
+            })
+        })
+    }
+
+    /// Whether it is known what a switch does with frames.
+    fn is_settled(&self, id: DatapathId) -> bool {
+        self.switches.get(&id).is_some_and(Switch::is_settled)
     }
 
     /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
@@ -299,7 +346,11 @@ impl Control {
 
 impl Network for Control {
     fn rules(&self, switch: DatapathId) -> Option<&Desired> {
-        self.switches.get(&switch).filter(|switch| switch.is_up()).map(Switch::desired)
+        self.switches.get(&switch).filter(|switch| switch.is_settled()).map(Switch::desired)
+    }
+
+    fn lacks(&self, switch: DatapathId, rule: &FlowId) -> Option<String> {
+        self.switches.get(&switch)?.lacks(rule)
     }
 
     fn flooded(&self, switch: DatapathId) -> Vec<PortNo> {
@@ -339,5 +390,7 @@ fn note(change: &mut SwitchChange, body: &Body) {
 
 /// Why no frames can be followed just now.
 const UNROUTED: &str = "switches are just being told the ways to its hosts; try again soon";
+/// What stands before why not all frames could be followed.
+const LEFT_OUT: &str = "not all of its frames could be followed";
 /// Problems that are told.
 const MAX_PROBLEMS: usize = 10;

@@ -77,6 +77,14 @@ impl Control {
         Ok(())
     }
 
+    /// Notes of a policy that was just put in force why it was not proved, or not all of it; whoever
+    /// looks at it is told.
+    pub fn note_unproved(&mut self, name: &str, reason: Option<&str>) {
+        if let Some(entry) = self.policies.latest_mut(name) {
+            entry.unproved = reason.map(str::to_owned);
+        }
+    }
+
     /// All policies in the order in which they were added, by the counters that came last.
     pub fn policies(&self) -> Vec<PolicyReport> {
         let accounts = Accounts::new(&self.switches, &self.tags, None);
@@ -182,7 +190,10 @@ impl Control {
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
         let wide = self.note_on_room(entry);
         let notes = report.notes.into_iter().chain(only).chain(wide);
-        let notes = notes.chain(self.notes_on_frames(entry));
+        let unproved = entry.unproved.as_ref().map(|reason| {
+            format!("when it was put in force not all of it could be proved: {reason}")
+        });
+        let notes = notes.chain(self.notes_on_frames(entry)).chain(unproved);
         PolicyReport { notes: notes.collect(), ..report }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tapswitch_openflow::{DatapathId, Delivery, Match};
+use tapswitch_openflow::{DatapathId, Delivery, Masked, Oxm};
 use tapswitch_wire::MacAddr;
 
 use super::lifetime::{Deadline, Rest};
@@ -16,8 +16,9 @@ use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};
 use crate::place::Place;
 use crate::proof::Sample;
-use crate::region::{Cells, Region, Sender};
+use crate::region::{Cells, MacMask, Region, Sender};
 use crate::resolve::{Found, Places, Switches, list_some, resolve, settled};
+use crate::rule::FlowId;
 use crate::shared::{Forked, Shared};
 use crate::{
     Event, MonitorError, MonitorSpec, Monitors, PolicyError, PolicyReport, PolicyState, TapPolicy,
@@ -93,6 +94,8 @@ pub(super) struct PolicyEntry {
     pub(super) rests_until: Option<Rest>,
     /// As it was told last.
     pub(super) state: Option<PolicyState>,
+    /// Why it was not proved, or not all of it, before it was put in force.
+    pub(super) unproved: Option<String>,
 }
 
 /// A policy that is going.
@@ -146,6 +149,16 @@ impl Policies {
         near.into_iter().filter_map(|id| self.entries.get(&id))
     }
 
+    /// The same of several regions, each policy once. It may be all there are.
+    pub(super) fn near_any(
+        &self,
+        regions: impl Iterator<Item = Region>,
+    ) -> impl Iterator<Item = &PolicyEntry> {
+        let mut seen = BTreeSet::new();
+        let near = self.of_sender.near_any(regions).filter(move |id| seen.insert(*id));
+        near.filter_map(|id| self.entries.get(&id))
+    }
+
     /// Those that want a frame.
     pub(super) fn wanting(&self, sample: &Sample) -> Vec<&PolicyEntry> {
         self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
@@ -177,6 +190,7 @@ impl Policies {
             ends_at: None,
             rests_until: None,
             state: None,
+            unproved: None,
             policy,
         }
     }
@@ -227,6 +241,13 @@ impl Policies {
     /// Whether a policy is to take the place of another, and does not yet.
     pub(super) fn is_heir(&self, id: PolicyId) -> bool {
         self.heir_of(id).is_some()
+    }
+
+    /// Who is to take the place of a policy; else that one itself.
+    pub(super) fn latest_mut(&mut self, name: &str) -> Option<&mut PolicyEntry> {
+        let id = *self.by_name.get(name)?;
+        let heir = self.heirs.iter().find(|(_, old)| **old == id).map(|(heir, _)| *heir);
+        self.entries.get_mut(&heir.unwrap_or(id))
     }
 
     /// It takes the place of the other, which is returned unless it has ended meanwhile.
@@ -424,9 +445,19 @@ impl PolicyEntry {
         self.found().map(|(slot, found)| (slot, found.place))
     }
 
-    /// What its frames match: one match for each of its regions.
-    pub(super) fn matches(&self) -> impl Iterator<Item = Match> {
-        self.cells.regions().map(|region| region.matching())
+    /// Whether its frames may meet a rule, by the hosts that it names.
+    pub(super) fn may_meet(&self, rule: &FlowId) -> bool {
+        let has = |own: Option<MacMask>, named: &Masked<MacAddr>| {
+            named.mask.is_some() || own.is_none_or(|own| own.contains(named.value))
+        };
+        let meets = |region: Region| {
+            rule.matching().iter().all(|field| match field {
+                Oxm::EthSrc(mac) => has(region.src_mac, mac),
+                Oxm::EthDst(mac) => has(region.dst_mac, mac),
+                _ => true,
+            })
+        };
+        self.cells.included().any(meets)
     }
 
     /// Whether a frame that a host sends is to be copied.

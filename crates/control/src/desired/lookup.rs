@@ -23,6 +23,9 @@ pub(crate) trait Fields {
     fn value(&self, field: OxmField) -> Option<u128>;
 }
 
+/// A rule that a frame meets, and what identifies it.
+type Met<'a> = (&'a Arc<FlowId>, &'a Goal);
+
 /// The order, if it was asked for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lookup {
@@ -102,14 +105,14 @@ impl Lookup {
         rules: &'a Branched<Arc<FlowId>, Goal>,
         (table, frame): (TableId, &impl Fields),
         counts: impl Fn(&Goal) -> bool,
-    ) -> Option<&'a Goal> {
+    ) -> Option<Met<'a>> {
         let order = self.order(rules);
-        let goal = |id: &FlowId| rules.get(id).filter(|goal| counts(goal));
+        let met = |id: &FlowId| rules.get_key_value(id).filter(|(_, goal)| counts(goal));
         let mut first = None;
         for order in [order, &self.recent, &self.latest] {
-            order.find((table, frame), &goal, &mut first);
+            order.find((table, frame), &met, &mut first);
         }
-        first.map(|(_, goal)| goal)
+        first
     }
 }
 
@@ -164,17 +167,16 @@ impl Order {
     fn find<'a>(
         &self,
         (table, frame): (TableId, &impl Fields),
-        goal: &impl Fn(&FlowId) -> Option<&'a Goal>,
-        first: &mut Option<(u16, &'a Goal)>,
+        met: &impl Fn(&FlowId) -> Option<Met<'a>>,
+        first: &mut Option<Met<'a>>,
     ) {
         for kind in self.kinds.get(&table).into_iter().flatten() {
-            let is_higher = |priority| first.is_none_or(|(found, _)| priority > found);
+            let is_higher = |priority| first.is_none_or(|(found, _)| priority > found.priority);
             if !is_higher(kind.highest) {
                 return;
             }
-            let met = kind.met_by(frame).take_while(|id| is_higher(id.priority));
-            let found = met.filter_map(|id| Some((id.priority, goal(id)?))).next();
-            *first = found.or(*first);
+            let mut near = kind.met_by(frame).take_while(|id| is_higher(id.priority));
+            *first = near.find_map(|id| met(id)).or(*first);
         }
     }
 }
@@ -309,7 +311,7 @@ mod tests {
                     _ => {}
                 }
                 let counts = |goal: &Goal| goal.cookie.number() & 1 > 0;
-                let found = lookup.find(&rules, (TAPS, &frame), counts);
+                let found = lookup.find(&rules, (TAPS, &frame), counts).map(|(_, goal)| goal);
                 let met = rules.iter().filter(|(id, goal)| counts(goal) && meets(&frame, id));
                 let first = met.map(|(id, _)| id.priority).max();
                 prop_assert_eq!(found.map(|goal| goal.cookie.number() >> 1), first.map(u32::from));

@@ -42,6 +42,10 @@ impl Refused {
         self.rules.is_empty()
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = &FlowId> {
+        self.rules.keys().map(|id| &**id)
+    }
+
     /// Why the switch refused this rule, if it did.
     pub(super) fn find(&self, id: &FlowId) -> Option<ErrorKind> {
         self.rules.get(id).copied()

@@ -6,6 +6,8 @@ use super::Switch;
 use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap};
 use crate::region::Region;
 use crate::shared::Shared;
+use crate::translate::{Wiring, region_rule_count};
+use crate::ways::Ways;
 use crate::{BudgetError, Limits};
 
 /// What is taken of the room of a switch.
@@ -100,9 +102,9 @@ impl Switch {
     /// is no room are tried again.
     pub(super) fn mend_wide(&mut self, limits: &Limits) {
         let budget = self.room().left(limits);
-        let host_count = |region: &Region| 2 * self.ways.count_reached(region);
-        let mut gone = self.arrivals.mend(budget, host_count);
-        gone.extend(self.closure.mend(budget, |region| self.ways.count_reached(region)));
+        let (ways, wiring) = (&self.ways, &self.wiring);
+        let mut gone = self.arrivals.mend(budget, |region| arrival_rule_count(region, ways));
+        gone.extend(self.closure.mend(budget, |region| copy_rule_count(region, (ways, wiring))));
         for id in gone {
             self.drop_tap(id);
             self.stale.insert(id);
@@ -154,8 +156,8 @@ impl Switch {
         if tap.is_at_destination {
             let rule_count = room.rule_count + coming.rules;
             let left = Room { rule_count, ..room }.left(limits);
-            let hosts = |region: &Region| 2 * self.ways.count_reached(region);
-            arriving = room.arrivals.check(&tap, left, hosts)?;
+            let rule_count = |region: &Region| arrival_rule_count(region, &self.ways);
+            arriving = room.arrivals.check(&tap, left, rule_count)?;
         }
         Ok(Fitted { tap, coming, arriving })
     }
@@ -167,8 +169,8 @@ impl Switch {
         room: Room<'_>,
         limits: &Limits,
     ) -> Result<(Tap, Needed), BudgetError> {
-        let host_count = |region: &Region| self.ways.count_reached(region);
-        let check = |tap: &Tap, budget| room.closure.check(tap, budget, host_count);
+        let rule_count = |region: &Region| copy_rule_count(region, (&self.ways, &self.wiring));
+        let check = |tap: &Tap, budget| room.closure.check(tap, budget, rule_count);
         let (half, all) = (room.left(&limits.half_of_room()), room.left(limits));
         if let Ok(needed) = check(tap, half) {
             return Ok((tap.clone(), needed));
@@ -201,4 +203,14 @@ impl Switch {
         let rule_count = self.desired.tap_count().saturating_add_signed(growth);
         Room { switch: self.id, closure, arrivals, rule_count }
     }
+}
+
+/// Rules of a region for what comes in, without making them.
+fn copy_rule_count(region: &Region, (ways, wiring): (&Ways, &Wiring)) -> usize {
+    region_rule_count(region, wiring) + ways.count_reached(region)
+}
+
+/// The same for what goes out to hosts: about so many.
+fn arrival_rule_count(region: &Region, ways: &Ways) -> usize {
+    1 + 2 * ways.count_reached(region)
 }

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_openflow::{Body, ErrorKind, TableId};
 
 use crate::fabric::Fabric;
 use crate::frames::{arp_request, ipv4, mac, udp};
@@ -64,7 +65,8 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
     check(judge(&mut fabric, Change::Add(&from_one)));
     let by_address =
         TapPolicy { src_ip: Some(IpPrefix::host(ipv4(190))), ..policy("by address", "0xc5/2") };
-    check(judge(&mut fabric, Change::Add(&by_address)));
+    // Any of those that others name may send from it.
+    is_partial(&judge(&mut fabric, Change::Add(&by_address)), "1024 combinations");
     let elsewhere = TapPolicy { monitor: policy("", "0xc4/2").monitor, ..between(7, 198) };
     check(judge(&mut fabric, Change::Replace(&elsewhere)));
     check(judge(&mut fabric, Change::Delete("p8")));
@@ -147,6 +149,92 @@ fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     assert_eq!((verdict.proof, verdict.unproved.as_deref()), (None, Some(reason)));
     let all = judge(&mut fabric, Change::Add(&policy("all", "0x5/2")));
     assert!(all.proof.is_some_and(|proof| proof.is_proved && proof.checked > 100));
+}
+
+/// What is true of some frames is not told of all: those that come in at a switch that is away, or
+/// whose copies pass it, are left out.
+#[test]
+fn what_is_away_is_left_out_and_nothing_else() {
+    let mut fabric = Fabric::line(4);
+    fabric.learn();
+    let from_one = |name, monitor| TapPolicy { src_mac: Some(mac(1)), ..policy(name, monitor) };
+    let (near, far) = (from_one("near", "0x2/2"), from_one("far", "0x4/2"));
+    let all = policy("all", "0x2/2");
+    fabric.world.disconnect(4);
+    assert!(is_proved(&judge(&mut fabric, Change::Add(&near))));
+    is_partial(&judge(&mut fabric, Change::Add(&all)), "switch 0x4 is not connected");
+    let plan = fabric.world.control.plan_policy(all.clone()).unwrap();
+    assert!(plan.proof.is_proved, "{plan:?}");
+    assert!(plan.notes[0].starts_with("switch 0x4 is not connected"), "{plan:?}");
+    fabric.world.tap(near.clone());
+    assert!(is_proved(&judge(&mut fabric, Change::Delete("near"))));
+
+    fabric.world.connect(4);
+    fabric.wait(4000);
+    assert!(is_proved(&judge(&mut fabric, Change::Add(&all))));
+    fabric.world.disconnect(3);
+    let elsewhere = TapPolicy { monitor: policy("", "0x1/2").monitor, ..near };
+    assert!(is_proved(&judge(&mut fabric, Change::Replace(&elsewhere))));
+    let verdict = judge(&mut fabric, Change::Add(&far));
+    assert_eq!(verdict.counterexample(), None, "{verdict:?}");
+    let told = verdict.unproved.as_deref().unwrap_or_default();
+    assert!(told.starts_with("switch 0x3 is not connected"), "{verdict:?}");
+}
+
+fn is_partial(verdict: &Verdict, told: &str) {
+    let proof = verdict.proof.as_ref().unwrap_or_else(|| panic!("{verdict:?}"));
+    assert!(!proof.is_proved && proof.checked > 0 && proof.problems.is_empty(), "{verdict:?}");
+    assert!(verdict.unproved.as_ref().is_some_and(|reason| reason.contains(told)), "{verdict:?}");
+}
+
+/// What switches shall hold is followed: where one is known not to hold it, nothing is said.
+#[test]
+fn frames_that_meet_a_rule_that_was_refused_are_left_out() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    let hosts = [3, 4].map(mac);
+    fabric.world.model(1).refuse = Some(|body| match body {
+        Body::FlowMod(change) if change.table_id == TableId(2) => {
+            let is_second = change.match_fields.to_string().contains(&mac(4).to_string());
+            is_second.then_some(ErrorKind::OFPFMFC_TABLE_FULL)
+        }
+        _ => None,
+    });
+    for host in [3, 4] {
+        fabric.world.inject(1, 1, &arp_request(host, 99, None));
+    }
+    let to = |host: usize| TapPolicy { dst_mac: Some(hosts[host]), ..policy("to", "0x1/2") };
+    assert!(is_proved(&judge(&mut fabric, Change::Add(&to(0)))));
+    let told = "switch 0x1 refused a rule that its frames meet (table 2";
+    let verdict = judge(&mut fabric, Change::Add(&to(1)));
+    assert!(verdict.unproved.as_ref().is_some_and(|reason| reason.starts_with(told)));
+    assert_eq!(verdict.counterexample(), None);
+    is_partial(&judge(&mut fabric, Change::Add(&policy("all", "0x2/2"))), told);
+    fabric.world.model(1).refuse = None;
+    fabric.wait(5000);
+    assert!(is_proved(&judge(&mut fabric, Change::Add(&to(1)))));
+}
+
+/// What one policy takes does not depend on how many there are of other senders.
+#[test]
+fn a_proof_follows_no_more_frames_where_there_are_more_policies() {
+    let [few, many] = [64_u32, 2048].map(|count| {
+        let mut fabric = large(6, 0);
+        for number in 0..count {
+            let other = TapPolicy {
+                src_mac: Some(mac(2 + (number % 5) as u8)),
+                dst_ip: Some(IpPrefix::host([10, 1, (number >> 8) as u8, number as u8])),
+                ..policy(&format!("other {number}"), "0x3/2")
+            };
+            fabric.world.control.add_policy(other, WhenMissing::Refuse).unwrap();
+        }
+        fabric.world.run();
+        let new = TapPolicy { src_mac: Some(mac(1)), ..policy("new", "0x4/2") };
+        let verdict = judge(&mut fabric, Change::Add(&new));
+        assert!(is_proved(&verdict), "{verdict:?}");
+        verdict.proof.unwrap().checked
+    });
+    assert_eq!(few, many);
 }
 
 /// Switches do not know the ways to all hosts there, and policies are where their senders are.

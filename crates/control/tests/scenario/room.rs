@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
 
+use crate::fabric::Fabric;
 use crate::frames::{mac, tcp};
 use crate::world::{World, policy};
 
@@ -252,4 +253,18 @@ proptest! {
         let policies = wanted.into_iter().zip(names).map(|(one, name)| urgent(one, &name));
         let_in(&mut with_rules(max_tap_rules, max_regions), policies);
     }
+}
+
+/// Where not every switch knows every host, a region makes two rules for anywhere.
+#[test]
+fn rules_for_groups_count_too() {
+    let with_room_for = |rules| {
+        let limits = Limits { max_ways: 0, max_tap_rules: rules, ..Limits::default() };
+        let mut fabric = Fabric::with(2, &[(1, 2)], &limits);
+        fabric.learn();
+        fabric.world.control.add_policy(policy("all", "0x1/2"), WhenMissing::Refuse)
+    };
+    let refused = with_room_for(2).unwrap_err().to_string();
+    assert!(refused.contains('3') && refused.contains('2'), "{refused}");
+    assert_eq!(with_room_for(3), Ok(()));
 }

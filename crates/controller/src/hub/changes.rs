@@ -4,11 +4,16 @@
 //! copy, so changes that come at once share one. When one of them is found to do harm, or all
 //! together are too much to look at, half of them are looked at, and so on, down to the one that it
 //! is about; the others go on.
+//!
+//! What would do harm is made by force alone, and so is what nothing can be told of. Where only a
+//! part cannot be told, it is made, and whoever asked is told so, as are the log, the stream of
+//! events, the audit log and whoever looks at the policy.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tapswitch_control::{Change, Judged, PolicyReport, PolicyState, TapPolicy, Verdict};
 use tokio::sync::oneshot;
 
@@ -16,6 +21,7 @@ use super::Hub;
 use crate::RequestError;
 use crate::change::{Applied, How};
 use crate::cluster::TermId;
+use crate::journal::Kind;
 use crate::keeper::Origin;
 
 /// Hears how a change went.
@@ -143,6 +149,17 @@ impl PolicyChange {
         }
     }
 
+    /// Why it is not made, unless by force: something would go wrong, or it cannot be told what
+    /// would. Whoever ends copies does not wait until that can be told.
+    fn objection(&self, verdict: &Verdict) -> Option<String> {
+        if let Some(problem) = verdict.counterexample() {
+            return Some(problem.to_owned());
+        }
+        let is_blind = verdict.proof.is_none() && !matches!(self, Self::Delete { .. });
+        let reason = verdict.unproved.as_ref().filter(|_| is_blind)?;
+        Some(format!("it cannot be told where its frames would go: {reason}"))
+    }
+
     const fn is_by_force(&self) -> bool {
         match self {
             Self::Apply { how, .. } => how.by_force,
@@ -194,13 +211,22 @@ impl Hub {
         }
     }
 
-    /// Makes a change, unless it would do harm.
+    /// Makes a change, unless it would do harm, or nothing can be told of it.
     fn make(&mut self, change: &PolicyChange, verdict: Verdict) -> Result<Verdict, RequestError> {
-        if let Some(problem) = verdict.counterexample().filter(|_| !change.is_by_force()) {
-            let (name, problem) = (change.name().to_owned(), problem.to_owned());
-            return Err(RequestError::NotProved { name, problem });
+        let name = change.name();
+        if let Some(problem) = change.objection(&verdict).filter(|_| !change.is_by_force()) {
+            return Err(RequestError::NotProved { name: name.to_owned(), problem });
         }
         self.control.make(change.as_told())?;
+        let reason = verdict.unproved.as_deref();
+        self.control.note_unproved(name, reason);
+        if let Some(reason) = reason {
+            tracing::warn!("policy {name} is changed, and not all of that is proved: {reason}");
+            let state = self.control.policy(name).map(|report| report.state);
+            let state = state.unwrap_or(PolicyState::Deleted);
+            let data = json!({ "name": name, "state": state, "unproved": reason });
+            self.journal.publish(Kind::Policy, data);
+        }
         Ok(verdict)
     }
 

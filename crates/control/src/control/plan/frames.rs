@@ -13,7 +13,7 @@ use crate::control::roster::PolicyEntry;
 use crate::hosts::{Host, HostKey};
 use crate::place::Place;
 use crate::proof::Sample;
-use crate::region::MacMask;
+use crate::region::{MacMask, Region};
 use crate::switch::Switch;
 
 /// Hosts that send, and hosts that are sent to.
@@ -38,7 +38,7 @@ impl Control {
         let monitors = self.policies.iter().take(MAX_COMPARED).flat_map(PolicyEntry::monitor_ports);
         let busy = monitors.collect();
         let of_first = |wants_monitors| {
-            let switches = self.switches.values().filter(|switch| switch.is_up());
+            let switches = self.switches.values().filter(|switch| switch.is_settled());
             let hosts = switches.filter_map(|at| some_host(at, &[&busy], wants_monitors));
             hosts.take(MAX_HOSTS).collect()
         };
@@ -69,33 +69,78 @@ impl Control {
         policies: impl Iterator<Item = &'a PolicyEntry>,
         stations: &Stations,
     ) -> Vec<(Place, Sample)> {
+        let regions = policies.flat_map(|entry| entry.cells.regions());
+        self.samples(regions, (&stations.senders, &stations.receivers), MAX_SAMPLES)
+    }
+
+    /// The same of policies that a change is about: where they have very many regions, from few
+    /// hosts to few, but frames of all of those.
+    pub(super) fn samples_about(
+        &self,
+        abouts: &[&PolicyEntry],
+        stations: &Stations,
+    ) -> Vec<(Place, Sample)> {
+        let regions: Vec<_> = abouts.iter().flat_map(|about| about.cells.regions()).collect();
+        let pairs = stations.senders.len() * stations.receivers.len();
+        if regions.len() * pairs > MAX_SAMPLES {
+            return self.samples_in(&regions, stations);
+        }
+        let stations = (&stations.senders[..], &stations.receivers);
+        self.samples(regions.into_iter(), stations, usize::MAX)
+    }
+
+    /// The same of regions, of which there may be many: from few hosts to few.
+    pub(super) fn samples_in(
+        &self,
+        regions: &[Region],
+        stations: &Stations,
+    ) -> Vec<(Place, Sample)> {
+        let few = stations.senders.iter().take(FEWEST_SENDERS).copied().collect::<Vec<_>>();
+        let known = few.iter().map(|(key, _)| key.mac);
+        let receivers = known.chain([NOBODY, MacAddr::BROADCAST]);
+        let receivers = receivers.filter(|mac| stations.receivers.contains(mac)).collect();
+        self.samples(regions.iter().copied(), (&few, &receivers), usize::MAX)
+    }
+
+    fn samples(
+        &self,
+        regions: impl Iterator<Item = Region>,
+        (senders, receivers): (&[(HostKey, Place)], &BTreeSet<MacAddr>),
+        most: usize,
+    ) -> Vec<(Place, Sample)> {
         let (mut samples, mut seen) = (Vec::new(), BTreeSet::new());
-        for fields in policies.flat_map(PolicyEntry::matches) {
-            let has_dst = fields.iter().any(|field| matches!(field, Oxm::EthDst(_)));
-            let receivers = if has_dst { 1 } else { stations.receivers.len() };
-            for (from, key) in self.senders_of(&fields, stations) {
-                for mac in stations.receivers.iter().take(receivers) {
-                    let sample = Sample::new(&fields, (key, *mac));
-                    if seen.insert((from, sample.clone())) {
-                        samples.push((from, sample));
-                    }
-                }
-            }
-            if samples.len() >= MAX_SAMPLES {
+        for region in regions {
+            let fields = region.matching();
+            let receivers = || {
+                // One will do where it is said for whom they are.
+                let count = if fields_have_dst(&fields) { 1 } else { receivers.len() };
+                receivers.iter().take(count)
+            };
+            let pairs = self.senders_of(&fields, senders).into_iter();
+            let pairs = pairs.flat_map(|(from, key)| receivers().map(move |mac| (from, key, *mac)));
+            let plain: Vec<_> =
+                pairs.map(|(from, key, mac)| (from, Sample::new(&fields, (key, mac)))).collect();
+            // Of those, from one host: to one, and to all.
+            let first = plain.iter().take(receivers().count());
+            let some = first.clone().take(1).chain(first.clone().next_back());
+            let others =
+                some.flat_map(|(from, plain)| plain.others_in(&region).map(|other| (*from, other)));
+            let all = plain.iter().cloned().chain(others);
+            samples.extend(all.filter(|frame| seen.insert(frame.clone())));
+            if samples.len() >= most {
                 break;
             }
         }
         samples
     }
 
-    /// Whether switches are just being told the way to whoever the frame is for.
-    pub(super) fn is_unrouted(&self, sample: &Sample) -> bool {
-        self.unrouted.contains(&sample.receiver())
-    }
-
     /// Who sends such frames, and from where: the one that the fields name, or each.
-    fn senders_of(&self, fields: &Match, stations: &Stations) -> BTreeSet<(Place, HostKey)> {
-        let senders = stations.senders.iter().map(|(key, place)| {
+    fn senders_of(
+        &self,
+        fields: &Match,
+        senders: &[(HostKey, Place)],
+    ) -> BTreeSet<(Place, HostKey)> {
+        let senders = senders.iter().map(|(key, place)| {
             let Sample { src: mac, vlan, .. } = Sample::new(fields, (*key, NOBODY));
             let key = HostKey::new(mac, vlan);
             (self.place_of(key).unwrap_or(*place), key)
@@ -106,7 +151,7 @@ impl Control {
     /// Where a host is, if that is known.
     pub(super) fn place_of(&self, key: HostKey) -> Option<Place> {
         let at = |switch: &Switch| {
-            let port = switch.hosts.find(key).filter(|_| switch.is_up())?.port;
+            let port = switch.hosts.find(key).filter(|_| switch.is_settled())?.port;
             Some(Place { switch: switch.id(), port })
         };
         match self.fabric {
@@ -160,7 +205,7 @@ impl Control {
         let Bystanders { busy, others, monitors } = bystanders;
         let own_places: BTreeSet<_> = about.monitor_ports().collect();
         let own: BTreeSet<_> = own_places.iter().map(|place| place.switch).collect();
-        let up = own.iter().filter_map(|id| self.switches.get(id)).filter(|switch| switch.is_up());
+        let up = own.iter().filter_map(|id| self.switches.get(id)).filter(|at| at.is_settled());
         let up: Vec<_> = up.collect();
         let mut hosts = Vec::new();
         for (wants_monitors, others) in [(false, others), (true, monitors)] {
@@ -172,6 +217,10 @@ impl Control {
         }
         hosts
     }
+}
+
+fn fields_have_dst(fields: &Match) -> bool {
+    fields.iter().any(|field| matches!(field, Oxm::EthDst(_)))
 }
 
 /// A host of a switch that is at one of these places, or at none; then it may be one that could be.
@@ -192,7 +241,7 @@ fn known<'a>(
 ) -> impl Iterator<Item = (HostKey, Place)> {
     let id = switch.id();
     hosts
-        .filter(|_| switch.is_up())
+        .filter(|_| switch.is_settled())
         .map(move |(key, host)| (key, Place { switch: id, port: host.port }))
 }
 
@@ -210,9 +259,11 @@ fn possible(switch: &Switch, is_busy: &impl Fn(&Place) -> bool) -> Option<(HostK
 const NOBODY: MacAddr = MacAddr([0x02, 0xfe, 0xfe, 0xfe, 0xfe, 0xfe]);
 /// Switches whose hosts take part; more are like them.
 pub(super) const MAX_HOSTS: usize = 16;
+/// Hosts that send, however many switches and regions there are.
+pub(super) const FEWEST_SENDERS: usize = 2;
 /// Hosts that are sent to, at least, however few send.
 const FEW_HOSTS: usize = 4;
 /// Policies whose monitors' ports are known to be such, when hosts are looked for.
 const MAX_COMPARED: usize = 256;
-/// Frames that are followed.
+/// Frames that are followed, unless a change is about more regions.
 const MAX_SAMPLES: usize = 20_000;

@@ -28,8 +28,7 @@ impl Control {
     /// There is no such policy.
     pub fn plan_deletion(&self, name: &str) -> Result<Plan, PolicyError> {
         let (now, then) = self.rehearse_change(|then| then.delete_policy(name))?;
-        let gone = now.policies.find(name).ok_or_else(|| now.policies.unknown(name))?;
-        let mut proof = now.prove(&then, gone);
+        let mut proof = now.prove(&then, name);
         proof.is_proved = proof.problems.is_empty();
         Ok(Plan { changes: differences(&now, &then), proof, notes: Vec::new() })
     }

@@ -4,20 +4,23 @@
 //! depends on what the policy's frames cross, not on how much there is: a trial shares with the
 //! control plane all that the change leaves as it is, switches are only asked what they shall hold,
 //! and rules are looked up by the addresses of frames. First the frames of the policy itself are
-//! followed; if those are too many, nothing is said. With what is left of the bound, frames of
-//! other policies are followed, those first that may be in both. What was not right before is not
-//! blamed on the change.
+//! followed, then those that it has in common with others, and with what is left of the bound,
+//! frames of other policies. What was not right before is not blamed on the change.
+//!
+//! **What is left out is said.** Where frames cannot be followed, or are too many, the others are
+//! followed, and nothing is called proved; where none can be, there is no proof.
 
 use std::cell::Cell;
 
 use serde::{Deserialize, Serialize};
 
-use super::frames::{Bystanders, MAX_HOSTS};
-use super::{MAX_PROBLEMS, Proof, UNROUTED};
+use super::frames::{Bystanders, FEWEST_SENDERS, MAX_HOSTS};
+use super::overlaps::SOME_OVERLAPS;
+use super::{MAX_PROBLEMS, Proof};
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
 use crate::place::Place;
-use crate::proof::{Model, Sample};
+use crate::proof::{Model, Sample, Trouble};
 use crate::{PolicyError, TapPolicy, WhenMissing};
 
 /// What was found about a change, or what is wrong with it.
@@ -26,9 +29,9 @@ pub type Judged = Result<Verdict, PolicyError>;
 /// Whether a change does what it should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was found; none where it was not looked.
+    /// What was found; none where nothing could be told.
     pub proof: Option<Proof>,
-    /// Why it was not looked, or could not be told.
+    /// Why nothing could be told, or not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproved: Option<String>,
 }
@@ -53,6 +56,16 @@ pub enum Change<'a> {
     Replace(&'a TapPolicy),
     /// The one of this name goes.
     Delete(&'a str),
+}
+
+impl Change<'_> {
+    /// Of which policy.
+    fn name(&self) -> &str {
+        match self {
+            Self::Add(policy) | Self::Replace(policy) => &policy.name,
+            Self::Delete(name) => name,
+        }
+    }
 }
 
 impl Control {
@@ -82,9 +95,6 @@ impl Control {
     fn try_out(&mut self, changes: &[Change<'_>]) -> Result<Vec<Judged>, String> {
         // Conclusions of what came in are not part of the changes.
         self.settle();
-        if let Some(reason) = self.unsettled() {
-            return Err(reason);
-        }
         let now = self.trial();
         let mut then = now.clone();
         let made: Vec<_> = changes.iter().map(|change| then.make(*change)).collect();
@@ -177,12 +187,8 @@ impl Control {
 
     /// Follows the frames that a change is about, as they go now and then.
     fn compare(&self, then: &Self, change: Change<'_>, bystanders: &Bystanders) -> Verdict {
-        let own = match change {
-            Change::Add(policy) | Change::Replace(policy) => then.policies.find(&policy.name),
-            // Its frames go on, without their copies.
-            Change::Delete(name) => self.policies.find(name),
-        };
-        let Some(own) = own else { return Verdict::default() };
+        let abouts = self.abouts(then, change.name());
+        let Some(own) = abouts.first() else { return Verdict::default() };
         if let Some(reason) = own.untagged() {
             // In better words than those of a frame that is not copied.
             return Verdict::unproved(reason);
@@ -191,25 +197,18 @@ impl Control {
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
         let stations = then.stations(own, (bystanders, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
         let mut following = Following::new(self, then);
-        let samples = then.samples_of(std::iter::once(own), &stations);
-        let is_whole = following.follow(&samples);
-        if following.proof.checked == 0 && samples.iter().any(|(_, s)| then.is_unrouted(s)) {
-            return Verdict::unproved(UNROUTED);
-        }
+        following.leave_out(then.unseen_part(own));
+        let is_whole = following.follow(&then.samples_about(&abouts, &stations), MAX_PASSES);
         if is_whole {
-            if then.policies.count() > MAX_OTHERS {
-                following.limit(PASSES_BESIDE);
-            }
-            let others = then.beside(own);
-            following.follow(&then.samples_of(others.into_iter(), &stations));
+            let common = then.overlaps(&abouts, SOME_OVERLAPS);
+            following.leave_out(common.left_out().map(|reason| reason + AS_PLAN));
+            following.follow(&then.samples_in(&common.regions, &stations), PASSES_IN_COMMON);
+            let many = then.policies.count() > MAX_OTHERS;
+            let passes = if many { PASSES_BESIDE } else { MAX_PASSES };
+            following
+                .follow_beside(&then.samples_of(then.beside(own).into_iter(), &stations), passes);
         }
-        match (following.reason, is_whole) {
-            // Whatever else is not known, this would go wrong.
-            _ if !following.proof.problems.is_empty() => following.proof.into(),
-            (Some(reason), _) => Verdict::unproved(reason),
-            (None, false) => Verdict::unproved(format!("its frames have too many ways{AS_PLAN}")),
-            (None, true) => following.proof.into(),
-        }
+        following.verdict()
     }
 
     /// Other policies: all if they are few, else some of those that have senders in common with
@@ -229,53 +228,85 @@ impl Control {
 struct Following<'a> {
     now: &'a Control,
     then: &'a Control,
-    passes_left: Cell<usize>,
+    /// Of all that may be looked at.
+    passes_left: usize,
     proof: Proof,
-    /// Why it cannot be told.
+    /// Why not all of it can be told.
     reason: Option<String>,
+    /// The change is not about those that are followed now.
+    is_beside: bool,
 }
 
 impl<'a> Following<'a> {
     const fn new(now: &'a Control, then: &'a Control) -> Self {
-        let passes_left = Cell::new(MAX_PASSES);
         let proof = Proof { is_proved: false, checked: 0, problems: Vec::new() };
-        Self { now, then, passes_left, proof, reason: None }
+        Self { now, then, passes_left: MAX_PASSES, proof, reason: None, is_beside: false }
     }
 
-    /// No more than so many passes are left.
-    fn limit(&self, passes: usize) {
-        self.passes_left.set(self.passes_left.get().min(passes));
+    fn leave_out(&mut self, reason: Option<String>) {
+        self.reason = self.reason.take().or(reason);
     }
 
-    /// Returns whether that was all.
-    fn follow(&mut self, samples: &[(Place, Sample)]) -> bool {
-        let (now, then) = (self.now, self.then);
-        let [before, after] = [now, then].map(|control| Model::new(control, &self.passes_left));
-        for (from, sample) in samples.iter().filter(|(_, sample)| !then.is_unrouted(sample)) {
-            let result = then.check((&before, &after), *from, sample);
-            if self.passes_left.get() == 0 {
-                return false;
+    /// Follows frames that the change is about, passing switches so often at most. Returns whether
+    /// that was enough.
+    fn follow(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
+        let is_whole = self.follow_all(frames, passes);
+        self.leave_out((!is_whole).then(|| format!("its frames have too many ways{AS_PLAN}")));
+        is_whole
+    }
+
+    /// The same of frames that it is not about: those of which nothing is known do not matter.
+    fn follow_beside(&mut self, frames: &[(Place, Sample)], passes: usize) {
+        self.is_beside = true;
+        self.follow_all(frames, passes);
+    }
+
+    fn follow_all(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
+        let passes = passes.min(self.passes_left);
+        let left = Cell::new(passes);
+        let is_whole = frames.iter().all(|frame| {
+            self.proof.problems.len() >= MAX_PROBLEMS || self.follow_one(frame, &left)
+        });
+        self.passes_left -= passes - left.get();
+        is_whole
+    }
+
+    /// Returns whether there were enough passes for it.
+    fn follow_one(&mut self, frame: &(Place, Sample), left: &Cell<usize>) -> bool {
+        let [before, after] = [self.now, self.then].map(|control| Model::new(control, left));
+        let result = self.then.check((&before, &after), frame);
+        let as_before = match result {
+            Err(Trouble::Wrong(_)) => self.now.check((&before, &before), frame),
+            _ => Ok(()),
+        };
+        if left.get() == 0 {
+            return false;
+        }
+        match (result, as_before) {
+            (Ok(()), _) => self.proof.checked += 1,
+            (Err(Trouble::Unknown(reason)), _) | (_, Err(Trouble::Unknown(reason))) => {
+                self.leave_out((!self.is_beside).then_some(reason));
             }
-            self.proof.checked += 1;
-            let Err(problem) = result else { continue };
-            if let Err(problem) = now.check((&before, &before), *from, sample) {
-                let told = || format!("not all is as it should be already: {problem}");
-                self.reason.get_or_insert_with(told);
-                continue;
+            (_, Err(Trouble::Wrong(problem))) => {
+                self.leave_out(Some(format!("not all is as it should be already: {problem}")));
             }
-            self.proof.problems.push(problem);
-            if self.proof.problems.len() >= MAX_PROBLEMS {
-                return true;
+            (Err(Trouble::Wrong(problem)), Ok(())) => {
+                self.proof.checked += 1;
+                self.proof.problems.push(problem);
             }
         }
         true
     }
-}
 
-impl From<Proof> for Verdict {
-    fn from(proof: Proof) -> Self {
-        let is_proved = proof.problems.is_empty();
-        Self { proof: Some(Proof { is_proved, ..proof }), unproved: None }
+    fn verdict(self) -> Verdict {
+        let Self { mut proof, reason, .. } = self;
+        if !proof.problems.is_empty() {
+            // Whatever else is not known, this would go wrong.
+            return Verdict { proof: Some(proof), unproved: None };
+        }
+        proof.is_proved = reason.is_none();
+        let is_any = proof.checked > 0 || proof.is_proved;
+        Verdict { proof: is_any.then_some(proof), unproved: reason }
     }
 }
 
@@ -285,27 +316,13 @@ const AS_PLAN: &str = "; a dry run looks at all of it";
 const MAX_RULES: usize = 250_000;
 /// How often switches may be passed by the frames that are followed: about a microsecond each.
 const MAX_PASSES: usize = 100_000;
+/// The same for frames that it has in common with others.
+const PASSES_IN_COMMON: usize = 30_000;
 /// The same for frames of policies beside it, where there are many.
 const PASSES_BESIDE: usize = 1000;
-/// Hosts that send, however many switches there are.
-const FEWEST_SENDERS: usize = 2;
 /// Other policies whose frames are followed, too: all of them, or so many beside the policy.
 const MAX_OTHERS: usize = 32;
 const MAX_BESIDE: usize = 4;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_verdict_is_told_with_null_where_nothing_was_proved() {
-        let verdict = Verdict::unproved("too large");
-        let text = serde_json::to_string(&verdict).unwrap();
-        assert_eq!(text, r#"{"proof":null,"unproved":"too large"}"#);
-        assert_eq!(verdict.counterexample(), None);
-        let problems = vec!["a frame goes round".to_owned()];
-        let proof = Proof { is_proved: false, checked: 1, problems };
-        let verdict = Verdict { proof: Some(proof), unproved: None };
-        assert_eq!(verdict.counterexample(), Some("a frame goes round"));
-    }
-}
+mod tests;

@@ -181,6 +181,42 @@ async fn whoever_adds_is_told_of_the_proof() {
     assert_eq!(record["result"], "accepted, by force");
 }
 
+/// Its host's rules are refused, so nothing is known of what it sends.
+#[tokio::test]
+async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
+    let server = Running::start(with_rest()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    switch.state.lock().unwrap().refused_priority = Some(100);
+    switch.say(arp(1, 1));
+    let refusals = async || get(&server, "/api/v1/switches").await.json()["items"][0].clone();
+    until(async || refusals().await["refusals"] == 2).await;
+    let policy = json!({"name": "all", "monitor": "3"});
+    let answer = post(&server, "/api/v1/policies", &policy).await;
+    assert_eq!(answer.refusal(), (409, "not-proved".to_owned()), "{}", answer.text);
+    let told = "switch 0x1 refused a rule that its frames meet";
+    let said = format!("it cannot be told where its frames would go: {told}");
+    assert!(answer.text.contains(&said) && answer.text.contains("--force"), "{}", answer.text);
+
+    let report = post(&server, "/api/v1/policies?force=true", &policy).await.json();
+    assert!(report["proof"].is_null(), "{report}");
+    assert!(report["unproved"].as_str().unwrap().starts_with(told), "{report}");
+    let path = "/api/v1/policies/all";
+    let notes = get(&server, path).await.json()["notes"].to_string();
+    assert!(notes.contains("not all of it could be proved") && notes.contains(told), "{notes}");
+    assert!(get(&server, "/api/v1/events/log").await.text.contains("\"unproved\":"));
+    // Who ends copies need not force that.
+    assert_eq!(ask_with(&server, ("DELETE", path), &[], vec![]).await.status, 200);
+    let records = get(&server, "/api/v1/audit?limit=9").await.json()["items"].clone();
+    let made = format!("made, not all proved: {told}");
+    for what in ["policy.add", "policy.delete"] {
+        let is_it = |record: &&Value| {
+            record["what"] == what && record["result"].as_str().unwrap().starts_with(&made)
+        };
+        assert_eq!(records.as_array().unwrap().iter().filter(is_it).count(), 1, "{records}");
+    }
+}
+
 /// Frames by which links are found are the controller's own, so nobody gets copies of them.
 #[tokio::test]
 async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {

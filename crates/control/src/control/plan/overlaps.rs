@@ -1,0 +1,59 @@
+//! What a policy's frames have in common with those of others, found out from what policies say:
+//! the rules are made from regions that are found otherwise (`overlap.rs`), and what those leave
+//! out is to be seen.
+
+use crate::control::Control;
+use crate::control::roster::PolicyEntry;
+use crate::hash::Set;
+use crate::region::Region;
+
+/// What the cells of some policies have in common with those of others, one of each.
+pub(super) struct Overlaps {
+    pub(super) regions: Vec<Region>,
+    /// There are more.
+    is_cut: bool,
+}
+
+impl Overlaps {
+    /// That there are more, if so.
+    pub(super) fn left_out(&self) -> Option<String> {
+        self.is_cut.then(|| {
+            format!(
+                "it has more in common with other policies than is looked at ({} combinations)",
+                self.regions.len()
+            )
+        })
+    }
+}
+
+impl Control {
+    /// What the frames of these policies have in common with those of others, of two and of more of
+    /// them, up to so many regions. Those that a policy has for itself are not among them.
+    pub(super) fn overlaps(&self, abouts: &[&PolicyEntry], most: usize) -> Overlaps {
+        let own: Vec<_> = abouts.iter().flat_map(|about| about.cells.regions()).collect();
+        let (mut found, mut known) = (own.clone(), own.iter().copied().collect::<Set<_>>());
+        let is_about = |entry: &PolicyEntry| abouts.iter().any(|about| about.id == entry.id);
+        let near = self.policies.near_any(own.iter().copied()).filter(|entry| !is_about(entry));
+        let (mut compared, mut is_cut) = (0, false);
+        for entry in near {
+            compared += found.len() * entry.cells.regions().count();
+            let cells = entry.cells.regions();
+            let common =
+                cells.flat_map(|cell| found.iter().filter_map(move |r| r.intersect(&cell)));
+            let common: Vec<_> = common.filter(|region| known.insert(*region)).collect();
+            found.extend(common);
+            is_cut = found.len() > own.len() + most || compared > MOST_COMPARED;
+            if is_cut {
+                break;
+            }
+        }
+        let regions = found.into_iter().skip(own.len()).take(most);
+        Overlaps { regions: regions.filter(Region::has_sender).collect(), is_cut }
+    }
+}
+
+/// Regions that are found while others wait, and in a plan.
+pub(super) const SOME_OVERLAPS: usize = 1024;
+pub(super) const MOST_OVERLAPS: usize = 4096;
+/// Pairs of regions that are compared: some tens of nanoseconds each.
+const MOST_COMPARED: usize = 200_000;
