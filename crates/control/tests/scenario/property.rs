@@ -278,6 +278,8 @@ impl Pair {
             }
             Step::Restart => {
                 self.tapped.restart_controller(&self.policies);
+                // It has forgotten which hosts moved of late.
+                self.plain.restart_controller(&[]);
                 assert_eq!(self.tapped.take_changes(), [], "the switch is as it was");
                 self.matched.values_mut().for_each(|count| *count = 0);
             }
