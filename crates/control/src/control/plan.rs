@@ -232,8 +232,8 @@ impl Control {
         Ok(())
     }
 
-    /// Why it cannot be told where copies of a frame go, if so: switches are just being told the way
-    /// to whoever it is for, or one that they pass is not connected.
+    /// Why it cannot be told where copies of a frame go, if so: switches are just being told the
+    /// way to whoever it is for, or one that they pass is not connected.
     fn unseen(&self, wanting: &[&PolicyEntry], (from, sample): (Place, &Sample)) -> Option<String> {
         if self.unrouted.contains(&sample.receiver()) {
             return Some(UNROUTED.to_owned());

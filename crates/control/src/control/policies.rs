@@ -77,8 +77,8 @@ impl Control {
         Ok(())
     }
 
-    /// Notes of a policy that was just put in force why it was not proved, or not all of it; whoever
-    /// looks at it is told.
+    /// Notes of a policy that was just put in force why it was not proved, or not all of it;
+    /// whoever looks at it is told.
     pub fn note_unproved(&mut self, name: &str, reason: Option<&str>) {
         if let Some(entry) = self.policies.latest_mut(name) {
             entry.unproved = reason.map(str::to_owned);

@@ -65,8 +65,8 @@ impl Sample {
         }
     }
 
-    /// Other frames of a region that it is in: with a tag that says a priority and no VLAN, for what
-    /// is for frames in no VLAN is for these, too, though rules may see a tag; with the last
+    /// Other frames of a region that it is in: with a tag that says a priority and no VLAN, for
+    /// what is for frames in no VLAN is for these, too, though rules may see a tag; with the last
     /// addresses in place of the first ones; and of another type. What is less than a region is
     /// mostly at one end of it.
     pub(crate) fn others_in(&self, region: &Region) -> impl Iterator<Item = Self> {
