@@ -248,9 +248,9 @@ pub enum PolicyError {
         /// Its characters.
         len: usize,
     },
-    /// A text would garble a terminal.
-    #[error("{field}: it has a control character; leave that out")]
-    TextControl {
+    /// A text would garble a terminal, or what stands behind it.
+    #[error("{field}: it has a control character, or another that is not seen; leave that out")]
+    TextUnseen {
         /// The field.
         field: &'static str,
     },
@@ -337,7 +337,7 @@ impl PolicyError {
             | Self::WrongFamily { field, .. }
             | Self::TextEmpty { field }
             | Self::TextTooLong { field, .. }
-            | Self::TextControl { field } => field,
+            | Self::TextUnseen { field } => field,
             Self::VlanRange { .. } | Self::ReservedVlan { .. } => "vlan",
             Self::WrongIcmp { .. } => "ip-proto",
             Self::TagType { .. } | Self::NoType { .. } => "eth-type",

@@ -245,16 +245,35 @@ fn check_text(field: &'static str, text: Option<&str>) -> Result<(), PolicyError
         Err(PolicyError::TextEmpty { field })
     } else if len > MAX_TEXT_LEN {
         Err(PolicyError::TextTooLong { field, len })
-    } else if text.chars().any(char::is_control) {
-        Err(PolicyError::TextControl { field })
+    } else if text.chars().any(|char| is_unseen(char) && !JOINERS.contains(&char)) {
+        Err(PolicyError::TextUnseen { field })
     } else {
         Ok(())
     }
 }
 
+/// Languages and pictures are written with these.
+const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A record of the audit log reads as what it is.
+    #[test]
+    fn texts_do_not_turn_around_what_stands_behind_them() {
+        let policy = |reason: &str| TapPolicy {
+            reason: Some(reason.to_owned()),
+            ..TapPolicy::new("web", "3".parse().unwrap())
+        };
+        for reason in ["caf\u{e9}", "\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}"] {
+            assert_eq!(policy(reason).check(), Ok(()), "{reason}");
+        }
+        for reason in ["a\u{202e}b", "a\u{2066}b", "a\u{2028}b", "a\tb"] {
+            let refused = policy(reason).check().unwrap_err();
+            assert_eq!(refused, PolicyError::TextUnseen { field: "reason" });
+        }
+    }
 
     fn check_name(name: &str) -> Result<(), PolicyError> {
         TapPolicy::new(name, "3".parse().unwrap()).check()
