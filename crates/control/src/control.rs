@@ -36,7 +36,7 @@ use crate::place::Place;
 use crate::resolve::Switches;
 use crate::routes::Routes;
 use crate::shared::{Forked, Shared};
-use crate::switch::{Signals, Switch};
+use crate::switch::{HostSignals, Signals, Switch};
 use crate::tags::{Tags, Use};
 use crate::{Event, HostReport, Limits, Millis, MonitorPort, SwitchReport};
 use agenda::Agenda;
@@ -376,20 +376,7 @@ impl Control {
         };
         let signals = std::mem::take(&mut switch.signals);
         let (closed, uncarried) = switch.take_ends();
-        let Signals {
-            ports_moved,
-            moved,
-            talks,
-            known,
-            renamed,
-            opened,
-            begun,
-            asked,
-            news,
-            swept,
-            answered,
-            events,
-        } = signals;
+        let Signals { ports_moved, hosts, opened, begun, news, swept, answered, events } = signals;
         if ports_moved {
             self.update_ports(id);
             self.policies.touch_at(id);
@@ -400,28 +387,12 @@ impl Control {
         if swept {
             self.handle_swept(id);
         }
-        let mut left = HashMap::new();
-        for host in moved {
-            self.policies.touch_mac(host.mac);
-            left.extend(self.relocate(host, id).map(|from| (host, from)));
-        }
-        for (from, to) in talks {
-            self.note_talk(from, to);
-        }
-        for key in known {
-            self.note_known(key, id);
-        }
-        for address in renamed {
-            self.policies.touch_ip(address);
-        }
+        let left = self.collect_hosts(id, hosts);
         for tag in opened {
             self.touch_waiting(tag);
         }
         for tag in begun {
             self.tags.begin(tag, self.rounds.last());
-        }
-        for (key, port) in asked {
-            self.contests.note_asked((key, Place { switch: id, port }), self.now);
         }
         for policy in news {
             self.note_state(policy, id);
@@ -437,6 +408,32 @@ impl Control {
         for token in answered {
             self.handle_answered(id, token);
         }
+    }
+
+    /// Returns where hosts were that moved.
+    fn collect_hosts(
+        &mut self,
+        id: DatapathId,
+        HostSignals { moved, talks, known, renamed, asked }: HostSignals,
+    ) -> HashMap<HostKey, MonitorPort> {
+        let mut left = HashMap::new();
+        for host in moved {
+            self.policies.touch_mac(host.mac);
+            left.extend(self.relocate(host, id).map(|from| (host, from)));
+        }
+        for (from, to) in talks {
+            self.note_talk(from, to);
+        }
+        for key in known {
+            self.note_known(key, id);
+        }
+        for address in renamed {
+            self.policies.touch_ip(address);
+        }
+        for (key, port) in asked {
+            self.contests.note_asked((key, Place { switch: id, port }), self.now);
+        }
+        left
     }
 
     /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how

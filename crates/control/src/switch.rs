@@ -25,6 +25,7 @@ mod read_back;
 mod refused;
 mod report;
 mod room;
+mod signals;
 mod silence;
 mod sync;
 mod wiring;
@@ -49,6 +50,7 @@ use detail::{PortReading, Shown};
 use forks::Forking;
 use read_back::ReadBack;
 use refused::Refused;
+pub(crate) use signals::{HostSignals, Signals};
 use silence::Silence;
 use wiring::Carried;
 
@@ -147,35 +149,6 @@ enum Link {
     Reading(Box<ReadBack>),
     Read(Box<ReadBack>),
     Up,
-}
-
-/// What whoever owns the switch should look at.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Signals {
-    /// Ports, or the connection, changed: monitors may be elsewhere.
-    pub(crate) ports_moved: bool,
-    /// Hosts that came, went or moved.
-    pub(crate) moved: BTreeSet<HostKey>,
-    /// A host of the switch, and another one that it sends to.
-    pub(crate) talks: BTreeSet<(HostKey, HostKey)>,
-    /// Hosts that the switch knew the way to before it connected.
-    pub(crate) known: BTreeSet<HostKey>,
-    /// Addresses that came, went or moved with them.
-    pub(crate) renamed: BTreeSet<IpAddr>,
-    /// Copies of others with these identifiers can go their way now, or the switch refused.
-    pub(crate) opened: BTreeSet<u16>,
-    /// Copies of others with these identifiers were carried before it was known.
-    pub(crate) begun: BTreeSet<u16>,
-    /// Policies that may be doing otherwise.
-    pub(crate) news: BTreeSet<PolicyId>,
-    /// Hosts that were asked whether they are there, and whose answers are shown.
-    pub(crate) asked: Vec<(HostKey, PortNo)>,
-    /// It has done what it was sent to find links.
-    pub(crate) swept: bool,
-    /// Requests for counters that were answered, or will not be.
-    pub(crate) answered: Vec<StatsToken>,
-    /// What happened.
-    pub(crate) events: Vec<Event>,
 }
 
 impl Switch {
@@ -313,7 +286,7 @@ impl Switch {
             Some(Evidence::Claim(address)) => renamed.contains(&address).then_some(address),
             _ => None,
         };
-        self.signals.renamed.extend(renamed);
+        self.signals.hosts.renamed.extend(renamed);
         if self.is_rival(sighting, seen == Seen::New, claimed) {
             self.hosts.note_conflict();
         }
@@ -357,7 +330,7 @@ impl Switch {
         let mut reached: Vec<_> =
             self.questions.extract_if(.., |(at, _)| is_reached(at)).map(|(_, host)| host).collect();
         reached.retain(|(key, _)| self.send_questions(*key));
-        self.signals.asked.extend(reached);
+        self.signals.hosts.asked.extend(reached);
     }
 
     /// Returns whether there is an address of the host that it can be asked for.
@@ -382,7 +355,7 @@ impl Switch {
     /// A host does not have an address any more.
     pub(crate) fn lose_address(&mut self, key: HostKey, address: IpAddr) {
         self.hosts.release(key, address);
-        self.signals.renamed.insert(address);
+        self.signals.hosts.renamed.insert(address);
     }
 
     /// A host has an address that another one had.
@@ -394,7 +367,7 @@ impl Switch {
         now: Millis,
     ) {
         let renamed = self.hosts.claim(key, address, limits, now);
-        self.signals.renamed.extend(renamed);
+        self.signals.hosts.renamed.extend(renamed);
     }
 
     /// A host that was asked is there; what it sends is shown no more.
@@ -420,7 +393,7 @@ impl Switch {
     fn note_talk(&mut self, from: HostKey, to: MacAddr) {
         let to = HostKey { mac: to, ..from };
         if to.mac.is_unicast() {
-            self.signals.talks.insert((from, to));
+            self.signals.hosts.talks.insert((from, to));
         }
     }
 
@@ -723,15 +696,15 @@ impl Switch {
         self.set_way(key, None);
         let (HostKey { mac, vlan }, at) = (key, self.monitor_port(host.port));
         self.signals.events.push(Event::HostGone { mac, vlan, at });
-        self.signals.renamed.extend(host.all_addresses());
-        self.signals.moved.insert(key);
+        self.signals.hosts.renamed.extend(host.all_addresses());
+        self.signals.hosts.moved.insert(key);
     }
 
     /// A host came, or is behind another port.
     fn note_moved(&mut self, key: HostKey) {
         let addresses = self.hosts.find(key).into_iter().flat_map(Host::all_addresses);
-        self.signals.renamed.extend(addresses);
-        self.signals.moved.insert(key);
+        self.signals.hosts.renamed.extend(addresses);
+        self.signals.hosts.moved.insert(key);
     }
 
     fn tell_host(&mut self, HostKey { mac, vlan }: HostKey, port: PortNo, seen: Seen) {

@@ -266,7 +266,7 @@ impl Switch {
         self.remembered_links = links.filter_map(|(id, _)| read_link(id)).collect();
         let placed: HashMap<_, _> = sources.iter().filter_map(|(id, _)| read_source(id)).collect();
         let ways = others.iter().filter(|(_, cookie)| cookie.is(Kind::Destination));
-        self.signals.known.extend(ways.filter_map(|(id, _)| read_way(id)));
+        self.signals.hosts.known.extend(ways.filter_map(|(id, _)| read_way(id)));
         let base = base_rules(&Wiring::default());
         let has_base = base.iter().any(|(base, _)| others.iter().any(|(id, _)| id == base));
         let gone: Vec<_> = self
