@@ -104,11 +104,13 @@ pub(crate) enum Trouble {
     Wrong(String),
     /// It is not known where it goes.
     Unknown(String),
+    /// That is not known yet: a switch is not there, or is just being told.
+    Early(String),
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Wrong(reason) | Self::Unknown(reason)) = self;
+        let (Self::Wrong(reason) | Self::Unknown(reason) | Self::Early(reason)) = self;
         f.write_str(reason)
     }
 }
@@ -130,7 +132,7 @@ impl<'a> Model<'a> {
             }
             let arrivals = self.walk_picked(from, sample, &mut picks)?;
             if let Some(lost) = first.keys().chain(arrivals.keys()).find(|at| self.is_lost(at)) {
-                return Err(Trouble::Unknown(lost_at(lost.place.switch)));
+                return Err(Trouble::Early(lost_at(lost.place.switch)));
             }
             // With a link gone it may be lost, until the controller turns the way.
             let is_as_first = |(place, count)| match picks.dead {

@@ -59,7 +59,7 @@ fn show_applied(args: &AskArgs, applied: &Applied) {
         return print_json(applied);
     }
     show(args, &applied.report);
-    let Verdict { proof, unproved } = &applied.verdict;
+    let Verdict { proof, unproved, .. } = &applied.verdict;
     proof.iter().for_each(show_proof);
     unproved.iter().for_each(|reason| say!("not proved: {reason}"));
 }

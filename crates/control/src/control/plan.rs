@@ -98,7 +98,8 @@ impl Control {
     ) -> Result<Plan, PolicyError> {
         let PolicyReport { state, mut notes, .. } = then.policy(name)?;
         let mut proof = self.prove(then, name);
-        notes.extend(then.policies.find(name).and_then(|entry| then.unseen_part(entry)));
+        let unseen = then.policies.find(name).and_then(|entry| then.unseen_part(entry));
+        notes.extend(unseen.map(|trouble| trouble.to_string()));
         match state {
             PolicyState::Active | PolicyState::Resting { .. } => {}
             PolicyState::Partial { reason } => notes.push(reason),
@@ -171,7 +172,9 @@ impl Control {
         for frame in &frames {
             match then.check((&before, &after), frame) {
                 Ok(()) => proof.checked += 1,
-                Err(Trouble::Unknown(reason)) => _ = left_out.get_or_insert(reason),
+                Err(Trouble::Unknown(reason) | Trouble::Early(reason)) => {
+                    left_out.get_or_insert(reason);
+                }
                 Err(Trouble::Wrong(problem)) => {
                     proof.checked += 1;
                     proof.problems.push(problem);
@@ -203,7 +206,7 @@ impl Control {
         let from = *from;
         let wanting = self.policies.wanting(sample);
         if let Some(reason) = self.unseen(&wanting, (from, sample)) {
-            return Err(Trouble::Unknown(reason));
+            return Err(Trouble::Early(reason));
         }
         let originals = before.walk(from, sample, None)?;
         if after.walk(from, sample, None)? != originals {
@@ -250,14 +253,14 @@ impl Control {
 
     /// That frames of a policy may come in where nobody can tell what becomes of them, or where
     /// they may meet a rule that is not there, if so.
-    fn unseen_part(&self, entry: &PolicyEntry) -> Option<String> {
+    fn unseen_part(&self, entry: &PolicyEntry) -> Option<Trouble> {
         let is_away = |id: &DatapathId| entry.applied.contains(id) && !self.is_settled(*id);
         let away = self.inlets(entry).into_iter().find(is_away).map(lost_at);
-        away.or_else(|| {
+        away.map(Trouble::Early).or_else(|| {
             let mut switches = entry.applied.iter().filter_map(|id| self.switches.get(id));
             switches.find_map(|switch| {
                 let rule = switch.lacking().find(|rule| entry.may_meet(rule))?;
-                switch.lacks(rule)
+                switch.lacks(rule).map(Trouble::Unknown)
             })
         })
     }

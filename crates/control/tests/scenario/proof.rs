@@ -179,6 +179,7 @@ fn what_is_away_is_left_out_and_nothing_else() {
     assert_eq!(verdict.counterexample(), None, "{verdict:?}");
     let told = verdict.unproved.as_deref().unwrap_or_default();
     assert!(told.starts_with("switch 0x3 is not connected"), "{verdict:?}");
+    assert!(verdict.proof.is_some() || verdict.is_early, "{verdict:?}");
 }
 
 fn is_partial(verdict: &Verdict, told: &str) {

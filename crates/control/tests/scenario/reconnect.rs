@@ -187,6 +187,7 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
         // As long as no switch has the port, that is what is told.
         let Ok(verdict) = world.control.judge(Change::Add(&wanted)) else { return };
         assert_eq!(verdict.counterexample(), None);
+        assert!(verdict.proof.is_some() || verdict.is_early, "{verdict:?}");
         let told = verdict.unproved.unwrap_or_default();
         unproved += usize::from(told.contains("not taken over yet"));
     };

@@ -150,12 +150,14 @@ impl PolicyChange {
     }
 
     /// Why it is not made, unless by force: something would go wrong, or it cannot be told what
-    /// would. Whoever ends copies does not wait until that can be told.
+    /// would. Whoever ends copies does not wait until that can be told, and what is for switches
+    /// that are not there yet is made when they are.
     fn objection(&self, verdict: &Verdict) -> Option<String> {
         if let Some(problem) = verdict.counterexample() {
             return Some(problem.to_owned());
         }
-        let is_blind = verdict.proof.is_none() && !matches!(self, Self::Delete { .. });
+        let is_blind =
+            verdict.proof.is_none() && !verdict.is_early && !matches!(self, Self::Delete { .. });
         let reason = verdict.unproved.as_ref().filter(|_| is_blind)?;
         Some(format!("it cannot be told where its frames would go: {reason}"))
     }

@@ -34,11 +34,15 @@ pub struct Verdict {
     /// Why nothing could be told, or not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproved: Option<String>,
+    /// Nothing could be told because switches that it is about are not there yet: it is put in
+    /// force when they are.
+    #[serde(skip)]
+    pub is_early: bool,
 }
 
 impl Verdict {
     fn unproved(reason: impl Into<String>) -> Self {
-        Self { proof: None, unproved: Some(reason.into()) }
+        Self { unproved: Some(reason.into()), ..Self::default() }
     }
 
     /// What would go wrong, if something would.
@@ -197,7 +201,9 @@ impl Control {
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
         let stations = then.stations(own, (bystanders, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
         let mut following = Following::new(self, then);
-        following.leave_out(then.unseen_part(own));
+        if let Some(trouble) = then.unseen_part(own) {
+            following.leave_out_for(trouble);
+        }
         let is_whole = following.follow(&then.samples_about(&abouts, &stations), MAX_PASSES);
         if is_whole {
             let common = then.overlaps(&abouts, SOME_OVERLAPS);
@@ -233,6 +239,8 @@ struct Following<'a> {
     proof: Proof,
     /// Why not all of it can be told.
     reason: Option<String>,
+    /// That is only for switches that are not there yet.
+    is_early: bool,
     /// The change is not about those that are followed now.
     is_beside: bool,
 }
@@ -240,11 +248,20 @@ struct Following<'a> {
 impl<'a> Following<'a> {
     const fn new(now: &'a Control, then: &'a Control) -> Self {
         let proof = Proof { is_proved: false, checked: 0, problems: Vec::new() };
-        Self { now, then, passes_left: MAX_PASSES, proof, reason: None, is_beside: false }
+        let passes_left = MAX_PASSES;
+        Self { now, then, passes_left, proof, reason: None, is_early: true, is_beside: false }
     }
 
     fn leave_out(&mut self, reason: Option<String>) {
+        self.is_early &= reason.is_none();
         self.reason = self.reason.take().or(reason);
+    }
+
+    fn leave_out_for(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Early(reason) => _ = self.reason.get_or_insert(reason),
+            Trouble::Unknown(reason) | Trouble::Wrong(reason) => self.leave_out(Some(reason)),
+        }
     }
 
     /// Follows frames that the change is about, passing switches so often at most. Returns whether
@@ -284,9 +301,6 @@ impl<'a> Following<'a> {
         }
         match (result, as_before) {
             (Ok(()), _) => self.proof.checked += 1,
-            (Err(Trouble::Unknown(reason)), _) | (_, Err(Trouble::Unknown(reason))) => {
-                self.leave_out((!self.is_beside).then_some(reason));
-            }
             (_, Err(Trouble::Wrong(problem))) => {
                 self.leave_out(Some(format!("not all is as it should be already: {problem}")));
             }
@@ -294,19 +308,24 @@ impl<'a> Following<'a> {
                 self.proof.checked += 1;
                 self.proof.problems.push(problem);
             }
+            (_, Err(unknown)) | (Err(unknown), _) if !self.is_beside => {
+                self.leave_out_for(unknown);
+            }
+            _ => {}
         }
         true
     }
 
     fn verdict(self) -> Verdict {
-        let Self { mut proof, reason, .. } = self;
+        let Self { mut proof, reason, is_early, .. } = self;
         if !proof.problems.is_empty() {
             // Whatever else is not known, this would go wrong.
-            return Verdict { proof: Some(proof), unproved: None };
+            return Verdict { proof: Some(proof), ..Verdict::default() };
         }
         proof.is_proved = reason.is_none();
         let is_any = proof.checked > 0 || proof.is_proved;
-        Verdict { proof: is_any.then_some(proof), unproved: reason }
+        let proof = is_any.then_some(proof);
+        Verdict { is_early: proof.is_none() && is_early, proof, unproved: reason }
     }
 }
 

@@ -229,6 +229,6 @@ fn a_verdict_is_told_with_null_where_nothing_was_proved() {
     assert_eq!(verdict.counterexample(), None);
     let problems = vec!["a frame goes round".to_owned()];
     let proof = Proof { is_proved: false, checked: 1, problems };
-    let verdict = Verdict { proof: Some(proof), unproved: None };
+    let verdict = Verdict { proof: Some(proof), ..Verdict::default() };
     assert_eq!(verdict.counterexample(), Some("a frame goes round"));
 }
