@@ -1,24 +1,13 @@
 // What breaks while somebody works, and goes on by itself: streams, sessions, controllers.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { test } from "node:test";
 import { TCP_SYN, packet } from "../unit/packets";
 import { furnish, report } from "./furnished";
-import { Refusal, StandIn } from "./stand-in";
-import { Browser, noBrowser, until } from "./support";
+import { browser, controller, options, setUp } from "./stage";
+import { Refusal } from "./stand-in";
+import { until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
-
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+setUp();
 
 const NO_TOKEN = new Refusal(401, { code: "no-token", message: "a token is needed" });
 

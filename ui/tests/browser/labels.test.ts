@@ -1,27 +1,18 @@
 // The words in the picture: none covers another one, or a node, on fabrics small and dense; and what
 // matters has its words there.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { test } from "node:test";
 import type { Page } from "playwright-core";
 import type { Topology } from "../../src/api/types";
 import type { Renderer } from "../../src/graph/renderer";
 import { leafSpine, mesh, ring } from "../unit/fabrics";
-import { StandIn, list } from "./stand-in";
-import { Browser, noBrowser, screenshot, until } from "./support";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
+import { screenshot, until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
 type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-});
-afterEach(() => controller.stop());
+setUp(() => {});
 
 /** The picture of a fabric with two TAPs to one monitor, which is at its last switch. */
 async function show(fabric: Topology, query = ""): Promise<Page> {

@@ -2,25 +2,14 @@
 // packets breaks and comes again.
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { test } from "node:test";
 import { TCP_SYN, packet } from "../unit/packets";
-import { DRY_RUN, furnish, report } from "./furnished";
-import { Refusal, StandIn } from "./stand-in";
-import { Browser, noBrowser, until } from "./support";
+import { DRY_RUN, report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { Refusal } from "./stand-in";
+import { until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
-
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+setUp();
 
 test("who signs in at the first view stays signed in", options, async () => {
   let isIn = false;

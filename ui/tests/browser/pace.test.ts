@@ -1,27 +1,17 @@
 // How much is asked and drawn while a large fabric is busy, and that what is shown stays true there.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { test } from "node:test";
 import type { Page } from "playwright-core";
 import type { Renderer } from "../../src/graph/renderer";
 import { big, leafSpine } from "../unit/fabrics";
 import { report } from "./furnished";
-import { StandIn, hosts, list } from "./stand-in";
-import { Browser, noBrowser, until } from "./support";
+import { browser, controller, options, setUp } from "./stage";
+import { hosts, list } from "./stand-in";
+import { until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
 type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  controller.serve(big());
-});
-afterEach(() => controller.stop());
+setUp((controller) => controller.serve(big()));
 
 /** Looks at one switch from so near that its hosts are seen; a factor moves away again. */
 const lookAt = (page: Page, id: string, scale: number): Promise<void> =>

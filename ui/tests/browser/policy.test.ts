@@ -1,23 +1,11 @@
 // One policy: what its ledger and its ways tell apart.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
-import { furnish, report } from "./furnished";
-import { StandIn, list } from "./stand-in";
-import { Browser, noBrowser } from "./support";
+import { test } from "node:test";
+import { report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
-
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+setUp();
 
 test("copies for this page are told by switch, and each way once", options, async () => {
   const [whole] = report("web").copied;

@@ -1,23 +1,12 @@
 // Whether what is there finds room: long names, narrow windows.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
-import { furnish, report } from "./furnished";
-import { StandIn, list } from "./stand-in";
-import { Browser, noBrowser, screenshot } from "./support";
+import { test } from "node:test";
+import { report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
+import { screenshot } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
-
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+setUp();
 
 /** A policy whose texts are as long as people make them. */
 function long() {

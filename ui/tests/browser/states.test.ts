@@ -2,33 +2,22 @@
 // with nothing, accessible in both palettes; errors, a ledger that does not add up, a controller
 // that goes and comes, one that asks for a token, one that lacks endpoints.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import { dateTime } from "../../src/model/format";
 import { ARP, PING6, TCP_SYN, UDP_IN_VLAN, packet } from "../unit/packets";
-import { DRY_RUN, furnish, report, reports } from "./furnished";
-import { Refusal, StandIn, list } from "./stand-in";
+import { DRY_RUN, report, reports } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { Refusal, list } from "./stand-in";
 import { Browser, assertAccessible, noBrowser, screenshot, until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
 let dark: Browser;
-const options = { skip: noBrowser };
 
+setUp();
 before(async () => {
-  if (noBrowser) return;
-  browser = await Browser.open("light");
-  dark = await Browser.open("dark");
+  if (!noBrowser) dark = await Browser.open("dark");
 });
-after(async () => {
-  await browser?.close();
-  await dark?.close();
-});
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+after(() => dark?.close());
 
 const VIEWS: [string, string, string][] = [
   ["topology", "", "canvas[data-final=true]"],

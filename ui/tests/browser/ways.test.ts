@@ -1,25 +1,14 @@
 // From view to view: where keys and screen readers are afterwards, and that the address says what is
 // shown.
 import assert from "node:assert/strict";
-import { after, afterEach, before, beforeEach, test } from "node:test";
+import { test } from "node:test";
 import type { Page } from "playwright-core";
-import { DRY_RUN, furnish, report } from "./furnished";
-import { StandIn, list } from "./stand-in";
-import { Browser, noBrowser, until } from "./support";
+import { DRY_RUN, report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
+import { until } from "./support";
 
-let controller: StandIn;
-let browser: Browser;
-const options = { skip: noBrowser };
-
-before(async () => {
-  if (!noBrowser) browser = await Browser.open();
-});
-after(() => browser?.close());
-beforeEach(async () => {
-  controller = await StandIn.start();
-  furnish(controller);
-});
-afterEach(() => controller.stop());
+setUp();
 
 /** What has the focus: its name, or its tag. */
 const focused = (page: Page): Promise<string> =>
