@@ -11,6 +11,8 @@
 //! followed, and nothing is called proved; where none can be, there is no proof.
 
 use std::cell::Cell;
+use std::num::NonZero;
+use std::thread::available_parallelism;
 
 use serde::{Deserialize, Serialize};
 
@@ -106,11 +108,12 @@ impl Control {
             return Err(reason);
         }
         then.foresee();
-        let bystanders = then.bystanders();
-        let judge = |(change, made): (&Change<'_>, Result<(), _>)| {
-            made.map(|()| now.compare(&then, *change, &bystanders))
-        };
-        let judged = changes.iter().zip(made).map(judge).collect();
+        let sound: Vec<_> =
+            changes.iter().zip(&made).filter(|(_, made)| made.is_ok()).map(|(at, _)| *at).collect();
+        let mut verdicts = now.compare_all(&then, &sound).into_iter();
+        let judged =
+            made.into_iter().map(|made| made.map(|()| verdicts.next().unwrap_or_default()));
+        let judged = judged.collect();
         self.keep_orders(&now);
         self.keep_orders(&then);
         Ok(judged)
@@ -187,6 +190,32 @@ impl Control {
             }
         }
         None
+    }
+
+    /// Follows the frames that each of these changes is about, on as many processors as there are:
+    /// whoever waits for the controller waits for that.
+    fn compare_all(&self, then: &Self, changes: &[Change<'_>]) -> Vec<Verdict> {
+        let bystanders = then.bystanders();
+        let compare = |changes: &[Change<'_>]| {
+            let compared = changes.iter().map(|change| self.compare(then, *change, &bystanders));
+            compared.collect::<Vec<_>>()
+        };
+        let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let share = changes.len().div_ceil(threads).max(LEAST_SHARE);
+        if changes.len() <= share {
+            return compare(changes);
+        }
+        let (own, others) = changes.split_at(share);
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                others.chunks(share).map(|share| (share, scope.spawn(|| compare(share)))).collect();
+            let own = compare(own);
+            let others = others.into_iter().map(|(share, thread)| {
+                // One that did not come to an end found what this one will find, too.
+                thread.join().unwrap_or_else(|_| compare(share))
+            });
+            own.into_iter().chain(others.flatten()).collect()
+        })
     }
 
     /// Follows the frames that a change is about, as they go now and then.
@@ -342,6 +371,10 @@ const PASSES_BESIDE: usize = 1000;
 /// Other policies whose frames are followed, too: all of them, or so many beside the policy.
 const MAX_OTHERS: usize = 32;
 const MAX_BESIDE: usize = 4;
+/// Threads that look at changes that are made together, and how many one looks at, at least: less
+/// takes no longer than to begin one.
+const MOST_THREADS: usize = 8;
+const LEAST_SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests;
