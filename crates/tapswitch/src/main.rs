@@ -55,8 +55,14 @@ mod tshark;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tikv_jemallocator::Jemalloc;
 
 use cli::{Cli, Command};
+
+/// What a controller does is mostly to make and drop small things, on a thread beside the first
+/// one, where the C library's allocator asks the kernel again and again.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
