@@ -24,8 +24,8 @@ pub(crate) struct TxPorts {
     faults: Vec<Fault>,
     /// Ports with a queue, by their places.
     queued: Vec<usize>,
-    /// What whoever brought the last frames is to wait for.
-    pressure: Option<Wait>,
+    /// What whoever brought the last frames is to wait for, all of it.
+    pressure: Vec<Wait>,
     /// Whoever brings the frames under way waits for nobody.
     is_passing: bool,
     /// A bridge has told of itself by one of them.
@@ -254,9 +254,9 @@ impl TxPorts {
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if let Admission::Held(bound) = admission {
-            // For the most patient of them.
-            if self.pressure.is_none_or(|wait| wait.bound <= bound) {
-                self.pressure = Some(Wait { place: index, lane, bound });
+            let wait = Wait { place: index, lane, bound };
+            if !self.pressure.contains(&wait) {
+                self.pressure.push(wait);
             }
             if !was_held {
                 // While nobody waited, the port was asked seldom.
@@ -297,13 +297,17 @@ impl TxPorts {
     /// True when whoever brought the last frames is to wait.
     #[inline]
     pub(crate) fn has_pressure(&self) -> bool {
-        self.pressure.is_some()
+        !self.pressure.is_empty()
     }
 
-    /// What whoever brought the last frames is to wait for, if anything.
-    #[inline]
-    pub(crate) fn take_pressure(&mut self) -> Option<Wait> {
-        self.pressure.take()
+    /// What whoever brought the last frames is to wait for.
+    pub(crate) fn take_pressure(&mut self) -> Vec<Wait> {
+        std::mem::take(&mut self.pressure)
+    }
+
+    /// Whoever brought the last frames waits for nothing.
+    pub(crate) fn forgive_pressure(&mut self) {
+        self.pressure.clear();
     }
 
     /// True while this wait goes on.
