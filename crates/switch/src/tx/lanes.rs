@@ -14,6 +14,7 @@
 use std::time::Instant;
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM, Millis};
+use tapswitch_openflow::Delivery;
 
 use super::TxPort;
 use super::device::flow;
@@ -113,6 +114,12 @@ impl TxPort {
         let head = frame.head();
         let len = head.len().min(snaplen.unwrap_or(usize::MAX));
         flow(&head[..len]) as usize % count
+    }
+
+    /// True when a frame has to go behind others in its lane, or is a copy that may be left out.
+    pub(super) fn is_in_line(&self, lane: usize, delivery: Option<Delivery>) -> bool {
+        let queue = self.lanes.as_ref().and_then(|lanes| lanes.queue(lane));
+        queue.is_some_and(|it| !it.is_empty() || delivery == Some(Delivery::SampleOnPressure))
     }
 
     /// True when frames wait in a lane, or something is remembered of them.

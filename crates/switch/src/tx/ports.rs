@@ -171,7 +171,7 @@ impl TxPorts {
             return Ok(Sent::Later);
         }
         if port.lanes.is_some() {
-            if port.is_full(port.lane_of(frame, claim.snaplen())) {
+            if port.is_in_line(port.lane_of(frame, claim.snaplen()), claim.delivery()) {
                 return self.keep(index, frame, beyond, claim);
             }
             if port.device.wants_more() {
@@ -184,7 +184,10 @@ impl TxPorts {
             false => (Sent::Now, port.send_claimed(frame, beyond, claim)),
         };
         match sent {
-            Ok(()) => Ok(done),
+            Ok(()) => {
+                port.note_sent(frame.len().min(claim.snaplen().unwrap_or(usize::MAX)));
+                Ok(done)
+            }
             Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
