@@ -299,7 +299,7 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
-        let pacing = Arc::new(Pacing::default());
+        let pacing = Arc::new(Pacing::of_rings(usize::from(spec.queues().get())));
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
             let Some(tx) = device.tx_port(index, self.workers.len()) else { continue };
             let tx = Box::new(tx.with_pacing(pacing.clone()));

@@ -48,9 +48,11 @@ pub(crate) struct Intake {
 }
 
 /// A queue is not read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Pause {
-    pub(crate) wait: Wait,
+    /// What it waits for yet, the least patient first. It is waiting for the last one.
+    pub(crate) waits: Vec<Wait>,
+    /// Since when for that one.
     pub(crate) since: Instant,
 }
 

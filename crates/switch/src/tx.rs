@@ -17,12 +17,13 @@
 //! 8. A copy of which the first bytes are wanted: see [`part`].
 //! 9. A file takes what it gets into its buffer: see [`record`].
 //! 10. A frame for a port that is full, or for which others wait, is copied to a queue: see
-//!     [`queue`].
+//!     [`queue`] and [`lanes`].
 
 mod device;
 mod doubt;
 mod fault;
 mod guest;
+mod lanes;
 mod pacing;
 mod part;
 mod ports;
@@ -47,10 +48,11 @@ use crate::beyond::Beyond;
 pub(crate) use device::{BareTap, GreTx, TxDevice};
 use fault::SendFault;
 pub(crate) use guest::GuestTx;
+use lanes::Lanes;
 pub(crate) use pacing::Pacing;
 pub(crate) use ports::{TxPorts, Wait, number as port_number};
 pub(crate) use queue::BATCH_ROOM;
-use queue::{EgressQueue, Waiting};
+use queue::Waiting;
 pub(crate) use takes::Takes;
 
 /// One port as one worker sends to it.
@@ -72,8 +74,8 @@ pub(crate) struct TxPort {
     fetched: Vec<u8>,
     /// A packet that was cut short, behind headroom.
     part: Vec<u8>,
-    /// Frames that wait, and what is remembered of them; none while the port takes what it gets.
-    queue: Option<Box<EgressQueue>>,
+    /// Where frames wait, and what is remembered of them; none while the port takes what it gets.
+    lanes: Option<Box<Lanes>>,
     /// How long others wait for this port.
     stall: Duration,
     /// What all workers know of the port.
@@ -95,7 +97,7 @@ impl TxPort {
             headers: Vec::new(),
             fetched: Vec::new(),
             part: Vec::new(),
-            queue: None,
+            lanes: None,
             stall: Pressure::default().stall,
             pacing: Arc::default(),
             untold: 0,

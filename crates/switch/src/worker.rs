@@ -288,7 +288,6 @@ impl Worker {
                     self.handle(index, view, at);
                 }
             }
-            let pressure = self.ports.take_pressure();
             match end {
                 BatchEnd::Full => {
                     turn.note(count, self.weight_of(count));
@@ -305,8 +304,8 @@ impl Worker {
                     self.forget(index);
                 }
             }
-            if let Some(wait) = pressure {
-                return self.pause_reading(index, wait);
+            if self.ports.has_pressure() {
+                return self.pause_reading(index);
             }
         }
     }
@@ -533,7 +532,7 @@ impl Worker {
             tracing::debug!("packet-out came too late: {error:?}");
         }
         // A controller is not made to wait.
-        let _ = self.ports.take_pressure();
+        self.ports.forgive_pressure();
         self.ports.end_burst();
         self.ports.cut_off_faulty();
     }

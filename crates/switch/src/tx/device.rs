@@ -127,6 +127,22 @@ impl TxDevice {
         of_any_kind!(self, port => Transmit::set_cut(port, cut));
     }
 
+    /// Rings among which frames are shared out by their flows, as far as a guest's are held.
+    pub(super) fn ring_count(&self) -> usize {
+        match self {
+            Self::Guest(guest) => guest.ring_count(),
+            _ => 1,
+        }
+    }
+
+    /// Which of all rings of the port the one at this place among those is.
+    pub(super) fn ring_at(&self, place: usize) -> usize {
+        match self {
+            Self::Guest(guest) => guest.pair_at(place),
+            _ => 0,
+        }
+    }
+
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }

@@ -6,7 +6,8 @@
 //! they are, once.
 //!
 //! Of several pairs of queues that a guest runs, each worker has its own, as far as there are so
-//! many. One that has several of them spreads frames over these by their flows.
+//! many. One that has several of them spreads frames over these by their flows; each may be full by
+//! itself ([`super::lanes`]).
 //!
 //! A worker that holds rings does not wait for another one: it gives back what it has first
 //! ([`TxPorts::hold`](super::TxPorts)). So workers that send to the same guests in another order
@@ -32,10 +33,20 @@ pub(crate) struct GuestTx {
     step: usize,
     /// The ring, while a burst goes on.
     held: Option<Held>,
+    /// Whose it is.
+    pair: usize,
     /// The worker's other rings, where the guest runs several of its pairs.
-    others: Vec<Held>,
+    others: Vec<OtherRing>,
     /// What the guest did wrong in this burst.
     fault: Option<vhost::RingError>,
+}
+
+/// A ring beside the first one.
+#[derive(Debug)]
+struct OtherRing {
+    pair: usize,
+    /// None while the session has it.
+    held: Option<Held>,
 }
 
 /// What a guest did that it must not, to be cut off for it by somebody who holds no ring: stopping
@@ -65,7 +76,7 @@ impl Clone for GuestTx {
 impl GuestTx {
     /// By pair `own` of queues and each `step` behind it, as far as the guest runs those.
     pub(crate) fn new(device: Arc<vhost::Device>, own: usize, step: usize) -> Self {
-        Self { device, own, step, held: None, others: Vec::new(), fault: None }
+        Self { device, own, step, held: None, pair: own, others: Vec::new(), fault: None }
     }
 
     #[inline]
@@ -86,45 +97,64 @@ impl GuestTx {
     /// Takes the worker's own rings, as far as the guest runs them; while it runs none, the first
     /// that it runs.
     fn take(&mut self, take: impl Fn(&Queue) -> Option<Held>) -> bool {
-        let Self { device, own, step, held, others, .. } = self;
+        let Self { device, own, step, held, pair, others, .. } = self;
         let all = |from: usize, step| {
-            (from..).step_by(step).map_while(|index| device.receive_queue(index))
+            let queue = |index| device.receive_queue(index).map(|queue| (index, queue));
+            (from..).step_by(step).map_while(queue)
         };
-        let mut running = all(*own, *step).filter(|queue| queue.is_running());
-        let first = running.next().or_else(|| all(0, 1).find(|queue| queue.is_running()));
-        *held = first.or(device.receive_queue(*own)).and_then(|queue| take(queue));
+        let mut running = all(*own, *step).filter(|(_, queue)| queue.is_running());
+        let first = running.next().or_else(|| all(0, 1).find(|(_, queue)| queue.is_running()));
+        let Some((index, queue)) = first.or_else(|| all(*own, *step).next()) else { return false };
+        (*pair, *held) = (index, take(queue));
         if held.is_some() {
-            // Nobody waits for those: one that the session has just now is left out of this burst.
-            others.extend(running.filter_map(|queue| queue.try_lock()));
+            // Nobody waits for those: what goes to one that the session has just now is kept.
+            let other =
+                |(pair, queue): (_, &Arc<Queue>)| OtherRing { pair, held: queue.try_lock() };
+            others.extend(running.map(other));
         }
         held.is_some()
+    }
+
+    /// Rings that are held, and those that the session has just now.
+    #[inline]
+    pub(super) fn ring_count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// Which pair's the ring at this place among them is.
+    pub(super) fn pair_at(&self, place: usize) -> usize {
+        let other = place.checked_sub(1).and_then(|at| self.others.get(at));
+        other.map_or(self.pair, |other| other.pair)
     }
 
     /// The ring for a frame: the same for all of a flow while the guest runs the same pairs (virtio
     /// 1.2 §5.1.6.5.5).
     #[inline]
-    fn ring_for(&mut self, headers: &[u8]) -> Option<&mut Running> {
+    fn ring_for(&mut self, headers: &[u8]) -> Result<&mut Running, SendFault> {
         match self.others.is_empty() {
-            true => self.held.as_mut()?.as_mut(),
+            true => self.held.as_mut().and_then(|held| held.as_mut()).ok_or(SendFault::Down),
             false => self.ring_of(flow(headers)),
         }
     }
 
     #[inline(never)]
-    fn ring_of(&mut self, flow: u32) -> Option<&mut Running> {
-        let at = flow as usize % (1 + self.others.len());
-        let held = match at.checked_sub(1) {
-            None => self.held.as_mut(),
-            Some(at) => self.others.get_mut(at),
-        };
-        held?.as_mut()
+    fn ring_of(&mut self, flow: u32) -> Result<&mut Running, SendFault> {
+        match (flow as usize % self.ring_count()).checked_sub(1) {
+            None => self.held.as_mut().and_then(|held| held.as_mut()).ok_or(SendFault::Down),
+            Some(at) => {
+                let held = self.others.get_mut(at).and_then(|other| other.held.as_mut());
+                // The session has it, or has just stopped it: later it is this ring or another one.
+                held.and_then(|held| held.as_mut()).ok_or(SendFault::Full)
+            }
+        }
     }
 
     /// Ends a burst: tells the guest of its frames, and lets go of the rings. Returns what the
     /// guest did that it must not.
     pub(super) fn end_burst(&mut self) -> Option<Fault> {
         let (mut session, mut was_lost) = (None, false);
-        for mut held in self.held.take().into_iter().chain(self.others.drain(..)) {
+        let others = self.others.drain(..).filter_map(|other| other.held);
+        for mut held in self.held.take().into_iter().chain(others) {
             let Some(ring) = held.as_mut() else { continue };
             ring.publish();
             was_lost |= ring.memory_was_lost();
@@ -167,7 +197,7 @@ impl GuestTx {
         len: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), SendFault> {
-        let Some(ring) = self.ring_for(headers) else { return Err(SendFault::Down) };
+        let ring = self.ring_for(headers)?;
         match ring.deliver(header_for(ring.features(), meta), len, parts) {
             Ok(()) => Ok(()),
             Err(Undelivered::Full) => Err(SendFault::Full),

@@ -26,10 +26,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// One port, as its workers share it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pacing {
-    /// How often it took something that waited.
-    taken: AtomicU64,
+    /// How often each of its rings took something that waited; what has none counts as one.
+    taken: Box<[AtomicU64]>,
     /// Bytes that it took.
     sent: AtomicU64,
     pace: Mutex<Pace>,
@@ -37,13 +37,19 @@ pub(crate) struct Pacing {
 
 // Relaxed in all of them: numbers that nothing else depends on.
 impl Pacing {
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// A port that may have so many rings.
+    pub(crate) fn of_rings(count: usize) -> Self {
+        let taken = (0..count).map(|_| AtomicU64::default()).collect();
+        Self { taken, sent: AtomicU64::default(), pace: Mutex::default() }
     }
 
-    /// It took something that waited. Returns how often it has.
-    pub(super) fn note_taken(&self) -> u64 {
-        self.taken.fetch_add(1, Ordering::Relaxed) + 1
+    pub(super) fn taken(&self, ring: usize) -> u64 {
+        self.taken.get(ring).map_or(0, |taken| taken.load(Ordering::Relaxed))
+    }
+
+    /// A ring took something that waited. Returns how often it has.
+    pub(super) fn note_taken(&self, ring: usize) -> u64 {
+        self.taken.get(ring).map_or(0, |taken| taken.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// It took a frame of `len` bytes.
@@ -58,6 +64,13 @@ impl Pacing {
         // Another worker has it: it does this.
         let mut pace = self.pace.try_lock().ok()?;
         pace.note_full(self.sent.load(Ordering::Relaxed), lens, now)
+    }
+}
+
+/// One without rings.
+impl Default for Pacing {
+    fn default() -> Self {
+        Self::of_rings(1)
     }
 }
 
@@ -257,6 +270,6 @@ mod tests {
         }
         let told = pacing.note_full(LENS, start + Duration::from_millis(20));
         assert_eq!(told, Some(500_000), "20 ms at 50 MB/s, which the kernel doubles");
-        assert_eq!((pacing.note_taken(), pacing.taken()), (1, 1));
+        assert_eq!((pacing.note_taken(0), pacing.taken(0)), (1, 1));
     }
 }

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::{Claim, DropReason, Frame, HEADROOM, MAX_PORT, Millis, Sent};
+use tapswitch_datapath::{Claim, DropReason, Frame, MAX_PORT, Millis, Sent};
 use tapswitch_openflow::{Delivery, PortNo};
 
 use super::guest::Fault;
+use super::lanes::Lanes;
 use super::queue::{Admission, EgressQueue, room_for};
 use super::{GuestTx, TxDevice, TxPort};
 use crate::beyond::Beyond;
@@ -23,8 +24,8 @@ pub(crate) struct TxPorts {
     faults: Vec<Fault>,
     /// Ports with a queue, by their places.
     queued: Vec<usize>,
-    /// What whoever brought the last frames is to wait for.
-    pressure: Option<Wait>,
+    /// What whoever brought the last frames is to wait for, all of it.
+    pressure: Vec<Wait>,
     /// Whoever brings the frames under way waits for nobody.
     is_passing: bool,
     /// A bridge has told of itself by one of them.
@@ -42,6 +43,8 @@ pub(crate) struct TxPorts {
 pub(crate) struct Wait {
     /// The place of the port that is full.
     pub(crate) place: usize,
+    /// Which of its lanes is.
+    lane: usize,
     /// How long that may take nothing.
     pub(crate) bound: Duration,
 }
@@ -77,8 +80,9 @@ impl TxPorts {
         let index = index(number);
         let port = self.by_number.get_mut(index).and_then(Option::take);
         self.queued.retain(|&queued| queued != index);
-        if let Some(mut queue) = port.and_then(|port| port.queue) {
-            let now = Instant::now();
+        let Some(mut lanes) = port.and_then(|port| port.lanes) else { return };
+        let now = Instant::now();
+        for queue in lanes.queues() {
             while let Some(waiting) = queue.pop(&mut self.pool, now) {
                 waiting.receipt.dropped(DropReason::PortRemoved);
             }
@@ -139,7 +143,7 @@ impl TxPorts {
     #[inline(always)]
     fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
         let port = self.find(index)?;
-        if port.queue.is_some() {
+        if port.lanes.is_some() {
             return Ok(None);
         }
         if port.device.wants_more() && self.hold(index) != Held::Ring {
@@ -149,7 +153,7 @@ impl TxPorts {
     }
 
     /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file,
-    /// has a tun device look at it, or keeps it.
+    /// has a tun device look at it, or keeps it where others wait in its lane.
     #[inline(never)]
     fn send_later(
         &mut self,
@@ -166,15 +170,24 @@ impl TxPorts {
             claim.consumed(frame, now);
             return Ok(Sent::Later);
         }
-        if port.queue.is_some() {
-            return self.keep(index, frame, beyond, claim);
+        if port.lanes.is_some() {
+            if port.is_in_line(port.lane_of(frame, claim.snaplen()), claim.delivery()) {
+                return self.keep(index, frame, beyond, claim);
+            }
+            if port.device.wants_more() {
+                self.hold(index);
+            }
         }
+        let port = self.find(index)?;
         let (done, sent) = match port.device.is_file() {
             true => (Sent::Later, port.record(frame, beyond, claim)),
             false => (Sent::Now, port.send_claimed(frame, beyond, claim)),
         };
         match sent {
-            Ok(()) => Ok(done),
+            Ok(()) => {
+                port.note_sent(frame.len().min(claim.snaplen().unwrap_or(usize::MAX)));
+                Ok(done)
+            }
             Err(reason) => self.not_sent(index, frame, beyond, claim, reason),
         }
     }
@@ -216,9 +229,12 @@ impl TxPorts {
         let port = self.by_number.get_mut(index).and_then(Option::as_mut);
         let port = port.ok_or(DropReason::NoSuchPort)?;
         port.is_in_doubt = false;
-        if port.queue.is_none() {
-            port.note_full(now);
+        let lane = port.lane_of(frame, claim.snaplen());
+        if port.lanes.is_none() {
             self.queued.push(index);
+        }
+        if !port.is_full(lane) {
+            port.note_full(now);
             self.retry.begin(now);
         }
         let (delivery, stall) = match self.is_passing {
@@ -229,9 +245,10 @@ impl TxPorts {
             ),
         };
         let room = room_for(self.queue_count);
-        let pacing = &port.pacing;
+        let (device, pacing) = (&port.device, &port.pacing);
+        let lanes = port.lanes.get_or_insert_with(|| Box::new(Lanes::new(device.ring_count())));
         let queue =
-            port.queue.get_or_insert_with(|| Box::new(EgressQueue::new(pacing.clone(), now)));
+            lanes.open(lane, || EgressQueue::new(pacing.clone(), device.ring_at(lane), now));
         let was_held = queue.is_held();
         let admission = queue.admit(delivery, frame.len(), stall, room, now)?;
         let done = std::mem::take(&mut port.cut_done);
@@ -240,9 +257,9 @@ impl TxPorts {
         }
         queue.push(admission, &mut self.pool, frame, beyond, done, claim);
         if let Admission::Held(bound) = admission {
-            // For the most patient of them.
-            if self.pressure.is_none_or(|wait| wait.bound <= bound) {
-                self.pressure = Some(Wait { place: index, bound });
+            let wait = Wait { place: index, lane, bound };
+            if !self.pressure.contains(&wait) {
+                self.pressure.push(wait);
             }
             if !was_held {
                 // While nobody waited, the port was asked seldom.
@@ -283,19 +300,23 @@ impl TxPorts {
     /// True when whoever brought the last frames is to wait.
     #[inline]
     pub(crate) fn has_pressure(&self) -> bool {
-        self.pressure.is_some()
+        !self.pressure.is_empty()
     }
 
-    /// What whoever brought the last frames is to wait for, if anything.
-    #[inline]
-    pub(crate) fn take_pressure(&mut self) -> Option<Wait> {
-        self.pressure.take()
+    /// What whoever brought the last frames is to wait for.
+    pub(crate) fn take_pressure(&mut self) -> Vec<Wait> {
+        std::mem::take(&mut self.pressure)
+    }
+
+    /// Whoever brought the last frames waits for nothing.
+    pub(crate) fn forgive_pressure(&mut self) {
+        self.pressure.clear();
     }
 
     /// True while this wait goes on.
-    pub(crate) fn holds(&self, Wait { place, bound }: Wait) -> bool {
+    pub(crate) fn holds(&self, Wait { place, lane, bound }: Wait) -> bool {
         let port = self.by_number.get(place).and_then(Option::as_ref);
-        let queue = port.and_then(|port| port.queue.as_ref());
+        let queue = port.and_then(|port| port.lanes.as_ref()?.queue(lane));
         queue.is_some_and(|queue| queue.is_held_for(bound))
     }
 
@@ -323,14 +344,15 @@ impl TxPorts {
             let index = self.queued[position];
             has_moved |= self.drain(index, now, at);
             let Some(port) = self.by_number[index].as_mut() else { continue };
-            let Some(queue) = port.queue.as_mut() else { continue };
-            has_moved |= queue.notice_others(now);
-            if queue.follow(now) {
+            let Some(lanes) = port.lanes.as_mut() else { continue };
+            let change = lanes.follow(now);
+            has_moved |= change.has_moved;
+            is_held |= change.is_held;
+            if change.has_stalled {
                 stalled.push(number(index));
             }
-            is_held |= queue.is_held();
-            if queue.is_over() {
-                port.queue = None;
+            if lanes.is_over() {
+                port.lanes = None;
                 self.queued.swap_remove(position);
             }
         }
@@ -341,43 +363,16 @@ impl TxPorts {
     /// Sends what waits for one port, as far as it takes it. Returns whether it took anything.
     fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
         let Ok(port) = self.find(index) else { return false };
-        let Some(mut queue) = port.queue.take() else { return false };
-        if !queue.is_empty() && port.device.wants_more() {
+        let Some(mut lanes) = port.lanes.take() else { return false };
+        if !lanes.is_empty() && port.device.wants_more() {
             self.hold(index);
         }
         let mut has_moved = false;
         if let Some(port) = self.by_number.get_mut(index).and_then(Option::as_mut) {
-            let mut is_stuck = queue.is_stuck(now);
-            while let Some((bytes, waiting)) = queue.front() {
-                let mut sent = port.send_waiting(bytes, waiting);
-                if std::mem::take(&mut is_stuck) && sent == Err(DropReason::EgressFull) {
-                    sent = port.send_in_doubt(bytes, waiting);
-                }
-                let more = port.take_cut_done().saturating_sub(waiting.done);
-                if more > 0 {
-                    waiting.done += more;
-                    port.settle_part(&mut waiting.receipt, more, at);
-                }
-                if sent == Err(DropReason::EgressFull) {
-                    port.note_full(now);
-                    if more > 0 {
-                        queue.note_progress(now);
-                        has_moved = true;
-                    }
-                    break;
-                }
-                has_moved = true;
-                let len = (bytes.len() - HEADROOM).min(waiting.snaplen.unwrap_or(usize::MAX));
-                let Some(waiting) = queue.pop(&mut self.pool, now) else { break };
-                match sent {
-                    Ok(()) => {
-                        port.note_sent(len);
-                        port.settle(waiting.receipt, at);
-                    }
-                    Err(reason) => waiting.receipt.dropped(reason),
-                }
+            for queue in lanes.queues() {
+                has_moved |= port.drain(queue, &mut self.pool, now, at);
             }
-            port.queue = Some(queue);
+            port.lanes = Some(lanes);
         }
         has_moved
     }

@@ -19,7 +19,8 @@
 //! Who brings frames and waits for nobody (`pause=off`) has his frames kept as copies are.
 //!
 //! Each worker has queues of its own. Which of them gets the room that a port makes is luck; so a
-//! port is stuck only when it takes nothing of any of them.
+//! port is stuck only when it takes nothing of any of them. Of a guest that has several rings each
+//! is a port in this: see [`super::lanes`].
 //!
 //! What is kept of frames that make their senders wait is bounded by these: each is paused after
 //! the batch that it has under way, so there is room for a batch of each receive queue of the
@@ -39,7 +40,7 @@ use super::pressure_sampler::PressureSampler;
 use crate::beyond::Beyond;
 use crate::store::{Pool, Store};
 
-/// Frames that wait for one port, as one worker sends to it.
+/// Frames that wait for one port, or one ring of it, as one worker sends to it.
 #[derive(Debug)]
 pub(super) struct EgressQueue {
     /// Frames for which somebody waits.
@@ -52,6 +53,8 @@ pub(super) struct EgressQueue {
     progress: Instant,
     /// What it took of all workers.
     pacing: Arc<Pacing>,
+    /// By this ring.
+    ring: usize,
     /// How often it had taken something when we looked last.
     taken_before: u64,
     sampler: PressureSampler,
@@ -92,16 +95,18 @@ pub(super) enum Admission {
 }
 
 impl EgressQueue {
-    pub(super) fn new(pacing: Arc<Pacing>, now: Instant) -> Self {
+    pub(super) fn new(pacing: Arc<Pacing>, ring: usize, now: Instant) -> Self {
+        let taken_before = pacing.taken(ring);
         // Each time with numbers of its own.
-        let sampler = PressureSampler::new(pacing.taken());
+        let sampler = PressureSampler::new(taken_before);
         Self {
             held: Store::default(),
             kept: Store::default(),
             waits: Vec::new(),
             progress: now,
-            taken_before: pacing.taken(),
+            taken_before,
             pacing,
+            ring,
             sampler,
         }
     }
@@ -215,13 +220,13 @@ impl EgressQueue {
     /// Notes that part of the first frame left.
     pub(super) fn note_progress(&mut self, now: Instant) {
         self.progress = now;
-        self.taken_before = self.pacing.note_taken();
+        self.taken_before = self.pacing.note_taken(self.ring);
     }
 
     /// Returns whether the port took something of other workers since we looked last: it is not
     /// stuck, then, and may have room for us soon.
     pub(super) fn notice_others(&mut self, now: Instant) -> bool {
-        let taken = self.pacing.taken();
+        let taken = self.pacing.taken(self.ring);
         let have_moved = taken != self.taken_before;
         if have_moved {
             (self.progress, self.taken_before) = (now, taken);
@@ -279,7 +284,7 @@ impl Waiters {
     }
 }
 
-/// Bytes that wait for one port at most, of frames for which somebody waits, where a worker reads
+/// Bytes that wait in one lane at most, of frames for which somebody waits, where a worker reads
 /// so many receive queues: a batch of each, and more for the frames of controllers, and for rules
 /// that send a frame to one port several times.
 pub(crate) const fn room_for(queues: usize) -> usize {
@@ -316,7 +321,7 @@ mod tests {
         fn new() -> Self {
             let port = Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1);
             let now = Instant::now();
-            let (pool, queue) = (Pool::default(), EgressQueue::new(Arc::default(), now));
+            let (pool, queue) = (Pool::default(), EgressQueue::new(Arc::default(), 0, now));
             Self { port: Arc::new(port), pool, queue, now }
         }
 
@@ -371,7 +376,7 @@ mod tests {
     #[test]
     fn a_port_that_takes_what_another_worker_has_is_not_stalled() {
         let (mut lucky, mut other) = (Trial::new(), Trial::new());
-        other.queue = EgressQueue::new(lucky.queue.pacing.clone(), other.now);
+        other.queue = EgressQueue::new(lucky.queue.pacing.clone(), 0, other.now);
         assert_eq!(other.offer(None, 1000), Ok(()));
         for _ in 0..90 {
             assert_eq!(lucky.offer(None, 1000), Ok(()));
@@ -384,6 +389,22 @@ mod tests {
         // From here on it takes nothing of anybody.
         other.now += STALL;
         assert!(!other.queue.notice_others(other.now) && other.queue.follow(other.now));
+    }
+
+    /// One worker's ring moves, another one's of the same guest does not.
+    #[test]
+    fn a_ring_that_takes_nothing_is_stalled_whatever_others_take() {
+        let (mut moving, mut stopped) = (Trial::new(), Trial::new());
+        let pacing = Arc::new(Pacing::of_rings(2));
+        moving.queue = EgressQueue::new(pacing.clone(), 0, moving.now);
+        stopped.queue = EgressQueue::new(pacing, 1, stopped.now);
+        assert_eq!(stopped.offer(None, 1000), Ok(()));
+        for _ in 0..5 {
+            assert_eq!((moving.offer(None, 1000), moving.take(1, 1000)), (Ok(()), 1));
+            stopped.now += STALL / 5;
+            assert!(!stopped.queue.notice_others(stopped.now));
+        }
+        assert!(stopped.queue.follow(stopped.now));
     }
 
     #[test]

@@ -129,8 +129,8 @@ impl Worker {
                     total += handled;
                     let pieces = turn::weight_of_pieces(handled, ring.chains().piece_count());
                     turn.note(handled, self.weight_of(handled) + pieces);
-                    if let Some(wait) = self.ports.take_pressure() {
-                        self.pause(index, wait);
+                    if self.ports.has_pressure() {
+                        self.pause(index);
                         break;
                     }
                 }

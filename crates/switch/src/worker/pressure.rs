@@ -5,7 +5,7 @@
 //! a batch brings a frame that had to be kept (see `tx::queue`)
 //!   └ its queue is paused: no guest's ring is read, no device waited for
 //!       └ a device whose kernel would drop is read ahead, into bounded memory (see `ahead`)
-//! the port has taken all that waited, or has stalled
+//! all those ports have taken all that waited, or have stalled
 //!   └ paused queues get a turn each, in the order in which they were paused
 //! ```
 //! None of this costs a frame anything while no port is full, but for one test a batch.
@@ -21,7 +21,7 @@ use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::{Pause, Received};
-use crate::tx::{Wait, port_number};
+use crate::tx::port_number;
 
 impl Worker {
     /// How long to sleep at most for the sake of what waits.
@@ -33,16 +33,17 @@ impl Worker {
         }
     }
 
-    /// Does not read a queue any more, until what it waits for is over.
+    /// Does not read a queue any more, until all that its frames have to wait for is over: else it
+    /// would bring more for a port that is full each time that another one is not.
     #[cold]
-    pub(super) fn pause(&mut self, index: usize, wait: Wait) {
+    pub(super) fn pause(&mut self, index: usize) {
+        let mut waits = self.ports.take_pressure();
+        waits.sort_by_key(|wait| wait.bound);
         let queue = &mut self.queues[index];
-        if queue.intake.pause.is_some() {
-            return;
-        }
+        let (Some(wait), None) = (waits.last(), &queue.intake.pause) else { return };
         let since = Instant::now();
-        queue.intake.pause = Some(Pause { wait, since });
         self.shared.pauses.begin(port_number(wait.place), queue.port(), since);
+        queue.intake.pause = Some(Pause { waits, since });
         let reads_ahead = queue.intake.ahead.is_some();
         self.line_up(index);
         if !reads_ahead {
@@ -52,11 +53,11 @@ impl Worker {
 
     /// The same for a queue from which frames have just gone their way.
     #[cold]
-    pub(super) fn pause_reading(&mut self, index: usize, wait: Wait) {
+    pub(super) fn pause_reading(&mut self, index: usize) {
         if let Some(ahead) = &mut self.queues[index].intake.ahead {
             ahead.note_passed();
         }
-        self.pause(index, wait);
+        self.pause(index);
     }
 
     /// Puts a queue behind those that wait for their turn.
@@ -91,11 +92,13 @@ impl Worker {
         for _ in 0..self.paused.len() {
             let Some(index) = self.paused.pop_front() else { break };
             match self.queues[index].intake.pause.take() {
-                Some(pause) if self.ports.holds(pause.wait) => {
-                    self.queues[index].intake.pause = Some(pause);
-                    self.waiting.push_back(index);
-                }
-                Some(pause) => self.go_on(index, pause),
+                Some(pause) => match self.follow_pause(index, pause) {
+                    None => self.go_on(index),
+                    pause => {
+                        self.queues[index].intake.pause = pause;
+                        self.waiting.push_back(index);
+                    }
+                },
                 None => self.burst(index),
             }
         }
@@ -103,9 +106,24 @@ impl Worker {
         std::mem::swap(&mut self.waiting, &mut self.paused);
     }
 
+    /// A pause as it goes on, maybe for the next port; none when it is over.
+    fn follow_pause(&self, index: usize, mut pause: Pause) -> Option<Pause> {
+        let is_over = !pause.waits.last().is_some_and(|wait| self.ports.holds(*wait));
+        if is_over {
+            self.end_pause(index, &pause);
+        }
+        pause.waits.retain(|wait| self.ports.holds(*wait));
+        let wait = pause.waits.last()?;
+        if is_over {
+            let (full, sender) = (port_number(wait.place), self.queues[index].port());
+            pause.since = Instant::now();
+            self.shared.pauses.begin(full, sender, pause.since);
+        }
+        Some(pause)
+    }
+
     /// Reads a queue again, and gives it its turn.
-    fn go_on(&mut self, index: usize, pause: Pause) {
-        self.end_pause(index, pause);
+    fn go_on(&mut self, index: usize) {
         if self.queues[index].guest().is_some() {
             self.patience.wake();
             self.read_guest(index);
@@ -115,8 +133,11 @@ impl Worker {
         self.burst(index);
     }
 
-    fn end_pause(&self, index: usize, Pause { wait, since }: Pause) {
-        self.shared.pauses.end(port_number(wait.place), self.queues[index].port(), since);
+    fn end_pause(&self, index: usize, pause: &Pause) {
+        if let Some(wait) = pause.waits.last() {
+            let (full, sender) = (port_number(wait.place), self.queues[index].port());
+            self.shared.pauses.end(full, sender, pause.since);
+        }
     }
 
     /// Keeps what a paused queue brings, as long as there is room.
@@ -162,7 +183,7 @@ impl Worker {
     #[cold]
     pub(super) fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
-        let (now, marked, mut wait) = (Instant::now(), ahead.marked(), None);
+        let (now, marked) = (Instant::now(), ahead.marked());
         let (mut count, mut bytes, mut turn) = (0, 0, Turn::new());
         while !turn.is_over() {
             let queue = &self.queues[index];
@@ -181,12 +202,12 @@ impl Worker {
                 self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
             }
             ahead.pop(self.ports.pool(), now);
-            wait = self.ports.take_pressure();
-            if wait.is_some() {
+            if self.ports.has_pressure() {
                 break;
             }
         }
-        let (is_done, marked) = (ahead.is_empty() && wait.is_none(), ahead.marked() - marked);
+        let waits = self.ports.has_pressure();
+        let (is_done, marked) = (ahead.is_empty() && !waits, ahead.marked() - marked);
         self.queues[index].intake.ahead = Some(ahead);
         if let Some(port) = view.snapshot.ports.find(self.queues[index].port()) {
             port.counters.ahead().sub(self.index, traffic(count, bytes));
@@ -194,8 +215,8 @@ impl Worker {
         if marked > 0 {
             self.shared.pauses.marked(self.queues[index].port(), marked);
         }
-        if let Some(wait) = wait {
-            self.pause(index, wait);
+        if waits {
+            self.pause(index);
         }
         is_done
     }
@@ -246,7 +267,7 @@ impl Worker {
     /// are `counters`, and goes nowhere.
     pub(super) fn settle(&mut self, index: usize, counters: Option<&PortCounters>) {
         if let Some(pause) = self.queues[index].intake.pause.take() {
-            self.end_pause(index, pause);
+            self.end_pause(index, &pause);
         }
         if let Some(mut ahead) = self.queues[index].intake.ahead.take() {
             let now = Instant::now();

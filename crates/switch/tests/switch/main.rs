@@ -18,6 +18,7 @@ mod files;
 mod forwarding;
 mod gre;
 mod gro;
+mod guest_rings;
 mod guests;
 mod malformed;
 mod names;

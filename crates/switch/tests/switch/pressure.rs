@@ -282,6 +282,70 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
     }
 }
 
+/// For a while copies are left out though nothing waits any more: that is no reason for the path
+/// that shares the port to wait.
+#[test]
+fn nobody_waits_for_a_monitor_that_has_caught_up() {
+    let room = patient(4);
+    let mut guests = room.guests();
+    let [sender, receiver, monitor, fourth] = &mut guests[..] else { panic!() };
+    room.switch.controller().apply([tapped(Delivery::SampleOnPressure), vec![wire(4, 3)]].concat());
+    for number in 0..5000 {
+        until("room in the ring", || sender.try_send(&numbered(number)));
+        assert!(receiver.receive() == numbered(number));
+    }
+    while pressure(&room, 3).queued.frames > 0 {
+        monitor.try_receive();
+    }
+    for number in 0..20 {
+        fourth.send(&numbered(number));
+        until("it is there", || monitor.try_receive().contains(&numbered(number)));
+    }
+    assert!(pressure(&room, 4).waits_for.is_empty(), "{:?}", pressure(&room, 4));
+}
+
+/// Every frame goes to one that has stopped, and to one that has room for a frame now and then: who
+/// waited for that one alone would fill up the memory of the other.
+#[test]
+fn whoever_sends_to_several_full_ports_waits_for_each_of_them() {
+    let room = patient(3);
+    let mut guests = room.guests();
+    let [sender, stopped, slow] = &mut guests[..] else { panic!() };
+    let both = Body::FlowMod(rule(1, in_port(1), vec![output(2), output(3)]));
+    room.switch.controller().apply(vec![both]);
+    let mut sent = send_until_it_waits(&room, sender, 1);
+    let mut taken = slow.reap() as u32;
+    let mut goes_on = true;
+    while goes_on && taken < 20_000 {
+        slow.offer(RECEIVE);
+        let since = Instant::now();
+        let before = taken;
+        while taken == before && since.elapsed() < Duration::from_millis(50) {
+            taken += slow.reap() as u32;
+            send_more(sender, &mut sent, 20_000);
+        }
+        goes_on = taken > before;
+    }
+    assert!(!has_dropped(&[room.switch.port(2)]), "{:?}", room.switch.port(2));
+    assert!(pressure(&room, 2).queued.frames < 40, "{:?}", room.switch.port(2));
+    assert_eq!(waits(&room, 1), 1);
+    // One is there.
+    (1..RING_SIZE).for_each(|_| slow.offer(RECEIVE));
+    let mut received = 0;
+    until("both have all", || {
+        send_more(sender, &mut sent, 1000);
+        for frame in stopped.try_receive() {
+            assert!(frame == numbered(received), "{} for {received}", number_of(&frame));
+            received += 1;
+        }
+        let more = slow.reap() as u32;
+        (0..more).for_each(|_| slow.offer(RECEIVE));
+        taken += more;
+        (received, taken) == (sent, sent) && sent >= 1000
+    });
+    assert!(!has_dropped(&room.switch.ports()));
+}
+
 /// Two flows are copied to a monitor that has stopped, one under 20 ms and one under ten seconds.
 #[test]
 fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {

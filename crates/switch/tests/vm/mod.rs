@@ -111,20 +111,21 @@ impl Vm {
     }
 
     /// Runs a second pair's ring to receive by as well, in memory of its own, full of buffers.
-    pub(crate) fn start_second_pair(&mut self) -> (Guest, Driver) {
+    pub(crate) fn start_second_pair(&mut self) -> SecondRing {
         let (guest, features) =
             (Guest::new(), RingFeatures { packed: false, event_index: true, indirect: true });
-        let mut driver = Driver::new(RING_SIZE, features);
         self.frontend.add_mem_region(&region(&guest, 2 * APART)).unwrap();
-        for slot in 0..u64::from(RING_SIZE) {
-            let at = 2 * APART + BASE + BUFFERS + slot * BUFFER_LEN;
-            let pieces = vec![(at, BUFFER_LEN as u32)];
-            driver.offer(&guest, &Buffer { pieces, writable: true, indirect: false }).unwrap();
-        }
+        let mut ring = SecondRing { guest, driver: Driver::new(RING_SIZE, features), offered: 0 };
+        (0..RING_SIZE).for_each(|_| ring.offer());
         self.start_ring(2, 2 * APART);
         // While rings change, what arrives for them is dropped: an answer comes when that is over.
         self.frontend.get_features().unwrap();
-        (guest, driver)
+        ring
+    }
+
+    /// Stops the second pair's ring. What was given to it stays there.
+    pub(crate) fn stop_second_pair(&mut self) {
+        self.frontend.get_vring_base(2).unwrap();
     }
 
     /// Disables the ring by which the guest sends and enables it again. Returns `false` when the
@@ -259,17 +260,46 @@ impl Vm {
 
     /// What has arrived: frames that fit one buffer each.
     pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
-        let first = self.offered - u64::from(RING_SIZE);
         let used = self.receive_ring.reap(&self.receives);
-        let frame = |(slot, (_, len)): (u64, &(u16, u32))| {
-            let at = BUFFERS + slot % u64::from(RING_SIZE) * BUFFER_LEN;
-            let bytes = self.receives.read::<{ BUFFER_LEN as usize }>(at);
-            bytes[12..*len as usize].to_vec()
-        };
-        let frames = (first..).zip(&used).map(frame).collect();
+        let frames = frames_in(&self.receives, self.offered, &used);
         used.iter().for_each(|_| self.offer(RECEIVE));
         frames
     }
+}
+
+/// The ring by which a guest receives as well.
+pub(crate) struct SecondRing {
+    guest: Guest,
+    driver: Driver,
+    offered: u64,
+}
+
+impl SecondRing {
+    fn offer(&mut self) {
+        let slot = self.offered % u64::from(RING_SIZE) * BUFFER_LEN;
+        let pieces = vec![(2 * APART + BASE + BUFFERS + slot, BUFFER_LEN as u32)];
+        let buffer = Buffer { pieces, writable: true, indirect: false };
+        self.driver.offer(&self.guest, &buffer).expect("room in the ring");
+        self.offered += 1;
+    }
+
+    /// What has arrived: frames that fit one buffer each.
+    pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
+        let used = self.driver.reap(&self.guest);
+        let frames = frames_in(&self.guest, self.offered, &used);
+        used.iter().for_each(|_| self.offer());
+        frames
+    }
+}
+
+/// The frames in buffers that were `used`, after so many were offered.
+fn frames_in(guest: &Guest, offered: u64, used: &[(u16, u32)]) -> Vec<Vec<u8>> {
+    let frame = |(slot, (_, len)): (u64, &(u16, u32))| {
+        let at = BUFFERS + slot % u64::from(RING_SIZE) * BUFFER_LEN;
+        let bytes = guest.read::<{ BUFFER_LEN as usize }>(at);
+        bytes[12..*len as usize].to_vec()
+    };
+    (offered - u64::from(RING_SIZE)..).zip(used).map(frame).collect()
 }
 
 /// The memory of a guest, so far from where the first one begins.
