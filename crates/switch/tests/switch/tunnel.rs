@@ -295,6 +295,11 @@ fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() 
     let nowhere = ["1=vxlan:remote=127.0.0.2,vni=1,local=192.0.2.9".to_owned()];
     let error = start_here(config(&nowhere)).unwrap_err().to_string();
     assert!(error.contains("192.0.2.9") && error.contains("`ip address`"), "{error}");
+    for own in ["127.0.0.1", "::1"] {
+        let itself = format!("1=vxlan:remote={own},vni=1");
+        let error = start_here(config(&[itself])).unwrap_err().to_string();
+        assert!(error.contains(own) && error.contains("own address"), "{error}");
+    }
 }
 
 fn run(command: &mut Command) {
