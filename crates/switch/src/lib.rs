@@ -16,6 +16,7 @@
 pub mod account;
 mod agent;
 mod ahead;
+mod allowance;
 mod bell;
 mod beyond;
 mod borrowed;
