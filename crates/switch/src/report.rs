@@ -130,7 +130,7 @@ pub struct PortReport {
     /// Largest payload in bytes.
     pub mtu: u32,
     /// Most bytes of tags on top of it. Shorter frames may bear more where that is less than the
-    /// port was told, since its interface has no room.
+    /// port was told, since its interface, or its tunnel's path, has no room.
     pub envelope: u16,
     /// The port's mode as the options that make it; none when it is a member of all VLANs.
     pub mode: Option<String>,
@@ -233,6 +233,13 @@ pub struct TunnelReport {
     /// Datagrams that were refused, by reason: `runt` (too short for the tunnel's headers and an
     /// Ethernet header), `no_vni`, or `malformed` for GRE, and `wrong_vni`, `wrong_key` or
     /// `wrong_session` (of another tunnel), and `outer_congested` (marked, with a packet in it
+impl TunnelReport {
+    /// Bytes that a frame with a payload of `mtu` may have beside it; `None` while there is no path.
+    pub(crate) fn room_beside(&self, mtu: u32) -> Option<u32> {
+        (self.path_mtu > 0).then(|| self.path_mtu.saturating_sub(self.overhead + mtu))
+    }
+}
+
     /// whose sender is not ECN-capable).
     pub refused: DropsReport,
     /// Errors that the path told: nobody listens there, or nobody is there.

@@ -21,7 +21,7 @@ fn trains_are_trains_at_the_other_end() {
         fabric.check_nothing_dropped();
         for at in [0, 1] {
             let (port, tunnel) = fabric.tunnel(at);
-            assert_eq!((port.kind.as_str(), port.mtu), ("vxlan", mtu));
+            assert_eq!((port.kind.as_str(), port.mtu, port.envelope), ("vxlan", mtu, 0));
             assert_eq!((tunnel.path_mtu, tunnel.id), (1500, Some(42)));
             assert!(tunnel.receive_buffer >= 4 << 20, "{tunnel:?}");
             assert!(tunnel.sent > 13_000, "{tunnel:?}");
