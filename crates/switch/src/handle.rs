@@ -10,7 +10,7 @@ use crate::clock;
 use crate::ports::PortChange;
 use crate::report::{
     self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport,
-    PortReport, PressureReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
+    PortReport, PressureReport, RING_FULL, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 use crate::server::Server;
 use crate::shared::WorkerCounters;
@@ -246,7 +246,3 @@ fn with_ring(mut drops: BTreeMap<String, u64>, ring_drops: u64) -> BTreeMap<Stri
     }
     drops
 }
-
-/// Frames that found the kernel's queue towards the switch full. Not one of the
-/// datapath's reasons: it never saw them.
-const RING_FULL: &str = "ring_full";
