@@ -30,6 +30,8 @@ impl From<&Port> for PortInfo {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ports {
     by_number: BTreeMap<PortNo, PortInfo>,
+    /// What ports were called that are gone: their copies are still in ledgers.
+    former_names: BTreeMap<PortNo, String>,
 }
 
 impl Ports {
@@ -38,8 +40,14 @@ impl Ports {
         let new = ports.iter().filter(|port| is_usable(port.port_no)).take(max);
         let new = new.map(|port| (port.port_no, PortInfo::from(port))).collect();
         let old = std::mem::replace(&mut self.by_number, new);
-        let were_up = old.into_iter().filter(|(_, info)| info.is_up);
-        were_up.map(|(number, _)| number).filter(|&number| !self.is_up(number)).collect()
+        let mut no_longer_up = Vec::new();
+        for (number, info) in old {
+            if info.is_up && !self.is_up(number) {
+                no_longer_up.push(number);
+            }
+            self.remember(number, info.name, max);
+        }
+        no_longer_up
     }
 
     /// A port came, went or changed. Returns whether it carries frames no longer.
@@ -47,13 +55,27 @@ impl Ports {
         let number = status.desc.port_no;
         let was_up = self.is_up(number);
         if status.reason == PortReason::DELETE {
-            self.by_number.remove(&number);
+            if let Some(info) = self.by_number.remove(&number) {
+                self.remember(number, info.name, max);
+            }
         } else if is_usable(number)
             && (self.by_number.len() < max || self.by_number.contains_key(&number))
         {
             self.by_number.insert(number, PortInfo::from(&status.desc));
         }
         was_up && !self.is_up(number)
+    }
+
+    fn remember(&mut self, number: PortNo, name: String, max: usize) {
+        if self.former_names.len() < max || self.former_names.contains_key(&number) {
+            self.former_names.insert(number, name);
+        }
+    }
+
+    /// What a port is called, or was before it went.
+    pub(crate) fn name(&self, number: PortNo) -> Option<&str> {
+        let now = self.find(number).map(|port| &port.name);
+        now.or_else(|| self.former_names.get(&number)).map(String::as_str)
     }
 
     /// What is known of a port.
@@ -132,6 +154,21 @@ mod tests {
         assert!(ports.sinks().eq([PortNo(2)]) && ports.is_up(PortNo(2)));
         assert!(!ports.handle_status(&status(PortReason::MODIFY, sink(1)), 9));
         assert!(ports.is_sink(PortNo(1)) && !ports.is_sink(PortNo(9)));
+    }
+
+    #[test]
+    fn a_port_that_is_gone_keeps_its_name_until_another_has_its_number() {
+        let (mut ports, live) = (Ports::default(), PortState::LIVE);
+        ports.handle_description(&[port(1, live), port(2, live)], 9);
+        ports.handle_status(&status(PortReason::DELETE, port(1, live)), 9);
+        assert!(ports.find(PortNo(1)).is_none());
+        assert_eq!((ports.name(PortNo(1)), ports.name(PortNo(3))), (Some("p1"), None));
+        ports.handle_description(&[], 9);
+        assert_eq!(ports.name(PortNo(2)), Some("p2"));
+        let other = Port { name: port(7, live).name, ..port(1, live) };
+        ports.handle_status(&status(PortReason::ADD, other), 9);
+        assert_eq!(ports.name(PortNo(1)), Some("p7"));
+        assert_eq!(ports.named("p2").next(), None, "nothing goes there");
     }
 
     #[test]

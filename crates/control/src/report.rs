@@ -153,7 +153,7 @@ pub struct MonitorPort {
     pub switch: DatapathId,
     /// Number of the port.
     pub port: u32,
-    /// Name of the port; empty when the port is gone.
+    /// Name of the port, or what it was before it went; empty when nobody has told it.
     pub name: String,
 }
 

@@ -479,7 +479,7 @@ impl Hub {
                 self.journal.copies().end(report.number);
                 self.history.forget(report.number);
                 let (name, matched) = (&report.policy.name, report.matched.packets);
-                tracing::info!("policy {name} before it was replaced: {matched} frames");
+                tracing::info!("policy {name} before it was replaced: {matched} packets matched");
             }
             Event::PolicyDeleted(report) => {
                 self.journal.copies().end(report.number);

@@ -54,8 +54,8 @@ impl Config {
         }
     }
 
-    /// The first thing that is wrong: an end by TLS without certificates, or a controller, or a
-    /// number, interface or socket of ports used twice.
+    /// The first thing that is wrong: an end by TLS without certificates, or a controller, a core,
+    /// or a number, interface or socket of ports used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let mut endpoints = self.controllers.iter().chain(&self.listen);
         if let Some(at) = endpoints.find(|at| at.transport == Transport::Tls && self.tls.is_none())
@@ -68,6 +68,11 @@ impl Config {
             }
             if self.controllers[..position].contains(at) {
                 return Err(ConfigError::ControllerTwice { endpoint: *at });
+            }
+        }
+        for (position, &core) in self.cores.iter().enumerate() {
+            if self.cores[..position].contains(&core) {
+                return Err(ConfigError::CoreTwice { core });
             }
         }
         for (position, port) in self.ports.iter().enumerate() {
@@ -320,6 +325,15 @@ pub enum ConfigError {
         /// Where it is.
         endpoint: Endpoint,
     },
+    /// Two workers would have one core.
+    #[error(
+        "core {core} is given twice, and two workers on one are slower than one; name each core \
+         once, or give fewer (--workers)"
+    )]
+    CoreTwice {
+        /// Its number.
+        core: usize,
+    },
     /// Two ports have the same number.
     #[error("ports {other} and {port} have the same number; give each its own")]
     NumberTwice {
@@ -407,6 +421,13 @@ mod tests {
         let refused = with(vec![one, nowhere]).unwrap_err().to_string();
         assert!(refused.contains("tcp:[::1]:0") && refused.contains("give the port"), "{refused}");
         assert_eq!(Config { listen: vec![nowhere], ..config(&[]) }.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_core_is_given_once() {
+        let with = |cores: &[usize]| Config { cores: cores.to_vec(), ..config(&[]) }.check();
+        assert_eq!(with(&[0, 1]), Ok(()));
+        assert_eq!(with(&[0, 1, 0]), Err(ConfigError::CoreTwice { core: 0 }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Opening what is behind the ports: an interface, a guest, a tunnel, or a file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tapswitch_datapath::Port;
 use tapswitch_datapath::vlan::PortMode;
@@ -13,6 +14,7 @@ use tapswitch_wire::MacAddr;
 
 mod unopened;
 
+use crate::allowance::Allowance;
 use crate::envelope::{MtuError, envelope};
 use crate::guest::{Guest, OpenGuestError};
 use crate::interface::Interface;
@@ -29,6 +31,8 @@ pub use unopened::Unopened;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) spec: PortSpec,
+    /// How often the log may tell that it takes nothing.
+    pub(crate) stalls: Allowance,
     mode: Option<Arc<PortMode>>,
     behind: Behind,
 }
@@ -170,7 +174,8 @@ impl Device {
                 ))
             }
         };
-        Ok(Self { spec: spec.clone(), mode: spec.mode.clone().map(Arc::new), behind })
+        let mode = spec.mode.clone().map(Arc::new);
+        Ok(Self { spec: spec.clone(), stalls: Allowance::new(1, STALL_SILENCE), mode, behind })
     }
 
     /// The interface behind the port, if it is one.
@@ -205,7 +210,7 @@ impl Device {
         let (mac, mtu, offloads) = (self.mac(), self.mtu(), self.offloads());
         let nothing = Behind::Nothing(Remains { mac, mtu, offloads });
         let behind = std::mem::replace(&mut self.behind, nothing);
-        Self { spec: self.spec.clone(), mode: self.mode.clone(), behind }
+        Self { spec: self.spec.clone(), stalls: self.stalls, mode: self.mode.clone(), behind }
     }
 
     /// Whether there is nothing behind the port any more.
@@ -415,6 +420,8 @@ impl Device {
     }
 }
 
+/// Time between two lines of the log about a port that takes nothing.
+const STALL_SILENCE: Duration = Duration::from_secs(60);
 /// A file takes packets of any length: as long as IP has them.
 const FILE_MTU: u32 = 65_535;
 /// And with any number of tags.

@@ -9,33 +9,33 @@
 //! it can. Nor does the thread wait for the server without an end: a monitor that changes something
 //! all the time is slowed down ([`NEWS_COUNT`]), and little of it is logged ([`LINE_COUNT`]).
 
+mod listener;
+
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
-};
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
 use tapswitch_wire::MacAddr;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
+use crate::allowance::Allowance;
 use crate::bell;
 use crate::report::GuestReport;
 use crate::rx::{GuestRx, RxDevice};
-use crate::socket_file::{ClearError, SocketFile, try_connect};
+use crate::socket_file::try_connect;
 use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
-use crate::{GuestSocket, PortSpec, SocketAccess, SocketSide};
+use crate::{GuestSocket, PortSpec, SocketSide};
+use listener::Listener;
 
 /// Something happened to the guest behind a port.
 #[derive(Debug)]
@@ -49,6 +49,10 @@ pub(crate) struct GuestNews {
 /// What happened.
 #[derive(Debug)]
 enum GuestChange {
+    /// No monitor can be met, for this reason; it is tried again.
+    Waits(String),
+    /// The file of the socket was gone, and is there again.
+    Renewed,
     /// A monitor was met.
     Met,
     /// Other queues run now.
@@ -69,7 +73,13 @@ pub(crate) struct Guest {
     sessions: u64,
     resets: u64,
     last_reset: Option<String>,
-    /// What may be logged of its coming and going.
+    /// Whether its queues have run since its monitor was met.
+    has_run: bool,
+    /// Why no monitor can be met.
+    obstacle: Option<String>,
+    /// What was logged last of its coming and going.
+    said: String,
+    /// What may be logged of it.
     lines: Allowance,
     warnings: Allowance,
     /// How to meet its monitor, until the thread does so.
@@ -125,7 +135,7 @@ impl Guest {
         let offered = if spec.offload { Features::OFFERED } else { Features::without_offloads() };
         let device = vhost::Device::offering(spec.queues().get(), offered)?;
         let meeting = Some(match socket.side {
-            SocketSide::Server => Meeting::Listen(Arc::new(Listener::bind(socket)?)),
+            SocketSide::Server => Meeting::Listen(Arc::new(Listener::open(socket)?)),
             SocketSide::Client => Meeting::Connect(socket.path.clone()),
         });
         Ok(Self {
@@ -137,6 +147,9 @@ impl Guest {
             sessions: 0,
             resets: 0,
             last_reset: None,
+            has_run: false,
+            obstacle: None,
+            said: String::new(),
             lines: Allowance::new(LINE_COUNT, SILENCE),
             warnings: Allowance::new(1, SILENCE),
             meeting,
@@ -158,11 +171,23 @@ impl Guest {
             return;
         }
         match news.change {
+            GuestChange::Waits(why) => {
+                self.say(&why);
+                self.obstacle = Some(why);
+            }
+            GuestChange::Renewed => {
+                self.obstacle = None;
+                self.say(&format!(
+                    "somebody has deleted {}; the port listens there again, by a new socket",
+                    self.socket.path
+                ));
+            }
             GuestChange::Met => {
                 self.sessions += 1;
-                self.is_met = true;
+                (self.is_met, self.has_run, self.obstacle) = (true, false, None);
             }
             GuestChange::Status(status) => {
+                self.has_run |= status.pairs > 0;
                 let was_blank = std::mem::replace(&mut self.status, status).is_blank;
                 if status.is_blank && !was_blank && self.warnings.take() {
                     tracing::warn!("port {}: {BLANK_MEMORY}", self.spec);
@@ -191,9 +216,13 @@ impl Guest {
         }
     }
 
-    /// Logs what is worth a line, unless there have been too many.
+    /// Logs what is worth a line, unless it was the last one, or there have been too many.
     fn say(&mut self, text: &str) {
         let spec = &self.spec;
+        if self.said == text {
+            return tracing::debug!("port {spec}: {text}");
+        }
+        text.clone_into(&mut self.said);
         if self.lines.take() {
             return tracing::info!("port {spec}: {text}");
         }
@@ -207,7 +236,15 @@ impl Guest {
     fn note_end(&mut self, end: SessionEnd) {
         let spec = &self.spec;
         match end {
-            SessionEnd::Closed => self.say("the monitor is gone"),
+            SessionEnd::Closed if self.has_run => self.say("the monitor is gone"),
+            SessionEnd::Closed => {
+                let text = format!(
+                    "the monitor is gone before its guest ran; if its VM has more pairs of queues \
+                     than the port, which has {}, give the port as many by queues=",
+                    spec.queues()
+                );
+                self.say(&text);
+            }
             SessionEnd::Refused(why) | SessionEnd::Reset(why) => {
                 self.resets += 1;
                 // A monitor that comes back and does the same again says nothing new.
@@ -257,7 +294,7 @@ impl Guest {
             rings: (pairs > 0).then(|| rings(features).to_owned()),
             features: format!("{:#x}", features.bits()),
             feature_names: features.iter_names().map(|(name, _)| name.to_lowercase()).collect(),
-            warning: is_blank.then(|| BLANK_MEMORY.to_owned()),
+            warning: is_blank.then(|| BLANK_MEMORY.to_owned()).or_else(|| self.obstacle.clone()),
             sessions: self.sessions,
             resets: self.resets,
             last_reset: self.last_reset.clone(),
@@ -322,7 +359,7 @@ impl Drop for GuestThread {
         bell::ring(&*self.end);
         self.device.close();
         // Another port may listen there from now on.
-        self.listener.iter().for_each(|listener| listener.file.remove());
+        self.listener.iter().for_each(|listener| listener.remove_file());
     }
 }
 
@@ -383,27 +420,49 @@ impl Keeper {
 
     /// Waits for a monitor; `None` when the port goes.
     fn meet(&self) -> Option<UnixStream> {
-        loop {
-            match &self.meeting {
-                Meeting::Listen(listener) => {
-                    let ready = [listener.socket.as_fd(), self.end.as_fd()];
-                    if wait(&ready, None) & 2 != 0 {
+        let mut told = None;
+        // A monitor that still listens would be met again and again.
+        while !self.ends_within(Duration::ZERO) {
+            match self.try_to_meet() {
+                Ok(None) => told = None,
+                Ok(stream) => return stream,
+                Err(why) => {
+                    if told.as_ref() != Some(&why) {
+                        self.tell(GuestChange::Waits(why.clone()));
+                        told = Some(why);
+                    }
+                    if self.ends_within(RETRY) {
                         return None;
                     }
-                    match listener.socket.accept() {
-                        Ok((stream, _)) => return Some(stream),
-                        Err(error) => tracing::debug!("port {}: {error}", self.port),
-                    }
                 }
-                // A monitor that still listens would be met again and again.
-                Meeting::Connect(_) if self.ends_within(Duration::ZERO) => return None,
-                Meeting::Connect(path) => match try_connect(Path::new(path)) {
-                    Ok(stream) => return Some(stream),
-                    Err(error) => tracing::trace!("port {}: {path}: {error}", self.port),
-                },
             }
-            if self.ends_within(RETRY) {
-                return None;
+        }
+        None
+    }
+
+    /// Connects to a monitor, or waits a while for one to connect. Returns why none could.
+    fn try_to_meet(&self) -> Result<Option<UnixStream>, String> {
+        let listener = match &self.meeting {
+            Meeting::Listen(listener) => listener,
+            Meeting::Connect(path) => {
+                return try_connect(Path::new(path)).map(Some).map_err(|no| not_met(path, no));
+            }
+        };
+        if listener.renew().map_err(|error| error.to_string())? {
+            self.tell(GuestChange::Renewed);
+        }
+        let socket = listener.socket();
+        let ready = wait(&[socket.listener.as_fd(), self.end.as_fd()], Some(LOOK));
+        if ready & 1 == 0 {
+            return Ok(None);
+        }
+        match socket.listener.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(error) => {
+                // It has gone again, or there are no descriptors for it now.
+                tracing::debug!("port {}: {error}", self.port);
+                self.ends_within(RETRY);
+                Ok(None)
             }
         }
     }
@@ -432,20 +491,20 @@ impl Keeper {
 /// Turns away who comes while there is a session, until it is over. One that comes in the place of
 /// a monitor which has just gone is left for the next session.
 fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
-    let mut warnings = Allowance::new(1, SILENCE);
+    let (mut warnings, socket) = (Allowance::new(1, SILENCE), listener.socket());
     loop {
-        let ready = wait(&[listener.socket.as_fd(), over.as_fd()], None);
+        let ready = wait(&[socket.listener.as_fd(), over.as_fd()], None);
         if ready & 2 != 0 || wait(&[over.as_fd()], Some(SUCCESSION)) != 0 {
             return;
         }
-        if ready == 0 || listener.socket.accept().is_err() {
+        if ready == 0 || socket.listener.accept().is_err() {
             continue;
         }
         let text = "another one tried to connect, and was turned away; one port is one guest";
         if warnings.take() {
-            tracing::warn!("port {port}: {}: {text}", listener.path);
+            tracing::warn!("port {port}: {}: {text}", listener.path());
         } else {
-            tracing::debug!("port {port}: {}: {text}", listener.path);
+            tracing::debug!("port {port}: {}: {text}", listener.path());
         }
     }
 }
@@ -470,103 +529,15 @@ enum Meeting {
     Connect(String),
 }
 
-/// A listening socket; its file goes with it.
-#[derive(Debug)]
-struct Listener {
-    socket: UnixListener,
-    path: String,
-    file: SocketFile,
-}
-
-impl Listener {
-    fn bind(at: &GuestSocket) -> Result<Self, OpenGuestError> {
-        let path = at.path.as_str();
-        Self::clear(path)?;
-        let failed = |source| OpenGuestError::Listen { path: path.to_owned(), source };
-        let refused = |errno: Errno| failed(errno.into());
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(refused)?;
-        let address = SocketAddrUnix::new(path).map_err(refused)?;
-        bind(&socket, &address).map_err(refused)?;
-        let file = SocketFile::of(Path::new(path)).map_err(failed)?;
-        // Gone with its file when something fails below.
-        let listener = Self { socket: socket.into(), path: path.to_owned(), file };
-        listener.give(&at.access)?;
-        // Nobody can connect before.
-        listen(&listener.socket, BACKLOG).map_err(refused)?;
-        Ok(listener)
-    }
-
-    /// Lets those connect who shall.
-    fn give(&self, access: &SocketAccess) -> Result<(), OpenGuestError> {
-        let failed = |what| {
-            let path = self.path.clone();
-            move |source| OpenGuestError::Access { path, what, source }
-        };
-        let &SocketAccess { owner, group, permissions } = access;
-        if let Some(permissions) = permissions {
-            let permissions = std::fs::Permissions::from_mode(permissions.into());
-            let set = std::fs::set_permissions(&self.path, permissions);
-            set.map_err(failed("permissions"))?;
-        }
-        if owner.is_some() || group.is_some() {
-            let given = std::os::unix::fs::lchown(&self.path, owner, group);
-            given.map_err(failed("owner or group"))?;
-        }
-        Ok(())
-    }
-
-    /// Takes away the socket of a switch that was killed.
-    fn clear(path: &str) -> Result<(), OpenGuestError> {
-        let cleared = SocketFile::clear(Path::new(path));
-        let path = path.to_owned();
-        cleared.map_err(|error| match error {
-            ClearError::Taken => OpenGuestError::Taken { path },
-            ClearError::NoSocket => OpenGuestError::NoSocket { path },
-            ClearError::Io(source) => OpenGuestError::Listen { path, source },
-        })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.file.remove();
-    }
-}
-
-/// So many of something in a time, which begins with the first.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    count: u32,
-    time: Duration,
-    since: Option<Instant>,
-    taken: u32,
-}
-
-impl Allowance {
-    fn new(count: u32, time: Duration) -> Self {
-        Self { count, time, since: None, taken: 0 }
-    }
-
-    /// Takes one. Returns `false` when it is one too many.
-    fn take(&mut self) -> bool {
-        if self.time_left().is_zero() {
-            (self.since, self.taken) = (Some(Instant::now()), 0);
-        }
-        self.taken = self.taken.saturating_add(1);
-        self.taken <= self.count
-    }
-
-    /// True when the first one too many was just taken.
-    fn was_last(&self) -> bool {
-        self.taken == self.count.saturating_add(1)
-    }
-
-    /// How long until there are so many again.
-    fn time_left(&self) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| self.time.saturating_sub(since.elapsed()))
-    }
+/// Why nobody was met at `path`, in words.
+fn not_met(path: &str, errno: Errno) -> String {
+    let why = match errno {
+        Errno::NOENT => "nobody has made that socket yet".to_owned(),
+        Errno::CONNREFUSED => "nobody listens there".to_owned(),
+        Errno::AGAIN => "who listens there takes nobody at the moment".to_owned(),
+        other => io::Error::from(other).to_string(),
+    };
+    format!("waits for {path}: {why}; it is tried again five times a second")
 }
 
 /// A port works on, as this is a guess.
@@ -574,6 +545,8 @@ const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever writt
                             monitor has most likely not shared it, but given away a copy; give the \
                             VM shared memory, as in QEMU's -object \
                             memory-backend-memfd,id=mem,size=SIZE,share=on -numa node,memdev=mem";
+/// Time between two looks whether the file of a socket is still there.
+const LOOK: Duration = Duration::from_secs(2);
 /// Time between two attempts to meet a monitor.
 const RETRY: Duration = Duration::from_millis(200);
 /// Time in which a monitor may take the place of one that goes.
@@ -587,8 +560,6 @@ const NEWS_COUNT: u32 = 256;
 const NEWS_TIME: Duration = Duration::from_secs(1);
 /// Time that the server has to listen to what is waiting.
 const SERVER_TIME: Duration = Duration::from_millis(10);
-/// Monitors that may wait at a socket: one comes, and another when that was restarted.
-const BACKLOG: i32 = 16;
 /// Time that a monitor waits which was cut off.
 const PENANCE: Duration = Duration::from_secs(1);
 
@@ -596,15 +567,40 @@ const PENANCE: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
+    fn guest(spec: &str) -> Guest {
+        let spec: PortSpec = spec.parse().unwrap();
+        let crate::PortKind::Guest { socket, .. } = &spec.kind else { panic!() };
+        Guest::open(&spec, socket).unwrap()
+    }
+
+    fn note(guest: &mut Guest, change: GuestChange) {
+        let (port, device) = (guest.spec.number, guest.device.clone());
+        guest.note(GuestNews { port, device, change });
+    }
+
+    /// So does a monitor whose machine is to have more pairs of queues than the port has.
     #[test]
-    fn an_allowance_is_used_up_and_comes_back() {
-        let mut one = Allowance::new(2, Duration::from_secs(3600));
-        assert_eq!(
-            [(); 4].map(|()| (one.take(), one.was_last())),
-            [(true, false), (true, false), (false, true), (false, false)]
-        );
-        assert!(one.time_left() > Duration::from_secs(3000));
-        let mut next = Allowance { time: Duration::ZERO, ..one };
-        assert!(next.time_left().is_zero() && next.take());
+    fn who_comes_and_goes_in_the_same_way_is_told_of_once() {
+        let mut guest = guest("1=vhost:/run/vm0.sock,client,queues=2");
+        for _ in 0..2 * LINE_COUNT {
+            note(&mut guest, GuestChange::Met);
+            note(&mut guest, GuestChange::Ended(SessionEnd::Closed));
+        }
+        assert!(guest.said.contains("which has 2") && guest.said.contains("queues="));
+        for _ in 1..LINE_COUNT {
+            assert!(guest.lines.take(), "it took one line");
+        }
+        assert!(!guest.lines.take());
+    }
+
+    #[test]
+    fn what_keeps_a_monitor_from_being_met_is_told_until_it_is() {
+        let mut guest = guest("1=vhost:/run/vm0.sock,client");
+        note(&mut guest, GuestChange::Waits(not_met("/run/vm0.sock", Errno::NOENT)));
+        let warning = guest.report().warning.unwrap();
+        assert!(warning.starts_with("waits for /run/vm0.sock: nobody has made"), "{warning}");
+        assert_eq!(guest.said, warning);
+        note(&mut guest, GuestChange::Met);
+        assert_eq!(guest.report().warning, None);
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tapswitch_datapath::Port;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
 use crate::ports::PortChange;
 use crate::report::{
     self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport,
-    PortReport, PressureReport, SwitchReport, TapReport, WorkerReport,
+    PortReport, PressureReport, RING_FULL, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 use crate::server::Server;
 use crate::shared::WorkerCounters;
@@ -165,7 +166,7 @@ impl Server {
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
-            let ring = device.ring();
+            let (ring, tunnel) = (device.ring(), device.tunnel_report());
             let ring_full =
                 ring.as_ref().map_or_else(|| device.ring_drops(), |ring| ring.ring_full);
             Some(PortReport {
@@ -176,7 +177,7 @@ impl Server {
                 mac: port.hw_addr.to_string(),
                 state: if device.is_gone() { "gone" } else { report::port_state(port) }.to_owned(),
                 mtu: port.mtu,
-                envelope: port.full_size_envelope(),
+                envelope: envelope(port, tunnel.as_ref()),
                 mode: device.spec.mode_text(),
                 oversize: OversizeReport::of(port, &device.spec),
                 steered: device.steered(),
@@ -184,7 +185,7 @@ impl Server {
                 offloads: device.offloads(),
                 guest: device.guest_report(),
                 queueing: device.queueing(),
-                tunnel: device.tunnel_report(),
+                tunnel,
                 file: device.file_report(),
                 rx: port.counters.rx().into(),
                 tx: port.counters.tx().into(),
@@ -231,6 +232,13 @@ impl Server {
     }
 }
 
+/// Most bytes of tags that pass on a frame as long as the port's MTU.
+fn envelope(port: &Port, tunnel: Option<&TunnelReport>) -> u16 {
+    let room = tunnel.and_then(|tunnel| tunnel.room_beside(port.mtu));
+    let room = room.map_or(u16::MAX, |room| u16::try_from(room).unwrap_or(u16::MAX));
+    port.full_size_envelope().min(room)
+}
+
 /// Adds what the kernel lost before the switch could read it, under a name of its own.
 fn with_ring(mut drops: BTreeMap<String, u64>, ring_drops: u64) -> BTreeMap<String, u64> {
     if ring_drops > 0 {
@@ -238,7 +246,3 @@ fn with_ring(mut drops: BTreeMap<String, u64>, ring_drops: u64) -> BTreeMap<Stri
     }
     drops
 }
-
-/// Frames that found the kernel's queue towards the switch full. Not one of the
-/// datapath's reasons: it never saw them.
-const RING_FULL: &str = "ring_full";

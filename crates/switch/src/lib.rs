@@ -16,12 +16,14 @@
 pub mod account;
 mod agent;
 mod ahead;
+mod allowance;
 mod bell;
 mod beyond;
 mod borrowed;
 mod clock;
 mod config;
 mod connect;
+mod cores;
 mod credits;
 mod device;
 mod egress;
@@ -62,6 +64,7 @@ pub use config::{
     Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
     ParseLearningError, Tls, Transport,
 };
+pub use cores::{CORE_COUNT_MAX, usable_cores};
 pub use device::{OpenPortError, Unopened};
 pub use envelope::MtuError;
 pub use gro::{Gro, ParseGroError};
@@ -79,4 +82,3 @@ pub use socket_file::{ClearError, SocketFile};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
 pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};
-pub use worker::CORE_COUNT_MAX;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tapswitch_datapath::{Millis, Port, PortCounters};
+use tapswitch_datapath::{DropReason, Millis, Port, PortCounters};
 
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
@@ -18,7 +18,7 @@ use crate::device::{Device, OpenPortError};
 use crate::guest::GuestNews;
 use crate::interface::InterfaceId;
 use crate::links::{LinkNews, LinkWatch, WatchError};
-use crate::report::BooksReport;
+use crate::report::{BooksReport, STALLED};
 use crate::rx::RxQueue;
 use crate::server::{Server, Waiting};
 use crate::switch::CHANNEL_LEN;
@@ -92,6 +92,23 @@ impl Ports {
     /// The device behind the port of this number.
     pub(crate) fn find_mut(&mut self, number: PortNo) -> Option<&mut Device> {
         self.devices.iter_mut().find(|device| device.spec.number == number)
+    }
+
+    /// Tells of a port that others wait for no more. Each worker notices for itself, and a port that
+    /// takes a little now and then stalls again and again.
+    pub(crate) fn note_stall(&mut self, number: PortNo) {
+        let Some(device) = self.find_mut(number) else { return };
+        let text = format!(
+            "port {}: it takes nothing, or too little, and nobody waits for it any more: what goes \
+             there is dropped as {} until it has taken what waits; {STALLED}",
+            device.spec,
+            DropReason::EgressStalled.name()
+        );
+        if device.stalls.take() {
+            tracing::warn!("{text}");
+        } else {
+            tracing::debug!("{text}");
+        }
     }
 
     /// Whether a port can be beside all that are there.

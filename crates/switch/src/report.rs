@@ -3,14 +3,15 @@
 //! Counters are frames (a train is one), wire packets (a train is many) and bytes of the frames.
 
 mod pressure;
+mod remedy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::{
-    DropCounters, DropReason, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port,
-    Snapshot, Totals, Traffic,
+    DropCounters, FlowEntry, Gauge, Group, GroupBucket, Millis, Oversize, Port, Snapshot, Totals,
+    Traffic,
 };
 use tapswitch_openflow::{DatapathId, GroupId, GroupType, PortConfig, PortNo, PortState, TableId};
 use tapswitch_wire::ethernet;
@@ -20,6 +21,7 @@ pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
 use crate::worker::BURST_COUNT;
 pub use pressure::{BooksReport, PauseReport, PressureReport};
+pub(crate) use remedy::{RING_FULL, STALLED};
 
 /// Frames, packets and bytes in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +132,7 @@ pub struct PortReport {
     /// Largest payload in bytes.
     pub mtu: u32,
     /// Most bytes of tags on top of it. Shorter frames may bear more where that is less than the
-    /// port was told, since its interface has no room.
+    /// port was told, since its interface, or its tunnel's path, has no room.
     pub envelope: u16,
     /// The port's mode as the options that make it; none when it is a member of all VLANs.
     pub mode: Option<String>,
@@ -170,14 +172,6 @@ impl PortReport {
     /// What to set, so that frames fit that did not; none while all do.
     pub fn oversize_remedy(&self) -> Option<String> {
         self.oversize.map(|oversize| oversize.remedy(self))
-    }
-
-    /// What can be done about drops for `reason`, where that is known.
-    pub(crate) fn remedy(&self, reason: &str) -> Option<String> {
-        if reason == DropReason::Oversize.name() {
-            return self.oversize_remedy();
-        }
-        (reason == DropReason::CannotSegment.name()).then(|| CUT_BEFORE.to_owned())
     }
 }
 
@@ -237,6 +231,13 @@ pub struct TunnelReport {
     pub refused: DropsReport,
     /// Errors that the path told: nobody listens there, or nobody is there.
     pub unreachable: u64,
+}
+
+impl TunnelReport {
+    /// Bytes that a frame with a payload of `mtu` may have beside it; `None` while there is no path.
+    pub(crate) fn room_beside(&self, mtu: u32) -> Option<u32> {
+        (self.path_mtu > 0).then(|| self.path_mtu.saturating_sub(self.overhead + mtu))
+    }
 }
 
 /// A file behind a port.
@@ -454,7 +455,7 @@ pub struct DropReport {
     pub reason: String,
     /// Frames.
     pub count: u64,
-    /// What can be done about it, where that is known.
+    /// What can be done about it; none where the switch is another version, say.
     pub remedy: Option<String>,
 }
 
@@ -592,12 +593,6 @@ fn outputs(actions: &[tapswitch_openflow::Action]) -> Option<usize> {
     }
     Some(count)
 }
-
-/// What helps where the switch has to cut what it cannot.
-const CUT_BEFORE: &str = "trains came that must be cut for this port, with headers that the switch \
-     does not know or that contradict themselves: have them cut where they are sent, those in \
-     tunnels by `ethtool -K DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
-     tx-gre-segmentation off tx-ipxip4-segmentation off`, others by `ethtool -K DEVICE tso off`";
 
 fn cookie(value: u64) -> String {
     format!("{value:#x}")

@@ -246,6 +246,7 @@ impl Server {
             Input::Report(Report::PacketIn { origin, total_len, data, fate }) => {
                 self.notify_packet_in(&agent::packet_in(&origin, total_len, data), &fate);
             }
+            Input::Report(Report::Stalled(port)) => self.ports.note_stall(port),
             Input::Report(Report::Sighting(sighting, _credit)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
             }

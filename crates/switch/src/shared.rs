@@ -8,6 +8,7 @@ use crate::fate::PacketFate;
 use crate::pauses::Pauses;
 use arc_swap::ArcSwap;
 use tapswitch_datapath::{DropReason, MacTable, PacketInOrigin, Sighting, Snapshot};
+use tapswitch_openflow::PortNo;
 use tokio::sync::{Notify, mpsc};
 
 /// Everything that crosses the line between agent and workers, but for errands.
@@ -46,6 +47,8 @@ pub(crate) enum Report {
         /// What becomes of it.
         fate: Arc<PacketFate>,
     },
+    /// A port took nothing for longer than others wait for it.
+    Stalled(PortNo),
     /// A station in a place that the MAC table does not know.
     Sighting(Sighting, Credit),
 }

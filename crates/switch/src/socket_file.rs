@@ -55,10 +55,15 @@ impl SocketFile {
         &self.path
     }
 
+    /// Whether the file is there, and no other one in its place.
+    pub fn is_there(&self) -> bool {
+        file_at(&self.path).is_ok_and(|file| file == self.file)
+    }
+
     /// Takes the file away, so that another process can listen there. Its number is no other
     /// file's as long as the socket is open: so call it before that is closed.
     pub fn remove(&self) {
-        if file_at(&self.path).is_ok_and(|file| file == self.file) {
+        if self.is_there() {
             // Somebody may have been faster.
             let _ = fs::remove_file(&self.path);
         }

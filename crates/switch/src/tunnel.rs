@@ -38,7 +38,10 @@ enum Port {
 impl Tunnel {
     /// Opens the VXLAN tunnel that `spec` describes.
     pub(crate) fn open_vxlan(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
-        let (port, namespace) = within(spec, || VxlanPort::open(&vxlan.config()))?;
+        let (port, namespace) = within(spec, || {
+            let port = VxlanPort::open(&vxlan.config())?;
+            check_ends(port.remote(), port.local().ip()).map(|()| port)
+        })?;
         let VxlanSpec { remote, local, udp_port, vni, .. } = vxlan;
         let mac = mac((&spec.netns, remote, local, udp_port, vni.get()));
         Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac, namespace))
@@ -46,7 +49,10 @@ impl Tunnel {
 
     /// Opens the GRE or ERSPAN tunnel that `spec` describes.
     pub(crate) fn open_gre(spec: &PortSpec, gre: &GreSpec) -> Result<Self, OpenPortError> {
-        let (port, namespace) = within(spec, || GrePort::open(&gre.config()))?;
+        let (port, namespace) = within(spec, || {
+            let port = GrePort::open(&gre.config())?;
+            check_ends(port.remote(), port.local()).map(|()| port)
+        })?;
         let mac = mac((&spec.netns, gre.remote, gre.local, gre.carrier));
         Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac, namespace))
     }
@@ -229,6 +235,13 @@ fn within<T: Send>(
         .map_err(|source| OpenPortError::Namespace { port: text(), source })?;
     let opened = opened.map_err(|source| OpenPortError::Tunnel { port: text(), source })?;
     Ok((opened, namespace))
+}
+
+/// That the tunnel does not lead to itself: what is sent there would come in again.
+fn check_ends(remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
+    let what = "is this end's own address, so that the tunnel would lead back to itself; give the \
+                address of the other end";
+    if remote == local { Err(OpenError::Address { remote, what }) } else { Ok(()) }
 }
 
 /// The same for the same tunnel at each start.

@@ -38,6 +38,7 @@ use tapswitch_wire::NetHeader;
 
 use crate::bell;
 use crate::clock;
+use crate::cores::CORE_COUNT_MAX;
 use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
 use crate::peer::PacketOutRoom;
@@ -606,8 +607,6 @@ fn pin(core: usize) {
     }
 }
 
-/// Cores that the kernel's masks have room for.
-pub const CORE_COUNT_MAX: usize = rustix::thread::CpuSet::MAX_CPU;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Marks the eventfd among the queues' indices.
 const WAKE: u64 = u64::MAX;

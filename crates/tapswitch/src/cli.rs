@@ -14,6 +14,7 @@ use tapswitch_control::{
 use tapswitch_openflow::Delivery;
 use tapswitch_switch::{
     CORE_COUNT_MAX, DatapathId, Endpoint, FailMode, Gro, Learning, PeerName, PortSpec, Tls,
+    usable_cores,
 };
 use tapswitch_wire::MacAddr;
 use tracing::level_filters::LevelFilter;
@@ -173,7 +174,7 @@ pub(crate) struct SwitchArgs {
     /// Number of workers; as many as the port with most queues has, and cores, when not given.
     #[arg(long, value_name = "N", value_parser = parse_worker_count)]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Cores that the workers stay on, separated by commas.
+    /// Cores that the workers stay on, separated by commas, each once.
     #[arg(long, value_name = "CORES", value_delimiter = ',', value_parser = parse_core)]
     pub(crate) cores: Vec<usize>,
     #[command(flatten)]
@@ -546,10 +547,25 @@ pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
 
 /// The number of a core.
 pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
-    let core = text.parse().ok().filter(|core| *core < CORE_COUNT_MAX);
-    core.ok_or_else(|| {
-        format!("'{text}' is no number of a core; expected 0 to {}", CORE_COUNT_MAX - 1)
+    let usable = usable_cores();
+    let is_there = |core: &usize| match usable {
+        [] => *core < CORE_COUNT_MAX,
+        usable => usable.contains(core),
+    };
+    text.parse().ok().filter(is_there).ok_or_else(|| {
+        let known = if usable.is_empty() { "a number".to_owned() } else { ranges(usable) };
+        format!("'{text}' is no core that this process can have here; expected {known}")
     })
+}
+
+/// Numbers as lists of them are written, such as 0-3,8.
+fn ranges(numbers: &[usize]) -> String {
+    let chunks = numbers.chunk_by(|one, next| one + 1 == *next);
+    let text = |chunk: &[usize]| match chunk {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => chunk.iter().map(ToString::to_string).collect(),
+    };
+    chunks.map(text).collect::<Vec<_>>().join(",")
 }
 
 /// As long as a file's name may be with what is put behind it, and to spare.
@@ -578,6 +594,13 @@ pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_listed_in_ranges() {
+        for (numbers, text) in [(&[0][..], "0"), (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8"), (&[], "")] {
+            assert_eq!(ranges(numbers), text);
+        }
+    }
 
     #[test]
     fn datapath_numbers_are_read_as_they_are_printed() {

@@ -265,9 +265,11 @@ fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fa
 fn cores(numbers: &[Spanned<i64>]) -> Result<Vec<usize>, Fault> {
     let core = |number: &Spanned<i64>| {
         let wrong = |text| Fault::new(number.span(), format!("switch.cores: {text}"));
-        parse_core(&number.get_ref().to_string()).map_err(wrong)
+        let core = parse_core(&number.get_ref().to_string()).map_err(wrong)?;
+        Ok(Spanned::new(number.span(), core))
     };
-    numbers.iter().map(core).collect()
+    let cores = numbers.iter().map(core).collect::<Result<_, Fault>>()?;
+    distinct(cores, "switch.cores", |_| None)
 }
 
 impl RunConfig {
@@ -588,6 +590,8 @@ fn datapath_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Data
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_switch::usable_cores;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -685,14 +689,17 @@ dst-port = 80
     }
 
     #[test]
-    fn cores_are_those_that_could_be() {
+    fn cores_are_those_that_are_there_each_once() {
         let with = |cores: &str| GOOD.replace("fail-mode", &format!("cores = {cores}\nfail-mode"));
-        assert_eq!(RunConfig::parse(&with("[0, 1023]")).unwrap().switch.cores, [0, 1023]);
-        for cores in ["[0, 1024]", "[0, -1]"] {
-            let error_text = error(&with(cores));
+        let core = usable_cores()[0];
+        assert_eq!(RunConfig::parse(&with(&format!("[{core}]"))).unwrap().switch.cores, [core]);
+        for cores in ["1023", "1024", "-1"] {
+            let error_text = error(&with(&format!("[{core}, {cores}]")));
             assert!(error_text.starts_with("lab.toml:6:13: switch.cores: '"), "{error_text}");
-            assert!(error_text.contains("expected 0 to 1023"), "{error_text}");
+            assert!(error_text.contains(&format!("; expected {core}")), "{error_text}");
         }
+        let error_text = error(&with(&format!("[{core}, {core}]")));
+        assert!(error_text.contains("6:13: switch.cores: it is in the list already"));
     }
 
     #[test]

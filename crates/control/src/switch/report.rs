@@ -70,6 +70,6 @@ impl Switch {
         if port == PortNo::CONTROLLER {
             return "controller".to_owned();
         }
-        self.ports.find(port).map(|port| port.name.clone()).unwrap_or_default()
+        self.ports.name(port).unwrap_or_default().to_owned()
     }
 }

@@ -270,7 +270,7 @@ impl Hub {
         let name = report.policy.name.clone();
         let (matched, is_complete) = (report.matched.packets, report.is_complete);
         let note = if is_complete { "" } else { ", perhaps more" };
-        tracing::info!("policy {name} is deleted; it matched {matched} frames{note}");
+        tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
         // Its name was free at once, and its last counters took a while: what is there, or waited
         // for, under that name by now is another one.
         if !self.control.has_policy(&name) {

@@ -201,6 +201,7 @@ fn a_port_leaves_room_for_what_others_have_to_tell() {
         match report {
             Report::PacketIn { origin, .. } => told[origin.in_port.0 as usize] += 1,
             Report::Sighting(sighting, _) => told[sighting.port.0 as usize] += 1,
+            Report::Stalled(_) => panic!("nothing stalls"),
         }
     }
     assert_eq!(told[4], 2, "{told:?}");

@@ -176,6 +176,15 @@ fn a_path_that_is_too_narrow_is_no_matter_of_the_ports_options() {
     assert_eq!(oversize.remedy_for(&TunnelReport { path_mtu: 0, ..tunnel }), None, "no route");
 }
 
+#[test]
+fn a_path_has_room_for_tags_or_not() {
+    let tunnel = TunnelReport { path_mtu: 1500, overhead: 50, ..TunnelReport::default() };
+    assert_eq!(tunnel.room_beside(1450), Some(0));
+    assert_eq!(tunnel.room_beside(1446), Some(4));
+    assert_eq!(tunnel.room_beside(9000), Some(0), "its MTU is too large anyway");
+    assert_eq!(TunnelReport { path_mtu: 0, ..tunnel }.room_beside(1450), None, "no route");
+}
+
 /// What is told of a frame of this payload and these tags, at a port on an interface with this MTU.
 fn noted(spec: &str, room: u32, (payload, tags): (usize, usize)) -> OversizeReport {
     let spec: PortSpec = spec.parse().unwrap();

@@ -274,6 +274,18 @@ fn a_port_comes_when_the_one_whose_place_it_takes_is_gone() {
     assert!(add(&mut server, file(1, "e")).try_recv().unwrap().is_err(), "it is taken now");
 }
 
+#[test]
+fn a_port_that_stalls_again_and_again_is_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = server(&[format!("1=pcapng:{}/a", folder.path().display())]);
+    let told = |server: &mut Server| {
+        server.handle(Input::Report(Report::Stalled(PortNo(1))));
+        server.handle(Input::Report(Report::Stalled(PortNo(2))));
+        server.ports.find_mut(PortNo(1)).unwrap().stalls.was_last()
+    };
+    assert_eq!([(); 3].map(|()| told(&mut server)), [false, true, false]);
+}
+
 /// A frame is one, however many controllers there are.
 #[test]
 fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {

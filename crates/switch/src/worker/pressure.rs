@@ -21,6 +21,7 @@ use super::{BURST_COUNT, Worker};
 use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::{Pause, Received};
+use crate::shared::Report;
 use crate::tx::port_number;
 
 impl Worker {
@@ -78,8 +79,9 @@ impl Worker {
     #[cold]
     fn follow_full_ports(&mut self) {
         for port in self.ports.retry(clock::coarse()) {
-            tracing::debug!("port {port} takes nothing: frames for it are dropped until it does");
             self.shared.pauses.stalled(port);
+            // It is counted, also when nobody has time to be told.
+            let _ = self.shared.report(Report::Stalled(port));
         }
         self.ports.end_burst();
         self.ports.cut_off_faulty();

@@ -314,6 +314,33 @@ fn a_monitor_that_accepts_nobody_holds_up_nobody() {
 }
 
 #[test]
+fn a_port_says_for_whom_it_waits() {
+    let room = Room::new(1, ",client");
+    let path = room.socket(1);
+    let warning = || room.report(1).warning.unwrap_or_default();
+    until("nobody is there", || warning().contains("nobody has made that socket yet"));
+    drop(listen_at(&path, 8));
+    show(&path);
+    until("nobody listens", || warning().contains("nobody listens there"));
+    fs::remove_file(&path).unwrap();
+    let listener = listen_at(&path, 8);
+    show(&path);
+    let monitor = listener.accept().unwrap();
+    until("the monitor is met", || warning().is_empty());
+    drop((monitor, listener));
+    fs::remove_file(&path).unwrap();
+}
+
+/// A script that tidies up, say.
+#[test]
+fn a_socket_whose_file_was_deleted_is_made_again() {
+    let room = Room::new(1, "");
+    fs::remove_file(room.socket(1)).unwrap();
+    until("the socket is there again", || room.socket(1).exists());
+    drop(room.guest(1, split()));
+}
+
+#[test]
 fn a_monitor_that_lets_go_of_all_that_come_is_met_now_and_then() {
     let room = Room::new(1, ",client");
     let path = room.socket(1);

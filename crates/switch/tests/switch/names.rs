@@ -23,8 +23,8 @@ fn a_namespace_that_was_deleted_ends_and_its_ports_are_gone() {
     for spec in [
         format!("4=tap:t4,netns={name},queues=2"),
         format!("5=tun:t5,netns={name}"),
-        format!("6=vxlan:remote=127.0.0.1,vni=1,netns={name}"),
-        format!("7=gre:remote=127.0.0.1,netns={name}"),
+        format!("6=vxlan:remote=127.0.0.2,vni=1,netns={name}"),
+        format!("7=gre:remote=127.0.0.2,netns={name}"),
     ] {
         add(&lab, &spec);
     }

@@ -21,7 +21,7 @@ fn trains_are_trains_at_the_other_end() {
         fabric.check_nothing_dropped();
         for at in [0, 1] {
             let (port, tunnel) = fabric.tunnel(at);
-            assert_eq!((port.kind.as_str(), port.mtu), ("vxlan", mtu));
+            assert_eq!((port.kind.as_str(), port.mtu, port.envelope), ("vxlan", mtu, 0));
             assert_eq!((tunnel.path_mtu, tunnel.id), (1500, Some(42)));
             assert!(tunnel.receive_buffer >= 4 << 20, "{tunnel:?}");
             assert!(tunnel.sent > 13_000, "{tunnel:?}");
@@ -295,6 +295,11 @@ fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() 
     let nowhere = ["1=vxlan:remote=127.0.0.2,vni=1,local=192.0.2.9".to_owned()];
     let error = start_here(config(&nowhere)).unwrap_err().to_string();
     assert!(error.contains("192.0.2.9") && error.contains("`ip address`"), "{error}");
+    for own in ["127.0.0.1", "::1"] {
+        let itself = format!("1=vxlan:remote={own},vni=1");
+        let error = start_here(config(&[itself])).unwrap_err().to_string();
+        assert!(error.contains(own) && error.contains("own address"), "{error}");
+    }
 }
 
 fn run(command: &mut Command) {

@@ -1,0 +1,139 @@
+//! What can be done about drops, for each of their names.
+
+use tapswitch_datapath::DropReason;
+
+use super::PortReport;
+
+/// Frames that found the kernel's queue towards the switch full. Not one of the datapath's reasons:
+/// it never saw them.
+pub(crate) const RING_FULL: &str = "ring_full";
+
+impl PortReport {
+    /// What can be done about drops for `reason`; `None` for a name that is none.
+    pub(crate) fn remedy(&self, reason: &str) -> Option<String> {
+        if reason == RING_FULL {
+            return Some(RING.to_owned());
+        }
+        let reason = DropReason::ALL.into_iter().find(|known| known.name() == reason)?;
+        let oversize = self.oversize_remedy().filter(|_| reason == DropReason::Oversize);
+        Some(oversize.unwrap_or_else(|| remedy(reason).to_owned()))
+    }
+}
+
+/// What helps wherever it happens.
+fn remedy(reason: DropReason) -> &'static str {
+    use DropReason as Reason;
+    match reason {
+        Reason::Truncated => TRUNCATED,
+        Reason::IngressLost => "the kernel ran out of memory, or the device failed: see `dmesg`",
+        Reason::IngressNotIp => "whoever sends into this tun device sends what is not IP",
+        Reason::QueueDisabled => {
+            "the guest sends by a queue that its monitor has not enabled: look at its driver, and \
+             at the number of queues of the VM"
+        }
+        Reason::NotEncapsulated | Reason::WrongTunnel => FOREIGN,
+        Reason::OuterCongested => {
+            "the path of the tunnel is congested: lower the rate, or have the hosts speak ECN"
+        }
+        Reason::BadMetadata => {
+            "whoever sends here asks for offloads that cannot be: mend or update that driver, or \
+             turn its offloads off"
+        }
+        Reason::PortNoReceive | Reason::PortNoForward | Reason::PortNoPacketIn => PORT_CONFIG,
+        Reason::VlanFiltered => {
+            "its tags do not fit the port's mode: change mode=, vlan= or vlans= (docs/vlan.md), or \
+             what the host sends"
+        }
+        Reason::VlanNotMember => {
+            "the port is no member of that VLAN: add it to vlans= (docs/vlan.md), or send it \
+             elsewhere"
+        }
+        Reason::TableMiss => "no rule matches: add one for it, or for all that no other matches",
+        Reason::NoOutput => "a rule says so: `tapswitch show flows` tells which",
+        Reason::InvalidTtl => "packets go around in a loop of routers, or their TTL is too small",
+        Reason::BridgeReserved => {
+            "nothing: bridges keep such frames (LLDP, STP and their like) to one cable"
+        }
+        Reason::InputPort => {
+            "a rule sends them back where they came from: it needs IN_PORT as its output for that"
+        }
+        Reason::NoLiveBucket | Reason::NoSuchGroup => {
+            "the group of the rule has no way out: look at `tapswitch show groups`, and at the \
+             ports that it watches"
+        }
+        Reason::TooDeep | Reason::BadAction => {
+            "the rule asks for more than the switch does, or for what such frames have not: see \
+             `tapswitch show flows`, and simplify it"
+        }
+        Reason::NoController => {
+            "rules send them to a controller, and none listens: see `tapswitch show switch`"
+        }
+        Reason::ControllerQueueFull => {
+            "controllers are slower than what is sent to them: have rules for it, or send less"
+        }
+        Reason::NoSuchPort => {
+            "a rule sends to a port that is not there: see `tapswitch show flows`, and add the \
+             port or change the rule"
+        }
+        Reason::PortDown => {
+            "the port is down: `tapswitch show ports` tells how (no-link: bring up what is behind \
+             it; disabled: a controller did that; a file: it has reached its limit)"
+        }
+        Reason::Oversize => "give the port a larger mtu= or envelope=, or the hosts a smaller MTU",
+        Reason::CannotSegment => CUT_BEFORE,
+        Reason::EgressFull => {
+            "more comes for the port than it takes: read faster what is behind it, or send less; \
+             copies wait with `--delivery lossless`, what comes in by a link with pause=on there"
+        }
+        Reason::EgressStalled => STALLED,
+        Reason::SampledOut => {
+            "nothing, if the policy or a rule asked for a sample; else give its monitor more room, \
+             or the policy `--delivery lossless`"
+        }
+        Reason::PortRemoved => "nothing: they waited for a port that was removed",
+        Reason::NotIp => "send only IP without VLANs to this tun port, or make it a tap: port",
+        Reason::NotAddressed => {
+            "they are for another station than the tun device: send it only what is for it, or \
+             make it a tap: port"
+        }
+        Reason::EgressRejected => REJECTED,
+        Reason::EgressFailed => {
+            "what is behind the port is gone or failed: look at its state in `tapswitch show \
+             ports`, and add the port anew"
+        }
+    }
+}
+
+const TRUNCATED: &str = "whoever sends here sends frames that are too short, or longer than the \
+     port reads: look at its MTU, and at its driver";
+const FOREIGN: &str = "what comes is not of this tunnel: give both ends the same vni=, key= or \
+     session=; which of these `tapswitch show ports` tells (REFUSED)";
+const PORT_CONFIG: &str = "a controller has configured the port like that (`ovs-ofctl mod-port` \
+     changes it)";
+/// What helps where a port takes nothing.
+pub(crate) const STALLED: &str = "see to it that what is behind it reads again (its guest, its \
+     program, its link, its disk), or let others wait longer for it with stall=MS";
+const REJECTED: &str = "the kernel or the guest refused them: a tunnel's local firewall, a guest \
+     with buffers in very many pieces, or a driver that lacks an offload: try offload=off, and for \
+     a tunnel look at `iptables -L OUTPUT`";
+const RING: &str = "the switch read too slowly: give the port a longer drain-ahead=, a tap or tun \
+     port also a longer txqueuelen= or more queues=, and the ports that it waits for a shorter stall=";
+/// What helps where the switch has to cut what it cannot.
+const CUT_BEFORE: &str = "trains came that must be cut for this port, with headers that the switch \
+     does not know or that contradict themselves: have them cut where they are sent, those in \
+     tunnels by `ethtool -K DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
+     tx-gre-segmentation off tx-ipxip4-segmentation off`, others by `ethtool -K DEVICE tso off`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_drop_has_a_remedy() {
+        for reason in DropReason::ALL {
+            let text = remedy(reason);
+            assert!((20..600).contains(&text.len()), "{}: {text}", reason.name());
+            assert!(!text.ends_with('.') && !text.contains("  "), "{}: {text}", reason.name());
+        }
+    }
+}
