@@ -58,6 +58,19 @@ export function Failure({ error, what }: { error: ApiError | undefined; what: st
   );
 }
 
+/** What is to be known of something. */
+export function Notes({ notes = [] }: { notes?: string[] | undefined }) {
+  return (
+    <>
+      {notes.map((note) => (
+        <p key={note} class="note">
+          {note}
+        </p>
+      ))}
+    </>
+  );
+}
+
 /** The heading of a view with what can be done there. */
 export function Heading({
   title,

@@ -137,9 +137,10 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
       typeof untold === "number" ? ` (${count(untold)} events before are not told)` : "";
     return `${who} ${where}${others}`;
   },
-  policy({ name, state }) {
+  policy({ name, state, unproved }) {
     const { is, reason } = (state ?? {}) as { is?: string; reason?: string };
-    return is && `${name} is ${is}${because(reason)}`;
+    const left = unproved ? `; not all of it could be proved${because(unproved)}` : "";
+    return is && `${name} is ${is}${because(reason)}${left}`;
   },
   audit({ record }) {
     const { who, what, policy, result } = (record ?? {}) as Partial<AuditRecord>;

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { PolicyReport } from "../api/types";
-import { bitRate, count, packetRate } from "../model/format";
+import { bitRate, count, packetRate, plural } from "../model/format";
 import {
   endsAt,
   ledger,
@@ -142,6 +142,7 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         <Tag tone={how.tone} title={how.sentence}>
           {how.word}
         </Tag>
+        <NoteCount report={report} />
       </td>
       <td class="wide">{traffic(report.policy)}</td>
       <td class="wide">{monitors(report)}</td>
@@ -176,6 +177,19 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         )}
       </td>
     </tr>
+  );
+}
+
+function NoteCount({ report: { policy, notes = [] } }: { report: PolicyReport }) {
+  if (notes.length === 0) return null;
+  const words = plural(notes.length, "note");
+  return (
+    <>
+      {" "}
+      <a href={link(["policies", policy.name])} aria-label={`${words} on ${policy.name}`}>
+        {words}
+      </a>
+    </>
   );
 }
 

@@ -21,7 +21,7 @@ import {
   totals,
   traffic,
 } from "../model/policy";
-import { Countdown, Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
+import { Countdown, Empty, Fact, Failure, Heading, Notes, Table, Tag } from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { feed, rateText } from "../parts/rates";
 import { go, link } from "../parts/route";
@@ -65,6 +65,7 @@ export function Policy({ name }: { name: string }) {
         )}
       </Heading>
       <Failure error={error} what="Not fresh" />
+      <Notes notes={report.notes} />
       <Facts report={report} />
       <Books report={report} />
       <PathList report={report} />
@@ -132,11 +133,6 @@ function Facts({ report }: { report: PolicyReport }) {
           {report.changed_by && ` by ${report.changed_by}`}
         </Fact>
       )}
-      {report.notes?.map((note) => (
-        <Fact key={note} name="Note">
-          {note}
-        </Fact>
-      ))}
     </dl>
   );
 }

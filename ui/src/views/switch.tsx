@@ -4,19 +4,19 @@ import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types"
 import { bitRate, count, plural, size } from "../model/format";
 import { addresses, tapped, unproven, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
-import { troubles } from "../model/switch";
+import { condition, troubles } from "../model/switch";
 import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
 import { Groups, Rules } from "./switch-tables";
-import { Connected } from "./switches";
 
 export function Switch({ id }: { id: string }) {
   const path = `/switches/${encodeURIComponent(id)}`;
   const plain = useResource<SwitchReport>(path, { topics: ["switch"], everyMs: 2000 });
   const report = plain.data;
-  if (!report) {
+  const how = report && condition(report);
+  if (!report || !how) {
     const isGone = plain.error?.status === 404;
     return (
       <>
@@ -38,7 +38,7 @@ export function Switch({ id }: { id: string }) {
       </Heading>
       <dl class="facts">
         <Fact name="State">
-          <Connected is={report.is_connected} />
+          <Tag tone={how.tone}>{how.word}</Tag> {how.sentence}
         </Fact>
         {report.is_ours !== undefined && (
           <Fact name="Kind">{report.is_ours ? "tapswitch" : "another OpenFlow switch"}</Fact>

@@ -8,7 +8,7 @@ import { bitRate, count, latency, plural } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
 import { ledger, state, tone, totals, traffic } from "../model/policy";
 import { mayChange } from "../api/session";
-import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
+import { Empty, Fact, Failure, Notes, Search, Tag } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
 import { tapHost } from "./switch";
@@ -280,6 +280,7 @@ function TapCard({ report }: { report: PolicyReport }) {
         <Fact name="Delivered">{count(sums.delivered)}</Fact>
         <Fact name="Dropped">{count(sums.dropped)}</Fact>
       </dl>
+      <Notes notes={report.notes} />
       <a class="button" href={link(["policies", report.policy.name])}>
         Details
       </a>

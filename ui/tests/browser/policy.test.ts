@@ -91,3 +91,16 @@ test("who added a policy is not taken for its owner", options, async () => {
   await screenshot(page, "policy-changed", "all");
   await page.close();
 });
+
+test("what is to be known of a policy is in sight wherever it is looked at", options, async () => {
+  const note = "when it was put in force not all of it could be proved: 0x6 was away";
+  const one = report("web", { notes: [note] });
+  controller.answers.set("GET /policies/web", one);
+  controller.answers.set("GET /policies", list([one, report("db")]));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByRole("link", { name: "1 note on web" }).click();
+  await page.locator(".note").getByText(note).waitFor();
+  await page.goto(`${controller.url}/#/topology?tap=web`);
+  await page.getByLabel("Selected").getByText(note).waitFor();
+  await page.close();
+});

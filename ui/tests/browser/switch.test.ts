@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
 import { screenshot } from "./support";
 
 setUp();
@@ -39,3 +40,19 @@ test("nobody knows how the ports of a lost switch are", options, async () => {
   assert.equal(await ports.getByText("b/s").count(), 0, "what passes is not known either");
   await page.close();
 });
+
+test(
+  "a switch that tells no counters is silent, and what that means is said",
+  options,
+  async () => {
+    const one = controller.answers.get("GET /switches/0x6") as object;
+    const silent = { ...one, is_silent: true };
+    controller.answers.set("GET /switches/0x6", silent);
+    controller.answers.set("GET /switches", list([silent]));
+    const page = await browser.page(`${controller.url}/#/switches`);
+    await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
+    await page.goto(`${controller.url}/#/switches/0x6`);
+    await page.getByText("those that it told before count on").waitFor();
+    await page.close();
+  },
+);
