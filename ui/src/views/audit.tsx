@@ -4,6 +4,7 @@ import { BASE } from "../api/client";
 import type { AuditRecord } from "../api/types";
 import { dateTime } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
+import { hasText } from "../model/search";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
@@ -11,9 +12,7 @@ import { usePages } from "../parts/pages";
 export function Audit() {
   const [text, setText] = useState("");
   const pages = usePages<AuditRecord>("/audit", {}, { topics: ["audit", "policy"], everyMs: 5000 });
-  const shown = pages.items.filter((record) =>
-    JSON.stringify(record).toLowerCase().includes(text.toLowerCase()),
-  );
+  const shown = pages.items.filter((record) => hasText(record, text));
   return (
     <>
       <Heading title="Audit">

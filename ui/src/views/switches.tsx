@@ -1,6 +1,7 @@
 // All switches.
 import type { SwitchReport } from "../api/types";
 import { count } from "../model/format";
+import { urgency } from "../model/policy";
 import { condition } from "../model/switch";
 import { Empty, Failure, Heading, Search, SortHead, Table, Tag } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
@@ -10,7 +11,7 @@ type Column = "switch" | "state" | "ports" | "hosts" | "rules" | "groups" | "ref
 
 const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
   switch: (s) => s.switch,
-  state: (s) => condition(s).word,
+  state: (s) => urgency(condition(s).tone),
   ports: (s) => s.ports.length,
   hosts: (s) => s.hosts,
   rules: (s) => s.rules,

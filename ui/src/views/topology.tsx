@@ -201,7 +201,7 @@ function Picture(props: PictureProps) {
       <p class="unseen" aria-live="polite">
         {selected && spoken(selected, shape)}
       </p>
-      <Legend />
+      <Legend taps={taps} />
     </div>
   );
 }
@@ -319,7 +319,8 @@ function zoomBy(made: Renderer | undefined, factor: number): void {
   made.moved();
 }
 
-function Legend() {
+function Legend({ taps: { reports, total } }: { taps: Taps }) {
+  const left = `${count(reports.length)} of ${count(total)} TAPs, those with problems first`;
   return (
     <ul class="legend" aria-label="Legend">
       {LEGEND.map(([key, words]) => (
@@ -328,6 +329,7 @@ function Legend() {
           {words}
         </li>
       ))}
+      {total > reports.length && <li>{left}</li>}
     </ul>
   );
 }
