@@ -60,12 +60,6 @@ export function duration(ms: number): string {
   return shown.map(([n, unit]) => `${n} ${unit}`).join(" ");
 }
 
-/** Local time of day with seconds. */
-export function timeOfDay(at: string): string {
-  const date = new Date(at);
-  return Number.isNaN(date.getTime()) ? at : date.toLocaleTimeString("en-GB");
-}
-
 /** Local time of day with milliseconds. */
 export function preciseTime(at: string): string {
   const date = new Date(at);

@@ -7,7 +7,7 @@ import type { PolicyReport } from "../../src/api/types";
 import type { Renderer } from "../../src/graph/renderer";
 import { report } from "./furnished";
 import { browser, controller, options, setUp } from "./stage";
-import { assertAccessible, screenshot } from "./support";
+import { assertAccessible, isRed, screenshot, until } from "./support";
 
 type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
@@ -110,6 +110,7 @@ test(
       ["p280", "bad"],
       ["p000", "wait"],
     ]);
+    await until("those with problems lie on top", () => isRed(page));
     const listed = page.locator("[data-tap]");
     assert.equal(await listed.first().getAttribute("data-tap"), "p140");
     await assertAccessible(page, "many TAPs");
