@@ -155,3 +155,22 @@ test("a policy is changed in place, where the controller does that", options, as
   assert.equal((sent?.body as { filter: string }).filter, "tcp port 5433");
   await page.close();
 });
+
+test(
+  "each field is described by its hint, also what monitors may share flows",
+  options,
+  async () => {
+    const page = await browser.page(`${controller.url}/#/new`);
+    const described = (label: string) =>
+      page.getByLabel(label).evaluate((field) =>
+        (field.getAttribute("aria-describedby") ?? "")
+          .split(" ")
+          .map((id) => document.getElementById(id)?.textContent)
+          .join(" "),
+      );
+    await page.getByLabel("Monitor").waitFor();
+    assert.match(await described("Monitor"), /share flows: one-of:0x1\/3\+0x2\/4/);
+    assert.match(await described("Ends after"), /empty: never/);
+    await page.close();
+  },
+);
