@@ -73,6 +73,8 @@ export class Renderer {
   /** The words of the last picture that found a place, and what they may not cover. */
   placed: Placed[] = [];
   solid: Box[] = [];
+  /** What lies over the picture: its legend and its buttons. */
+  private covers: Box[] = [];
   /** Nodes that have room for a card. */
   private cards = new Set<Node>();
   /** Half the size of a card, and from which scale on they lie apart. */
@@ -100,16 +102,24 @@ export class Renderer {
     this.draw();
   }
 
+  /** Words go where nothing lies over them. */
+  cover(boxes: Box[]): void {
+    this.covers = boxes;
+    this.draw();
+  }
+
   /** Looks at everything. */
   fit(): void {
     // The legend covers the lowest part, and words at the rim want room.
-    const free = { x: this.size.x - 2 * RIM, y: this.size.y - LEGEND - 2 * RIM };
+    const below = this.covers.filter(({ top }) => top > this.size.y / 2);
+    const legend = below.reduce((most, { top }) => Math.max(most, this.size.y - top), 0);
+    const free = { x: this.size.x - 2 * RIM, y: this.size.y - legend - 2 * RIM };
     this.camera = fit(
       bounds([...this.scene.nodes, ...this.scene.spots, ...this.scene.outlets]),
       free,
       90,
     );
-    this.camera.y += LEGEND / 2 / this.camera.scale;
+    this.camera.y += legend / 2 / this.camera.scale;
     this.moved();
   }
 
@@ -169,7 +179,7 @@ export class Renderer {
       const at = this.at(q);
       return Math.hypot(at.x - p.x, at.y - p.y) <= reach;
     };
-    const spot = this.hasDetail && this.scene.spots.find((s) => near(s, 9));
+    const spot = this.hasHosts && this.scene.spots.find((s) => near(s, 9));
     if (spot) return { kind: "host", mac: spot.host.mac, switch: spot.host.switch };
     const node = this.scene.nodes.find((n) => this.inNode(n, p));
     if (node) return { kind: "node", id: node.id };
@@ -222,10 +232,10 @@ export class Renderer {
     const space = this.occupied();
     this.brush.clear(size);
     for (const edge of this.scene.edges) this.paintEdge(edge);
-    if (this.hasDetail) this.paintHostLines();
+    if (this.hasHosts) this.paintHostLines();
     for (const way of this.upwards(this.scene.ways)) this.paintWay(way);
     for (const node of this.scene.nodes) this.paintNode(node);
-    if (this.hasDetail) this.scene.spots.forEach((spot) => this.paintSpot(spot));
+    if (this.hasHosts) this.scene.spots.forEach((spot) => this.paintSpot(spot));
     for (const outlet of this.scene.outlets) this.paintOutlet(outlet);
     this.placed = arrange(this.captions(), space, boxAt({ x: size.x / 2, y: size.y / 2 }, size));
     // Those that matter most lie on top.
@@ -242,6 +252,7 @@ export class Renderer {
   private occupied(): Space {
     const space = new Space();
     const seen = this.visible();
+    for (const box of this.covers) space.take(box);
     this.cards.clear();
     const boxes = new Map(seen.map((node) => [node, this.boxOf(node, this.nodeSize(node))]));
     const dots = this.dots();
@@ -265,7 +276,7 @@ export class Renderer {
   /** Hosts and monitors on the screen. */
   private dots(): Box[] {
     const dot = (p: Point, r: number) => boxAt(this.at(p), { x: 2 * r, y: 2 * r });
-    const hosts = this.hasDetail ? this.scene.spots.map((spot) => dot(spot, HOST_RADIUS)) : [];
+    const hosts = this.hasHosts ? this.scene.spots.map((spot) => dot(spot, HOST_RADIUS)) : [];
     return [...hosts, ...this.scene.outlets.map((outlet) => dot(outlet, this.outletRadius))].filter(
       ({ left, top }) => this.isSeen({ x: left, y: top }, 20),
     );
@@ -281,6 +292,7 @@ export class Renderer {
     const { view, hasWords } = this;
     const isNamed = (node: Node) =>
       !this.cards.has(node) &&
+      !this.isInside(node) &&
       ((hasWords && !node.group) ||
         !node.isConnected ||
         this.isChosen({ kind: "node", id: node.id }));
@@ -361,6 +373,7 @@ export class Renderer {
     const hasLine = !isDot || isChosen || !node.isConnected;
     this.brush.box(at, half, node.isConnected ? usual : lost, hasLine ? line : undefined);
     if (this.cards.has(node)) this.paintCard(node, at);
+    else if (this.isInside(node)) this.brush.text(inside(node), at);
     else if (node.group && half.x >= 12)
       this.brush.text({ words: count(node.switches), colour: "text", px: 10, isBold: false }, at);
   }
@@ -432,8 +445,21 @@ export class Renderer {
     return { x: this.card.x * growth(node), y: this.card.y * growth(node) };
   }
 
+  /** Whether a switch that is no card has room for its name. */
+  private isInside(node: Node): boolean {
+    const { x } = this.nodeSize(node);
+    const { words, px, isBold } = inside(node);
+    return x >= 10 && !node.group && this.brush.width(words, px, isBold) + 6 <= 2 * x;
+  }
+
   private get hasCards(): boolean {
     return this.camera.scale >= this.cardScale;
+  }
+
+  /** From near, and where they are so few that they have room from afar. */
+  private get hasHosts(): boolean {
+    const isFew = this.scene.spots.length <= FEW && this.camera.scale >= NAMES;
+    return this.hasDetail || isFew;
   }
 
   /** Whether there is room for the names of what is usual. */
@@ -482,6 +508,14 @@ export class Renderer {
   }
 }
 
+/** A switch's name in its box. */
+const inside = (node: Node): Line => ({
+  words: nameOf(node),
+  px: 11,
+  isBold: true,
+  colour: node.isConnected ? "text" : "bad",
+});
+
 /** Groups are larger than switches. */
 const growth = (node: Node): number => (node.group ? 1 + Math.log10(node.switches) * 0.25 : 1);
 
@@ -499,7 +533,6 @@ const MOST_MOVING = 400;
 const MOST_LABELS = 12;
 const MOST_LOADS = 60;
 const HOST_RADIUS = 5;
-const LEGEND = 40;
 const RIM = 16;
 const DASH_LENGTH = 16;
 const DASH_MS = 60;

@@ -75,6 +75,14 @@ export function dateTime(at: string): string {
   return `${date.toLocaleDateString("sv-SE")} ${date.toLocaleTimeString("en-GB")}`;
 }
 
+/** A name in a sentence: one that is read from right to left turns nothing else around. */
+export const isolated = (name: string): string =>
+  RIGHT_TO_LEFT.test(name) ? `\u2068${name}\u2069` : name;
+
+/** Hebrew, Arabic and all that have their direction: the blocks that Unicode keeps for such. */
+const RIGHT_TO_LEFT =
+  /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
 /** `1 switch`, `2 switches`. */
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
 import type { AuditRecord } from "../api/types";
-import { dateTime } from "../model/format";
+import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
 import { hasText } from "../model/search";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
@@ -70,7 +70,7 @@ function Row({ record }: { record: AuditRecord }) {
       ? "–"
       : typeof policy === "string"
         ? policy
-        : `${policy.name}: ${traffic(policy)} to ${monitorNames(policy).join(", ")}`;
+        : `${isolated(policy.name)}: ${traffic(policy)} to ${monitorNames(policy).join(", ")}`;
   const [result, ...why] = record.result.split(": ");
   const isOk = !/^(refused|failed)/.test(record.result);
   return (

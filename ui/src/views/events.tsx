@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
 import type { AuditRecord, ListOf, LoggedEvent, MonitorPort } from "../api/types";
-import { count, dateTime } from "../model/format";
+import { count, dateTime, isolated } from "../model/format";
 import { monitorNames } from "../model/policy";
 import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
 
@@ -140,12 +140,12 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
   policy({ name, state, unproved }) {
     const { is, reason } = (state ?? {}) as { is?: string; reason?: string };
     const left = unproved ? `; not all of it could be proved${because(unproved)}` : "";
-    return is && `${name} is ${is}${because(reason)}${left}`;
+    return is && `${isolated(String(name))} is ${is}${because(reason)}${left}`;
   },
   audit({ record }) {
     const { who, what, policy, result } = (record ?? {}) as Partial<AuditRecord>;
     const tapped = typeof policy === "object" ? policy : undefined;
-    const name = tapped ? tapped.name : policy;
+    const name = isolated(String((tapped ? tapped.name : policy) ?? ""));
     const to = tapped ? monitorNames(tapped).join(", ") : "";
     const parts = [what, name, to && `to ${to}`].filter(Boolean).join(" ");
     return who ? `${who}: ${parts}${result ? ` (${result})` : ""}` : undefined;

@@ -48,7 +48,7 @@ export function Policies() {
           value={isNarrow ? "problems" : ""}
           onChange={(event) => go(["policies"], showing(event.currentTarget.value))}
         >
-          <option value="">All</option>
+          <option value="">All policies</option>
           <option value="problems">With problems</option>
         </select>
         <Search value={text} onChange={setText} label="Search policies" />
@@ -192,7 +192,7 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         </Tag>
         <NoteCount report={report} />
       </td>
-      <td class="wide">{traffic(report.policy)}</td>
+      <td class="wide traffic">{traffic(report.policy)}</td>
       <td class="wide">{monitors(report)}</td>
       <td class="number">{rate ? bitRate(rate.deliveredBits) : "–"}</td>
       <td class="number">{count(sums.matched)}</td>
@@ -207,7 +207,9 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         </Tag>
       </td>
       <td>{end === undefined ? "–" : <Countdown endsAt={end} />}</td>
-      <td class="wide">{owner(report) ?? "–"}</td>
+      <td class="wide">
+        <bdi>{owner(report) ?? "–"}</bdi>
+      </td>
       <td class="actions">
         {mayChange() && (
           <>

@@ -141,7 +141,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
 const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
-  ["best-effort", "Best effort: traffic never waits"],
+  ["best-effort", "Best effort: nobody waits"],
   ["lossless", "Lossless: senders wait"],
   ["sample-on-pressure", "One of every so many when full"],
 ];

@@ -123,9 +123,17 @@ function Facts({ report }: { report: PolicyReport }) {
           <Countdown endsAt={end} />
         </Fact>
       )}
-      {owner(report) && <Fact name="Owner">{owner(report)}</Fact>}
+      {owner(report) && (
+        <Fact name="Owner">
+          <bdi>{owner(report)}</bdi>
+        </Fact>
+      )}
       {report.owner && <Fact name="Added by">{report.owner}</Fact>}
-      {policy.reason && <Fact name="Reason">{policy.reason}</Fact>}
+      {policy.reason && (
+        <Fact name="Reason">
+          <bdi>{policy.reason}</bdi>
+        </Fact>
+      )}
       {report.created_at && <Fact name="Since">{dateTime(report.created_at)}</Fact>}
       {report.changed_at && (
         <Fact name="Changed last">

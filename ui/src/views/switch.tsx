@@ -1,5 +1,6 @@
 // One switch: its ports, hosts, rules and groups.
 import { useResource } from "../api/resource";
+import { mayChange } from "../api/session";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
 import { addresses, tapped, unproven, vlans } from "../model/host";
@@ -204,9 +205,11 @@ function Hosts({ id }: { id: string }) {
                   {host.port_name} ({host.port})
                 </td>
                 <td>
-                  <a class="button small" href={tapHost(host)}>
-                    Tap it
-                  </a>
+                  {mayChange() && (
+                    <a class="button small" href={tapHost(host)}>
+                      Tap it
+                    </a>
+                  )}
                 </td>
               </tr>
             ))}
