@@ -5,7 +5,7 @@ import type { AuditRecord } from "../api/types";
 import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
 import { hasText } from "../model/search";
-import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 
@@ -26,6 +26,7 @@ export function Audit() {
         checks the chain.
       </p>
       <Failure error={pages.error} what="Audit log" />
+      <Waiting is={!pages.data && !pages.error} />
       {pages.data && shown.length === 0 && (
         <Empty title={text ? `No record has “${text}” in it` : "Nobody has tapped anything yet"} />
       )}

@@ -5,7 +5,7 @@ import { useResource } from "../api/resource";
 import type { AuditRecord, ListOf, LoggedEvent, MonitorPort } from "../api/types";
 import { count, dateTime, isolated } from "../model/format";
 import { monitorNames } from "../model/policy";
-import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
 
 const KINDS = ["switch", "link", "host", "port", "policy", "alarm", "audit"];
 
@@ -44,7 +44,9 @@ export function Events() {
         <Search value={text} onChange={setText} label="Search events" />
       </Heading>
       <Failure error={error} what="Events so far" />
-      {shown.length === 0 && (data || error) && (
+      <Waiting is={!data && !error && all.length === 0} />
+      {all.length > 0 && shown.length === 0 && <Empty title="No event is what you look for" />}
+      {all.length === 0 && (data || error) && (
         <Empty title="Nothing has happened yet">
           <p>Switches, hosts and policies that come and go are listed here.</p>
         </Empty>

@@ -16,7 +16,7 @@ import {
   urgency,
 } from "../model/policy";
 import { hasText } from "../model/search";
-import { Countdown, Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Countdown, Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
 import { type Sort, SortHead, sorted } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { ConfirmChange } from "../parts/change";
@@ -59,6 +59,7 @@ export function Policies() {
         )}
       </Heading>
       <Failure error={error} what="Policies" />
+      <Waiting is={!data && !error} />
       {data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
       {rows.length > 0 && (
         <Table label="Policies">

@@ -21,7 +21,17 @@ import {
   totals,
   traffic,
 } from "../model/policy";
-import { Countdown, Empty, Fact, Failure, Heading, Notes, Table, Tag } from "../parts/basics";
+import {
+  Countdown,
+  Empty,
+  Fact,
+  Failure,
+  Heading,
+  Notes,
+  Table,
+  Tag,
+  Waiting,
+} from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { feed, rateText } from "../parts/rates";
 import { go, link } from "../parts/route";
@@ -91,7 +101,12 @@ function Missing({ name, error }: { name: string; error: Parameters<typeof Failu
       </Empty>
     );
   }
-  return <Failure error={error} what="Policy" />;
+  return (
+    <>
+      <Failure error={error} what="Policy" />
+      <Waiting is={!error} />
+    </>
+  );
 }
 
 function Facts({ report }: { report: PolicyReport }) {

@@ -6,7 +6,7 @@ import { bitRate, count, plural, size } from "../model/format";
 import { addresses, tapped, unproven, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
 import { condition, troubles } from "../model/switch";
-import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
+import { Empty, Fact, Failure, Heading, Table, Tag, Waiting } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
@@ -27,6 +27,7 @@ export function Switch({ id }: { id: string }) {
         ) : (
           <Failure error={plain.error} what="Switch" />
         )}
+        <Waiting is={!plain.error} />
       </>
     );
   }

@@ -9,7 +9,7 @@ import type { Mode, Positions } from "../graph/layout";
 import type { Progress, Task } from "../graph/worker";
 import { monitorPorts } from "../model/policy";
 import { count, isolated, plural } from "../model/format";
-import { Failure, Heading } from "../parts/basics";
+import { Failure, Heading, Waiting } from "../parts/basics";
 import { go, link, route } from "../parts/route";
 import { mayChange } from "../api/session";
 import { colours } from "../parts/theme";
@@ -57,6 +57,7 @@ export function TopologyView() {
         )}
       </Heading>
       <Failure error={fabric.error} what="Topology" />
+      <Waiting is={!fabric.topology && !fabric.error} />
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
         <p class="note">
           This controller does not tell of links between switches; they are not shown.

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { report, reports } from "./furnished";
 import { browser, controller, options, setUp } from "./stage";
 import { Refusal } from "./stand-in";
-import { assertAccessible, screenshot } from "./support";
+import { assertAccessible, screenshot, until } from "./support";
 
 setUp();
 
@@ -174,3 +174,13 @@ test(
     await page.close();
   },
 );
+
+test("a field that is wrong has the focus, also where it is folded away", options, async () => {
+  const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3&snaplen=5`);
+  await page.getByText("Shown when all fields are right.").waitFor();
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByText("A number from 14 to 65535 bytes.").waitFor();
+  const focused = () => page.evaluate(() => document.activeElement?.id);
+  await until("it has the focus", async () => (await focused()) === "field-snaplen");
+  await page.close();
+});

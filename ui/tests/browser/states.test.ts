@@ -213,3 +213,12 @@ test("links, ports and hosts that come and go are told in words", options, async
     .waitFor();
   await page.close();
 });
+
+test("a search for events that finds none says so", options, async () => {
+  const page = await browser.page(`${controller.url}/#/events`);
+  await page.getByText("group table full").waitFor();
+  await page.getByLabel("Search events").fill("nowhere");
+  await page.getByText("No event is what you look for").waitFor();
+  assert.equal(await page.getByText("Nothing has happened yet").count(), 0);
+  await page.close();
+});
