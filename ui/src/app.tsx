@@ -1,10 +1,10 @@
 // The frame around the views: navigation, connection, alarms.
 import { useEffect, useRef, useState } from "preact/hooks";
-import "./api/history";
+import { mismatches } from "./api/history";
 import { alarms, liveness, lostAt } from "./api/live";
 import { isAdmin, session, signOut } from "./api/session";
 import type { Me } from "./api/types";
-import { duration } from "./model/format";
+import { duration, plural } from "./model/format";
 import { Heading, useNow } from "./parts/basics";
 import { link, route } from "./parts/route";
 import { SignIn } from "./parts/session-view";
@@ -51,6 +51,7 @@ function Shell({ me }: { me: Me }) {
         </a>
         <Navigation current={parts[0] === "new" ? "policies" : (parts[0] ?? "")} />
         <div class="status">
+          <Mismatches />
           <Connection />
           <ThemeChoice />
           <span class="who" title={`tapswitch ${me.version}`}>
@@ -140,6 +141,21 @@ function Connection() {
     <span class={`tag ${tone}`} role="status" data-liveness={value}>
       <span aria-hidden="true">{tone === "good" ? "●" : tone === "bad" ? "▲" : "◐"}</span>{" "}
       {words[value]}
+    </span>
+  );
+}
+
+/** How many ledgers do not add up, and the way to them. */
+function Mismatches() {
+  const { value } = mismatches;
+  return (
+    <span role="status">
+      {value > 0 && (
+        <a class="tag bad" href={link(["policies"], { show: "problems" })}>
+          <span aria-hidden="true">▲</span>{" "}
+          {plural(value, "policy does not add up", "policies do not add up")}
+        </a>
+      )}
     </span>
   );
 }

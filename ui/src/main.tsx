@@ -1,7 +1,12 @@
 // Where the page begins.
 import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
-import "./style.css";
+import "./style/palette.css";
+import "./style/base.css";
+import "./style/frame.css";
+import "./style/topology.css";
+import "./style/policies.css";
+import "./style/packets.css";
 import { prefetch } from "./api/resource";
 import { start } from "./api/session";
 import { App } from "./app";

@@ -97,8 +97,8 @@ function data(text: string): unknown {
 const MISSING_CODES = new Set(["", "unknown-path", "unknown-method", "not-offered"]);
 
 /** A query string of what is set. */
-export function query(parts: Record<string, string | number | undefined>): string {
-  const set = Object.entries(parts).filter(([, value]) => value !== undefined && value !== "");
+export function query(parts: Record<string, string | number | null | undefined>): string {
+  const set = Object.entries(parts).filter(([, value]) => value != null && value !== "");
   const words = set.map(([key, value]) => `${key}=${encodeURIComponent(String(value))}`);
   return words.length ? `?${words.join("&")}` : "";
 }

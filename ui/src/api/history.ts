@@ -1,4 +1,5 @@
-// The controller's totals of the last minutes, kept from when the page was opened.
+// What the controller tells each second: its totals of the last minutes, kept from when the page was
+// opened, and how many ledgers do not add up.
 import { signal } from "@preact/signals";
 import { listen } from "./live";
 
@@ -12,6 +13,12 @@ export interface Moment {
 }
 
 export const moments = signal<Moment[]>([]);
+/** Policies that do not add up, of all. */
+export const mismatches = signal(0);
+
+listen((topic, { policies_that_do_not_add_up: count }) => {
+  if (topic === "tick" && typeof count === "number") mismatches.value = count;
+});
 
 listen((topic, event) => {
   const { matched_pps: matched, delivered_bps: delivered, dropped_pps: dropped } = event;

@@ -11,16 +11,22 @@ export interface Resource<T> {
   reload(): void;
 }
 
-interface Options {
+interface Options<T> {
   /** Events after which it is asked for again. */
   topics?: Topic[];
   /** Asked for at least so often; 0: never without a reason. */
   everyMs?: number;
+  /** Between two questions at least. */
+  pauseMs?: number;
+  /** How it is asked for, where that is more than one request. */
+  ask?: Ask<T>;
 }
 
+type Ask<T> = (path: string, signal: AbortSignal) => Promise<T>;
+
 /** The answer to `GET path`; nothing is asked while `path` is `undefined`. */
-export function useResource<T>(path: string | undefined, options: Options = {}): Resource<T> {
-  const { topics = [], everyMs = 0 } = options;
+export function useResource<T>(path: string | undefined, options: Options<T> = {}): Resource<T> {
+  const { topics = [], everyMs = 0, pauseMs = PAUSE_MS, ask: how = get } = options;
   const [state, setState] = useState<{ path?: string; data?: T; error?: ApiError; at: number }>({
     at: 0,
   });
@@ -29,7 +35,7 @@ export function useResource<T>(path: string | undefined, options: Options = {}):
 
   useEffect(() => {
     if (path === undefined) return setState({ at: 0 });
-    const asker = new Asker<T>(path, (data, error) => {
+    const asker = new Asker<T>(path, how, pauseMs, (data, error) => {
       setState((old) => ({
         path,
         data: data ?? (old.path === path && !isGone(error) ? old.data : undefined),
@@ -82,6 +88,8 @@ class Asker<T> {
 
   constructor(
     private readonly path: string,
+    private readonly how: Ask<T>,
+    private readonly pauseMs: number,
     private readonly tell: (data: T | undefined, error: ApiError | undefined) => void,
   ) {}
 
@@ -99,13 +107,13 @@ class Asker<T> {
     try {
       const early = prefetched.get(this.path) as Promise<T> | undefined;
       prefetched.delete(this.path);
-      const now = () => get<T>(this.path, this.abort.signal);
+      const now = () => this.how(this.path, this.abort.signal);
       // What failed before may be answered by now: to who has signed in since, for one.
       this.tell(await (early ? early.catch(now) : now()), undefined);
     } catch (error) {
       this.fail(error);
     }
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    await new Promise((resolve) => setTimeout(resolve, this.pauseMs));
     this.isBusy = false;
     if (this.isWanted && !this.abort.signal.aborted) {
       this.isWanted = false;
@@ -123,6 +131,6 @@ class Asker<T> {
   }
 }
 
-/** Between two questions about the same. */
+/** Between two questions about the same, unless somebody wants more. */
 const PAUSE_MS = 300;
 const HEAL_MS = 1500;

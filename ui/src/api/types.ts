@@ -78,6 +78,7 @@ export interface PolicyReport {
   copied: Copied[];
   adds_up: boolean;
   is_complete: boolean;
+  /** What is not as the policy asks, or not known; also what was not proved when it was put in force. */
   notes?: string[];
   created_at?: string | null;
   expires_at?: string | null;
@@ -99,6 +100,8 @@ export interface PortReport {
 export interface SwitchReport {
   switch: string;
   is_connected: boolean;
+  /** It does not tell its counters; what it told before counts on. */
+  is_silent?: boolean;
   is_ours?: boolean;
   ports: PortReport[];
   hosts: number;

@@ -3,6 +3,7 @@
 // The level of detail follows the scale: dots, then boxes, then cards with loads, then hosts. Words
 // beside things are where nothing else is: `labels.ts`.
 import { count } from "../model/format";
+import { Brush, type Line } from "./brush";
 import {
   TAP_COLOURS,
   type View,
@@ -26,7 +27,6 @@ import {
   fit,
   lane,
   roomyScale,
-  toPicture,
   toScreen,
 } from "./geometry";
 import type { Edge, Frame, Node, Outlet, Spot, Way } from "./scene";
@@ -45,7 +45,7 @@ export interface Words {
   tap(name: string): string;
 }
 
-export const EMPTY: Scene = {
+const EMPTY: Scene = {
   nodes: [],
   edges: [],
   index: new Map(),
@@ -68,19 +68,19 @@ export class Renderer {
 
   private size: Point = { x: 1, y: 1 };
   private frame = 0;
-  private colours = new Map<string, string>();
   private dash = 0;
   private isMarked = false;
   /** The words of the last picture that found a place, and what they may not cover. */
   placed: Placed[] = [];
   solid: Box[] = [];
+  /** What lies over the picture: its legend and its buttons. */
+  private covers: Box[] = [];
   /** Nodes that have room for a card. */
   private cards = new Set<Node>();
   /** Half the size of a card, and from which scale on they lie apart. */
   private card: Point = { x: 0, y: 0 };
   private cardScale = 0;
-  private readonly widths = new Map<string, number>();
-  private readonly context: CanvasRenderingContext2D;
+  private readonly brush: Brush;
   private readonly observer: ResizeObserver;
   private timer: ReturnType<typeof setInterval> | undefined;
 
@@ -88,7 +88,7 @@ export class Renderer {
     private readonly canvas: HTMLCanvasElement,
     private readonly words: Words,
   ) {
-    this.context = canvas.getContext("2d")!;
+    this.brush = new Brush(canvas);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(canvas);
     this.resize();
@@ -102,16 +102,24 @@ export class Renderer {
     this.draw();
   }
 
+  /** Words go where nothing lies over them. */
+  cover(boxes: Box[]): void {
+    this.covers = boxes;
+    this.draw();
+  }
+
   /** Looks at everything. */
   fit(): void {
     // The legend covers the lowest part, and words at the rim want room.
-    const free = { x: this.size.x - 2 * RIM, y: this.size.y - LEGEND - 2 * RIM };
+    const below = this.covers.filter(({ top }) => top > this.size.y / 2);
+    const legend = below.reduce((most, { top }) => Math.max(most, this.size.y - top), 0);
+    const free = { x: this.size.x - 2 * RIM, y: this.size.y - legend - 2 * RIM };
     this.camera = fit(
       bounds([...this.scene.nodes, ...this.scene.spots, ...this.scene.outlets]),
       free,
       90,
     );
-    this.camera.y += LEGEND / 2 / this.camera.scale;
+    this.camera.y += legend / 2 / this.camera.scale;
     this.moved();
   }
 
@@ -142,7 +150,7 @@ export class Renderer {
 
   /** Reads the colours of the style sheet again. */
   restyle(): void {
-    this.colours.clear();
+    this.brush.restyle();
     this.draw();
   }
 
@@ -152,7 +160,6 @@ export class Renderer {
     clearInterval(this.timer);
   }
 
-  toPicture = (p: Point): Point => toPicture(this.camera, this.size, p);
   get screen(): Point {
     return this.size;
   }
@@ -172,7 +179,7 @@ export class Renderer {
       const at = this.at(q);
       return Math.hypot(at.x - p.x, at.y - p.y) <= reach;
     };
-    const spot = this.hasDetail && this.scene.spots.find((s) => near(s, 9));
+    const spot = this.hasHosts && this.scene.spots.find((s) => near(s, 9));
     if (spot) return { kind: "host", mac: spot.host.mac, switch: spot.host.switch };
     const node = this.scene.nodes.find((n) => this.inNode(n, p));
     if (node) return { kind: "node", id: node.id };
@@ -195,11 +202,8 @@ export class Renderer {
 
   private resize(): void {
     const { clientWidth, clientHeight } = this.canvas;
-    const ratio = window.devicePixelRatio || 1;
     this.size = { x: Math.max(clientWidth, 1), y: Math.max(clientHeight, 1) };
-    this.canvas.width = Math.round(this.size.x * ratio);
-    this.canvas.height = Math.round(this.size.y * ratio);
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.brush.resize(this.size);
     this.moved();
   }
 
@@ -224,26 +228,31 @@ export class Renderer {
   }
 
   private paint(): void {
-    const { context: c, size } = this;
+    const { size } = this;
     const space = this.occupied();
-    c.clearRect(0, 0, size.x, size.y);
-    c.lineCap = "round";
-    c.lineJoin = "round";
+    this.brush.clear(size);
     for (const edge of this.scene.edges) this.paintEdge(edge);
-    if (this.hasDetail) this.paintHostLines();
-    for (const way of this.scene.ways) this.paintWay(way);
+    if (this.hasHosts) this.paintHostLines();
+    for (const way of this.upwards(this.scene.ways)) this.paintWay(way);
     for (const node of this.scene.nodes) this.paintNode(node);
-    if (this.hasDetail) this.scene.spots.forEach((spot) => this.paintSpot(spot));
+    if (this.hasHosts) this.scene.spots.forEach((spot) => this.paintSpot(spot));
     for (const outlet of this.scene.outlets) this.paintOutlet(outlet);
     this.placed = arrange(this.captions(), space, boxAt({ x: size.x / 2, y: size.y / 2 }, size));
     // Those that matter most lie on top.
-    for (const label of [...this.placed].reverse()) this.paintLabel(label);
+    for (const label of [...this.placed].reverse()) this.brush.label(label, label.at);
+  }
+
+  /** The first ones lie on top of the others, and the chosen one on top of all. */
+  private upwards(ways: Way[]): Way[] {
+    const isChosen = ({ report }: Way) => this.isChosenTap(report.policy.name);
+    return [...ways.filter((way) => !isChosen(way)).reverse(), ...ways.filter(isChosen)];
   }
 
   /** What words may not cover; nodes that can have a card without covering something get one. */
   private occupied(): Space {
     const space = new Space();
     const seen = this.visible();
+    for (const box of this.covers) space.take(box);
     this.cards.clear();
     const boxes = new Map(seen.map((node) => [node, this.boxOf(node, this.nodeSize(node))]));
     const dots = this.dots();
@@ -267,7 +276,7 @@ export class Renderer {
   /** Hosts and monitors on the screen. */
   private dots(): Box[] {
     const dot = (p: Point, r: number) => boxAt(this.at(p), { x: 2 * r, y: 2 * r });
-    const hosts = this.hasDetail ? this.scene.spots.map((spot) => dot(spot, HOST_RADIUS)) : [];
+    const hosts = this.hasHosts ? this.scene.spots.map((spot) => dot(spot, HOST_RADIUS)) : [];
     return [...hosts, ...this.scene.outlets.map((outlet) => dot(outlet, this.outletRadius))].filter(
       ({ left, top }) => this.isSeen({ x: left, y: top }, 20),
     );
@@ -283,6 +292,7 @@ export class Renderer {
     const { view, hasWords } = this;
     const isNamed = (node: Node) =>
       !this.cards.has(node) &&
+      !this.isInside(node) &&
       ((hasWords && !node.group) ||
         !node.isConnected ||
         this.isChosen({ kind: "node", id: node.id }));
@@ -312,7 +322,7 @@ export class Renderer {
     at: (p) => this.at(p),
     isSeen: (p) => this.isSeen(p, 20),
     isChosen: (target) => this.isChosen(target),
-    width: (words, px, isBold) => this.width(words, px, isBold),
+    width: (words, px, isBold) => this.brush.width(words, px, isBold),
     half: (node) => this.nodeSize(node),
     ends: (edge) => this.ends(edge),
     node: (id) => this.scene.nodes[this.scene.index.get(id) ?? -1],
@@ -323,22 +333,19 @@ export class Renderer {
     if (!this.lineIsSeen(a, b)) return;
     const { link } = edge;
     const isChosen = this.isChosenLink(edge);
-    const c = this.context;
     const usual = link.is_up ? loadColour(link.bits_per_second) : "bad";
-    c.strokeStyle = this.colour(isChosen ? "accent" : usual);
-    c.lineWidth = (isChosen ? 2 : 0) + loadWidth(link.bits_per_second ?? 0, this.camera.scale);
-    c.setLineDash(!link.is_up ? [3, 5] : link.is_tree === false ? [6, 4] : []);
-    this.stroke([a, b]);
-    c.setLineDash([]);
+    const load = loadWidth(link.bits_per_second ?? 0, this.camera.scale);
+    this.brush.line([a, b], {
+      colour: isChosen ? "accent" : usual,
+      width: (isChosen ? 2 : 0) + load,
+      dash: !link.is_up ? [3, 5] : link.is_tree === false ? [6, 4] : [],
+    });
   }
 
   private paintHostLines(): void {
-    const c = this.context;
-    c.strokeStyle = this.colour("line");
-    c.lineWidth = 1;
     for (const spot of this.scene.spots) {
-      const node = this.scene.nodes[this.scene.index.get(spot.host.switch) ?? -1];
-      if (node) this.stroke([this.at(node), this.at(spot)]);
+      const node = this.view.node(spot.host.switch);
+      if (node) this.brush.line([this.at(node), this.at(spot)], { colour: "line", width: 1 });
     }
   }
 
@@ -347,38 +354,34 @@ export class Renderer {
     if (!this.isSeen(at, 20)) return;
     const { host } = spot;
     const isChosen = this.isChosen({ kind: "host", mac: host.mac, switch: host.switch });
-    const c = this.context;
-    c.fillStyle = this.colour(spot.isMonitor ? "tap" : "host");
-    c.beginPath();
-    c.arc(at.x, at.y, isChosen ? 7 : HOST_RADIUS, 0, 2 * Math.PI);
-    c.fill();
-    if (isChosen) this.ring(at, 10);
+    this.brush.dot(at, isChosen ? 7 : HOST_RADIUS, spot.isMonitor ? "tap" : "host");
+    if (isChosen) this.brush.ring(at, 10);
   }
 
   private paintNode(node: Node): void {
     const at = this.at(node);
     if (!this.isSeen(at, 90)) return;
-    const { x, y } = this.nodeSize(node);
+    const half = this.nodeSize(node);
     const isChosen = this.isChosen({ kind: "node", id: node.id });
-    const c = this.context;
-    const isDot = x <= 4;
-    const fill = node.isConnected ? (node.group ? "group" : "node") : "bad-fill";
-    c.fillStyle = this.colour(isDot ? (node.isConnected ? "node-line" : "bad") : fill);
-    c.strokeStyle = this.colour(!node.isConnected ? "bad" : isChosen ? "accent" : "node-line");
-    c.lineWidth = isChosen ? 3 : 1.5;
-    c.beginPath();
-    c.roundRect(at.x - x, at.y - y, 2 * x, 2 * y, Math.min(y, 6));
-    c.fill();
-    if (!isDot || isChosen || !node.isConnected) c.stroke();
+    const isDot = half.x <= 4;
+    const usual = isDot ? "node-line" : node.group ? "group" : "node";
+    const lost = isDot ? "bad" : "bad-fill";
+    const line = {
+      colour: !node.isConnected ? "bad" : isChosen ? "accent" : "node-line",
+      width: isChosen ? 3 : 1.5,
+    };
+    const hasLine = !isDot || isChosen || !node.isConnected;
+    this.brush.box(at, half, node.isConnected ? usual : lost, hasLine ? line : undefined);
     if (this.cards.has(node)) this.paintCard(node, at);
-    else if (node.group && x >= 12)
-      this.text(count(node.switches), at, { colour: "text", px: 10, isBold: false });
+    else if (this.isInside(node)) this.brush.text(inside(node), at);
+    else if (node.group && half.x >= 12)
+      this.brush.text({ words: count(node.switches), colour: "text", px: 10, isBold: false }, at);
   }
 
   private paintCard(node: Node, at: Point): void {
     const [name, hosts] = this.linesOf(node);
-    this.text(name.words, { x: at.x, y: at.y - 5 }, name);
-    this.text(hosts.words, { x: at.x, y: at.y + 9 }, hosts);
+    this.brush.text(name, { x: at.x, y: at.y - 5 });
+    this.brush.text(hosts, { x: at.x, y: at.y + 9 });
   }
 
   private linesOf(node: Node): [Line, Line] {
@@ -391,96 +394,31 @@ export class Renderer {
 
   private paintOutlet(outlet: Outlet): void {
     const at = this.at(outlet);
-    if (!this.isSeen(at, 20)) return;
-    const [c, r] = [this.context, this.outletRadius];
-    c.fillStyle = this.colour("tap");
-    c.strokeStyle = this.colour("back");
-    c.lineWidth = 2;
-    c.beginPath();
-    c.moveTo(at.x, at.y - r);
-    c.lineTo(at.x + r, at.y);
-    c.lineTo(at.x, at.y + r);
-    c.lineTo(at.x - r, at.y);
-    c.closePath();
-    c.stroke();
-    c.fill();
+    if (this.isSeen(at, 20)) this.brush.diamond(at, this.outletRadius, "tap");
   }
 
   private paintWay({ points, tone, report }: Way): void {
     const screen = points.map((p) => this.at(p));
     const isChosen = this.isChosenTap(report.policy.name);
-    const c = this.context;
-    c.strokeStyle = this.colour("back");
-    c.lineWidth = isChosen ? 8 : 5;
-    this.stroke(screen);
-    c.strokeStyle = this.colour(TAP_COLOURS[tone]);
-    c.lineWidth = isChosen ? 4.5 : 2.5;
-    c.setLineDash([9, 7]);
-    c.lineDashOffset = -this.dash;
-    this.stroke(screen);
-    c.setLineDash([]);
-  }
-
-  /** Words with a light edge, which keeps them apart from the lines below. */
-  private paintLabel(label: Placed): void {
-    const c = this.context;
-    this.setFont(label.px, label.isBold);
-    c.strokeStyle = this.colour("back");
-    c.lineWidth = 4;
-    c.strokeText(label.words, label.at.x, label.at.y);
-    this.text(label.words, label.at, label);
-  }
-
-  private text(words: string, at: Point, { colour, px, isBold }: Omit<Line, "words">): void {
-    this.setFont(px, isBold);
-    this.context.fillStyle = this.colour(colour);
-    this.context.fillText(words, at.x, at.y);
-  }
-
-  private setFont(px: number, isBold: boolean): void {
-    const c = this.context;
-    c.font = `${isBold ? "600 " : ""}${px}px system-ui, sans-serif`;
-    c.textAlign = "center";
-    c.textBaseline = "middle";
-  }
-
-  private width(words: string, px: number, isBold: boolean): number {
-    const key = `${px}${isBold} ${words}`;
-    let width = this.widths.get(key);
-    if (width === undefined) {
-      this.setFont(px, isBold);
-      width = this.context.measureText(words).width;
-      // Rates are other words every second.
-      if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
-      this.widths.set(key, width);
-    }
-    return width;
+    this.brush.line(screen, { colour: "back", width: isChosen ? 8 : 5 });
+    this.brush.line(screen, {
+      colour: TAP_COLOURS[tone],
+      width: isChosen ? 4.5 : 2.5,
+      dash: [9, 7],
+      offset: -this.dash,
+    });
   }
 
   /** All cards are as large as the longest name wants it. */
   private measureCards(): void {
     const { nodes } = this.scene;
     const lines = nodes.flatMap((node) => this.linesOf(node));
-    const widths = lines.map(({ words, px, isBold }) => this.width(words, px, isBold));
+    const widths = lines.map(({ words, px, isBold }) => this.brush.width(words, px, isBold));
     const widest = widths.reduce((most, width) => Math.max(most, width), 0);
     this.card = { x: Math.max(44, widest / 2 + 7), y: 20 };
     const grow = nodes.reduce((most, node) => Math.max(most, growth(node)), 1);
     const whole = { x: 2 * this.card.x * grow + 6, y: 2 * this.card.y * grow + 6 };
     this.cardScale = roomyScale(nodes, whole);
-  }
-
-  private ring(at: Point, radius: number): void {
-    this.context.strokeStyle = this.colour("accent");
-    this.context.lineWidth = 2.5;
-    this.context.beginPath();
-    this.context.arc(at.x, at.y, radius, 0, 2 * Math.PI);
-    this.context.stroke();
-  }
-
-  private stroke(points: Point[]): void {
-    this.context.beginPath();
-    points.forEach((p, i) => (i ? this.context.lineTo(p.x, p.y) : this.context.moveTo(p.x, p.y)));
-    this.context.stroke();
   }
 
   /** The ends of a link; parallels are a little apart. */
@@ -507,8 +445,21 @@ export class Renderer {
     return { x: this.card.x * growth(node), y: this.card.y * growth(node) };
   }
 
+  /** Whether a switch that is no card has room for its name. */
+  private isInside(node: Node): boolean {
+    const { x } = this.nodeSize(node);
+    const { words, px, isBold } = inside(node);
+    return x >= 10 && !node.group && this.brush.width(words, px, isBold) + 6 <= 2 * x;
+  }
+
   private get hasCards(): boolean {
     return this.camera.scale >= this.cardScale;
+  }
+
+  /** From near, and where they are so few that they have room from afar. */
+  private get hasHosts(): boolean {
+    const isFew = this.scene.spots.length <= FEW && this.camera.scale >= NAMES;
+    return this.hasDetail || isFew;
   }
 
   /** Whether there is room for the names of what is usual. */
@@ -555,19 +506,15 @@ export class Renderer {
     const isAny = this.selected?.kind === "link" || this.hovered?.kind === "link";
     return isAny && this.isChosen({ kind: "link", key: edgeKey(edge) });
   }
-
-  private colour(name: string): string {
-    let colour = this.colours.get(name);
-    if (colour === undefined) {
-      colour = getComputedStyle(this.canvas).getPropertyValue(`--${name}`).trim() || "#888";
-      this.colours.set(name, colour);
-    }
-    return colour;
-  }
 }
 
-/** Words and how they look. */
-type Line = Pick<Label, "words" | "colour" | "px" | "isBold">;
+/** A switch's name in its box. */
+const inside = (node: Node): Line => ({
+  words: nameOf(node),
+  px: 11,
+  isBold: true,
+  colour: node.isConnected ? "text" : "bad",
+});
 
 /** Groups are larger than switches. */
 const growth = (node: Node): number => (node.group ? 1 + Math.log10(node.switches) * 0.25 : 1);
@@ -581,13 +528,11 @@ function loadWidth(bitsPerSecond: number, scale: number): number {
 const NAMES = 0.3;
 /** With so many nodes there is room for words. */
 const FEW = 60;
-export const DETAIL = 0.8;
+const DETAIL = 0.8;
 const MOST_MOVING = 400;
 const MOST_LABELS = 12;
 const MOST_LOADS = 60;
-const MOST_WIDTHS = 5000;
 const HOST_RADIUS = 5;
-const LEGEND = 40;
 const RIM = 16;
 const DASH_LENGTH = 16;
 const DASH_MS = 60;

@@ -60,12 +60,6 @@ export function duration(ms: number): string {
   return shown.map(([n, unit]) => `${n} ${unit}`).join(" ");
 }
 
-/** Local time of day with seconds. */
-export function timeOfDay(at: string): string {
-  const date = new Date(at);
-  return Number.isNaN(date.getTime()) ? at : date.toLocaleTimeString("en-GB");
-}
-
 /** Local time of day with milliseconds. */
 export function preciseTime(at: string): string {
   const date = new Date(at);
@@ -80,6 +74,14 @@ export function dateTime(at: string): string {
   if (Number.isNaN(date.getTime())) return at;
   return `${date.toLocaleDateString("sv-SE")} ${date.toLocaleTimeString("en-GB")}`;
 }
+
+/** A name in a sentence: one that is read from right to left turns nothing else around. */
+export const isolated = (name: string): string =>
+  RIGHT_TO_LEFT.test(name) ? `\u2068${name}\u2069` : name;
+
+/** Hebrew, Arabic and all that have their direction: the blocks that Unicode keeps for such. */
+const RIGHT_TO_LEFT =
+  /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 /** `1 switch`, `2 switches`. */
 export function plural(n: number, one: string, many = `${one}s`): string {

@@ -168,12 +168,23 @@ export function state(report: PolicyReport): Verdict {
   }
 }
 
+/** The worse the smaller: what lists are sorted by. */
+export const urgency = (tone: Tone): number => URGENT.indexOf(tone);
+
+const URGENT: Tone[] = ["bad", "wait", "good", "plain"];
+
 /** The tone in which a TAP is drawn: the worse of its state's and its ledger's. */
 export function tone(report: PolicyReport): Tone {
-  const order: Tone[] = ["bad", "wait", "good", "plain"];
   const tones = [state(report).tone, ledger(report).tone];
-  return order.find((t) => tones.includes(t)) ?? "plain";
+  return URGENT.find((t) => tones.includes(t)) ?? "plain";
 }
+
+/** Whether somebody should look at it: it failed, reaches some monitors only, or does not add up. */
+export const hasProblem = (report: PolicyReport): boolean => tone(report) === "bad";
+
+/** Those with problems first, and else in their order. */
+export const worstFirst = (reports: PolicyReport[]): PolicyReport[] =>
+  [...reports].sort((a, b) => Number(hasProblem(b)) - Number(hasProblem(a)));
 
 /** Where the copies of a policy go, as far as that is known. */
 export function monitorPorts(report: PolicyReport): MonitorPort[] {

@@ -1,6 +1,19 @@
 // Switches, in words.
 import type { SwitchReport } from "../api/types";
 import { plural } from "./format";
+import type { Verdict } from "./policy";
+
+/** How a switch is doing, in the words of `tapswitch show switches`. */
+export function condition({ is_connected, is_silent }: SwitchReport): Verdict {
+  if (!is_connected)
+    return { tone: "bad", word: "lost", sentence: "It goes on by the rules that it has." };
+  if (is_silent) return { tone: "wait", word: "silent", sentence: SILENT };
+  return { tone: "good", word: "connected", sentence: "" };
+}
+
+const SILENT =
+  "It does not tell its counters: those that it told before count on. Look for a switch, or a way " +
+  "to it, that is overloaded.";
 
 /** What was done to a switch that was not believed, or undone, and what to do about it. */
 export const troubles = (report: SwitchReport): string[] =>

@@ -58,6 +58,32 @@ export function Failure({ error, what }: { error: ApiError | undefined; what: st
   );
 }
 
+/** Says that an answer is waited for, when it takes long. */
+export function Waiting({ is }: { is: boolean }) {
+  const [isLong, setLong] = useState(false);
+  useEffect(() => {
+    if (!is) return setLong(false);
+    const timer = setTimeout(() => setLong(true), LONG_MS);
+    return () => clearTimeout(timer);
+  }, [is]);
+  return <div role="status">{isLong && <p class="muted">Asking the controller …</p>}</div>;
+}
+
+const LONG_MS = 500;
+
+/** What is to be known of something. */
+export function Notes({ notes = [] }: { notes?: string[] | undefined }) {
+  return (
+    <>
+      {notes.map((note) => (
+        <p key={note} class="note">
+          {note}
+        </p>
+      ))}
+    </>
+  );
+}
+
 /** The heading of a view with what can be done there. */
 export function Heading({
   title,
@@ -139,6 +165,7 @@ export function Confirm({
   title,
   action,
   isFinal,
+  isBusy,
   onConfirm,
   onCancel,
   children,
@@ -147,6 +174,8 @@ export function Confirm({
   action: string;
   /** It cannot be undone. */
   isFinal?: boolean;
+  /** It is being done. */
+  isBusy?: boolean;
   onConfirm(): void;
   onCancel(): void;
   children?: ComponentChildren;
@@ -166,7 +195,12 @@ export function Confirm({
         <button type="button" onClick={onCancel}>
           Cancel
         </button>
-        <button type="button" class={isFinal ? "danger" : "primary"} onClick={onConfirm}>
+        <button
+          type="button"
+          class={isFinal ? "danger" : "primary"}
+          disabled={isBusy}
+          onClick={onConfirm}
+        >
           {action}
         </button>
       </div>

@@ -34,16 +34,20 @@ export function ConfirmChange({
   // What was tried is what is made, also when the view behind learns something meanwhile.
   const [{ method, path, body }] = useState(change);
   const [error, setError] = useState<ApiError>();
+  const [isBusy, setBusy] = useState(false);
   const trial = useTrial(change);
   const isUnproved =
     trial.run?.proof?.is_proved === false || [error, trial.error].some(isNotProved);
   const make = async () => {
+    setBusy(true);
     try {
       await request(method, isUnproved ? `${path}?force=true` : path, body);
       onMade();
     } catch (failure) {
       if (failure instanceof ApiError) setError(failure);
       else throw failure;
+    } finally {
+      setBusy(false);
     }
   };
   return (
@@ -51,6 +55,7 @@ export function ConfirmChange({
       title={title}
       action={isUnproved ? `${action} all the same` : action}
       isFinal={method === "DELETE"}
+      isBusy={isBusy}
       onConfirm={() => void make()}
       onCancel={onCancel}
     >

@@ -8,7 +8,7 @@ import { route } from "./route";
 
 /** What is searched for, how it is sorted, and the rows; `by` is the column at first. */
 export function useList<T, C extends string>(
-  path: string,
+  path: string | undefined,
   order: Record<C, (item: T) => string | number>,
   by: NoInfer<C>,
   options: { topics: Topic[]; everyMs: number },

@@ -13,7 +13,7 @@ export interface Pages<T> extends Resource<ListOf<T>> {
 }
 
 export function usePages<T>(
-  path: string,
+  path: string | undefined,
   filters: Record<string, string | undefined>,
   options: { topics?: Topic[]; everyMs?: number; step?: number } = {},
 ): Pages<T> {
@@ -21,7 +21,8 @@ export function usePages<T>(
   const [limit, setLimit] = useState(step);
   const key = JSON.stringify(filters);
   useEffect(() => setLimit(step), [key, step]);
-  const resource = useResource<ListOf<T>>(path + query({ limit, ...filters }), rest);
+  const asked = path && path + query({ limit, ...filters });
+  const resource = useResource<ListOf<T>>(asked, rest);
   const [last, setLast] = useState<ListOf<T>>();
   useEffect(() => {
     if (resource.data) setLast(resource.data);

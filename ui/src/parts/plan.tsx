@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import type { DryRun } from "../api/types";
 import { plural } from "../model/format";
-import { Tag } from "./basics";
+import { Notes, Tag } from "./basics";
 
 /** Proof, notes, and what each switch would be told. */
 export function Changes({ run }: { run: DryRun }) {
@@ -16,11 +16,7 @@ export function Changes({ run }: { run: DryRun }) {
   return (
     <>
       {run.proof && <Proof proof={run.proof} />}
-      {run.notes.map((note) => (
-        <p key={note} class="note">
-          {note}
-        </p>
-      ))}
+      <Notes notes={run.notes} />
       <p>
         {plural(added, "rule or group is added", "rules and groups are added")},{" "}
         {plural(removed, "removed", "removed")}, on{" "}

@@ -2,18 +2,17 @@
 import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
 import type { AuditRecord } from "../api/types";
-import { dateTime } from "../model/format";
+import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
-import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { hasText } from "../model/search";
+import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 
 export function Audit() {
   const [text, setText] = useState("");
   const pages = usePages<AuditRecord>("/audit", {}, { topics: ["audit", "policy"], everyMs: 5000 });
-  const shown = pages.items.filter((record) =>
-    JSON.stringify(record).toLowerCase().includes(text.toLowerCase()),
-  );
+  const shown = pages.items.filter((record) => hasText(record, text));
   return (
     <>
       <Heading title="Audit">
@@ -27,6 +26,7 @@ export function Audit() {
         checks the chain.
       </p>
       <Failure error={pages.error} what="Audit log" />
+      <Waiting is={!pages.data && !pages.error} />
       {pages.data && shown.length === 0 && (
         <Empty title={text ? `No record has “${text}” in it` : "Nobody has tapped anything yet"} />
       )}
@@ -71,7 +71,7 @@ function Row({ record }: { record: AuditRecord }) {
       ? "–"
       : typeof policy === "string"
         ? policy
-        : `${policy.name}: ${traffic(policy)} to ${monitorNames(policy).join(", ")}`;
+        : `${isolated(policy.name)}: ${traffic(policy)} to ${monitorNames(policy).join(", ")}`;
   const [result, ...why] = record.result.split(": ");
   const isOk = !/^(refused|failed)/.test(record.result);
   return (

@@ -3,9 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
 import type { AuditRecord, ListOf, LoggedEvent, MonitorPort } from "../api/types";
-import { count, dateTime } from "../model/format";
+import { count, dateTime, isolated } from "../model/format";
 import { monitorNames } from "../model/policy";
-import { Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
+import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
 
 const KINDS = ["switch", "link", "host", "port", "policy", "alarm", "audit"];
 
@@ -44,7 +44,9 @@ export function Events() {
         <Search value={text} onChange={setText} label="Search events" />
       </Heading>
       <Failure error={error} what="Events so far" />
-      {shown.length === 0 && (data || error) && (
+      <Waiting is={!data && !error && all.length === 0} />
+      {all.length > 0 && shown.length === 0 && <Empty title="No event is what you look for" />}
+      {all.length === 0 && (data || error) && (
         <Empty title="Nothing has happened yet">
           <p>Switches, hosts and policies that come and go are listed here.</p>
         </Empty>
@@ -137,14 +139,15 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
       typeof untold === "number" ? ` (${count(untold)} events before are not told)` : "";
     return `${who} ${where}${others}`;
   },
-  policy({ name, state }) {
+  policy({ name, state, unproved }) {
     const { is, reason } = (state ?? {}) as { is?: string; reason?: string };
-    return is && `${name} is ${is}${because(reason)}`;
+    const left = unproved ? `; not all of it could be proved${because(unproved)}` : "";
+    return is && `${isolated(String(name))} is ${is}${because(reason)}${left}`;
   },
   audit({ record }) {
     const { who, what, policy, result } = (record ?? {}) as Partial<AuditRecord>;
     const tapped = typeof policy === "object" ? policy : undefined;
-    const name = tapped ? tapped.name : policy;
+    const name = isolated(String((tapped ? tapped.name : policy) ?? ""));
     const to = tapped ? monitorNames(tapped).join(", ") : "";
     const parts = [what, name, to && `to ${to}`].filter(Boolean).join(" ");
     return who ? `${who}: ${parts}${result ? ` (${result})` : ""}` : undefined;

@@ -1,8 +1,8 @@
-// All policies: how each is doing, what it costs, and what can be done with it.
+// All policies, or those with problems: how each is doing, what it costs, and what can be done with it.
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { PolicyReport } from "../api/types";
-import { bitRate, count, packetRate } from "../model/format";
+import { bitRate, count, packetRate, plural } from "../model/format";
 import {
   endsAt,
   ledger,
@@ -13,26 +13,44 @@ import {
   state,
   totals,
   traffic,
+  urgency,
 } from "../model/policy";
-import { Countdown, Empty, Failure, Heading, Search, Table, Tag } from "../parts/basics";
-import { type Sort, SortHead } from "../parts/basics";
+import { hasText } from "../model/search";
+import { Countdown, Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
+import { type Sort, SortHead, sorted } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { ConfirmChange } from "../parts/change";
+import { type Problems, useProblems } from "../parts/problems";
 import { feed, rateOf } from "../parts/rates";
-import { link } from "../parts/route";
+import { go, link, route } from "../parts/route";
 
-type Column = "name" | "state" | "rate" | "matched" | "delivered" | "dropped" | "ends";
+type Column = "name" | "state" | "rate" | "matched" | "delivered" | "dropped" | "ledger" | "ends";
 
 export function Policies() {
   const [doomed, setDoomed] = useState<PolicyReport>();
-  const { text, setText, q, sort, setSort, pages, rows } = useList("/policies", ORDER, "name", {
+  const isNarrow = route.value.query.get("show") === "problems";
+  const list = useList(isNarrow ? undefined : "/policies", ORDER, "name", {
     topics: ["policy"],
     everyMs: 1000,
   });
-  useMemo(() => feed(pages.items, pages.at), [pages.at]);
+  const { text, setText, q, sort, setSort, pages } = list;
+  const problems = useProblems(isNarrow, 5000);
+  const { data, error, at, reload } = isNarrow ? problems : pages;
+  const reports = problems.data?.reports ?? NONE;
+  const found = isNarrow ? reports.filter((report) => hasText(report, q)) : pages.items;
+  const rows = sorted(found, ORDER[sort.by], sort.isDown);
+  useMemo(() => feed(found, at), [at]);
   return (
     <>
       <Heading title="Policies">
+        <select
+          aria-label="Which policies"
+          value={isNarrow ? "problems" : ""}
+          onChange={(event) => go(["policies"], showing(event.currentTarget.value))}
+        >
+          <option value="">All policies</option>
+          <option value="problems">With problems</option>
+        </select>
         <Search value={text} onChange={setText} label="Search policies" />
         {mayChange() && (
           <a class="button primary" href={link(["new"])}>
@@ -40,8 +58,9 @@ export function Policies() {
           </a>
         )}
       </Heading>
-      <Failure error={pages.error} what="Policies" />
-      {pages.data && rows.length === 0 && <Nothing q={q} />}
+      <Failure error={error} what="Policies" />
+      <Waiting is={!data && !error} />
+      {data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
       {rows.length > 0 && (
         <Table label="Policies">
           <Head sort={sort} onSort={setSort} />
@@ -52,11 +71,15 @@ export function Policies() {
           </tbody>
         </Table>
       )}
-      <Foot shown={rows.length} total={pages.total} more={pages.more} />
+      {isNarrow ? (
+        <FootOfProblems problems={problems.data} />
+      ) : (
+        <Foot shown={rows.length} total={pages.total} more={pages.more} />
+      )}
       {doomed && (
         <Delete
           report={doomed}
-          onDeleted={() => (setDoomed(undefined), pages.reload())}
+          onDeleted={() => (setDoomed(undefined), reload())}
           onCancel={() => setDoomed(undefined)}
         />
       )}
@@ -64,18 +87,42 @@ export function Policies() {
   );
 }
 
+const NONE: never[] = [];
+
+/** In the address, so that a link leads there. */
+const showing = (what: string): Record<string, string> => (what ? { show: what } : {});
+
+function FootOfProblems({ problems }: { problems: Problems | undefined }) {
+  if (!problems?.reports.length) return null;
+  const { length } = problems.reports;
+  return (
+    <p class="foot">
+      {count(length)} of {plural(problems.total, "policy", "policies")}{" "}
+      {length === 1 ? "has a problem." : "have problems."}
+    </p>
+  );
+}
+
 const ORDER: Record<Column, (report: PolicyReport) => string | number> = {
   name: (r) => r.policy.name,
-  state: (r) => r.state.is,
+  state: (r) => urgency(state(r).tone),
   rate: (r) => rateOf(r.policy.name)?.deliveredBits ?? 0,
   matched: (r) => r.matched.packets,
   delivered: (r) => totals(r).delivered,
   dropped: (r) => totals(r).dropped,
+  ledger: (r) => urgency(ledger(r).tone),
   ends: (r) => endsAt(r) ?? Number.MAX_SAFE_INTEGER,
 };
 
-function Nothing({ q }: { q: string }) {
-  if (q) return <Empty title={`No policy has “${q}” in it`} />;
+function Nothing({ q, isNarrow }: { q: string; isNarrow: boolean }) {
+  if (q) return <Empty title={`No policy${isNarrow ? " with a problem" : ""} has “${q}” in it`} />;
+  if (isNarrow) {
+    return (
+      <Empty title="No policy has a problem">
+        <p>All reach their monitors, and each ledger adds up.</p>
+      </Empty>
+    );
+  }
   return (
     <Empty title="Nothing is tapped">
       <p>A policy copies chosen traffic to a monitor and leaves the traffic alone.</p>
@@ -115,7 +162,9 @@ function Head({ sort, onSort }: { sort: Sort<Column>; onSort(sort: Sort<Column>)
         <SortHead id="dropped" isNumber {...same}>
           Dropped
         </SortHead>
-        <th scope="col">Ledger</th>
+        <SortHead id="ledger" {...same}>
+          Ledger
+        </SortHead>
         <SortHead id="ends" {...same}>
           Ends in
         </SortHead>
@@ -142,8 +191,9 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         <Tag tone={how.tone} title={how.sentence}>
           {how.word}
         </Tag>
+        <NoteCount report={report} />
       </td>
-      <td class="wide">{traffic(report.policy)}</td>
+      <td class="wide traffic">{traffic(report.policy)}</td>
       <td class="wide">{monitors(report)}</td>
       <td class="number">{rate ? bitRate(rate.deliveredBits) : "–"}</td>
       <td class="number">{count(sums.matched)}</td>
@@ -158,7 +208,9 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         </Tag>
       </td>
       <td>{end === undefined ? "–" : <Countdown endsAt={end} />}</td>
-      <td class="wide">{owner(report) ?? "–"}</td>
+      <td class="wide">
+        <bdi>{owner(report) ?? "–"}</bdi>
+      </td>
       <td class="actions">
         {mayChange() && (
           <>
@@ -176,6 +228,19 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
         )}
       </td>
     </tr>
+  );
+}
+
+function NoteCount({ report: { policy, notes = [] } }: { report: PolicyReport }) {
+  if (notes.length === 0) return null;
+  const words = plural(notes.length, "note");
+  return (
+    <>
+      {" "}
+      <a href={link(["policies", policy.name])} aria-label={`${words} on ${policy.name}`}>
+        {words}
+      </a>
+    </>
   );
 }
 

@@ -1,4 +1,5 @@
 // The fields of a policy's form: what each is called, and what is wrong with it.
+import type { ComponentChildren } from "preact";
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, SwitchReport } from "../api/types";
 import { type Draft, type Field, PROTOCOLS, type Problems, TYPES } from "../model/validate";
@@ -23,7 +24,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
           field="monitor"
           label="Monitor"
           shared={shared}
-          hint="A port (0x1/3), its name, or a host's address; several with commas."
+          hint="A port (0x1/3), its name, or a host's address; several with commas. Ports that share flows: one-of:0x1/3+0x2/4"
           list="monitors"
           isRequired
         />
@@ -140,115 +141,119 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
 const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
-  ["best-effort", "Best effort: traffic never waits"],
+  ["best-effort", "Best effort: nobody waits"],
   ["lossless", "Lossless: senders wait"],
   ["sample-on-pressure", "One of every so many when full"],
 ];
 
+interface Common {
+  field: Field;
+  label: string;
+  shared: Shared;
+}
+
 function Input({
-  field,
-  label,
-  shared,
   hint,
   list,
   isFixed,
   isRequired,
   isWide,
-}: {
-  field: Field;
-  label: string;
-  shared: Shared;
+  ...common
+}: Common & {
   hint?: string;
   list?: string;
   isFixed?: boolean;
   isRequired?: boolean;
   isWide?: boolean;
 }) {
-  const { draft, set } = shared;
-  const { id, problem, described } = said(field, shared, hint);
+  const { field, shared } = common;
+  return (
+    <Labelled {...common} hint={hint} isRequired={isRequired} isWide={isWide}>
+      {(described) => (
+        <input
+          {...described}
+          value={shared.draft[field]}
+          list={list}
+          readOnly={isFixed}
+          spellcheck={false}
+          autocomplete="off"
+          aria-required={isRequired}
+          onInput={(event) => shared.set(field, event.currentTarget.value)}
+        />
+      )}
+    </Labelled>
+  );
+}
+
+function Choice({ values, ...common }: Common & { values: [string, string][] }) {
+  const { field, shared } = common;
+  const chosen = shared.draft[field];
+  const isOther = !values.some(([value]) => value === chosen);
+  return (
+    <Labelled {...common}>
+      {(described) => (
+        <select
+          {...described}
+          value={chosen}
+          onChange={(event) => shared.set(field, event.currentTarget.value)}
+        >
+          {isOther && <option value={chosen}>{chosen}</option>}
+          {values.map(([value, words]) => (
+            <option key={value} value={value}>
+              {words}
+            </option>
+          ))}
+        </select>
+      )}
+    </Labelled>
+  );
+}
+
+/** What ties a control to its label and to what is said about it. */
+interface Described {
+  id: string;
+  "aria-describedby": string | undefined;
+  "aria-invalid": boolean;
+}
+
+/** A control with its label, and below it its hint, its problem, and what is to be known of it. */
+function Labelled({
+  field,
+  label,
+  shared: { found, warned, touched },
+  hint,
+  isRequired,
+  isWide,
+  children,
+}: Common & {
+  hint?: string | undefined;
+  isRequired?: boolean | undefined;
+  isWide?: boolean | undefined;
+  children(described: Described): ComponentChildren;
+}) {
+  const id = `field-${field}`;
+  const problem = touched.has(field) ? found[field] : undefined;
+  const warning = warned[field];
+  const parts = [hint && `${id}-hint`, problem && `${id}-problem`, warning && `${id}-warning`];
+  const described = parts.filter(Boolean).join(" ") || undefined;
   return (
     <div class={`field${isWide ? " wide-field" : ""}`}>
       <label for={id}>
         {label}
         {isRequired && <span class="muted"> (needed)</span>}
       </label>
-      <input
-        id={id}
-        value={draft[field]}
-        list={list}
-        readOnly={isFixed}
-        spellcheck={false}
-        autocomplete="off"
-        aria-describedby={described}
-        aria-invalid={problem !== undefined}
-        aria-required={isRequired}
-        onInput={(event) => set(field, event.currentTarget.value)}
-      />
+      {children({ id, "aria-describedby": described, "aria-invalid": problem !== undefined })}
       {hint && (
         <p class="hint" id={`${id}-hint`}>
           {hint}
         </p>
       )}
-      <Said field={field} shared={shared} />
-    </div>
-  );
-}
-
-/** What a field is described by: its hint, its problem, and what is to be known of it. */
-function said(field: Field, { found, warned, touched }: Shared, hint?: string) {
-  const id = `field-${field}`;
-  const problem = touched.has(field) ? found[field] : undefined;
-  const warning = warned[field];
-  const parts = [hint && `${id}-hint`, problem && `${id}-problem`, warning && `${id}-warning`];
-  return { id, problem, warning, described: parts.filter(Boolean).join(" ") || undefined };
-}
-
-function Said({ field, shared }: { field: Field; shared: Shared }) {
-  const { id, problem, warning } = said(field, shared);
-  return (
-    <>
       <p class="problem" id={`${id}-problem`} aria-live="polite">
         {problem}
       </p>
       <p class={warning ? "note warning" : "warning"} id={`${id}-warning`} aria-live="polite">
         {warning && `${warning[0]!.toUpperCase()}${warning.slice(1)}.`}
       </p>
-    </>
-  );
-}
-
-function Choice({
-  field,
-  label,
-  shared,
-  values,
-}: {
-  field: Field;
-  label: string;
-  shared: Shared;
-  values: [string, string][];
-}) {
-  const { draft, set } = shared;
-  const { id, problem, described } = said(field, shared);
-  const isOther = !values.some(([value]) => value === draft[field]);
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <select
-        id={id}
-        value={draft[field]}
-        aria-describedby={described}
-        aria-invalid={problem !== undefined}
-        onChange={(event) => set(field, event.currentTarget.value)}
-      >
-        {isOther && <option value={draft[field]}>{draft[field]}</option>}
-        {values.map(([value, words]) => (
-          <option key={value} value={value}>
-            {words}
-          </option>
-        ))}
-      </select>
-      <Said field={field} shared={shared} />
     </div>
   );
 }

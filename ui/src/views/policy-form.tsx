@@ -17,7 +17,7 @@ import {
   warnings,
   withStall,
 } from "../model/validate";
-import { Empty, Failure, Heading, useLast, useSettled } from "../parts/basics";
+import { Empty, Failure, Heading, Waiting, useLast, useSettled } from "../parts/basics";
 import { Changes } from "../parts/plan";
 import { go, link, route } from "../parts/route";
 import { Fields } from "./policy-fields";
@@ -40,6 +40,7 @@ export function PolicyForm({ name }: { name?: string }) {
       <>
         <Heading title={name} />
         <Failure error={error} what="Policy" />
+        <Waiting is={!error} />
       </>
     );
   return <Form key={name ?? "new"} old={old} />;
@@ -89,7 +90,8 @@ function Form({ old }: { old?: PolicyReport }) {
   const save = async (event?: Event, force = false) => {
     event?.preventDefault();
     setTouched(new Set(FIELDS));
-    if (!isClean) return focusFirst(form.current, found);
+    // When what is folded away has been opened for it.
+    if (!isClean) return void requestAnimationFrame(() => focusFirst(form.current, found));
     setBusy(true);
     try {
       const report = await send(draft, old, force);

@@ -21,7 +21,17 @@ import {
   totals,
   traffic,
 } from "../model/policy";
-import { Countdown, Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
+import {
+  Countdown,
+  Empty,
+  Fact,
+  Failure,
+  Heading,
+  Notes,
+  Table,
+  Tag,
+  Waiting,
+} from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { feed, rateText } from "../parts/rates";
 import { go, link } from "../parts/route";
@@ -65,6 +75,7 @@ export function Policy({ name }: { name: string }) {
         )}
       </Heading>
       <Failure error={error} what="Not fresh" />
+      <Notes notes={report.notes} />
       <Facts report={report} />
       <Books report={report} />
       <PathList report={report} />
@@ -90,7 +101,12 @@ function Missing({ name, error }: { name: string; error: Parameters<typeof Failu
       </Empty>
     );
   }
-  return <Failure error={error} what="Policy" />;
+  return (
+    <>
+      <Failure error={error} what="Policy" />
+      <Waiting is={!error} />
+    </>
+  );
 }
 
 function Facts({ report }: { report: PolicyReport }) {
@@ -122,9 +138,17 @@ function Facts({ report }: { report: PolicyReport }) {
           <Countdown endsAt={end} />
         </Fact>
       )}
-      {owner(report) && <Fact name="Owner">{owner(report)}</Fact>}
+      {owner(report) && (
+        <Fact name="Owner">
+          <bdi>{owner(report)}</bdi>
+        </Fact>
+      )}
       {report.owner && <Fact name="Added by">{report.owner}</Fact>}
-      {policy.reason && <Fact name="Reason">{policy.reason}</Fact>}
+      {policy.reason && (
+        <Fact name="Reason">
+          <bdi>{policy.reason}</bdi>
+        </Fact>
+      )}
       {report.created_at && <Fact name="Since">{dateTime(report.created_at)}</Fact>}
       {report.changed_at && (
         <Fact name="Changed last">
@@ -132,11 +156,6 @@ function Facts({ report }: { report: PolicyReport }) {
           {report.changed_by && ` by ${report.changed_by}`}
         </Fact>
       )}
-      {report.notes?.map((note) => (
-        <Fact key={note} name="Note">
-          {note}
-        </Fact>
-      ))}
     </dl>
   );
 }

@@ -1,22 +1,23 @@
 // One switch: its ports, hosts, rules and groups.
 import { useResource } from "../api/resource";
+import { mayChange } from "../api/session";
 import type { HostReport, ListOf, PortDetail, SwitchReport } from "../api/types";
 import { bitRate, count, plural, size } from "../model/format";
 import { addresses, tapped, unproven, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
-import { troubles } from "../model/switch";
-import { Empty, Fact, Failure, Heading, Table, Tag } from "../parts/basics";
+import { condition, troubles } from "../model/switch";
+import { Empty, Fact, Failure, Heading, Table, Tag, Waiting } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
 import { Groups, Rules } from "./switch-tables";
-import { Connected } from "./switches";
 
 export function Switch({ id }: { id: string }) {
   const path = `/switches/${encodeURIComponent(id)}`;
   const plain = useResource<SwitchReport>(path, { topics: ["switch"], everyMs: 2000 });
   const report = plain.data;
-  if (!report) {
+  const how = report && condition(report);
+  if (!report || !how) {
     const isGone = plain.error?.status === 404;
     return (
       <>
@@ -26,6 +27,7 @@ export function Switch({ id }: { id: string }) {
         ) : (
           <Failure error={plain.error} what="Switch" />
         )}
+        <Waiting is={!plain.error} />
       </>
     );
   }
@@ -38,7 +40,7 @@ export function Switch({ id }: { id: string }) {
       </Heading>
       <dl class="facts">
         <Fact name="State">
-          <Connected is={report.is_connected} />
+          <Tag tone={how.tone}>{how.word}</Tag> {how.sentence}
         </Fact>
         {report.is_ours !== undefined && (
           <Fact name="Kind">{report.is_ours ? "tapswitch" : "another OpenFlow switch"}</Fact>
@@ -204,9 +206,11 @@ function Hosts({ id }: { id: string }) {
                   {host.port_name} ({host.port})
                 </td>
                 <td>
-                  <a class="button small" href={tapHost(host)}>
-                    Tap it
-                  </a>
+                  {mayChange() && (
+                    <a class="button small" href={tapHost(host)}>
+                      Tap it
+                    </a>
+                  )}
                 </td>
               </tr>
             ))}

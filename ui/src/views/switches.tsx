@@ -1,7 +1,9 @@
 // All switches.
 import type { SwitchReport } from "../api/types";
 import { count } from "../model/format";
-import { Empty, Failure, Heading, Search, SortHead, Table, Tag } from "../parts/basics";
+import { urgency } from "../model/policy";
+import { condition } from "../model/switch";
+import { Empty, Failure, Heading, Search, SortHead, Table, Tag, Waiting } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { link } from "../parts/route";
 
@@ -9,7 +11,7 @@ type Column = "switch" | "state" | "ports" | "hosts" | "rules" | "groups" | "ref
 
 const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
   switch: (s) => s.switch,
-  state: (s) => (s.is_connected ? 1 : 0),
+  state: (s) => urgency(condition(s).tone),
   ports: (s) => s.ports.length,
   hosts: (s) => s.hosts,
   rules: (s) => s.rules,
@@ -29,6 +31,7 @@ export function Switches() {
         <Search value={text} onChange={setText} label="Search switches" />
       </Heading>
       <Failure error={pages.error} what="Switches" />
+      <Waiting is={!pages.data && !pages.error} />
       {pages.data && rows.length === 0 && <NoSwitch q={q} />}
       {rows.length > 0 && (
         <Table label="Switches">
@@ -64,7 +67,7 @@ export function Switches() {
                   <a href={link(["switches", s.switch])}>{s.switch}</a>
                 </th>
                 <td>
-                  <Connected is={s.is_connected} />
+                  <Condition report={s} />
                 </td>
                 <td class="number">{count(s.ports.length)}</td>
                 <td class="number">{count(s.hosts)}</td>
@@ -87,8 +90,13 @@ export function Switches() {
   );
 }
 
-export function Connected({ is }: { is: boolean }) {
-  return <Tag tone={is ? "good" : "bad"}>{is ? "connected" : "lost"}</Tag>;
+function Condition({ report }: { report: SwitchReport }) {
+  const { tone, word, sentence } = condition(report);
+  return (
+    <Tag tone={tone} title={sentence}>
+      {word}
+    </Tag>
+  );
 }
 
 export function NoSwitch({ q = "" }: { q?: string }) {

@@ -12,6 +12,8 @@ import type {
   Topology,
 } from "../api/types";
 import { aggregate, only } from "../graph/aggregate";
+import { hasProblem, worstFirst } from "../model/policy";
+import { useProblems } from "../parts/problems";
 import { feed } from "../parts/rates";
 
 /** Nodes that are drawn without being asked to draw fewer. */
@@ -114,37 +116,54 @@ const hostsOf = (id: string): Promise<HostReport[] | undefined> =>
   );
 
 export interface Taps {
+  /** Those that are drawn. */
   reports: PolicyReport[];
   total: number;
+  /** Of all. */
+  problems: number;
   error: ApiError | undefined;
-  at: number;
 }
 
-/** The first TAPs with the ways of their copies, and the one that is looked at. */
+/** TAPs with the ways of their copies: those with problems, the first ones by name, the chosen one. */
 export function useTaps(chosen: string | undefined): Taps {
   const list = useResource<ListOf<PolicyReport>>(`/policies?limit=${MOST_TAPS}`, {
     topics: ["policy"],
     everyMs: 1000,
   });
   const items = list.data?.items ?? NONE;
+  const total = list.data?.total ?? 0;
+  const bad = useProblems(total > items.length, PROBLEMS_MS).data?.reports ?? NONE;
+  const drawn = useMemo(() => {
+    const others = bad.filter((report) => !has(items, report.policy.name));
+    return worstFirst([...others, ...items]).slice(0, MOST_TAPS);
+  }, [items, bad]);
+  const isExtra = chosen !== undefined && list.data && !has(drawn, chosen);
   const extra = useResource<PolicyReport>(
-    chosen !== undefined && list.data && !items.some((r) => r.policy.name === chosen)
-      ? `/policies/${encodeURIComponent(chosen)}`
-      : undefined,
+    isExtra ? `/policies/${encodeURIComponent(chosen)}` : undefined,
     { topics: ["policy"], everyMs: 1000 },
   );
-  const told = useWays(items, list.at);
+  const told = useWays(drawn, list.at);
   const reports = useMemo(() => {
-    const known = items.map((r) => ({ ...r, path: r.path ?? told.get(r.policy.name)?.path }));
+    const known = drawn.map((report) => {
+      const way = told.get(report.policy.name);
+      // What the list has is newer.
+      if (!has(items, report.policy.name)) return way?.report ?? report;
+      return { ...report, path: report.path ?? way?.report?.path };
+    });
     return extra.data ? [...known, extra.data] : known;
-  }, [items, told, extra.data]);
-  useMemo(() => feed(reports, Math.max(list.at, extra.at)), [list.at, extra.at]);
-  return { reports, total: list.data?.total ?? 0, error: list.error, at: list.at };
+  }, [drawn, told, extra.data]);
+  useMemo(() => feed(items, list.at), [list.at]);
+  useMemo(() => extra.data && feed([extra.data], extra.at), [extra.at]);
+  const problems = Math.max(bad.length, drawn.filter(hasProblem).length);
+  return { reports, total, problems, error: list.error };
 }
 
-/** The way of a policy's copies, when it was asked for, and how the policy was then. */
+const has = (reports: PolicyReport[], name: string): boolean =>
+  reports.some(({ policy }) => policy.name === name);
+
+/** What one policy said of itself, its way too, when it was asked, and how it was known to be then. */
 interface Way {
-  path: unknown;
+  report: PolicyReport | undefined;
   at: number;
   state: string;
 }
@@ -190,8 +209,8 @@ const wayOf = (
   at: number,
 ): Promise<[string, Way]> =>
   get<PolicyReport>(`/policies/${encodeURIComponent(name)}`).then(
-    ({ path }) => [name, { path, at, state: state.is }],
-    () => [name, { path: before?.path, at, state: state.is }],
+    (report) => [name, { report, at, state: state.is }],
+    () => [name, { report: before?.report, at, state: state.is }],
   );
 
 const NONE: never[] = [];
@@ -202,3 +221,5 @@ const FRESH_MS = 5000;
 const KEPT_MS = 60_000;
 const MOST_TAPS = 25;
 const WAYS_MS = 4000;
+/** All policies are read for it. */
+const PROBLEMS_MS = 15_000;

@@ -8,7 +8,7 @@ import { bitRate, count, latency, plural } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
 import { ledger, state, tone, totals, traffic } from "../model/policy";
 import { mayChange } from "../api/session";
-import { Empty, Fact, Failure, Search, Tag } from "../parts/basics";
+import { Empty, Fact, Failure, Notes, Search, Tag } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
 import { tapHost } from "./switch";
@@ -25,14 +25,13 @@ interface SideProps {
 
 export function Side(props: SideProps) {
   const [list, setList] = useState<"taps" | "switches" | "links">("taps");
-  const broken = props.taps.reports.filter((report) => tone(report) === "bad").length;
   return (
     <aside class="side" aria-label="Selection and lists">
       <Selection {...props} />
       <div class="tabs" role="group" aria-label="Lists">
         <Tab is={list === "taps"} onClick={() => setList("taps")}>
           TAPs {props.taps.total > 0 && count(props.taps.total)}
-          {broken > 0 && " ▲"}
+          {props.taps.problems > 0 && " ▲"}
         </Tab>
         <Tab is={list === "switches"} onClick={() => setList("switches")}>
           Switches
@@ -280,6 +279,7 @@ function TapCard({ report }: { report: PolicyReport }) {
         <Fact name="Delivered">{count(sums.delivered)}</Fact>
         <Fact name="Dropped">{count(sums.dropped)}</Fact>
       </dl>
+      <Notes notes={report.notes} />
       <a class="button" href={link(["policies", report.policy.name])}>
         Details
       </a>
@@ -330,13 +330,21 @@ function TapList({ taps, selected, onSelect }: SideProps) {
       </ul>
       {taps.total > taps.reports.length && (
         <p class="foot">
-          The first {count(taps.reports.length)} of{" "}
-          <a href={link(["policies"])}>{plural(taps.total, "policy", "policies")}</a>.
+          {count(taps.reports.length)} of{" "}
+          <a href={link(["policies"])}>{plural(taps.total, "policy", "policies")}</a>
+          {taps.problems > 0 && (
+            <>
+              ; <a href={link(["policies"], { show: "problems" })}>{problemsText(taps.problems)}</a>
+            </>
+          )}
+          .
         </p>
       )}
     </>
   );
 }
+
+const problemsText = (n: number): string => `${count(n)} ${n === 1 ? "has" : "have"} problems`;
 
 function SwitchList({ shape, selected, onSelect }: SideProps) {
   const [text, setText] = useState("");

@@ -4,12 +4,12 @@ import { LOADS } from "../graph/load";
 import { Renderer, type Scene } from "../graph/renderer";
 import { type Target, isSame } from "../graph/target";
 import { type Frame, type Node, frame, graphOf, outlet, place, spots, ways } from "../graph/scene";
-import { nearest, zoom } from "../graph/geometry";
+import { type Box, nearest, zoom } from "../graph/geometry";
 import type { Mode, Positions } from "../graph/layout";
 import type { Progress, Task } from "../graph/worker";
 import { monitorPorts } from "../model/policy";
-import { count, plural } from "../model/format";
-import { Failure, Heading } from "../parts/basics";
+import { count, isolated, plural } from "../model/format";
+import { Failure, Heading, Waiting } from "../parts/basics";
 import { go, link, route } from "../parts/route";
 import { mayChange } from "../api/session";
 import { colours } from "../parts/theme";
@@ -57,6 +57,7 @@ export function TopologyView() {
         )}
       </Heading>
       <Failure error={fabric.error} what="Topology" />
+      <Waiting is={!fabric.topology && !fabric.error} />
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
         <p class="note">
           This controller does not tell of links between switches; they are not shown.
@@ -166,7 +167,9 @@ function Picture(props: PictureProps) {
   const renderer = useRef<Renderer>();
   const [placed, setPlaced] = useState(0);
   useEffect(() => {
-    const made = new Renderer(canvas.current!, { tap: (name) => `${name}: ${rateText(name)}` });
+    const made = new Renderer(canvas.current!, {
+      tap: (name) => `${isolated(name)}: ${rateText(name)}`,
+    });
     made.onView = () => props.onNear(made.hasDetail ? nearIds(made.visible()) : []);
     renderer.current = made;
     // For tests, which measure how long a picture takes.
@@ -184,6 +187,7 @@ function Picture(props: PictureProps) {
     renderer.current.draw();
   }, [selected]);
   useEffect(() => renderer.current?.restyle(), [colours.value]);
+  useCovers(canvas, renderer);
   usePointer(canvas, renderer, props);
   const summary = `${plural(shape.nodes.length, "node")} and ${plural(shape.edges.length, "link")}`;
   return (
@@ -201,7 +205,7 @@ function Picture(props: PictureProps) {
       <p class="unseen" aria-live="polite">
         {selected && spoken(selected, shape)}
       </p>
-      <Legend />
+      <Legend taps={taps} />
     </div>
   );
 }
@@ -294,6 +298,35 @@ function useFit(
   }, [placed, isFinal, size, scene.spots.length]);
 }
 
+/** Words of the picture keep clear of what lies over it. */
+function useCovers(
+  canvas: { current: HTMLCanvasElement | null },
+  renderer: { current: Renderer | undefined },
+): void {
+  useEffect(() => {
+    const box = canvas.current!.parentElement!;
+    const covers = [...box.querySelectorAll<HTMLElement>(".legend, .zoom")];
+    const look = () => renderer.current?.cover(covers.map(boxOf));
+    const observer = new ResizeObserver(look);
+    for (const one of [box, ...covers]) observer.observe(one);
+    look();
+    return () => observer.disconnect();
+  }, []);
+}
+
+/** Where an element is in what it is placed in. */
+const boxOf = ({
+  offsetLeft: left,
+  offsetTop: top,
+  offsetWidth,
+  offsetHeight,
+}: HTMLElement): Box => ({
+  left,
+  top,
+  right: left + offsetWidth,
+  bottom: top + offsetHeight,
+});
+
 function Zoom({ renderer }: { renderer: { current: Renderer | undefined } }) {
   const by = (factor: number) => () => zoomBy(renderer.current, factor);
   return (
@@ -319,7 +352,8 @@ function zoomBy(made: Renderer | undefined, factor: number): void {
   made.moved();
 }
 
-function Legend() {
+function Legend({ taps: { reports, total } }: { taps: Taps }) {
+  const left = `${count(reports.length)} of ${count(total)} TAPs, those with problems first`;
   return (
     <ul class="legend" aria-label="Legend">
       {LEGEND.map(([key, words]) => (
@@ -328,6 +362,7 @@ function Legend() {
           {words}
         </li>
       ))}
+      {total > reports.length && <li>{left}</li>}
     </ul>
   );
 }

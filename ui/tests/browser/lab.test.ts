@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import { Lab, noLab } from "./lab";
-import { Browser, assertAccessible, noBrowser, screenshot, until } from "./support";
+import { Browser, assertAccessible, isRed, noBrowser, screenshot, until } from "./support";
 
 const skip = noBrowser ?? noLab;
 let lab: Lab;
@@ -198,23 +198,6 @@ test("a killed switch turns red, and recovers", { skip }, async () => {
   await page.getByText("0x2 is lost").first().waitFor();
   await page.close();
 });
-
-/** Whether the picture has some of the colour of what is broken. */
-async function isRed(page: Page): Promise<boolean> {
-  return page.evaluate(() => {
-    const canvas = document.querySelector("canvas")!;
-    const probe = document.createElement("canvas").getContext("2d")!;
-    probe.fillStyle = getComputedStyle(canvas).getPropertyValue("--bad").trim();
-    probe.fillRect(0, 0, 1, 1);
-    const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
-    const { data } = canvas.getContext("2d")!.getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < data.length; i += 4) {
-      if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255)
-        return true;
-    }
-    return false;
-  });
-}
 
 test(
   "a controller that is killed is missed, and everything is back when it is",

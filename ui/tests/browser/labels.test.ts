@@ -14,20 +14,29 @@ type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
 setUp(() => {});
 
-/** The picture of a fabric with two TAPs to one monitor, which is at its last switch. */
-async function show(fabric: Topology, query = ""): Promise<Page> {
+const RIGHT_TO_LEFT = "\u0634\u0628\u0643\u0629";
+
+/** The picture of a fabric with three TAPs to one monitor, which is at its last switch. */
+async function show(
+  fabric: Topology,
+  query = "",
+  size = { width: 1280, height: 800 },
+): Promise<Page> {
   const last = fabric.switches.at(-1)!.switch;
   const monitor = { switch: last, port: 10, name: "watch0" };
   controller.serve(fabric);
-  const reports = ["web", "a-rather-long-name-of-a-policy"].map((name) => report(name, monitor));
+  const reports = ["web", "a-rather-long-name-of-a-policy", RIGHT_TO_LEFT].map((name) =>
+    report(name, monitor),
+  );
   for (const one of reports) controller.answers.set(`GET /policies/${one.policy.name}`, one);
   controller.answers.set("GET /policies", list(reports));
   const page = await browser.page(`${controller.url}/#/topology${query}`);
+  await page.setViewportSize(size);
   await page.locator("canvas[data-final=true]").waitFor();
   await until("TAPs and hosts are in the picture", () =>
     page.evaluate(() => {
       const { scene, hasDetail } = (document.querySelector("canvas") as Canvas).renderer;
-      return scene.ways.length === 2 && (scene.spots.length > 0 || !hasDetail);
+      return scene.ways.length === 3 && (scene.spots.length > 0 || !hasDetail);
     }),
   );
   return page;
@@ -102,5 +111,43 @@ test("what is selected has its name, before all others", options, async () => {
   // So far away that there is no room for most names.
   const { words } = await drawn(page, 0.5);
   assert.deepEqual([words[0]?.words, words[0]?.rank], ["0x20", "chosen"]);
+  await page.close();
+});
+
+test("on a telephone no words lie behind the legend or the buttons", options, async () => {
+  const page = await show(leafSpine(2, 4, 3), "", { width: 390, height: 800 });
+  for (const scale of [1, 1.6]) {
+    const seen = await drawn(page, scale);
+    await screenshot(page, `labels-telephone-${scale}`, "all");
+    assertApart(seen, `scale ${scale}`);
+    const over = await page.evaluate(() => {
+      const { left, top } = document.querySelector("canvas")!.getBoundingClientRect();
+      return [...document.querySelectorAll(".legend, .zoom")].map((one) => {
+        const box = one.getBoundingClientRect();
+        return {
+          left: box.left - left,
+          top: box.top - top,
+          right: box.right - left,
+          bottom: box.bottom - top,
+        };
+      });
+    });
+    for (const { words, box } of seen.words)
+      assert.ok(!over.some((one) => overlap(one, box)), `${words} is hidden at ${scale}`);
+    if (scale === 1) {
+      const isOver = seen.solid.some((box) => over.some((one) => overlap(one, box)));
+      assert.ok(!isOver, "all nodes and hosts are in sight");
+      assert.equal(seen.solid.length, 6 + 12 + 1, "hosts are drawn, and the monitor");
+      assert.ok(!seen.words.some(({ words }) => words === "0x1"), "names are in their boxes");
+    }
+  }
+  await page.close();
+});
+
+test("a name from right to left does not turn around the rate behind it", options, async () => {
+  const page = await show(leafSpine(2, 4, 3));
+  const { words } = await drawn(page, 1);
+  const [label] = words.filter((one) => one.words.includes(RIGHT_TO_LEFT));
+  assert.ok(label?.words.startsWith(`\u2068${RIGHT_TO_LEFT}\u2069: `), label?.words);
   await page.close();
 });

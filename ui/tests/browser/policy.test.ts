@@ -1,9 +1,11 @@
 // One policy: what its ledger and its ways tell apart.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { dateTime } from "../../src/model/format";
 import { report } from "./furnished";
 import { browser, controller, options, setUp } from "./stage";
 import { list } from "./stand-in";
+import { screenshot } from "./support";
 
 setUp();
 
@@ -71,5 +73,34 @@ test("nothing in a text is markup, or turns around what is beside it", options, 
   }
   controller.send("alarm", { id: 9, switch: "0x1", text: evil });
   await page.locator("[aria-live=assertive]").getByText(seen).waitFor();
+  await page.close();
+});
+
+test("who added a policy is not taken for its owner", options, async () => {
+  const policy = { name: "web", monitor: "watch0", owner: "ann" };
+  const changed = { changed_at: "2026-01-02T00:00:00Z", changed_by: "bob" };
+  controller.answers.set("GET /policies/web", report("web", { policy, ...changed }));
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  const fact = (name: string) =>
+    page.locator(".fact", { has: page.getByText(name, { exact: true }) });
+  await fact("Added by").waitFor();
+  assert.equal(await fact("Added by").locator("dd").innerText(), "ada");
+  assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
+  const last = await fact("Changed last").locator("dd").innerText();
+  assert.equal(last, `${dateTime(changed.changed_at)} by bob`);
+  await screenshot(page, "policy-changed", "all");
+  await page.close();
+});
+
+test("what is to be known of a policy is in sight wherever it is looked at", options, async () => {
+  const note = "when it was put in force not all of it could be proved: 0x6 was away";
+  const one = report("web", { notes: [note] });
+  controller.answers.set("GET /policies/web", one);
+  controller.answers.set("GET /policies", list([one, report("db")]));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByRole("link", { name: "1 note on web" }).click();
+  await page.locator(".note").getByText(note).waitFor();
+  await page.goto(`${controller.url}/#/topology?tap=web`);
+  await page.getByLabel("Selected").getByText(note).waitFor();
   await page.close();
 });

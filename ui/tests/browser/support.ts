@@ -71,6 +71,23 @@ export async function assertAccessible(page: Page, what: string): Promise<void> 
   assert.deepEqual(violations, [], what);
 }
 
+/** Whether the picture has some of the colour of what is broken. */
+export async function isRed(page: Page): Promise<boolean> {
+  return page.evaluate(() => {
+    const canvas = document.querySelector("canvas")!;
+    const probe = document.createElement("canvas").getContext("2d")!;
+    probe.fillStyle = getComputedStyle(canvas).getPropertyValue("--bad").trim();
+    probe.fillRect(0, 0, 1, 1);
+    const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+    const { data } = canvas.getContext("2d")!.getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4) {
+      if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255)
+        return true;
+    }
+    return false;
+  });
+}
+
 /** Asks until the answer is yes. */
 export async function until(
   what: string,

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const STYLE = readFileSync("src/style.css", "utf8");
+const STYLE = readFileSync("src/style/palette.css", "utf8");
 
 /** The colours that a rule sets. */
 function palette(selector: string): Map<string, string> {

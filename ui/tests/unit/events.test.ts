@@ -15,3 +15,12 @@ test("an event of the audit log says where copies go, and what came of it", () =
     "ann: policy.delete q3 (accepted)",
   );
 });
+
+test("a policy that was not all proved says so when it comes into force", () => {
+  const state = { is: "active" };
+  const unproved = "0x6 is away";
+  assert.equal(
+    words({ id: 1, event: "policy", name: "web", state, unproved }),
+    "web is active; not all of it could be proved: 0x6 is away",
+  );
+});

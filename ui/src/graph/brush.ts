@@ -1,0 +1,152 @@
+// The canvas: lines, shapes and words in the colours of the style sheet.
+import type { Point } from "./geometry";
+import type { Label } from "./labels";
+
+/** Words and how they look. */
+export type Line = Pick<Label, "words" | "colour" | "px" | "isBold">;
+
+/** How a line is drawn; `colour` is a variable of the style sheet, as everywhere here. */
+interface Stroke {
+  colour: string;
+  width: number;
+  dash?: number[];
+  /** How far the dashes have moved. */
+  offset?: number;
+}
+
+export class Brush {
+  private readonly context: CanvasRenderingContext2D;
+  private readonly colours = new Map<string, string>();
+  private readonly widths = new Map<string, number>();
+
+  constructor(private readonly canvas: HTMLCanvasElement) {
+    this.context = canvas.getContext("2d")!;
+  }
+
+  /** As many pixels as the screen has there. */
+  resize(size: Point): void {
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(size.x * ratio);
+    this.canvas.height = Math.round(size.y * ratio);
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+
+  /** Begins a picture. */
+  clear(size: Point): void {
+    this.context.clearRect(0, 0, size.x, size.y);
+    this.context.lineCap = "round";
+    this.context.lineJoin = "round";
+  }
+
+  /** Reads the colours of the style sheet again. */
+  restyle(): void {
+    this.colours.clear();
+  }
+
+  line(points: Point[], { colour, width, dash = [], offset = 0 }: Stroke): void {
+    const c = this.context;
+    c.strokeStyle = this.colour(colour);
+    c.lineWidth = width;
+    c.setLineDash(dash);
+    c.lineDashOffset = offset;
+    c.beginPath();
+    points.forEach((p, i) => (i ? c.lineTo(p.x, p.y) : c.moveTo(p.x, p.y)));
+    c.stroke();
+    c.setLineDash([]);
+  }
+
+  dot(at: Point, radius: number, colour: string): void {
+    const c = this.context;
+    c.fillStyle = this.colour(colour);
+    c.beginPath();
+    c.arc(at.x, at.y, radius, 0, 2 * Math.PI);
+    c.fill();
+  }
+
+  /** Around what is chosen. */
+  ring(at: Point, radius: number): void {
+    const c = this.context;
+    c.strokeStyle = this.colour("accent");
+    c.lineWidth = 2.5;
+    c.beginPath();
+    c.arc(at.x, at.y, radius, 0, 2 * Math.PI);
+    c.stroke();
+  }
+
+  /** A square on its tip, with a light edge. */
+  diamond(at: Point, radius: number, colour: string): void {
+    const c = this.context;
+    c.fillStyle = this.colour(colour);
+    c.strokeStyle = this.colour("back");
+    c.lineWidth = 2;
+    c.beginPath();
+    c.moveTo(at.x, at.y - radius);
+    c.lineTo(at.x + radius, at.y);
+    c.lineTo(at.x, at.y + radius);
+    c.lineTo(at.x - radius, at.y);
+    c.closePath();
+    c.stroke();
+    c.fill();
+  }
+
+  /** A box of `half` its size around its middle; without a line where there is none. */
+  box(at: Point, half: Point, fill: string, line?: Stroke): void {
+    const c = this.context;
+    c.fillStyle = this.colour(fill);
+    c.beginPath();
+    c.roundRect(at.x - half.x, at.y - half.y, 2 * half.x, 2 * half.y, Math.min(half.y, 6));
+    c.fill();
+    if (!line) return;
+    c.strokeStyle = this.colour(line.colour);
+    c.lineWidth = line.width;
+    c.stroke();
+  }
+
+  text({ words, colour, px, isBold }: Line, at: Point): void {
+    this.setFont(px, isBold);
+    this.context.fillStyle = this.colour(colour);
+    this.context.fillText(words, at.x, at.y);
+  }
+
+  /** Words with a light edge, which keeps them apart from the lines below. */
+  label(line: Line, at: Point): void {
+    const c = this.context;
+    this.setFont(line.px, line.isBold);
+    c.strokeStyle = this.colour("back");
+    c.lineWidth = 4;
+    c.strokeText(line.words, at.x, at.y);
+    this.text(line, at);
+  }
+
+  /** How wide words are. */
+  width(words: string, px: number, isBold: boolean): number {
+    const key = `${px}${isBold} ${words}`;
+    let width = this.widths.get(key);
+    if (width === undefined) {
+      this.setFont(px, isBold);
+      width = this.context.measureText(words).width;
+      // Rates are other words every second.
+      if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
+      this.widths.set(key, width);
+    }
+    return width;
+  }
+
+  private setFont(px: number, isBold: boolean): void {
+    const c = this.context;
+    c.font = `${isBold ? "600 " : ""}${px}px system-ui, sans-serif`;
+    c.textAlign = "center";
+    c.textBaseline = "middle";
+  }
+
+  private colour(name: string): string {
+    let colour = this.colours.get(name);
+    if (colour === undefined) {
+      colour = getComputedStyle(this.canvas).getPropertyValue(`--${name}`).trim() || "#888";
+      this.colours.set(name, colour);
+    }
+    return colour;
+  }
+}
+
+const MOST_WIDTHS = 5000;

@@ -1,0 +1,54 @@
+// The audit log, cell by cell.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Page } from "playwright-core";
+import { dateTime } from "../../src/model/format";
+import { report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
+
+setUp();
+
+/** The words of a table's rows, cell by cell. */
+const cells = (page: Page, label: string): Promise<string[][]> =>
+  page
+    .getByRole("region", { name: label })
+    .locator("tbody tr")
+    .evaluateAll((rows) =>
+      rows.map((row) => [...(row as HTMLTableRowElement).cells].map((cell) => cell.innerText)),
+    );
+
+test("the audit log's cells are what the record says", options, async () => {
+  const page = await browser.page(`${controller.url}/#/audit`);
+  await page.getByText("policy.add").waitFor();
+  const [added, refused] = await cells(page, "Audit log");
+  assert.deepEqual(added, [
+    "2",
+    dateTime("2026-01-01T10:00:02Z"),
+    "ada (operator)",
+    "127.0.0.1",
+    "policy.add",
+    "web: src-ip=10.0.3.1 ip-proto=tcp both directions to watch0",
+    "incident 4711",
+    "–",
+    "● accepted",
+    "9f86d08188",
+  ]);
+  assert.deepEqual(
+    [refused![2], refused![4], refused![5], refused![8]],
+    ["unknown (operator)", "token.refused", "–", "▲ refused not a token that is known"],
+  );
+  await page.close();
+});
+
+test("the audit log says in words who saw packets", options, async () => {
+  const { policy } = report("web");
+  const record = { seq: 1, at: "2026-01-01T10:00:02Z", who: "ada", policy, result: "accepted" };
+  const watched = { ...record, what: "packets.watch" };
+  const taken = { ...record, seq: 2, what: "packets.download" };
+  controller.answers.set("GET /audit", list([taken, watched]));
+  const page = await browser.page(`${controller.url}/#/audit`);
+  await page.getByText("packets.watch looked at its packets").waitFor();
+  await page.getByText("packets.download took its packets as a file").waitFor();
+  await page.close();
+});

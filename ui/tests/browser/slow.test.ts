@@ -1,0 +1,60 @@
+// What the page says and does while the controller takes its time.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DRY_RUN, report } from "./furnished";
+import { browser, controller, options, setUp } from "./stage";
+import { until } from "./support";
+
+setUp();
+
+/** An answer that comes when it is let go. */
+function held(answer: unknown): { answer: () => Promise<unknown>; release(): void } {
+  let release = (): void => {};
+  const gate = new Promise<void>((done) => (release = done));
+  return { answer: () => gate.then(() => answer), release: () => release() };
+}
+
+test("a view whose answer takes long says that it is asked for", options, async () => {
+  const views: [string, string, string][] = [
+    ["policies", "/policies", "tr[data-policy=web]"],
+    ["policies/web", "/policies/web", "#ledger"],
+    ["switches", "/switches", "tr[data-switch='0x6']"],
+    ["switches/0x6", "/switches/0x6", "#ports"],
+    ["events", "/events/log", "td.when"],
+    ["audit", "/audit", "td.when"],
+  ];
+  const page = await browser.page(`${controller.url}/#/charts`);
+  for (const [view, path, sign] of views) {
+    const usual = controller.answers.get(`GET ${path}`);
+    const { answer, release } = held(typeof usual === "function" ? usual() : usual);
+    controller.answers.set(`GET ${path}`, answer);
+    await page.goto(`${controller.url}/#/${view}`);
+    const waiting = page.getByRole("status").getByText("Asking the controller …");
+    await waiting.waitFor();
+    release();
+    await page.locator(sign).first().waitFor();
+    await waiting.waitFor({ state: "detached" });
+    controller.answers.set(`GET ${path}`, usual);
+  }
+  await page.close();
+});
+
+test("what is confirmed twice is done once", options, async () => {
+  const { answer, release } = held(report("web", { state: { is: "deleted" } }));
+  controller.answers.set("DELETE /policies/web", (request: { url?: string }) =>
+    request.url!.includes("dry_run") ? DRY_RUN : answer(),
+  );
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByRole("button", { name: "Delete web" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("30 ways of frames followed").waitFor();
+  const confirm = dialog.getByRole("button", { name: "Delete" });
+  await confirm.click();
+  await until("it is under way", () => confirm.isDisabled());
+  await confirm.click({ force: true });
+  release();
+  await dialog.waitFor({ state: "detached" });
+  const sent = controller.commands.filter(({ what }) => what === "DELETE /policies/web");
+  assert.equal(sent.length, 1);
+  await page.close();
+});

@@ -1,0 +1,58 @@
+// Switches: how each is doing, and what it has.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { browser, controller, options, setUp } from "./stage";
+import { list } from "./stand-in";
+import { screenshot } from "./support";
+
+setUp();
+
+test("a switch is shown with its ports, tables and groups", options, async () => {
+  const page = await browser.page(`${controller.url}/#/switches/0x6`);
+  const port = page.locator("tr[data-port='2']");
+  await port.getByText("down").waitFor();
+  await port.getByText("1.00\u202fGb/s").waitFor();
+  const fact = (name: string) => page.locator(".fact", { hasText: name }).locator("dd");
+  assert.equal(await fact("Forged LLDP").innerText(), "0");
+  assert.equal(await fact("Late LLDP").innerText(), "2");
+  const troubles = page.getByRole("region", { name: "What to look at" }).getByRole("listitem");
+  await troubles.getByText("2 times LLDP of the controller's own was under way for too").waitFor();
+  assert.equal(await troubles.count(), 2, "and a claim that was not believed");
+  const hosts = page.getByRole("region", { name: "All hosts" });
+  await hosts.getByText("10.0.6.1 (unproven)").waitFor();
+  await page.getByText("told it by no ARP or neighbour discovery").waitFor();
+  await screenshot(page, "switch-notes", "all");
+  await page.getByText("tcp,nw_src=10.0.3.1").waitFor();
+  await page.getByRole("region", { name: "All rules" }).getByText("missing").waitFor();
+  await page.getByRole("region", { name: "All groups" }).getByText("output:13").waitFor();
+  await page.getByLabel("Table").selectOption("0");
+  await page.getByText("No such rule").waitFor();
+  await page.close();
+});
+
+test("nobody knows how the ports of a lost switch are", options, async () => {
+  const one = controller.answers.get("GET /switches/0x6") as object;
+  controller.answers.set("GET /switches/0x6", { ...one, is_connected: false });
+  const page = await browser.page(`${controller.url}/#/switches/0x6`);
+  const ports = page.getByRole("region", { name: "All ports" });
+  await ports.getByText("unknown").nth(2).waitFor();
+  assert.equal(await ports.getByText("up", { exact: true }).count(), 0);
+  assert.equal(await ports.getByText("b/s").count(), 0, "what passes is not known either");
+  await page.close();
+});
+
+test(
+  "a switch that tells no counters is silent, and what that means is said",
+  options,
+  async () => {
+    const one = controller.answers.get("GET /switches/0x6") as object;
+    const silent = { ...one, is_silent: true };
+    controller.answers.set("GET /switches/0x6", silent);
+    controller.answers.set("GET /switches", list([silent]));
+    const page = await browser.page(`${controller.url}/#/switches`);
+    await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
+    await page.goto(`${controller.url}/#/switches/0x6`);
+    await page.getByText("those that it told before count on").waitFor();
+    await page.close();
+  },
+);
