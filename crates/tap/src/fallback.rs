@@ -47,11 +47,12 @@ impl SendFallback {
         Self { send, states: [State { cut: 0, last: 0 }; TYPE_COUNT] }
     }
 
-    /// Whether a frame with this metadata may be sent as it is; otherwise cut it. Ask once for each
-    /// train: a type that was withdrawn is permitted again after it was asked for often enough.
+    /// Whether a frame with this metadata may be sent as it is; otherwise cut it, or complete its
+    /// checksum where it is no train. Ask once for each train: a type that was withdrawn is
+    /// permitted again after it was asked for often enough.
     #[inline]
     pub fn permits(&mut self, header: &NetHeader) -> bool {
-        let Some(needed) = needed(header.gso_type) else { return false };
+        let Some(needed) = needed(header) else { return false };
         if !self.send.contains(needed) {
             return false;
         }
@@ -121,16 +122,18 @@ impl SendFallback {
     }
 }
 
-/// What a frame of this type needs; `None` for a type that no kernel understands.
+/// What a frame with this metadata needs; `None` for a type that no kernel understands.
 #[inline]
-fn needed(gso_type: GsoType) -> Option<Offloads> {
+fn needed(header: &NetHeader) -> Option<Offloads> {
+    let gso_type = header.gso_type;
     let mut needed = match gso_type.inner().kind() {
-        GsoType::NONE => return Some(Offloads::empty()),
+        GsoType::NONE => Offloads::empty(),
         GsoType::TCPV4 => Offloads::TSO4,
         GsoType::TCPV6 => Offloads::TSO6,
         GsoType::UDP_L4 => Offloads::USO,
         _ => return None,
     };
+    needed.set(Offloads::CSUM, header.needs_checksum());
     if gso_type.has_ecn() {
         needed |= Offloads::TSO_ECN;
     }
@@ -149,6 +152,8 @@ const MAX_CUT_COUNT: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_wire::NetHeaderFlags;
+
     use super::*;
 
     fn train(gso_type: u8) -> NetHeader {
@@ -227,5 +232,10 @@ mod tests {
         }
         assert_eq!(fallback.current(), tcp_only);
         assert!(!fallback.is_degraded());
+        // A device without a network header takes nothing undone, a checksum neither.
+        let partial = NetHeader { flags: NetHeaderFlags::NEEDS_CSUM, ..NetHeader::PLAIN };
+        let mut headerless = SendFallback::new(Offloads::empty());
+        assert!(fallback.permits(&partial) && !headerless.permits(&partial));
+        assert!(headerless.permits(&NetHeader::PLAIN));
     }
 }
