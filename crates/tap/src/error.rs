@@ -392,8 +392,12 @@ pub enum SettingError {
         /// The setting.
         what: &'static str,
     },
-    /// A carrier needs a queue that is attached.
-    #[error("{name}: no queue is attached, so there is no carrier; attach one first")]
+    /// Linux switches the carrier on only while a queue is attached. One that is on stays so when
+    /// the last queue is detached, and attaching one does not bring it back.
+    #[error(
+        "{name}: no queue is attached, and Linux switches the carrier on only while one is; attach \
+         one first"
+    )]
     NoQueue {
         /// The device.
         name: String,
