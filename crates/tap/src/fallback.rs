@@ -5,7 +5,7 @@
 //! up for ever does so for one odd frame. So each type is withdrawn for itself, and tried again
 //! after a number of trains: no clock is needed.
 
-use tapswitch_wire::{GsoType, NetHeader};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
 
 use crate::Offloads;
 
@@ -139,6 +139,8 @@ fn needed(header: &NetHeader) -> Option<Offloads> {
     }
     if gso_type.tunnel() != 0 {
         needed |= Offloads::UDP_TUNNEL;
+        let has_outer_checksum = header.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
+        needed.set(Offloads::UDP_TUNNEL_CSUM, has_outer_checksum);
     }
     Some(needed)
 }
@@ -152,8 +154,6 @@ const MAX_CUT_COUNT: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_wire::NetHeaderFlags;
-
     use super::*;
 
     fn train(gso_type: u8) -> NetHeader {
@@ -237,5 +237,9 @@ mod tests {
         let mut headerless = SendFallback::new(Offloads::empty());
         assert!(fallback.permits(&partial) && !headerless.permits(&partial));
         assert!(headerless.permits(&NetHeader::PLAIN));
+        let tunnelled = train(GsoType::TCPV4.0 | GsoType::UDP_TUNNEL_IPV4);
+        let with_outer = NetHeader { flags: NetHeaderFlags::UDP_TUNNEL_CSUM, ..tunnelled };
+        let mut without = SendFallback::new(Offloads::DEFAULT - Offloads::UDP_TUNNEL_CSUM);
+        assert!(without.permits(&tunnelled) && !without.permits(&with_outer));
     }
 }
