@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use rustix::io::Errno;
 
+use crate::error::Failure;
 use crate::netlink::family;
 use crate::{LinkError, Netlink};
 
@@ -33,18 +35,22 @@ impl Netlink {
     /// at once: duplicate address detection is left out (`IFA_F_NODAD`).
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when it has that address already.
+    /// [`LinkError::Exists`] when it has that address already; [`LinkError::Refused`] for the
+    /// unspecified address.
     pub fn add_address(&mut self, name: &str, ip: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
         let mut message = self.address_message(name, ip, prefix_len)?;
+        let action = format_args!("add the address {ip}/{prefix_len} to {name}");
+        // Linux reports success for 0.0.0.0 and adds nothing.
+        if ip.is_unspecified() {
+            let message = Some("it stands for no address; give one".to_owned());
+            let source = Errno::ADDRNOTAVAIL.into();
+            return Err(self.error(action, name, Failure { source, message }));
+        }
         if ip.is_ipv6() {
             message.header.flags = AddressHeaderFlags::Nodad;
         }
-        self.ask(
-            RouteNetlinkMessage::NewAddress(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-            name,
-            format_args!("add the address {ip}/{prefix_len} to {name}"),
-        )
+        let message = RouteNetlinkMessage::NewAddress(message);
+        self.ask(message, NLM_F_CREATE | NLM_F_EXCL, name, action)
     }
 
     /// Takes the address `ip` away from `name`.

@@ -140,25 +140,19 @@ impl Netlink {
         let set =
             self.set_link(message, name, format_args!("set the queue length of {name} to {count}"));
         // A tun device without memory for such rings answers by a notifier, whose refusal is EPERM.
-        set.map_err(|error| match error {
-            LinkError::NotPermitted { action, namespace }
-                if rustix::process::geteuid().is_root() =>
-            {
-                LinkError::not_permitted(action, namespace, TOO_LONG)
-            }
-            error => error,
-        })
+        set.map_err(|error| with_reason(error, TOO_LONG))
     }
 
     /// Tells the kernel whether `name` has a carrier (`IFLA_CARRIER`): whether the other end of the
     /// cable is there. A tun device takes it while a queue is attached, from Linux 5.0 on.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver does not let its carrier be set.
+    /// [`LinkError::Refused`] when the driver does not let its carrier be set, or not now.
     pub fn set_carrier(&mut self, name: &str, carrier: bool) -> Result<(), LinkError> {
         let message = with(named(name), LinkAttribute::Carrier(carrier.into()));
         let state = if carrier { "on" } else { "off" };
-        self.set_link(message, name, format_args!("set the carrier of {name} {state}"))
+        let set = self.set_link(message, name, format_args!("set the carrier of {name} {state}"));
+        set.map_err(|error| with_reason(error, NO_QUEUE))
     }
 
     /// Renames `name`; before Linux 6.2 it must be down.
@@ -429,6 +423,17 @@ fn link_in(message: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// What `EPERM` may mean, too, for who has the privilege.
+/// `EPERM` means something else, too, for who has the privilege: `reason` says what.
+fn with_reason(error: LinkError, reason: &str) -> LinkError {
+    match error {
+        LinkError::NotPermitted { action, namespace } if rustix::process::geteuid().is_root() => {
+            LinkError::not_permitted(action, namespace, reason)
+        }
+        error => error,
+    }
+}
+
 const TOO_LONG: &str =
     "not permitted, or the ring is too long for the kernel's memory: take a shorter one";
+const NO_QUEUE: &str =
+    "not permitted, or it is a tun device and no queue of it is attached: its program must do that";

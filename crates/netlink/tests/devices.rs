@@ -222,6 +222,10 @@ fn addresses_are_listed_and_taken_away() {
         let addresses = netlink.addresses("t0").unwrap();
         addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
+    // Linux calls the first a success, and adds nothing.
+    for none in ["0.0.0.0", "::"] {
+        assert!(netlink.add_address("t0", ip(none), 0).is_err(), "{none}");
+    }
     assert_eq!(listed(netlink), ["10.0.0.1/24", "fd00::1/64"]);
     netlink.delete_address("t0", ip("10.0.0.1"), 24).unwrap();
     assert_eq!(listed(netlink), ["fd00::1/64"]);
@@ -235,7 +239,7 @@ fn a_carrier_is_no_ones_to_set_without_a_queue() {
     lab.netlink.set_up("t0").unwrap();
     assert_eq!(lab.netlink.link("t0").unwrap().carrier, Some(false));
     let refused = lab.netlink.set_carrier("t0", true).unwrap_err();
-    assert!(matches!(refused, LinkError::NotPermitted { .. }), "{refused}");
+    assert!(refused.to_string().contains("no queue of it is attached"), "{refused}");
 }
 
 #[test]

@@ -303,11 +303,16 @@ impl Config {
             () if self.owner == Some(u32::MAX) || self.group == Some(u32::MAX) => {
                 Some("there is no user or group 4294967295: name another")
             }
+            () if self.index.is_some_and(|index| index.get() > MAX_INDEX) => {
+                Some("Linux has no interface index above 2147483647: choose another, or none")
+            }
             () => None,
         }
     }
 }
 
+/// The greatest index of an interface: Linux counts them as `int`.
+const MAX_INDEX: u32 = i32::MAX.unsigned_abs();
 /// What Linux takes as no limit of the send buffer (`INT_MAX`), in bytes.
 pub(crate) const UNLIMITED: u32 = i32::MAX.unsigned_abs();
 
@@ -347,6 +352,7 @@ mod tests {
             (config().kind(Kind::Tun).napi(true).napi_fragments(true), "tap devices"),
             (numbered.exclusive(false), "new device"),
             (config().owner(u32::MAX), "no user"),
+            (config().index(NonZeroU32::new(1 << 31).unwrap()), "no interface index"),
         ] {
             assert!(config.contradiction().unwrap().contains(word), "{config:?}");
         }

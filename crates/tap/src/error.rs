@@ -130,6 +130,19 @@ pub enum CreateError {
         /// What it is: see [`LinkType`](crate::LinkType).
         is: u16,
     },
+    /// `EINVAL`: the owner or the group is none of this user namespace.
+    #[error(
+        "{name}: this user namespace has no {whom} {number}; name one that it has, by the numbers \
+         in it (`/proc/self/uid_map`, `gid_map`)"
+    )]
+    Unmapped {
+        /// The device.
+        name: String,
+        /// `user` or `group`.
+        whom: &'static str,
+        /// As asked for.
+        number: u32,
+    },
     /// `EBUSY`: the interface would have an index that another has.
     #[error("{name}: another interface has the index {index}; choose another, or none")]
     IndexTaken {
@@ -188,7 +201,10 @@ pub enum CreateError {
         source: Box<LinkError>,
     },
     /// `E2BIG`.
-    #[error("{name}: Linux has at most 256 queues per tap device; {queues} were asked for")]
+    #[error(
+        "{name}: Linux has at most 256 queues per device, with those of other programs and those \
+         that are detached; {queues} were asked for"
+    )]
     TooManyQueues {
         /// The device.
         name: String,
@@ -392,8 +408,12 @@ pub enum SettingError {
         /// The setting.
         what: &'static str,
     },
-    /// A carrier needs a queue that is attached.
-    #[error("{name}: no queue is attached, so there is no carrier; attach one first")]
+    /// Linux switches the carrier on only while a queue is attached. One that is on stays so when
+    /// the last queue is detached, and attaching one does not bring it back.
+    #[error(
+        "{name}: no queue is attached, and Linux switches the carrier on only while one is; attach \
+         one first"
+    )]
     NoQueue {
         /// The device.
         name: String,

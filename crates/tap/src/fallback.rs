@@ -5,7 +5,7 @@
 //! up for ever does so for one odd frame. So each type is withdrawn for itself, and tried again
 //! after a number of trains: no clock is needed.
 
-use tapswitch_wire::{GsoType, NetHeader};
+use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
 
 use crate::Offloads;
 
@@ -47,11 +47,12 @@ impl SendFallback {
         Self { send, states: [State { cut: 0, last: 0 }; TYPE_COUNT] }
     }
 
-    /// Whether a frame with this metadata may be sent as it is; otherwise cut it. Ask once for each
-    /// train: a type that was withdrawn is permitted again after it was asked for often enough.
+    /// Whether a frame with this metadata may be sent as it is; otherwise cut it, or complete its
+    /// checksum where it is no train. Ask once for each train: a type that was withdrawn is
+    /// permitted again after it was asked for often enough.
     #[inline]
     pub fn permits(&mut self, header: &NetHeader) -> bool {
-        let Some(needed) = needed(header.gso_type) else { return false };
+        let Some(needed) = needed(header) else { return false };
         if !self.send.contains(needed) {
             return false;
         }
@@ -121,21 +122,25 @@ impl SendFallback {
     }
 }
 
-/// What a frame of this type needs; `None` for a type that no kernel understands.
+/// What a frame with this metadata needs; `None` for a type that no kernel understands.
 #[inline]
-fn needed(gso_type: GsoType) -> Option<Offloads> {
+fn needed(header: &NetHeader) -> Option<Offloads> {
+    let gso_type = header.gso_type;
     let mut needed = match gso_type.inner().kind() {
-        GsoType::NONE => return Some(Offloads::empty()),
+        GsoType::NONE => Offloads::empty(),
         GsoType::TCPV4 => Offloads::TSO4,
         GsoType::TCPV6 => Offloads::TSO6,
         GsoType::UDP_L4 => Offloads::USO,
         _ => return None,
     };
+    needed.set(Offloads::CSUM, header.needs_checksum());
     if gso_type.has_ecn() {
         needed |= Offloads::TSO_ECN;
     }
     if gso_type.tunnel() != 0 {
         needed |= Offloads::UDP_TUNNEL;
+        let has_outer_checksum = header.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
+        needed.set(Offloads::UDP_TUNNEL_CSUM, has_outer_checksum);
     }
     Some(needed)
 }
@@ -227,5 +232,14 @@ mod tests {
         }
         assert_eq!(fallback.current(), tcp_only);
         assert!(!fallback.is_degraded());
+        // A device without a network header takes nothing undone, a checksum neither.
+        let partial = NetHeader { flags: NetHeaderFlags::NEEDS_CSUM, ..NetHeader::PLAIN };
+        let mut headerless = SendFallback::new(Offloads::empty());
+        assert!(fallback.permits(&partial) && !headerless.permits(&partial));
+        assert!(headerless.permits(&NetHeader::PLAIN));
+        let tunnelled = train(GsoType::TCPV4.0 | GsoType::UDP_TUNNEL_IPV4);
+        let with_outer = NetHeader { flags: NetHeaderFlags::UDP_TUNNEL_CSUM, ..tunnelled };
+        let mut without = SendFallback::new(Offloads::DEFAULT - Offloads::UDP_TUNNEL_CSUM);
+        assert!(without.permits(&tunnelled) && !without.permits(&with_outer));
     }
 }

@@ -76,6 +76,9 @@ impl FromStr for NamePattern {
         let Some((before, behind)) = pattern.split_once("%d") else {
             return refuse("has no '%d' for the kernel to number");
         };
+        if pattern.len() > DeviceName::MAX_LEN {
+            return refuse("is longer than 15 bytes");
+        }
         // The shortest name that it can become must be one.
         match format!("{before}0{behind}").parse::<DeviceName>() {
             Ok(_) => Ok(Self(pattern.into())),
@@ -142,6 +145,7 @@ mod tests {
             ("tap%d%d", "number"),
             ("a/%d", "'/'"),
             ("fifteen-bytes-x%d", "longer than 15 bytes"),
+            ("fourteen-bytes%d", "longer than 15 bytes"),
         ] {
             let error = pattern.parse::<NamePattern>().unwrap_err().to_string();
             assert!(error.contains(reason), "{pattern:?}: {error}");

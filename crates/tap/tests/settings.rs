@@ -40,10 +40,15 @@ fn a_carrier_needs_a_queue() {
         assert_eq!(host.netlink.link("tap0").unwrap().lower_up, on);
     }
     device.detach_queue(0).unwrap();
-    device.set_carrier(false).unwrap();
+    let has_carrier = |host: &mut Host| host.netlink.link("tap0").unwrap().lower_up;
+    assert!(has_carrier(&mut host), "one that is on stays");
     let error = device.set_carrier(true).unwrap_err();
     assert!(matches!(error, SettingError::NoQueue { .. }), "{error}");
+    assert!(!error.to_string().contains("there is no carrier"), "{error}");
+    device.set_carrier(false).unwrap();
+    assert!(device.set_carrier(true).is_err());
     device.attach_queue(0).unwrap();
+    assert!(!has_carrier(&mut host), "attaching does not bring it back");
     device.set_carrier(true).unwrap();
 }
 

@@ -56,6 +56,19 @@ pub(super) fn link_type_error(name: &str, is: u16, errno: Errno) -> CreateError 
     }
 }
 
+/// What a refused `TUNSETOWNER` or `TUNSETGROUP` means.
+pub(super) fn owner_error(
+    name: &str,
+    whom: &'static str,
+    number: u32,
+    errno: Errno,
+) -> CreateError {
+    match errno {
+        Errno::INVAL => CreateError::Unmapped { name: name.to_owned(), whom, number },
+        _ => refused(name, "TUNSETOWNER, TUNSETGROUP")(errno),
+    }
+}
+
 /// Who has the name of `link`. Whether a device with one queue is held shows by its carrier alone,
 /// which may be off while it is, so its holders are looked for, too.
 fn taken(link: &Link) -> Taken {
@@ -142,5 +155,13 @@ mod tests {
         assert!(error.contains("tap0: this kernel has no IFF_BACKPRESSURE"), "{error}");
         assert!(error.contains("Linux 7.3"), "{error}");
         assert!(unsupported("tap0", Flags::empty()).is_none());
+    }
+
+    #[test]
+    fn an_owner_whom_the_user_namespace_lacks_is_named() {
+        let error = owner_error("tap0", "user", 1000, Errno::INVAL).to_string();
+        assert!(error.contains("tap0: this user namespace has no user 1000"), "{error}");
+        let other = owner_error("tap0", "group", 1000, Errno::BADFD).to_string();
+        assert!(other.contains("TUNSETGROUP"), "{other}");
     }
 }

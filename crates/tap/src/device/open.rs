@@ -343,12 +343,15 @@ impl<'a> Opener<'a> {
 
     /// What must come last, because it outlives a failure.
     fn finish(&self, first: &Queue) -> Result<(), CreateError> {
-        let refused = |call| refused(self.config.name.as_str(), call);
+        let name = self.config.name.as_str();
+        let refused = |call| refused(name, call);
         if let Some(user) = self.config.owner {
-            ioctl::set_owner(first, user).map_err(refused("TUNSETOWNER"))?;
+            let error = |errno| explain::owner_error(name, "user", user, errno);
+            ioctl::set_owner(first, user).map_err(error)?;
         }
         if let Some(group) = self.config.group {
-            ioctl::set_group(first, group).map_err(refused("TUNSETGROUP"))?;
+            let error = |errno| explain::owner_error(name, "group", group, errno);
+            ioctl::set_group(first, group).map_err(error)?;
         }
         match self.config.persistent {
             Some(on) => ioctl::set_persistent(first, on).map_err(refused("TUNSETPERSIST")),

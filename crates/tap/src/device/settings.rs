@@ -80,7 +80,7 @@ impl Device {
     /// it sends nothing, and programs that watch links see it down.
     ///
     /// # Errors
-    /// [`SettingError::NoQueue`] when all queues are detached.
+    /// [`SettingError::NoQueue`] when it is to be switched on and all queues are detached.
     pub fn set_carrier(&self, on: bool) -> Result<(), SettingError> {
         ioctl::set_carrier(&self.queues[0], on).map_err(|errno| match errno {
             Errno::PERM => SettingError::NoQueue { name: self.name.to_string() },

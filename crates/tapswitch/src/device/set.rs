@@ -291,8 +291,8 @@ pub(super) enum SetError {
     #[error("{name}: no program holds it, and it has no carrier while that is so; start one first")]
     Unheld { name: String },
     #[error(
-        "{name}: all its queues are detached (TUNSETQUEUE), and it has no carrier while that is \
-         so; {holders} must attach one"
+        "{name}: all its queues are detached (TUNSETQUEUE), and Linux switches the carrier on only \
+         while one is attached; {holders} must attach one"
     )]
     Detached { name: String, holders: String },
     #[error("{name}: its flags cannot be read; run as root (in a user namespace, by `unshare -m`)")]

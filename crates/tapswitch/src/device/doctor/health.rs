@@ -94,7 +94,7 @@ fn described(holder: &Holder) -> String {
     format!("{} of user {user} ({started})", holder.pid)
 }
 
-/// A detached queue reads nothing, but may write. When all are, there is no carrier either.
+/// A detached queue reads nothing, but may write. The carrier stays as it is, also when all are.
 fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
     let detached = it.device.tun.disabled_queues.filter(|&count| count > 0)?;
     let who = it.holders();
