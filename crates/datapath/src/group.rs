@@ -272,6 +272,9 @@ impl GroupTable {
         if spec.group_type == GroupType::FastFailover && !watches {
             return Err(ErrorKind::OFPGMFC_BAD_WATCH);
         }
+        if bucket.watch_port != PortNo::ANY && !Ports::can_be(bucket.watch_port) {
+            return Err(ErrorKind::OFPGMFC_BAD_WATCH);
+        }
         let watched = bucket.watch_group;
         if watched != GroupId::ANY && watched != spec.group_id && self.find(watched).is_none() {
             return Err(ErrorKind::OFPGMFC_BAD_WATCH);
