@@ -24,11 +24,11 @@ use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag}
 
 use crate::action_set::ActionSet;
 use crate::field::{MatchKey, presence};
-use crate::group::{Group, GroupBucket, MAX_DEPTH};
+use crate::group::{BucketRef, Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Arm, BucketRef, Op, Program, Shares, Walked};
+use crate::program::{Arm, Op, Program, Shares, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};

@@ -101,6 +101,28 @@ impl GroupBucket {
     }
 }
 
+/// A bucket of a group, by its place there.
+#[derive(Clone, Debug)]
+pub(crate) struct BucketRef {
+    pub(crate) group: Arc<Group>,
+    pub(crate) index: u32,
+    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
+    /// all.
+    pub(crate) snaplen: u32,
+}
+
+impl BucketRef {
+    pub(crate) fn bucket(&self) -> &GroupBucket {
+        &self.group.buckets[self.index as usize]
+    }
+
+    /// Bytes of each packet that it keeps; none for all.
+    #[inline]
+    pub(crate) fn snaplen(&self) -> Option<usize> {
+        (self.snaplen > 0).then_some(self.snaplen as usize)
+    }
+}
+
 /// All groups at one moment.
 ///
 /// Workers hold the version before, so whatever a change touches is copied first. That is one part

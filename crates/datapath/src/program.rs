@@ -12,7 +12,7 @@ use tapswitch_openflow::Oxm;
 use tapswitch_wire::{EtherType, FlowKey};
 
 use crate::counters::{Millis, WorkerIndex};
-use crate::group::{Group, GroupBucket};
+use crate::group::{BucketRef, Group, GroupBucket};
 use crate::outlet::{Outlet, Outlets};
 use crate::port::Port;
 use crate::table::{FlowEntry, TableCounters};
@@ -155,28 +155,6 @@ impl Op {
             Self::BucketOutput { outlet, .. } => Some(&outlet.port),
             _ => None,
         }
-    }
-}
-
-/// A bucket of a group.
-#[derive(Clone, Debug)]
-pub(crate) struct BucketRef {
-    pub(crate) group: Arc<Group>,
-    pub(crate) index: u32,
-    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
-    /// all.
-    pub(crate) snaplen: u32,
-}
-
-impl BucketRef {
-    pub(crate) fn bucket(&self) -> &GroupBucket {
-        &self.group.buckets[self.index as usize]
-    }
-
-    /// Bytes of each packet that it keeps; none for all.
-    #[inline]
-    pub(crate) fn snaplen(&self) -> Option<usize> {
-        (self.snaplen > 0).then_some(self.snaplen as usize)
     }
 }
 
