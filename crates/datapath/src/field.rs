@@ -5,9 +5,7 @@
 //! ports) have no bits and are refused.
 
 use tapswitch_openflow::{Match, Oxm, VID_PRESENT};
-use tapswitch_wire::{
-    EtherType, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MacAddr, Tag, ip_proto,
-};
+use tapswitch_wire::{EtherType, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MacAddr, Tag, ip_proto};
 
 /// A match as value and mask; bits outside the mask are zero in the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -176,8 +174,7 @@ pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
         _ => return (true, FlowKey::default()),
     };
     let fragment = FRAGMENT_WITHOUT_TRANSPORT;
-    let looked_at =
-        FlowKey { eth_type: [0xff; 2], ip_proto: 0xff, fragment, ..FlowKey::default() };
+    let looked_at = FlowKey { eth_type: [0xff; 2], ip_proto: 0xff, fragment, ..FlowKey::default() };
     (is_there, looked_at)
 }
 

@@ -10,9 +10,7 @@ use std::fmt;
 
 use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
-use crate::flow_key::{
-    FRAGMENT, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MAX_KEY_TAGS, TAG_DEEPER,
-};
+use crate::flow_key::{FRAGMENT, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
 use crate::tags::MAX_TAGS;
 use crate::{MacAddr, NetHeader, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
 

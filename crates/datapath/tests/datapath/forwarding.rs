@@ -342,8 +342,7 @@ fn an_ended_ttl_counts_for_no_rule_behind() {
     assert_eq!(table(3).counters().totals(), (3, 0));
     switch.now = Millis(9000);
     switch.receive(1, &Ip { ttl: 1, ..tcp() }.bytes());
-    let last_used =
-        |number| table(number).iter().next().unwrap().counters.totals().last_used;
+    let last_used = |number| table(number).iter().next().unwrap().counters.totals().last_used;
     assert_eq!((last_used(0), last_used(1)), (Millis(9000), Millis(1000)));
 }
 
