@@ -19,9 +19,8 @@ use std::sync::Arc;
 use tapswitch_openflow::{Delivery, PortNo};
 
 use crate::counters::{Millis, WorkerIndex};
-use crate::group::GroupBucket;
+use crate::group::{BucketRef, GroupBucket};
 use crate::port::Port;
-use crate::program::BucketRef;
 use crate::traffic::Traffic;
 use crate::{DropReason, Frame};
 

@@ -24,11 +24,11 @@ use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag}
 
 use crate::action_set::ActionSet;
 use crate::field::{MatchKey, presence};
-use crate::group::{Group, GroupBucket, MAX_DEPTH};
+use crate::group::{BucketRef, Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Arm, BucketRef, Op, Program, Shares, Walked};
+use crate::program::{Arm, Op, Program, Shares, TtlStep, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};
@@ -92,6 +92,7 @@ struct Walk<'a, 'b> {
     arrival: Option<Arc<Port>>,
     rules: Vec<Arc<FlowEntry>>,
     missed: Option<Arc<TableCounters>>,
+    ttl_steps: Vec<Rc<TtlStep>>,
 }
 
 #[derive(Clone, Copy)]
@@ -133,6 +134,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             arrival: None,
             rules: Vec::new(),
             missed: None,
+            ttl_steps: Vec::new(),
         }
     }
 
@@ -164,8 +166,8 @@ impl<'a, 'b> Walk<'a, 'b> {
                 self.ops.push(Op::Drop(DropReason::TableMiss));
                 return;
             };
+            self.rules.push(rule.clone());
             next = self.rule(&rule);
-            self.rules.push(rule);
         }
         self.run_action_set(is_last);
     }
@@ -211,6 +213,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         if !self.ops.iter().any(Op::is_exit) {
             self.ops.push(Op::Drop(DropReason::NoOutput));
         }
+        let goes_on = self.rules.len() + usize::from(self.missed.is_some());
+        self.ttl_steps.retain(|step| step.rule_count < goes_on);
         Walked {
             program: Program {
                 ends: Cell::default(),
@@ -220,6 +224,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                 arrival: self.arrival,
                 rules: self.rules.into(),
                 missed: self.missed,
+                ttl_steps: self.ttl_steps.into(),
             },
             mask: self.cacheable.then_some(self.consulted),
         }
@@ -245,17 +250,29 @@ impl<'a, 'b> Walk<'a, 'b> {
                 Action::PushVlan(tpid) => self.push_tag(*tpid),
                 Action::PopVlan => self.pop_tag(),
                 Action::SetNwTtl(ttl) => self.ops.push(Op::SetTtl(*ttl)),
-                Action::DecNwTtl => {
-                    let len = self.snapshot.miss_send_len;
-                    let origin = self.origin(PacketInReason::INVALID_TTL, len);
-                    self.ops.push(Op::DecrementTtl(origin));
-                }
+                Action::DecNwTtl => self.decrement_ttl(depth),
                 // A contract or a shape, which the bucket has: nothing is done to the frame here.
                 Action::Experimenter { .. } => {}
                 // Refused when the rule was added.
                 _ => self.ops.push(Op::Drop(DropReason::BadAction)),
             }
         }
+    }
+
+    /// In a group it ends the bucket's copy alone.
+    fn decrement_ttl(&mut self, depth: usize) {
+        let len = self.snapshot.miss_send_len;
+        let step = Rc::new(TtlStep {
+            origin: self.origin(PacketInReason::INVALID_TTL, len),
+            rule_count: self.rules.len(),
+            pushed: self.pushed,
+            popped: self.popped,
+            ended: Tally::default(),
+        });
+        if depth == 0 {
+            self.ttl_steps.push(step.clone());
+        }
+        self.ops.push(Op::DecrementTtl(step));
     }
 
     /// Notes one step more. Returns `false`, and drops, when there are too many.

@@ -5,7 +5,7 @@
 //! ports) have no bits and are refused.
 
 use tapswitch_openflow::{Match, Oxm, VID_PRESENT};
-use tapswitch_wire::{EtherType, FlowKey, MacAddr, Tag, ip_proto};
+use tapswitch_wire::{EtherType, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MacAddr, Tag, ip_proto};
 
 /// A match as value and mask; bits outside the mask are zero in the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -154,7 +154,8 @@ impl MatchKey {
 pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
     let is = |kind: EtherType| key.eth_type == kind.0.to_be_bytes();
     let (v4, v6) = (is(EtherType::IPV4), is(EtherType::IPV6));
-    let carries = |protocol| (v4 || v6) && key.ip_proto == protocol;
+    let is_elsewhere = key.fragment & FRAGMENT_WITHOUT_TRANSPORT != 0;
+    let carries = |protocol| (v4 || v6) && key.ip_proto == protocol && !is_elsewhere;
     let is_there = match field {
         Oxm::VlanVid(_) | Oxm::VlanPcp(_) => {
             let looked_at = FlowKey { tags_present: 1, ..FlowKey::default() };
@@ -172,7 +173,8 @@ pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
         Oxm::Icmpv6Type(_) | Oxm::Icmpv6Code(_) => v6 && carries(ip_proto::ICMPV6),
         _ => return (true, FlowKey::default()),
     };
-    let looked_at = FlowKey { eth_type: [0xff; 2], ip_proto: 0xff, ..FlowKey::default() };
+    let fragment = FRAGMENT_WITHOUT_TRANSPORT;
+    let looked_at = FlowKey { eth_type: [0xff; 2], ip_proto: 0xff, fragment, ..FlowKey::default() };
     (is_there, looked_at)
 }
 

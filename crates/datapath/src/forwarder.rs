@@ -31,12 +31,13 @@ use crate::claim::{Claim, Loss, PacketInClaim, Sent};
 use crate::compile::{compile, compile_actions};
 use crate::counters::{Millis, WorkerIndex};
 use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
+use crate::group::BucketRef;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{BucketRef, Op, Program, pick_arm};
+use crate::program::{Op, Program, TtlStep, pick_arm};
 use crate::traffic::Traffic;
 use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
@@ -475,9 +476,9 @@ impl<'a, E: Egress> Run<'a, E> {
                     return self.end(DropReason::BadAction);
                 }
             }
-            Op::DecrementTtl(origin) => {
+            Op::DecrementTtl(step) => {
                 if !rewrite::decrement_ttl(frame) {
-                    return self.invalid_ttl(origin, frame);
+                    return self.invalid_ttl(step, frame);
                 }
             }
             Op::Drop(reason) => self.drop(*reason),
@@ -716,9 +717,10 @@ impl<'a, E: Egress> Run<'a, E> {
 
     /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
     #[cold]
-    fn invalid_ttl<T>(&mut self, origin: &PacketInOrigin, frame: &Frame<'_>) -> Option<T> {
+    fn invalid_ttl<T>(&mut self, step: &TtlStep, frame: &Frame<'_>) -> Option<T> {
         // Nobody may be listening; the drop is counted in any case.
-        let _ = self.egress.packet_in(origin, frame, None);
+        let _ = self.egress.packet_in(&step.origin, frame, None);
+        step.end(frame.len(), self.packets);
         self.end(DropReason::InvalidTtl)
     }
 

@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
-use tapswitch_openflow::multipart::GroupDesc;
 use tapswitch_openflow::{
-    Action, Bucket, Delivery, ErrorKind, GroupId, GroupMod, GroupModCommand, GroupType, PortNo,
-    Shape,
+    Action, Bucket, Delivery, GroupId, GroupMod, GroupModCommand, GroupType, PortNo, Shape,
 };
 
 use crate::DropReason;
@@ -19,7 +17,8 @@ use crate::counters::{Counters, DropCounters, Gauge, Millis, WorkerIndex};
 use crate::port::Ports;
 use crate::sampler::Sampler;
 use crate::traffic::Traffic;
-use crate::validate;
+
+mod check;
 
 /// One group.
 #[derive(Debug)]
@@ -98,6 +97,28 @@ impl GroupBucket {
     pub fn drop(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
         self.drops.add_all(worker, reason, traffic.frames);
         self.packet_drops.add_all(worker, reason, traffic.packets);
+    }
+}
+
+/// A bucket of a group, by its place there.
+#[derive(Clone, Debug)]
+pub(crate) struct BucketRef {
+    pub(crate) group: Arc<Group>,
+    pub(crate) index: u32,
+    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
+    /// all.
+    pub(crate) snaplen: u32,
+}
+
+impl BucketRef {
+    pub(crate) fn bucket(&self) -> &GroupBucket {
+        &self.group.buckets[self.index as usize]
+    }
+
+    /// Bytes of each packet that it keeps; none for all.
+    #[inline]
+    pub(crate) fn snaplen(&self) -> Option<usize> {
+        (self.snaplen > 0).then_some(self.snaplen as usize)
     }
 }
 
@@ -188,26 +209,6 @@ impl GroupTable {
         false
     }
 
-    /// Whether a change can be made.
-    ///
-    /// # Errors
-    /// The OpenFlow error to send back.
-    pub(crate) fn check_mod(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
-        let is_known = self.find(spec.group_id).is_some();
-        match spec.command {
-            GroupModCommand::Add if is_known => Err(ErrorKind::OFPGMFC_GROUP_EXISTS),
-            GroupModCommand::Add if self.count() >= MAX_GROUPS => {
-                Err(ErrorKind::OFPGMFC_OUT_OF_GROUPS)
-            }
-            GroupModCommand::Modify if !is_known => Err(ErrorKind::OFPGMFC_UNKNOWN_GROUP),
-            GroupModCommand::Add | GroupModCommand::Modify => self.check(spec),
-            GroupModCommand::Delete => {
-                let is_number = spec.group_id.0 <= GroupId::MAX.0 || spec.group_id == GroupId::ALL;
-                is_number.then_some(()).ok_or(ErrorKind::OFPGMFC_INVALID_GROUP)
-            }
-        }
-    }
-
     /// Adds, changes or deletes groups, by a change that [can be made](Self::check_mod). Returns
     /// the groups that are gone; rules that use them must go too (OpenFlow 1.3.5 §6.4).
     pub(crate) fn handle_mod(
@@ -250,102 +251,11 @@ impl GroupTable {
         let leads = |group: &&Arc<Group>| group.chained().any(|id| id == named);
         self.all().filter(leads).map(|group| group.id).collect()
     }
-
-    fn check(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
-        if spec.group_id.0 > GroupId::MAX.0 {
-            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
-        }
-        if spec.group_type == GroupType::Indirect && spec.buckets.len() != 1 {
-            return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
-        }
-        // One whose description fits no message could not be told of.
-        if spec.buckets.len() > MAX_BUCKETS || !GroupDesc::fits(&spec.buckets) {
-            return Err(ErrorKind::OFPGMFC_OUT_OF_BUCKETS);
-        }
-        spec.buckets.iter().try_for_each(|bucket| self.check_bucket(spec, bucket))?;
-        self.check_loops(spec)?;
-        self.check_depth(spec)
-    }
-
-    fn check_bucket(&self, spec: &GroupMod, bucket: &Bucket) -> Result<(), ErrorKind> {
-        let watches = bucket.watch_port != PortNo::ANY || bucket.watch_group != GroupId::ANY;
-        if spec.group_type == GroupType::FastFailover && !watches {
-            return Err(ErrorKind::OFPGMFC_BAD_WATCH);
-        }
-        let watched = bucket.watch_group;
-        if watched != GroupId::ANY && watched != spec.group_id && self.find(watched).is_none() {
-            return Err(ErrorKind::OFPGMFC_BAD_WATCH);
-        }
-        let names_itself = groups_of(&bucket.actions).any(|id| id == spec.group_id);
-        if names_itself || watched == spec.group_id {
-            return Err(ErrorKind::OFPGMFC_LOOP);
-        }
-        validate::bucket_actions(&bucket.actions, spec.group_type, self)
-    }
-
-    /// Refuses a group from which a walk along the chains comes back to it.
-    fn check_loops(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
-        let mut open: Vec<_> = spec.buckets.iter().flat_map(named).collect();
-        let mut seen = HashSet::new();
-        while let Some(id) = open.pop() {
-            if id == spec.group_id {
-                return Err(ErrorKind::OFPGMFC_LOOP);
-            }
-            if seen.insert(id) {
-                open.extend(self.find(id).iter().flat_map(|group| group.chained()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a group that makes a chain longer than frames follow. Where it gets no longer below
-    /// the group, nobody need look for the groups above, which takes a look at all.
-    fn check_depth(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
-        let next = |id: &GroupId| self.chained_of(*id);
-        let below = depth(spec.buckets.iter().flat_map(named).collect(), next);
-        let below_before = depth(next(&spec.group_id).into_iter().collect(), next);
-        let is_known = self.find(spec.group_id).is_some();
-        let above = if is_known && below > below_before { self.above(spec.group_id) } else { 0 };
-        match above + 1 + below > MAX_DEPTH {
-            true => Err(ErrorKind::OFPGMFC_CHAINING_UNSUPPORTED),
-            false => Ok(()),
-        }
-    }
-
-    fn chained_of(&self, id: GroupId) -> Vec<GroupId> {
-        self.find(id).map(|group| group.chained().collect()).unwrap_or_default()
-    }
-
-    /// Length of the longest chain that leads to this group.
-    fn above(&self, id: GroupId) -> usize {
-        let mut parents: HashMap<GroupId, Vec<GroupId>> = HashMap::new();
-        for group in self.all() {
-            group.chained().for_each(|next| parents.entry(next).or_default().push(group.id));
-        }
-        let up = |id: &GroupId| parents.get(id).cloned().unwrap_or_default();
-        depth(up(&id).into_iter().collect(), up)
-    }
 }
 
 /// In which part of a table a group is. Controllers number them one by one, as a rule.
 fn part(id: GroupId) -> usize {
     id.0 as usize % PARTS
-}
-
-/// Length of the longest chain that begins with one of these; one that is too long is not followed
-/// to its end. Each level is a set, so that a group that many lead to is looked at once in it.
-fn depth(mut level: HashSet<GroupId>, next: impl Fn(&GroupId) -> Vec<GroupId>) -> usize {
-    let mut depth = 0;
-    while !level.is_empty() && depth < MAX_DEPTH {
-        level = level.iter().flat_map(&next).collect();
-        depth += 1;
-    }
-    depth
-}
-
-/// The groups that a bucket leads to.
-fn named(bucket: &Bucket) -> impl Iterator<Item = GroupId> + '_ {
-    groups_of(&bucket.actions)
 }
 
 /// How the copies of a bucket are shaped.
@@ -381,8 +291,6 @@ pub(crate) const MAX_DEPTH: usize = 16;
 const PARTS: usize = 64;
 /// Groups that the table holds; each costs a few hundred bytes.
 pub const MAX_GROUPS: usize = 65_536;
-/// Buckets of one group; a message of 64 KiB holds more, but no use for them is known.
-const MAX_BUCKETS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -18,11 +18,9 @@ use crate::expiry::Expiry;
 use crate::field::MatchKey;
 use crate::group::GroupTable;
 use crate::port::{Port, Ports};
-use crate::table::{FlowEntry, FlowTable};
+use crate::table::{FlowEntry, FlowTable, TABLE_COUNT};
 use crate::validate;
 
-/// Flow tables, numbered from 0.
-pub const TABLE_COUNT: u8 = 254;
 /// Rules that one table holds; each costs about a kilobyte.
 pub const MAX_RULES: usize = 1_000_000;
 

@@ -14,6 +14,8 @@ use crate::{DropCounters, DropReason, Gauge, Millis, WorkerIndex};
 
 /// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
 pub const MAX_PORT: u32 = 4095;
+/// A place that no port is at.
+const NOWHERE: usize = usize::MAX;
 /// Bytes of tags that a port takes unless told otherwise: an S-tag around a C-tag.
 pub const DEFAULT_ENVELOPE: u16 = 8;
 
@@ -113,7 +115,16 @@ impl Ports {
     /// Where the port of this number is among [`Self::places`].
     #[inline]
     pub(crate) fn place(number: PortNo) -> usize {
-        if number == PortNo::LOCAL { 0 } else { number.0.max(1) as usize }
+        match number {
+            PortNo::LOCAL => 0,
+            PortNo(0) => NOWHERE,
+            PortNo(number) => number as usize,
+        }
+    }
+
+    /// Whether a port can have this number.
+    pub(crate) const fn can_be(number: PortNo) -> bool {
+        matches!(number, PortNo::LOCAL | PortNo(1..=MAX_PORT))
     }
 
     /// The ports by their place.
@@ -135,12 +146,10 @@ impl Ports {
 
     /// Adds or replaces a port. Returns `false` when the number is not one that a port can have.
     pub(crate) fn insert(&mut self, port: Port) -> bool {
-        let number = port.number;
-        let index = match number {
-            PortNo::LOCAL => 0,
-            PortNo(number @ 1..=MAX_PORT) => number as usize,
-            _ => return false,
-        };
+        if !Self::can_be(port.number) {
+            return false;
+        }
+        let index = Self::place(port.number);
         if self.by_number.len() <= index {
             self.by_number.resize(index + 1, None);
         }
@@ -375,6 +384,8 @@ mod tests {
         let state = PortState::LIVE | PortState::BLOCKED;
         assert!(ports.insert(Port { state, ..port(PortNo(3)) }) && ports.insert(port(PortNo(4))));
         assert_eq!(ports.flooded(), [PortNo(4), PortNo::LOCAL], "one that is blocked is left out");
+        assert!(ports.insert(port(PortNo(1))));
+        assert!(ports.find(PortNo(0)).is_none() && ports.remove(PortNo(0)).is_none());
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tapswitch_openflow::Oxm;
-use tapswitch_wire::{EtherType, FlowKey};
+use tapswitch_wire::{EtherType, FlowKey, ethernet};
 
 use crate::counters::{Millis, WorkerIndex};
-use crate::group::{Group, GroupBucket};
+use crate::group::{BucketRef, Group, GroupBucket};
 use crate::outlet::{Outlet, Outlets};
 use crate::port::Port;
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
+use crate::traffic::Traffic;
 use crate::{DropReason, PacketInOrigin};
 
 /// What happens to the frames of one flow.
@@ -36,6 +37,8 @@ pub(crate) struct Program {
     pub(crate) rules: Box<[Arc<FlowEntry>]>,
     /// The table in which no rule matched, to be counted.
     pub(crate) missed: Option<Arc<TableCounters>>,
+    /// The steps that end frames on their way to rules behind, if there are any.
+    pub(crate) ttl_steps: Box<[Rc<TtlStep>]>,
 }
 
 impl Program {
@@ -46,14 +49,50 @@ impl Program {
             port.counters.add_rx(worker, run);
             port.counters.add_ends(worker, self.ends.take());
         }
-        for rule in &self.rules {
-            rule.counters.add(worker, run, now);
-            rule.table_counters.add(worker, run.frames, run.frames);
+        for (index, rule) in self.rules.iter().enumerate() {
+            let reached = self.reached(index, run);
+            if !reached.is_empty() {
+                rule.counters.add(worker, reached, now);
+                rule.table_counters.add(worker, reached.frames, reached.frames);
+            }
         }
         if let Some(table) = &self.missed {
-            table.add(worker, run.frames, 0);
+            table.add(worker, self.reached(self.rules.len(), run).frames, 0);
+        }
+        for step in &self.ttl_steps {
+            step.ended.take();
         }
         flush(&self.ops, worker, now, None);
+    }
+
+    /// What of `run` got to the rule at `index`.
+    #[inline]
+    fn reached(&self, index: usize, run: Traffic) -> Traffic {
+        let before = self.ttl_steps.iter().filter(|step| step.rule_count <= index);
+        before.fold(run, |run, step| run.without(step.ended.sum()))
+    }
+}
+
+/// Taking one off the TTL. The key of a flow does not hold it, so a program goes on to rules that
+/// some of its frames do not get to.
+#[derive(Debug)]
+pub(crate) struct TtlStep {
+    /// What the controller is told of a frame that ends here.
+    pub(crate) origin: PacketInOrigin,
+    /// Rules that such a frame has matched.
+    pub(crate) rule_count: usize,
+    /// Tags that were put in front of it by then, and its own that were taken away.
+    pub(crate) pushed: usize,
+    pub(crate) popped: usize,
+    /// Frames that ended here, as they came in.
+    pub(crate) ended: Tally,
+}
+
+impl TtlStep {
+    /// Counts a frame that ends here, `len` bytes long by now.
+    pub(crate) fn end(&self, len: usize, packets: u32) {
+        let len = len + self.popped * ethernet::TAG_LEN;
+        self.ended.add(len.saturating_sub(self.pushed * ethernet::TAG_LEN), packets);
     }
 }
 
@@ -89,7 +128,7 @@ pub(crate) enum Op {
     /// Take the outermost tag away.
     PopTag,
     /// Take one off the TTL; at zero the frame ends here, and the controller is told.
-    DecrementTtl(PacketInOrigin),
+    DecrementTtl(Rc<TtlStep>),
     /// Set the TTL.
     SetTtl(u8),
     /// Count a frame of a group.
@@ -155,28 +194,6 @@ impl Op {
             Self::BucketOutput { outlet, .. } => Some(&outlet.port),
             _ => None,
         }
-    }
-}
-
-/// A bucket of a group.
-#[derive(Clone, Debug)]
-pub(crate) struct BucketRef {
-    pub(crate) group: Arc<Group>,
-    pub(crate) index: u32,
-    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
-    /// all.
-    pub(crate) snaplen: u32,
-}
-
-impl BucketRef {
-    pub(crate) fn bucket(&self) -> &GroupBucket {
-        &self.group.buckets[self.index as usize]
-    }
-
-    /// Bytes of each packet that it keeps; none for all.
-    #[inline]
-    pub(crate) fn snaplen(&self) -> Option<usize> {
-        (self.snaplen > 0).then_some(self.snaplen as usize)
     }
 }
 

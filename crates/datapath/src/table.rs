@@ -24,6 +24,9 @@ mod slots;
 use priorities::Priorities;
 use slots::Slots;
 
+/// Flow tables of a switch, numbered from 0.
+pub const TABLE_COUNT: u8 = 254;
+
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct FlowEntry {

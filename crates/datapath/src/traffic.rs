@@ -33,6 +33,16 @@ impl Traffic {
         self.frames == 0 && self.packets == 0
     }
 
+    /// What is left without `part` of it.
+    #[must_use]
+    pub(crate) const fn without(self, part: Self) -> Self {
+        Self {
+            frames: self.frames.saturating_sub(part.frames),
+            packets: self.packets.saturating_sub(part.packets),
+            bytes: self.bytes.saturating_sub(part.bytes),
+        }
+    }
+
     /// What is left when the first `packets` packets are counted on their own.
     #[inline]
     #[must_use]

@@ -11,8 +11,8 @@ use tapswitch_wire::EtherType;
 use crate::abilities::SET_FIELDS;
 use crate::action_set;
 use crate::group::GroupTable;
-use crate::pipeline::TABLE_COUNT;
 use crate::port::MAX_PORT;
+use crate::table::TABLE_COUNT;
 
 /// Checks the instructions of a rule in `table` that matches `matching`.
 pub(crate) fn instructions(

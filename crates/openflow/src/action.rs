@@ -10,6 +10,7 @@ use crate::oxm::OxmValue;
 use crate::{Delivery, ErrorKind, GroupId, Oxm, PortNo, Shape};
 
 mod check;
+mod copies;
 
 pub(crate) use check::Place;
 

@@ -9,8 +9,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Action;
-
 /// What a switch of ours says that its manufacturer is (`mfr_desc` of `OFPMP_DESC`, §7.3.5.1): such
 /// a switch knows the extensions of [`EXPERIMENTER`], and others are not to be sent them.
 pub const MANUFACTURER: &str = "tapswitch";
@@ -34,20 +32,18 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// The action that says so.
-    pub fn action(self) -> Action {
+    /// What the action that says so has behind the experimenter's number.
+    pub(crate) fn to_data(self) -> Vec<u8> {
         let (kind, stall_ms) = match self {
             Self::BestEffort => (kind::BEST_EFFORT, 0),
             Self::Lossless { stall_ms } => (kind::LOSSLESS, stall_ms),
             Self::SampleOnPressure => (kind::SAMPLE_ON_PRESSURE, 0),
         };
-        let data = [DELIVER, kind, stall_ms, 0].map(u16::to_be_bytes).concat();
-        Action::Experimenter { experimenter: EXPERIMENTER, data }
+        [DELIVER, kind, stall_ms, 0].map(u16::to_be_bytes).concat()
     }
 
-    /// What `action` says, if it is such an action and as it should be.
-    pub fn of(action: &Action) -> Option<Self> {
-        let Action::Experimenter { experimenter: EXPERIMENTER, data } = action else { return None };
+    /// What an action with these data says, if it is such an action and as it should be.
+    pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
         let (fields, []) = data.as_chunks() else { return None };
         match fields.iter().map(|field| u16::from_be_bytes(*field)).collect::<Vec<_>>()[..] {
             [DELIVER, kind::BEST_EFFORT, 0, 0] => Some(Self::BestEffort),
@@ -130,6 +126,7 @@ mod kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Action;
 
     #[test]
     fn an_action_says_what_it_was_made_for() {

@@ -1,39 +1,6 @@
-//! Error messages (OpenFlow 1.3.5 §7.4.4).
+//! What can go wrong, in the words of OpenFlow (1.3.5 §7.4.4).
 
 use std::fmt;
-
-use crate::codec::{layout_codec, newtype_codec};
-
-/// `OFPT_ERROR` (`ofp_error_msg`, §7.4.4).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorMessage {
-    /// What went wrong.
-    pub kind: ErrorKind,
-    /// The start of the message that failed, or a text with `OFPET_HELLO_FAILED`, or the number
-    /// of the experimenter and what it defines.
-    pub data: Vec<u8>,
-}
-
-impl ErrorMessage {
-    /// The error to send for the message `failed`, of which it quotes the start.
-    pub fn about(kind: ErrorKind, failed: &[u8]) -> Self {
-        let quoted = failed.get(..QUOTED_LEN).unwrap_or(failed);
-        Self { kind, data: quoted.to_vec() }
-    }
-
-    /// A text for people, which goes with `OFPET_HELLO_FAILED`.
-    pub fn with_text(kind: ErrorKind, text: &str) -> Self {
-        Self { kind, data: text.as_bytes().to_vec() }
-    }
-
-    /// The text for people, if this is an error that has one.
-    pub fn text(&self) -> Option<String> {
-        let has_text = self.kind.error_type == ErrorType::HELLO_FAILED;
-        has_text.then(|| String::from_utf8_lossy(&self.data).into_owned())
-    }
-}
-
-layout_codec!(ErrorMessage { kind, data });
 
 /// What went wrong: type and code of an error message. Other values are kept as they come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,8 +10,6 @@ pub struct ErrorKind {
     /// How it failed; the meaning depends on the type.
     pub code: u16,
 }
-
-layout_codec!(ErrorKind { error_type, code });
 
 /// Which part failed (`ofp_error_type`, §7.4.4). Other values are kept as they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,11 +39,6 @@ impl fmt::Display for ErrorType {
         }
     }
 }
-
-newtype_codec!(ErrorType);
-
-/// Bytes of a failed message that are sent back: the least that the spec demands.
-const QUOTED_LEN: usize = 64;
 
 /// Writes the constants of [`ErrorType`] and [`ErrorKind`] and their names.
 macro_rules! error_kinds {

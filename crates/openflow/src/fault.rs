@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::{Body, ErrorKind, ErrorMessage, Message};
+use crate::ErrorKind;
 
 /// Why bytes are not a message. The sender is at fault. There is no third kind: either the
 /// framing is lost or it is not.
@@ -59,13 +59,6 @@ pub struct MessageError {
     pub xid: u32,
     /// Where in the message, and what is wrong there.
     pub text: String,
-}
-
-impl MessageError {
-    /// The error message to send back for the message `failed`.
-    pub fn reply(&self, failed: &[u8]) -> Message {
-        Message { xid: self.xid, body: Body::Error(ErrorMessage::about(self.kind, failed)) }
-    }
 }
 
 /// Why a message that was decoded cannot be carried out by any switch. The sender is at fault.

@@ -5,8 +5,8 @@ use crate::fault::{Fault, Within};
 use crate::header::{Header, VERSION, encode_framed};
 use crate::{
     AsyncConfig, CheckError, DecodeError, EncodeError, ErrorKind, ErrorMessage, Experimenter,
-    FeaturesReply, FlowMod, FlowRemoved, GroupMod, HeaderError, Hello, MessageType, MeterMod,
-    MultipartReply, MultipartRequest, PacketIn, PacketOut, PortMod, PortStatus,
+    FeaturesReply, FlowMod, FlowRemoved, GroupMod, HeaderError, Hello, MessageError, MessageType,
+    MeterMod, MultipartReply, MultipartRequest, PacketIn, PacketOut, PortMod, PortStatus,
     QueueGetConfigReply, QueueGetConfigRequest, RoleMessage, SwitchConfig, TableMod,
 };
 
@@ -64,6 +64,13 @@ impl Message {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+impl MessageError {
+    /// The error message to send back for the message `failed`.
+    pub fn reply(&self, failed: &[u8]) -> Message {
+        Message { xid: self.xid, body: Body::Error(ErrorMessage::about(self.kind, failed)) }
     }
 }
 

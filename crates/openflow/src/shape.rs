@@ -2,14 +2,12 @@
 //!
 //! OpenFlow 1.3 has no word for either, so they are an experimenter's actions (§7.2.5) in a bucket,
 //! as the contract is ([`Delivery`](crate::Delivery)): behind the experimenter's number
-//! [`EXPERIMENTER`] 16 bits for the action, 16 bits of zero, and a number of 32 bits.
+//! [`EXPERIMENTER`](crate::EXPERIMENTER) 16 bits for the action, 16 bits of zero, and a number of 32 bits.
 //!
 //! As text a shape is `truncate:128` or `sample:1/10`.
 
 use std::fmt;
 use std::str::FromStr;
-
-use crate::{Action, EXPERIMENTER};
 
 /// What becomes of the copies that a bucket makes. Each kind stands in a bucket at most once, at
 /// any place.
@@ -32,21 +30,19 @@ impl Shape {
     /// The fewest bytes that a packet can be cut to: its Ethernet header.
     pub const TRUNCATE_MIN: u16 = 14;
 
-    /// The action that says so.
-    pub fn action(self) -> Action {
+    /// What the action that says so has behind the experimenter's number.
+    pub(crate) fn to_data(self) -> Vec<u8> {
         let (kind, number) = match self {
             Self::Truncate { len } => (TRUNCATE, len.into()),
             Self::Sample { every } => (SAMPLE, every),
         };
         let [a, b] = kind.to_be_bytes();
-        let data = [&[a, b, 0, 0], &number.to_be_bytes()[..]].concat();
-        Action::Experimenter { experimenter: EXPERIMENTER, data }
+        [&[a, b, 0, 0], &number.to_be_bytes()[..]].concat()
     }
 
-    /// What `action` says, if it is such an action and as it should be.
-    pub fn of(action: &Action) -> Option<Self> {
-        let Action::Experimenter { experimenter: EXPERIMENTER, data } = action else { return None };
-        let &[a, b, 0, 0, ref number @ ..] = data.as_slice() else { return None };
+    /// What an action with these data says, if it is such an action and as it should be.
+    pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
+        let &[a, b, 0, 0, ref number @ ..] = data else { return None };
         let number = u32::from_be_bytes(number.try_into().ok()?);
         let shape = match u16::from_be_bytes([a, b]) {
             TRUNCATE => Self::Truncate { len: number.try_into().ok()? },
@@ -107,7 +103,7 @@ const SAMPLE: u16 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Delivery;
+    use crate::{Action, Delivery, EXPERIMENTER};
 
     #[test]
     fn an_action_says_what_it_was_made_for() {

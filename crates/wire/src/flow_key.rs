@@ -20,6 +20,10 @@ pub const MAX_KEY_TAGS: usize = 4;
 pub const KEY_WORDS: usize = size_of::<FlowKey>() / size_of::<u64>();
 /// Bit of [`FlowKey::tags_present`]: there are more than [`MAX_KEY_TAGS`] tags.
 pub const TAG_DEEPER: u8 = 0x80;
+/// Bit of [`FlowKey::fragment`]: the packet is a fragment, be it the first.
+pub const FRAGMENT: u8 = 1;
+/// Bit of [`FlowKey::fragment`]: the packet's transport header is in another fragment.
+pub const FRAGMENT_WITHOUT_TRANSPORT: u8 = 2;
 
 /// Header fields of one frame, or a mask over them.
 #[derive(Clone, Copy, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
@@ -56,8 +60,8 @@ pub struct FlowKey {
     /// Bit *i* is set when tag *i* is there, [`TAG_DEEPER`] when there are more than the key holds.
     /// A tag field alone could not tell "no tag" from "any tag" under a mask.
     pub tags_present: u8,
-    /// 1 for fragments of an IP packet, the first one as well. No rule matches on it: it is for
-    /// [`Self::symmetric_hash`].
+    /// Of an IP packet: [`FRAGMENT`], and [`FRAGMENT_WITHOUT_TRANSPORT`] for all but the first. No
+    /// rule matches on it: it is for [`Self::symmetric_hash`], and for what may be set.
     pub fragment: u8,
     /// ARP operation.
     pub arp_op: [u8; 2],

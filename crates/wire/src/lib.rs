@@ -36,7 +36,9 @@ mod parse;
 
 pub use bytes::{read_u16, read_u32, write_u16, write_u32};
 pub use ethernet::{EtherType, Tag};
-pub use flow_key::{FlowKey, KEY_WORDS, MAX_KEY_TAGS, TAG_DEEPER};
+pub use flow_key::{
+    FRAGMENT, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, KEY_WORDS, MAX_KEY_TAGS, TAG_DEEPER,
+};
 pub use long_net_header::LongNetHeader;
 pub use mac::{MacAddr, ParseMacError};
 pub use net_header::{GsoType, MetadataError, NET_HEADER_LEN, NetHeader, NetHeaderFlags};

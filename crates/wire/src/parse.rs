@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::bytes::array;
 use crate::ethernet::{self, EtherType, MIN_ETHER_TYPE, TAG_LEN};
-use crate::flow_key::{FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
+use crate::flow_key::{FRAGMENT, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MAX_KEY_TAGS, TAG_DEEPER};
 use crate::tags::MAX_TAGS;
 use crate::{MacAddr, NetHeader, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
 
@@ -133,7 +133,8 @@ struct Upper {
     dst: [u64; 2],
     /// Source and destination port.
     ports: [u8; 4],
-    is_fragment: bool,
+    /// See [`FlowKey::fragment`].
+    fragment: u8,
     /// Start of a whole transport header, from that of the network layer.
     transport: Option<usize>,
     /// End of what could be parsed, from the start of the network layer.
@@ -141,6 +142,16 @@ struct Upper {
 }
 
 impl Upper {
+    /// What is known where the transport header is in another packet, if this is a fragment.
+    #[inline]
+    fn without_transport(self) -> Self {
+        let fragment = match self.fragment {
+            FRAGMENT => FRAGMENT | FRAGMENT_WITHOUT_TRANSPORT,
+            _ => 0,
+        };
+        Self { fragment, ..self }
+    }
+
     #[inline]
     fn layout(&self, link: &Link) -> Layout {
         Layout {
@@ -172,7 +183,7 @@ fn assemble(addresses: [u8; 12], link: &Link, upper: &Upper) -> FlowKey {
         upper.src[1],
         upper.dst[0],
         upper.dst[1],
-        u64::from_ne_bytes([l0, l1, l2, l3, link.tags_present, u8::from(upper.is_fragment), 0, 0]),
+        u64::from_ne_bytes([l0, l1, l2, l3, link.tags_present, upper.fragment, 0, 0]),
         0,
         0,
         0,
@@ -247,11 +258,14 @@ fn parse_ipv4(packet: &[u8]) -> Upper {
         tos: packet[ipv4::field::TOS],
         src: address(array(packet, ipv4::field::SRC.start).unwrap_or_default()),
         dst: address(array(packet, ipv4::field::DST.start).unwrap_or_default()),
-        is_fragment: ipv4::is_fragment(packet),
+        fragment: if ipv4::is_fragment(packet) { FRAGMENT } else { 0 },
         end,
         ..Upper::default()
     };
-    if ipv4::is_later_fragment(packet) { upper } else { parse_transport(packet, upper) }
+    match ipv4::is_later_fragment(packet) {
+        true => upper.without_transport(),
+        false => parse_transport(packet, upper),
+    }
 }
 
 #[inline]
@@ -270,11 +284,14 @@ fn parse_ipv6(packet: &[u8]) -> Upper {
         flow_label: [0, header[1] & 0x0f, header[2], header[3]],
         src: [word(src), word(src + 8)],
         dst: [word(dst), word(dst + 8)],
-        is_fragment,
+        fragment: if is_fragment { FRAGMENT } else { 0 },
         end,
         ..Upper::default()
     };
-    if offset.is_some() { parse_transport(packet, upper) } else { upper }
+    match offset {
+        Some(_) => parse_transport(packet, upper),
+        None => upper.without_transport(),
+    }
 }
 
 /// Adds the transport layer, which starts where `lower` ends.
@@ -372,6 +389,8 @@ mod tests {
         0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0, // TCP
     ];
 
+    const LATER: u8 = FRAGMENT | FRAGMENT_WITHOUT_TRANSPORT;
+
     fn tagged(tags: &[u32]) -> Vec<u8> {
         let mut frame = TCP_V4[..12].to_vec();
         tags.iter().for_each(|tag| frame.extend(tag.to_be_bytes()));
@@ -436,8 +455,9 @@ mod tests {
         };
         let whole = hash([0x40, 0]);
         assert_eq!((whole.0, whole.1), (0, hash([0, 0]).1));
-        let first = hash([0x20, 0]);
-        assert_eq!((first, hash([0x20, 0x10])), (hash([0, 0x10]), hash([0, 0x10])));
+        let (first, middle, last) = (hash([0x20, 0]), hash([0x20, 0x10]), hash([0, 0x10]));
+        assert_eq!((first.1, middle.1), (last.1, last.1));
+        assert_eq!((first.0, middle.0, last.0), (FRAGMENT, LATER, LATER));
         assert_ne!(first.1, whole.1);
 
         let v6 = |place: u16| {
@@ -449,8 +469,9 @@ mod tests {
             (key.fragment, key.symmetric_hash())
         };
         assert_eq!(v6(0).0, 0);
-        assert_eq!((v6(1), v6(9)), (v6(8), v6(8)));
-        assert_ne!(v6(1), v6(0));
+        assert_eq!((v6(1).1, v6(9).1), (v6(8).1, v6(8).1));
+        assert_eq!((v6(1).0, v6(9).0, v6(8).0), (FRAGMENT, LATER, LATER));
+        assert_ne!(v6(1).1, v6(0).1);
     }
 
     #[test]

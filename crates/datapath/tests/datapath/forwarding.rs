@@ -12,7 +12,7 @@ use crate::common::{
 use tapswitch_datapath::{DropReason, Millis};
 use tapswitch_openflow::{
     Action, Bucket, CONTROLLER_MAX_LEN_NO_BUFFER, DEFAULT_MISS_SEND_LEN, ErrorKind, GroupId,
-    GroupType, Instruction, Masked, Oxm, PacketInReason, PortConfig, PortNo, PortState,
+    GroupType, Instruction, Masked, Oxm, PacketInReason, PortConfig, PortNo, PortState, TableId,
 };
 use tapswitch_wire::{EtherType, GsoType, MacAddr, NetHeader, NetHeaderFlags};
 
@@ -314,6 +314,36 @@ fn an_ended_ttl_goes_to_the_controller_and_not_on() {
     }
     let lens: Vec<_> = switch.out.packet_ins.iter().map(|(origin, _)| origin.max_len).collect();
     assert_eq!(lens, [DEFAULT_MISS_SEND_LEN, 0, 64, CONTROLLER_MAX_LEN_NO_BUFFER]);
+}
+
+/// Neither the statistics of rules that such a frame did not get to, nor their idle timeouts, know
+/// of it. An action of a bucket ends the bucket's copy alone.
+#[test]
+fn an_ended_ttl_counts_for_no_rule_behind() {
+    let mut switch = Switch::new(2);
+    let push = Action::PushVlan(EtherType::VLAN);
+    switch.flow(0, 1, &[ip()], &[apply(&[push, Action::DecNwTtl]), goto(1)]);
+    switch.flow(1, 1, &[ip()], &[apply(&[Action::DecNwTtl]), goto(2)]);
+    switch.group(1, GroupType::All, vec![Bucket::new(vec![Action::DecNwTtl, out(2)])]);
+    switch.flow(2, 1, &[ip()], &[apply(&[Action::Group(GroupId(1))]), goto(3)]);
+    for ttl in [1, 2, 3, 4, 64] {
+        switch.handle(1, &Ip { ttl, ..tcp() }.bytes(), NetHeader::PLAIN);
+    }
+    switch.end_burst();
+    let len = tcp().bytes().len() as u64;
+    let snapshot = switch.pipeline.snapshot().clone();
+    let table = |number| snapshot.table(TableId(number)).unwrap();
+    for (number, frames) in [(0, 5), (1, 4), (2, 3)] {
+        let totals = table(number).iter().next().unwrap().counters.totals();
+        let counted = (totals.frames, totals.packets, totals.bytes);
+        assert_eq!(counted, (frames, frames, frames * len), "table {number}");
+        assert_eq!(table(number).counters().totals(), (frames, frames), "table {number}");
+    }
+    assert_eq!(table(3).counters().totals(), (3, 0));
+    switch.now = Millis(9000);
+    switch.receive(1, &Ip { ttl: 1, ..tcp() }.bytes());
+    let last_used = |number| table(number).iter().next().unwrap().counters.totals().last_used;
+    assert_eq!((last_used(0), last_used(1)), (Millis(9000), Millis(1000)));
 }
 
 #[test]

@@ -7,8 +7,8 @@
 )]
 
 use crate::common::{Ip, Switch, apply, out, tcp};
-use tapswitch_datapath::DropReason;
-use tapswitch_openflow::{Action, Bucket, GroupId, GroupType, PortNo, PortState};
+use tapswitch_datapath::{DropReason, MAX_PORT};
+use tapswitch_openflow::{Action, Bucket, ErrorKind, GroupId, GroupType, PortNo, PortState};
 
 fn to(group: u32) -> Action {
     Action::Group(GroupId(group))
@@ -41,6 +41,27 @@ fn a_bucket_is_live_by_its_port_or_its_group() {
         }
         let sent = switch.receive(1, &tcp().bytes());
         assert_eq!(sent == [4], port_is_live || group_is_live, "{port_is_live} {group_is_live}");
+    }
+}
+
+/// Ports may come later; numbers that no port can have would never be live.
+#[test]
+fn a_bucket_watches_only_what_can_be_a_port() {
+    for (number, is_fine) in [
+        (1, true),
+        (MAX_PORT, true),
+        (PortNo::LOCAL.0, true),
+        (0, false),
+        (MAX_PORT + 1, false),
+        (PortNo::FLOOD.0, false),
+        (PortNo::CONTROLLER.0, false),
+    ] {
+        for kind in [GroupType::FastFailover, GroupType::All] {
+            let bucket = Bucket { watch_port: PortNo(number), ..Bucket::new(vec![out(2)]) };
+            let outcome = Switch::new(2).try_group(1, kind, vec![bucket]).map(|_| ());
+            let refused = Err(ErrorKind::OFPGMFC_BAD_WATCH);
+            assert_eq!(outcome, if is_fine { Ok(()) } else { refused }, "{number:#x}");
+        }
     }
 }
 

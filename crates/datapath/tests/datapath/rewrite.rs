@@ -9,7 +9,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::common::{Switch, apply, out};
+use crate::common::{Ip, Switch, apply, goto, out, udp};
 use etherparse::checksum::Sum16BitWords;
 use proptest::collection::vec;
 use proptest::option;
@@ -41,6 +41,33 @@ fn every_port_gives_the_checksum_computed_anew() {
             for port in (0..=u16::MAX).step_by(if cfg!(debug_assertions) { 7 } else { 1 }) {
                 let (now, expected) = rewrite(&packet, &[Change::SrcPort(port)]);
                 assert_eq!(now, expected, "{protocol}, port {port}");
+            }
+        }
+    }
+}
+
+/// Neither in the frame nor for the tables behind: a later fragment has no ports, be it one of a
+/// flow whose first fragments are known.
+#[test]
+fn a_port_is_not_set_in_a_fragment_that_has_none() {
+    let mut switch = Switch::new(3);
+    let port = Oxm::UdpDst(8080);
+    let matching = [Oxm::EthType(EtherType::IPV4), Oxm::IpProto(ip_proto::UDP)];
+    switch.flow(0, 1, &matching, &[apply(&[Action::SetField(port.clone())]), goto(1)]);
+    switch.flow(1, 2, &[&matching[..], &[port]].concat(), &[apply(&[out(2)])]);
+    switch.flow(1, 1, &[], &[apply(&[out(3)])]);
+    let fragment = |place: [u8; 2], ports: u16| {
+        let mut frame = Ip { src_port: ports, dst_port: ports, ..udp() }.bytes();
+        frame[20..22].copy_from_slice(&place);
+        frame
+    };
+    for ports in [0, 53] {
+        for _ in 0..3 {
+            assert_eq!(switch.receive(1, &fragment([0x20, 0], ports)), [2]);
+            assert_eq!(switch.sent(2)[36..38], 8080_u16.to_be_bytes());
+            for place in [[0x20, 0x10], [0, 0x20]] {
+                assert_eq!(switch.receive(1, &fragment(place, ports)), [3]);
+                assert_eq!(switch.sent(3), fragment(place, ports));
             }
         }
     }
