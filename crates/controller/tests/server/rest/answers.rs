@@ -1,6 +1,7 @@
 //! What can be asked, and what is refused.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{ask_with, get, post, with_rest};
 use crate::running::{Running, until};
@@ -192,6 +193,18 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
 }
 
+#[tokio::test]
+async fn who_says_that_a_body_is_too_large_need_not_send_it() {
+    let (server, _switch) = with_switch().await;
+    let mut stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
+    let head = "POST /api/v1/policies HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65537\r\n\
+                Content-Type: application/json\r\nConnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too-large"), "{answer}");
+}
+
 /// What follows a document is of nobody's: part of a second one, say, which would be lost.
 #[tokio::test]
 async fn a_body_is_one_document_and_an_object() {
@@ -271,19 +284,6 @@ async fn lists_refuse_what_they_cannot_be_asked_for() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
-    let (server, _switch) = with_switch().await;
-    for number in 0..7 {
-        let policy = json!({"name": format!("p{number}"), "monitor": "3", "src-port": number});
-        assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
-    }
-    let (mut names, mut path) = (Vec::new(), "/api/v1/policies?limit=3".to_owned());
-    loop {
-        let page = get(&server, &path).await.json();
-        assert_eq!(page["total"], 7);
-        let items = page["items"].as_array().unwrap();
-        names.extend(items.iter().map(|item| item["policy"]["name"].as_str().unwrap().to_owned()));
-#[tokio::test]
 async fn what_has_no_query_refuses_one_and_does_nothing() {
     let (server, _switch) = with_switch().await;
     post(&server, "/api/v1/policies", &json!({"name": "a", "monitor": "3"})).await;
@@ -312,6 +312,19 @@ async fn what_has_no_query_refuses_one_and_does_nothing() {
     assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 1, "nothing was exported");
 }
 
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let (server, _switch) = with_switch().await;
+    for number in 0..7 {
+        let policy = json!({"name": format!("p{number}"), "monitor": "3", "src-port": number});
+        assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    }
+    let (mut names, mut path) = (Vec::new(), "/api/v1/policies?limit=3".to_owned());
+    loop {
+        let page = get(&server, &path).await.json();
+        assert_eq!(page["total"], 7);
+        let items = page["items"].as_array().unwrap();
+        names.extend(items.iter().map(|item| item["policy"]["name"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         path = format!("/api/v1/policies?limit=3&cursor={next}");
     }
