@@ -1,6 +1,7 @@
 //! What can be asked, and what is refused.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{ask_with, get, post, with_rest};
 use crate::running::{Running, until};
@@ -192,6 +193,18 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
 }
 
+#[tokio::test]
+async fn who_says_that_a_body_is_too_large_need_not_send_it() {
+    let (server, _switch) = with_switch().await;
+    let mut stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
+    let head = "POST /api/v1/policies HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65537\r\n\
+                Content-Type: application/json\r\nConnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too-large"), "{answer}");
+}
+
 /// What follows a document is of nobody's: part of a second one, say, which would be lost.
 #[tokio::test]
 async fn a_body_is_one_document_and_an_object() {
@@ -268,6 +281,35 @@ async fn lists_refuse_what_they_cannot_be_asked_for() {
         let hosts = get(&server, &format!("/api/v1/hosts?switch={name}")).await.json();
         assert_eq!(hosts["total"], 1, "{name}");
     }
+}
+
+#[tokio::test]
+async fn what_has_no_query_refuses_one_and_does_nothing() {
+    let (server, _switch) = with_switch().await;
+    post(&server, "/api/v1/policies", &json!({"name": "a", "monitor": "3"})).await;
+    for request in [
+        ("GET", "/openapi.json"),
+        ("DELETE", "/session"),
+        ("GET", "/me"),
+        ("GET", "/config"),
+        ("GET", "/cluster"),
+        ("GET", "/switches/0x1"),
+        ("GET", "/policies/a"),
+        ("GET", "/policies/a/series"),
+        ("GET", "/events"),
+        ("GET", "/audit/export"),
+    ] {
+        let (method, path) = request;
+        let path = format!("/api/v1{path}?after=7");
+        let answer = ask_with(&server, (method, &path), &[], vec![]).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["field"], "after", "{path}: {}", answer.text);
+    }
+    let filter = json!({"filter": "tcp"});
+    let checked = post(&server, "/api/v1/filters/check?after=7", &filter).await;
+    assert_eq!(checked.refusal(), (400, "malformed".to_owned()));
+    assert_eq!(get(&server, "/api/v1/me?").await.status, 200, "an empty one asks for nothing");
+    assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 1, "nothing was exported");
 }
 
 #[tokio::test]
