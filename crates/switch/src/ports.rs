@@ -94,8 +94,8 @@ impl Ports {
         self.devices.iter_mut().find(|device| device.spec.number == number)
     }
 
-    /// Tells of a port that others wait for no more. Each worker notices for itself, and a port that
-    /// takes a little now and then stalls again and again.
+    /// Tells of a port that others wait for no more. Each worker notices for itself, and a port
+    /// that takes a little now and then stalls again and again.
     pub(crate) fn note_stall(&mut self, number: PortNo) {
         let Some(device) = self.find_mut(number) else { return };
         let text = format!(

@@ -234,7 +234,7 @@ pub struct TunnelReport {
 }
 
 impl TunnelReport {
-    /// Bytes that a frame with a payload of `mtu` may have beside it; `None` while there is no path.
+    /// Bytes that a frame with a payload of `mtu` may have beside it; `None` without a path.
     pub(crate) fn room_beside(&self, mtu: u32) -> Option<u32> {
         (self.path_mtu > 0).then(|| self.path_mtu.saturating_sub(self.overhead + mtu))
     }

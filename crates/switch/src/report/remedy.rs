@@ -27,23 +27,14 @@ fn remedy(reason: DropReason) -> &'static str {
         Reason::Truncated => TRUNCATED,
         Reason::IngressLost => "the kernel ran out of memory, or the device failed: see `dmesg`",
         Reason::IngressNotIp => "whoever sends into this tun device sends what is not IP",
-        Reason::QueueDisabled => {
-            "the guest sends by a queue that its monitor has not enabled: look at its driver, and \
-             at the number of queues of the VM"
-        }
+        Reason::QueueDisabled => DISABLED,
         Reason::NotEncapsulated | Reason::WrongTunnel => FOREIGN,
         Reason::OuterCongested => {
             "the path of the tunnel is congested: lower the rate, or have the hosts speak ECN"
         }
-        Reason::BadMetadata => {
-            "whoever sends here asks for offloads that cannot be: mend or update that driver, or \
-             turn its offloads off"
-        }
+        Reason::BadMetadata => METADATA,
         Reason::PortNoReceive | Reason::PortNoForward | Reason::PortNoPacketIn => PORT_CONFIG,
-        Reason::VlanFiltered => {
-            "its tags do not fit the port's mode: change mode=, vlan= or vlans= (docs/vlan.md), or \
-             what the host sends"
-        }
+        Reason::VlanFiltered => FILTERED,
         Reason::VlanNotMember => {
             "the port is no member of that VLAN: add it to vlans= (docs/vlan.md), or send it \
              elsewhere"
@@ -57,10 +48,7 @@ fn remedy(reason: DropReason) -> &'static str {
         Reason::InputPort => {
             "a rule sends them back where they came from: it needs IN_PORT as its output for that"
         }
-        Reason::NoLiveBucket | Reason::NoSuchGroup => {
-            "the group of the rule has no way out: look at `tapswitch show groups`, and at the \
-             ports that it watches"
-        }
+        Reason::NoLiveBucket | Reason::NoSuchGroup => GROUP,
         Reason::TooDeep | Reason::BadAction => {
             "the rule asks for more than the switch does, or for what such frames have not: see \
              `tapswitch show flows`, and simplify it"
@@ -75,21 +63,12 @@ fn remedy(reason: DropReason) -> &'static str {
             "a rule sends to a port that is not there: see `tapswitch show flows`, and add the \
              port or change the rule"
         }
-        Reason::PortDown => {
-            "the port is down: `tapswitch show ports` tells how (no-link: bring up what is behind \
-             it; disabled: a controller did that; a file: it has reached its limit)"
-        }
+        Reason::PortDown => DOWN,
         Reason::Oversize => "give the port a larger mtu= or envelope=, or the hosts a smaller MTU",
         Reason::CannotSegment => CUT_BEFORE,
-        Reason::EgressFull => {
-            "more comes for the port than it takes: read faster what is behind it, or send less; \
-             copies wait with `--delivery lossless`, what comes in by a link with pause=on there"
-        }
+        Reason::EgressFull => FULL,
         Reason::EgressStalled => STALLED,
-        Reason::SampledOut => {
-            "nothing, if the policy or a rule asked for a sample; else give its monitor more room, \
-             or the policy `--delivery lossless`"
-        }
+        Reason::SampledOut => SAMPLED,
         Reason::PortRemoved => "nothing: they waited for a port that was removed",
         Reason::NotIp => "send only IP without VLANs to this tun port, or make it a tap: port",
         Reason::NotAddressed => {
@@ -104,6 +83,21 @@ fn remedy(reason: DropReason) -> &'static str {
     }
 }
 
+const FILTERED: &str = "its tags do not fit the port's mode: change mode=, vlan= or vlans= \
+     (docs/vlan.md), or what the host sends";
+const DISABLED: &str = "the guest sends by a queue that its monitor has not enabled: look at its \
+     driver, and at the number of queues of the VM";
+const METADATA: &str = "whoever sends here asks for offloads that cannot be: mend or update that \
+     driver, or turn its offloads off";
+const DOWN: &str = "the port is down: `tapswitch show ports` tells how (no-link: bring up what \
+     is behind it; disabled: a controller did that; a file: it has reached its limit)";
+const FULL: &str = "more comes for the port than it takes: read faster what is behind it, or \
+     send less; copies wait with `--delivery lossless`, what comes in by a link with pause=on \
+     there";
+const SAMPLED: &str = "nothing, if the policy or a rule asked for a sample; else give its \
+     monitor more room, or the policy `--delivery lossless`";
+const GROUP: &str = "the group of the rule has no way out: look at `tapswitch show groups`, and \
+     at the ports that it watches";
 const TRUNCATED: &str = "whoever sends here sends frames that are too short, or longer than the \
      port reads: look at its MTU, and at its driver";
 const FOREIGN: &str = "what comes is not of this tunnel: give both ends the same vni=, key= or \
@@ -117,7 +111,8 @@ const REJECTED: &str = "the kernel or the guest refused them: a tunnel's local f
      with buffers in very many pieces, or a driver that lacks an offload: try offload=off, and for \
      a tunnel look at `iptables -L OUTPUT`";
 const RING: &str = "the switch read too slowly: give the port a longer drain-ahead=, a tap or tun \
-     port also a longer txqueuelen= or more queues=, and the ports that it waits for a shorter stall=";
+     port also a longer txqueuelen= or more queues=, and the ports that it waits for a shorter \
+     stall=";
 /// What helps where the switch has to cut what it cannot.
 const CUT_BEFORE: &str = "trains came that must be cut for this port, with headers that the switch \
      does not know or that contradict themselves: have them cut where they are sent, those in \

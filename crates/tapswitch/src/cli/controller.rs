@@ -112,13 +112,14 @@ pub(crate) enum StorePlace {
 }
 
 impl FromStr for StorePlace {
-    type Err = ParseEtcdError;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
+            "" => Err("it is empty; expected a file, etcd://HOST:PORT,... or none".to_owned()),
             "none" => Ok(Self::None),
             url if url.contains("://") || url.starts_with("etcd:") || url.starts_with("etcds:") => {
-                url.parse().map(Self::Etcd)
+                url.parse().map(Self::Etcd).map_err(|error: ParseEtcdError| error.to_string())
             }
             path => Ok(Self::File(path.into())),
         }
