@@ -118,7 +118,7 @@ function Nothing({ q, isNarrow }: { q: string; isNarrow: boolean }) {
   if (isNarrow) {
     return (
       <Empty title="No policy has a problem">
-        <p>All reach their monitors, and each ledger adds up.</p>
+        <p>None has failed, and each ledger adds up.</p>
       </Empty>
     );
   }

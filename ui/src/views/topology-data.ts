@@ -154,6 +154,9 @@ export function useTaps(chosen: string | undefined): Taps {
     return extra.data ? [...known, extra.data] : known;
   }, [drawn, told, extra.data]);
   useMemo(() => feed(items, list.at), [list.at]);
+  useMemo(() => {
+    for (const [name, { report, at }] of told) if (report && !has(items, name)) feed([report], at);
+  }, [told]);
   useMemo(() => extra.data && feed([extra.data], extra.at), [extra.at]);
   const problems = Math.max(bad.length, drawn.filter(hasProblem).length);
   return { reports, total, problems, error: list.error };
