@@ -58,6 +58,22 @@ export function Failure({ error, what }: { error: ApiError | undefined; what: st
   );
 }
 
+/** What came instead of an answer: an error, or nothing yet. */
+export function Unanswered({
+  of: { data, error },
+  what,
+}: {
+  of: { data: unknown; error: ApiError | undefined };
+  what: string;
+}) {
+  return (
+    <>
+      <Failure error={error} what={what} />
+      <Waiting is={data === undefined && !error} />
+    </>
+  );
+}
+
 /** Says that an answer is waited for, when it takes long. */
 export function Waiting({ is }: { is: boolean }) {
   const [isLong, setLong] = useState(false);

@@ -5,7 +5,7 @@ import type { AuditRecord } from "../api/types";
 import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
 import { hasText } from "../model/search";
-import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
+import { Empty, Heading, Search, Table, Tag, Unanswered } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 
@@ -25,8 +25,7 @@ export function Audit() {
         Each record carries the SHA-256 of the one before; <code>tapswitch audit --verify</code>{" "}
         checks the chain.
       </p>
-      <Failure error={pages.error} what="Audit log" />
-      <Waiting is={!pages.data && !pages.error} />
+      <Unanswered of={pages} what="Audit log" />
       {pages.data && shown.length === 0 && (
         <Empty title={text ? `No record has “${text}” in it` : "Nobody has tapped anything yet"} />
       )}

@@ -5,7 +5,7 @@ import { useResource } from "../api/resource";
 import type { ListOf, PolicyReport } from "../api/types";
 import { bitRate, count, packetRate, plural } from "../model/format";
 import { totals } from "../model/policy";
-import { Empty, Failure, Heading, Search, useSettled } from "../parts/basics";
+import { Empty, Heading, Search, Unanswered, useSettled } from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
@@ -23,7 +23,7 @@ export function Charts() {
   return (
     <>
       <Heading title="Charts" />
-      <Failure error={error} what="Charts" />
+      <Unanswered of={{ data, error }} what="Charts" />
       {data && reports.length === 0 && (
         <Empty title="Nothing is tapped">
           <p>

@@ -16,7 +16,7 @@ import {
   urgency,
 } from "../model/policy";
 import { hasText } from "../model/search";
-import { Countdown, Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
+import { Countdown, Empty, Heading, Search, Table, Tag, Unanswered } from "../parts/basics";
 import { type Sort, SortHead, sorted } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { ConfirmChange } from "../parts/change";
@@ -58,8 +58,7 @@ export function Policies() {
           </a>
         )}
       </Heading>
-      <Failure error={error} what="Policies" />
-      <Waiting is={!data && !error} />
+      <Unanswered of={{ data, error }} what="Policies" />
       {data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
       {rows.length > 0 && (
         <Table label="Policies">
@@ -119,7 +118,7 @@ function Nothing({ q, isNarrow }: { q: string; isNarrow: boolean }) {
   if (isNarrow) {
     return (
       <Empty title="No policy has a problem">
-        <p>All reach their monitors, and each ledger adds up.</p>
+        <p>None has failed, and each ledger adds up.</p>
       </Empty>
     );
   }

@@ -5,7 +5,7 @@ import type { Topic } from "../api/live";
 import type { Counts, GroupReport, RuleReport, Standing } from "../api/types";
 import { count, duration, size } from "../model/format";
 import type { Tone } from "../model/policy";
-import { Empty, Failure, Search, Table, Tag, useSettled } from "../parts/basics";
+import { Empty, Search, Table, Tag, Unanswered, useSettled } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
@@ -63,7 +63,7 @@ export function Rules({ id }: { id: string }) {
         </select>
         <Search value={text} onChange={setText} label="Search rules" />
       </div>
-      <Failure error={pages.error} what="Rules" />
+      <Unanswered of={pages} what="Rules" />
       {pages.data && pages.items.length === 0 && <Empty title="No such rule" />}
       {pages.items.length > 0 && (
         <Table label="All rules">
@@ -111,7 +111,7 @@ export function Groups({ id }: { id: string }) {
   return (
     <section aria-labelledby="groups">
       <h2 id="groups">Groups</h2>
-      <Failure error={pages.error} what="Groups" />
+      <Unanswered of={pages} what="Groups" />
       {pages.data && pages.items.length === 0 && (
         <Empty title="It has no groups: nothing is copied here" />
       )}

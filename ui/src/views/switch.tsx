@@ -6,7 +6,7 @@ import { bitRate, count, plural, size } from "../model/format";
 import { addresses, tapped, unproven, vlans } from "../model/host";
 import type { Tone } from "../model/policy";
 import { condition, troubles } from "../model/switch";
-import { Empty, Fact, Failure, Heading, Table, Tag, Waiting } from "../parts/basics";
+import { Empty, Fact, Failure, Heading, Table, Tag, Unanswered, Waiting } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
@@ -103,7 +103,7 @@ function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
   return (
     <section aria-labelledby="ports">
       <h2 id="ports">Ports</h2>
-      <Failure error={pages.error} what="Ports" />
+      <Unanswered of={pages} what="Ports" />
       {pages.data && pages.items.length === 0 && <Empty title="It has no ports" />}
       {pages.items.length > 0 && (
         <Table label="All ports">
@@ -178,7 +178,7 @@ function Hosts({ id }: { id: string }) {
   return (
     <section aria-labelledby="hosts">
       <h2 id="hosts">Hosts</h2>
-      <Failure error={error} what="Hosts" />
+      <Unanswered of={{ data, error }} what="Hosts" />
       {data && hosts.length === 0 && <Empty title="No host was seen here yet" />}
       {hosts.length > 0 && (
         <Table label="All hosts">

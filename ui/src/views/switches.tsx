@@ -3,7 +3,7 @@ import type { SwitchReport } from "../api/types";
 import { count } from "../model/format";
 import { urgency } from "../model/policy";
 import { condition } from "../model/switch";
-import { Empty, Failure, Heading, Search, SortHead, Table, Tag, Waiting } from "../parts/basics";
+import { Empty, Heading, Search, SortHead, Table, Tag, Unanswered } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { link } from "../parts/route";
 
@@ -30,8 +30,7 @@ export function Switches() {
       <Heading title="Switches">
         <Search value={text} onChange={setText} label="Search switches" />
       </Heading>
-      <Failure error={pages.error} what="Switches" />
-      <Waiting is={!pages.data && !pages.error} />
+      <Unanswered of={pages} what="Switches" />
       {pages.data && rows.length === 0 && <NoSwitch q={q} />}
       {rows.length > 0 && (
         <Table label="Switches">

@@ -118,7 +118,8 @@ const hostsOf = (id: string): Promise<HostReport[] | undefined> =>
 export interface Taps {
   /** Those that are drawn. */
   reports: PolicyReport[];
-  total: number;
+  /** `undefined` until it is known. */
+  total: number | undefined;
   /** Of all. */
   problems: number;
   error: ApiError | undefined;
@@ -131,8 +132,8 @@ export function useTaps(chosen: string | undefined): Taps {
     everyMs: 1000,
   });
   const items = list.data?.items ?? NONE;
-  const total = list.data?.total ?? 0;
-  const bad = useProblems(total > items.length, PROBLEMS_MS).data?.reports ?? NONE;
+  const total = list.data?.total;
+  const bad = useProblems((total ?? 0) > items.length, PROBLEMS_MS).data?.reports ?? NONE;
   const drawn = useMemo(() => {
     const others = bad.filter((report) => !has(items, report.policy.name));
     return worstFirst([...others, ...items]).slice(0, MOST_TAPS);
@@ -153,6 +154,9 @@ export function useTaps(chosen: string | undefined): Taps {
     return extra.data ? [...known, extra.data] : known;
   }, [drawn, told, extra.data]);
   useMemo(() => feed(items, list.at), [list.at]);
+  useMemo(() => {
+    for (const [name, { report, at }] of told) if (report && !has(items, name)) feed([report], at);
+  }, [told]);
   useMemo(() => extra.data && feed([extra.data], extra.at), [extra.at]);
   const problems = Math.max(bad.length, drawn.filter(hasProblem).length);
   return { reports, total, problems, error: list.error };

@@ -1,22 +1,15 @@
 // The fabric as a live picture, with the same as lists beside it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { LOADS } from "../graph/load";
-import { Renderer, type Scene } from "../graph/renderer";
-import { type Target, isSame } from "../graph/target";
-import { type Frame, type Node, frame, graphOf, outlet, place, spots, ways } from "../graph/scene";
-import { type Box, nearest, zoom } from "../graph/geometry";
-import type { Mode, Positions } from "../graph/layout";
-import type { Progress, Task } from "../graph/worker";
-import { monitorPorts } from "../model/policy";
-import { count, isolated, plural } from "../model/format";
-import { Failure, Heading, Waiting } from "../parts/basics";
-import { go, link, route } from "../parts/route";
 import { mayChange } from "../api/session";
-import { colours } from "../parts/theme";
-import { rateText } from "../parts/rates";
-import type { HostReport } from "../api/types";
+import type { Mode } from "../graph/layout";
+import { type Frame, frame } from "../graph/scene";
+import type { Target } from "../graph/target";
+import { plural } from "../model/format";
+import { Failure, Heading, Waiting } from "../parts/basics";
+import { link, route } from "../parts/route";
 import { NoSwitch } from "./switches";
-import { MOST_NODES, type Taps, useFabric, useHosts, useTaps } from "./topology-data";
+import { MOST_NODES, useFabric, useHosts, useTaps } from "./topology-data";
+import { Picture } from "./topology-picture";
 import { Side } from "./topology-side";
 
 export function TopologyView() {
@@ -36,14 +29,7 @@ export function TopologyView() {
   return (
     <div class="topology">
       <Heading title="Topology">
-        <span class="muted" data-what="size">
-          {plural(
-            shape.nodes.reduce((sum, n) => sum + n.switches, 0),
-            "switch",
-            "switches",
-          )}
-          , {plural(shape.edges.length, "link")}, {plural(total, "host")}
-        </span>
+        {fabric.topology && <Size shape={shape} hosts={total} />}
         {members && (
           <button type="button" onClick={() => setMembers(undefined)}>
             Back to the whole fabric
@@ -88,6 +74,16 @@ export function TopologyView() {
         </div>
       )}
     </div>
+  );
+}
+
+function Size({ shape: { nodes, edges }, hosts }: { shape: Frame; hosts: number }) {
+  const switches = nodes.reduce((sum, node) => sum + node.switches, 0);
+  return (
+    <span class="muted" data-what="size">
+      {plural(switches, "switch", "switches")}, {plural(edges.length, "link")},{" "}
+      {plural(hosts, "host")}
+    </span>
   );
 }
 
@@ -148,367 +144,4 @@ function useShape(topology: Parameters<typeof frame>[0] | undefined): Frame {
     last.current = next;
     return next;
   }, [topology]);
-}
-
-interface PictureProps {
-  shape: Frame;
-  mode: Mode;
-  hosts: HostReport[];
-  taps: Taps;
-  selected: Target | undefined;
-  onSelect(target: Target | undefined): void;
-  onNear(switches: string[]): void;
-  onGroup(members: string[]): void;
-}
-
-function Picture(props: PictureProps) {
-  const { shape, mode, hosts, taps, selected } = props;
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const renderer = useRef<Renderer>();
-  const [placed, setPlaced] = useState(0);
-  useEffect(() => {
-    const made = new Renderer(canvas.current!, {
-      tap: (name) => `${isolated(name)}: ${rateText(name)}`,
-    });
-    made.onView = () => props.onNear(made.hasDetail ? nearIds(made.visible()) : []);
-    renderer.current = made;
-    // For tests, which measure how long a picture takes.
-    (canvas.current as unknown as { renderer: Renderer }).renderer = made;
-    return () => made.close();
-  }, []);
-  const isFinal = useLayout(shape, mode, () => setPlaced((n) => n + 1));
-  const scene = useMemo(() => sceneOf(shape, hosts, taps), [shape, hosts, taps.reports, placed]);
-  useEffect(() => renderer.current?.show(scene), [scene]);
-  useFit(renderer, scene, isFinal, placed, selected);
-  useEffect(() => {
-    if (!renderer.current) return;
-    renderer.current.selected = selected;
-    follow(renderer.current, selected);
-    renderer.current.draw();
-  }, [selected]);
-  useEffect(() => renderer.current?.restyle(), [colours.value]);
-  useCovers(canvas, renderer);
-  usePointer(canvas, renderer, props);
-  const summary = `${plural(shape.nodes.length, "node")} and ${plural(shape.edges.length, "link")}`;
-  return (
-    <div class="canvas-box">
-      <canvas
-        ref={canvas}
-        tabIndex={0}
-        role="application"
-        data-placed={placed}
-        data-final={isFinal}
-        aria-label={`Picture of the fabric: ${summary}. Arrow keys go from node to node, Enter shows one, plus and minus zoom, 0 shows all. The same is in the lists beside.`}
-        onKeyDown={(event) => onKey(event, renderer.current, selected, props)}
-      />
-      <Zoom renderer={renderer} />
-      <p class="unseen" aria-live="polite">
-        {selected && spoken(selected, shape)}
-      </p>
-      <Legend taps={taps} />
-    </div>
-  );
-}
-
-const nearIds = (nodes: Node[]): string[] =>
-  nodes
-    .filter((node) => !node.group && node.hosts > 0)
-    .slice(0, 30)
-    .map((node) => node.id);
-
-function sceneOf(shape: Frame, hosts: HostReport[], taps: Taps): Scene {
-  const monitors = taps.reports.flatMap(monitorPorts);
-  const keys = new Set(monitors.map((m) => `${m.switch}/${m.port}`));
-  const bySwitch = new Map<string, HostReport[]>();
-  for (const host of hosts) bySwitch.set(host.switch, [...(bySwitch.get(host.switch) ?? []), host]);
-  const known = [...bySwitch].flatMap(([id, list]) => {
-    const node = shape.nodes[shape.index.get(id) ?? -1];
-    return node && !node.group ? spots(node, list, keys) : [];
-  });
-  const unique = monitors.filter(
-    (m, i) => monitors.findIndex((n) => n.switch === m.switch && n.port === m.port) === i,
-  );
-  const outlets = unique.flatMap((monitor) => outlet(monitor, shape, known) ?? []);
-  return { ...shape, spots: known, outlets, ways: ways(taps.reports, shape, known) };
-}
-
-/** Has the places computed whenever nodes or links came or went; says whether they are final. */
-function useLayout(shape: Frame, mode: Mode, onPlaced: () => void): boolean {
-  const worker = useRef<Worker>();
-  const [isFinal, setFinal] = useState(false);
-  const task = useRef({ id: 0, shape });
-  const key = useMemo(() => shapeKey(shape), [shape]);
-  task.current.shape = shape;
-  useEffect(() => {
-    worker.current = new Worker("/layout.js", { type: "module" });
-    worker.current.onmessage = ({ data }: MessageEvent<Progress>) => {
-      if (data.id !== task.current.id) return;
-      place(task.current.shape.nodes, data.positions);
-      setFinal(data.isFinal);
-      onPlaced();
-    };
-    return () => worker.current?.terminate();
-  }, []);
-  useEffect(() => {
-    if (shape.nodes.length === 0) return;
-    setFinal(false);
-    const id = ++task.current.id;
-    worker.current?.postMessage({
-      id,
-      graph: graphOf(shape),
-      mode,
-      before: before(shape),
-    } satisfies Task);
-  }, [key, mode]);
-  return isFinal;
-}
-
-const shapeKey = ({ nodes, edges }: Frame): string =>
-  `${nodes.map((n) => (n.hosts > 0 ? `${n.id}+` : n.id)).join()} ${edges.map((e) => `${e.a}-${e.b}`).join()}`;
-
-/** Where nodes are, when most of them have a place. */
-function before({ nodes }: Frame): Positions | undefined {
-  const placed = nodes.filter((node) => !Number.isNaN(node.x)).length;
-  if (placed < nodes.length / 2) return undefined;
-  return Float64Array.from(nodes.flatMap((node) => [node.x, node.y]));
-}
-
-/** Shows everything until the reader has moved the picture, or what was asked for is there. */
-function useFit(
-  renderer: { current: Renderer | undefined },
-  scene: Scene,
-  isFinal: boolean,
-  placed: number,
-  selected: Target | undefined,
-): void {
-  const isMoved = useRef(false);
-  const size = scene.nodes.length;
-  useEffect(() => {
-    isMoved.current = false;
-  }, [size === 0]);
-  useEffect(() => {
-    const made = renderer.current;
-    if (!made || size === 0 || placed === 0 || isMoved.current) return;
-    made.fit();
-    const node =
-      selected?.kind === "node" ? scene.nodes[scene.index.get(selected.id) ?? -1] : undefined;
-    if (node && size > 30) made.centre(node);
-    if (isFinal && scene.spots.length > 0) isMoved.current = true;
-    made.canvasMoved = () => (isMoved.current = true);
-  }, [placed, isFinal, size, scene.spots.length]);
-}
-
-/** Words of the picture keep clear of what lies over it. */
-function useCovers(
-  canvas: { current: HTMLCanvasElement | null },
-  renderer: { current: Renderer | undefined },
-): void {
-  useEffect(() => {
-    const box = canvas.current!.parentElement!;
-    const covers = [...box.querySelectorAll<HTMLElement>(".legend, .zoom")];
-    const look = () => renderer.current?.cover(covers.map(boxOf));
-    const observer = new ResizeObserver(look);
-    for (const one of [box, ...covers]) observer.observe(one);
-    look();
-    return () => observer.disconnect();
-  }, []);
-}
-
-/** Where an element is in what it is placed in. */
-const boxOf = ({
-  offsetLeft: left,
-  offsetTop: top,
-  offsetWidth,
-  offsetHeight,
-}: HTMLElement): Box => ({
-  left,
-  top,
-  right: left + offsetWidth,
-  bottom: top + offsetHeight,
-});
-
-function Zoom({ renderer }: { renderer: { current: Renderer | undefined } }) {
-  const by = (factor: number) => () => zoomBy(renderer.current, factor);
-  return (
-    <div class="zoom" role="group" aria-label="Zoom">
-      <button type="button" aria-label="Nearer" onClick={by(1.3)}>
-        +
-      </button>
-      <button type="button" aria-label="Farther" onClick={by(1 / 1.3)}>
-        −
-      </button>
-      <button type="button" onClick={() => renderer.current?.fit()}>
-        All
-      </button>
-    </div>
-  );
-}
-
-function zoomBy(made: Renderer | undefined, factor: number): void {
-  if (!made) return;
-  const middle = { x: made.screen.x / 2, y: made.screen.y / 2 };
-  made.camera = zoom(made.camera, made.screen, middle, factor);
-  made.canvasMoved();
-  made.moved();
-}
-
-function Legend({ taps: { reports, total } }: { taps: Taps }) {
-  const left = `${count(reports.length)} of ${count(total)} TAPs, those with problems first`;
-  return (
-    <ul class="legend" aria-label="Legend">
-      {LEGEND.map(([key, words]) => (
-        <li key={key}>
-          <span class={`key ${key}`} />
-          {words}
-        </li>
-      ))}
-      {total > reports.length && <li>{left}</li>}
-    </ul>
-  );
-}
-
-const LEGEND: [string, string][] = [
-  ["switch", "switch"],
-  ["host", "host"],
-  ["outlet", "monitor"],
-  ["tap", "copies"],
-  ...LOADS.map(({ key, words }): [string, string] => [key, words]),
-  ["broken", "lost, or does not add up"],
-];
-
-/** Drag moves the picture or a node, the wheel zooms, a click selects. */
-function usePointer(
-  canvas: { current: HTMLCanvasElement | null },
-  renderer: { current: Renderer | undefined },
-  props: PictureProps,
-): void {
-  const latest = useRef(props);
-  latest.current = props;
-  useEffect(() => {
-    const node = canvas.current!;
-    const made = renderer.current!;
-    let drag: { x: number; y: number; hasMoved: boolean; node: Node | undefined } | undefined;
-    const point = (event: MouseEvent) => ({ x: event.offsetX, y: event.offsetY });
-    const down = (event: PointerEvent) => {
-      const hit = made.hit(point(event));
-      const held = hit?.kind === "node" ? made.scene.nodes.find((n) => n.id === hit.id) : undefined;
-      drag = { ...point(event), hasMoved: false, node: held };
-      node.setPointerCapture(event.pointerId);
-    };
-    const move = (event: PointerEvent) => {
-      const at = point(event);
-      if (!drag) return hover(made, node, at);
-      const [dx, dy] = [at.x - drag.x, at.y - drag.y];
-      if (!drag.hasMoved && Math.hypot(dx, dy) < 4) return;
-      const target = drag.node ?? made.camera;
-      const sign = drag.node ? 1 : -1;
-      target.x += (sign * dx) / made.camera.scale;
-      target.y += (sign * dy) / made.camera.scale;
-      drag = { ...at, hasMoved: true, node: drag.node };
-      made.canvasMoved();
-      if (drag.node)
-        made.show(sceneOf(latest.current.shape, latest.current.hosts, latest.current.taps));
-      else made.moved();
-    };
-    const up = (event: PointerEvent) => {
-      if (drag && !drag.hasMoved) latest.current.onSelect(made.hit(point(event)));
-      drag = undefined;
-    };
-    const wheel = (event: WheelEvent) => {
-      event.preventDefault();
-      made.camera = zoom(made.camera, made.screen, point(event), Math.exp(-event.deltaY * 0.0015));
-      made.canvasMoved();
-      made.moved();
-    };
-    const twice = (event: MouseEvent) => open(made.hit(point(event)), made, latest.current);
-    node.addEventListener("pointerdown", down);
-    node.addEventListener("pointermove", move);
-    node.addEventListener("pointerup", up);
-    node.addEventListener("wheel", wheel, { passive: false });
-    node.addEventListener("dblclick", twice);
-    return () => {
-      node.removeEventListener("pointerdown", down);
-      node.removeEventListener("pointermove", move);
-      node.removeEventListener("pointerup", up);
-      node.removeEventListener("wheel", wheel);
-      node.removeEventListener("dblclick", twice);
-    };
-  }, []);
-}
-
-function hover(made: Renderer, node: HTMLCanvasElement, at: { x: number; y: number }): void {
-  const target = made.hit(at);
-  if (isSame(target, made.hovered) || (!target && !made.hovered)) return;
-  made.hovered = target;
-  node.style.cursor = target ? "pointer" : "";
-  made.draw();
-}
-
-/** Goes into a group, or to the details of a switch or a TAP. */
-function open(target: Target | undefined, made: Renderer, { onGroup }: PictureProps): void {
-  if (target?.kind === "tap") go(["policies", target.name]);
-  if (target?.kind !== "node") return;
-  const group = made.scene.nodes.find((node) => node.id === target.id)?.group;
-  if (group) onGroup(group.members);
-  else go(["switches", target.id]);
-}
-
-const ARROWS: Record<string, { x: number; y: number }> = {
-  ArrowLeft: { x: -1, y: 0 },
-  ArrowRight: { x: 1, y: 0 },
-  ArrowUp: { x: 0, y: -1 },
-  ArrowDown: { x: 0, y: 1 },
-};
-
-function onKey(
-  event: KeyboardEvent,
-  made: Renderer | undefined,
-  selected: Target | undefined,
-  props: PictureProps,
-): void {
-  if (!made || event.ctrlKey || event.metaKey || event.altKey) return;
-  const arrow = ARROWS[event.key];
-  if (arrow) step(made, selected, arrow, props);
-  else if (event.key === "Enter") open(selected, made, props);
-  else if (event.key === "Escape") props.onSelect(undefined);
-  else if (event.key === "+" || event.key === "=") zoomBy(made, 1.3);
-  else if (event.key === "-") zoomBy(made, 1 / 1.3);
-  else if (event.key === "0") made.fit();
-  else return;
-  event.preventDefault();
-}
-
-/** Moves the picture to a node that is not seen in it. */
-function follow(made: Renderer, selected: Target | undefined): void {
-  if (selected?.kind !== "node") return;
-  const node = made.scene.nodes[made.scene.index.get(selected.id) ?? -1];
-  const isPlaced = node && !Number.isNaN(node.x);
-  if (isPlaced && !made.visible().includes(node)) made.centre(node, made.camera.scale);
-}
-
-/** To the next node in a direction. */
-function step(
-  made: Renderer,
-  selected: Target | undefined,
-  arrow: { x: number; y: number },
-  props: PictureProps,
-): void {
-  const { nodes } = made.scene;
-  const from = nodes.findIndex((node) => selected?.kind === "node" && node.id === selected.id);
-  const to = nodes[nearest(nodes, from, arrow)];
-  if (to) props.onSelect({ kind: "node", id: to.id });
-}
-
-/** What is selected, for those who do not see it. */
-function spoken(target: Target, shape: Frame): string {
-  if (target.kind === "tap") return `TAP ${target.name}`;
-  if (target.kind === "host") return `host ${target.mac} at switch ${target.switch}`;
-  if (target.kind === "link") return `link ${target.key}`;
-  const node = shape.nodes[shape.index.get(target.id) ?? -1];
-  if (!node) return `switch ${target.id}`;
-  const what = node.group ? `group of ${count(node.switches)} switches` : `switch ${node.id}`;
-  const links = shape.edges.filter(
-    (e) => shape.nodes[e.a] === node || shape.nodes[e.b] === node,
-  ).length;
-  return `${what}, ${node.isConnected ? "connected" : "lost"}, ${plural(node.hosts, "host")}, ${plural(links, "link")}`;
 }

@@ -39,6 +39,33 @@ test("a view whose answer takes long says that it is asked for", options, async 
   await page.close();
 });
 
+test("what is not known yet is not said to be nothing", options, async () => {
+  const paths = ["/topology", "/policies", "/switches/0x6/rules"];
+  const gates = paths.map((path) => {
+    const usual = controller.answers.get(`GET ${path}`) as (request: object) => unknown;
+    const gate = held(undefined);
+    const answer = async (request: object) => {
+      await gate.answer();
+      return typeof usual === "function" ? usual(request) : usual;
+    };
+    controller.answers.set(`GET ${path}`, answer);
+    return gate;
+  });
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.getByRole("status").getByText("Asking the controller …").first().waitFor();
+  assert.equal(await page.getByText("Nothing is tapped").count(), 0);
+  assert.equal(await page.getByText("0 switches").count(), 0);
+  await page.goto(`${controller.url}/#/switches/0x6`);
+  const rules = page.getByRole("region", { name: "Rules" });
+  await rules.getByText("Asking the controller …").waitFor();
+  for (const { release } of gates) release();
+  await rules.getByText("tcp,nw_src=10.0.3.1").waitFor();
+  await page.goto(`${controller.url}/#/topology`);
+  await page.locator("[data-tap=web]").waitFor();
+  await page.getByText("6 switches").waitFor();
+  await page.close();
+});
+
 test("what is confirmed twice is done once", options, async () => {
   const { answer, release } = held(report("web", { state: { is: "deleted" } }));
   controller.answers.set("DELETE /policies/web", (request: { url?: string }) =>
