@@ -18,6 +18,8 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Largest payload in bytes behind the Ethernet header.
     pub mtu: u32,
+    /// The least and the greatest MTU that its driver takes (Linux 4.19); zero for no bound.
+    pub mtu_bounds: (u32, u32),
     /// Switched on by its administrator (`IFF_UP`).
     pub up: bool,
     /// Up and able to carry frames as far as the kernel can tell (`IFF_RUNNING`).
@@ -90,6 +92,8 @@ impl Link {
             LinkAttribute::IfName(name) => self.name = name,
             LinkAttribute::Address(bytes) => self.mac = bytes.try_into().ok(),
             LinkAttribute::Mtu(mtu) => self.mtu = mtu,
+            LinkAttribute::MinMtu(mtu) => self.mtu_bounds.0 = mtu,
+            LinkAttribute::MaxMtu(mtu) => self.mtu_bounds.1 = mtu,
             LinkAttribute::TxQueueLen(len) => self.txqueuelen = len,
             LinkAttribute::OperState(state) => self.oper_state = state.into(),
             LinkAttribute::Stats64(stats) => self.stats = stats.into(),

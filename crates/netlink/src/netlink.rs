@@ -105,10 +105,22 @@ impl Netlink {
     /// Sets the MTU of `name` in bytes. Taps take 68 to 65521, veths up to 65535.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver does not take this size.
+    /// [`LinkError::Refused`] when the driver does not take this size: it tells which ones it does.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), LinkError> {
         let message = with(named(name), LinkAttribute::Mtu(mtu));
-        self.set_link(message, name, format_args!("set the MTU of {name} to {mtu}"))
+        let set = self.set_link(message, name, format_args!("set the MTU of {name} to {mtu}"));
+        set.map_err(|error| self.with_mtu_bounds(name, error))
+    }
+
+    /// The kernel says only that there are bounds.
+    fn with_mtu_bounds(&mut self, name: &str, error: LinkError) -> LinkError {
+        match (error, self.link(name).map(|link| link.mtu_bounds)) {
+            (LinkError::Refused { action, namespace, reason, source }, Ok((least, most @ 1..))) => {
+                let reason = format!("{reason}; it takes {least} to {most} bytes");
+                LinkError::Refused { action, namespace, reason, source }
+            }
+            (error, _) => error,
+        }
     }
 
     /// Notes something about `name` for people and programs (`IFLA_IFALIAS`, at most 255 bytes);

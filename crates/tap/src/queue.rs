@@ -65,7 +65,8 @@ impl Queue {
     }
 
     /// Sends one frame to the kernel: `[header][frame]`. Never blocks, never allocates: one
-    /// write(2). `num_buffers` of the header is ignored. A detached queue sends too.
+    /// write(2). `num_buffers` of the header is ignored. A detached queue sends too, but for one of
+    /// a device with NAPI.
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent, and the queue stays usable unless it is

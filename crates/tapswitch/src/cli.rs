@@ -23,6 +23,7 @@ use crate::bench::{
     ControllerBenchArgs, EchoArgs, LosslessArgs, OffloadArgs, PartArgs, ProbeArgs, VhostArgs,
     VlanArgs,
 };
+use crate::capture::WHOLE_PACKET;
 
 pub(crate) mod controller;
 pub(crate) mod device;
@@ -394,8 +395,8 @@ pub(crate) struct CaptureArgs {
     /// The file; replaced if it is there. - is standard output, for `| tshark -r -`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) write: PathBuf,
-    /// Bytes of each packet that are kept.
-    #[arg(short, long, value_name = "LEN", default_value_t = 262_144)]
+    /// Bytes of each packet that are kept; 0 for all.
+    #[arg(short, long, value_name = "LEN", default_value_t = WHOLE_PACKET)]
     pub(crate) snaplen: usize,
     /// Stop after this many packets.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

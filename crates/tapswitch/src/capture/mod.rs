@@ -25,11 +25,9 @@ use pcapng::PcapngWriter;
 
 /// `tapswitch capture`: until a signal, or a limit.
 pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> {
-    let CaptureArgs { interface, netns, write, snaplen, count, seconds } = args;
-    let (count_max, ip_proto) = (count, None);
-    let config = CaptureConfig { interface, netns, file: write, snaplen, count_max, ip_proto };
     let is_over = stop_flag();
-    let capture = Capture::open(config)?;
+    let seconds = args.seconds;
+    let capture = Capture::open(config(args))?;
     let deadline = seconds.and_then(after);
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
@@ -43,6 +41,13 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
          lost, {malformed} could not be cut"
     );
     Ok(())
+}
+
+fn config(args: CaptureArgs) -> CaptureConfig {
+    let CaptureArgs { interface, netns, write, snaplen, count, .. } = args;
+    // As tcpdump has it: who asks for no bound must not get a file without a byte of any packet.
+    let snaplen = if snaplen == 0 { WHOLE_PACKET } else { snaplen };
+    CaptureConfig { interface, netns, file: write, snaplen, count_max: count, ip_proto: None }
 }
 
 fn is_unread(error: &io::Error) -> bool {
@@ -125,7 +130,8 @@ impl Capture {
         };
         let interface = &config.interface;
         let options = Config::default().receive_buffer_len(BUFFER_LEN);
-        let port = namespace.enter(|| PacketPort::open(interface, &options))??;
+        let port = namespace.enter(|| PacketPort::open(interface, &options))?;
+        let port = port.map_err(CaptureError::of_interface)?;
         let link = Netlink::open(&namespace).and_then(|mut netlink| netlink.link(interface));
         if link.is_ok_and(|link| !link.up) {
             tell_down(interface);
@@ -280,7 +286,18 @@ pub(crate) enum CaptureError {
     Namespace(#[from] NamespaceError),
     /// The interface.
     #[error(transparent)]
-    Interface(#[from] OpenError),
+    Interface(OpenError),
+    /// The interface carries something else than Ethernet.
+    #[error(
+        "interface {name}: carries no Ethernet frames (type {kind} instead of 1), and only those \
+         are captured here; `tcpdump -ni {name} -w FILE` takes others"
+    )]
+    NotEthernet {
+        /// The interface.
+        name: String,
+        /// `ARPHRD_*`.
+        kind: u16,
+    },
     /// The file.
     #[error("{}: {source}", path.display())]
     File {
@@ -294,6 +311,18 @@ pub(crate) enum CaptureError {
     Wait(io::Error),
 }
 
+impl CaptureError {
+    /// What the port says of other kinds is for who wants to switch.
+    fn of_interface(error: OpenError) -> Self {
+        match error {
+            OpenError::NotEthernet { name, kind } => Self::NotEthernet { name, kind },
+            other => Self::Interface(other),
+        }
+    }
+}
+
+/// More bytes than any packet has.
+pub(crate) const WHOLE_PACKET: usize = 262_144;
 /// Frames that may wait for the disk: a quarter of a second at 10 Gb/s.
 const BUFFER_LEN: usize = 256 << 20;
 /// How long a flood may keep a capture busy.
@@ -301,7 +330,32 @@ const ASK_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// What `tapswitch capture` is told by these words.
+    fn told(words: &[&str]) -> CaptureConfig {
+        let words = [&["tapswitch", "capture", "-i", "eth0", "-w", "-"], words].concat();
+        match Cli::parse_from(words).command {
+            Command::Capture(args) => config(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_bound_is_no_empty_packet() {
+        assert_eq!(told(&["-s", "0"]).snaplen, told(&[]).snaplen);
+        assert_eq!(told(&["-s", "60"]).snaplen, 60);
+    }
+
+    #[test]
+    fn who_captures_is_told_nothing_of_ports() {
+        let error = OpenError::NotEthernet { name: "lo".to_owned(), kind: 772 };
+        let text = CaptureError::of_interface(error).to_string();
+        assert!(text.contains("tcpdump -ni lo") && !text.contains("port"), "{text}");
+    }
 
     #[test]
     fn a_capture_may_be_as_long_as_anybody_says() {

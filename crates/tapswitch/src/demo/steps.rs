@@ -9,7 +9,7 @@ use tapswitch_control::{Counts, PolicyReport, TapPolicy};
 use tapswitch_controller::Caller;
 use tapswitch_switch::report::{PortReport, TapReport};
 
-use crate::capture::{Capture, CaptureConfig, CaptureError, CaptureSummary};
+use crate::capture::{Capture, CaptureConfig, CaptureError, CaptureSummary, WHOLE_PACKET};
 use crate::hosts::{Host, INTERFACE};
 use crate::iperf::{self, Iperf};
 use crate::process;
@@ -281,4 +281,3 @@ const REST_LIMIT: Duration = Duration::from_secs(10);
 const CAPTURE_COUNT: u64 = 20_000;
 /// Longest packet of a link with an MTU of 1500, in bytes without the frame check sequence.
 const LONGEST_PACKET: usize = 1514;
-const WHOLE_PACKET: usize = 262_144;

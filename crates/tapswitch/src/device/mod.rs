@@ -19,7 +19,7 @@ mod view;
 
 use std::process::ExitCode;
 
-use tapswitch_netlink::{Namespace, NamespaceError};
+use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
 use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
 use self::text::printable;
@@ -52,24 +52,41 @@ fn namespace(netns: Option<&str>) -> Result<Namespace, NamespaceError> {
 fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failure> {
     let namespace = namespace(place.netns.as_deref())?;
     let identity = namespace.identity()?;
-    // Other namespaces do not matter here, but who may hold the device does.
-    let Inspection { devices, unseen, .. } = inspect();
+    let look = || Netlink::open(&namespace).and_then(|mut netlink| netlink.link(name));
+    search(name, identity, inspect, look)
+}
+
+/// Finds the device among those that `inspect` tells. `look` says what is wrong where it is not
+/// there: whether the name is another interface's, or the namespace may not be entered.
+fn search(
+    name: &str,
+    identity: (u64, u64),
+    inspect: impl Fn() -> Inspection,
+    look: impl Fn() -> Result<Link, LinkError>,
+) -> Result<(Inspected, Vec<String>), Failure> {
     let is_it = |it: &&Inspected| it.link.name == name && it.namespace_id == identity;
-    if let Some(device) = devices.iter().find(is_it) {
-        return Ok((device.clone(), unseen));
-    }
-    // Says whether the name is another interface's, or the namespace may not be entered.
-    let link = tapswitch_netlink::Netlink::open(&namespace).and_then(|mut it| it.link(name));
-    let elsewhere = devices.iter().filter(|it| it.link.name == name);
-    let elsewhere: Vec<_> = elsewhere.map(|it| it.namespace.clone()).collect();
-    Err(match (link, elsewhere.as_slice()) {
-        (Ok(_), _) => FindError::Other { name: name.to_owned() }.into(),
-        (Err(error), []) => error.into(),
-        (Err(_), _) => {
-            let namespaces = elsewhere.join(", ");
-            FindError::Elsewhere { name: name.to_owned(), namespaces }.into()
+    for _ in 0..LOOKS {
+        // Other namespaces do not matter here, but who may hold the device does.
+        let Inspection { devices, unseen, .. } = inspect();
+        if let Some(device) = devices.iter().find(is_it) {
+            return Ok((device.clone(), unseen));
         }
-    })
+        match look() {
+            // It was made, or got its name, while the others were looked at.
+            Ok(link) if link.tun.is_some() => {}
+            Ok(_) => return Err(FindError::Other { name: name.to_owned() }.into()),
+            Err(error) => return Err(elsewhere(name, &devices).unwrap_or(error.into())),
+        }
+    }
+    Err(FindError::Hidden { name: name.to_owned() }.into())
+}
+
+/// Where else a device of that name is.
+fn elsewhere(name: &str, devices: &[Inspected]) -> Option<Failure> {
+    let namesakes = devices.iter().filter(|it| it.link.name == name);
+    let namespaces: Vec<_> = namesakes.map(|it| it.namespace.as_str()).collect();
+    let error = FindError::Elsewhere { name: name.to_owned(), namespaces: namespaces.join(", ") };
+    (!namespaces.is_empty()).then(|| error.into())
 }
 
 /// Why there is no such device.
@@ -77,9 +94,14 @@ fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failu
 enum FindError {
     #[error("interface {name}: is no tun or tap device; `tapswitch device list` shows those")]
     Other { name: String },
+    #[error("interface {name}: is there, but not among those that can be listed; try again")]
+    Hidden { name: String },
     #[error("interface {name}: not found here, but in {namespaces}; name that with --netns")]
     Elsewhere { name: String, namespaces: String },
 }
+
+/// How often a device is looked for that is there and was not seen.
+const LOOKS: usize = 3;
 
 /// What matters of that which could not be looked at: who names a namespace asks for no other.
 fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
@@ -90,4 +112,40 @@ fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
 /// Tells what could not be looked at, on standard error: what is printed is not the whole.
 fn warn_unseen(unseen: &[String]) {
     unseen.iter().for_each(|what| tell!("tapswitch: not seen: {}", printable(what)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tapswitch_netlink::TunInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_comes_while_others_are_looked_at_is_found() {
+        let looked = Cell::new(0);
+        let inspect = || {
+            let mut found = Inspection::default();
+            // The first look was too early.
+            if looked.replace(looked.get() + 1) > 0 {
+                let mut device = Inspected::default();
+                (device.link.name, device.namespace_id) = ("tap0".to_owned(), (4, 1));
+                found.devices.push(device);
+            }
+            found
+        };
+        let link = |tun| {
+            let mut link = Link::default();
+            link.tun = tun;
+            link
+        };
+        let look = || Ok(link(Some(TunInfo::default())));
+        let (device, _) = search("tap0", (4, 1), inspect, look).unwrap();
+        assert_eq!((device.link.name.as_str(), looked.get()), ("tap0", 2));
+        let error = search("lo", (4, 1), inspect, || Ok(link(None))).unwrap_err();
+        assert!(error.to_string().contains("no tun or tap device"), "{error}");
+        let error = search("tap0", (4, 1), Inspection::default, look).unwrap_err();
+        assert!(error.to_string().contains("try again"), "{error}");
+    }
 }
