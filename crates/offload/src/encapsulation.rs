@@ -10,7 +10,7 @@ use tapswitch_wire::{
 };
 
 use crate::OffloadError;
-use crate::layers::{Ip, Version, inner_ip, version};
+use crate::ip::{Ip, Version, inner_ip, version};
 
 /// What a tunnel puts between two IP headers, and whether that has a checksum to be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, udp, write_u16, write_u32};
 
-use crate::layers::{Ip, Layers, Version};
+use crate::ip::{Ip, Version};
+use crate::layers::Layers;
 use crate::rewrite::{Network, Position, checked_len};
 use crate::{FRAGMENT_HEADER_LEN, IdRule, OffloadError, SplitOptions};
 

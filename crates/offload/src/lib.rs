@@ -52,6 +52,7 @@ mod encapsulation;
 mod error;
 mod fragments;
 mod in_place;
+mod ip;
 mod layers;
 mod length;
 mod middle;

@@ -7,7 +7,7 @@ use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32};
 
 use crate::IdRule;
-use crate::layers::{Ip, Version};
+use crate::ip::{Ip, Version};
 
 /// Which packet of the train it is.
 #[derive(Clone, Copy, Debug)]

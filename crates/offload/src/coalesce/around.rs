@@ -6,7 +6,8 @@ use tapswitch_wire::{LongNetHeader, Parsed, ip_proto, read_u16, udp};
 
 use super::headers::{Found, Headers, LEN_MAX, is_plain_v4, is_same_v4, is_same_v6};
 use crate::encapsulation::{self, Encapsulation};
-use crate::layers::{self, Ip, Outer, Version};
+use crate::ip::{Ip, Version};
+use crate::layers::{self, Outer};
 
 /// Parses the headers of `frame`, which are those of a tunnel that trains may be in.
 ///

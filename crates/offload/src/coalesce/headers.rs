@@ -1,11 +1,9 @@
-//! Where the headers of a packet lie, and whether two packets are of one flow.
+//! Where the headers of a packet lie, and what of them tells flows apart.
 
-use tapswitch_wire::{
-    EtherType, GsoType, Parsed, ethernet, ip_proto, ipv4, ipv6, parse, read_u16, read_u32, tcp, udp,
-};
+use tapswitch_wire::{GsoType, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp};
 
-use super::{Tunnels, around};
-use crate::layers::{Ip, Outer, Version};
+use crate::ip::{Ip, Version};
+use crate::layers::Outer;
 
 /// What a frame is to the coalescer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,37 +33,6 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Parses the headers of `frame`, those inside `tunnels` too.
-    #[inline]
-    pub(super) fn find(frame: &[u8], tunnels: Tunnels) -> Found {
-        let Ok(parsed @ Parsed { key, layout }) = parse(frame) else {
-            return Found::Foreign;
-        };
-        if tunnels.may_include(&key) {
-            return around::find(frame, &parsed);
-        }
-        if !matches!(key.ip_proto, ip_proto::TCP | ip_proto::UDP) {
-            return Found::Foreign;
-        }
-        let is_framed =
-            usize::from(layout.network) == ethernet::HEADER_LEN + 4 * usize::from(layout.tags);
-        let (Some(transport), true) = (layout.transport, is_framed) else {
-            return Found::Unclear;
-        };
-        let headers = Self {
-            is_v4: key.eth_type() == EtherType::IPV4,
-            is_tcp: key.ip_proto == ip_proto::TCP,
-            link_end: layout.network,
-            network: layout.network,
-            transport,
-            end: layout.end,
-        };
-        match usize::from(headers.end) <= LEN_MAX && headers.can_repeat(frame) {
-            true => Found::Flow(headers, None),
-            false => Found::Unclear,
-        }
-    }
-
     /// Those of the TCP or UDP packet behind `ip` inside a tunnel over `outer`, if they are whole.
     pub(super) fn inside(frame: &[u8], outer: &Ip, ip: &Ip) -> Option<Self> {
         let to_u16 = |at: usize| u16::try_from(at).ok();
@@ -123,29 +90,6 @@ impl Headers {
         let word = u64::from(words) << 32 | u64::from(read_u32(frame, transport));
         let hash = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         hash >> 16
-    }
-
-    /// True when `other` is a packet of the same flow as `first`, which has these headers with
-    /// `outer` around them; its TCP header may still be of another length.
-    #[inline]
-    pub(super) fn is_same_flow(&self, outer: Option<&Outer>, first: &[u8], other: &[u8]) -> bool {
-        let (network, transport) = (usize::from(self.network), usize::from(self.transport));
-        let min_len = if self.is_tcp { tcp::MIN_HEADER_LEN } else { udp::HEADER_LEN };
-        if other.len() < transport + min_len
-            || read_u32(first, transport) != read_u32(other, transport)
-        {
-            return false;
-        }
-        let between = network..transport;
-        let is_same_around = match outer {
-            None => first[..network] == other[..network],
-            Some(outer) => around::is_same(outer, network, first, other),
-        };
-        is_same_around
-            && match self.is_v4 {
-                true => is_same_v4(&first[between.clone()], &other[between]),
-                false => is_same_v6(&first[between.clone()], &other[between]),
-            }
     }
 }
 

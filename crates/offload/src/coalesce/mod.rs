@@ -101,6 +101,7 @@
 //! [`Segments`]: crate::Segments
 
 mod around;
+mod flow;
 mod headers;
 mod run;
 mod template;

@@ -4,7 +4,8 @@ use tapswitch_wire::{ipv4, ipv6, tcp, udp};
 
 use super::around;
 use super::headers::{Headers, LEN_MAX};
-use crate::layers::{Outer, Version};
+use crate::ip::Version;
+use crate::layers::Outer;
 
 /// Masks over headers of one shape.
 #[derive(Clone, Debug)]

@@ -153,7 +153,7 @@ impl MultipartRequestBody {
             kind::METER => Self::Meter(decode_padded(r).within("meter")?),
             kind::METER_CONFIG => Self::MeterConfig(decode_padded(r).within("meter_config")?),
             kind::METER_FEATURES => Self::MeterFeatures,
-            kind::TABLE_FEATURES => Self::TableFeatures(r.take().within("table_features")?),
+            kind::TABLE_FEATURES => Self::TableFeatures(decode_table_features(r)?),
             kind::PORT_DESC => Self::PortDesc,
             kind::EXPERIMENTER => Self::Experimenter(r.take().within("experimenter")?),
             kind => return Err(unknown_kind(kind, r)),
@@ -283,7 +283,7 @@ impl MultipartReplyBody {
             kind::METER => Self::Meter(r.take().within("meter")?),
             kind::METER_CONFIG => Self::MeterConfig(r.take().within("meter_config")?),
             kind::METER_FEATURES => Self::MeterFeatures(r.take().within("meter_features")?),
-            kind::TABLE_FEATURES => Self::TableFeatures(r.take().within("table_features")?),
+            kind::TABLE_FEATURES => Self::TableFeatures(decode_table_features(r)?),
             kind::PORT_DESC => Self::PortDesc(r.take().within("port_desc")?),
             kind::EXPERIMENTER => Self::Experimenter(r.take().within("experimenter")?),
             kind => return Err(unknown_kind(kind, r)),
@@ -330,6 +330,11 @@ fn decode_padded<T: Codec>(r: &mut Reader<'_>) -> Result<T, Fault> {
     let value = r.take()?;
     r.skip(4)?;
     Ok(value)
+}
+
+/// Whatever is wrong with a length there has a name of its own.
+fn decode_table_features(r: &mut Reader<'_>) -> Result<Vec<TableFeatures>, Fault> {
+    r.within("table_features", ErrorKind::OFPTFFC_BAD_LEN, Reader::take)
 }
 
 #[cold]

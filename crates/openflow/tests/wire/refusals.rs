@@ -60,6 +60,22 @@ fn headers() {
 }
 
 #[test]
+fn features_of_tables_that_do_not_add_up() {
+    let start = [0, 12, 0, 0, 0, 0, 0, 0];
+    for (features, text) in [
+        (vec![0; 64], "at byte 18: length 0 is below 2"),
+        ([&[0, 80][..], &[0; 62]].concat(), "at byte 18: 78 bytes expected, 62 left"),
+        (vec![0], "at byte 16: 2 bytes expected, 1 left"),
+    ] {
+        check_bytes(
+            &framed(MessageType::MultipartRequest, &[&start[..], &features].concat()),
+            ErrorKind::OFPTFFC_BAD_LEN,
+            &format!("multipart_request: table_features {text}"),
+        );
+    }
+}
+
+#[test]
 fn unknown_commands_and_types() {
     let any = [0, 1, 0, 4, 0, 0, 0, 0];
     check_bytes(
