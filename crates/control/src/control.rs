@@ -10,6 +10,7 @@ mod checks;
 mod claims;
 mod contests;
 mod crowds;
+mod deadline;
 mod details;
 mod inquiries;
 mod lifetime;
