@@ -10,6 +10,7 @@ mod checks;
 mod claims;
 mod contests;
 mod crowds;
+mod deadline;
 mod details;
 mod inquiries;
 mod lifetime;
@@ -87,6 +88,8 @@ pub struct Control {
     copy_routes: Shared<Routes>,
     /// The switch that each host is at.
     located: Shared<Located>,
+    /// Hosts that may be at several switches, which are not linked.
+    parted: Shared<BTreeSet<HostKey>>,
     talks: Shared<Talks>,
     /// There are so many hosts that not every switch knows all of them.
     is_vast: bool,
@@ -157,6 +160,7 @@ impl Control {
             routes: Shared::default(),
             copy_routes: Shared::default(),
             located: Shared::default(),
+            parted: Shared::default(),
             talks: Shared::default(),
             is_vast: false,
             is_rewriting: false,
@@ -414,9 +418,12 @@ impl Control {
     fn collect_hosts(
         &mut self,
         id: DatapathId,
-        HostSignals { moved, talks, known, renamed, asked }: HostSignals,
+        HostSignals { moved, talks, known, remembered, renamed, asked }: HostSignals,
     ) -> HashMap<HostKey, MonitorPort> {
         let mut left = HashMap::new();
+        for host in remembered {
+            self.forget_if_elsewhere(host, id);
+        }
         for host in moved {
             self.policies.touch_mac(host.mac);
             left.extend(self.relocate(host, id).map(|from| (host, from)));

@@ -147,18 +147,14 @@ impl Control {
 
     /// Where a host is that is seen at a switch: there, or at one that is linked with it.
     fn home(&self, key: HostKey, seen_at: DatapathId) -> Option<Place> {
-        let at = |switch: DatapathId| {
-            let port = self.switches.get(&switch)?.hosts.find(key)?.port;
-            Some(Place { switch, port })
-        };
-        at(seen_at).or_else(|| {
+        self.place_at(key, seen_at).or_else(|| {
             let other = self.located.find(key)?;
-            at(other).filter(|_| self.routes.connects(other, seen_at))
+            self.place_at(key, other).filter(|_| self.routes.connects(other, seen_at))
         })
     }
 
     /// Whether copies go to a host at its place, which it may still be at.
-    fn gets_copies(&self, key: HostKey, home: Place) -> bool {
+    pub(super) fn gets_copies(&self, key: HostKey, home: Place) -> bool {
         let host = self.switches.get(&home.switch).and_then(|switch| switch.hosts.find(key));
         let is_named = host.is_some_and(|host| {
             let addresses: Vec<_> = host.all_addresses().collect();

@@ -5,9 +5,8 @@
 //! of day, or has a schedule, follows the clock wherever it jumps. While nobody told the time of
 //! day, schedules rest and times are not reached.
 
-use std::fmt;
-
 use super::Control;
+use super::deadline::{Deadline, Rest};
 use super::roster::PolicyEntry;
 use crate::overlap::PolicyId;
 use crate::{Event, Expiry, Millis, PolicyError, TapPolicy, UnixTime};
@@ -78,24 +77,6 @@ pub(super) struct Clock {
     ahead: Option<i128>,
     /// When something ends, begins or pauses next.
     due: Option<Millis>,
-}
-
-/// When a policy ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Deadline {
-    /// By the monotonic time.
-    Span(Millis),
-    /// By the time of day.
-    Time(UnixTime),
-}
-
-/// What a policy that rests waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// The time of day is not known.
-    Unknown,
-    /// Its hours begin then.
-    Until(Option<UnixTime>),
 }
 
 impl Clock {
@@ -175,16 +156,6 @@ impl Clock {
     fn monotonic(&self, time: UnixTime, now: Millis) -> Option<Millis> {
         let at = i128::from(time.0) - self.ahead?;
         Some(Millis(u64::try_from(at).unwrap_or(0)).max(now))
-    }
-}
-
-impl fmt::Display for Rest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("its schedule waits until the time of day is known"),
-            Self::Until(None) => f.write_str("its schedule has no hours"),
-            Self::Until(Some(time)) => write!(f, "its schedule goes on at {time}"),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tapswitch_openflow::{DatapathId, Delivery, Masked, Oxm};
 use tapswitch_wire::MacAddr;
 
-use super::lifetime::{Deadline, Rest};
+use super::deadline::{Deadline, Rest};
 use crate::hosts::HostKey;
 use crate::index::{Index, forget, note};
 use crate::overlap::{Aim, PolicyId, Senders, Slot, Tap};

@@ -33,24 +33,76 @@ impl Control {
     pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) -> Option<MonitorPort> {
         self.fabric.as_ref()?;
         let mut left = None;
-        let is_here = self.switches.get(&id).is_some_and(|switch| switch.hosts.find(key).is_some());
+        let is_here = self.has_host(id, key);
         match self.located.find(key) {
-            Some(old) if is_here && old != id && self.routes.connects(old, id) => {
-                if let Some(switch) = self.switches.get_mut(&old) {
-                    left = switch.hosts.find(key).map(|host| switch.monitor_port(host.port));
-                    switch.forget_host(key);
-                    switch.signals.events.retain(|event| !matches!(event, Event::HostGone { .. }));
-                    self.touched.insert(old);
-                }
-            }
+            Some(old) if is_here && old != id => match self.routes.connects(old, id) {
+                true => left = self.forget_at(old, key),
+                // It may be there, too, for all that is known.
+                false => _ = self.parted.insert(key),
+            },
             Some(old) if !is_here && old != id => return None,
             _ => {}
         }
-        self.located.set(key, is_here.then_some(id));
+        let at = is_here.then_some(id).or_else(|| self.parted_at(key));
+        self.located.set(key, at);
         self.unrouted.insert(key);
         // Who talks to it does so from elsewhere than before, too.
         self.unrouted.extend(self.talks.peers(key));
         left
+    }
+
+    /// A rule that a switch had when it connected says that a host is there. If it was seen
+    /// elsewhere since that was true, the rule is one that could not be taken away.
+    pub(super) fn forget_if_elsewhere(&mut self, key: HostKey, id: DatapathId) {
+        let elsewhere = self.located.find(key).filter(|at| *at != id);
+        if elsewhere.is_some_and(|at| self.routes.connects(at, id) && self.has_host(at, key)) {
+            self.forget_at(id, key);
+        }
+    }
+
+    /// Hosts that came to one part of the fabric while another one had them are where they were
+    /// seen last, as soon as the parts are linked. One that gets copies is not taken along so.
+    fn reunite(&mut self) {
+        if self.parted.is_empty() {
+            return;
+        }
+        for key in std::mem::take(&mut *self.parted) {
+            let Some(at) = self.located.find(key) else { continue };
+            let others = self.switches.keys().copied().filter(|id| *id != at);
+            let (left, others): (Vec<_>, Vec<_>) = others
+                .filter_map(|id| self.place_at(key, id))
+                .partition(|it| self.routes.connects(at, it.switch) && !self.gets_copies(key, *it));
+            left.into_iter().for_each(|place| _ = self.forget_at(place.switch, key));
+            if !others.is_empty() {
+                self.parted.insert(key);
+            }
+        }
+    }
+
+    /// Where one of those is that was located at a switch which it left.
+    fn parted_at(&self, key: HostKey) -> Option<DatapathId> {
+        self.parted.get(&key)?;
+        self.switches.keys().copied().find(|at| self.has_host(*at, key))
+    }
+
+    /// A host is not at a switch any more, but at another one. Returns the port that it left.
+    fn forget_at(&mut self, id: DatapathId, key: HostKey) -> Option<MonitorPort> {
+        let switch = self.switches.get_mut(&id)?;
+        let left = switch.hosts.find(key).map(|host| switch.monitor_port(host.port));
+        switch.forget_host(key);
+        switch.signals.events.retain(|event| !matches!(event, Event::HostGone { .. }));
+        self.touched.insert(id);
+        left
+    }
+
+    fn has_host(&self, at: DatapathId, key: HostKey) -> bool {
+        self.place_at(key, at).is_some()
+    }
+
+    /// Where a host is at a switch.
+    pub(super) fn place_at(&self, key: HostKey, switch: DatapathId) -> Option<Place> {
+        let port = self.switches.get(&switch)?.hosts.find(key)?.port;
+        Some(Place { switch, port })
     }
 
     /// Two hosts talk to each other.
@@ -96,6 +148,7 @@ impl Control {
 
     /// Links came or went: the ways to some hosts are others than before.
     pub(super) fn unroute(&mut self, before: &Routes) {
+        self.reunite();
         let changes = self.routes.changes(before);
         let mut from: HashMap<DatapathId, Option<BTreeSet<DatapathId>>> = HashMap::new();
         for (key, at) in self.located.iter() {
@@ -142,9 +195,7 @@ impl Control {
     }
 
     fn located_at(&self, key: HostKey) -> Option<Place> {
-        let switch = self.located.find(key)?;
-        let port = self.switches.get(&switch)?.hosts.find(key)?.port;
-        Some(Place { switch, port })
+        self.place_at(key, self.located.find(key)?)
     }
 
     /// The switches that are to know the way to a host, or have to forget it.

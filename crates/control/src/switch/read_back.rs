@@ -282,7 +282,11 @@ impl Switch {
         // They came one after the other.
         let limits = &Limits { host_burst: usize::MAX, ..limits.clone() };
         for (key, port) in placed {
-            let is_newer = self.hosts.find(key).is_some_and(|host| host.last_seen >= since);
+            let known = self.hosts.find(key);
+            let is_newer = known.is_some_and(|host| host.last_seen >= since);
+            if known.is_none() {
+                self.signals.hosts.remembered.insert(key);
+            }
             if self.ports.is_up(port) && !is_newer {
                 let to = MacAddr::BROADCAST;
                 let sighting = Sighting { key, port, evidence: None, to, inner_vlans: None };

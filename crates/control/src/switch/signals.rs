@@ -38,6 +38,9 @@ pub(crate) struct HostSignals {
     pub(crate) talks: BTreeSet<(HostKey, HostKey)>,
     /// Those that the switch knew the way to before it connected.
     pub(crate) known: BTreeSet<HostKey>,
+    /// Those of which nothing but a rule says that they are here, which the switch had when it
+    /// connected.
+    pub(crate) remembered: BTreeSet<HostKey>,
     /// Addresses that came, went or moved with them.
     pub(crate) renamed: BTreeSet<IpAddr>,
     /// Those that were asked whether they are there, and whose answers are shown.

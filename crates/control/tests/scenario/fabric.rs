@@ -303,6 +303,53 @@ fn a_host_that_moves_is_followed() {
     assert_eq!((of_first.len(), of_first[0].switch), (1, DatapathId(3)));
 }
 
+/// The one place where a host is said to be.
+fn place_of(fabric: &Fabric, host: u8) -> (u64, u32) {
+    let hosts = fabric.world.control.hosts();
+    let places: Vec<_> = hosts.iter().filter(|it| it.mac == mac(host)).collect();
+    assert_eq!(places.len(), 1, "{places:?}");
+    (places[0].switch.0, places[0].port.parse().unwrap())
+}
+
+/// Its old switch still has the rule that says that it is there.
+#[test]
+fn a_host_that_moved_while_its_switch_was_away_stays_where_it_is() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.disconnect(1);
+    let _ = fabric.world.inject(2, 2, &arp_request(1, 99, None));
+    assert_eq!(place_of(&fabric, 1), (2, 2));
+    fabric.world.connect(1);
+    fabric.wait(500);
+    assert_eq!(place_of(&fabric, 1), (2, 2));
+    let _ = fabric.world.inject(1, 2, &arp_request(9, 99, None));
+    for (switch, from) in [(3, 3), (1, 9)] {
+        let port = if from == 9 { 2 } else { 1 };
+        let frame = udp(from, 1).bytes();
+        assert_eq!(fabric.world.inject(switch, port, &frame), [(2, 2, frame)], "from {from}");
+    }
+}
+
+#[test]
+fn a_host_that_moved_to_another_part_is_there_when_the_parts_are_linked_again() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let _ = fabric.world.inject(1, 2, &arp_request(9, 99, None));
+    let cable = fabric.world.cables.iter().find(|(at, to)| (at.0, to.0) == (1, 2));
+    let ends = cable.map(|(at, to)| [*at, *to]).unwrap();
+    let set_link = |fabric: &mut Fabric, is_up| {
+        ends.iter().for_each(|(switch, port)| fabric.world.model(*switch).set_link(*port, is_up));
+        fabric.world.run();
+        fabric.wait(500);
+    };
+    set_link(&mut fabric, false);
+    let _ = fabric.world.inject(2, 2, &arp_request(1, 99, None));
+    set_link(&mut fabric, true);
+    assert_eq!(place_of(&fabric, 1), (2, 2));
+    let frame = udp(9, 1).bytes();
+    assert_eq!(fabric.world.inject(1, 2, &frame), [(2, 2, frame)]);
+}
+
 #[test]
 fn a_cut_cable_is_gone_around() {
     for silently in [false, true] {
