@@ -39,9 +39,9 @@ struct Lane {
 /// What has become of queues since they were looked at last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
-    /// Some port has taken something.
+    /// The port has taken something of another worker.
     pub(super) has_moved: bool,
-    /// One has taken nothing for too long.
+    /// A lane has taken nothing for too long.
     pub(super) has_stalled: bool,
     /// Senders wait.
     pub(super) is_held: bool,

@@ -346,6 +346,35 @@ fn whoever_sends_to_several_full_ports_waits_for_each_of_them() {
     assert!(!has_dropped(&room.switch.ports()));
 }
 
+/// Their times go by together, and each is over for good.
+#[test]
+fn several_that_have_stopped_hold_up_a_sender_no_longer_than_one() {
+    let room = Room::new(4, ",stall=1000");
+    let mut guests = room.guests();
+    let [sender, _, _, other] = &mut guests[..] else { panic!() };
+    let all = Body::FlowMod(rule(1, in_port(1), vec![output(2), output(3), output(4)]));
+    room.switch.controller().apply(vec![all]);
+    let mut sent = send_until_it_waits(&room, sender, 1);
+    let mut received = 0;
+    until("the last of 1000", || {
+        send_more(sender, &mut sent, 1000);
+        for frame in other.try_receive() {
+            assert!(frame == numbered(received), "{} for {received}", number_of(&frame));
+            received += 1;
+        }
+        received == 1000
+    });
+    let waits = pressure(&room, 1).waits_for;
+    let waited: u64 = waits.iter().filter(|it| it.port != "4").map(|it| it.total_us).sum();
+    assert!((500_000..1_800_000).contains(&waited), "{waits:?}");
+    for stopped in [2, 3] {
+        let port = room.switch.port(stopped);
+        let dropped = room.switch.drops(stopped, "egress_stalled");
+        assert_eq!(port.pressure.stalls, 1, "{port:?}");
+        assert_eq!(dropped + port.tx.frames + port.pressure.queued.frames, 1000, "{port:?}");
+    }
+}
+
 /// Two flows are copied to a monitor that has stopped, one under 20 ms and one under ten seconds.
 #[test]
 fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {
