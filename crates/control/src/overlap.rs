@@ -4,9 +4,10 @@
 //! ([`Cells`]): of those that a frame is in, the highest ones say whether it matches. The cells of
 //! different policies are closed under intersection: each region of the closure says "these frames
 //! match exactly these policies, unless a region that lies deeper says otherwise". Its *depth* is
-//! the sum of the levels that its policies have there, so rules prioritised by depth find one where
-//! each policy has the highest level that it has for the frame: what that rule says is true of all
-//! policies, and the frame is copied once to each distinct monitor of those that it matches.
+//! the weighted sum of the levels that its policies have there, so rules prioritised by depth find
+//! one where each policy has the highest level that it has for the frame: what that rule says is
+//! true of all policies, and the frame is copied once to each distinct monitor of those that it
+//! matches.
 //!
 //! Two regions of one depth may overlap; then they say the same of the frames in both. Regions of
 //! one policy need not be intersected with each other. A region may have no members: its frames are
@@ -16,16 +17,21 @@
 //! burst the bound is refused as a whole. Adding one costs, for each of its cells, a pass over the
 //! regions of the same sender and those of any, and what is new a pass over such policies.
 //!
-//! **Wide policies** need less: what they have in common with regions whose frames have just their
-//! monitors gets no region of its own. Those frames are copied all the same, but count for one of
-//! the policies only, so it is a last resort. When such a region becomes another's, what is missing
-//! then is added ([`Closure::mend`]).
+//! **Wide policies** need less: what they have in common with regions whose frames go to their
+//! monitors anyway gets no region of its own, whatever other monitors those have. The frames are
+//! copied all the same, but do not count for each of the wide policies, so it is a last resort.
+//! When such a region becomes another's, what is missing then is added ([`Closure::mend`]).
+//!
+//! So the regions that a frame is in need not have one of all wide policies that it matches, but
+//! have one of all others, and of those one from which all copies are made. That one is to be the
+//! deepest: a wide policy adds no levels, but one for each copy that only wide ones make there. Any
+//! other policy weighs more than all copies that it makes, so what lacks it is never as deep.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{DatapathId, Delivery};
+use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 
 mod senders;
 
@@ -83,6 +89,13 @@ pub(crate) struct Aim {
     pub(crate) is_sink: bool,
 }
 
+impl Aim {
+    /// The port by which copies leave for another switch, if they do.
+    pub(crate) fn way_out(&self) -> Option<PortNo> {
+        self.exit.beyond.map(|_| self.exit.port)
+    }
+}
+
 /// A policy where it is applied: on the switch where its monitor is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tap {
@@ -113,6 +126,13 @@ impl Member {
 }
 
 impl Tap {
+    /// What it adds to the depth of a region, but for what only wide ones copy there.
+    fn depth_in(&self, region: &Region) -> u16 {
+        let weight = if self.is_wide { 0 } else { self.aims.len() + 1 };
+        let weight = u16::try_from(weight).unwrap_or(u16::MAX);
+        self.cells.level_in(region).saturating_mul(weight)
+    }
+
     fn members(&self) -> impl Iterator<Item = Member> {
         let Self { id: policy, delivery, part, .. } = *self;
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
@@ -123,6 +143,11 @@ impl Tap {
     pub(crate) fn widened(&self) -> Option<Self> {
         let can_be = !self.is_wide && self.cells.is_plain() && self.copies().is_some();
         can_be.then(|| Self { is_wide: true, ..self.clone() })
+    }
+
+    /// The ports by which its copies leave for other switches.
+    pub(crate) fn ways_out(&self) -> BTreeSet<PortNo> {
+        self.aims.iter().filter_map(Aim::way_out).collect()
     }
 
     /// Whether the same frames are copied in the same form, wherever they go.
@@ -139,23 +164,26 @@ impl Tap {
 
 /// Where copies go, and in what form, each once and in order: whatever is the same of two policies
 /// of one monitor.
-type Copies = Arc<[(Exit, Option<Delivery>, Part)]>;
+type Copies = Arc<[Copied]>;
+type Copied = (Exit, Option<Delivery>, Part);
 
 /// The copies that are made for all of these; `None` where a switch picks some of them.
 fn copies(members: impl IntoIterator<Item = Member>) -> Option<Copies> {
-    let copy = |member: Member| {
-        let Member { aim: Aim { slot, exit, .. }, delivery, part, .. } = member;
-        (slot.share == 0 && exit.spread.is_none()).then_some((exit, delivery, part))
-    };
-    let copies: BTreeSet<_> = members.into_iter().map(copy).collect::<Option<_>>()?;
+    let copies: BTreeSet<_> = members.into_iter().map(copied).collect::<Option<_>>()?;
     Some(copies.into_iter().collect())
+}
+
+/// The copy that is made for one; `None` where a switch picks.
+fn copied(member: Member) -> Option<Copied> {
+    let Member { aim: Aim { slot, exit, .. }, delivery, part, .. } = member;
+    (slot.share == 0 && exit.spread.is_none()).then_some((exit, delivery, part))
 }
 
 /// One region of the closure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TapRegion {
     pub(crate) region: Region,
-    /// The sum of the levels of the policies around it, at least one.
+    /// The weighted sum of the levels of the policies around it.
     pub(crate) depth: u16,
     /// The policies that its frames match, in order.
     pub(crate) members: Arc<[Member]>,
@@ -167,12 +195,17 @@ pub(crate) struct TapRegion {
     /// of the rules that are there, whose last counters are those others': new rules come beside
     /// them, and no frame misses either.
     pub(crate) is_turned: bool,
-    /// The copies that are made of its frames, where that is all that is to be known of it: nothing
-    /// is excepted from it, nor are there layers. Each wide policy that comes asks for it.
+    /// The copies that are made of its frames; `None` where a switch picks some of them. Each wide
+    /// policy that comes asks for it.
     pub(crate) copies: Option<Copies>,
 }
 
 impl TapRegion {
+    /// The ports by which copies of its frames leave for other switches.
+    pub(crate) fn ways_out(&self) -> BTreeSet<PortNo> {
+        self.members.iter().filter_map(|member| member.aim.way_out()).collect()
+    }
+
     /// Whether its rules are in the place of those of `old`, but for other monitors.
     fn replaces(&self, old: &Self) -> bool {
         self.depth == old.depth && !have_same_monitors(&self.members, &old.members)
@@ -234,7 +267,7 @@ impl Closure {
         &mut self,
         tap: Tap,
         budget: Budget,
-        rule_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Self, &Region) -> usize,
     ) -> Result<(), BudgetError> {
         let needed = self.check(&tap, budget, rule_count)?;
         self.insert(tap, needed.regions);
@@ -258,12 +291,12 @@ impl Closure {
     }
 
     /// What a policy would add, if that fits the budget. `rule_count` says how many rules a region
-    /// makes: those for anywhere, and one for each host that it reaches.
+    /// makes beside those that are there.
     pub(crate) fn check(
         &self,
         tap: &Tap,
         budget: Budget,
-        rule_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Self, &Region) -> usize,
     ) -> Result<Needed, BudgetError> {
         let (max, mut new, mut woken) = (budget.max_regions, HashSet::new(), HashSet::new());
         let spared = if tap.is_wide { tap.copies() } else { None };
@@ -299,18 +332,20 @@ impl Closure {
                 }
             }
         }
-        let rules = new.iter().chain(&woken).map(rule_count).sum();
+        let rules = new.iter().chain(&woken).map(|region| rule_count(self, region)).sum();
         match rules <= budget.rules_left {
             true => Ok(Needed { regions: new.into_iter().collect(), rules }),
             false => Err(BudgetError::Rules { left: budget.rules_left, needed: rules }),
         }
     }
 
-    /// Whether frames of a region are copied just so, or a wide policy is around it anyway.
+    /// Whether these copies are made of the frames of a region, whatever others are, or a wide
+    /// policy is around it anyway.
     fn makes(&self, region: &Region, wide: PolicyId, copies: &Copies) -> bool {
         self.regions.get(region).is_some_and(|tap| {
+            let are_made = |made: &Copies| copies.iter().all(|it| made.binary_search(it).is_ok());
             let is_around = || tap.members.iter().any(|member| member.policy == wide);
-            tap.copies.as_ref() == Some(copies) || is_around()
+            tap.copies.as_ref().is_some_and(are_made) || is_around()
         })
     }
 
@@ -320,7 +355,7 @@ impl Closure {
     pub(crate) fn mend(
         &mut self,
         budget: Budget,
-        rule_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Self, &Region) -> usize,
     ) -> Vec<PolicyId> {
         let mut gone = Vec::new();
         let mut changed: BTreeSet<_> = match self.wide.is_empty() {
@@ -360,7 +395,7 @@ impl Closure {
         id: PolicyId,
         region: &Region,
         budget: Budget,
-        rule_count: impl Fn(&Region) -> usize,
+        rule_count: impl Fn(&Self, &Region) -> usize,
     ) -> Result<Vec<Region>, BudgetError> {
         let Some(tap) = self.taps.get(&id) else { return Ok(Vec::new()) };
         let is_own = tap.cells.regions().any(|own| own == *region);
@@ -423,6 +458,25 @@ impl Closure {
         &self.taps
     }
 
+    /// The policies that are around a region.
+    pub(crate) fn taps_around<'a>(&'a self, region: &'a Region) -> impl Iterator<Item = &'a Tap> {
+        let near = self.taps_of.near(region).filter_map(|id| self.taps.get(&id));
+        near.filter(|tap| tap.cells.level_in(region) > 0)
+    }
+
+    /// The regions whose frames are copied, and are those of a policy that comes, too.
+    pub(crate) fn joined_by<'a>(&'a self, tap: &'a Tap) -> impl Iterator<Item = &'a TapRegion> {
+        let near = self.regions_of.near_any(tap.cells.regions());
+        let joined: BTreeSet<_> = near.filter(|region| tap.cells.includes(region)).collect();
+        let joined = joined.into_iter().filter_map(|region| self.regions.get(&region));
+        joined.filter(|region| !region.members.is_empty())
+    }
+
+    /// Whether there are wide ones.
+    pub(crate) fn has_wide(&self) -> bool {
+        !self.wide.is_empty()
+    }
+
     /// The wide ones of them.
     pub(crate) fn wide(&self) -> Vec<PolicyId> {
         self.wide.iter().copied().collect()
@@ -450,9 +504,8 @@ impl Closure {
 
     /// A region with those of the policies that its frames match.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
-        let near = self.taps_of.near(&region).filter_map(|id| self.taps.get(&id));
-        let around = near.filter(|tap| tap.cells.level_in(&region) > 0).map(|tap| tap.id);
-        self.region_around(region, &around.collect())
+        let around = self.taps_around(&region).map(|tap| tap.id).collect();
+        self.region_around(region, &around)
     }
 
     /// Makes a region that of these policies, which are around it.
@@ -465,7 +518,7 @@ impl Closure {
     fn region_around(&self, region: Region, around: &BTreeSet<PolicyId>) -> TapRegion {
         let (mut depth, mut members, mut excepted, mut names) = (0u16, vec![], vec![], vec![]);
         for tap in around.iter().filter_map(|id| self.taps.get(id)) {
-            depth = depth.saturating_add(tap.cells.level_in(&region));
+            depth = depth.saturating_add(tap.depth_in(&region));
             match tap.cells.includes(&region) {
                 true => {
                     members.extend(tap.members());
@@ -476,11 +529,23 @@ impl Closure {
         }
         names.sort_unstable();
         let mark = hash(&names);
-        // One that is excepted has a level, too, and so have layers below.
-        let is_plain = names.len() == usize::from(depth);
-        let copies = if is_plain { copies(members.iter().copied()) } else { None };
+        depth = depth.saturating_add(self.count_only_wide(&members));
+        let copies = copies(members.iter().copied());
         let (members, excepted) = (members.into(), excepted.into());
         TapRegion { region, depth, members, excepted, mark, is_turned: false, copies }
+    }
+
+    /// How many copies only wide policies make, of these.
+    fn count_only_wide(&self, members: &[Member]) -> u16 {
+        if self.wide.is_empty() {
+            return 0;
+        }
+        let (wide, others): (Vec<_>, Vec<_>) =
+            members.iter().copied().partition(|member| self.wide.contains(&member.policy));
+        let made = |members: Vec<Member>| members.into_iter().filter_map(copied);
+        let (wide, others): (BTreeSet<_>, BTreeSet<_>) =
+            (made(wide).collect(), made(others).collect());
+        u16::try_from(wide.difference(&others).count()).unwrap_or(u16::MAX)
     }
 
     /// Whether the region is what cells of these policies have in common, one of each.
@@ -530,255 +595,4 @@ fn hash(names: &[&str]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    use tapswitch_openflow::PortNo;
-
-    use super::*;
-    use crate::family::Family;
-    use crate::region::Frames;
-    use crate::region::frames_for_tests::{Expr, expr, keys};
-
-    const BUDGET: Budget = Budget { switch: DatapathId(1), max_regions: 100, rules_left: 1000 };
-
-    fn tap(id: u64, monitor: u32, regions: &[Region]) -> Tap {
-        Tap {
-            id: PolicyId(id),
-            name: format!("p{id}").into(),
-            priority: 0,
-            aims: vec![aim(monitor)],
-            delivery: None,
-            part: Part::default(),
-            is_at_destination: false,
-            cells: Cells::union(regions.iter().copied()).into(),
-            is_wide: false,
-        }
-    }
-
-    fn aim(monitor: u32) -> Aim {
-        let exit = Exit::here(PortNo(monitor));
-        Aim { slot: Slot::only(0), exit, tag: 0, is_sink: false }
-    }
-
-    fn tcp() -> Region {
-        Region { family: Some(Family::Ipv4), proto: Some(6), ..Region::default() }
-    }
-
-    fn from(prefix: &str) -> Region {
-        let src_ip = Some(prefix.parse().unwrap());
-        Region { family: Some(Family::Ipv4), src_ip, ..Region::default() }
-    }
-
-    fn close(taps: &[Tap]) -> Closure {
-        let mut closure = Closure::default();
-        for tap in taps {
-            closure.add(tap.clone(), BUDGET, |_| 0).unwrap();
-        }
-        closure
-    }
-
-    fn region(closure: &Closure, region: Region) -> &TapRegion {
-        closure.regions.get(&region).unwrap()
-    }
-
-    fn ids(region: &TapRegion) -> Vec<u64> {
-        region.members.iter().map(|member| member.policy.0).collect()
-    }
-
-    #[test]
-    fn an_overlap_belongs_to_both_and_lies_deeper() {
-        let closure = close(&[tap(1, 3, &[tcp()]), tap(2, 4, &[from("10.0.0.0/8")])]);
-        assert_eq!(closure.regions.len(), 3);
-        let both = region(&closure, tcp().intersect(&from("10.0.0.0/8")).unwrap());
-        assert_eq!((ids(both), both.depth), (vec![1, 2], 2));
-        let ports = both.members.iter().map(|member| member.aim.exit.port.0);
-        assert_eq!(ports.collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(ids(region(&closure, tcp())), [1]);
-    }
-
-    #[test]
-    fn a_policy_inside_another_makes_no_third_region() {
-        let taps = [tap(1, 3, &[from("10.0.0.0/8")]), tap(2, 3, &[from("10.1.0.0/16")])];
-        let closure = close(&taps);
-        assert_eq!(closure.regions.len(), 2);
-        let inner = region(&closure, from("10.1.0.0/16"));
-        assert_eq!((ids(inner), inner.depth), (vec![1, 2], 2));
-    }
-
-    #[test]
-    fn both_ways_of_one_policy_need_no_third_region() {
-        let there = from("10.0.0.0/8");
-        let closure = close(&[tap(1, 3, &[there, there.reversed()]), tap(2, 3, &[tcp()])]);
-        assert_eq!(closure.regions.len(), 5);
-        assert!(closure.regions().all(|region| region.depth < 3));
-    }
-
-    #[test]
-    fn an_exception_is_deeper_and_has_no_members() {
-        let some = tap(1, 3, &[]);
-        let frames = Frames::without(from("10.0.0.0/8"), [tcp()]).unwrap();
-        let some = Tap { cells: Cells::new(&frames).unwrap().into(), ..some };
-        let closure = close(&[some, tap(2, 4, &[tcp()])]);
-        let inner = region(&closure, tcp().intersect(&from("10.0.0.0/8")).unwrap());
-        assert_eq!((ids(inner), &*inner.excepted, inner.depth), (vec![2], &[PolicyId(1)][..], 3));
-        assert_eq!((closure.regions.len(), ids(region(&closure, tcp()))), (3, vec![2]));
-    }
-
-    #[test]
-    fn a_policy_beyond_the_budget_leaves_everything_as_it_was() {
-        let mut closure = close(&[tap(1, 3, &[tcp()])]);
-        closure.take_changes();
-        let two = tap(2, 4, &[from("10.0.0.0/8"), from("11.0.0.0/8")]);
-        let few = Budget { max_regions: 3, ..BUDGET };
-        let refused = closure.add(two.clone(), few, |_| 0);
-        assert_eq!(refused, Err(BudgetError::Regions { max: 3 }));
-        let few = Budget { max_regions: 2, ..BUDGET };
-        let refused = closure.add(two.clone(), few, |_| 0).unwrap_err();
-        let told = "switch 0x1 has 1 of 2 combinations in use, and this policy takes 2 more; \
-                    delete some policies, or give this one fewer ports and addresses";
-        assert_eq!(refused.to_string(), told);
-        let few = Budget { rules_left: 10, ..BUDGET };
-        let refused = closure.add(two, few, |_| 5);
-        assert_eq!(refused, Err(BudgetError::Rules { left: 10, needed: 20 }));
-        assert_eq!((closure.taps().len(), closure.take_changes()), (1, vec![]));
-    }
-
-    #[test]
-    fn wide_policies_share_what_has_their_monitors() {
-        let (a, b) = (from("10.0.0.0/8"), tcp());
-        let both = a.intersect(&b).unwrap();
-        let wide = |id, monitor, region| tap(id, monitor, &[region]).widened().unwrap();
-        let mut closure = close(&[tap(1, 3, &[a]), wide(2, 3, b)]);
-        assert_eq!((closure.regions.len(), closure.mend(BUDGET, |_| 0)), (2, vec![]));
-        closure.move_monitors(PolicyId(1), &[aim(4)]);
-        assert_eq!(
-            (closure.mend(BUDGET, |_| 0), ids(region(&closure, both))),
-            (vec![], vec![1, 2])
-        );
-        closure.remove(PolicyId(1));
-        assert_eq!(closure.regions.len(), 1);
-        assert_eq!(close(&[tap(1, 4, &[a]), wide(2, 3, b)]).regions.len(), 3);
-        let mut closure = close(&[tap(1, 3, &[a]), wide(2, 3, b)]);
-        closure.move_monitors(PolicyId(1), &[aim(4)]);
-        let none = Budget { max_regions: 2, ..BUDGET };
-        assert_eq!(closure.mend(none, |_| 0), [PolicyId(2)]);
-        assert_eq!((closure.taps().len(), closure.regions.len()), (1, 1));
-    }
-
-    #[test]
-    fn changes_tell_what_was_before() {
-        let mut closure = close(&[tap(1, 3, &[tcp()])]);
-        let [(None, Some(new))] = &closure.take_changes()[..] else { panic!() };
-        assert_eq!((new.region, new.depth), (tcp(), 1));
-        closure.add(tap(2, 4, &[tcp()]), BUDGET, |_| 0).unwrap();
-        closure.move_monitors(PolicyId(2), &[aim(5)]);
-        let [(Some(old), Some(new))] = &closure.take_changes()[..] else { panic!() };
-        assert_eq!((old.depth, new.depth, new.members[1].aim), (1, 2, aim(5)));
-        closure.remove(PolicyId(2));
-        closure.add(tap(2, 5, &[tcp()]), BUDGET, |_| 0).unwrap();
-        assert_eq!(closure.take_changes(), []);
-    }
-
-    #[test]
-    fn marks_depend_on_names_alone() {
-        let mark = |a: &[Tap]| region(&close(a), tcp()).mark;
-        let (p, q) = (tap(1, 3, &[tcp()]), tap(2, 4, &[tcp()]));
-        let renumbered = Tap { id: PolicyId(9), ..p.clone() };
-        assert_eq!(mark(&[p.clone(), q.clone()]), mark(&[q.clone(), renumbered]));
-        assert_ne!(mark(&[p]), mark(&[q]));
-    }
-
-    fn tap_of(id: u64, expr: &Expr) -> Option<Tap> {
-        let cells = Cells::new(&expr.frames().ok()?).ok()?;
-        Some(Tap { cells: cells.into(), ..tap(id, 3, &[]) })
-    }
-
-    proptest! {
-        /// However policies came and went, the closure is that of those that are there: all
-        /// intersections of one cell each of some of them. For each frame, all of the deepest
-        /// regions that it is in name exactly the policies that it matches.
-        #[test]
-        fn the_closure_is_that_of_what_is_there(
-            steps in vec((any::<bool>(), 0..4u64, expr()), 1..10),
-        ) {
-            let mut closure = Closure::default();
-            let mut there: BTreeMap<u64, Expr> = BTreeMap::new();
-            for (adds, id, expr) in steps {
-                closure.remove(PolicyId(id));
-                there.remove(&id);
-                // Too many overlaps are refused as a whole.
-                if let Some(tap) = tap_of(id, &expr).filter(|_| adds)
-                    && closure.add(tap, BUDGET, |_| 0).is_ok()
-                {
-                    there.insert(id, expr);
-                }
-            }
-            let mut expected: HashSet<Region> = HashSet::new();
-            for tap in closure.taps.values() {
-                let own = || tap.cells.regions();
-                let pairs = own().flat_map(|own| expected.iter().map(move |other| (own, other)));
-                let overlaps: Vec<_> = pairs.filter_map(|(own, a)| a.intersect(&own)).collect();
-                expected.extend(overlaps.into_iter().chain(own()));
-            }
-            prop_assert_eq!(closure.regions.keys().copied().collect::<HashSet<_>>(), expected);
-            for key in keys() {
-                let matching = there.iter().filter(|(_, expr)| expr.contains(&key));
-                let matched: Vec<_> = matching.map(|(id, _)| *id).collect();
-                let around = closure.regions().filter(|tap| tap.region.contains(&key));
-                let around: Vec<_> = around.collect();
-                let deepest = around.iter().map(|tap| tap.depth).max();
-                prop_assert!(deepest.is_some() || matched.is_empty());
-                for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
-                    prop_assert_eq!(ids(tap), matched.clone(), "{:?}", tap);
-                }
-            }
-        }
-
-        /// Wide policies have fewer regions, but all frames are copied to all monitors: of the
-        /// deepest regions that a frame is in, all name the same ones.
-        #[test]
-        fn wide_policies_copy_as_others_do(
-            steps in vec((0..4u8, 0..4u64, vec(3..5u32, 1..3), any::<bool>(), expr()), 1..12),
-        ) {
-            let mut closure = Closure::default();
-            let mut there: BTreeMap<u64, (Expr, Vec<u32>)> = BTreeMap::new();
-            for (step, id, monitors, is_wide, expr) in steps {
-                let aims: Vec<_> = (0..).zip(&monitors).map(|(slot, port)| {
-                    Aim { slot: Slot::only(slot), ..aim(*port) }
-                }).collect();
-                if step == 0 {
-                    closure.move_monitors(PolicyId(id), &aims);
-                    there.entry(id).and_modify(|(_, own)| own.clone_from(&monitors));
-                } else {
-                    closure.remove(PolicyId(id));
-                    there.remove(&id);
-                }
-                prop_assert_eq!(closure.mend(BUDGET, |_| 0), vec![]);
-                if let Some(tap) = tap_of(id, &expr).filter(|_| step > 1) {
-                    let tap = Tap { aims, ..tap };
-                    let wide = tap.widened().filter(|_| is_wide);
-                    if closure.add(wide.unwrap_or(tap), BUDGET, |_| 0).is_ok() {
-                        there.insert(id, (expr, monitors));
-                    }
-                }
-                for key in keys() {
-                    let matching = there.iter().filter(|(_, (expr, _))| expr.contains(&key));
-                    let wanted: BTreeSet<_> = matching.flat_map(|(_, (_, own))| own).collect();
-                    let around: Vec<_> =
-                        closure.regions().filter(|tap| tap.region.contains(&key)).collect();
-                    let deepest = around.iter().map(|tap| tap.depth).max();
-                    prop_assert!(deepest.is_some() || wanted.is_empty());
-                    for tap in around.iter().filter(|tap| Some(tap.depth) == deepest) {
-                        let ports = tap.members.iter().map(|member| &member.aim.exit.port.0);
-                        let ports: BTreeSet<_> = ports.collect();
-                        prop_assert_eq!(&ports, &wanted, "{:?}", tap);
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -194,20 +194,13 @@ pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowI
 /// The rules of a region for what goes out to a host of this switch, whatever way it came.
 pub(crate) fn arrival_rules(tap: &TapRegion, key: HostKey, to: Exit) -> Vec<(FlowId, Goal)> {
     let matching = tap.region.matching_to(key);
-    let ways_out: BTreeSet<_> = tap
-        .members
-        .iter()
-        .map(|member| member.aim.exit)
-        .filter(|exit| exit.beyond.is_some())
-        .map(|exit| exit.port)
-        .collect();
     let rule = |priority, matching: Match, path| {
         let rule = copy_rule(Kind::TapHost, tap, path);
         let is_way = rule.outcome == Outcome::Forward;
         let outcome = if is_way { Outcome::Output(to.port) } else { rule.outcome };
         (FlowId::new(FORWARD, priority, matching), Rule { outcome, ..rule })
     };
-    let back = ways_out.into_iter().map(|from| {
+    let back = tap.ways_out().into_iter().map(|from| {
         let matching = matching.clone().with(Oxm::InPort(from));
         rule(priority(tap) + TO_HOST, matching, Path::Back(Back { to, from }))
     });

@@ -64,6 +64,12 @@ impl Ways {
         vlans.filter(|(vlan, _)| region.reaches_vlan(**vlan)).map(|(_, count)| count).sum()
     }
 
+    /// How many of those are hosts of the switch itself.
+    pub(crate) fn count_reached_here(&self, region: &Region) -> usize {
+        let here = |(_, route): &&(HostKey, Route)| route.exit.beyond.is_none();
+        self.reached(region).iter().filter(here).count()
+    }
+
     fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (HostKey, Route)> {
         let first = HostKey { mac, vlan: None };
         let last = HostKey { mac, vlan: Some(u16::MAX) };

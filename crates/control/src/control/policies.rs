@@ -221,7 +221,7 @@ impl Control {
         (!names.is_empty()).then(|| {
             format!(
                 "there is no room at {} for rules of what it has in common with other policies of \
-                 the same monitor: each such frame is copied once, and counts for one of them",
+                 its monitors: each such frame is copied once, and may count for those alone",
                 list(names.iter())
             )
         })

@@ -1,9 +1,11 @@
 //! Which policies there is room for.
 
-use tapswitch_openflow::DatapathId;
+use std::collections::BTreeSet;
+
+use tapswitch_openflow::{DatapathId, PortNo};
 
 use super::Switch;
-use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap};
+use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap, TapRegion};
 use crate::region::Region;
 use crate::shared::Shared;
 use crate::translate::{Wiring, region_rule_count};
@@ -101,10 +103,17 @@ impl Switch {
     /// Others went, or have other monitors, so wide policies may need more. Those for which there
     /// is no room are tried again.
     pub(super) fn mend_wide(&mut self, limits: &Limits) {
+        if !self.closure.has_wide() {
+            return;
+        }
+        // The room of what went counts.
+        self.growth = self.count_growth();
         let budget = self.room().left(limits);
         let (ways, wiring) = (&self.ways, &self.wiring);
-        let mut gone = self.arrivals.mend(budget, |region| arrival_rule_count(region, ways));
-        gone.extend(self.closure.mend(budget, |region| copy_rule_count(region, (ways, wiring))));
+        let mut gone = self.arrivals.mend(budget, |arrivals, region| {
+            arrival_rule_count(region, (arrivals, &BTreeSet::new()), ways)
+        });
+        gone.extend(self.closure.mend(budget, |_, region| copy_rule_count(region, (ways, wiring))));
         for id in gone {
             self.drop_tap(id);
             self.stale.insert(id);
@@ -154,10 +163,17 @@ impl Switch {
         let (tap, coming) = self.fitted_to_come(tap, room, limits)?;
         let mut arriving = Needed::default();
         if tap.is_at_destination {
+            let ways_out = tap.ways_out();
             let rule_count = room.rule_count + coming.rules;
             let left = Room { rule_count, ..room }.left(limits);
-            let rule_count = |region: &Region| arrival_rule_count(region, &self.ways);
-            arriving = room.arrivals.check(&tap, left, rule_count)?;
+            arriving = room.arrivals.check(&tap, left, |arrivals, region| {
+                arrival_rule_count(region, (arrivals, &ways_out), &self.ways)
+            })?;
+            arriving.rules += joined_rule_count((&tap, &ways_out), room.arrivals, &self.ways);
+            if arriving.rules > left.rules_left {
+                let (left, needed) = (left.rules_left, arriving.rules);
+                return Err(BudgetError::Rules { left, needed });
+            }
         }
         Ok(Fitted { tap, coming, arriving })
     }
@@ -169,7 +185,8 @@ impl Switch {
         room: Room<'_>,
         limits: &Limits,
     ) -> Result<(Tap, Needed), BudgetError> {
-        let rule_count = |region: &Region| copy_rule_count(region, (&self.ways, &self.wiring));
+        let rule_count =
+            |_: &Closure, region: &Region| copy_rule_count(region, (&self.ways, &self.wiring));
         let check = |tap: &Tap, budget| room.closure.check(tap, budget, rule_count);
         let (half, all) = (room.left(&limits.half_of_room()), room.left(limits));
         if let Ok(needed) = check(tap, half) {
@@ -210,7 +227,30 @@ fn copy_rule_count(region: &Region, (ways, wiring): (&Ways, &Wiring)) -> usize {
     region_rule_count(region, wiring) + ways.count_reached(region)
 }
 
-/// The same for what goes out to hosts: about so many.
-fn arrival_rule_count(region: &Region, ways: &Ways) -> usize {
-    1 + 2 * ways.count_reached(region)
+/// The same for what goes out to hosts, beside the ways out of a policy that comes. Those of one
+/// that excepts the region count, too: there are no more than these.
+fn arrival_rule_count(
+    region: &Region,
+    (arrivals, coming): (&Closure, &BTreeSet<PortNo>),
+    ways: &Ways,
+) -> usize {
+    let mut ways_out = coming.clone();
+    ways_out.extend(arrivals.taps_around(region).flat_map(Tap::ways_out));
+    ways.count_reached_here(region) * (1 + ways_out.len())
+}
+
+/// Rules that regions get which are there already, for the ways out of a policy that comes.
+fn joined_rule_count(
+    (tap, ways_out): (&Tap, &BTreeSet<PortNo>),
+    arrivals: &Closure,
+    ways: &Ways,
+) -> usize {
+    if ways_out.is_empty() {
+        return 0;
+    }
+    let count = |known: &TapRegion| {
+        let more = ways_out.difference(&known.ways_out()).count();
+        ways.count_reached_here(&known.region) * more
+    };
+    arrivals.joined_by(tap).map(count).sum()
 }

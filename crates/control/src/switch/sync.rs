@@ -1,6 +1,7 @@
 //! Sending differences, and what comes of it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tapswitch_openflow::{Body, ErrorKind, FlowModFlags, GroupId};
@@ -279,8 +280,12 @@ impl Switch {
                 Some(wanted) if !wanted.copies_as(applied) => {
                     let wanted = wanted.clone();
                     self.drop_tap(*id);
-                    // Where there is no room just now, it is tried again as if it came.
-                    let _ = self.add_tap(&wanted, limits);
+                    if self.add_tap(&wanted, limits).is_err() {
+                        // With the room of what went. Where there is none just now, either, it is
+                        // tried again as if it came.
+                        self.growth = self.count_growth();
+                        let _ = self.add_tap(&wanted, limits);
+                    }
                     moved.push(*id);
                 }
                 Some(wanted) if wanted.aims != applied.aims => {
@@ -310,21 +315,37 @@ impl Switch {
         missing.sort_by_key(|tap| Reverse(tap.priority));
         let mut added = Vec::new();
         self.crowd = self.ways.count();
-        for tap in missing {
-            let id = tap.id;
-            match self.add_tap(&tap, limits) {
-                Ok(()) => added.push(id),
-                Err(error) => {
-                    self.drop_tap(id);
-                    let outgrown =
-                        |before: &&BudgetError| matches!(before, BudgetError::Outgrown { .. });
-                    let known = before.get(&id).filter(outgrown).cloned();
-                    self.over_budget.insert(id, known.unwrap_or(error));
-                }
-            }
-            self.apply_changes();
+        while !missing.is_empty() {
+            let (fitting, others): (Vec<_>, Vec<_>) =
+                missing.into_iter().partition(|tap| self.add_if_it_fits(tap, &before, limits));
+            added.extend(fitting.iter().map(|tap| tap.id));
+            // Beside what came, others may do with less.
+            missing = if fitting.is_empty() { Vec::new() } else { others };
         }
         added
+    }
+
+    /// Adds a policy, or notes why it does not fit. Returns whether it does.
+    fn add_if_it_fits(
+        &mut self,
+        tap: &Tap,
+        before: &BTreeMap<PolicyId, BudgetError>,
+        limits: &Limits,
+    ) -> bool {
+        let added = self.add_tap(tap, limits);
+        let is_added = added.is_ok();
+        match added {
+            Ok(()) => _ = self.over_budget.remove(&tap.id),
+            Err(error) => {
+                self.drop_tap(tap.id);
+                let outgrown =
+                    |before: &&BudgetError| matches!(before, BudgetError::Outgrown { .. });
+                let known = before.get(&tap.id).filter(outgrown).cloned();
+                self.over_budget.insert(tap.id, known.unwrap_or(error));
+            }
+        }
+        self.apply_changes();
+        is_added
     }
 
     /// Tries those again that did not fit, if hosts went since. Others can make hosts come and go
@@ -392,7 +413,7 @@ impl Switch {
     }
 
     /// By how many rules what changed in the closures will be more than before.
-    fn count_growth(&self) -> isize {
+    pub(super) fn count_growth(&self) -> isize {
         self.growth_of(&self.closure, &self.arrivals)
     }
 

@@ -141,7 +141,7 @@ fn a_refused_rule_fails_its_policy_and_nothing_else() {
     world.tap(policy("all", "3"));
     let before = world.switch().state();
     world.switch().refuse = Some(|body| match body {
-        Body::FlowMod(change) if change.priority == 1010 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
+        Body::FlowMod(change) if change.priority == 1018 => Some(ErrorKind::OFPFMFC_TABLE_FULL),
         _ => None,
     });
     let tcp_too = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "4") };

@@ -24,6 +24,8 @@ const HOSTS: u8 = 4;
 /// Policies at a time: with five, hundreds of regions overlap.
 const MAX_POLICIES: usize = 5;
 
+const ACTIVE: PolicyState = PolicyState::Active;
+
 /// Regions of one policy, so that the overlaps of all stay within the budget.
 const MAX_POLICY_REGIONS: usize = 10;
 
@@ -375,11 +377,20 @@ fn probes() -> impl Iterator<Item = Packet> {
 /// Checks the switch in the middle of a change: everything is forwarded as always, no port gets
 /// anything twice, and policies that stay miss nothing.
 fn check_between(model: &mut Model, stays: &[TapPolicy]) {
-    for (packet, ports) in passed_once(model) {
-        for policy in stays.iter().filter(|policy| matches(policy, &packet)) {
-            assert!(ports.contains(&monitor(policy)), "{packet:?} to {ports:?} missed {policy:?}");
-        }
-    }
+    let missed = missed_by(model, stays);
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// The same but for what is missed: packets, and policies that match them.
+fn missed_by<'a>(model: &mut Model, stays: &'a [TapPolicy]) -> Vec<(Packet, &'a TapPolicy)> {
+    let passed = passed_once(model).into_iter();
+    let missed = passed.flat_map(|(packet, ports)| {
+        let missing = move |policy: &&TapPolicy| {
+            matches(policy, &packet) && !ports.contains(&monitor(policy))
+        };
+        stays.iter().filter(missing).map(move |policy| (packet, policy))
+    });
+    missed.collect()
 }
 
 /// Packets and the ports where they leave: each as always, and none twice.
@@ -449,6 +460,47 @@ proptest! {
             check_between(world.switch(), &all);
         }
     }
+
+    #[test]
+    fn nothing_is_lost_or_doubled_where_there_is_little_room(
+        policies in vec(tap_policy(), 2..6),
+        order in vec(any::<prop::sample::Index>(), 10),
+        max_regions in 2..40usize,
+    ) {
+        let mut world =
+            World::with_limits(PORTS, Limits { max_regions, ..Limits::default() });
+        world.learn(HOSTS);
+        let mut there: Vec<TapPolicy> = Vec::new();
+        for index in order.into_iter().map(|index| index.index(policies.len())) {
+            let name = format!("p{index}");
+            let mut stays = there.clone();
+            stays.retain(|policy| policy.name != name && world.state(&policy.name) == ACTIVE);
+            if there.iter().any(|policy| policy.name == name) {
+                there.retain(|policy| policy.name != name);
+                world.control.delete_policy(&name).unwrap();
+            } else {
+                let port = PortNo(5 + index as u32 % 2);
+                let monitor = MonitorSpec::Port { switch: None, port }.into();
+                let policy = TapPolicy { name, monitor, ..policies[index].clone() };
+                if world.control.add_policy(policy.clone(), WhenMissing::Refuse).is_err() {
+                    continue;
+                }
+                there.push(policy);
+            }
+            let mut missed = Vec::new();
+            world.run_and_watch(&mut |model| {
+                missed.extend(missed_by(model, &stays));
+                model.said.retain(|message| !matches!(message.body, Body::PacketIn(_)));
+            });
+            let is_active = |policy: &&TapPolicy| world.state(&policy.name) == ACTIVE;
+            let missed: Vec<_> =
+                missed.into_iter().filter(|(_, policy)| is_active(policy)).collect();
+            prop_assert!(missed.is_empty(), "{:?}", missed);
+            let active: Vec<_> = there.iter().filter(is_active).cloned().collect();
+            check_between(world.switch(), &active);
+        }
+    }
+
     #[test]
     fn what_two_versions_want_is_copied_all_the_while_that_one_replaces_the_other(
         versions in vec(tap_policy(), 2..5),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tapswitch_control::*;
 
 use crate::fabric::Fabric;
-use crate::frames::{mac, tcp};
+use crate::frames::{Packet, arp_request, ipv4, mac, tcp};
 use crate::world::{World, policy};
 
 /// A policy of all TCP, and one of one host's IPv4: three regions, and one for what is in both.
@@ -255,6 +255,15 @@ proptest! {
     }
 }
 
+/// Who gave way to another one may do with less beside those that come back after it.
+#[test]
+fn who_gave_way_is_let_in_again_as_soon_as_it_can_be() {
+    let wanted = [(0, 1, 6), (5, 1, 5), (0, 0, 5), (6, 2, 6), (4, 0, 5)].into_iter();
+    let names = (0..).map(|number| format!("p{number}"));
+    let policies = wanted.zip(names).map(|(one, name)| urgent(one, &name));
+    let_in(&mut with_rules(22, 6), policies);
+}
+
 /// Where not every switch knows every host, a region makes two rules for anywhere.
 #[test]
 fn rules_for_groups_count_too() {
@@ -267,4 +276,102 @@ fn rules_for_groups_count_too() {
     let refused = with_room_for(2).unwrap_err().to_string();
     assert!(refused.contains('3') && refused.contains('2'), "{refused}");
     assert_eq!(with_room_for(3), Ok(()));
+}
+
+/// Host 1 has the addresses 10.0.0.1 to 10.0.0.60, host 2 10.0.0.101 and 10.0.0.102.
+fn with_addresses(limits: Limits) -> World {
+    let mut world = World::with_limits(7, Limits { max_addresses: 64, ..limits });
+    for address in (1..=60).chain(101..=102) {
+        world.send(if address > 100 { 2 } else { 1 }, &from_host(arp_request(address, 99, None)));
+    }
+    world
+}
+
+/// A frame of one of those addresses with the MAC address of its host.
+fn from_host(mut frame: Vec<u8>) -> Vec<u8> {
+    let hosts = [frame[5], frame[11]].map(|address| match address {
+        1..=60 => 1,
+        101..=102 => 2,
+        other => other,
+    });
+    (frame[5], frame[11]) = (hosts[0], hosts[1]);
+    if frame[12..14] == [8, 6] {
+        frame[27] = hosts[1];
+    }
+    frame
+}
+
+/// Three policies that match much, and one for each address of host 1, with monitor 3.
+fn of_one_host(wide: [(&'static str, u32); 3]) -> impl Iterator<Item = TapPolicy> {
+    let wide = (0..).zip(wide).map(|(number, (filter, monitor))| TapPolicy {
+        filter: Some(filter.to_owned()),
+        ..policy(&format!("wide-{number}"), &monitor.to_string())
+    });
+    let narrow = (1..=60).map(|address| TapPolicy {
+        src_ip: format!("10.0.0.{address}").parse().ok(),
+        direction: Some(Direction::Both),
+        ..policy(&format!("of-{address}"), "3")
+    });
+    wide.chain(narrow)
+}
+
+/// Policies by one end have frames in common pair by pair, and each pair has some in common with
+/// those that match much, whatever these except and whoever gets their copies.
+#[test]
+fn many_policies_of_one_host_fit_beside_some_that_match_much() {
+    let all_but_some = ["not port 22", "not port 53", "not port 123"].map(|filter| (filter, 3));
+    let of_others = [("ip", 4), ("tcp or udp", 5), ("port 80", 6)];
+    for (wide, to_80, to_22) in
+        [(all_but_some, &[2, 3][..], &[2, 3][..]), (of_others, &[2, 3, 4, 5, 6], &[2, 3, 4, 5])]
+    {
+        let mut world = with_addresses(Limits::default());
+        of_one_host(wide).for_each(|policy| world.tap(policy));
+        let told = "is copied once, and may count for those alone";
+        assert!(notes(&world, "of-60").contains(told), "{}", notes(&world, "of-60"));
+        for from in [1, 30, 60] {
+            let frame = |dst_port| from_host(Packet { dst_port, ..tcp(from, 101) }.bytes());
+            assert_eq!(world.send(1, &frame(80)), to_80, "{from}");
+            assert_eq!(world.send(1, &frame(22)), to_22, "{from}");
+        }
+        // From one of the addresses to another one, by way of a router.
+        let mut frame = from_host(tcp(101, 60).bytes());
+        frame[26..30].copy_from_slice(&ipv4(1).octets());
+        let copies = to_80.iter().filter(|port| **port != 2);
+        let arriving: Vec<_> = [1].iter().chain(copies).copied().collect();
+        assert_eq!(world.send(2, &frame), arriving);
+        let matched = world.ledger("wide-1").matched.packets;
+        assert_eq!(matched, 7, "what is not short of room counts all of its frames");
+    }
+}
+
+/// Copies that leave by several links take a rule for each.
+#[test]
+fn who_is_let_in_at_its_destination_has_room_for_all_ways_out() {
+    let policies = || {
+        [2, 3, 4].map(|switch| TapPolicy {
+            transport: Transport::Rewrite,
+            dst_mac: Some(mac(1)),
+            ..policy(&format!("to-{switch}"), &format!("{switch:#x}/2"))
+        })
+    };
+    let star = |max_tap_rules| {
+        let limits = Limits { max_tap_rules, ..Limits::default() };
+        let mut fabric = Fabric::with(4, &[(1, 2), (1, 3), (1, 4)], &limits);
+        fabric.learn();
+        fabric
+    };
+    let installed = |fabric: &mut Fabric| {
+        let rules = fabric.world.model(1).rules();
+        rules.iter().filter(|rule| rule.cookie >> 32 & 0xffff >= 0x8000).count()
+    };
+    let mut all = star(1000);
+    let_in(&mut all.world, policies());
+    let needed = installed(&mut all);
+    for max in 1..=needed {
+        let mut fabric = star(max);
+        let_in(&mut fabric.world, policies());
+        assert!(installed(&mut fabric) <= max);
+        let is_in = |policy: &TapPolicy| fabric.world.control.policy(&policy.name).is_ok();
+        assert_eq!(policies().iter().all(is_in), max == needed, "{max} of {needed}");
+    }
 }

@@ -76,7 +76,7 @@ async fn what_is_wrong_with_a_policy_is_said() {
 #[tokio::test]
 async fn a_policy_that_the_switch_refuses_is_taken_back() {
     let (server, switch) = with_switch(config()).await;
-    switch.state.lock().unwrap().refused_priority = Some(1004);
+    switch.state.lock().unwrap().refused_priority = Some(1008);
     let error = server.handle.add_policy(&me(), policy("all", "3")).await.unwrap_err();
     assert!(matches!(error, RequestError::NotInstalled { .. }), "{error:?}");
     assert!(error.to_string().contains("OFPFMFC_TABLE_FULL"), "{error}");

@@ -95,7 +95,7 @@ async fn what_is_refused_leaves_the_policy_as_it_was() {
         assert_eq!(answer.refusal(), (status, code.to_owned()), "{policy}: {}", answer.text);
     }
     // Where both versions match there are rules of both, above those of either.
-    switch.state.lock().unwrap().refused_priority = Some(1008);
+    switch.state.lock().unwrap().refused_priority = Some(1016);
     let path = "/api/v1/policies/web";
     let answer = put(&server, path, &json!({"name": "web", "monitor": "4", "vlan": 5})).await;
     assert_eq!(answer.refusal(), (422, "not-installed".to_owned()), "{}", answer.text);
@@ -138,7 +138,7 @@ async fn what_was_answered_survives_and_what_was_refused_does_not() {
     assert_eq!(post(&server, "/api/v1/policies", &policy("3")).await.status, 201);
     assert_eq!(put(&server, path, &policy("4")).await.status, 200);
     // Where both versions match there are rules of both, above those of either.
-    switch.state.lock().unwrap().refused_priority = Some(1008);
+    switch.state.lock().unwrap().refused_priority = Some(1016);
     let refused = json!({"name": "web", "monitor": "2", "vlan": 5});
     assert_eq!(put(&server, path, &refused).await.status, 422);
     server.stop().await;
