@@ -2,7 +2,8 @@
 //!
 //! OpenFlow 1.3 has no word for either, so they are an experimenter's actions (§7.2.5) in a bucket,
 //! as the contract is ([`Delivery`](crate::Delivery)): behind the experimenter's number
-//! [`EXPERIMENTER`](crate::EXPERIMENTER) 16 bits for the action, 16 bits of zero, and a number of 32 bits.
+//! ([`EXPERIMENTER`](crate::EXPERIMENTER)) 16 bits for the action, 16 bits of zero, and a number of
+//! 32 bits.
 //!
 //! As text a shape is `truncate:128` or `sample:1/10`.
 

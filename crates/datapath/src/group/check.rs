@@ -1,5 +1,5 @@
-//! What a change of groups must satisfy (OpenFlow 1.3.5 §6.5, §7.3.4.2): no loops, no chains that are
-//! longer than frames follow.
+//! What a change of groups must satisfy (OpenFlow 1.3.5 §6.5, §7.3.4.2): no loops, no chains that
+//! are longer than frames follow.
 
 use hashbrown::{HashMap, HashSet};
 use tapswitch_openflow::multipart::GroupDesc;
