@@ -337,6 +337,8 @@ struct Route {
     path: &'static str,
     /// Who may; `None` for everybody who connects.
     role: Option<Role>,
+    /// Whether it can be asked for something more by a query; what is in it, the handler looks at.
+    has_query: bool,
     handler: MethodRouter<Api>,
 }
 
@@ -347,7 +349,11 @@ impl Route {
         role: impl Into<Option<Role>>,
         handler: MethodRouter<Api>,
     ) -> Self {
-        Self { method, path, role: role.into(), handler }
+        Self { method, path, role: role.into(), has_query: false, handler }
+    }
+
+    fn with_query(self) -> Self {
+        Self { has_query: true, ..self }
     }
 }
 
@@ -363,24 +369,26 @@ fn routes() -> Vec<Route> {
         read("/me", get(session::me)),
         read("/config", get(session::config)),
         read("/cluster", get(session::cluster)),
-        read("/topology", get(topology::topology)),
-        read("/switches", get(network::switches)),
+        read("/topology", get(topology::topology)).with_query(),
+        read("/switches", get(network::switches)).with_query(),
         read("/switches/{id}", get(network::one_switch)),
-        read("/switches/{id}/ports", get(details::ports)),
-        read("/switches/{id}/rules", get(details::rules)),
-        read("/switches/{id}/groups", get(details::groups)),
-        read("/hosts", get(network::hosts)),
+        read("/switches/{id}/ports", get(details::ports)).with_query(),
+        read("/switches/{id}/rules", get(details::rules)).with_query(),
+        read("/switches/{id}/groups", get(details::groups)).with_query(),
+        read("/hosts", get(network::hosts)).with_query(),
         Route::new(Method::POST, "/filters/check", Viewer, post(filters::check)),
-        read("/policies", get(policies::list)),
-        Route::new(Method::POST, "/policies", Operator, post(policies::add)),
+        read("/policies", get(policies::list)).with_query(),
+        Route::new(Method::POST, "/policies", Operator, post(policies::add)).with_query(),
         read("/policies/{name}", get(policies::one)),
-        Route::new(Method::PUT, "/policies/{name}", Operator, put(policies::replace)),
-        Route::new(Method::DELETE, "/policies/{name}", Operator, delete(policies::delete)),
+        Route::new(Method::PUT, "/policies/{name}", Operator, put(policies::replace)).with_query(),
+        Route::new(Method::DELETE, "/policies/{name}", Operator, delete(policies::delete))
+            .with_query(),
         read("/policies/{name}/series", get(policies::series)),
-        Route::new(Method::GET, "/policies/{name}/packets", Operator, get(packets::packets)),
+        Route::new(Method::GET, "/policies/{name}/packets", Operator, get(packets::packets))
+            .with_query(),
         read("/events", get(live::events)),
-        read("/events/log", get(live::log)),
-        admin("/audit", get(log::list)),
+        read("/events/log", get(live::log)).with_query(),
+        admin("/audit", get(log::list)).with_query(),
         admin("/audit/export", get(log::export)),
     ]
 }
@@ -389,7 +397,11 @@ fn router(api: Api) -> Router {
     let guard = |role| middleware::from_fn_with_state((api.clone(), role), authorize);
     let metrics = get(metrics::metrics).layer(guard(Role::Viewer));
     let mut router = Router::new().route("/metrics", metrics);
-    for Route { path, role, handler, .. } in routes() {
+    for Route { path, role, has_query, handler, .. } in routes() {
+        let handler = match has_query {
+            true => handler,
+            false => handler.layer(middleware::from_fn(without_query)),
+        };
         let handler = match role {
             Some(role) => handler.layer(guard(role)),
             None => handler.layer(middleware::from_fn(of_our_pages)),
@@ -436,6 +448,15 @@ async fn authorize(
     }
     request.extensions_mut().insert(admitted);
     next.run(request).await
+}
+
+/// What has no query: who asks for some and gets all takes all for some.
+async fn without_query(request: Request, next: Next) -> Response {
+    let query = request.uri().query().filter(|query| !query.is_empty());
+    let Some(query) = query else { return next.run(request).await };
+    let field = query.split(['=', '&']).next().unwrap_or_default();
+    let message = format!("{field}: this path takes no query; leave it out");
+    Refusal::malformed(message).about(field).into_response()
 }
 
 /// What everybody may ask, but for pages of others.
@@ -561,17 +582,20 @@ mod tests {
     #[test]
     fn the_document_and_the_table_of_routes_are_of_one_mind() {
         let key = |method: &str, path: &str| format!("{} {path}", method.to_lowercase());
-        let role = |role: Option<Role>| role.map(|role| role.to_string());
+        let terms = |route: &Route| (route.role.map(|role| role.to_string()), route.has_query);
         let ours: BTreeMap<_, _> = routes()
             .into_iter()
-            .map(|route| (key(route.method.as_str(), route.path), role(route.role)))
+            .map(|route| (key(route.method.as_str(), route.path), terms(&route)))
             .collect();
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
         let mut told = BTreeMap::new();
         for (path, operations) in document["paths"].as_object().unwrap() {
             for (method, operation) in operations.as_object().unwrap() {
                 let role = operation["x-role"].as_str().map(str::to_owned);
-                told.insert(key(method, path), role);
+                let parameters = operation["parameters"].as_array();
+                let mut parameters = parameters.into_iter().flatten();
+                let has_query = parameters.any(|parameter| parameter["in"] == "query");
+                told.insert(key(method, path), (role, has_query));
             }
         }
         assert_eq!(ours, told);

@@ -102,6 +102,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 /// What is wrong with a query, as a parser says it, in words of those who ask.
 fn refuse_query(error: &str) -> Refusal {
     let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+    let twice = text.strip_prefix("duplicate field `").and_then(|field| field.strip_suffix('`'));
+    if let Some(field) = twice {
+        return Refusal::malformed(format!("{field}: it is there twice; say it once")).about(field);
+    }
     let Some((field, what)) = text.split_once(": ") else { return Refusal::malformed(text) };
     let what = match what {
         "invalid digit found in string"
@@ -165,6 +169,8 @@ mod tests {
         assert_eq!(told("table: invalid digit found in string"), (number, table.clone()));
         let unknown = "table: unknown field `table`, expected `q`";
         assert_eq!(told(unknown), (unknown.to_owned(), table));
+        let twice = ("table: it is there twice; say it once".to_owned(), Some("table".to_owned()));
+        assert_eq!(told("duplicate field `table`"), twice);
         assert_eq!(told("no more"), ("no more".to_owned(), None));
     }
 

@@ -271,6 +271,35 @@ async fn lists_refuse_what_they_cannot_be_asked_for() {
 }
 
 #[tokio::test]
+async fn what_has_no_query_refuses_one_and_does_nothing() {
+    let (server, _switch) = with_switch().await;
+    post(&server, "/api/v1/policies", &json!({"name": "a", "monitor": "3"})).await;
+    for request in [
+        ("GET", "/openapi.json"),
+        ("DELETE", "/session"),
+        ("GET", "/me"),
+        ("GET", "/config"),
+        ("GET", "/cluster"),
+        ("GET", "/switches/0x1"),
+        ("GET", "/policies/a"),
+        ("GET", "/policies/a/series"),
+        ("GET", "/events"),
+        ("GET", "/audit/export"),
+    ] {
+        let (method, path) = request;
+        let path = format!("/api/v1{path}?after=7");
+        let answer = ask_with(&server, (method, &path), &[], vec![]).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{path}: {}", answer.text);
+        assert_eq!(answer.json()["error"]["field"], "after", "{path}: {}", answer.text);
+    }
+    let filter = json!({"filter": "tcp"});
+    let checked = post(&server, "/api/v1/filters/check?after=7", &filter).await;
+    assert_eq!(checked.refusal(), (400, "malformed".to_owned()));
+    assert_eq!(get(&server, "/api/v1/me?").await.status, 200, "an empty one asks for nothing");
+    assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 1, "nothing was exported");
+}
+
+#[tokio::test]
 async fn lists_come_in_pages() {
     let (server, _switch) = with_switch().await;
     for number in 0..7 {
