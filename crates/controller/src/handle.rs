@@ -327,6 +327,11 @@ impl Handle {
         how: How,
     ) -> Result<(Claimed, Monitors), RequestError> {
         policy.check()?;
+        if let Some(at @ Expiry::At(time)) = policy.expires
+            && time <= unix_time()
+        {
+            return Err(PolicyError::Past { at }.into());
+        }
         let claim = self.keeper.claim(&policy.name)?;
         let before = match self.known_policy(&policy.name).await {
             Ok(old) if how.replaces => Some(self.keeper.kept(old.policy)?),
@@ -335,7 +340,7 @@ impl Handle {
             Err(error) => return Err(error),
         };
         let policy = Box::new(policy.clone());
-        let monitors = self.ask(|reply| Request::Monitors { policy, reply }).await?;
+        let monitors = self.ask(|reply| Request::Monitors { policy, reply }).await??;
         Ok(((claim, before), monitors))
     }
 

@@ -56,10 +56,10 @@ pub(crate) enum Request {
         name: String,
         reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
     },
-    /// Its monitors with their switches said, where that is clear.
+    /// Its monitors with their switches said, where that is clear, if they can be used now.
     Monitors {
         policy: Box<TapPolicy>,
-        reply: oneshot::Sender<Monitors>,
+        reply: oneshot::Sender<Result<Monitors, PolicyError>>,
     },
     /// What a change would do.
     Plan {
@@ -324,7 +324,9 @@ impl Hub {
                 let _ = reply.send(self.control.policy_paths(&name).map_err(RequestError::from));
             }
             Request::Monitors { policy, reply } => {
-                let _ = reply.send(self.control.with_switches_said(*policy).monitor);
+                let policy = self.control.with_switches_said(*policy);
+                let checked = self.control.check_monitors(&policy);
+                let _ = reply.send(checked.map(|()| policy.monitor));
             }
             Request::Plan { change, turn, reply } => self.rehearse(change, turn, reply),
             Request::Stats(reply) => {

@@ -10,7 +10,7 @@ use std::fmt;
 use super::Control;
 use super::roster::PolicyEntry;
 use crate::overlap::PolicyId;
-use crate::{Event, Expiry, Millis, PolicyError, UnixTime};
+use crate::{Event, Expiry, Millis, PolicyError, TapPolicy, UnixTime};
 
 impl Control {
     /// Tells the time of day. Do so at the start, and again now and then: before policies are added
@@ -41,7 +41,7 @@ impl Control {
                 continue;
             }
             self.clock.name_end(entry, now);
-            let rests_until = self.clock.rest(entry, now);
+            let rests_until = self.clock.rest(&entry.policy, now);
             let has_changed = rests_until.is_some() != entry.rests_until.is_some();
             changed.extend(has_changed.then_some(entry.id));
             news.extend((rests_until != entry.rests_until).then_some(entry.id));
@@ -120,7 +120,7 @@ impl Clock {
             }
             None => {}
         }
-        entry.rests_until = self.rest(entry, now);
+        entry.rests_until = self.rest(&entry.policy, now);
         Ok(())
     }
 
@@ -155,8 +155,9 @@ impl Clock {
         }
     }
 
-    fn rest(&self, entry: &PolicyEntry, now: Millis) -> Option<Rest> {
-        let schedule = entry.policy.schedule.as_ref()?;
+    /// What a policy waits for now that has a schedule, if it does.
+    pub(super) fn rest(&self, policy: &TapPolicy, now: Millis) -> Option<Rest> {
+        let schedule = policy.schedule.as_ref()?;
         match self.time(now) {
             None => Some(Rest::Unknown),
             Some(time) if schedule.is_open(time) => None,

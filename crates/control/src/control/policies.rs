@@ -63,6 +63,20 @@ impl Control {
         policy
     }
 
+    /// Whether the monitors of a policy could be used now, unless it rests: what refuses most
+    /// policies can be told before anything is written about them.
+    ///
+    /// # Errors
+    /// Which one could not, and why.
+    pub fn check_monitors(&self, policy: &TapPolicy) -> Result<(), PolicyError> {
+        if self.clock.rest(policy, self.now).is_none() {
+            for monitor in &policy.monitor {
+                check(monitor, &self.switches)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes a policy. [`Event::PolicyDeleted`] tells its last counts.
     ///
     /// # Errors

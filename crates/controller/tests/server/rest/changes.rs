@@ -48,6 +48,35 @@ async fn a_policy_takes_the_place_of_another() {
     );
 }
 
+/// What was never accepted is not said to have been.
+#[tokio::test]
+async fn what_is_refused_at_once_has_one_record() {
+    let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
+    let new = |policy: Value| ("POST", "/api/v1/policies", policy);
+    let past = json!({"name": "b", "monitor": "3", "expires": "2020-01-01T00:00:00Z"});
+    let cases = [
+        (new(json!({"name": "b", "monitor": "9"})), "unknown-monitor"),
+        (new(json!({"name": "b", "monitor": "0x7/1"})), "unknown-switch"),
+        (new(json!({"name": "b", "monitor": ["3", "10.0.0.9"]})), "unknown-monitor"),
+        (new(past), "expires-in-the-past"),
+        (
+            ("PUT", "/api/v1/policies/web", json!({"name": "web", "monitor": "9"})),
+            "unknown-monitor",
+        ),
+    ];
+    let total = async || get(&server, "/api/v1/audit").await.json()["total"].as_u64().unwrap();
+    for ((method, path, policy), code) in cases {
+        let before = total().await;
+        let headers = [("content-type", "application/json")];
+        let body = policy.to_string().into_bytes();
+        let answer = ask_with(&server, (method, path), &headers, body).await;
+        assert_eq!(answer.refusal(), (422, code.to_owned()), "{policy}: {}", answer.text);
+        assert_eq!(total().await, before + 1, "{policy}");
+        let record = get(&server, "/api/v1/audit?limit=1").await.json()["items"][0].clone();
+        assert!(record["result"].as_str().unwrap().starts_with("refused: "), "{record}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_leaves_the_policy_as_it_was() {
     let (direction, point) = ("both", "ingress");
