@@ -12,6 +12,7 @@
 //! **Browsers** say whose page makes them ask (`Sec-Fetch-Site`, and `Origin` for changes): pages
 //! of others get nothing, whoever is signed in.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -201,7 +202,7 @@ impl Gate {
         let token = admitted.token.clone().unwrap_or_default();
         let session = Session { token, until: Instant::now() + SESSION_AGE };
         let mut sessions = lock(&self.sessions);
-        make_room(&mut sessions);
+        make_room(&mut sessions, &session.token);
         sessions.insert(sha256_hex(id.as_bytes()), session);
         Ok(id)
     }
@@ -318,14 +319,22 @@ fn is_loopback(host: &str) -> bool {
     is_loopback || name.eq_ignore_ascii_case("localhost")
 }
 
-fn make_room(sessions: &mut HashMap<String, Session>) {
+/// For one more of this token, the oldest session ends of the token that has the most: whoever
+/// signs in again and again signs nobody else out.
+fn make_room(sessions: &mut HashMap<String, Session>, token: &str) {
     let now = Instant::now();
     sessions.retain(|_, session| session.until > now);
-    if sessions.len() >= MAX_SESSIONS {
-        let oldest = sessions.iter().min_by_key(|(_, session)| session.until);
-        let oldest = oldest.map(|(id, _)| id.clone());
-        oldest.and_then(|id| sessions.remove(&id));
+    if sessions.len() < MAX_SESSIONS {
+        return;
     }
+    let mut counts = HashMap::from([(token, 1)]);
+    for session in sessions.values() {
+        *counts.entry(session.token.as_str()).or_default() += 1;
+    }
+    let rank = |session: &Session| (counts.get(session.token.as_str()), Reverse(session.until));
+    let gone = sessions.iter().max_by_key(|(_, session)| rank(session));
+    let gone = gone.map(|(id, _)| id.clone());
+    gone.and_then(|id| sessions.remove(&id));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -337,7 +346,7 @@ pub(super) const COOKIE_NAME: &str = "tapswitch";
 const MARK: &str = "x-tapswitch";
 const FETCH_SITE: &str = "sec-fetch-site";
 pub(super) const SESSION_AGE: Duration = Duration::from_secs(12 * 3600);
-/// Sessions at a time; the oldest one ends for another.
+/// Sessions at a time.
 const MAX_SESSIONS: usize = 1024;
 
 #[cfg(test)]
@@ -416,5 +425,23 @@ mod tests {
         }
         assert!(gate.session(&sha256_hex(first.as_bytes())).is_none());
         assert_eq!(lock(&gate.sessions).len(), MAX_SESSIONS);
+    }
+
+    #[test]
+    fn who_signs_in_again_and_again_signs_nobody_else_out() {
+        let gate = Gate::new(None, false);
+        let of = |name: &str, role| {
+            let (name, from) = (name.to_owned(), "192.0.2.1".to_owned());
+            let (token, session) = (Some(sha256_hex(name.as_bytes())), None);
+            Admitted { caller: Caller { name, role, from }, token, session }
+        };
+        let admin = gate.open_session(&of("admin", Role::Admin)).unwrap();
+        let viewer = of("viewer", Role::Viewer);
+        let first = gate.open_session(&viewer).unwrap();
+        for _ in 0..MAX_SESSIONS * 2 {
+            gate.open_session(&viewer).unwrap();
+        }
+        let goes_on = |id: &String| gate.session(&sha256_hex(id.as_bytes())).is_some();
+        assert_eq!([&admin, &first].map(goes_on), [true, false]);
     }
 }
