@@ -4,7 +4,9 @@
 //! takes the controller for dead. What waits is bounded by what may be lost. Frames that the switch
 //! shows come as fast as hosts send; one that is passed over is forwarded all the same, and another
 //! one tells of its host. Probes of links come before those. Answers are as many as was asked, and
-//! nothing of the rest may be lost: with too much of that nothing more is read.
+//! nothing of the rest may be lost: with too much of that nothing more is read. It keeps no frames
+//! out before: when a policy goes, a switch tells of each rule that it removes, thousands at once,
+//! and a link whose probes were passed over meanwhile would seem to be dead.
 
 use std::collections::VecDeque;
 
@@ -19,19 +21,24 @@ use crate::news::{Input, News};
 pub(super) struct Backlog {
     to_hub: mpsc::Sender<Input>,
     waiting: VecDeque<Input>,
+    /// How many of them are frames that the switch shows, probes among them.
+    frames: usize,
     /// Frames were passed over since all was told last.
     is_told: bool,
 }
 
 impl Backlog {
     pub(super) const fn new(to_hub: mpsc::Sender<Input>) -> Self {
-        Self { to_hub, waiting: VecDeque::new(), is_told: false }
+        Self { to_hub, waiting: VecDeque::new(), frames: 0, is_told: false }
     }
 
     /// Tells this behind all that waits. Returns whether frames begin to be passed over.
     pub(super) fn push(&mut self, input: Input) -> bool {
-        if self.waiting.len() >= most_before(&input) {
-            return !std::mem::replace(&mut self.is_told, true);
+        if let Some(frame) = frame_of(&input) {
+            if self.frames >= most_before(frame) {
+                return !std::mem::replace(&mut self.is_told, true);
+            }
+            self.frames += 1;
         }
         self.waiting.push_back(input);
         self.send_as_many_as_fit();
@@ -50,12 +57,12 @@ impl Backlog {
         }
         match self.to_hub.reserve().await {
             Ok(room) => {
-                if let Some(input) = self.waiting.pop_front() {
+                if let Some(input) = take(&mut self.waiting, &mut self.frames) {
                     room.send(input);
                 }
             }
             // Without a hub, there are no orders either, and the connection ends.
-            Err(_) => self.waiting.clear(),
+            Err(_) => (self.frames, self.waiting) = (0, VecDeque::new()),
         }
         self.send_as_many_as_fit();
     }
@@ -70,7 +77,7 @@ impl Backlog {
     fn send_as_many_as_fit(&mut self) {
         while !self.waiting.is_empty()
             && let Ok(room) = self.to_hub.try_reserve()
-            && let Some(input) = self.waiting.pop_front()
+            && let Some(input) = take(&mut self.waiting, &mut self.frames)
         {
             room.send(input);
         }
@@ -78,22 +85,31 @@ impl Backlog {
     }
 }
 
-/// How much may wait before this is passed over.
-fn most_before(input: &Input) -> usize {
+/// What has waited for the longest time, of so many frames and others.
+fn take(waiting: &mut VecDeque<Input>, frames: &mut usize) -> Option<Input> {
+    let input = waiting.pop_front()?;
+    *frames -= usize::from(frame_of(&input).is_some());
+    Some(input)
+}
+
+/// The frame that is shown by this, if it is one.
+fn frame_of(input: &Input) -> Option<&PacketIn> {
     match input {
-        Input::News { news: News::Message(Body::PacketIn(shown)), .. } => match is_probe(shown) {
-            true => MAX_PROBES,
-            false => MAX_FRAMES,
-        },
-        _ => usize::MAX,
+        Input::News { news: News::Message(Body::PacketIn(shown)), .. } => Some(shown),
+        _ => None,
     }
 }
 
-fn is_probe(shown: &PacketIn) -> bool {
-    EtherType::of(&shown.data) == Some(EtherType::LLDP)
+/// How many frames may wait before this one is passed over.
+fn most_before(frame: &PacketIn) -> usize {
+    match EtherType::of(&frame.data) {
+        Some(EtherType::LLDP) => MAX_PROBES,
+        _ => MAX_FRAMES,
+    }
 }
 
-/// Frames that may wait, probes beside them, and all that may wait before nothing more is read.
+/// Frames that may wait before more are passed over, the same of probes, and all that may wait
+/// before nothing more is read.
 const MAX_FRAMES: usize = 256;
 const MAX_PROBES: usize = 512;
 const MAX_WAITING: usize = 4096;
@@ -148,5 +164,22 @@ mod tests {
         backlog.send_all().await;
         drop(backlog);
         assert_eq!(reading.await.unwrap(), 1 + MAX_PROBES + MAX_WAITING + 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_keeps_no_frame_out() {
+        let (to_hub, mut hub) = mpsc::channel(1);
+        let mut backlog = Backlog::new(to_hub);
+        // One of them is on its way.
+        (0..MAX_WAITING).for_each(|_| _ = backlog.push(input(Body::BarrierReply)));
+        for eth_type in [EtherType::ARP, EtherType::LLDP] {
+            assert!(!backlog.push(shown(eth_type)), "there is room for {eth_type:?}");
+        }
+        assert_eq!((backlog.waiting.len(), backlog.frames), (MAX_WAITING + 1, 2));
+        let reading = tokio::spawn(async move { while hub.recv().await.is_some() {} });
+        backlog.send_all().await;
+        assert_eq!(backlog.frames, 0);
+        drop(backlog);
+        reading.await.unwrap();
     }
 }
