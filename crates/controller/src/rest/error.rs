@@ -1,7 +1,8 @@
 //! Why a request is refused, as JSON: a stable code for programs, words for people.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tapswitch_control::{MonitorError, PolicyError};
@@ -63,7 +64,12 @@ impl IntoResponse for Refusal {
         let Self { status, code, message, field, leader, at } = self;
         let (field, leader) = (field.as_deref(), leader.as_deref());
         let error = Members { code, message: &message, field, leader, at };
-        (status, Json(Document { error })).into_response()
+        let mut response = (status, Json(Document { error })).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110 §15.5.2: who is asked for credentials is told of which kind.
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 

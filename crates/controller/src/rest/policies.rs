@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Path, Request, State};
-use axum::http::header::{CONTENT_TYPE, LOCATION};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use tapswitch_control::{PathReport, PolicyReport, TapPolicy, Verdict};
 use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
 use super::series::SeriesReport;
-use super::{Api, Asking};
+use super::{Api, Asking, MAX_BODY_LEN};
 use crate::cluster::Access;
 use crate::words::in_words;
 use crate::{Applied, Handle, How, Origin};
@@ -201,17 +201,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::new(status, "not-json", message));
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(|error| {
-            let status = error.status();
-            match status {
-                StatusCode::PAYLOAD_TOO_LARGE => {
-                    Refusal::new(status, "too-large", "the body has more than 64 KiB; shorten it")
-                }
-                _ => Refusal::malformed(error.body_text()),
-            }
+        // Who says so is told at once, and need not send it.
+        let len = request.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok());
+        if len.and_then(|len| len.parse().ok()).is_some_and(|len: u64| len > MAX_BODY_LEN as u64) {
+            return Err(too_large());
+        }
+        let bytes = Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+            _ => Refusal::malformed(error.body_text()),
         })?;
         parse(&bytes).map(Self)
     }
+}
+
+fn too_large() -> Refusal {
+    let message = "the body has more than 64 KiB; shorten it";
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", message)
 }
 
 fn is_json(kind: &str) -> bool {

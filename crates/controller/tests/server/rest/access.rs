@@ -51,6 +51,7 @@ async fn refused_attempts_are_on_record() {
     assert_eq!(get(&server, "/api/v1/me").await.refusal(), (401, "no-token".to_owned()));
     let wrong = ask_as(&server, "tapswitch-00", ("GET", "/api/v1/me")).await;
     assert_eq!(wrong.refusal(), (401, "bad-token".to_owned()));
+    assert_eq!(wrong.headers["www-authenticate"], "Bearer");
     ask_as(&server, &tokens.viewer, ("DELETE", "/api/v1/policies/x")).await;
     let records = ask_as(&server, &tokens.admin, ("GET", "/api/v1/audit")).await.json();
     let told = |index: usize| {

@@ -1,6 +1,7 @@
 //! What can be asked, and what is refused.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{ask_with, get, post, with_rest};
 use crate::running::{Running, until};
@@ -190,6 +191,18 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(large.refusal(), (413, "too-large".to_owned()));
     let bytes = ask_with(&server, ("POST", "/api/v1/policies"), &json, vec![0xff; 9]).await;
     assert_eq!(bytes.refusal(), (400, "malformed".to_owned()));
+}
+
+#[tokio::test]
+async fn who_says_that_a_body_is_too_large_need_not_send_it() {
+    let (server, _switch) = with_switch().await;
+    let mut stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
+    let head = "POST /api/v1/policies HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65537\r\n\
+                Content-Type: application/json\r\nConnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too-large"), "{answer}");
 }
 
 /// What follows a document is of nobody's: part of a second one, say, which would be lost.
