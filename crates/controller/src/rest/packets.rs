@@ -126,7 +126,7 @@ impl Source for Watcher {
         loop {
             let news = tokio::select! {
                 news = self.receiver.recv() => Some(news),
-                () = self.api.ended(self.term) => return Err(self.api.ending()),
+                ending = self.api.ended(self.term) => return Err(ending),
                 _ = self.recheck.tick() => None,
             };
             self.api.gate.check(&self.admitted)?;
