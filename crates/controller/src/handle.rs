@@ -73,12 +73,15 @@ impl Handle {
         self.standing.borrow().term()
     }
 
-    /// Waits until another term goes on, or what happens is told elsewhere.
-    pub(crate) fn ended(&self, term: TermId) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until another term goes on, or what happens is told elsewhere. An error means that the
+    /// server is gone.
+    pub(crate) fn ended(
+        &self,
+        term: TermId,
+    ) -> impl Future<Output = Result<(), watch::error::RecvError>> + Send + use<> {
         let mut standing = self.standing.clone();
         let is_over = move |now: &Standing| now.term() != term || now.check(Access::Read).is_err();
-        // An error means that the server is gone, which is an end as well.
-        async move { _ = standing.wait_for(is_over).await }
+        async move { standing.wait_for(is_over).await.map(drop) }
     }
 
     /// Reads tokens and certificates again. Connections that are there go on.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
@@ -45,15 +46,19 @@ pub(crate) struct Terms {
     pub(crate) places: Arc<Places>,
     /// Whether it matters which user of this machine connects.
     pub(crate) asks_for_user: bool,
+    /// Becomes true when the server stops. That its sender is gone means the same.
+    pub(crate) ended: watch::Receiver<bool>,
 }
 
-/// Serves until it is dropped, and with it the connections.
-pub(crate) async fn serve(listener: TcpListener, terms: Terms, router: Router) {
+/// Serves until the server stops and what was asked before is answered, as far as that takes no
+/// time; or until it is dropped, and with it the connections.
+pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Router) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
+            _ = terms.ended.wait_for(|ended| *ended) => break,
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
@@ -82,26 +87,33 @@ pub(crate) async fn serve(listener: TcpListener, terms: Terms, router: Router) {
             }
         });
     }
+    let finishing = async { while connections.join_next().await.is_some() {} };
+    // Who does not read is not waited for.
+    let _ = tokio::time::timeout(LAST_WORDS, finishing).await;
 }
 
 async fn serve_one(
     stream: TcpStream,
     peer: Peer,
-    Terms { tls, write_timeout, .. }: Terms,
+    Terms { tls, write_timeout, ended, .. }: Terms,
     router: Router,
 ) -> Result<(), String> {
     // It only costs time.
     let _ = stream.set_nodelay(true);
     match tls {
-        None => talk(Timed::new(stream, write_timeout), peer, router).await,
+        None => talk(Timed::new(stream, write_timeout), peer, (router, ended)).await,
         Some(tls) => {
             let stream = tls.accept(stream).await.map_err(|error| error.to_string())?;
-            talk(Timed::new(stream, write_timeout), peer, router).await
+            talk(Timed::new(stream, write_timeout), peer, (router, ended)).await
         }
     }
 }
 
-async fn talk<S>(stream: Timed<S>, peer: Peer, router: Router) -> Result<(), String>
+async fn talk<S>(
+    stream: Timed<S>,
+    peer: Peer,
+    (router, mut ended): (Router, watch::Receiver<bool>),
+) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -113,13 +125,21 @@ where
             router.clone().call(request.map(Body::new)).await
         }
     });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_LEN)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-        .map_err(|error| error.to_string())
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_LEN);
+    let mut talking = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let talked = tokio::select! {
+        talked = talking.as_mut() => Some(talked),
+        _ = ended.wait_for(|ended| *ended) => None,
+    };
+    let talked = match talked {
+        Some(talked) => talked,
+        None => {
+            talking.as_mut().graceful_shutdown();
+            talking.await
+        }
+    };
+    talked.map_err(|error| error.to_string())
 }
 
 /// A stream whose writes fail when they make no progress for too long.
@@ -188,3 +208,5 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's line and headers.
 const MAX_HEAD_LEN: usize = 32 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the end of the server is held up by answers that are under way.
+const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -55,6 +55,7 @@ use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{BindError, Caller, Handle, Role, StoreConfig, TlsFiles};
 use access::{Admitted, Gate, Rejection};
+use ending::Ending;
 use error::Refusal;
 use series::AllSeries;
 
@@ -197,7 +198,7 @@ impl Rest {
         RestFiles { gate: Arc::clone(&self.gate), tls: self.tls.clone() }
     }
 
-    /// Serves until it is dropped.
+    /// Serves until the server has ended, or until it is dropped.
     pub(crate) async fn run(self, handle: Handle, facts: Facts, ended: watch::Receiver<bool>) {
         let Self { listener, tls, gate, write_timeout, places } = self;
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -219,11 +220,11 @@ impl Rest {
             looks: Arc::default(),
             checks: Arc::new(Semaphore::new(filters::CHECKS)),
             places: Arc::clone(&places),
-            ended,
+            ended: ended.clone(),
         };
         let ticker = tick(api.clone());
         let asks_for_user = api.gate.asks_for_user();
-        let terms = Terms { tls, write_timeout, places, asks_for_user };
+        let terms = Terms { tls, write_timeout, places, asks_for_user, ended };
         tokio::select! {
             () = net::serve(listener, terms, router(api)) => {}
             () = ticker => {}
@@ -277,13 +278,13 @@ impl Api {
 
     /// Waits until the server stops, or this controller is not to the others any more what it was
     /// in this term: then it is told elsewhere what happens.
-    fn ended(&self, term: TermId) -> impl Future<Output = ()> + Send + use<> {
+    fn ended(&self, term: TermId) -> impl Future<Output = Ending> + Send + use<> {
         let (mut ended, term) = (self.ended.clone(), self.handle.ended(term));
         async move {
             tokio::select! {
                 // An error means that the sender is gone, which is an end as well.
-                _ = ended.wait_for(|ended| *ended) => {}
-                () = term => {}
+                _ = ended.wait_for(|ended| *ended) => Ending::Stopped,
+                ended = term => ended.map_or(Ending::Stopped, |()| Ending::NotLeader),
             }
         }
     }
@@ -321,11 +322,8 @@ async fn tick(api: Api) {
         if !is_wanted {
             continue;
         }
-        match api.tick().await {
-            Err(refusal) if refusal.code == error::STOPPED => return,
-            // A follower has nothing to tell.
-            _ => {}
-        }
+        // Who follows, or stops, has nothing to tell.
+        let _ = api.tick().await;
     }
 }
 

@@ -179,14 +179,15 @@ impl Server {
             tasks.spawn(acceptor.clone().accept(listener));
         }
         drop(acceptor);
-        // Event streams hear of it, the rest ends with its task.
+        // What answers and pays hears of it, the rest ends with its task.
         let (end, ended) = watch::channel(false);
         let stopping = Arc::clone(&keeper);
         let paying = tokio::spawn(Arc::clone(&keeper).pay_debts(ended.clone()));
         let configured = (Arc::clone(&keeper), blueprint.clone());
         let elector = elector.map(|elector| elect(elector, configured, ended.clone()));
+        let mut answering = JoinSet::new();
         if let Some(rest) = rest {
-            tasks.spawn(rest.run(handle, Facts::of(&config, places), ended));
+            answering.spawn(rest.run(handle, Facts::of(&config, places), ended));
         }
         let place = (blueprint, seat);
         let hub = Hub::new(control, place, inputs, (keeper, journal), config.takeover_after);
@@ -196,6 +197,8 @@ impl Server {
             stopping.note_stop();
         }
         end.send_replace(true);
+        // Streams say why they end.
+        while answering.join_next().await.is_some() {}
         // What was told to switches before is still on its way; what they say is not heard.
         tasks.shutdown().await;
         if let Some(elector) = elector {

@@ -8,8 +8,6 @@ use futures_util::stream::{self, Stream};
 use serde_json::json;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::Api;
-
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -60,13 +58,6 @@ impl Ending {
     fn event(self) -> Event {
         let data = json!({ "code": self.code(), "message": self.message() });
         Event::default().event("end").data(data.to_string())
-    }
-}
-
-impl Api {
-    /// Why what began in the term of a controller is over: it stops, or does not lead any more.
-    pub(super) fn ending(&self) -> Ending {
-        if *self.ended.borrow() { Ending::Stopped } else { Ending::NotLeader }
     }
 }
 

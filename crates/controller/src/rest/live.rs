@@ -77,7 +77,7 @@ impl Source for Listener {
         loop {
             let entry = tokio::select! {
                 entry = self.receiver.recv() => Some(entry),
-                () = self.api.ended(self.term) => return Err(self.api.ending()),
+                ending = self.api.ended(self.term) => return Err(ending),
                 _ = self.recheck.tick() => None,
             };
             self.api.gate.check(&self.admitted)?;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
-use tapswitch_control::{PolicyReport, TapPolicy};
+use tapswitch_control::{MonitorSpec, PolicyReport, TapPolicy};
 use tapswitch_pcapng::Packet;
 use tapswitch_wire::{EtherType, FlowKey, ip_proto, parse};
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -58,6 +58,7 @@ pub(super) async fn packets(
     // First of all: else it would be missed that the policy goes right after it was found.
     let (mut last, receiver) = api.handle.journal().copies().watch();
     let PolicyReport { number, policy, .. } = api.handle.policy(&name).await?;
+    check_shown(&policy)?;
     api.note_look(&admitted.caller, &policy, query.download).await?;
     last.retain(|shown| shown.is_of(number));
     if let Some(Format::Pcapng) = query.download {
@@ -71,6 +72,19 @@ pub(super) async fn packets(
     let watcher = Watcher { api, admitted, policy: (name, number), receiver, term, recheck };
     let stream = first.chain(watcher.events()).map(Ok::<_, Infallible>);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// Whether copies come here: who sees none would take the traffic for none.
+fn check_shown(policy: &TapPolicy) -> Result<(), Refusal> {
+    if policy.monitor.iter().any(|monitor| *monitor == MonitorSpec::Controller) {
+        return Ok(());
+    }
+    let message = format!(
+        "policy {} has copies made for other monitors alone; replace it by one with the monitor \
+         controller beside these",
+        policy.name
+    );
+    Err(Refusal::new(StatusCode::CONFLICT, "not-watched", message).about("monitor"))
 }
 
 impl Api {
@@ -112,7 +126,7 @@ impl Source for Watcher {
         loop {
             let news = tokio::select! {
                 news = self.receiver.recv() => Some(news),
-                () = self.api.ended(self.term) => return Err(self.api.ending()),
+                ending = self.api.ended(self.term) => return Err(ending),
                 _ = self.recheck.tick() => None,
             };
             self.api.gate.check(&self.admitted)?;

@@ -159,6 +159,16 @@ async fn a_stream_ends_with_its_token() {
 }
 
 #[tokio::test]
+async fn a_stream_says_that_the_controller_stops() {
+    let server = Running::start(with_rest()).await;
+    let mut events = Events::open(&server, &[]).await;
+    events.next_of("tick").await;
+    server.stop().await;
+    assert_eq!(events.next_of("end").await["code"], "stopped");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
 async fn who_does_not_read_loses_the_connection_and_costs_nobody_else() {
     let base = with_rest();
     let rest = base.rest.clone().unwrap();

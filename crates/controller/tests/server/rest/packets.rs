@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tapswitch_openflow::*;
 use tokio::net::TcpStream;
 
-use super::client::{TokenFile, ask_as, ask_with, post, start, with_rest};
+use super::client::{TokenFile, ask_as, ask_with, get, post, start, with_rest};
 use super::live::Events;
 use crate::running::Running;
 use crate::script::Script;
@@ -101,6 +101,21 @@ async fn a_stream_ends_with_its_session() {
     assert_eq!(end["code"], "session-ended");
     assert_eq!(stream.next().await, None);
     goes_on.next_of("tick").await;
+}
+
+/// Who sees none would take the traffic for none, and the log would say that it was looked at.
+#[tokio::test]
+async fn packets_that_do_not_come_here_are_refused_and_nobody_has_seen_them() {
+    let server = Running::start(with_rest()).await;
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let policy = json!({"name": "web", "monitor": ["0x1/3", "0x1/4"]});
+    assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    for path in [PACKETS, &format!("{PACKETS}?download=pcapng")] {
+        let answer = get(&server, path).await;
+        assert_eq!(answer.refusal(), (409, "not-watched".to_owned()), "{}", answer.text);
+    }
+    assert_eq!(get(&server, "/api/v1/audit").await.json()["total"], 1, "its addition");
 }
 
 #[tokio::test]
