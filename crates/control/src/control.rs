@@ -25,7 +25,7 @@ mod routing;
 mod turns;
 mod wiring;
 
-pub use plan::{Change, Judged, Plan, Proof, SwitchChange, Verdict};
+pub use plan::{Change, Judged, Look, Plan, Proof, SwitchChange, Verdict};
 pub use policies::WhenMissing;
 
 use crate::fabric::Fabric;

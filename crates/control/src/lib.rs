@@ -82,7 +82,7 @@ mod ways;
 mod word;
 
 pub use control::{
-    Change, Control, Judged, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing,
+    Change, Control, Judged, Look, Plan, Proof, SwitchChange, Transmit, Verdict, WhenMissing,
 };
 pub use detail::{
     BucketReport, GroupReport, PortCounters, PortDetail, PortLoad, Purpose, RuleReport, Standing,

@@ -7,6 +7,7 @@ mod duty;
 mod history;
 mod inputs;
 mod listened;
+mod processors;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -12,7 +12,7 @@ mod gone;
 mod overlaps;
 mod quick;
 
-pub use quick::{Change, Judged, Verdict};
+pub use quick::{Change, Judged, Look, Verdict};
 
 use super::Control;
 use super::roster::PolicyEntry;

@@ -79,6 +79,13 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
     assert!(judge(&mut fabric, Change::Replace(&wrong)).counterexample().is_some());
 }
 
+/// Part by part, as several threads would.
+fn judge_together(control: &mut Control, changes: &[Change<'_>]) -> Option<Vec<Judged>> {
+    let share_out =
+        |changes: &[Change<'_>], look: &Look<'_>| changes.chunks(37).flat_map(look).collect();
+    control.judge_together(changes, share_out)
+}
+
 #[test]
 fn many_changes_are_proved_together_unless_one_of_them_is_wrong() {
     let mut fabric = large(98, 200);
@@ -93,19 +100,19 @@ fn many_changes_are_proved_together_unless_one_of_them_is_wrong() {
     let deletions = gone.iter().map(|name| Change::Delete(name));
     let mut all: Vec<_> = adds.chain(replacements).chain(deletions).collect();
     let control = &mut fabric.world.control;
-    let verdicts = control.judge_together(&all).unwrap();
+    let verdicts = judge_together(control, &all).unwrap();
     assert_eq!(verdicts.len(), all.len());
     for (change, verdict) in all.iter().zip(&verdicts) {
         assert!(is_proved(verdict.as_ref().unwrap()), "{change:?}: {verdict:?}");
     }
     // One that cannot be is nobody else's fault, one that does harm is everybody's.
     all.insert(100, Change::Delete("nobody"));
-    let verdicts = control.judge_together(&all).unwrap();
+    let verdicts = judge_together(control, &all).unwrap();
     let wrong = verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_err());
     assert_eq!(wrong.map(|(at, _)| at).collect::<Vec<_>>(), [100]);
     let wrong = of_links("links", "0x5/2");
     all.push(Change::Add(&wrong));
-    assert!(control.judge_together(&all).is_none());
+    assert!(judge_together(control, &all).is_none());
 }
 
 /// A policy that was forced, and does harm, is no licence for others.
@@ -310,7 +317,7 @@ fn is_any_wrong(control: &Control, changes: &[Change<'_>]) -> bool {
 /// What is found out of changes together is what comes of them.
 fn compare_together(fabric: &mut Fabric, changes: &[Change<'_>]) {
     let control = &mut fabric.world.control;
-    let Some(verdicts) = control.judge_together(changes) else {
+    let Some(verdicts) = judge_together(control, changes) else {
         return assert!(is_any_wrong(control, changes), "{changes:?}");
     };
     for (change, verdict) in changes.iter().zip(&verdicts) {

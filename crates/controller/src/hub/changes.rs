@@ -18,6 +18,7 @@ use tapswitch_control::{Change, Judged, PolicyReport, PolicyState, TapPolicy, Ve
 use tokio::sync::oneshot;
 
 use super::Hub;
+use super::processors::on_all_processors;
 use crate::RequestError;
 use crate::change::{Applied, How};
 use crate::cluster::TermId;
@@ -193,7 +194,7 @@ impl Hub {
             [one] => Some(vec![self.control.judge(one.change.as_told())]),
             many => {
                 let changes: Vec<_> = many.iter().map(|wish| wish.change.as_told()).collect();
-                self.control.judge_together(&changes)
+                self.control.judge_together(&changes, on_all_processors)
             }
         };
         let Some(judged) = judged else { return self.changes.part(wishes) };

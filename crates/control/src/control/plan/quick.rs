@@ -11,8 +11,6 @@
 //! followed, and nothing is called proved; where none can be, there is no proof.
 
 use std::cell::Cell;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +25,9 @@ use crate::{PolicyError, TapPolicy, WhenMissing};
 
 /// What was found about a change, or what is wrong with it.
 pub type Judged = Result<Verdict, PolicyError>;
+
+/// Looks at changes, and tells of each whether it does what it should, in their order.
+pub type Look<'a> = dyn Fn(&[Change<'_>]) -> Vec<Verdict> + Sync + 'a;
 
 /// Whether a change does what it should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +81,7 @@ impl Control {
     /// # Errors
     /// What is wrong with it.
     pub fn judge(&mut self, change: Change<'_>) -> Result<Verdict, PolicyError> {
-        match self.try_out(&[change]) {
+        match self.try_out(&[change], |change, look| look(change)) {
             Ok(mut verdicts) => verdicts.pop().unwrap_or_else(|| Ok(Verdict::default())),
             Err(reason) => Ok(Verdict::unproved(reason)),
         }
@@ -88,9 +89,14 @@ impl Control {
 
     /// Whether changes that are made together do what they should, each of them, in much less time
     /// than one after the other. `None` when one of them does not, or all together are too much:
-    /// then each is to be judged before it is made.
-    pub fn judge_together(&mut self, changes: &[Change<'_>]) -> Option<Vec<Judged>> {
-        let verdicts = self.try_out(changes).ok()?;
+    /// then each is to be judged before it is made. To look at those that can be made takes most of
+    /// that time; `share_out` may do it on several threads, part by part.
+    pub fn judge_together(
+        &mut self,
+        changes: &[Change<'_>],
+        share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
+    ) -> Option<Vec<Judged>> {
+        let verdicts = self.try_out(changes, share_out).ok()?;
         let is_right = |verdict: &Judged| {
             verdict.as_ref().map_or(true, |verdict| verdict.counterexample().is_none())
         };
@@ -98,7 +104,11 @@ impl Control {
     }
 
     /// What becomes of each of these changes when all are made; else why that cannot be told.
-    fn try_out(&mut self, changes: &[Change<'_>]) -> Result<Vec<Judged>, String> {
+    fn try_out(
+        &mut self,
+        changes: &[Change<'_>],
+        share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
+    ) -> Result<Vec<Judged>, String> {
         // Conclusions of what came in are not part of the changes.
         self.settle();
         let now = self.trial();
@@ -110,10 +120,14 @@ impl Control {
         then.foresee();
         let sound: Vec<_> =
             changes.iter().zip(&made).filter(|(_, made)| made.is_ok()).map(|(at, _)| *at).collect();
-        let mut verdicts = now.compare_all(&then, &sound).into_iter();
-        let judged =
-            made.into_iter().map(|made| made.map(|()| verdicts.next().unwrap_or_default()));
-        let judged = judged.collect();
+        let bystanders = then.bystanders();
+        let look = |changes: &[Change<'_>]| {
+            let verdicts = changes.iter().map(|change| now.compare(&then, *change, &bystanders));
+            verdicts.collect()
+        };
+        let mut verdicts = share_out(&sound, &look).into_iter();
+        let mut next = || verdicts.next().unwrap_or_else(|| Verdict::unproved(NOT_LOOKED_AT));
+        let judged = made.into_iter().map(|made| made.map(|()| next())).collect();
         self.keep_orders(&now);
         self.keep_orders(&then);
         Ok(judged)
@@ -190,32 +204,6 @@ impl Control {
             }
         }
         None
-    }
-
-    /// Follows the frames that each of these changes is about, on as many processors as there are:
-    /// whoever waits for the controller waits for that.
-    fn compare_all(&self, then: &Self, changes: &[Change<'_>]) -> Vec<Verdict> {
-        let bystanders = then.bystanders();
-        let compare = |changes: &[Change<'_>]| {
-            let compared = changes.iter().map(|change| self.compare(then, *change, &bystanders));
-            compared.collect::<Vec<_>>()
-        };
-        let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
-        let share = changes.len().div_ceil(threads).max(LEAST_SHARE);
-        if changes.len() <= share {
-            return compare(changes);
-        }
-        let (own, others) = changes.split_at(share);
-        std::thread::scope(|scope| {
-            let others: Vec<_> =
-                others.chunks(share).map(|share| (share, scope.spawn(|| compare(share)))).collect();
-            let own = compare(own);
-            let others = others.into_iter().map(|(share, thread)| {
-                // One that did not come to an end found what this one will find, too.
-                thread.join().unwrap_or_else(|_| compare(share))
-            });
-            own.into_iter().chain(others.flatten()).collect()
-        })
     }
 
     /// Follows the frames that a change is about, as they go now and then.
@@ -358,6 +346,8 @@ impl<'a> Following<'a> {
     }
 }
 
+/// Why nothing is told of a change whose part of the work was not done.
+const NOT_LOOKED_AT: &str = "it was not looked at; try again";
 /// What else can be done.
 const AS_PLAN: &str = "; a dry run looks at all of it";
 /// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
@@ -371,10 +361,6 @@ const PASSES_BESIDE: usize = 1000;
 /// Other policies whose frames are followed, too: all of them, or so many beside the policy.
 const MAX_OTHERS: usize = 32;
 const MAX_BESIDE: usize = 4;
-/// Threads that look at changes that are made together, and how many one looks at, at least: less
-/// takes no longer than to begin one.
-const MOST_THREADS: usize = 8;
-const LEAST_SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests;
