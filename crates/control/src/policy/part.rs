@@ -1,5 +1,7 @@
 //! What part of the traffic a monitor gets.
 
+use std::num::NonZeroU32;
+
 use tapswitch_openflow::{Action, Shape};
 
 use super::Sample;
@@ -21,7 +23,7 @@ impl Part {
     #[must_use]
     pub(crate) fn or_more(self, other: Self) -> Self {
         let snaplen = self.snaplen.zip(other.snaplen).map(|(a, b)| a.max(b));
-        let sample = self.sample.zip(other.sample).map(|(a, b)| a.min(b));
+        let sample = most(self.sample, other.sample);
         Self { snaplen, sample, pops: self.pops.min(other.pops) }
     }
 
@@ -39,6 +41,17 @@ impl Part {
         let shape = [truncate, sample].into_iter().flatten().map(Shape::action);
         shape.chain(std::iter::repeat_n(Action::PopVlan, self.pops.into()))
     }
+}
+
+/// The greater share of two; none is all.
+///
+/// By plain numbers, where 0 is all, and not by `zip` and `min`: of these LLVM 22 (rustc 1.95) makes
+/// `umin` with 0 for none as well, leaves the claim on it that the result is never 0, and every
+/// comparison with what has no sample becomes false. It does so where `zip` is not inlined, which
+/// changes with whatever else is in the crate.
+fn most(one: Option<Sample>, other: Option<Sample>) -> Option<Sample> {
+    let number = |sample: Option<Sample>| sample.map_or(0, |Sample(every)| every.get());
+    NonZeroU32::new(number(one).min(number(other))).map(Sample)
 }
 
 #[cfg(test)]
