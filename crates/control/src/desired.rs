@@ -2,8 +2,8 @@
 //!
 //! Two regions may ask for a rule of the same table, priority and match, for frames to one host:
 //! then a third region inside both asks for the same match with a higher priority, so neither is
-//! ever met. One of them is kept, the same one whatever the order, and the other remembered: it is
-//! met when the third goes.
+//! ever met, or wide policies are spared that region, and both make the same copies. One of them is
+//! kept, the same one whatever the order, and the other remembered: it is met when the third goes.
 
 use std::sync::Arc;
 

@@ -484,6 +484,16 @@ pub enum BudgetError {
         /// The limit.
         max: usize,
     },
+    /// Too many match the same frames.
+    #[error(
+        "more policies would match the same frames at switch {} than priorities can tell apart; \
+         delete some that match what others do",
+        switch_name(*switch)
+    )]
+    Policies {
+        /// The switch.
+        switch: DatapathId,
+    },
     /// Combinations times hosts.
     #[error(
         "together with the policies that it overlaps, it would need {needed} more rules on the \

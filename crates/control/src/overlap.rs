@@ -319,8 +319,10 @@ impl Closure {
             // Almost all regions are told apart by having nothing in common.
             let near = self.regions_of.near(&own);
             let near = near.filter_map(|other| Some((other, own.intersect(&other)?)));
-            let overlaps = near.filter(|(other, _)| !is_spared(other)).map(|(_, both)| both);
-            for region in overlaps {
+            for (other, region) in near.filter(|(other, _)| !is_spared(other)) {
+                if self.is_too_deep(&other, tap.depth_in(&region)) {
+                    return Err(BudgetError::Policies { switch: budget.switch });
+                }
                 if is_idle(&region) {
                     woken.insert(region);
                 } else if unknown(&region) {
@@ -337,6 +339,13 @@ impl Closure {
             true => Ok(Needed { regions: new.into_iter().collect(), rules }),
             false => Err(BudgetError::Rules { left: budget.rules_left, needed: rules }),
         }
+    }
+
+    /// Whether a region would be deeper than priorities can tell. What it has in common with others
+    /// is a region as well, and no less deep.
+    fn is_too_deep(&self, region: &Region, more: u16) -> bool {
+        let depth = self.regions.get(region).map_or(0, |known| known.depth);
+        more > 0 && depth.saturating_add(more) > MAX_DEPTH
     }
 
     /// Whether these copies are made of the frames of a region, whatever others are, or a wide
@@ -593,6 +602,10 @@ impl Closure {
 fn hash(names: &[&str]) -> u32 {
     fnv_1a(names.iter().flat_map(|name| name.bytes().chain([0])))
 }
+
+/// How deep a region may lie: so that some eight thousand policies of one monitor each match the
+/// same frames.
+pub(crate) const MAX_DEPTH: u16 = 16_000;
 
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ use crate::exit::{Exit, Flood, Route};
 use crate::fabric::NEAREST_BRIDGE;
 use crate::group::{Back, Carry, GroupKey, Path};
 use crate::hosts::HostKey;
-use crate::overlap::TapRegion;
+use crate::overlap::{MAX_DEPTH, TapRegion};
 use crate::region::{MacMask, Region};
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE, TAPS};
 use crate::tags;
@@ -321,8 +321,8 @@ const SEARCH: u16 = 1100;
 const TAP: u16 = 1000;
 /// Rules that name a host are above all others of their depth, turned or not.
 const TO_HOST: u16 = 2;
-/// Depth that priorities can tell: more policies than switches hold would be needed.
-const MAX_DEPTH: u16 = (u16::MAX - TAP - TO_HOST - 1) / 4;
+// Priorities can tell all depths apart.
+const _: () = assert!(MAX_DEPTH <= (u16::MAX - TAP - TO_HOST - 1) / 4);
 /// The bit of an address that says that it is one of a group (IEEE 802-2014 §8.2.2).
 const GROUP_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
 /// The sixteen addresses that a bridge must not forward (IEEE 802.1Q-2022 §8.6.3).

@@ -117,6 +117,25 @@ fn a_policy_beyond_the_budget_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn no_more_policies_match_a_frame_than_priorities_can_tell() {
+    let all = |id| {
+        let aims = (0..15).map(|slot| Aim { slot: Slot::only(slot), ..aim(3 + u32::from(slot)) });
+        Tap { aims: aims.collect(), ..tap(id, 3, &[tcp()]) }
+    };
+    let most = u64::from(MAX_DEPTH) / 16;
+    let mut closure = close(&(0..most).map(all).collect::<Vec<_>>());
+    assert_eq!(region(&closure, tcp()).depth, MAX_DEPTH);
+    // Around that region, in its place, or within it.
+    for own in [Region::default(), tcp(), tcp().intersect(&from("10.0.0.0/8")).unwrap()] {
+        let refused = closure.add(tap(most, 3, &[own]), BUDGET, |_, _| 0).unwrap_err();
+        assert_eq!(refused, BudgetError::Policies { switch: DatapathId(1) });
+        assert!(refused.to_string().contains("delete some"), "{refused}");
+    }
+    let udp = Region { proto: Some(17), ..tcp() };
+    assert_eq!(closure.add(tap(most, 3, &[udp]), BUDGET, |_, _| 0), Ok(()));
+}
+
+#[test]
 fn wide_policies_share_what_has_their_monitors() {
     let (a, b) = (from("10.0.0.0/8"), tcp());
     let both = a.intersect(&b).unwrap();
