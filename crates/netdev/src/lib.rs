@@ -43,6 +43,8 @@
 //!   that of a train.
 //! - A train's IP and TCP or UDP headers are checked when it is sent; one that is none is dropped
 //!   and told as [`SendError::Congested`], the kernel's word for it.
+//! - A TCP train with CWR and without the ECN bit loses CWR on all packets but the first where it
+//!   is cut, as the metadata has no word for AccECN (RFC 9768). Cut it before.
 //! - The length of a frame is checked against the MTU when sent, with four bytes more for a tag
 //!   0x8100 but *not* for 0x88a8; the length of a train and its segments is not checked at all.
 //! - The host's own IP stack receives every frame as well. Give an interface that is a port no

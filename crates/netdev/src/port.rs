@@ -299,7 +299,7 @@ fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
 /// Makes the frame in `buf` whole again.
 #[inline]
 fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received, RecvError> {
-    if message.is_cut {
+    if message.is_cut || message.len > MAX_FRAME_LEN {
         let len = usize::try_from(message.auxdata.len).unwrap_or(usize::MAX);
         return Err(RecvError::Truncated { len });
     }

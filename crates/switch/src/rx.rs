@@ -290,6 +290,7 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
         }
         Ok(None) | Err(netdev::RecvError::Down) => Received::Empty,
         Err(netdev::RecvError::Gone) => Received::Gone,
+        Err(netdev::RecvError::Truncated { .. }) => Received::Dropped(DropReason::Truncated),
         Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }

@@ -76,6 +76,23 @@ pub enum CreateError {
         /// What makes it.
         command: String,
     },
+    /// `EPERM`, of a [numbered](crate::Config::numbered) name. Such a device is always new, so
+    /// nobody can prepare it; one with a name can be.
+    #[error(
+        "{pattern}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root); or \
+         let root prepare one of a fixed name (`{command}; ip link set {name} up`) for this user, \
+         who opens it then with Config::new of that name and exclusive(false)"
+    )]
+    NumberedNotPermitted {
+        /// The pattern, as asked for.
+        pattern: String,
+        /// What it was to be.
+        kind: Kind,
+        /// A name that fits the pattern.
+        name: String,
+        /// What makes a device of that name.
+        command: String,
+    },
     /// `EPERM`, of a configuration with [`Config::napi_fragments`](crate::Config::napi_fragments).
     #[error(
         "{name}: not permitted; napi_fragments(true) needs CAP_NET_ADMIN in the first user \

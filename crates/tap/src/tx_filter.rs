@@ -19,6 +19,8 @@ pub struct TxFilter {
 impl TxFilter {
     /// Number of addresses that are compared (`FLT_EXACT_COUNT` in `drivers/net/tun.c`).
     pub const EXACT_COUNT: usize = 8;
+    /// Number of addresses that can be named: `struct tun_filter` counts them in 16 bits.
+    pub const COUNT_MAX: usize = u16::MAX as usize;
 
     /// Lets these through.
     #[must_use]

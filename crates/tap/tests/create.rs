@@ -168,6 +168,26 @@ fn missing_privilege_is_named() {
     assert!(error.to_string().contains("exclusive(false)"), "or it is refused: {error}");
 }
 
+/// A numbered name is always a new device, so nobody can prepare one of that name.
+#[test]
+fn missing_privilege_for_a_numbered_name_asks_for_a_name() {
+    if !can_tap() {
+        return;
+    }
+    let host = Host::new();
+    let numbered = Config::numbered("vpn%d".parse().unwrap());
+    let error = host
+        .namespace
+        .enter(|| {
+            keep_capabilities(CapabilitySet::empty());
+            Device::create(&numbered).unwrap_err()
+        })
+        .unwrap();
+    let remedy = "(`ip tuntap add vpn0 mode tap user USER; ip link set vpn0 up`)";
+    assert!(error.to_string().contains(remedy), "{error}");
+    assert!(error.to_string().contains("Config::new"), "{error}");
+}
+
 #[test]
 fn a_missing_device_node_is_explained() {
     if !can_tap() {

@@ -164,8 +164,10 @@ pub(crate) struct SwitchArgs {
     /// long others wait for the port at a time when it takes nothing (50 when not given),
     /// drain-ahead=on|off|KIB for what is read ahead while the port waits for others,
     /// pause=on|off|auto for whether it waits for others at all (auto, unless a bridge is behind
-    /// it, when not given), txqueuelen=FRAMES and backpressure=on|off|auto for the rings of tap and
-    /// tun devices, and one of `mode=access,vlan=VID`, `mode=trunk[,vlans=VIDS][,native=VID]`,
+    /// it, when not given), flood=on|off for whether what goes everywhere goes there (off for gre,
+    /// erspan and pcapng, else on, when not given), txqueuelen=FRAMES and backpressure=on|off|auto
+    /// for the rings of tap and tun devices, owner=USER, group=GROUP and permissions=MODE for the
+    /// socket of a vhost port, and one of `mode=access,vlan=VID`, `mode=trunk[,vlans=VIDS][,native=VID]`,
     /// `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,

@@ -169,6 +169,27 @@ fn packets_of_a_train_all_have_cwr_or_none_has() {
 }
 
 #[test]
+fn packets_of_a_train_have_the_same_counter_of_accurate_ecn() {
+    let packet = Packet::tcp_v4().with(Checksum::Partial);
+    let at = packet.upper_at() + tcp::field::DATA_OFFSET;
+    let of = |counters: [u8; 4]| {
+        let mut sent = frames(&packet.stream(4));
+        for ((_, frame), counter) in sent.iter_mut().zip(counters) {
+            frame[at] |= counter >> 2;
+            frame[at + 1] |= counter << 6;
+        }
+        check_round_trip(&sent).iter().map(|made| made.frames).collect::<Vec<_>>()
+    };
+    for counter in 0..8 {
+        assert_eq!(of([counter; 4]), [4]);
+        for bit in [1, 2, 4] {
+            let other = counter ^ bit;
+            assert_eq!(of([counter, counter, other, other]), [2, 2], "{counter} and {other}");
+        }
+    }
+}
+
+#[test]
 fn a_received_train_with_cwr_goes_on_where_all_its_packets_have_it() {
     for (ecn, flags, expected) in [
         (0, ACK | tcp::CWR, 1),

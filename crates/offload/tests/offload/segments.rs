@@ -72,6 +72,21 @@ fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
     }
 }
 
+/// AccECN's counter (RFC 9768 §3.1.1) is of three bits, in two bytes.
+#[test]
+fn all_packets_show_the_counter_of_accurate_ecn() {
+    for counter in 0..8_u8 {
+        let train = Train::tcp_v4().flags(ACK | tcp::PSH | counter << 6);
+        let mut whole = train.frame();
+        whole[46] |= counter >> 2;
+        let frames = cut(&train.meta(), &whole, &[]).unwrap();
+        for frame in frames {
+            assert_eq!((frame[46] & 7, frame[47] >> 6), (counter >> 2, counter & 3));
+            assert_eq!(verify(&frame, &[]).transport, Verdict::Valid);
+        }
+    }
+}
+
 #[test]
 fn tags_options_and_extension_headers_are_repeated() {
     let mut v4 = Train::tcp_v4().tagged(&[S_TAG, LEGACY_TAG, C_TAG, S_TAG, C_TAG, C_TAG]);

@@ -99,7 +99,10 @@ const SAMPLED: &str = "nothing, if the policy or a rule asked for a sample; else
 const GROUP: &str = "the group of the rule has no way out: look at `tapswitch show groups`, and \
      at the ports that it watches";
 const TRUNCATED: &str = "whoever sends here sends frames that are too short, or longer than the \
-     port reads: look at its MTU, and at its driver";
+     port reads: look at its MTU, at its driver, and at gso_max_size and gro_max_size of the \
+     interfaces (`ip -d link`): above 65536 they make trains that are longer than an IP header can \
+     say (BIG TCP), which `ip link set IFNAME gso_max_size 65536 gro_max_size 65536` ends at the \
+     interface and, of a veth, at its other end";
 const FOREIGN: &str = "what comes is not of this tunnel: give both ends the same vni=, key= or \
      session=; which of these `tapswitch show ports` tells (REFUSED)";
 const PORT_CONFIG: &str = "a controller has configured the port like that (`ovs-ofctl mod-port` \
@@ -122,6 +125,12 @@ const CUT_BEFORE: &str = "trains came that must be cut for this port, with heade
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel hands over what no buffer of a port takes, and says nothing of it.
+    #[test]
+    fn trains_that_are_too_long_are_told_with_what_makes_them() {
+        assert!(remedy(DropReason::Truncated).contains("gso_max_size 65536"));
+    }
 
     #[test]
     fn each_drop_has_a_remedy() {

@@ -251,6 +251,7 @@ impl From<Features> for Takes {
             tcp_v4: takes(Features::GUEST_TSO4),
             tcp_v6: takes(Features::GUEST_TSO6),
             tcp_ecn: takes(Features::GUEST_ECN),
+            cwr_on_all: true,
             udp: takes(Features::GUEST_USO4.union(Features::GUEST_USO6)),
             hidden: false,
         }

@@ -6,7 +6,7 @@ use tapswitch_datapath::Frame;
 use tapswitch_netdev as netdev;
 use tapswitch_offload::is_sctp_checksum;
 use tapswitch_tap as tap;
-use tapswitch_wire::{EtherType, GsoType};
+use tapswitch_wire::{EtherType, GsoType, tcp};
 
 /// What a port lets be undone in frames that are sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct Takes {
     pub(crate) tcp_v6: bool,
     /// TCP trains with CWR on the first packet only.
     pub(crate) tcp_ecn: bool,
+    /// TCP trains with CWR on all packets: see [`has_cwr_on_all`].
+    pub(crate) cwr_on_all: bool,
     pub(crate) udp: bool,
     /// Trains of these kinds whose headers Linux does not find: see [`is_hidden`].
     pub(crate) hidden: bool,
@@ -30,18 +32,30 @@ impl Takes {
         tcp_v4: false,
         tcp_v6: false,
         tcp_ecn: false,
+        cwr_on_all: false,
         udp: false,
         hidden: false,
     };
 
     /// Frames as they are, whatever is left undone.
-    pub(crate) const EVERYTHING: Self =
-        Self { checksum: true, tcp_v4: true, tcp_v6: true, tcp_ecn: true, udp: true, hidden: true };
+    pub(crate) const EVERYTHING: Self = Self {
+        checksum: true,
+        tcp_v4: true,
+        tcp_v6: true,
+        tcp_ecn: true,
+        cwr_on_all: true,
+        udp: true,
+        hidden: true,
+    };
 
     #[inline]
     pub(super) fn takes(self, frame: &Frame<'_>) -> bool {
         match frame.meta.is_train() {
-            true => self.takes_train(frame.meta.gso_type) && (self.hidden || !is_hidden(frame)),
+            true => {
+                self.takes_train(frame.meta.gso_type)
+                    && (self.hidden || !is_hidden(frame))
+                    && (self.cwr_on_all || !has_cwr_on_all(frame))
+            }
             false => self.takes_packet(frame),
         }
     }
@@ -84,6 +98,8 @@ impl From<tap::Offloads> for Takes {
             tcp_v6: offloads.contains(tap::Offloads::TSO6),
             // What the kernel is given, it cuts by itself where it must.
             tcp_ecn: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
+            // Behind a tap device is a host, which takes a train as it is.
+            cwr_on_all: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
             udp: offloads.contains(tap::Offloads::USO),
             hidden: false,
         }
@@ -93,14 +109,14 @@ impl From<tap::Offloads> for Takes {
 impl From<netdev::Capabilities> for Takes {
     fn from(capabilities: netdev::Capabilities) -> Self {
         let udp = capabilities.send_udp_trains;
-        Self { udp, hidden: false, ..Self::EVERYTHING }
+        Self { udp, cwr_on_all: false, hidden: false, ..Self::EVERYTHING }
     }
 }
 
 /// In words: `csum,tso4,tso6,tso_ecn,uso`.
 impl fmt::Display for Takes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp, hidden: _ } = *self;
+        let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp, cwr_on_all: _, hidden: _ } = *self;
         let flags = [checksum, tcp_v4, tcp_v6, tcp_ecn, udp];
         let names = ["csum", "tso4", "tso6", "tso_ecn", "uso"].into_iter().zip(flags);
         let names: Vec<_> = names.filter_map(|(name, is_there)| is_there.then_some(name)).collect();
@@ -117,6 +133,19 @@ impl fmt::Display for Takes {
 fn is_hidden(frame: &Frame<'_>) -> bool {
     let tags = frame.layout().tags;
     frame.has_inner_checksum() || tags > 0 && has_hidden_tags(frame, tags.into())
+}
+
+/// True for a TCP train whose packets all have CWR, a bit of AccECN's counter (RFC 9768 §3.2.2).
+/// The metadata has no word for it, and Linux takes CWR off all packets but the first where it
+/// cuts one, as the driver of an interface has it do; the receiver would count marks that nobody
+/// set.
+#[inline]
+fn has_cwr_on_all(frame: &Frame<'_>) -> bool {
+    if !matches!(frame.meta.gso_type, GsoType::TCPV4 | GsoType::TCPV6) {
+        return false;
+    }
+    let flags_at = frame.layout().transport.map(|at| usize::from(at) + tcp::field::FLAGS);
+    flags_at.and_then(|at| frame.head().get(at)).is_some_and(|flags| flags & tcp::CWR != 0)
 }
 
 #[inline(never)]

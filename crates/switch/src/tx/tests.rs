@@ -252,9 +252,31 @@ fn kinds_of_trains_are_told_apart() {
     assert!(Takes { tcp_ecn: true, ..only_v6 }.takes_train(with_ecn));
     assert!(!ALL.takes_train(GsoType::UDP), "trains of fragments are nobody's");
     let offloads = tap::Offloads::CSUM | tap::Offloads::TSO4;
-    assert_eq!(Takes::from(offloads), Takes { tcp_v4: true, tcp_ecn: true, ..NONE });
+    let expected = Takes { tcp_v4: true, tcp_ecn: true, cwr_on_all: true, ..NONE };
+    assert_eq!(Takes::from(offloads), expected);
     assert_eq!(Takes::from(tap::Offloads::empty()), Takes::NOTHING);
 }
+
+/// A bit of AccECN's counter, which Linux clears where it cuts.
+#[test]
+fn a_train_with_cwr_on_all_packets_is_cut_before_an_interface() {
+    let Some(wire) = Wire::netdev() else { return };
+    let TxDevice::Netdev(near) = &wire.device else { panic!("no interface") };
+    let mut port = wire.port(near.capabilities().into());
+    let (meta, mut frame) = tcp_train(3000, 1000);
+    frame[FLAGS] |= tapswitch_wire::tcp::CWR;
+    send(&mut port, &(meta, frame.clone())).unwrap();
+    for (header, packet) in wire.received(3) {
+        assert_eq!((header.is_train(), packet[FLAGS]), (false, frame[FLAGS]));
+    }
+    // The first packet's alone has a word.
+    let marked = NetHeader { gso_type: GsoType(GsoType::TCPV4.0 | GsoType::ECN), ..meta };
+    send(&mut port, &(marked, frame)).unwrap();
+    assert!(wire.received(1)[0].0.is_train());
+}
+
+/// Where the flags of TCP are in [`tcp_train`].
+const FLAGS: usize = 47;
 
 /// Linux refuses this size (`GSO_BY_FRAGS`), as an old one refuses a kind that it does not know.
 #[test]

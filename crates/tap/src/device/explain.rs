@@ -27,7 +27,10 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
         (Errno::PERM, _) if flags.contains(Flags::NAPI_FRAGS) => {
             CreateError::FragmentsNotPermitted { name }
         }
-        (Errno::PERM | Errno::ACCESS, _) => not_permitted(name, kind, flags, there.as_ref()),
+        (Errno::PERM | Errno::ACCESS, _) => match &config.name {
+            NameWish::Fixed(_) => not_permitted(name, kind, flags, there.as_ref()),
+            NameWish::Numbered(_) => numbered_not_permitted(name, kind, flags),
+        },
         (Errno::BUSY, Some(index)) if there.is_none() => {
             CreateError::IndexTaken { name, index: index.get() }
         }
@@ -115,6 +118,13 @@ fn not_permitted(name: String, kind: Kind, flags: Flags, there: Option<&Link>) -
         (None, None) => return CreateError::NoOwner { name, command },
     };
     CreateError::NotOwner { name, allowed, command }
+}
+
+/// Nobody can prepare a device for a numbered name, which is always a new one.
+fn numbered_not_permitted(pattern: String, kind: Kind, flags: Flags) -> CreateError {
+    let name = pattern.replace("%d", "0");
+    let command = command(&name, kind, flags.contains(Flags::MULTI_QUEUE));
+    CreateError::NumberedNotPermitted { pattern, kind, name, command }
 }
 
 /// What makes such a device for a user. An owner cannot be changed by ip(8) afterwards.

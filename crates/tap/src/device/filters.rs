@@ -43,8 +43,8 @@ impl Device {
     /// 2.6.27, tap devices).
     ///
     /// # Errors
-    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] when there is none;
-    /// [`SettingError::NotATap`].
+    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] when there is none, or more than
+    /// [`TxFilter::COUNT_MAX`]; [`SettingError::NotATap`].
     pub fn set_tx_filter(&self, filter: Option<&TxFilter>) -> Result<(), SettingError> {
         let what = "the address filter";
         self.must_be_tap(what)?;
@@ -55,6 +55,11 @@ impl Device {
         let hashed = addresses.get(TxFilter::EXACT_COUNT..).unwrap_or_default();
         if let Some(&address) = hashed.iter().find(|address| !address.is_multicast()) {
             return Err(SettingError::TooManyAddresses { name: self.name.to_string(), address });
+        }
+        if addresses.len() > TxFilter::COUNT_MAX {
+            let remedy = "name 65535 addresses at most, or let all groups through with \
+                          all_multicast(true)";
+            return Err(self.refused(what, remedy));
         }
         let outcome = ioctl::set_tx_filter(&self.queues[0], &addresses, all_multicast);
         match outcome.map_err(self.failed("TUNSETTXFILTER"))? {

@@ -43,7 +43,7 @@ impl Device {
         let capabilities = capabilities(opener.features, receive, send);
         let name = DeviceName::from_kernel(first.name.clone());
         let queues = opener.open_others(first)?;
-        opener.finish(&queues[0])?;
+        opener.finish(name.as_str(), &queues[0])?;
         Ok(Self {
             name,
             index,
@@ -342,8 +342,7 @@ impl<'a> Opener<'a> {
     }
 
     /// What must come last, because it outlives a failure.
-    fn finish(&self, first: &Queue) -> Result<(), CreateError> {
-        let name = self.config.name.as_str();
+    fn finish(&self, name: &str, first: &Queue) -> Result<(), CreateError> {
         let refused = |call| refused(name, call);
         if let Some(user) = self.config.owner {
             let error = |errno| explain::owner_error(name, "user", user, errno);
