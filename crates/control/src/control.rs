@@ -12,6 +12,7 @@ mod contests;
 mod crowds;
 mod deadline;
 mod details;
+mod floods;
 mod inquiries;
 mod lifetime;
 mod moves;
@@ -44,6 +45,7 @@ use agenda::Agenda;
 use checks::Checks;
 use claims::Claims;
 use contests::Contests;
+use floods::Floods;
 use lifetime::Clock;
 use moves::Moves;
 use placing::MonitorHosts;
@@ -131,6 +133,8 @@ pub struct Control {
     rewire_pause: Millis,
     /// The ports that floods take between switches.
     tree: Shared<BTreeSet<Place>>,
+    /// The links by which they go until all switches know of it.
+    floods: Shared<Floods>,
     /// Ends of links by which no S-tags leave, and so no copies that have one.
     untagged_ends: Shared<BTreeSet<Place>>,
     /// The links that were told of.
@@ -183,6 +187,7 @@ impl Control {
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
             tree: Shared::default(),
+            floods: Shared::default(),
             untagged_ends: Shared::default(),
             told_links: Shared::default(),
             limits,
@@ -380,7 +385,8 @@ impl Control {
         };
         let signals = std::mem::take(&mut switch.signals);
         let (closed, uncarried) = switch.take_ends();
-        let Signals { ports_moved, hosts, opened, begun, news, swept, answered, events } = signals;
+        let Signals { ports_moved, hosts, opened, begun, news, shut, swept, answered, events } =
+            signals;
         if ports_moved {
             self.update_ports(id);
             self.policies.touch_at(id);
@@ -390,6 +396,9 @@ impl Control {
         }
         if swept {
             self.handle_swept(id);
+        }
+        if shut {
+            self.note_shut(id);
         }
         let left = self.collect_hosts(id, hosts);
         for tag in opened {

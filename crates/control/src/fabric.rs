@@ -17,12 +17,14 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 mod graph;
 mod lldp;
+mod parts;
 mod shortest;
 mod sweeps;
 
 pub(crate) use graph::Graph;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
+pub(crate) use parts::Parts;
 pub(crate) use shortest::Shortest;
 use sweeps::{SweepNo, Sweeps};
 

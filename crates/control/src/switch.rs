@@ -19,6 +19,7 @@ use tapswitch_wire::MacAddr;
 mod check;
 mod counters;
 mod detail;
+mod floods;
 mod forks;
 mod lacks;
 mod read_back;
@@ -47,6 +48,7 @@ use crate::ways::Ways;
 use crate::{BudgetError, Event, Limits, Millis, MonitorPort, StatsToken, Ticket};
 use counters::Round;
 use detail::{PortReading, Shown};
+use floods::Fading;
 use forks::Forking;
 use read_back::ReadBack;
 use refused::Refused;
@@ -71,6 +73,8 @@ pub(crate) struct Switch {
     forking: Forking,
     /// What its ports are for.
     wiring: Shared<Wiring>,
+    /// By which of them floods may still go, though they shall not.
+    fading: Fading,
     /// Copies of others that it carries, by their VLAN identifier.
     carries: Shared<BTreeMap<u16, Carried>>,
     /// Since when it is not told anything new, for it is not known yet what its ports are for.
@@ -164,6 +168,7 @@ impl Switch {
             ways: Shared::default(),
             forking: Forking::default(),
             wiring: Shared::default(),
+            fading: Fading::new(),
             carries: Shared::default(),
             held_since: None,
             lost_at: Millis(0),
@@ -614,6 +619,7 @@ impl Switch {
     }
 
     fn handle_lost(&mut self) {
+        self.distrust_floods();
         (self.link, self.silence) = (Link::Down, None);
         self.shown = Shown::default();
         self.take_all_counters();

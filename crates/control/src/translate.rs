@@ -35,7 +35,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Masked, Match, Oxm, PortNo, VID_PRESENT};
+use tapswitch_openflow::{Action, Instruction, Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_wire::{EtherType, MacAddr, icmp, ip_proto};
 
 use crate::VidRange;
@@ -81,6 +81,11 @@ pub(crate) struct Wiring {
 }
 
 impl Wiring {
+    /// Whether floods leave by a port, and are taken there.
+    pub(crate) fn lets_floods(&self, port: PortNo) -> bool {
+        !self.closed.contains(&port) && !self.shortcuts.contains(&port)
+    }
+
     /// What copies of others have, whichever it may be.
     fn copy_fields(&self) -> impl Iterator<Item = Oxm> {
         let addresses = self.copy_vids.filter(|_| self.has_rewritten);
@@ -280,6 +285,41 @@ fn read_host(mac: &Masked<MacAddr>, vid: &Masked<u16>) -> Option<HostKey> {
 pub(crate) fn read_link(id: &FlowId) -> Option<PortNo> {
     match id.matching().fields.as_slice() {
         [Oxm::InPort(port)] if id.priority == LINK => Some(*port),
+        _ => None,
+    }
+}
+
+/// By which ports floods leave, or are taken, where these rules are held.
+pub(crate) fn read_flooding(rules: &[(FlowId, &[Instruction])]) -> impl Fn(PortNo) -> bool {
+    let flooding = || rules.iter().filter(|(id, _)| is_flooding(id));
+    let actions = flooding().flat_map(|(_, does)| does.iter()).flat_map(|does| match does {
+        Instruction::ApplyActions(actions) => actions.as_slice(),
+        _ => &[],
+    });
+    let outputs = actions.filter_map(|action| match action {
+        Action::Output { port, .. } => Some(*port),
+        _ => None,
+    });
+    let outputs: BTreeSet<_> = outputs.collect();
+    let shut: BTreeSet<_> = rules.iter().filter_map(|(id, _)| read_shut(id)).collect();
+    let floods = flooding().next().is_some();
+    move |port| floods && (outputs.contains(&port) || !shut.contains(&port))
+}
+
+/// Whether it depends on a rule by which ports floods go, and whether by this one.
+pub(crate) fn is_about_floods(id: &FlowId, port: PortNo) -> bool {
+    is_flooding(id) || read_shut(id) == Some(port)
+}
+
+fn is_flooding(id: &FlowId) -> bool {
+    id.table == FORWARD && matches!(id.priority, MISS | ASK)
+}
+
+/// The port of which a rule says that no floods come in there.
+fn read_shut(id: &FlowId) -> Option<PortNo> {
+    let is_shut = matches!((id.table, id.priority), (SOURCE, CLOSED) | (FORWARD, STRAY));
+    match id.matching().fields.as_slice() {
+        [Oxm::InPort(port)] if is_shut => Some(*port),
         _ => None,
     }
 }

@@ -122,6 +122,7 @@ impl Control {
         let awaited = self.turns.awaited().iter();
         let sent = awaited.filter_map(|id| Some((*id, self.switches.get(id)?.sent_barrier()?)));
         trial.turns.forget_ahead();
+        trial.wait_for_no_links();
         trial.switches.values_mut().for_each(Switch::forget_ahead);
         // They say yes to what they were told before, too.
         for (switch, barrier) in sent {

@@ -184,32 +184,24 @@ impl Control {
     /// Draws the conclusions of links that came or went, unless it just did: then those that came
     /// or went meanwhile are looked at together.
     pub(super) fn rewire(&mut self) {
-        if self.now < self.rewire_at {
-            return;
+        if self.now >= self.rewire_at {
+            self.release_held();
+            if std::mem::take(&mut self.has_rewired) {
+                return self.rewire_now();
+            }
         }
-        self.release_held();
-        if std::mem::take(&mut self.has_rewired) {
-            self.rewire_now();
-        }
+        self.open_faded();
     }
 
     fn rewire_now(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph(&BTreeSet::new());
-        self.tree = graph.tree().into();
-        let known = |switch: &Switch| switch.is_up() && !switch.is_held();
-        for (id, switch) in self.switches.iter_mut().filter(|(_, switch)| known(switch)) {
-            let wiring = wiring(fabric, (*id, switch), &self.tree, &self.limits);
-            let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
-            if switch.set_wiring(Wiring { asks, has_rewritten, ..wiring }) {
-                // A port of a monitor may be none any more.
-                self.policies.touch_at(*id);
-            }
-            self.touched.insert(*id);
-        }
+        self.tree = self.find_tree(&graph).into();
+        self.open_links();
+        let ids: Vec<_> = self.switches.keys().copied().collect();
+        ids.iter().for_each(|id| self.wire(*id));
         let before = std::mem::replace(&mut self.routes, Routes::new(graph).into());
         self.unroute(&before);
-        let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.collect_signals(id));
         self.find_untagged_ends();
         let copy_routes = self.routes_of_copies();
@@ -222,6 +214,23 @@ impl Control {
         let pause = if is_calm { least } else { (self.rewire_pause.0 * 2).clamp(least, least * 8) };
         self.rewire_pause = Millis(pause);
         self.rewire_at = self.now.plus(self.rewire_pause);
+    }
+
+    /// Tells a switch what its ports are for.
+    pub(super) fn wire(&mut self, id: DatapathId) {
+        let known = |switch: &&mut Switch| switch.is_up() && !switch.is_held();
+        let (Some(fabric), Some(switch)) = (&self.fabric, self.switches.get_mut(&id).filter(known))
+        else {
+            return;
+        };
+        let is_open = |end| self.tree.contains(&end) && !self.floods.is_barred(end);
+        let wiring = wiring(fabric, switch, is_open, &self.limits);
+        let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
+        if switch.set_wiring(Wiring { asks, has_rewritten, ..wiring }) {
+            // A port of a monitor may be none any more.
+            self.policies.touch_at(id);
+        }
+        self.touched.insert(id);
     }
 
     /// Looks by which links no S-tags leave.
@@ -272,17 +281,18 @@ impl Control {
 /// What the ports of a switch are for.
 fn wiring(
     fabric: &Fabric,
-    (switch, at): (DatapathId, &Switch),
-    tree: &BTreeSet<Place>,
+    at: &Switch,
+    is_open: impl Fn(Place) -> bool,
     limits: &Limits,
 ) -> Wiring {
+    let switch = at.id();
     let mut wiring = Wiring { is_searched: true, ..Wiring::default() };
     let mut flood = Vec::new();
     for (port, role) in fabric.roles(switch) {
         let (set, floods) = match role {
             Role::Edge => (&mut wiring.edges, true),
             Role::Link(peer) if peer.switch != switch => {
-                (&mut wiring.links, tree.contains(&Place { switch, port }))
+                (&mut wiring.links, is_open(Place { switch, port }))
             }
             // No way leads over a cable from a switch to itself. What comes there all the same is
             // of hosts that pass our frames on, and what comes from links is not copied.
@@ -296,6 +306,9 @@ fn wiring(
     }
     // Whoever is behind a monitor's port may be linked to others of ours, which nobody probes for.
     wiring.closed.extend(at.ports.sinks());
+    // What comes up again is another switch, for all that is known until that is looked at.
+    let down = at.ports.iter().filter(|(number, port)| !port.is_up && *number != PortNo::LOCAL);
+    wiring.closed.extend(down.map(|(number, _)| number));
     if !wiring.links.is_empty() {
         // Without links nothing can go round: what comes from a closed port is dropped.
         wiring.flood = Flood::Ports(Arc::from(flood));

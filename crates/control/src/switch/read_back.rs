@@ -250,6 +250,9 @@ impl Switch {
             self.search_early(read.rules.as_deref().unwrap_or_default());
             let groups = read.groups.as_deref().unwrap_or_default();
             self.remember_carries(read.rules.as_deref().unwrap_or_default(), groups);
+            if read.is_first {
+                self.remember_floods(read.rules.as_deref().unwrap_or_default());
+            }
             self.adopt_hosts(read.rules.as_deref().unwrap_or_default(), read.since, limits);
             self.link = Link::Read(read);
             self.signals.ports_moved = true;

@@ -21,6 +21,8 @@ pub(crate) struct Signals {
     pub(crate) begun: BTreeSet<u16>,
     /// Policies that may be doing otherwise.
     pub(crate) news: BTreeSet<PolicyId>,
+    /// It confirmed that no floods leave or come in by some port any more.
+    pub(crate) shut: bool,
     /// It has done what it was sent to find links.
     pub(crate) swept: bool,
     /// Requests for counters that were answered, or will not be.

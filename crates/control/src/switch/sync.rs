@@ -81,6 +81,7 @@ impl Switch {
             self.signals.news.extend(done.map(|(id, _)| id));
         }
         self.confirm_carries(barrier);
+        self.confirm_floods(barrier);
         self.ask_hosts(barrier);
         if self.is_trial {
             // Nobody counts in it.
@@ -186,6 +187,7 @@ impl Switch {
         idle_groups.extend(difference.idle_groups);
         self.idle_groups.extend(idle_groups.into_iter().map(|group| (barrier, group)));
         self.await_carries(barrier);
+        self.await_floods(barrier);
         self.await_questions(barrier);
         self.give_up_at.get_or_insert(now.plus(limits.final_counts_wait));
         barrier
@@ -203,6 +205,7 @@ impl Switch {
         self.desired.take_idle_groups();
         let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
         self.await_carries(barrier);
+        self.await_floods(barrier);
         barrier
     }
 

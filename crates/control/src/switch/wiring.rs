@@ -50,6 +50,7 @@ impl Switch {
         let gone: Vec<_> = wiring.links.union(&wiring.closed).copied().collect();
         gone.into_iter().for_each(|port| self.forget_behind(port));
         let old = std::mem::replace(&mut self.wiring, wiring.into());
+        self.note_shut(&old);
         let before: HashMap<_, _> = base_rules(&old).into_iter().collect();
         let after: HashMap<_, _> = base_rules(&self.wiring).into_iter().collect();
         let gone = before.iter().filter(|(id, rule)| after.get(*id) != Some(rule));

@@ -20,6 +20,7 @@ mod crowd;
 mod drift;
 mod errors;
 mod fabric;
+mod floods;
 mod forms;
 mod learning;
 mod ledger;

@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Carries what switches sent by order of the controller over the cables.
-    fn carry_emitted(&mut self) -> bool {
+    pub(crate) fn carry_emitted(&mut self) -> bool {
         let emitted = self.switches.values_mut().flat_map(|model| {
             std::mem::take(&mut model.emitted)
                 .into_iter()
@@ -374,6 +374,15 @@ impl World {
             self.deliver(id, over_the_wire(&message));
         }
         carried
+    }
+
+    /// The controller hears what a switch said first.
+    pub(crate) fn hear_one(&mut self, id: DatapathId) {
+        let said = &mut self.model(id.0).said;
+        let message = (!said.is_empty()).then(|| said.remove(0));
+        if let Some(message) = message.filter(|_| self.connected.contains(&id)) {
+            self.deliver(id, over_the_wire(&message));
+        }
     }
 
     fn deliver(&mut self, id: DatapathId, message: Message) {

@@ -160,6 +160,7 @@ impl Control {
     /// A copy of all in which switches hold what they shall, to try what comes next.
     fn trial(&self) -> Self {
         let mut trial = Self { is_trial: true, ..self.clone() };
+        trial.wait_for_no_links();
         trial.foresee();
         trial
     }

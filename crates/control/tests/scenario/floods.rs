@@ -1,0 +1,241 @@
+//! Floods go no circle, at no moment: whatever links, switches and controllers come and go, and
+//! whichever switch does first what it is told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tapswitch_control::*;
+use tapswitch_openflow::{Body, DatapathId};
+
+use crate::fabric::Fabric;
+use crate::frames::{BROADCAST, udp};
+use crate::world::{World, policy};
+
+/// Messages that switches were sent, each of which does what it is told in its own time.
+struct Scramble {
+    seed: u64,
+    /// Switches that do nothing while others have something to do, by a bit for each.
+    slow: usize,
+    under_way: BTreeMap<DatapathId, VecDeque<Transmit>>,
+}
+
+impl Scramble {
+    const fn new(seed: u64) -> Self {
+        Self { seed, slow: 0, under_way: BTreeMap::new() }
+    }
+
+    /// A number below `end`, another one each time (Knuth's MMIX generator).
+    fn pick(&mut self, end: usize) -> usize {
+        let next = self.seed.wrapping_mul(6_364_136_223_846_793_005);
+        self.seed = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) as usize % end
+    }
+
+    /// Carries up to `count` messages, in the order in which they were sent to or by one switch,
+    /// else in any. Returns whether there were that many.
+    fn carry(&mut self, world: &mut World, count: usize) -> bool {
+        for _ in 0..count {
+            while let Some(transmit) = world.control.poll_transmit() {
+                self.under_way.entry(transmit.switch).or_default().push_back(transmit);
+            }
+            world.carry_emitted();
+            let sent = self.under_way.iter().filter(|(_, sent)| !sent.is_empty());
+            let sent = sent.map(|(id, _)| (true, *id));
+            let said = world.switches.iter().filter(|(_, model)| !model.said.is_empty());
+            let turns: Vec<_> = sent.chain(said.map(|(id, _)| (false, *id))).collect();
+            if turns.is_empty() {
+                return false;
+            }
+            if self.pick(20) == 0 {
+                self.slow = self.pick(1 << 20);
+            }
+            let quick = turns.iter().filter(|(_, id)| self.slow >> id.0 & 1 == 0);
+            let quick: Vec<_> = quick.copied().collect();
+            let turns = if quick.is_empty() { turns } else { quick };
+            let (is_sent, id) = turns[self.pick(turns.len())];
+            match is_sent {
+                true => self.carry_to(world, id),
+                false => world.hear_one(id),
+            }
+        }
+        true
+    }
+
+    fn carry_to(&mut self, world: &mut World, id: DatapathId) {
+        let Some(transmit) = self.under_way.get_mut(&id).and_then(VecDeque::pop_front) else {
+            return;
+        };
+        let change = match &transmit.body {
+            Body::FlowMod(change) => Some(change.to_string()),
+            _ => None,
+        };
+        let was_there = world.carry(transmit);
+        if let Some(change) = change.filter(|_| was_there) {
+            assert_eq!(circle(world), None, "after {change} at {id}");
+        }
+    }
+
+    /// Some time passes.
+    fn pass(&mut self, world: &mut World, ms: u64) {
+        for _ in 0..ms.div_ceil(25) {
+            world.now = world.now.plus(Millis(25));
+            world.switches.values_mut().for_each(|model| model.pass(25));
+            world.control.handle_timeout(world.now);
+            while self.carry(world, 1000) {}
+        }
+    }
+}
+
+/// A switch whose host's floods go round and round.
+fn circle(world: &mut World) -> Option<u64> {
+    let said: Vec<_> =
+        world.switches.values_mut().map(|model| std::mem::take(&mut model.said)).collect();
+    let ids: Vec<_> = world.switches.keys().map(|id| id.0).collect();
+    let found = ids.iter().copied().find(|id| goes_round(world, *id));
+    for (model, said) in world.switches.values_mut().zip(said) {
+        model.said = said;
+    }
+    found
+}
+
+fn goes_round(world: &mut World, from: u64) -> bool {
+    let frame = udp(from as u8, BROADCAST).bytes();
+    let mut seen = BTreeSet::new();
+    let mut under_way = vec![(from, 1, frame)];
+    while let Some((switch, port, frame)) = under_way.pop() {
+        if !seen.insert((switch, port, frame.clone())) {
+            return true;
+        }
+        let sent = world.model(switch).receive(port, &frame);
+        let ends = sent.into_iter().map(|(out, frame)| (world.cables.get(&(switch, out)), frame));
+        under_way.extend(ends.filter_map(|(end, frame)| end.map(|end| (end.0, end.1, frame))));
+    }
+    false
+}
+
+fn set_link(world: &mut World, ends: [(u64, u32); 2], is_up: bool) {
+    ends.iter().for_each(|(switch, port)| world.model(*switch).set_link(*port, is_up));
+}
+
+fn cable(world: &World, a: u64, b: u64) -> [(u64, u32); 2] {
+    let mut cables = world.cables.iter();
+    cables.find(|(at, to)| (at.0, to.0) == (a, b)).map(|(at, to)| [*at, *to]).unwrap()
+}
+
+/// Eight in a ring, and a cable across it that makes others nearer: links that share no switch
+/// come to the tree and leave it.
+fn crossed_ring() -> Fabric {
+    let ring = (1..=8).map(|at| (at, at % 8 + 1));
+    let mut fabric = Fabric::new(8, &ring.chain([(1, 5)]).collect::<Vec<_>>());
+    let across = cable(&fabric.world, 1, 5);
+    set_link(&mut fabric.world, across, false);
+    fabric.wait(500);
+    fabric.learn();
+    fabric
+}
+
+#[test]
+fn a_tree_becomes_another_one_without_a_circle() {
+    for seed in 0..20 {
+        let mut fabric = crossed_ring();
+        let across = cable(&fabric.world, 1, 5);
+        let mut scramble = Scramble::new(seed);
+        for is_up in [true, false] {
+            set_link(&mut fabric.world, across, is_up);
+            scramble.pass(&mut fabric.world, 200);
+            let links = fabric.world.control.links();
+            let on_tree = links.iter().filter(|link| link.is_tree).count();
+            assert_eq!((links.len(), on_tree), (8 + usize::from(is_up), 7), "seed {seed}");
+        }
+        fabric.check_production();
+    }
+}
+
+#[test]
+fn switches_that_are_away_are_not_closed_to_a_circle() {
+    for seed in 0..10 {
+        let mut fabric = Fabric::ring(6);
+        fabric.learn();
+        let mut scramble = Scramble::new(seed);
+        for away in [2, 3] {
+            fabric.world.is_stopped = true;
+            fabric.world.disconnect(away);
+            fabric.world.is_stopped = false;
+            scramble.pass(&mut fabric.world, 100);
+            assert_eq!(circle(&mut fabric.world), None, "seed {seed}");
+            fabric.check_production();
+        }
+        for away in [2, 3] {
+            scramble.reconnect(&mut fabric.world, away);
+            scramble.pass(&mut fabric.world, 500);
+        }
+        fabric.check_production();
+    }
+}
+
+impl Scramble {
+    fn disconnect(&mut self, world: &mut World, id: u64) {
+        self.under_way.remove(&DatapathId(id));
+        world.is_stopped = true;
+        world.disconnect(id);
+        world.is_stopped = false;
+    }
+
+    fn reconnect(&mut self, world: &mut World, id: u64) {
+        self.under_way.remove(&DatapathId(id));
+        world.is_stopped = true;
+        world.connect(id);
+        world.is_stopped = false;
+    }
+
+    /// Another controller takes over, whatever the one before had told, or not told yet.
+    fn restart(&mut self, world: &mut World, policies: &[TapPolicy]) {
+        self.under_way.clear();
+        world.is_stopped = true;
+        world.restart_controller(policies);
+        world.is_stopped = false;
+    }
+
+    /// Something happens, while messages are under way.
+    fn disturb(&mut self, world: &mut World, policies: &[TapPolicy]) {
+        let cables: Vec<_> = world.cables.iter().map(|(at, to)| [*at, *to]).collect();
+        let count = world.switches.len();
+        let id = self.pick(count) as u64 + 1;
+        match self.pick(8) {
+            0 => self.restart(world, policies),
+            1 => self.disconnect(world, id),
+            2 => self.reconnect(world, id),
+            what => {
+                let ends = cables[self.pick(cables.len())];
+                set_link(world, ends, what % 2 == 0);
+            }
+        }
+        let count = self.pick(300);
+        self.carry(world, count);
+    }
+}
+
+/// Whatever happens, and whenever: no circle, and in the end all arrives once.
+#[test]
+fn what_overtakes_what_makes_no_circle() {
+    let cables = [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 1), (1, 4), (2, 5), (3, 6), (2, 3)];
+    let policies = [policy("all", "0x3/2")];
+    for seed in 0..30 {
+        let mut fabric = Fabric::new(6, &cables);
+        fabric.learn();
+        fabric.world.tap(policies[0].clone());
+        let mut scramble = Scramble::new(seed);
+        for _ in 0..12 {
+            scramble.disturb(&mut fabric.world, &policies);
+            let ms = scramble.pick(4) as u64 * 100;
+            scramble.pass(&mut fabric.world, ms);
+        }
+        let cables: Vec<_> = fabric.world.cables.iter().map(|(at, to)| [*at, *to]).collect();
+        cables.into_iter().for_each(|ends| set_link(&mut fabric.world, ends, true));
+        (1..=6).for_each(|id| scramble.reconnect(&mut fabric.world, id));
+        scramble.pass(&mut fabric.world, 4000);
+        fabric.world.control.delete_policy("all").unwrap();
+        scramble.pass(&mut fabric.world, 100);
+        fabric.learn();
+        fabric.check_production();
+    }
+}
