@@ -1,9 +1,10 @@
 // Small pieces that all views use.
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
+import type { TapPolicy } from "../api/types";
 import { duration } from "../model/format";
-import type { Tone } from "../model/policy";
+import { type Tone, trafficWords } from "../model/policy";
 
 /** A word with a colour and a sign, so that the colour is not all. */
 export function Tag({
@@ -23,6 +24,19 @@ export function Tag({
 }
 
 const SIGNS: Record<Tone, string> = { good: "●", wait: "◐", bad: "▲", plain: "○" };
+
+/** Which traffic a policy copies; lines break between its fields. */
+export function Traffic({ of }: { of: TapPolicy }) {
+  return (
+    <>
+      {trafficWords(of).map((words) => (
+        <Fragment key={words}>
+          <span class="words">{words}</span>{" "}
+        </Fragment>
+      ))}
+    </>
+  );
+}
 
 /** Why there is nothing to see, and what to do. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {

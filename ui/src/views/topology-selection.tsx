@@ -6,8 +6,8 @@ import type { Edge, Frame, Node } from "../graph/scene";
 import { type Target, edgeKey } from "../graph/target";
 import { count, latency } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
-import { ledger, state, totals, traffic } from "../model/policy";
-import { Fact, Notes, Tag } from "../parts/basics";
+import { ledger, state, totals } from "../model/policy";
+import { Fact, Notes, Tag, Traffic } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
 import { tapHost } from "./switch";
@@ -233,7 +233,9 @@ function TapCard({ report }: { report: PolicyReport }) {
         <Fact name="Ledger">
           <Tag tone={books.tone}>{books.word}</Tag>
         </Fact>
-        <Fact name="Traffic">{traffic(report.policy)}</Fact>
+        <Fact name="Traffic">
+          <Traffic of={report.policy} />
+        </Fact>
         <Fact name="Copies now">{rateText(report.policy.name)}</Fact>
         <Fact name="Matched">{count(sums.matched)}</Fact>
         <Fact name="Delivered">{count(sums.delivered)}</Fact>
