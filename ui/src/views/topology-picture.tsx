@@ -239,7 +239,7 @@ const LEGEND: [string, string][] = [
   ["outlet", "monitor"],
   ["tap", "copies"],
   ...LOADS.map(({ key, words }): [string, string] => [key, words]),
-  ["broken", "lost, or does not add up"],
+  ["broken", "lost, or with problems"],
 ];
 
 /** Drag moves the picture or a node, the wheel zooms, a click selects. */
