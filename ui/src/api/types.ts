@@ -10,7 +10,7 @@ export interface Counts {
 export interface MonitorPort {
   switch: string;
   port: number;
-  /** Empty when the port is gone. */
+  /** What it was where the port is gone; empty when nobody has told it. */
   name: string;
 }
 
