@@ -52,8 +52,9 @@ export function useFabric(most: number, members: string[] | undefined): Fabric {
 
 function fromSwitches(items: SwitchReport[]): Topology {
   return {
-    switches: items.map(({ switch: id, is_connected, ports, hosts }) => ({
+    switches: items.map(({ switch: id, is_connected, is_silent, ports, hosts }) => ({
       switch: id,
+      is_silent,
       is_connected,
       hosts,
       ports: ports.length,

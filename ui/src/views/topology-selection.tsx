@@ -2,7 +2,7 @@
 import { mayChange } from "../api/session";
 import type { HostReport, PolicyReport } from "../api/types";
 import { loadText } from "../graph/load";
-import type { Edge, Frame, Node } from "../graph/scene";
+import { type Edge, type Frame, type Node, nodeCondition } from "../graph/scene";
 import { type Target, edgeKey } from "../graph/target";
 import { count, latency } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
@@ -73,13 +73,14 @@ function selectionOf(
 
 function NodeCard({ node, onGroup }: { node: Node; onGroup: SideProps["onGroup"] }) {
   const { group, member } = node;
+  const how = nodeCondition(node);
   return (
     <>
       <h2>{group ? `${count(node.switches)} switches` : `Switch ${node.id}`}</h2>
       <dl class="facts">
         <Fact name="State">
-          <Tag tone={node.isConnected ? "good" : "bad"}>
-            {node.isConnected ? "connected" : "lost"}
+          <Tag tone={how.tone} title={how.sentence}>
+            {how.word}
           </Tag>
         </Fact>
         <Fact name="Hosts">{count(node.hosts)}</Fact>
