@@ -2,6 +2,7 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
+import { liveness } from "../api/live";
 import type { TapPolicy } from "../api/types";
 import { duration } from "../model/format";
 import { type Tone, trafficWords } from "../model/policy";
@@ -48,9 +49,20 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** An error in words; the view goes on with what it had. */
-export function Failure({ error, what }: { error: ApiError | undefined; what: string }) {
-  if (!error) return null;
+/**
+ * An error in words; the view goes on with what it had. That this is old the frame says where the
+ * connection is lost, and once is enough.
+ */
+export function Failure({
+  error,
+  what,
+  hasData,
+}: {
+  error: ApiError | undefined;
+  what: string;
+  hasData?: boolean;
+}) {
+  if (!error || (hasData && error.status === 0 && liveness.value === "lost")) return null;
   if (error.isMissingEndpoint) {
     return (
       <Empty title={`${what}: not available in this controller`}>
@@ -82,7 +94,7 @@ export function Unanswered({
 }) {
   return (
     <>
-      <Failure error={error} what={what} />
+      <Failure error={error} what={what} hasData={data !== undefined} />
       <Waiting is={data === undefined && !error} />
     </>
   );

@@ -51,8 +51,8 @@ function Tab({
 }
 
 function TapList({ taps, selected, onSelect }: SideProps) {
-  if (taps.error) return <Failure error={taps.error} what="TAPs" />;
-  if (taps.total === undefined) return <Waiting is />;
+  if (taps.total === undefined)
+    return taps.error ? <Failure error={taps.error} what="TAPs" /> : <Waiting is />;
   if (taps.reports.length === 0) {
     return (
       <Empty title="Nothing is tapped">
