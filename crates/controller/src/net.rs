@@ -103,7 +103,8 @@ async fn serve_one(
     match tls {
         None => talk(Timed::new(stream, write_timeout), peer, (router, ended)).await,
         Some(tls) => {
-            let stream = tls.accept(stream).await.map_err(|error| error.to_string())?;
+            let whose = format!("REST: {}", peer.address);
+            let Some(stream) = tls.accept(stream, &whose).await else { return Ok(()) };
             talk(Timed::new(stream, write_timeout), peer, (router, ended)).await
         }
     }

@@ -332,10 +332,11 @@ impl Acceptor {
         let serving = async move {
             match tls {
                 None => connection.run(stream).await,
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => connection.run(stream).await,
-                    Err(error) => tracing::warn!("{peer}: no TLS: {error}"),
-                },
+                Some(tls) => {
+                    if let Some(stream) = tls.accept(stream, &peer.to_string()).await {
+                        connection.run(stream).await;
+                    }
+                }
             }
         };
         connections.spawn(async move {

@@ -368,6 +368,8 @@ mod tests {
         };
         let missing = error(directory.path().join("nowhere").join("store"));
         assert!(missing.contains("make the directory"), "{missing}");
+        let no_file = error(directory.path().to_owned());
+        assert!(no_file.contains("name a file in it"), "{no_file}");
         let path = directory.path().join("text");
         std::fs::write(&path, "this is no store\n".repeat(1000)).unwrap();
         let damaged = error(path);

@@ -1,8 +1,8 @@
 //! TLS, for REST and for switches: certificates from files, read again without losing connections.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -16,13 +16,23 @@ use tokio_rustls::server::TlsStream;
 pub(crate) struct Tls {
     files: TlsFiles,
     config: ArcSwap<ServerConfig>,
+    failures: Mutex<Failures>,
+}
+
+/// Handshakes that came to nothing, of which some are told: anybody can make more of them.
+#[derive(Debug, Default)]
+struct Failures {
+    /// When the first one was told of those that count now.
+    since: Option<Instant>,
+    told: u32,
+    untold: u64,
 }
 
 impl Tls {
     /// Reads the files.
     pub(crate) fn open(files: TlsFiles) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(files.read()?);
-        Ok(Self { files, config })
+        Ok(Self { files, config, failures: Mutex::default() })
     }
 
     /// Reads the files again, for the connections that come. What is wrong with them is said, and
@@ -37,8 +47,8 @@ impl Tls {
         }
     }
 
-    /// Shakes hands.
-    pub(crate) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
+    /// Shakes hands with `peer`. Why that comes to nothing is told here.
+    pub(crate) async fn accept<S>(&self, stream: S, peer: &str) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -47,8 +57,52 @@ impl Tls {
         let shaken = shaken.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within ten seconds"))
         });
-        shaken.map_err(|error| io::Error::other(explain(&error)))
+        shaken.inspect_err(|error| self.tell(peer, &explain(error))).ok()
+    }
+
+    fn tell(&self, peer: &str, cause: &str) {
+        // What is in there is whole whenever the lock is free.
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match failures.handle(Instant::now()) {
+            Some(0) => tracing::warn!("{peer}: no TLS: {cause}"),
+            Some(untold) => {
+                tracing::warn!("{peer}: no TLS: {cause} ({untold} others were not told)");
+            }
+            None => tracing::debug!("{peer}: no TLS: {cause}"),
+        }
+    }
+}
+
+impl Failures {
+    /// One more: whether it is told, and how many were not before.
+    fn handle(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
+            (self.since, self.told) = (Some(now), 0);
+        }
+        if self.told == MAX_TOLD {
+            self.untold += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.untold))
     }
 }
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// So many failures are told in each span.
+const MAX_TOLD: u32 = 10;
+const SPAN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_failures_a_minute_are_told_and_how_many_were_not() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let told: Vec<_> = (0..13).map(|_| failures.handle(now)).collect();
+        assert_eq!(told, [vec![Some(0); 10], vec![None; 3]].concat());
+        assert_eq!(failures.handle(now + SPAN), Some(3));
+        assert_eq!(failures.handle(now + SPAN), Some(0));
+    }
+}

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
-use tapswitch_controller::{EtcdConfig, RestConfig, StoreConfig, TlsFiles};
+use tapswitch_controller::{RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
     Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec, Tls, Transport,
 };
@@ -94,7 +94,7 @@ struct ControllerSection {
     store_key: Option<PathBuf>,
     store_login: Option<PathBuf>,
     rest: Option<Spanned<String>>,
-    rest_url: Option<String>,
+    rest_url: Option<Spanned<String>>,
     tokens: Option<PathBuf>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
@@ -159,6 +159,12 @@ impl ControllerSection {
             span: self.store.as_ref().map(Spanned::span),
             text: format!("controller.store: {text}"),
         })?;
+        let url = parse_one(self.rest_url.as_ref(), "controller.rest-url")?;
+        let store = store.with_rest_url(url).map_err(|text| Fault {
+            key: None,
+            span: self.rest_url.as_ref().map(Spanned::span),
+            text: format!("controller.rest-url: {text}"),
+        })?;
         Ok((store, rest.unwrap_or(RestPlace::Off)))
     }
 }
@@ -209,9 +215,9 @@ fn distinct<T: PartialEq>(
 
 fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
-    let (files, rest_url) = (section.files()?, section.rest_url.clone());
+    let files = section.files()?;
     let mut config = controller_config(vec![], vec![]);
-    configure(&mut config, &section.listens()?, (&store, rest, rest_url), &files);
+    configure(&mut config, &section.listens()?, (&store, rest), &files);
     Ok(config)
 }
 
@@ -219,7 +225,7 @@ fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controlle
 pub(crate) fn configure(
     config: &mut tapswitch_controller::Config,
     listen: &[Listen],
-    (store, rest, rest_url): (&StorePlace, RestPlace, Option<String>),
+    (store, rest): (&StorePlace, RestPlace),
     files: &FilesArgs,
 ) {
     for at in listen {
@@ -231,11 +237,7 @@ pub(crate) fn configure(
     config.store = match store {
         StorePlace::None => StoreConfig::None,
         StorePlace::File(path) => StoreConfig::File(path.clone()),
-        StorePlace::Etcd(etcd) => {
-            let mut etcd: EtcdConfig = etcd.clone();
-            etcd.rest_url = rest_url;
-            StoreConfig::Etcd(etcd)
-        }
+        StorePlace::Etcd(etcd) => StoreConfig::Etcd(etcd.clone()),
     };
     let tls = |ca: &Option<PathBuf>| {
         let (cert, key) = (files.tls_cert.clone()?, files.tls_key.clone()?);

@@ -73,9 +73,9 @@ pub(crate) fn switch(args: SwitchArgs) -> Result<(), Failure> {
 pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
     let socket = socket_path(&args.socket, "controller");
     let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
+    let store = store.with_rest_url(args.rest_url.clone())?;
     let mut controller = tapswitch_controller::Config { listen: vec![], ..Default::default() };
-    let places = (&store, args.rest, args.rest_url.clone());
-    configure(&mut controller, &args.listen, places, &args.files);
+    configure(&mut controller, &args.listen, (&store, args.rest), &args.files);
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
 }
 

@@ -10,7 +10,7 @@ export interface Counts {
 export interface MonitorPort {
   switch: string;
   port: number;
-  /** Empty when the port is gone. */
+  /** What it was where the port is gone; empty when nobody has told it. */
   name: string;
 }
 
@@ -155,6 +155,7 @@ export interface Link {
 export interface TopologySwitch {
   switch: string;
   is_connected: boolean;
+  is_silent?: boolean;
   is_ours?: boolean;
   /** Counts; the lists are at `/switches/{id}`. */
   ports: number;
@@ -167,7 +168,10 @@ export interface Group {
   id: string;
   switches: number;
   hosts: number;
+  /** Whether all are. */
   is_connected: boolean;
+  /** Whether one of them is. */
+  is_silent?: boolean;
   members: string[];
 }
 

@@ -62,12 +62,14 @@ function grouped({ switches }: Topology, home: number[]): Group[] {
       switches: 0,
       hosts: 0,
       is_connected: true,
+      is_silent: false,
       members: [],
     };
     groups.set(seed, group);
     group.switches += 1;
     group.hosts += node.hosts;
     group.is_connected &&= node.is_connected;
+    group.is_silent ||= node.is_silent === true;
     group.members.push(node.switch);
   });
   return [...groups.values()];

@@ -4,7 +4,7 @@ import type { Tone } from "../model/policy";
 import { type Point, along } from "./geometry";
 import { type Label, type Rank, around } from "./labels";
 import { type Target, edgeKey } from "./target";
-import type { Edge, Node, Outlet, Spot, Way } from "./scene";
+import { type Edge, type Node, type Outlet, type Spot, type Way, nodeCondition } from "./scene";
 
 /** What captions are to know of the picture on the screen. */
 export interface View {
@@ -108,7 +108,8 @@ export function ofEdge(edge: Edge, view: View): Label[] {
 
 export function nameOf(node: Node): string {
   if (node.group) return `${count(node.switches)} switches`;
-  return node.isConnected ? node.id : `${node.id} lost`;
+  const { tone, word } = nodeCondition(node);
+  return tone === "good" ? node.id : `${node.id} ${word}`;
 }
 
 /** The second line of a card. */

@@ -29,7 +29,15 @@ import {
   roomyScale,
   toScreen,
 } from "./geometry";
-import type { Edge, Frame, Node, Outlet, Spot, Way } from "./scene";
+import {
+  type Edge,
+  type Frame,
+  type Node,
+  type Outlet,
+  type Spot,
+  type Way,
+  nodeCondition,
+} from "./scene";
 import { type Target, edgeKey, isSame } from "./target";
 
 /** What the picture shows. */
@@ -294,7 +302,7 @@ export class Renderer {
       !this.cards.has(node) &&
       !this.isInside(node) &&
       ((hasWords && !node.group) ||
-        !node.isConnected ||
+        nodeCondition(node).tone !== "good" ||
         this.isChosen({ kind: "node", id: node.id }));
     const taps = oneEach(ways);
     const hasRates = hasWords && taps.length <= MOST_LABELS;
@@ -367,10 +375,10 @@ export class Renderer {
     const usual = isDot ? "node-line" : node.group ? "group" : "node";
     const lost = isDot ? "bad" : "bad-fill";
     const line = {
-      colour: !node.isConnected ? "bad" : isChosen ? "accent" : "node-line",
+      colour: lineColour(node, isChosen),
       width: isChosen ? 3 : 1.5,
     };
-    const hasLine = !isDot || isChosen || !node.isConnected;
+    const hasLine = !isDot || isChosen || line.colour !== "node-line";
     this.brush.box(at, half, node.isConnected ? usual : lost, hasLine ? line : undefined);
     if (this.cards.has(node)) this.paintCard(node, at);
     else if (this.isInside(node)) this.brush.text(inside(node), at);
@@ -515,6 +523,12 @@ const inside = (node: Node): Line => ({
   isBold: true,
   colour: node.isConnected ? "text" : "bad",
 });
+
+function lineColour(node: Node, isChosen: boolean): string {
+  const { tone } = nodeCondition(node);
+  if (tone !== "good") return tone;
+  return isChosen ? "accent" : "node-line";
+}
 
 /** Groups are larger than switches. */
 const growth = (node: Node): number => (node.group ? 1 + Math.log10(node.switches) * 0.25 : 1);

@@ -9,7 +9,8 @@ import type {
   Topology,
   TopologySwitch,
 } from "../api/types";
-import { paths, monitorPorts, tone, type Tone } from "../model/policy";
+import { paths, monitorPorts, tone, type Tone, type Verdict } from "../model/policy";
+import { condition } from "../model/switch";
 import { parsePrefix, parseIp, prefixContains } from "../model/address";
 import { type Point, beside, lane } from "./geometry";
 import type { Graph, Positions } from "./layout";
@@ -20,6 +21,7 @@ export interface Node extends Point {
   hosts: number;
   monitors: number;
   isConnected: boolean;
+  isSilent: boolean;
   switches: number;
   group?: Group;
   member?: TopologySwitch;
@@ -72,13 +74,21 @@ export function frame(topology: Topology): Frame {
 }
 
 function asNode(member: TopologySwitch): Node {
-  const { switch: id, hosts, monitors, is_connected: isConnected } = member;
-  return { id, hosts, monitors, isConnected, switches: 1, member, x: 0, y: 0 };
+  const { switch: id, hosts, monitors, is_connected: isConnected, is_silent } = member;
+  const isSilent = is_silent === true;
+  return { id, hosts, monitors, isConnected, isSilent, switches: 1, member, x: 0, y: 0 };
 }
 
 function asGroup(group: Group): Node {
-  const { id, hosts, switches, is_connected: isConnected } = group;
-  return { id, hosts, switches, isConnected, monitors: 0, group, x: 0, y: 0 };
+  const { id, hosts, switches, is_connected: isConnected, is_silent } = group;
+  const isSilent = is_silent === true;
+  return { id, hosts, switches, isConnected, isSilent, monitors: 0, group, x: 0, y: 0 };
+}
+
+/** How a switch is doing, or those that were joined. */
+export function nodeCondition({ group, isConnected, isSilent }: Node): Verdict {
+  const how = condition({ is_connected: isConnected, is_silent: isSilent });
+  return group && how.tone !== "good" ? { ...how, word: `some ${how.word}` } : how;
 }
 
 function edges(links: Link[], index: Map<string, number>): Edge[] {

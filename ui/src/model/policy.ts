@@ -53,14 +53,16 @@ export const TRAFFIC = [
   "filter",
 ] as const;
 
-/** Which traffic a policy copies, in one line. */
-export function traffic(policy: TapPolicy): string {
+/** Which traffic a policy copies, field by field. */
+export function trafficWords(policy: TapPolicy): string[] {
   const fields = TRAFFIC.filter((field) => policy[field] !== undefined);
   const words = fields.map((field) => `${field}=${quoted(String(policy[field]))}`);
-  if (words.length === 0) return "all traffic";
-  if (policy.direction === "both") words.push("both directions");
-  return words.join(" ");
+  if (words.length === 0) return ["all traffic"];
+  return policy.direction === "both" ? [...words, "both directions"] : words;
 }
+
+/** The same in one line. */
+export const traffic = (policy: TapPolicy): string => trafficWords(policy).join(" ");
 
 /** Where frames are copied, in words. */
 export const pointText = (point: string): string =>

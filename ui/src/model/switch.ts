@@ -4,7 +4,10 @@ import { plural } from "./format";
 import type { Verdict } from "./policy";
 
 /** How a switch is doing, in the words of `tapswitch show switches`. */
-export function condition({ is_connected, is_silent }: SwitchReport): Verdict {
+export function condition({
+  is_connected,
+  is_silent,
+}: Pick<SwitchReport, "is_connected" | "is_silent">): Verdict {
   if (!is_connected)
     return { tone: "bad", word: "lost", sentence: "It goes on by the rules that it has." };
   if (is_silent) return { tone: "wait", word: "silent", sentence: SILENT };

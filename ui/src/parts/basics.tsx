@@ -1,9 +1,11 @@
 // Small pieces that all views use.
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
+import { liveness } from "../api/live";
+import type { TapPolicy } from "../api/types";
 import { duration } from "../model/format";
-import type { Tone } from "../model/policy";
+import { type Tone, trafficWords } from "../model/policy";
 
 /** A word with a colour and a sign, so that the colour is not all. */
 export function Tag({
@@ -24,6 +26,19 @@ export function Tag({
 
 const SIGNS: Record<Tone, string> = { good: "●", wait: "◐", bad: "▲", plain: "○" };
 
+/** Which traffic a policy copies; lines break between its fields. */
+export function Traffic({ of }: { of: TapPolicy }) {
+  return (
+    <>
+      {trafficWords(of).map((words) => (
+        <Fragment key={words}>
+          <span class="words">{words}</span>{" "}
+        </Fragment>
+      ))}
+    </>
+  );
+}
+
 /** Why there is nothing to see, and what to do. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
@@ -34,9 +49,20 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** An error in words; the view goes on with what it had. */
-export function Failure({ error, what }: { error: ApiError | undefined; what: string }) {
-  if (!error) return null;
+/**
+ * An error in words; the view goes on with what it had. That this is old the frame says where the
+ * connection is lost, and once is enough.
+ */
+export function Failure({
+  error,
+  what,
+  hasData,
+}: {
+  error: ApiError | undefined;
+  what: string;
+  hasData?: boolean;
+}) {
+  if (!error || (hasData && error.status === 0 && liveness.value === "lost")) return null;
   if (error.isMissingEndpoint) {
     return (
       <Empty title={`${what}: not available in this controller`}>
@@ -68,7 +94,7 @@ export function Unanswered({
 }) {
   return (
     <>
-      <Failure error={error} what={what} />
+      <Failure error={error} what={what} hasData={data !== undefined} />
       <Waiting is={data === undefined && !error} />
     </>
   );

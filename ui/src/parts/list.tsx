@@ -12,11 +12,12 @@ export function useList<T, C extends string>(
   order: Record<C, (item: T) => string | number>,
   by: NoInfer<C>,
   options: { topics: Topic[]; everyMs: number },
+  filters: Record<string, string | undefined> = {},
 ) {
   const [text, setText] = useState(route.value.query.get("q") ?? "");
   const [sort, setSort] = useState<Sort<C>>({ by: by as C, isDown: false });
   const q = useSettled(text.trim());
-  const pages = usePages<T>(path, { q }, options);
+  const pages = usePages<T>(path, { q, ...filters }, options);
   const rows = sorted(pages.items, order[sort.by], sort.isDown);
   return { text, setText, q, sort, setSort, pages, rows };
 }

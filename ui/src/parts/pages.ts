@@ -30,12 +30,13 @@ export function usePages<T>(
   // While a larger or another page comes, the old one stays.
   const list = resource.data ?? last;
   const items = list?.items ?? [];
-  const hasMore = list?.next != null && limit < MOST_ROWS;
+  const total = list?.total ?? items.length;
+  const hasMore = items.length < total && limit < MOST_ROWS;
   return {
     ...resource,
     data: list,
     items,
-    total: list?.total ?? items.length,
+    total,
     more: hasMore ? () => setLimit(Math.min(MOST_ROWS, limit * 2)) : undefined,
   };
 }

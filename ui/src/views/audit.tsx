@@ -4,19 +4,19 @@ import { BASE } from "../api/client";
 import type { AuditRecord } from "../api/types";
 import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
-import { hasText } from "../model/search";
-import { Empty, Heading, Search, Table, Tag, Unanswered } from "../parts/basics";
+import { Empty, Heading, Search, Table, Tag, Unanswered, useSettled } from "../parts/basics";
 import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 
 export function Audit() {
   const [text, setText] = useState("");
-  const pages = usePages<AuditRecord>("/audit", {}, { topics: ["audit", "policy"], everyMs: 5000 });
-  const shown = pages.items.filter((record) => hasText(record, text));
+  const q = useSettled(text.trim());
+  const pages = usePages<AuditRecord>("/audit", { q }, { topics: ["audit"], everyMs: 5000 });
+  const { items, total, data } = pages;
   return (
     <>
       <Heading title="Audit">
-        <Search value={text} onChange={setText} label="Search what is shown" />
+        <Search value={text} onChange={setText} label="Search records" />
         <a class="button" href={`${BASE}/audit/export`} download="audit.jsonl">
           Export
         </a>
@@ -26,10 +26,10 @@ export function Audit() {
         checks the chain.
       </p>
       <Unanswered of={pages} what="Audit log" />
-      {pages.data && shown.length === 0 && (
-        <Empty title={text ? `No record has “${text}” in it` : "Nobody has tapped anything yet"} />
+      {data && items.length === 0 && (
+        <Empty title={q ? `No record has “${q}” in it` : "Nobody has tapped anything yet"} />
       )}
-      {shown.length > 0 && (
+      {items.length > 0 && (
         <Table label="Audit log">
           <thead>
             <tr>
@@ -46,19 +46,16 @@ export function Audit() {
             </tr>
           </thead>
           <tbody>
-            {shown.map((record) => (
+            {items.map((record) => (
               <Row key={record.seq} record={record} />
             ))}
           </tbody>
         </Table>
       )}
-      <Foot
-        shown={pages.items.length}
-        total={pages.total}
-        more={pages.more}
-        what="record"
-        many="records"
-      />
+      <Foot shown={items.length} total={total} more={pages.more} what="record" many="records" />
+      {data?.next != null && items.length === total && (
+        <p class="foot">Older records were not searched; the export has them.</p>
+      )}
     </>
   );
 }

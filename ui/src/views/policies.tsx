@@ -12,15 +12,21 @@ import {
   owner,
   state,
   totals,
-  traffic,
   urgency,
 } from "../model/policy";
-import { hasText } from "../model/search";
-import { Countdown, Empty, Heading, Search, Table, Tag, Unanswered } from "../parts/basics";
-import { type Sort, SortHead, sorted } from "../parts/basics";
+import {
+  Countdown,
+  Empty,
+  Heading,
+  Search,
+  Table,
+  Tag,
+  Traffic,
+  Unanswered,
+} from "../parts/basics";
+import { type Sort, SortHead } from "../parts/basics";
 import { Foot, useList } from "../parts/list";
 import { ConfirmChange } from "../parts/change";
-import { type Problems, useProblems } from "../parts/problems";
 import { feed, rateOf } from "../parts/rates";
 import { go, link, route } from "../parts/route";
 
@@ -29,17 +35,14 @@ type Column = "name" | "state" | "rate" | "matched" | "delivered" | "dropped" | 
 export function Policies() {
   const [doomed, setDoomed] = useState<PolicyReport>();
   const isNarrow = route.value.query.get("show") === "problems";
-  const list = useList(isNarrow ? undefined : "/policies", ORDER, "name", {
-    topics: ["policy"],
-    everyMs: 1000,
-  });
-  const { text, setText, q, sort, setSort, pages } = list;
-  const problems = useProblems(isNarrow, 5000);
-  const { data, error, at, reload } = isNarrow ? problems : pages;
-  const reports = problems.data?.reports ?? NONE;
-  const found = isNarrow ? reports.filter((report) => hasText(report, q)) : pages.items;
-  const rows = sorted(found, ORDER[sort.by], sort.isDown);
-  useMemo(() => feed(found, at), [at]);
+  const { text, setText, q, sort, setSort, pages, rows } = useList(
+    "/policies",
+    ORDER,
+    "name",
+    { topics: ["policy"], everyMs: 1000 },
+    isNarrow ? { has_problem: "true" } : undefined,
+  );
+  useMemo(() => feed(pages.items, pages.at), [pages.at]);
   return (
     <>
       <Heading title="Policies">
@@ -58,27 +61,33 @@ export function Policies() {
           </a>
         )}
       </Heading>
-      <Unanswered of={{ data, error }} what="Policies" />
-      {data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
+      <Unanswered of={pages} what="Policies" />
+      {pages.data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
       {rows.length > 0 && (
         <Table label="Policies">
           <Head sort={sort} onSort={setSort} />
           <tbody>
             {rows.map((report) => (
-              <Row key={report.policy.name} report={report} onDelete={() => setDoomed(report)} />
+              <Row
+                key={report.policy.name}
+                report={report}
+                hasReasons={isNarrow}
+                onDelete={() => setDoomed(report)}
+              />
             ))}
           </tbody>
         </Table>
       )}
-      {isNarrow ? (
-        <FootOfProblems problems={problems.data} />
-      ) : (
-        <Foot shown={rows.length} total={pages.total} more={pages.more} />
-      )}
+      <Foot
+        shown={rows.length}
+        total={pages.total}
+        more={pages.more}
+        {...(isNarrow && WITH_PROBLEMS)}
+      />
       {doomed && (
         <Delete
           report={doomed}
-          onDeleted={() => (setDoomed(undefined), reload())}
+          onDeleted={() => (setDoomed(undefined), pages.reload())}
           onCancel={() => setDoomed(undefined)}
         />
       )}
@@ -86,21 +95,10 @@ export function Policies() {
   );
 }
 
-const NONE: never[] = [];
+const WITH_PROBLEMS = { what: "policy with a problem", many: "policies with problems" };
 
 /** In the address, so that a link leads there. */
 const showing = (what: string): Record<string, string> => (what ? { show: what } : {});
-
-function FootOfProblems({ problems }: { problems: Problems | undefined }) {
-  if (!problems?.reports.length) return null;
-  const { length } = problems.reports;
-  return (
-    <p class="foot">
-      {count(length)} of {plural(problems.total, "policy", "policies")}{" "}
-      {length === 1 ? "has a problem." : "have problems."}
-    </p>
-  );
-}
 
 const ORDER: Record<Column, (report: PolicyReport) => string | number> = {
   name: (r) => r.policy.name,
@@ -176,9 +174,19 @@ function Head({ sort, onSort }: { sort: Sort<Column>; onSort(sort: Sort<Column>)
   );
 }
 
-function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
+function Row({
+  report,
+  hasReasons,
+  onDelete,
+}: {
+  report: PolicyReport;
+  /** Whether what is wrong is said without being asked for. */
+  hasReasons: boolean;
+  onDelete(): void;
+}) {
   const { name } = report.policy;
   const [how, books, sums] = [state(report), ledger(report), totals(report)];
+  const bad = hasReasons ? [how, books].filter(({ tone }) => tone === "bad") : [];
   const rate = rateOf(name);
   const end = endsAt(report);
   return (
@@ -191,8 +199,15 @@ function Row({ report, onDelete }: { report: PolicyReport; onDelete(): void }) {
           {how.word}
         </Tag>
         <NoteCount report={report} />
+        {bad.map(({ sentence: words }) => (
+          <p key={words} class="reason">
+            {words}
+          </p>
+        ))}
       </td>
-      <td class="wide traffic">{traffic(report.policy)}</td>
+      <td class="wide traffic">
+        <Traffic of={report.policy} />
+      </td>
       <td class="wide">{monitors(report)}</td>
       <td class="number">{rate ? bitRate(rate.deliveredBits) : "–"}</td>
       <td class="number">{count(sums.matched)}</td>

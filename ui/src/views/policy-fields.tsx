@@ -18,7 +18,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
   return (
     <>
       <fieldset>
-        <legend>What it is called, and where copies go</legend>
+        <legend>Name and monitor</legend>
         <Input field="name" label="Name" shared={shared} isFixed={isEdit} isRequired />
         <Input
           field="monitor"

@@ -19,7 +19,6 @@ import {
   pointText,
   state,
   totals,
-  traffic,
 } from "../model/policy";
 import {
   Countdown,
@@ -31,6 +30,7 @@ import {
   Table,
   Tag,
   Waiting,
+  Traffic,
 } from "../parts/basics";
 import { Chart } from "../parts/chart";
 import { feed, rateText } from "../parts/rates";
@@ -121,7 +121,9 @@ function Facts({ report }: { report: PolicyReport }) {
       <Fact name="State">
         <Tag tone={how.tone}>{how.word}</Tag> {how.sentence}
       </Fact>
-      <Fact name="Traffic">{traffic(policy)}</Fact>
+      <Fact name="Traffic">
+        <Traffic of={policy} />
+      </Fact>
       <Fact name="Monitor">
         {monitorPorts(report).map(monitorText).join(", ") || monitorNames(policy).join(", ")}
       </Fact>

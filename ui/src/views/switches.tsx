@@ -10,7 +10,7 @@ import { link } from "../parts/route";
 type Column = "switch" | "state" | "ports" | "hosts" | "rules" | "groups" | "refusals";
 
 const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
-  switch: (s) => s.switch,
+  switch: (s) => Number(s.switch),
   state: (s) => urgency(condition(s).tone),
   ports: (s) => s.ports.length,
   hosts: (s) => s.hosts,

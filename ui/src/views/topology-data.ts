@@ -13,7 +13,6 @@ import type {
 } from "../api/types";
 import { aggregate, only } from "../graph/aggregate";
 import { hasProblem, worstFirst } from "../model/policy";
-import { useProblems } from "../parts/problems";
 import { feed } from "../parts/rates";
 
 /** Nodes that are drawn without being asked to draw fewer. */
@@ -52,9 +51,10 @@ export function useFabric(most: number, members: string[] | undefined): Fabric {
 
 function fromSwitches(items: SwitchReport[]): Topology {
   return {
-    switches: items.map(({ switch: id, is_connected, ports, hosts }) => ({
+    switches: items.map(({ switch: id, is_connected, is_silent, ports, hosts }) => ({
       switch: id,
       is_connected,
+      is_silent,
       hosts,
       ports: ports.length,
       monitors: 0,
@@ -133,10 +133,14 @@ export function useTaps(chosen: string | undefined): Taps {
   });
   const items = list.data?.items ?? NONE;
   const total = list.data?.total;
-  const bad = useProblems((total ?? 0) > items.length, PROBLEMS_MS).data?.reports ?? NONE;
+  const isPart = (total ?? 0) > items.length;
+  const bad = useResource<ListOf<PolicyReport>>(
+    isPart ? `/policies?has_problem=true&limit=${MOST_TAPS}` : undefined,
+    { topics: ["policy"], everyMs: PROBLEMS_MS },
+  ).data;
   const drawn = useMemo(() => {
-    const others = bad.filter((report) => !has(items, report.policy.name));
-    return worstFirst([...others, ...items]).slice(0, MOST_TAPS);
+    const others = (bad?.items ?? NONE).filter(({ policy }) => !has(items, policy.name));
+    return worstFirst([...items, ...others]).slice(0, MOST_TAPS);
   }, [items, bad]);
   const isExtra = chosen !== undefined && list.data && !has(drawn, chosen);
   const extra = useResource<PolicyReport>(
@@ -158,7 +162,7 @@ export function useTaps(chosen: string | undefined): Taps {
     for (const [name, { report, at }] of told) if (report && !has(items, name)) feed([report], at);
   }, [told]);
   useMemo(() => extra.data && feed([extra.data], extra.at), [extra.at]);
-  const problems = Math.max(bad.length, drawn.filter(hasProblem).length);
+  const problems = Math.max(bad?.total ?? 0, drawn.filter(hasProblem).length);
   return { reports, total, problems, error: list.error };
 }
 
@@ -225,5 +229,4 @@ const FRESH_MS = 5000;
 const KEPT_MS = 60_000;
 const MOST_TAPS = 25;
 const WAYS_MS = 4000;
-/** All policies are read for it. */
-const PROBLEMS_MS = 15_000;
+const PROBLEMS_MS = 3000;

@@ -5,7 +5,16 @@ import { type Box, nearest, zoom } from "../graph/geometry";
 import type { Mode, Positions } from "../graph/layout";
 import { LOADS } from "../graph/load";
 import { Renderer, type Scene } from "../graph/renderer";
-import { type Frame, type Node, graphOf, outlet, place, spots, ways } from "../graph/scene";
+import {
+  type Frame,
+  type Node,
+  graphOf,
+  nodeCondition,
+  outlet,
+  place,
+  spots,
+  ways,
+} from "../graph/scene";
 import { type Target, isSame } from "../graph/target";
 import type { Progress, Task } from "../graph/worker";
 import { count, isolated, plural } from "../model/format";
@@ -239,7 +248,7 @@ const LEGEND: [string, string][] = [
   ["outlet", "monitor"],
   ["tap", "copies"],
   ...LOADS.map(({ key, words }): [string, string] => [key, words]),
-  ["broken", "lost, or does not add up"],
+  ["broken", "lost, or with problems"],
 ];
 
 /** Drag moves the picture or a node, the wheel zooms, a click selects. */
@@ -376,5 +385,5 @@ function spoken(target: Target, shape: Frame): string {
   const links = shape.edges.filter(
     (e) => shape.nodes[e.a] === node || shape.nodes[e.b] === node,
   ).length;
-  return `${what}, ${node.isConnected ? "connected" : "lost"}, ${plural(node.hosts, "host")}, ${plural(links, "link")}`;
+  return `${what}, ${nodeCondition(node).word}, ${plural(node.hosts, "host")}, ${plural(links, "link")}`;
 }

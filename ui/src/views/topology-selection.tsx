@@ -2,12 +2,12 @@
 import { mayChange } from "../api/session";
 import type { HostReport, PolicyReport } from "../api/types";
 import { loadText } from "../graph/load";
-import type { Edge, Frame, Node } from "../graph/scene";
+import { type Edge, type Frame, type Node, nodeCondition } from "../graph/scene";
 import { type Target, edgeKey } from "../graph/target";
 import { count, latency } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
-import { ledger, state, totals, traffic } from "../model/policy";
-import { Fact, Notes, Tag } from "../parts/basics";
+import { ledger, state, totals } from "../model/policy";
+import { Fact, Notes, Tag, Traffic } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
 import { tapHost } from "./switch";
@@ -73,13 +73,14 @@ function selectionOf(
 
 function NodeCard({ node, onGroup }: { node: Node; onGroup: SideProps["onGroup"] }) {
   const { group, member } = node;
+  const how = nodeCondition(node);
   return (
     <>
       <h2>{group ? `${count(node.switches)} switches` : `Switch ${node.id}`}</h2>
       <dl class="facts">
         <Fact name="State">
-          <Tag tone={node.isConnected ? "good" : "bad"}>
-            {node.isConnected ? "connected" : "lost"}
+          <Tag tone={how.tone} title={how.sentence}>
+            {how.word}
           </Tag>
         </Fact>
         <Fact name="Hosts">{count(node.hosts)}</Fact>
@@ -233,7 +234,9 @@ function TapCard({ report }: { report: PolicyReport }) {
         <Fact name="Ledger">
           <Tag tone={books.tone}>{books.word}</Tag>
         </Fact>
-        <Fact name="Traffic">{traffic(report.policy)}</Fact>
+        <Fact name="Traffic">
+          <Traffic of={report.policy} />
+        </Fact>
         <Fact name="Copies now">{rateText(report.policy.name)}</Fact>
         <Fact name="Matched">{count(sums.matched)}</Fact>
         <Fact name="Delivered">{count(sums.delivered)}</Fact>

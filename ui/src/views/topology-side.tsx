@@ -1,10 +1,10 @@
 // Beside the picture: what is selected, and TAPs, switches and links as lists.
 import { useState } from "preact/hooks";
 import { mayChange } from "../api/session";
-import type { Edge } from "../graph/scene";
+import { type Edge, type Node, nodeCondition } from "../graph/scene";
 import { edgeKey } from "../graph/target";
 import { bitRate, count, plural } from "../model/format";
-import { ledger, tone } from "../model/policy";
+import { ledger, tone, urgency } from "../model/policy";
 import { Empty, Failure, Search, Tag, Waiting } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
@@ -51,8 +51,8 @@ function Tab({
 }
 
 function TapList({ taps, selected, onSelect }: SideProps) {
-  if (taps.error) return <Failure error={taps.error} what="TAPs" />;
-  if (taps.total === undefined) return <Waiting is />;
+  if (taps.total === undefined)
+    return taps.error ? <Failure error={taps.error} what="TAPs" /> : <Waiting is />;
   if (taps.reports.length === 0) {
     return (
       <Empty title="Nothing is tapped">
@@ -116,7 +116,7 @@ function SwitchList({ shape, selected, onSelect }: SideProps) {
     (node) => node.id.includes(text) || node.group?.members.some((m) => m.includes(text)),
   );
   const shown = [...found]
-    .sort((a, b) => Number(a.isConnected) - Number(b.isConnected))
+    .sort((a, b) => urgency(nodeCondition(a).tone) - urgency(nodeCondition(b).tone))
     .slice(0, MOST_LISTED);
   return (
     <>
@@ -134,9 +134,7 @@ function SwitchList({ shape, selected, onSelect }: SideProps) {
                 {node.group ? `${node.switches} switches ${node.id}` : node.id}
               </span>
               <span class="muted">{plural(node.hosts, "host")}</span>
-              <Tag tone={node.isConnected ? "good" : "bad"}>
-                {node.isConnected ? "connected" : "lost"}
-              </Tag>
+              <Condition of={node} />
             </button>
           </li>
         ))}
@@ -147,6 +145,15 @@ function SwitchList({ shape, selected, onSelect }: SideProps) {
         </p>
       )}
     </>
+  );
+}
+
+function Condition({ of }: { of: Node }) {
+  const { tone, word, sentence } = nodeCondition(of);
+  return (
+    <Tag tone={tone} title={sentence}>
+      {word}
+    </Tag>
   );
 }
 

@@ -42,7 +42,7 @@ export function TopologyView() {
           </a>
         )}
       </Heading>
-      <Failure error={fabric.error} what="Topology" />
+      <Failure error={fabric.error} what="Topology" hasData={fabric.topology !== undefined} />
       <Waiting is={!fabric.topology && !fabric.error} />
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
         <p class="note">

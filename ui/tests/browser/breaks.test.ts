@@ -32,6 +32,22 @@ test("packets go on after a controller that did not give them for a while", opti
   await page.close();
 });
 
+test("what was known stays while the connection is lost, which is said once", options, async () => {
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.locator("[data-tap=web]").waitFor();
+  await page.locator("[data-liveness=live]").waitFor();
+  await controller.stop();
+  await page.locator("[data-liveness=lost]").waitFor();
+  // Each of the lists has asked again meanwhile.
+  await page.waitForTimeout(3500);
+  assert.equal(await page.locator("[data-tap=web]").count(), 1);
+  assert.equal(await page.getByRole("alert").count(), 1);
+  await page.goto(`${controller.url}/#/policies`);
+  await controller.listen();
+  await page.locator("tr[data-policy=web]").waitFor();
+  await page.close();
+});
+
 test("what was typed is there again after a session has ended", options, async () => {
   const me = controller.answers.get("GET /me");
   controller.answers.set("POST /session", {});

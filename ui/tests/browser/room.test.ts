@@ -44,7 +44,12 @@ test("long texts break, and what can be done stays in sight", options, async () 
 test("no view is wider than a telephone", options, async () => {
   const one = long();
   const path = `policies/${one.policy.name}`;
-  controller.answers.set("GET /policies", list([one]));
+  // More than are charted at once: the others are to be chosen.
+  const others = [1, 2, 3, 4].map((n) => {
+    const name = `${one.policy.name}${n}`;
+    return { ...one, policy: { ...one.policy, name } };
+  });
+  controller.answers.set("GET /policies", list([one, ...others]));
   for (const below of ["", "/series", "/packets"])
     controller.answers.set(`GET /${path}${below}`, below ? { points: [] } : one);
   const page = await browser.page(controller.url);

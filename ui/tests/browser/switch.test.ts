@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";
+import { leafSpine } from "../unit/fabrics";
 import { list } from "./stand-in";
 import { screenshot } from "./support";
 
@@ -53,6 +54,41 @@ test(
     await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
     await page.goto(`${controller.url}/#/switches/0x6`);
     await page.getByText("those that it told before count on").waitFor();
+    await page.close();
+  },
+);
+
+test("switches are sorted by their number", options, async () => {
+  const one = controller.answers.get("GET /switches/0x6") as object;
+  const ids = ["0x1", "0x1a", "0x2", "0xf", "0x10"];
+  controller.answers.set("GET /switches", list(ids.map((id) => ({ ...one, switch: id }))));
+  const page = await browser.page(`${controller.url}/#/switches`);
+  await page.locator("tr[data-switch='0x1a']").waitFor();
+  const names = await page.locator("tbody th").allInnerTexts();
+  assert.deepEqual(names, ["0x1", "0x2", "0xf", "0x10", "0x1a"]);
+  await page.close();
+});
+
+test(
+  "the picture and its lists tell silent switches, and groups that have one",
+  options,
+  async () => {
+    const fabric = leafSpine(2, 4, 3);
+    fabric.switches[4]!.is_silent = true;
+    controller.serve(fabric);
+    const page = await browser.page(`${controller.url}/#/topology`);
+    await page.getByRole("button", { name: "Switches", exact: true }).click();
+    const first = page.locator("[data-node]").first();
+    await first.getByText("silent").waitFor();
+    assert.equal(await first.getAttribute("data-node"), "0x5", "before those that are well");
+    await first.click();
+    await page.getByLabel("Selected").getByText("silent").waitFor();
+    await page.getByText("switch 0x5, silent, 3 hosts").waitFor({ state: "attached" });
+    const members = fabric.switches.map(({ switch: id }) => id);
+    const group = { id: "around 0x1", switches: 6, hosts: 12, members };
+    const groups = [{ ...group, is_connected: true, is_silent: true }];
+    controller.answers.set("GET /topology", { ...fabric, switches: [], links: [], groups });
+    await page.locator("[data-node]").getByText("some silent").waitFor();
     await page.close();
   },
 );

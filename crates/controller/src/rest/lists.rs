@@ -78,8 +78,8 @@ pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
     Err(Refusal::malformed(message).about("limit"))
 }
 
-/// Whether one of the values in there has this text in it.
-fn has(value: &Value, wanted: &str) -> bool {
+/// Whether one of the values in there has this text, in small letters, in it.
+pub(super) fn has(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text.to_lowercase().contains(wanted),
         Value::Number(number) => number.to_string().contains(wanted),

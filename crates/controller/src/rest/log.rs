@@ -9,20 +9,23 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::error::Refusal;
-use super::lists::{Asked, Page, page_limit};
+use super::lists::{Asked, Page, has, page_limit};
 use super::{Api, Asking};
 use crate::Handle;
 use crate::audit::{Draft, Head, What};
 use crate::store::{StoreError, Wanted};
 
-/// What of the log is wanted. What records say is not searched: the log has no end.
+/// What of the log is wanted.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditQuery {
     limit: Option<usize>,
     cursor: Option<String>,
+    /// Records that have this in one of their values, whatever its case, or whose hash begins so.
+    q: Option<String>,
 }
 
 /// Records, newest first; the cursor is the number of the last one on the page before.
@@ -39,13 +42,61 @@ pub(super) async fn list(
             return Err(Refusal::malformed(message).about("cursor"));
         }
     };
+    if let Some(wanted) = query.q.filter(|wanted| !wanted.is_empty()) {
+        return Ok(Json(search(&api.handle, before, limit, &wanted.to_lowercase()).await?));
+    }
     let records = api.handle.records(Wanted::Before(before), limit).await?;
     let last = records.lines.last().filter(|_| records.lines.len() == limit);
     let next = last.and_then(|line| Head::of(line)).map(|head| head.seq).filter(|seq| *seq > 1);
-    // As they are: whoever checks the hashes needs each byte.
-    let items = records.lines.into_iter().filter_map(|line| RawValue::from_string(line).ok());
+    let items = records.lines.into_iter().filter_map(raw).collect();
     let total = usize::try_from(records.total).unwrap_or(usize::MAX);
-    Ok(Json(Page { items: items.collect(), next: next.map(|seq| seq.to_string()), total }))
+    Ok(Json(Page { items, next: next.map(|seq| seq.to_string()), total }))
+}
+
+/// A record as it is: whoever checks the hashes needs each byte.
+fn raw(line: String) -> Option<Box<RawValue>> {
+    RawValue::from_string(line).ok()
+}
+
+/// Records before one that have this text. The log has no end, so that [`SEARCHED`] are looked at,
+/// and the cursor leads behind them.
+async fn search(
+    handle: &Handle,
+    mut before: u64,
+    limit: usize,
+    wanted: &str,
+) -> Result<Page<Box<RawValue>>, StoreError> {
+    let mut found = Vec::new();
+    for _ in 0..SEARCHED / LINES {
+        let lines = handle.records(Wanted::Before(before), LINES).await?.lines;
+        before = last_seq(&lines);
+        found.extend(lines.into_iter().filter(|line| is_found(line, wanted)));
+        if before <= 1 {
+            break;
+        }
+    }
+    let total = found.len();
+    if total > limit {
+        found.truncate(limit);
+        before = last_seq(&found);
+    }
+    let next = (before > 1).then(|| before.to_string());
+    Ok(Page { items: found.into_iter().filter_map(raw).collect(), next, total })
+}
+
+/// The number of the last of these records; zero when there are none.
+fn last_seq(lines: &[String]) -> u64 {
+    lines.last().and_then(|line| Head::of(line)).map_or(0, |head| head.seq)
+}
+
+/// Whether a record has this text. Somewhere in its hashes it has any short one, sooner or later.
+fn is_found(line: &str, wanted: &str) -> bool {
+    let Ok(mut record) = serde_json::from_str::<Map<String, Value>>(line) else { return false };
+    record.remove("previous");
+    let hash = record.remove("hash");
+    let begins = |hash: &str| hash.starts_with(wanted);
+    hash.as_ref().and_then(Value::as_str).is_some_and(begins)
+        || record.values().any(|value| has(value, wanted))
 }
 
 /// All records, oldest first, as lines. That somebody took them is one of them.
@@ -76,3 +127,5 @@ async fn next(handle: Handle, after: u64) -> Result<Lines, StoreError> {
 
 /// Records that are read at a time.
 const LINES: usize = 500;
+/// Records that are searched at once.
+const SEARCHED: usize = 10_000;

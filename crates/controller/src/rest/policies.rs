@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tapswitch_control::{PathReport, PolicyReport, TapPolicy, Verdict};
+use tapswitch_control::{PathReport, PolicyReport, PolicyState, TapPolicy, Verdict};
 
 use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
@@ -57,15 +57,78 @@ impl PolicyView {
     }
 }
 
+/// What of the policies is wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PolicyQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    q: Option<String>,
+    /// Those in one of these states, with commas between.
+    state: Option<String>,
+    ledger: Option<Ledger>,
+    has_problem: Option<bool>,
+}
+
+/// What a ledger says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Ledger {
+    AddsUp,
+    /// It adds up as far as is known.
+    Incomplete,
+    DoesNotAddUp,
+}
+
+impl Ledger {
+    const fn of(report: &PolicyReport) -> Self {
+        match (report.adds_up, report.is_complete) {
+            (true, true) => Self::AddsUp,
+            (true, false) => Self::Incomplete,
+            (false, _) => Self::DoesNotAddUp,
+        }
+    }
+}
+
+/// Whether somebody should look at it: copies are not made, or not all, or some went astray.
+const fn has_problem(report: &PolicyReport) -> bool {
+    let is_well = !matches!(report.state, PolicyState::Failed { .. } | PolicyState::Partial { .. });
+    !is_well || !report.adds_up
+}
+
+/// The states in a list of them.
+fn states(text: &str) -> Result<Vec<&str>, Refusal> {
+    let states: Vec<_> = text.split(',').collect();
+    match states.iter().find(|state| !STATES.contains(*state)) {
+        None => Ok(states),
+        Some(other) => {
+            let known = STATES.join(", ");
+            let message =
+                format!("state: there is no {other:?}; one or some, with commas: {known}");
+            Err(Refusal::malformed(message).about("state"))
+        }
+    }
+}
+
+/// Those of [`PolicyState`] in which policies are listed.
+const STATES: [&str; 6] = ["active", "partial", "installing", "pending", "resting", "failed"];
+
 pub(super) async fn list(
     State(api): State<Api>,
-    Asked(query): Asked<PageQuery>,
+    Asked(query): Asked<PolicyQuery>,
 ) -> Result<Json<Page<PolicyView>>, Refusal> {
+    let PolicyQuery { limit, cursor, q, state, ledger, has_problem: wanted } = query;
+    let states = state.as_deref().map(states).transpose()?;
     api.refresh().await?;
     let reports = api.handle.known_policies().await?;
+    let is_wanted = |report: &PolicyReport| {
+        states.as_ref().is_none_or(|states| states.contains(&report.state.name()))
+            && ledger.is_none_or(|ledger| Ledger::of(report) == ledger)
+            && wanted.is_none_or(|wanted| has_problem(report) == wanted)
+    };
     let view =
         |report: PolicyReport| (report.policy.name.clone(), PolicyView::new(report, &api.handle));
-    query.page(reports.into_iter().map(view))
+    PageQuery { limit, cursor, q }.page(reports.into_iter().filter(is_wanted).map(view))
 }
 
 pub(super) async fn one(
@@ -260,5 +323,53 @@ fn told(error: &serde_json::Error) -> String {
     match text.strip_suffix(&place) {
         Some(what) => in_words(what) + &place,
         None => in_words(&text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_control::Counts;
+
+    use super::*;
+
+    fn report(state: PolicyState, adds_up: bool, is_complete: bool) -> PolicyReport {
+        PolicyReport {
+            number: 1,
+            policy: TapPolicy::new("p", "0x4/1".parse().unwrap()),
+            state,
+            monitor: None,
+            monitors: Vec::new(),
+            matched: Counts::ZERO,
+            copied: Vec::new(),
+            adds_up,
+            is_complete,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_somebody_should_look_at() {
+        let reason = String::new;
+        for (state, is_well) in [
+            (PolicyState::Active, true),
+            (PolicyState::Installing, true),
+            (PolicyState::Pending { reason: reason() }, true),
+            (PolicyState::Resting { reason: reason() }, true),
+            (PolicyState::Partial { reason: reason() }, false),
+            (PolicyState::Failed { reason: reason() }, false),
+        ] {
+            assert!(STATES.contains(&state.name()), "{state:?}");
+            assert_eq!(has_problem(&report(state.clone(), true, false)), !is_well, "{state:?}");
+            assert!(has_problem(&report(state, false, true)));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_not_told_of_what_does_not_add_up() {
+        let ledger =
+            |adds_up, is_complete| Ledger::of(&report(PolicyState::Active, adds_up, is_complete));
+        assert_eq!(ledger(true, true), Ledger::AddsUp);
+        assert_eq!(ledger(true, false), Ledger::Incomplete);
+        assert_eq!([ledger(false, true), ledger(false, false)], [Ledger::DoesNotAddUp; 2]);
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Topology {
 struct Node {
     switch: String,
     is_connected: bool,
+    /// Whether it does not tell its counters.
+    is_silent: bool,
     ports: usize,
     hosts: usize,
     /// Monitors of policies that are there.
@@ -71,6 +73,8 @@ struct Group {
     hosts: usize,
     /// Whether all of them are.
     is_connected: bool,
+    /// Whether one of them is.
+    is_silent: bool,
     members: Vec<String>,
 }
 
@@ -103,6 +107,7 @@ impl Topology {
         let switches = switches.iter().map(|report| Node {
             switch: format!("{:#x}", report.switch.0),
             is_connected: report.is_connected,
+            is_silent: report.is_silent,
             ports: report.ports.len(),
             hosts: report.hosts,
             monitors: monitors.iter().filter(|(switch, _)| *switch == report.switch).count(),
@@ -210,13 +215,15 @@ impl End {
 impl Group {
     fn around(node: &Node) -> Self {
         let id = format!("around {}", node.switch);
-        Self { id, switches: 0, hosts: 0, is_connected: true, members: Vec::new() }
+        let members = Vec::new();
+        Self { id, switches: 0, hosts: 0, is_connected: true, is_silent: false, members }
     }
 
     fn take(&mut self, node: &Node) {
         self.switches += 1;
         self.hosts += node.hosts;
         self.is_connected &= node.is_connected;
+        self.is_silent |= node.is_silent;
         self.members.push(node.switch.clone());
     }
 }
@@ -292,6 +299,17 @@ mod tests {
         let distinct: BTreeSet<_> = homes.iter().collect();
         assert_eq!(distinct.len(), 2);
         assert!(join(0, &[], 3).is_empty());
+    }
+
+    #[test]
+    fn a_silent_switch_is_told_with_its_group() {
+        let mut switches: Vec<_> = (1..=4).map(switch).collect();
+        switches[2].is_silent = true;
+        let whole = || Topology::whole(&switches, (&[link(1, 2), link(3, 4)], &Loads::new()), &[]);
+        let silent: Vec<_> = whole().switches.iter().map(|node| node.is_silent).collect();
+        assert_eq!(silent, [false, false, true, false]);
+        let silent: Vec<_> = whole().joined(2).groups.iter().map(|one| one.is_silent).collect();
+        assert_eq!(silent, [false, true]);
     }
 
     #[test]

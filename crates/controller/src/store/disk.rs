@@ -216,6 +216,7 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
             (Some(DatabaseError::Storage(StorageError::Corrupted(_))), _)
             | (_, Some(io::ErrorKind::InvalidData)) => Some(NO_STORE),
             (_, Some(io::ErrorKind::NotFound)) => Some(NO_DIRECTORY),
+            (_, Some(io::ErrorKind::IsADirectory)) => Some(NO_FILE),
             _ => None,
         };
         Self { cause: error.to_string(), remedy }
@@ -235,6 +236,7 @@ const CACHE_LEN: usize = 16 << 20;
 pub(super) const MAX_IN_MEMORY: usize = 10_000;
 const NO_DIRECTORY: &str = "make the directory that the file shall be in, or choose another file \
                             with --store";
+const NO_FILE: &str = "name a file in it with --store, such as controller.redb, which is made";
 const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or put back \
                         a copy of it";
 pub(super) const IN_USE: &str =

@@ -26,7 +26,7 @@ pub(crate) struct ControllerArgs {
     /// Where others reach REST of this controller when it leads, for those who ask a follower;
     /// without it, what --rest says.
     #[arg(long, value_name = "URL")]
-    pub(crate) rest_url: Option<String>,
+    pub(crate) rest_url: Option<RestUrl>,
     #[command(flatten)]
     pub(crate) store_files: StoreFilesArgs,
     #[command(flatten)]
@@ -150,9 +150,43 @@ impl StorePlace {
         };
         Ok(Self::Etcd(etcd))
     }
+
+    /// The same, with where others reach REST of this controller; or why nobody asks for that.
+    pub(crate) fn with_rest_url(mut self, url: Option<RestUrl>) -> Result<Self, String> {
+        match (&mut self, url) {
+            (Self::Etcd(etcd), url) => etcd.rest_url = url.map(|RestUrl(url)| url),
+            (_, Some(RestUrl(url))) => return Err(format!("{url}: {ONLY_SHARED}")),
+            (_, None) => {}
+        }
+        Ok(self)
+    }
 }
 
 const ONLY_ETCD: &str = "a file is for a store in etcd alone, as in etcds://10.0.0.1:2379";
+
+const ONLY_SHARED: &str = "where others reach REST is for controllers that share a store in etcd, \
+                           as in etcd://10.0.0.1:2379; leave it out";
+
+/// Where others reach REST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestUrl(String);
+
+impl FromStr for RestUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let is_url = rest.is_some_and(|rest| {
+            !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(char::is_whitespace)
+        });
+        match is_url {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!(
+                "'{text}' is no address of REST; expected a URL, as https://10.0.1.1:8653"
+            )),
+        }
+    }
+}
 
 /// Where REST is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

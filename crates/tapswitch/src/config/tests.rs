@@ -164,6 +164,20 @@ fn places_to_listen_at_are_there_once_and_can_be() {
 }
 
 #[test]
+fn where_others_reach_rest_is_a_url_and_for_a_shared_store() {
+    let with = |lines: &str| GOOD.replace("[controller]", &format!("[controller]\n{lines}"));
+    let told = error(&with("store = \"etcd://10.0.0.1:2379\"\nrest-url = \"foo\""));
+    assert!(told.starts_with("lab.toml:13:12: controller.rest-url: 'foo' is no"), "{told}");
+    let told = error(&with("rest-url = \"https://10.0.1.1:8653\""));
+    assert!(told.starts_with("lab.toml:12:12: controller.rest-url: https://10.0.1.1"), "{told}");
+    assert!(told.contains("share a store in etcd"), "{told}");
+    let good = with("store = \"etcd://10.0.0.1:2379\"\nrest-url = \"https://10.0.1.1:8653\"");
+    let config = RunConfig::parse(&good).unwrap().controller.unwrap();
+    let StoreConfig::Etcd(etcd) = config.store else { panic!("{:?}", config.store) };
+    assert_eq!(etcd.rest_url.as_deref(), Some("https://10.0.1.1:8653"));
+}
+
+#[test]
 fn a_file_in_another_encoding_is_told_where() {
     let path = std::env::temp_dir().join(format!("tapswitch-config-{}", std::process::id()));
     std::fs::write(&path, b"bridge = \"lab0\"\n# f\xfcr\n").unwrap();

@@ -260,7 +260,10 @@ async fn lists_refuse_what_they_cannot_be_asked_for() {
     switch.say(arp(1, 2));
     until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
     for (path, field) in [
-        ("/audit?q=zzzzzz", json!("q")),
+        ("/policies?state=active,gone", json!("state")),
+        ("/policies?state=", json!("state")),
+        ("/policies?ledger=lost", json!("ledger")),
+        ("/policies?has_problem=1", json!("has_problem")),
         ("/audit?switch=0x1", json!("switch")),
         ("/policies?switch=0x99", json!("switch")),
         ("/switches?switch=0x1", json!("switch")),
@@ -335,6 +338,59 @@ async fn lists_come_in_pages() {
     assert_eq!((&newest["items"][0]["seq"], &newest["next"]), (&json!(7), &json!("6")));
     let older = get(&server, "/api/v1/audit?limit=100&cursor=6").await.json();
     assert_eq!((older["items"].as_array().unwrap().len(), &older["next"]), (5, &Value::Null));
+}
+
+#[tokio::test]
+async fn policies_are_found_by_what_they_are_doing() {
+    let (server, _switch) = with_switch().await;
+    for (name, policy) in [
+        ("now", json!({"monitor": "3", "src-port": 1})),
+        ("later", json!({"monitor": "3", "src-port": 2, "schedule": "sun 00:00-00:01"})),
+    ] {
+        let mut policy = policy;
+        policy["name"] = json!(name);
+        let answer = post(&server, "/api/v1/policies", &policy).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    let names = async |query: &str| -> Vec<String> {
+        let page = get(&server, &format!("/api/v1/policies?{query}")).await.json();
+        let items = page["items"].as_array().unwrap().iter();
+        let names: Vec<_> =
+            items.map(|item| item["policy"]["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(page["total"], names.len(), "{query}");
+        names
+    };
+    assert_eq!(names("state=active").await, ["now"]);
+    assert_eq!(names("state=resting,active").await, ["later", "now"]);
+    assert_eq!(names("state=failed").await, [""; 0]);
+    assert_eq!(names("has_problem=true").await, [""; 0]);
+    assert_eq!(names("has_problem=false&q=now").await, ["now"]);
+    assert_eq!(names("ledger=adds-up").await, ["later", "now"]);
+    assert_eq!(names("ledger=does-not-add-up").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_audit_log_is_searched() {
+    let (server, _switch) = with_switch().await;
+    for number in 0..5 {
+        let policy = json!({"name": format!("p{number}"), "monitor": "3", "src-port": number});
+        assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
+    }
+    let ask = async |query: &str| get(&server, &format!("/api/v1/audit?{query}")).await.json();
+    let found = ask("q=P3").await;
+    assert_eq!((&found["total"], &found["items"][0]["seq"]), (&json!(1), &json!(4)), "{found}");
+    assert_eq!(found["next"], Value::Null);
+    let hash = found["items"][0]["hash"].as_str().unwrap();
+    let by_hash = ask(&format!("q={}", &hash[..12])).await;
+    assert_eq!(by_hash["total"], 1, "{by_hash}");
+    assert_eq!(ask(&format!("q={}", &hash[3..])).await["total"], 0);
+    let (first, total) = (ask("q=policy.add&limit=2").await, json!(5));
+    assert_eq!((&first["total"], &first["next"]), (&total, &json!("4")), "{first}");
+    let second = ask("q=policy.add&limit=2&cursor=4").await;
+    assert_eq!((&second["items"][0]["seq"], &second["next"]), (&json!(3), &json!("2")));
+    let last = ask("q=policy.add&limit=2&cursor=2").await;
+    assert_eq!((&last["items"][0]["seq"], &last["next"]), (&json!(1), &Value::Null));
+    assert_eq!(ask("q=").await["total"], 5);
 }
 
 #[tokio::test]
