@@ -88,6 +88,22 @@ impl Config {
         let queues = self.ports.iter().map(|port| usize::from(port.queues().get())).max();
         self.workers.map_or_else(|| queues.unwrap_or(1).min(cores), NonZeroUsize::get)
     }
+
+    /// What there is to be said of cores that no worker stays on, where there are fewer workers.
+    pub(crate) fn spare_cores(&self, workers: usize) -> Option<String> {
+        let spare = self.cores.get(workers..).filter(|spare| !spare.is_empty())?;
+        let spare: Vec<_> = spare.iter().map(ToString::to_string).collect();
+        let why = match self.workers {
+            Some(_) => "as workers says",
+            None => "as many as the port with most queues has",
+        };
+        Some(format!(
+            "no worker is kept on core {}: there are {workers}, {why}; ask for more by --workers \
+             {} (workers in a file), or leave cores out",
+            spare.join(", "),
+            self.cores.len()
+        ))
+    }
 }
 
 /// What the switch does while no controller answers (OpenFlow 1.3.5 §6.3.2).
@@ -428,6 +444,20 @@ mod tests {
         let with = |cores: &[usize]| Config { cores: cores.to_vec(), ..config(&[]) }.check();
         assert_eq!(with(&[0, 1]), Ok(()));
         assert_eq!(with(&[0, 1, 0]), Err(ConfigError::CoreTwice { core: 0 }));
+    }
+
+    #[test]
+    fn cores_that_no_worker_stays_on_are_told() {
+        let with = |workers, cores: &[usize]| {
+            let workers = NonZeroUsize::new(workers);
+            let config = Config { workers, cores: cores.to_vec(), ..config(&["1=tap:a"]) };
+            config.spare_cores(config.worker_count())
+        };
+        assert_eq!((with(0, &[]), with(0, &[3]), with(2, &[3, 4])), (None, None, None));
+        let said = with(0, &[3, 4, 5]).unwrap();
+        assert!(said.starts_with("no worker is kept on core 4, 5: there are 1, as many"), "{said}");
+        assert!(said.contains("--workers 3"), "{said}");
+        assert!(with(2, &[3, 4, 5]).unwrap().contains("core 5: there are 2, as workers says"));
     }
 
     #[test]

@@ -62,7 +62,10 @@ impl Connector {
                 self.run(stream, origin, None, pending()).await
             }
         };
-        judge(ended)
+        judge(ended).map_err(|error| match error {
+            AttemptError::Unused if tls.is_some() => AttemptError::UnusedTls,
+            error => error,
+        })
     }
 
     /// Accepts connections, for ever.
@@ -191,6 +194,12 @@ enum AttemptError {
     /// Perhaps it listens to something else there.
     #[error("the connection ended before anybody spoke OpenFlow 1.3")]
     Unused,
+    /// Whoever does not take a certificate need not say so.
+    #[error(
+        "the connection ended before anybody spoke OpenFlow 1.3; perhaps it does not take our \
+         certificate, of which its log may tell"
+    )]
+    UnusedTls,
     /// Perhaps it has a switch of this datapath id already.
     #[error(
         "it says hello and hangs up within {} s; does another switch have this datapath id?",

@@ -11,7 +11,7 @@
 
 mod listener;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use tapswitch_channel::Backoff;
 use tapswitch_openflow::{PortNo, PortState};
 use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
 use tapswitch_wire::MacAddr;
@@ -376,11 +377,21 @@ struct Keeper {
 
 impl Keeper {
     fn run(self) {
+        let mut backoff = Backoff::default();
         while let Some(stream) = self.meet() {
             let begin = Instant::now();
             self.tell(GuestChange::Met);
-            let end = self.serve(stream);
-            let pause = self.pause_after(&end, begin.elapsed());
+            let (end, has_run) = self.serve(stream);
+            let pause = match end {
+                SessionEnd::Closed if has_run || begin.elapsed() >= TRIAL => {
+                    backoff.handle_success();
+                    Duration::ZERO
+                }
+                // Who is not served as he likes comes back at once, as a rule, and goes again.
+                SessionEnd::Closed => backoff.handle_failure(),
+                // Who is cut off does the same again.
+                _ => PENANCE,
+            };
             self.tell(GuestChange::Ended(end));
             if !pause.is_zero() && self.ends_within(pause) {
                 return;
@@ -388,20 +399,18 @@ impl Keeper {
         }
     }
 
-    /// How long to meet nobody after a session that has ended so.
-    fn pause_after(&self, end: &SessionEnd, lasted: Duration) -> Duration {
-        match (end, &self.meeting) {
-            // Whoever listens there may let go of all that come, as fast as they do.
-            (SessionEnd::Closed, Meeting::Connect(_)) if lasted < RETRY => RETRY,
-            (SessionEnd::Closed, _) => Duration::ZERO,
-            // Who is cut off comes back at once, as a rule, and does the same again.
-            _ => PENANCE,
-        }
+    /// One session, and whether its guest ran.
+    fn serve(&self, stream: UnixStream) -> (SessionEnd, bool) {
+        let has_run = Cell::new(false);
+        let observe = |status: Status| {
+            has_run.set(has_run.get() || status.pairs > 0);
+            self.tell(GuestChange::Status(status));
+        };
+        (self.serve_alone(|| self.device.serve(stream, observe)), has_run.get())
     }
 
-    /// One session. Whoever else comes meanwhile is turned away, as nobody would serve them.
-    fn serve(&self, stream: UnixStream) -> SessionEnd {
-        let serve = || self.device.serve(stream, |status| self.tell(GuestChange::Status(status)));
+    /// Whoever else comes meanwhile is turned away, as nobody would serve them.
+    fn serve_alone(&self, serve: impl FnOnce() -> SessionEnd) -> SessionEnd {
         let Meeting::Listen(listener) = &self.meeting else { return serve() };
         // Without descriptors or a thread, others wait until the session is over.
         let Ok(over) = eventfd(0, EventfdFlags::CLOEXEC) else { return serve() };
@@ -549,6 +558,8 @@ const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever writt
 const LOOK: Duration = Duration::from_secs(2);
 /// Time between two attempts to meet a monitor.
 const RETRY: Duration = Duration::from_millis(200);
+/// Time after which a session was of use, whether its guest ran or not.
+const TRIAL: Duration = Duration::from_secs(2);
 /// Time in which a monitor may take the place of one that goes.
 const SUCCESSION: Duration = Duration::from_millis(500);
 /// Time between two warnings of the same, and in which a guest's coming and going is worth

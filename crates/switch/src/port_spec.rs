@@ -200,6 +200,14 @@ impl PortSpec {
         }
     }
 
+    /// Rings or sockets that are sent by, each of which may be full by itself.
+    pub(crate) fn ring_count(&self) -> usize {
+        match self.kind {
+            PortKind::Vxlan(_) => tapswitch_tunnel::SENDERS,
+            _ => self.queues().get().into(),
+        }
+    }
+
     /// The mode as the options that make it.
     pub fn mode_text(&self) -> Option<String> {
         self.mode.as_ref().map(|mode| ModeText(mode).to_string())

@@ -316,7 +316,7 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
-        let pacing = Arc::new(Pacing::of_rings(usize::from(spec.queues().get())));
+        let pacing = Arc::new(Pacing::of_rings(spec.ring_count()));
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
             let Some(tx) = device.tx_port(index, self.workers.len()) else { continue };
             let tx = Box::new(tx.with_pacing(pacing.clone()));

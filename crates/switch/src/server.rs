@@ -332,11 +332,14 @@ impl Server {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
             }
             SwitchEvent::Closed(reason) => {
-                let is_tool_done = reason == CloseReason::Eof && !self.is_controller(id);
-                if self.is_quiet(id) {
-                    tracing::debug!("{}: disconnected: {reason}", self.name_of(id));
-                } else if !is_tool_done {
+                // A tool that is done is no news, and why a controller was of no use is told by who
+                // connects to it, once.
+                let leads = self.peers.get(&id).is_some_and(PeerState::leads);
+                let is_news = reason != CloseReason::Eof || leads;
+                if is_news && !self.is_quiet(id) {
                     tracing::info!("{}: disconnected: {reason}", self.name_of(id));
+                } else {
+                    tracing::debug!("{}: disconnected: {reason}", self.name_of(id));
                 }
                 if let Some(peer) = self.peers.get_mut(&id) {
                     peer.is_ready = false;

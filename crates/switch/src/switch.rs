@@ -183,6 +183,9 @@ fn start_workers(
     count: usize,
     shared: &Arc<Shared>,
 ) -> Result<Vec<WorkerHandle>, StartError> {
+    if let Some(text) = config.spare_cores(count) {
+        tracing::warn!("{text}");
+    }
     let start = |index| {
         let core = config.cores.get(index).copied();
         WorkerSetup { index: WorkerIndex(index), core, shared: shared.clone() }.start()

@@ -127,18 +127,21 @@ impl TxDevice {
         of_any_kind!(self, port => Transmit::set_cut(port, cut));
     }
 
-    /// Rings among which frames are shared out by their flows, as far as a guest's are held.
+    /// Rings or sockets among which frames are shared out by their flows: of a guest's, those that
+    /// are held.
     pub(super) fn ring_count(&self) -> usize {
         match self {
             Self::Guest(guest) => guest.ring_count(),
+            Self::Vxlan(_) => tapswitch_tunnel::SENDERS,
             _ => 1,
         }
     }
 
-    /// Which of all rings of the port the one at this place among those is.
+    /// Which of all of the port the one at this place among those is.
     pub(super) fn ring_at(&self, place: usize) -> usize {
         match self {
             Self::Guest(guest) => guest.pair_at(place),
+            Self::Vxlan(_) => place,
             _ => 0,
         }
     }

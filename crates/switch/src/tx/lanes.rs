@@ -1,8 +1,9 @@
 //! What waits for a port that is full, lane by lane.
 //!
 //! A guest receives by several rings, which processors of its own empty, and one of them may be
-//! full while others are not. What goes by one ring is a *lane*, and each lane that is full has a
-//! [queue](EgressQueue) of its own: frames of the others go their way. Any other port is one lane.
+//! full while others are not. So may one of the sockets of a VXLAN tunnel. What goes by one ring or
+//! socket is a *lane*, and each lane that is full has a [queue](EgressQueue) of its own: frames of
+//! the others go their way. Any other port is one lane.
 //!
 //! Which lane a frame takes is a matter of its flow, and of how many rings the guest ran when the
 //! first frame had to wait. It stays so until nothing waits any more, whatever rings come and go

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tapswitch_datapath::MAX_PORT;
+use tapswitch_datapath::{Claim, MAX_PORT, Millis, Port, Sent, WorkerIndex};
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_netlink::{Feature, Netlink, OwnedNamespace, QdiscSpec};
 use tapswitch_openflow::PortNo;
 use tapswitch_tap as tap;
-use tapswitch_wire::{EtherType, GsoType, Tag, parse};
+use tapswitch_wire::{EtherType, GsoType, MacAddr, Tag, parse};
 
 use super::*;
 use crate::test_frames::{HEADERS_LEN, OUTER_LEN, checked_payload, tcp_train, vxlan_train};
@@ -472,4 +472,44 @@ fn ports_are_found_by_number() {
         ports.find(ports::index(PortNo::LOCAL)).is_ok()
             && ports.find(ports::index(PortNo::ANY)).is_err()
     );
+}
+
+/// What goes by one of them waits for an address that nobody has.
+#[test]
+fn a_socket_of_a_tunnel_that_is_full_holds_up_no_other() {
+    let Some(namespace) = namespace() else { return };
+    let mut netlink = Netlink::open(&namespace).unwrap();
+    netlink.create_veth("eth0", "near", &namespace).unwrap();
+    netlink.set_up("near").unwrap();
+    netlink.add_address("near", [192, 0, 2, 1].into(), 24).unwrap();
+    let vni = tunnel::Vni::new(42).unwrap();
+    let config = tunnel::Config::new([192, 0, 2, 2].into(), vni).send_buffer_len(0);
+    let open = |_: &str| TxDevice::Vxlan(tunnel::VxlanPort::open(&config).unwrap().into());
+    let wire = Wire::over(namespace, open);
+    let port = Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1).into();
+    let claim = Claim::new(WorkerIndex(0), &port);
+    let mut ports = TxPorts::default();
+    ports.insert(PortNo(1), wire.port(Takes::NOTHING));
+    ports.begin_burst(true, Millis(0));
+    let mut send = |source: u8| {
+        let (_, mut bytes) = tcp_train(1000, 0);
+        bytes[35] = source;
+        let lane = device::flow(&bytes) as usize % tunnel::SENDERS;
+        let sent = with_frame(&(NetHeader::PLAIN, bytes), |frame| {
+            ports.send(PortNo(1), frame, Beyond::NONE, &claim)
+        });
+        (lane, sent)
+    };
+    let full = send(0).0;
+    assert!((0..1000).any(|_| send(0) == (full, Ok(Sent::Later))), "it is full");
+    for source in 1..=u8::MAX {
+        let (lane, sent) = send(source);
+        if lane == full {
+            assert_eq!(sent, Ok(Sent::Later));
+        } else {
+            assert_eq!(sent, Ok(Sent::Now));
+            break;
+        }
+    }
+    ports.clear();
 }

@@ -22,7 +22,7 @@ use crate::clock;
 use crate::egress::WorkerEgress;
 use crate::rx::{Pause, Received};
 use crate::shared::Report;
-use crate::tx::port_number;
+use crate::tx::{Wait, port_number};
 
 impl Worker {
     /// How long to sleep at most for the sake of what waits.
@@ -39,12 +39,13 @@ impl Worker {
     #[cold]
     pub(super) fn pause(&mut self, index: usize) {
         let mut waits = self.ports.take_pressure();
+        if self.queues[index].intake.pause.is_some() {
+            return;
+        }
         waits.sort_by_key(|wait| wait.bound);
+        let Some(pause) = self.begin_pause(index, waits) else { return };
         let queue = &mut self.queues[index];
-        let (Some(wait), None) = (waits.last(), &queue.intake.pause) else { return };
-        let since = Instant::now();
-        self.shared.pauses.begin(port_number(wait.place), queue.port(), since);
-        queue.intake.pause = Some(Pause { waits, since });
+        queue.intake.pause = Some(pause);
         let reads_ahead = queue.intake.ahead.is_some();
         self.line_up(index);
         if !reads_ahead {
@@ -110,18 +111,19 @@ impl Worker {
 
     /// A pause as it goes on, maybe for the next port; none when it is over.
     fn follow_pause(&self, index: usize, mut pause: Pause) -> Option<Pause> {
-        let is_over = !pause.waits.last().is_some_and(|wait| self.ports.holds(*wait));
-        if is_over {
+        let goes_on = pause.waits.last().is_some_and(|wait| self.ports.holds(*wait));
+        if !goes_on {
             self.end_pause(index, &pause);
         }
         pause.waits.retain(|wait| self.ports.holds(*wait));
-        let wait = pause.waits.last()?;
-        if is_over {
-            let (full, sender) = (port_number(wait.place), self.queues[index].port());
-            pause.since = Instant::now();
-            self.shared.pauses.begin(full, sender, pause.since);
-        }
-        Some(pause)
+        if goes_on { Some(pause) } else { self.begin_pause(index, pause.waits) }
+    }
+
+    /// A pause, from now on, for the last of these; none when there is nothing to wait for.
+    fn begin_pause(&self, index: usize, waits: Vec<Wait>) -> Option<Pause> {
+        let (full, since) = (port_number(waits.last()?.place), Instant::now());
+        self.shared.pauses.begin(full, self.queues[index].port(), since);
+        Some(Pause { waits, since })
     }
 
     /// Reads a queue again, and gives it its turn.

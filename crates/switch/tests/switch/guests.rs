@@ -24,6 +24,8 @@ use crate::vm::*;
 use tapswitch_openflow::{Action, Body, GroupModCommand, Oxm, PortNo};
 use tapswitch_vhost::Features;
 use tapswitch_wire::{EtherType, MacAddr};
+use vhost::VhostBackend;
+use vhost::vhost_user::Frontend;
 
 /// A frame of `len` bytes whose last byte is `mark`.
 fn marked(len: usize, mark: u8) -> Vec<u8> {
@@ -353,4 +355,20 @@ fn a_monitor_that_lets_go_of_all_that_come_is_met_now_and_then() {
     assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
     drop(listener);
     fs::remove_file(&path).unwrap();
+}
+
+/// So does QEMU, should its machine have more pairs of queues than the port.
+#[test]
+fn a_monitor_that_comes_again_and_again_and_never_runs_is_given_time() {
+    let room = Room::new(1, "");
+    let (path, begin) = (room.socket(1), Instant::now());
+    while begin.elapsed() < Duration::from_secs(1) {
+        let Ok(stream) = UnixStream::connect(&path) else { continue };
+        let frontend = Frontend::from_stream(stream, 4);
+        // No answer, while it is not served.
+        let _ = frontend.set_owner().and_then(|()| frontend.get_features());
+    }
+    let sessions = room.report(1).sessions;
+    assert!((2..=6).contains(&sessions), "{sessions} in a second");
+    drop(room.guest(1, split()));
 }
