@@ -58,10 +58,14 @@ fn a_full_disk_keeps_policies_from_changing_and_nothing_else() {
     let disk = directory.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let (disk, socket) = (disk.display(), directory.path().join("c.sock").display().to_string());
-    // A disk of its own, in a mount namespace of its own: nothing of it stays.
+    // A disk of its own, in a mount namespace of its own: nothing of it stays. It is full when the
+    // store is to be made there first, of which nothing must be in the way later.
+    let start = format!(
+        "{BINARY} controller --listen {CONTROLLER} --store {disk}/c.redb --socket {socket}"
+    );
     let script = format!(
-        "mount -t tmpfs -o size=2m tmpfs {disk} && exec {BINARY} controller --listen {CONTROLLER} \
-         --store {disk}/c.redb --socket {socket}"
+        "mount -t tmpfs -o size=2m tmpfs {disk} && {{ dd if=/dev/zero of={disk}/filler; \
+         {start}; rm {disk}/filler && exec {start}; }}"
     );
     let mut command = room.command("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);

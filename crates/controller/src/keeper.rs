@@ -279,9 +279,10 @@ impl Keeper {
             }
             let again = async {
                 match paid {
-                    Ok(()) => self.noted.notified().await,
+                    Ok(()) => _ = tokio::time::timeout(LOOK, self.noted.notified()).await,
                     Err(_) => tokio::time::sleep(TRY_AGAIN).await,
                 }
+                self.store.look().await;
             };
             tokio::select! {
                 () = again => {}
@@ -561,6 +562,8 @@ const ACCEPTED: &str = "accepted";
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
 /// When what could not be written is tried again, if nobody changes anything before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether the store is where it was, at least.
+const LOOK: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

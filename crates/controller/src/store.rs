@@ -140,7 +140,13 @@ pub(crate) struct Store {
 #[derive(Debug)]
 enum Job {
     Commit(Waiting),
-    Records { wanted: Wanted, max: usize, reply: oneshot::Sender<Result<Records, StoreError>> },
+    Records {
+        wanted: Wanted,
+        max: usize,
+        reply: oneshot::Sender<Result<Records, StoreError>>,
+    },
+    /// To see whether the file is where it was.
+    Look,
 }
 
 /// Records of the audit log.
@@ -209,6 +215,13 @@ impl Store {
         answer.await.map_err(|_| StoreError::closed())?
     }
 
+    /// Sees whether what was written is still where it was. A store without a file has nothing to
+    /// look for.
+    pub(crate) async fn look(&self) {
+        // Without anybody who works on it the store has said so.
+        let _ = self.ask(Job::Look).await;
+    }
+
     async fn ask(&self, job: Job) -> Result<(), StoreError> {
         self.jobs.send(job).await.map_err(|_| StoreError::closed())
     }
@@ -243,6 +256,7 @@ impl Clerk {
                     next = collect(&mut batch, &mut jobs, MAX_BATCH);
                     self.commit(batch);
                 }
+                Job::Look => self.disk.look(),
             }
             next = next.or_else(|| jobs.blocking_recv());
         }
@@ -374,6 +388,8 @@ mod tests {
         std::fs::write(&path, "this is no store\n".repeat(1000)).unwrap();
         let damaged = error(path);
         assert!(damaged.contains("no store, or damaged"), "{damaged}");
+        let no_file = error(directory.path().to_owned());
+        assert!(no_file.contains("name a file"), "{no_file}");
     }
 
     fn open(config: &StoreConfig) -> (Store, Contents) {
@@ -436,6 +452,47 @@ mod tests {
         let again = open(&config).1;
         assert_eq!(again.kept.policies, [b, a], "in the order in which they were added");
         assert_eq!(again.identity, contents.identity);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_was_deleted_is_written_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.redb");
+        let config = StoreConfig::File(path.clone());
+        let (store, contents) = open(&config);
+        let record = Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
+        let (a, b) = (kept("a", "1"), kept("b", "2"));
+        store.commit(vec![put(&a), record.clone()], TermId::ALONE).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        store.look().await;
+        // What is asked for behind it is answered behind it.
+        store.records(Wanted::After(0), 1).await.unwrap();
+        assert!(path.exists(), "also while nobody changes anything");
+        std::fs::remove_file(&path).unwrap();
+        store.commit(vec![put(&b), record], TermId::ALONE).await.unwrap();
+        drop(store);
+        let again = open(&config).1;
+        assert_eq!(again.kept.policies, [a, b]);
+        assert_eq!((again.identity, again.head.seq), (contents.identity, 2));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_was_replaced_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, aside) = (directory.path().join("c.redb"), directory.path().join("aside"));
+        let config = StoreConfig::File(path.clone());
+        let (store, _) = open(&config);
+        let (a, b) = (kept("a", "1"), kept("b", "2"));
+        store.commit(vec![put(&a)], TermId::ALONE).await.unwrap();
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let refused = store.commit(vec![put(&b)], TermId::ALONE).await.unwrap_err().to_string();
+        assert!(refused.contains("another file is there now; "), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"", "it is left alone");
+        std::fs::rename(&aside, &path).unwrap();
+        store.commit(vec![put(&b)], TermId::ALONE).await.unwrap();
+        drop(store);
+        assert_eq!(open(&config).1.kept.policies, [a, b]);
     }
 
     #[tokio::test]

@@ -1,15 +1,17 @@
 //! The store in one file, by `redb`: a database in a file with transactions that are there whole or
 //! not at all, also after kill -9. <https://docs.rs/redb>
 
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    StorageError, Table, TableDefinition, TableError, WriteTransaction,
+    Builder, CommitError, Database, DatabaseError, Key, ReadTransaction, ReadableDatabase,
+    ReadableTable, ReadableTableMetadata, StorageError, Table, TableDefinition, TableError,
+    WriteTransaction,
 };
 
 use super::{
@@ -23,6 +25,24 @@ pub(super) struct Disk {
     path: Option<PathBuf>,
     /// `None` after a failure, until it is opened again.
     database: Option<Database>,
+    /// Which file it is in.
+    file: Option<FileId>,
+    /// Whether that was not at the path when it was looked last.
+    is_lost: bool,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+type Opened = (Database, Option<FileId>);
+
+/// What is at the path of a store that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Ours,
+    /// The file was deleted, or moved away.
+    Empty,
+    Taken,
 }
 
 /// Where the log stands after changes, and the records that they made.
@@ -36,9 +56,9 @@ impl Disk {
             StoreConfig::None | StoreConfig::Etcd(_) => None,
         };
         let failed = |error: Failure| error.at(path.as_ref());
-        let database = open_database(path.as_ref()).map_err(failed)?;
-        let contents = read_all(&database).map_err(failed)?;
-        Ok((Self { path, database: Some(database) }, contents))
+        let (database, file) = open_database(path.as_ref()).map_err(failed)?;
+        let contents = guard(|| read_all(&database)).map_err(failed)?;
+        Ok((Self { path, database: Some(database), file, is_lost: false }, contents))
     }
 
     /// Makes the changes, all or none. Returns where the log stands then, and its new records.
@@ -48,12 +68,44 @@ impl Disk {
         head: &Head,
     ) -> Result<Written, StoreError> {
         let keeps_all = self.path.is_some();
+        self.see_to_the_file()?;
         self.with_database(|database| write_all(database, changes, head.clone(), keeps_all))
     }
 
     /// At most `max` records.
     pub(super) fn records(&mut self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
         self.with_database(|database| read_records(database, wanted, max))
+    }
+
+    /// Looks whether the file is where it was, and says so when it is not any more.
+    pub(super) fn look(&mut self) {
+        let found = self.see_to_the_file();
+        let was_lost = std::mem::replace(&mut self.is_lost, found.is_err());
+        if let Err(error) = found
+            && !was_lost
+        {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// What is written to a file that was deleted or replaced goes with this process. A deleted one
+    /// is written anew.
+    fn see_to_the_file(&mut self) -> Result<(), StoreError> {
+        let (Some(path), Some(file)) = (self.path.clone(), self.file) else { return Ok(()) };
+        let failed = |error: Failure| error.at(Some(&path));
+        let what = match (place(&path, file).map_err(failed)?, &self.database) {
+            (Place::Ours, _) => return Ok(()),
+            (Place::Empty, Some(database)) => {
+                let (database, file) = write_anew(&path, database).map_err(failed)?;
+                tracing::warn!("the store {} was deleted: it is written anew", path.display());
+                (self.database, self.file) = (Some(database), file);
+                return Ok(());
+            }
+            (Place::Empty, None) => "nothing is there now",
+            (Place::Taken, _) => "another file is there now",
+        };
+        let error = StoreError::new("it is not where it was", &what);
+        Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
     }
 
     /// Does something with the database. After a failure it is closed: what is in memory of it may
@@ -64,9 +116,13 @@ impl Disk {
     ) -> Result<T, StoreError> {
         let result = match self.database.take() {
             Some(database) => Ok(database),
-            None => open_database(self.path.as_ref()),
+            None => {
+                // Not another one, nor a new one.
+                self.see_to_the_file()?;
+                open_database(self.path.as_ref()).map(|(database, _)| database)
+            }
         };
-        let result = result.and_then(|database| Ok((work(&database)?, database)));
+        let result = result.and_then(|database| Ok((guard(|| work(&database))?, database)));
         match result {
             Ok((value, database)) => {
                 self.database = Some(database);
@@ -77,16 +133,87 @@ impl Disk {
     }
 }
 
-fn open_database(path: Option<&PathBuf>) -> Result<Database, Failure> {
-    let mut builder = Builder::new();
-    builder.set_cache_size(CACHE_LEN);
+fn open_database(path: Option<&PathBuf>) -> Result<Opened, Failure> {
     let Some(path) = path else {
-        return Ok(builder.create_with_backend(InMemoryBackend::new())?);
+        return Ok((builder().create_with_backend(InMemoryBackend::new())?, None));
     };
+    open_file(options().create(true).truncate(false).open(path)?)
+}
+
+fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     // Whose traffic is copied is nobody else's business.
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    Ok(builder.create_file(options.open(path)?)?)
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// A database in this file. One that was empty is so again when that comes to nothing, as on a full
+/// disk: what is half made would be taken for a damaged store.
+fn open_file(file: File) -> Result<Opened, Failure> {
+    let (found, again) = (file.metadata()?, file.try_clone()?);
+    let database = guard(|| Ok(builder().create_file(file)?));
+    if database.is_err() && found.len() == 0 {
+        // Then the next one says that it is damaged.
+        let _ = again.set_len(0);
+    }
+    Ok((database?, Some(file_id(&found))))
+}
+
+/// The same in a new file.
+fn write_anew(path: &Path, old: &Database) -> Result<Opened, Failure> {
+    let file = options().create_new(true).open(path)?;
+    let made = open_file(file).and_then(|(new, id)| {
+        copy_all(old, &new)?;
+        Ok((new, id))
+    });
+    made.inspect_err(|_| _ = fs::remove_file(path))
+}
+
+fn place(path: &Path, file: FileId) -> Result<Place, Failure> {
+    match fs::metadata(path) {
+        Ok(found) if file_id(&found) == file => Ok(Place::Ours),
+        Ok(_) => Ok(Place::Taken),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Empty),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_LEN);
+    builder
+}
+
+fn file_id(found: &fs::Metadata) -> FileId {
+    (found.dev(), found.ino())
+}
+
+/// Does something with a database. `redb` takes it for granted that a file is as long as it says,
+/// and panics where it is not.
+fn guard<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let damaged = |_| Failure { cause: DAMAGED.to_owned(), remedy: Some(NO_STORE) };
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(damaged)?
+}
+
+fn copy_all(from: &Database, to: &Database) -> Result<(), Failure> {
+    let (read, write) = (from.begin_read()?, to.begin_write()?);
+    copy_table(&read, &write, META)?;
+    copy_table(&read, &write, POLICIES)?;
+    copy_table(&read, &write, AUDIT)?;
+    Ok(write.commit()?)
+}
+
+fn copy_table<K: Key + 'static>(
+    read: &ReadTransaction,
+    write: &WriteTransaction,
+    definition: TableDefinition<'_, K, &'static str>,
+) -> Result<(), Failure> {
+    let mut table = write.open_table(definition)?;
+    for entry in read.open_table(definition)?.iter()? {
+        let (key, value) = entry?;
+        table.insert(key.value(), value.value())?;
+    }
+    Ok(())
 }
 
 fn read_all(database: &Database) -> Result<Contents, Failure> {
@@ -207,19 +334,33 @@ impl Failure {
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let any: &(dyn std::error::Error + 'static) = &error;
-        let kind = match any.downcast_ref() {
-            Some(DatabaseError::Storage(StorageError::Io(error))) => Some(error.kind()),
-            _ => any.downcast_ref().map(io::Error::kind),
-        };
+        let kind = io_error(any).map(io::Error::kind);
         let remedy = match (any.downcast_ref(), kind) {
             (Some(DatabaseError::DatabaseAlreadyOpen), _) => Some(IN_USE),
             (Some(DatabaseError::Storage(StorageError::Corrupted(_))), _)
             | (_, Some(io::ErrorKind::InvalidData)) => Some(NO_STORE),
             (_, Some(io::ErrorKind::NotFound)) => Some(NO_DIRECTORY),
             (_, Some(io::ErrorKind::IsADirectory)) => Some(NO_FILE),
+            (_, Some(io::ErrorKind::PermissionDenied)) => Some(NOT_OURS),
+            (_, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(READ_ONLY),
             _ => None,
         };
-        Self { cause: error.to_string(), remedy }
+        // That of a store in use ends in a full stop.
+        Self { cause: error.to_string().trim_end_matches('.').to_owned(), remedy }
+    }
+}
+
+/// What the system said, if it was that.
+fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    let storage = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(DatabaseError::Storage(error)), _) | (_, Some(CommitError::Storage(error))) => {
+            Some(error)
+        }
+        _ => error.downcast_ref(),
+    };
+    match storage {
+        Some(StorageError::Io(error)) => Some(error),
+        _ => error.downcast_ref(),
     }
 }
 
@@ -239,5 +380,30 @@ const NO_DIRECTORY: &str = "make the directory that the file shall be in, or cho
 const NO_FILE: &str = "name a file in it with --store, such as controller.redb, which is made";
 const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or put back \
                         a copy of it";
+const DAMAGED: &str = "it does not agree with itself";
+const NOT_OURS: &str = "let the user that runs the controller read and write it and its directory \
+                        (chown, chmod), or choose another file with --store";
+const READ_ONLY: &str = "policies cannot be changed until it can be written; mount its file system \
+                         so that it can be, or choose another place with --store; what is in \
+                         force goes on";
+const TAKE_BACK: &str = "policies cannot be changed until it is moved back there; or start the \
+                         controller again, to go on by what is there then; what is in force goes \
+                         on";
 pub(super) const IN_USE: &str =
     "is another controller at work? stop it, or choose another file with --store";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_was_cut_off_is_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.redb");
+        let config = StoreConfig::File(path.clone());
+        drop(Disk::open(&config).unwrap());
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(500_000).unwrap();
+        let damaged = Disk::open(&config).map(drop).unwrap_err().to_string();
+        assert!(damaged.contains("no store, or damaged"), "{damaged}");
+    }
+}

@@ -55,6 +55,7 @@ impl SharedClerk {
                     // Who asked may be gone, here and below.
                     let _ = reply.send(records.map_err(|error| self.failed(&error)));
                 }
+                Job::Look => {}
                 Job::Commit(first) => {
                     let mut batch = vec![first];
                     next = collect(&mut batch, &mut jobs, MAX_BATCH);
