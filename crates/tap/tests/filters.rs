@@ -51,7 +51,10 @@ fn a_filter_that_linux_cannot_have_is_refused() {
     assert!(!passes(&host, &device, "10.0.0.2"), "the former filter stands");
     let error = device.set_tx_filter(Some(&TxFilter::default())).unwrap_err();
     assert!(error.to_string().contains("none means no filter"), "{error}");
-    let group = |n: u32| MacAddr([1, 0, (n >> 24) as u8, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
+    let group = |number: u32| {
+        let [a, b, c, d] = number.to_be_bytes();
+        MacAddr([1, 0, a, b, c, d])
+    };
     device.set_tx_filter(Some(&TxFilter::new((0..65_535).map(group)))).unwrap();
     let error = device.set_tx_filter(Some(&TxFilter::new((0..65_536).map(group)))).unwrap_err();
     assert!(error.to_string().contains("65535 addresses at most"), "{error}");
