@@ -306,9 +306,7 @@ fn wiring(
     }
     // Whoever is behind a monitor's port may be linked to others of ours, which nobody probes for.
     wiring.closed.extend(at.ports.sinks());
-    // What comes up again is another switch, for all that is known until that is looked at.
-    let down = at.ports.iter().filter(|(number, port)| !port.is_up && *number != PortNo::LOCAL);
-    wiring.closed.extend(down.map(|(number, _)| number));
+    wiring.closed.extend(at.shut_while_down());
     if !wiring.links.is_empty() {
         // Without links nothing can go round: what comes from a closed port is dropped.
         wiring.flood = Flood::Ports(Arc::from(flood));
