@@ -481,7 +481,7 @@ impl Switch {
         let (key, what) = match request {
             Request::Rule(id, key, before) => {
                 let what = format!("a rule of table {} with priority {}", id.table, id.priority);
-                // What it was to replace is there still, to be deleted when nothing is wanted there.
+                // What it was to replace is there still, and goes when nothing is wanted there.
                 match self.ledger.cancel_rule(&id, ticket) || before == Before::Another {
                     true => self.held.distrust_rule(id.clone()),
                     false => _ = self.held.forget_rule(&id),
