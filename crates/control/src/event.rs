@@ -54,9 +54,9 @@ pub enum Event {
         /// Which one.
         switch: DatapathId,
     },
-    /// A port gets back what is sent there to find links, and is closed: there is a loop, or a host
-    /// that wants to be taken for a switch.
-    Reflected {
+    /// A port is closed for what was heard there: what is sent to find links came back, from a loop
+    /// or from a host that wants to be taken for a switch; or several switches are on its cable.
+    PortClosed {
         /// Whose port it is.
         switch: DatapathId,
         /// Which one, and what to look for.

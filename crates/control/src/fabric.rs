@@ -8,6 +8,10 @@
 //! goes there, since it may close a loop. So is a port that gets its own frames back: what is there
 //! is a loop, or a host that wants to be taken for a switch, whose frames nobody would copy.
 //!
+//! A link is a cable between two ports. A port at which several others are heard, as on a hub, is
+//! closed until only one has been heard there for [`Discovery::link_timeout`], and so is what hears
+//! it: which two of them were the ends of a link would change with each frame.
+//!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
 //! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then.
 
@@ -106,6 +110,8 @@ struct Port {
     due: Millis,
     /// Who was heard here, and when last.
     heard: Option<Heard>,
+    /// Who else was heard here before that, and not too long ago.
+    other: Option<Heard>,
     /// As it was told last.
     role: Role,
 }
@@ -183,7 +189,8 @@ impl Fabric {
             let place = Place { switch, port };
             let role = if port == PortNo::LOCAL { Role::Edge } else { Role::Closed };
             let sent = [Sent::default(); REMEMBERED];
-            let port = Port { since: now, silent_after: None, sent, due: now, heard: None, role };
+            let (heard, other) = (None, None);
+            let port = Port { since: now, silent_after: None, sent, due: now, heard, other, role };
             self.ports.insert(place, port);
             self.due.insert((now, place));
             changed = true;
@@ -221,7 +228,7 @@ impl Fabric {
             let heard = Heard { from: at, at: listened, latency: took };
             return self.handle_reflected(at, heard, now);
         }
-        let before = self.heard(at).filter(|heard| heard.from == probe.from);
+        let before = self.all_heard(at).into_iter().find(|heard| heard.from == probe.from);
         let latency = before.map_or(took, |before| before.latency.min(took));
         if before.is_some() && took > self.slowest_ns(now) {
             self.slowest = (took, now);
@@ -364,6 +371,12 @@ impl Fabric {
         self.heard(place).is_some_and(|heard| heard.from == place)
     }
 
+    /// The ports that were heard at one port, if there are several.
+    pub(crate) fn sharing(&self, place: Place) -> Option<[Place; 2]> {
+        let port = self.ports.get(&place)?;
+        Some([port.heard?.from, port.other?.from])
+    }
+
     /// Frames from a switch that proved no link.
     pub(crate) fn unproven(&self, switch: DatapathId) -> Unproven {
         self.unproven.get(&switch).copied().unwrap_or_default()
@@ -397,14 +410,14 @@ impl Fabric {
         let Some(port) = self.ports.remove(&place) else { return false };
         self.due.remove(&(port.due, place));
         let hearers = self.hearers.remove(&place).unwrap_or_default();
-        for hearer in &hearers {
-            if let Some(port) = self.ports.get_mut(hearer) {
-                port.heard = None;
+        let mut affected: Vec<_> = lost.into_iter().chain(hearers.iter().copied()).collect();
+        for hearer in hearers {
+            affected.extend(self.hear(hearer, None));
+            if let Some(port) = self.ports.get_mut(&hearer) {
                 (port.since, port.silent_after) = (now, None);
             }
-            self.look_again(*hearer, now);
+            self.look_again(hearer, now);
         }
-        let affected: Vec<_> = lost.into_iter().chain(hearers).collect();
         self.update_roles(&affected, now);
         true
     }
@@ -427,22 +440,38 @@ impl Fabric {
         self.ports.get(&place)?.heard
     }
 
-    /// A port hears this from now on. Returns whom it heard before.
-    fn hear(&mut self, place: Place, heard: Option<Heard>) -> Option<Place> {
-        let port = self.ports.get_mut(&place)?;
-        let before = std::mem::replace(&mut port.heard, heard).map(|heard| heard.from);
-        if let Some(before) = before
-            && let Some(hearers) = self.hearers.get_mut(&before)
-        {
-            hearers.remove(&place);
-            if hearers.is_empty() {
-                self.hearers.remove(&before);
+    fn all_heard(&self, place: Place) -> Vec<Heard> {
+        let port = self.ports.get(&place);
+        port.into_iter().flat_map(|port| [port.heard, port.other]).flatten().collect()
+    }
+
+    /// A port hears this from now on, or nobody. Returns whom it heard before.
+    fn hear(&mut self, place: Place, heard: Option<Heard>) -> Vec<Place> {
+        let before = self.all_heard(place);
+        let is_other =
+            |it: &&Heard| it.from != place && heard.is_some_and(|heard| heard.from != it.from);
+        let other = before.iter().find(is_other).copied();
+        if let Some(port) = self.ports.get_mut(&place) {
+            (port.heard, port.other) = (heard, other);
+        }
+        let before: Vec<_> = before.into_iter().map(|heard| heard.from).collect();
+        self.update_hearers(place, &before);
+        before
+    }
+
+    /// A port hears others than before.
+    fn update_hearers(&mut self, place: Place, before: &[Place]) {
+        for from in before {
+            if let Some(hearers) = self.hearers.get_mut(from) {
+                hearers.remove(&place);
+                if hearers.is_empty() {
+                    self.hearers.remove(from);
+                }
             }
         }
-        if let Some(heard) = heard {
-            self.hearers.entry(heard.from).or_default().insert(place);
+        for Heard { from, .. } in self.all_heard(place) {
+            self.hearers.entry(from).or_default().insert(place);
         }
-        before
     }
 
     /// Whether it means something that nothing was heard at a port.
@@ -475,24 +504,44 @@ impl Fabric {
 
     /// Forgets whom a port heard too long ago: several of its frames did not come, though we
     /// listened. Frames that were not sent, since we were late ourselves, are not missed.
-    fn forget_late(&mut self, place: Place, Clock { now, listened, .. }: Clock) -> bool {
-        let (link_timeout, link_interval) = (self.patience(now), self.discovery.link_interval);
+    fn forget_late(&mut self, place: Place, clock: Clock) -> bool {
         let Some(heard) = self.heard(place) else { return false };
+        if self.frozen.contains(&heard.from.switch) || !self.is_late(heard, clock) {
+            return self.forget_other(place, clock);
+        }
+        let affected = self.hear(place, None);
+        if let Some(port) = self.ports.get_mut(&place) {
+            // It may be a host that is there now: found out as for a new port.
+            (port.since, port.silent_after) = (clock.now, None);
+        }
+        self.update_roles(&[&[place], &affected[..]].concat(), clock.now)
+    }
+
+    /// The same of who else was heard. One that is away is not probed from: it does not come back
+    /// by itself, and what it was told last is that its port is closed.
+    fn forget_other(&mut self, place: Place, clock: Clock) -> bool {
+        let Some(port) = self.ports.get(&place) else { return false };
+        let Some(other) = port.other else { return false };
+        let is_frozen = self.frozen.contains(&other.from.switch);
+        let is_old = clock.listened.since(other.at) >= self.patience(clock.now);
+        if !(is_frozen && is_old || self.is_late(other, clock)) {
+            return false;
+        }
+        let affected: Vec<_> = self.all_heard(place).iter().map(|heard| heard.from).collect();
+        if let Some(port) = self.ports.get_mut(&place) {
+            port.other = None;
+        }
+        self.update_hearers(place, &affected);
+        self.update_roles(&[&[place], &affected[..]].concat(), clock.now)
+    }
+
+    fn is_late(&self, heard: Heard, Clock { now, listened, .. }: Clock) -> bool {
+        let (link_timeout, link_interval) = (self.patience(now), self.discovery.link_interval);
         let sent = self.ports.get(&heard.from).map_or(&[][..], |port| &port.sent);
         let is_missed =
             |sent: &&Sent| sent.at > heard.at && listened.since(sent.at).0 >= link_interval.0 / 2;
         let missed = sent.iter().filter(is_missed).count();
-        let is_frozen = self.frozen.contains(&heard.from.switch);
-        let is_late = listened.since(heard.at) >= link_timeout && missed >= MISSED;
-        if is_frozen || !is_late {
-            return false;
-        }
-        self.hear(place, None);
-        if let Some(port) = self.ports.get_mut(&place) {
-            // It may be a host that is there now: found out as for a new port.
-            (port.since, port.silent_after) = (now, None);
-        }
-        self.update_roles(&[place, heard.from], now)
+        listened.since(heard.at) >= link_timeout && missed >= MISSED
     }
 
     /// For how long nothing must be heard. Where switches, or we, have so much to do that frames
@@ -519,7 +568,7 @@ impl Fabric {
         let role = match self.heard(place).map(|heard| heard.from) {
             _ if place.port == PortNo::LOCAL => Role::Edge,
             Some(peer) if peer == place => Role::Closed,
-            Some(peer) if self.heard(peer).is_some_and(|heard| heard.from == place) => {
+            Some(peer) if self.hears_alone(place, peer) && self.hears_alone(peer, place) => {
                 Role::Link(peer)
             }
             None if !is_young && !self.hearers.contains_key(&place) => Role::Edge,
@@ -527,6 +576,11 @@ impl Fabric {
         };
         let Some(port) = self.ports.get_mut(&place) else { return false };
         std::mem::replace(&mut port.role, role) != role
+    }
+
+    fn hears_alone(&self, place: Place, peer: Place) -> bool {
+        let port = self.ports.get(&place).filter(|port| port.other.is_none());
+        port.and_then(|port| port.heard).is_some_and(|heard| heard.from == peer)
     }
 
     fn count(&mut self, switch: DatapathId, unproved: Unproved) {

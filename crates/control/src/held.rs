@@ -20,6 +20,7 @@ use tapswitch_openflow::{Action, Bucket, GroupId, GroupType};
 use crate::desired::Desired;
 use crate::group::{GroupIds, GroupKey, is_in_range};
 use crate::hash::{Map, Set};
+use crate::outbox::Before;
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
 use crate::translate::Goal;
 
@@ -107,7 +108,7 @@ impl Display for Drift {
 pub(crate) struct Difference {
     /// With the numbers of the groups that each goes on to.
     pub(crate) groups: Vec<(GroupId, Arc<GroupKey>, Vec<GroupId>)>,
-    pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>)>,
+    pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>, Before)>,
     pub(crate) deletes: Vec<Arc<FlowId>>,
     pub(crate) idle_groups: Vec<GroupId>,
 }
@@ -285,8 +286,11 @@ impl Held {
     fn reconcile_rule(&mut self, id: Arc<FlowId>, goal: &Goal, difference: &mut Difference) {
         let rule = goal.map_group(|key| self.reconcile_group(key, difference));
         if self.rules.get(&id).and_then(Option::as_ref) != Some(&rule) {
-            self.rules.insert(id.clone(), Some(rule.clone()));
-            difference.adds.push((id, rule));
+            let before = match self.rules.insert(id.clone(), Some(rule.clone())) {
+                Some(_) => Before::Another,
+                None => Before::Nothing,
+            };
+            difference.adds.push((id, rule, before));
         }
     }
 

@@ -28,8 +28,8 @@ impl Ticket {
 /// What was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Add or replace a rule; with its group, if it makes copies.
-    Rule(Arc<FlowId>, Option<Arc<GroupKey>>),
+    /// Add a rule, or replace the one that is there; with its group, if it makes copies.
+    Rule(Arc<FlowId>, Option<Arc<GroupKey>>, Before),
     /// Add a group.
     Group(GroupId, Arc<GroupKey>),
     /// Delete a rule or a group.
@@ -76,6 +76,13 @@ pub(crate) enum Request {
     ShownGroups(StatsToken),
     /// Tell the counters of all groups, for somebody who looks.
     ShownCounters(StatsToken),
+}
+
+/// What the switch has in the place of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    Nothing,
+    Another,
 }
 
 impl Request {

@@ -427,7 +427,7 @@ impl<'a> Frame<'a> {
 /// That frames are lost sight of at a switch.
 pub(crate) fn lost_at(switch: DatapathId) -> String {
     let name = switch_name(switch);
-    format!("switch {name} is not connected, or not taken over yet; try again when it is")
+    format!("switch {name} is not connected, or not taken over yet")
 }
 
 /// Places, and how often a frame arrives there.

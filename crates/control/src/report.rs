@@ -303,7 +303,8 @@ pub enum PortRole {
     Edge,
     /// Another switch.
     Link,
-    /// It is not known yet, or a link works in one direction only: nothing passes.
+    /// It is not known yet, a link works in one direction only, or several switches are there:
+    /// nothing passes.
     Closed,
     /// A monitor: the port is for copies, and takes nothing else.
     Monitor,

@@ -83,6 +83,8 @@ pub(crate) struct Switch {
     lost_at: Millis,
     /// Ports that led to other switches, by the rules that it had.
     remembered_links: BTreeSet<PortNo>,
+    /// The same, and those of which it was not known what was there, until they are wired.
+    remembered_cables: BTreeSet<PortNo>,
     /// Copies of others that it carried already: out of which ports, and whether untagged.
     remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
     /// Hosts to which copies go.
@@ -173,6 +175,7 @@ impl Switch {
             held_since: None,
             lost_at: Millis(0),
             remembered_links: BTreeSet::new(),
+            remembered_cables: BTreeSet::new(),
             remembered_carries: Shared::default(),
             monitors: BTreeSet::new(),
             wanted: Forked::default(),

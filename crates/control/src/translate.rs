@@ -324,6 +324,11 @@ fn read_shut(id: &FlowId) -> Option<PortNo> {
     }
 }
 
+/// The port of which a rule says that it is no edge.
+pub(crate) fn read_cable(id: &FlowId) -> Option<PortNo> {
+    read_link(id).or_else(|| read_shut(id))
+}
+
 fn neighbor_discovery(kind: u8) -> Match {
     Match::new()
         .with(Oxm::EthType(EtherType::IPV6))

@@ -424,7 +424,7 @@ impl Hub {
                 Event::RuleRefused { switch, reason }
                 | Event::Drifted { switch, reason }
                 | Event::CountersMissing { switch, reason }
-                | Event::Reflected { switch, reason }
+                | Event::PortClosed { switch, reason }
                 | Event::Crowded { switch, reason }
                 | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);

@@ -366,11 +366,11 @@ impl<'a> Accounts<'a> {
         let shares = policy.monitor.iter().any(|monitor| monitor.members().len() > 1);
         let others: BTreeSet<_> =
             monitors.iter().filter(|_| shares).filter(is_other).map(|port| port.switch).collect();
-        notes.extend(others.into_iter().map(|switch| note_on_sharing(switch, "")));
-        if self.tags.of(id).any(|(slot, _)| slot.share > 0) {
-            let others = copying.iter().map(|switch| note_on_sharing(*switch, OTHER_CHOICE));
-            notes.extend(others);
-        }
+        let is_scattered = self.tags.of(id).any(|(slot, _)| slot.share > 0);
+        let choosing: BTreeSet<_> = copying.into_iter().filter(|_| is_scattered).collect();
+        notes.extend(others.union(&choosing).map(|switch| {
+            note_on_sharing(*switch, if choosing.contains(switch) { OTHER_CHOICE } else { "" })
+        }));
         notes
     }
 

@@ -173,9 +173,8 @@ impl Control {
         for frame in &frames {
             match then.check((&before, &after), frame) {
                 Ok(()) => proof.checked += 1,
-                Err(Trouble::Unknown(reason) | Trouble::Early(reason)) => {
-                    left_out.get_or_insert(reason);
-                }
+                Err(Trouble::Unknown(reason)) => _ = left_out.get_or_insert(reason),
+                Err(Trouble::Early(reason)) => _ = left_out.get_or_insert(reason + TRY_AGAIN),
                 Err(Trouble::Wrong(problem)) => {
                     proof.checked += 1;
                     proof.problems.push(problem);
@@ -342,9 +341,9 @@ impl Control {
         }
         let key = sample.receiver();
         let mut applied = entry.applied.iter();
-        let has_host =
-            |at: &DatapathId| self.switches.get(at).is_some_and(|at| at.hosts.find(key).is_some());
-        applied.find(|at| has_host(at) && self.routes.connects(from.switch, **at)).copied()
+        let is_it =
+            |at: DatapathId| self.has_host(at, key) && self.routes.connects(from.switch, at);
+        applied.find(|at| is_it(**at)).copied()
     }
 }
 
@@ -393,7 +392,9 @@ fn note(change: &mut SwitchChange, body: &Body) {
 }
 
 /// Why no frames can be followed just now.
-const UNROUTED: &str = "switches are just being told the ways to its hosts; try again soon";
+const UNROUTED: &str = "switches are just being told the ways to its hosts";
+/// What can be done then by whoever only wants to know; a change that was made is made.
+const TRY_AGAIN: &str = "; try again when that is over";
 /// What stands before why not all frames could be followed.
 const LEFT_OUT: &str = "not all of its frames could be followed";
 /// Problems that are told.

@@ -485,6 +485,9 @@ impl PolicyEntry {
                     "the switch of dst-mac {mac} is not known yet, or not linked to that of its \
                      monitor"
                 ),
+                None if self.policy.monitor.iter().all(|it| *it == MonitorSpec::Controller) => {
+                    MonitorError::NoSwitch { monitor: MonitorSpec::Controller }.to_string()
+                }
                 None => {
                     "no switch that its senders are at is linked to that of its monitor".to_owned()
                 }

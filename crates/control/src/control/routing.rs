@@ -95,7 +95,7 @@ impl Control {
         left
     }
 
-    fn has_host(&self, at: DatapathId, key: HostKey) -> bool {
+    pub(super) fn has_host(&self, at: DatapathId, key: HostKey) -> bool {
         self.place_at(key, at).is_some()
     }
 

@@ -66,10 +66,15 @@ impl Control {
             && let Some(port) = in_port(packet_in)
         {
             let place = Place { switch, port };
-            let was_reflecting = fabric.is_reflecting(place);
+            let (was_reflecting, was_shared) =
+                (fabric.is_reflecting(place), fabric.sharing(place).is_some());
             self.has_rewired |= fabric.handle_lldp(place, &packet_in.data, clock);
+            let sharing = fabric.sharing(place).filter(|_| !was_shared);
             if !was_reflecting && fabric.is_reflecting(place) {
                 self.tell_reflected(place);
+            }
+            if let Some(peers) = sharing {
+                self.tell_shared(place, peers);
             }
         }
         is_lldp
@@ -81,7 +86,16 @@ impl Control {
             "{port} gets its own LLDP back and is closed: look for a loop behind it, or a host \
              that wants to be taken for a switch"
         );
-        self.events.push_back(Event::Reflected { switch: at.switch, reason });
+        self.events.push_back(Event::PortClosed { switch: at.switch, reason });
+    }
+
+    fn tell_shared(&mut self, at: Place, peers: [Place; 2]) {
+        let (port, [a, b]) = (self.named(at), peers.map(|peer| self.named(peer)));
+        let reason = format!(
+            "{port} hears several ports of switches ({a} and {b}) and is closed: a link is a cable \
+             between two; cable them to each other without a hub or bridge in between"
+        );
+        self.events.push_back(Event::PortClosed { switch: at.switch, reason });
     }
 
     /// Looks at the ports of a switch again.
@@ -306,9 +320,7 @@ fn wiring(
     }
     // Whoever is behind a monitor's port may be linked to others of ours, which nobody probes for.
     wiring.closed.extend(at.ports.sinks());
-    // What comes up again is another switch, for all that is known until that is looked at.
-    let down = at.ports.iter().filter(|(number, port)| !port.is_up && *number != PortNo::LOCAL);
-    wiring.closed.extend(down.map(|(number, _)| number));
+    wiring.closed.extend(at.shut_while_down());
     if !wiring.links.is_empty() {
         // Without links nothing can go round: what comes from a closed port is dropped.
         wiring.flood = Flood::Ports(Arc::from(flood));

@@ -235,6 +235,57 @@ fn a_port_that_gets_its_own_frames_back_is_closed_and_counted() {
     assert_eq!(lab.role(1, 2), Role::Edge, "it is a host like others again");
 }
 
+/// Ports 1 of three switches on a hub, each of which hears both of the others.
+fn hub() -> Lab {
+    let mut lab = Lab::new();
+    lab.set_ports(3, &[1, 2]);
+    let ends = || (1..=3).map(|switch| place(switch, 1));
+    let pairs = ends().flat_map(|from| ends().map(move |to| (from, to)));
+    lab.cables = pairs.filter(|(from, to)| from != to).collect();
+    lab
+}
+
+#[test]
+fn ports_of_several_switches_on_one_cable_are_closed_for_as_long() {
+    let mut lab = hub();
+    lab.wait(400);
+    let roles = |lab: &Lab| [1, 2, 3].map(|switch| lab.role(switch, 1));
+    for _ in 0..3000 {
+        assert_eq!(roles(&lab), [Role::Closed; 3], "at {:?}", lab.now);
+        lab.wait(1);
+    }
+    assert!(lab.fabric.sharing(place(1, 1)).is_some());
+    lab.cables.retain(|(from, to)| from.switch.0 < 3 && to.switch.0 < 3);
+    lab.wait(1500);
+    assert_eq!(roles(&lab)[..2], [Role::Link(place(2, 1)), Role::Link(place(1, 1))]);
+    assert_eq!(lab.fabric.sharing(place(1, 1)), None);
+}
+
+/// What one end of a link hears beside the other is enough.
+#[test]
+fn a_link_whose_other_end_hears_somebody_else_is_closed() {
+    let mut lab = Lab::new();
+    lab.set_ports(3, &[1, 2]);
+    lab.wait(400);
+    lab.cables.push((place(3, 1), place(2, 1)));
+    // An edge is probed now and then.
+    lab.wait(6000);
+    for _ in 0..2000 {
+        assert_eq!((lab.role(1, 1), lab.role(2, 1)), (Role::Closed, Role::Closed));
+        lab.wait(1);
+    }
+}
+
+#[test]
+fn a_cable_that_leads_elsewhere_is_a_link_again() {
+    let mut lab = Lab::new();
+    lab.set_ports(3, &[1, 2]);
+    lab.wait(400);
+    lab.cables = vec![(place(1, 1), place(3, 1)), (place(3, 1), place(1, 1))];
+    lab.wait(2000);
+    assert_eq!(lab.role(1, 1), Role::Link(place(3, 1)));
+}
+
 #[test]
 fn a_link_on_which_somebody_sends_frames_back_stays() {
     let mut lab = Lab::new();

@@ -12,7 +12,7 @@ use super::check::id_of;
 use super::{Link, Switch};
 use crate::Ticket;
 use crate::rule::Cookie;
-use crate::translate::{Wiring, is_about_floods, read_flooding};
+use crate::translate::{Wiring, is_about_floods, read_cable, read_flooding};
 
 /// Ports by which floods may still leave or come in, each until this barrier is reached.
 pub(super) type Fading = BTreeMap<PortNo, Option<Ticket>>;
@@ -31,6 +31,14 @@ impl Switch {
             Link::Reading(read) | Link::Read(read) => !read.is_first,
             Link::Down => false,
         }
+    }
+
+    /// Ports that are down and were no edges: each comes up shut, for a switch may be there still.
+    pub(crate) fn shut_while_down(&self) -> impl Iterator<Item = PortNo> {
+        let down = self.ports.iter().filter(|(_, port)| !port.is_up).map(|(number, _)| number);
+        let Wiring { links, closed, .. } = &*self.wiring;
+        let no_edges = [links, closed, &self.remembered_cables];
+        down.filter(move |port| no_edges.iter().any(|ports| ports.contains(port)))
     }
 
     /// Its ports were for something else before.
@@ -80,6 +88,7 @@ impl Switch {
             .filter(|rule| Cookie(rule.cookie).is_ours())
             .map(|rule| (id_of(rule), rule.instructions.as_slice()))
             .collect();
+        self.remembered_cables = ours.iter().filter_map(|(id, _)| read_cable(id)).collect();
         let is_open = read_flooding(&ours);
         let open = self.ports.iter().map(|(port, _)| port).filter(|port| is_open(*port));
         self.fading = open.map(|port| (port, None)).collect();

@@ -9,7 +9,7 @@ use tapswitch_openflow::{Body, ErrorKind, FlowModFlags, GroupId};
 use super::{Link, Switch};
 use crate::group::{self, GroupKey};
 use crate::held::group_of;
-use crate::outbox::{Failure, Request};
+use crate::outbox::{Before, Failure, Request};
 use crate::overlap::{Change, Closure, PolicyId, Tap, TapRegion};
 use crate::rule::{FlowId, Rule};
 use crate::shared::Shared;
@@ -177,8 +177,8 @@ impl Switch {
             let ticket = self.outbox.send(body, Request::Group(id, key.clone()));
             self.ledger.open_group(id, &key, ticket);
         }
-        for (id, rule) in difference.adds {
-            self.send_rule(&id, &rule, now);
+        for (id, rule, before) in difference.adds {
+            self.send_rule(&id, &rule, (before, now));
         }
         for id in difference.deletes {
             self.send_deletion(&id, now);
@@ -213,7 +213,12 @@ impl Switch {
     /// deleted first: its counters are theirs. Nothing is missed meanwhile, for such a rule has
     /// just become, or still is, the shadow of one with the same match and a higher priority. A
     /// rule that begins to count must not go on where one stands that counted for nobody.
-    fn send_rule(&mut self, id: &Arc<FlowId>, rule: &Rule<GroupId>, now: Millis) {
+    fn send_rule(
+        &mut self,
+        id: &Arc<FlowId>,
+        rule: &Rule<GroupId>,
+        (before, now): (Before, Millis),
+    ) {
         self.refused.forget(id);
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
         // One that only forwards counts for nobody.
@@ -223,7 +228,7 @@ impl Switch {
         }
         let mut add = rule.add(id);
         add.flags.set(FlowModFlags::RESET_COUNTS, goal.is_some() && !self.ledger.counts(id));
-        let request = Request::Rule(id.clone(), goal.clone());
+        let request = Request::Rule(id.clone(), goal.clone(), before);
         let ticket = self.outbox.send(Body::FlowMod(add), request);
         if let Some(key) = goal {
             self.ledger.open_rule(id, &key, ticket);
@@ -232,7 +237,7 @@ impl Switch {
 
     /// Sends a rule before it is known what the switch holds.
     pub(super) fn send_early(&mut self, (id, rule): (Arc<FlowId>, Rule<GroupId>)) {
-        self.outbox.send(Body::FlowMod(rule.add(&id)), Request::Rule(id, None));
+        self.outbox.send(Body::FlowMod(rule.add(&id)), Request::Rule(id, None, Before::Nothing));
     }
 
     fn send_deletion(&mut self, id: &Arc<FlowId>, now: Millis) {
@@ -474,9 +479,10 @@ impl Switch {
         let Failure { ticket, request, kind } = failure;
         self.refusals += 1;
         let (key, what) = match request {
-            Request::Rule(id, key) => {
+            Request::Rule(id, key, before) => {
                 let what = format!("a rule of table {} with priority {}", id.table, id.priority);
-                match self.ledger.cancel_rule(&id, ticket) {
+                // What it was to replace is there still, and goes when nothing is wanted there.
+                match self.ledger.cancel_rule(&id, ticket) || before == Before::Another {
                     true => self.held.distrust_rule(id.clone()),
                     false => _ = self.held.forget_rule(&id),
                 }

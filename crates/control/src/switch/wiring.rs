@@ -44,6 +44,7 @@ impl Switch {
     /// Its ports are for this. Hosts that were seen where there is no edge are forgotten. Returns
     /// whether other ports than before lead to switches.
     pub(crate) fn set_wiring(&mut self, wiring: Wiring) -> bool {
+        self.remembered_cables.clear();
         if *self.wiring == wiring {
             return false;
         }

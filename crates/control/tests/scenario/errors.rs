@@ -184,6 +184,31 @@ fn a_refused_group_fails_its_policy() {
     assert_eq!(world.state("all"), PolicyState::Active, "a new connection is a new try");
 }
 
+/// The rule that it was to replace is there still.
+#[test]
+fn what_a_refused_rule_was_to_replace_goes_with_its_host() {
+    let mut world = World::new(4);
+    world.learn(2);
+    let ways = |world: &mut World| {
+        let to = format!("dl_dst={}", mac(1));
+        let rules = world.switch().rules().into_iter();
+        rules.filter(|rule| rule.match_fields.to_string().contains(&to)).count()
+    };
+    world.switch().refuse = Some(|body| match body {
+        Body::FlowMod(change) => {
+            let is_way = change.table_id == TableId(2) && change.priority == 100;
+            let is_refused = is_way && change.command == FlowModCommand::Add;
+            is_refused.then_some(ErrorKind::OFPFMFC_TABLE_FULL)
+        }
+        _ => None,
+    });
+    world.send(3, &arp_request(1, 99, None));
+    assert_eq!(ways(&mut world), 1, "the one to where it was");
+    world.switch().set_link(3, false);
+    world.run();
+    assert_eq!(ways(&mut world), 0);
+}
+
 #[test]
 fn a_refused_rule_of_no_policy_is_told() {
     let mut world = World::new(4);

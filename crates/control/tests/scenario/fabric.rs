@@ -758,7 +758,7 @@ fn hosts_that_pass_our_frames_on_are_no_links() {
     assert!(is_closed(&fabric, "2"));
     assert!(fabric.world.control.switches()[0].lldp_forged > 0);
     let told = fabric.world.events.iter();
-    let told = told.filter(|event| matches!(event, Event::Reflected { .. }));
+    let told = told.filter(|event| matches!(event, Event::PortClosed { .. }));
     assert_eq!(told.count(), 1);
     assert_eq!(fabric.world.inject(1, 2, &udp(3, 2).bytes()), []);
 

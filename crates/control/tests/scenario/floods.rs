@@ -239,3 +239,30 @@ fn what_overtakes_what_makes_no_circle() {
         fabric.check_production();
     }
 }
+
+#[test]
+fn a_port_of_a_host_that_comes_up_while_the_controller_is_away_forwards() {
+    let mut fabric = Fabric::line(1);
+    fabric.learn();
+    fabric.world.model(1).set_link(1, false);
+    fabric.wait(500);
+    fabric.world.disconnect(1);
+    fabric.world.model(1).set_link(1, true);
+    assert_eq!(fabric.send(1, &udp(1, BROADCAST).bytes()), [(1, 2)]);
+}
+
+/// Both ends of the cable that went are shut when it is there again.
+#[test]
+fn a_port_of_a_link_that_comes_up_again_takes_nothing_until_it_is_known() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    let ends = cable(&fabric.world, 1, 2);
+    set_link(&mut fabric.world, ends, false);
+    fabric.wait(500);
+    fabric.world.is_stopped = true;
+    set_link(&mut fabric.world, ends, true);
+    for (switch, port) in ends {
+        let frame = udp(77, BROADCAST).bytes();
+        assert_eq!(fabric.world.model(switch).receive(port, &frame), []);
+    }
+}

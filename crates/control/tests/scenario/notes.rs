@@ -124,3 +124,47 @@ fn known_hosts_of_several_switches_come_with_their_switch() {
         assert!(found, "{text}");
     }
 }
+
+#[test]
+fn a_monitor_that_any_switch_would_do_for_is_said_to_lack_one() {
+    let mut world = World::empty(Limits::default());
+    let all = policy("all", "controller");
+    let told = "monitor controller: no switch is connected; point one at this controller";
+    let plan = world.control.plan_policy(all.clone()).unwrap();
+    assert_eq!(plan.proof.problems, [told]);
+    world.control.add_policy(all, WhenMissing::Wait).unwrap();
+    assert_eq!(world.state("all"), PolicyState::Pending { reason: told.to_owned() });
+    world.add_switch(1, 2);
+    assert_eq!(world.state("all"), PolicyState::Active);
+}
+
+#[test]
+fn that_another_switch_shares_flows_by_itself_is_told_once() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    for id in [1, 2] {
+        fabric.world.disconnect(id);
+        fabric.world.model(id).is_foreign = true;
+        fabric.world.connect(id);
+        fabric.wait(500);
+    }
+    fabric.world.tap(policy("shared", "one-of:0x1/2+0x2/2"));
+    let told = notes(&fabric.world, "shared").concat();
+    assert_eq!(told.matches("by a hash of its own").count(), 2, "{told}");
+    assert_eq!(told.matches("another switch may pick another").count(), 2, "{told}");
+}
+
+/// What was deleted is: there is nothing to be tried again.
+#[test]
+fn why_a_deletion_was_not_proved_is_told_without_a_remedy() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x1/2"));
+    fabric.world.disconnect(2);
+    let verdict = fabric.world.control.judge(Change::Delete("all")).unwrap();
+    let told = verdict.unproved.unwrap();
+    assert!(told.contains("not connected") && !told.contains("again"), "{told}");
+    let plan = fabric.world.control.plan_policy(policy("other", "0x1/2")).unwrap();
+    let problems = plan.proof.problems.concat();
+    assert!(problems.is_empty() || problems.contains("try again when that is over"), "{plan:?}");
+}

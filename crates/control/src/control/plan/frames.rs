@@ -150,13 +150,10 @@ impl Control {
 
     /// Where a host is, if that is known.
     pub(super) fn place_of(&self, key: HostKey) -> Option<Place> {
-        let at = |switch: &Switch| {
-            let port = switch.hosts.find(key).filter(|_| switch.is_settled())?.port;
-            Some(Place { switch: switch.id(), port })
-        };
+        let at = |id| self.place_at(key, id).filter(|_| self.is_settled(id));
         match self.fabric {
-            Some(_) => at(self.switches.get(&self.located.find(key)?)?),
-            None => self.switches.values().find_map(at),
+            Some(_) => at(self.located.find(key)?),
+            None => self.switches.keys().copied().find_map(at),
         }
     }
 

@@ -218,14 +218,19 @@ impl Control {
         // What is flooded passes all switches several times.
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
         let stations = then.stations(own, (bystanders, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
-        let mut following = Following::new(self, then);
+        let remedy = match change {
+            Change::Add(_) | Change::Replace(_) => AS_PLAN,
+            // There is nothing to look at any more.
+            Change::Delete(_) => "",
+        };
+        let mut following = Following::new(self, then, remedy);
         if let Some(trouble) = then.unseen_part(own) {
             following.leave_out_for(trouble);
         }
         let is_whole = following.follow(&then.samples_about(&abouts, &stations), MAX_PASSES);
         if is_whole {
             let common = then.overlaps(&abouts, SOME_OVERLAPS);
-            following.leave_out(common.left_out().map(|reason| reason + AS_PLAN));
+            following.leave_out(common.left_out().map(|reason| reason + following.remedy));
             following.follow(&then.samples_in(&common.regions, &stations), PASSES_IN_COMMON);
             let many = then.policies.count() > MAX_OTHERS;
             let passes = if many { PASSES_BESIDE } else { MAX_PASSES };
@@ -261,13 +266,15 @@ struct Following<'a> {
     is_early: bool,
     /// The change is not about those that are followed now.
     is_beside: bool,
+    /// What else can be done where there are too many.
+    remedy: &'static str,
 }
 
 impl<'a> Following<'a> {
-    const fn new(now: &'a Control, then: &'a Control) -> Self {
+    const fn new(now: &'a Control, then: &'a Control, remedy: &'static str) -> Self {
         let proof = Proof { is_proved: false, checked: 0, problems: Vec::new() };
-        let passes_left = MAX_PASSES;
-        Self { now, then, passes_left, proof, reason: None, is_early: true, is_beside: false }
+        let (passes_left, reason, is_early, is_beside) = (MAX_PASSES, None, true, false);
+        Self { now, then, passes_left, proof, reason, is_early, is_beside, remedy }
     }
 
     fn leave_out(&mut self, reason: Option<String>) {
@@ -286,7 +293,8 @@ impl<'a> Following<'a> {
     /// that was enough.
     fn follow(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
         let is_whole = self.follow_all(frames, passes);
-        self.leave_out((!is_whole).then(|| format!("its frames have too many ways{AS_PLAN}")));
+        let remedy = self.remedy;
+        self.leave_out((!is_whole).then(|| format!("its frames have too many ways{remedy}")));
         is_whole
     }
 
@@ -348,7 +356,7 @@ impl<'a> Following<'a> {
 }
 
 /// Why nothing is told of a change whose part of the work was not done.
-const NOT_LOOKED_AT: &str = "it was not looked at; try again";
+const NOT_LOOKED_AT: &str = "it was not looked at";
 /// What else can be done.
 const AS_PLAN: &str = "; a dry run looks at all of it";
 /// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
