@@ -1,0 +1,135 @@
+//! Where both switches differ on purpose, and why. What is not listed here must be the same.
+//!
+//! Some of it cannot be told apart behind a difference, so frames and pipelines are made that it
+//! does not matter for: the constants say how.
+
+use std::ops::Range;
+
+use tapswitch_openflow::multipart::{FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::{
+    Action, Body, FlowMod, FlowModCommand, GroupType, Instruction, Match, OxmField, TableId,
+};
+use tapswitch_wire::{EtherType, ip_proto};
+
+/// What is behind three tags. Open vSwitch looks at two and takes the third for the payload's
+/// type, we look at four (`docs/vlan.md`): no rule asks for either.
+pub(crate) const BEHIND_THREE_TAGS: EtherType = EtherType(0x4321);
+
+/// Protocols and ports of first fragments of IPv4. Open vSwitch takes the ports for 0 in each
+/// table, also the type of ICMP, unless it is told otherwise by a word of its own.
+pub(crate) const FIRST_FRAGMENTS: (&[u8], &[u16]) = (&[6, 17, 132, 47], &[0]);
+
+/// The same of IPv6. Where another address is set in such, Open vSwitch leaves the checksum of TCP,
+/// UDP and ICMPv6 as it was.
+pub(crate) const FIRST_FRAGMENTS6: &[u8] = &[ip_proto::SCTP];
+
+/// Protocols of later fragments of IPv4. Open vSwitch sets the checksum of TCP and UDP and the type
+/// of ICMP in such, where there are none.
+pub(crate) const LATER_FRAGMENTS: &[u8] = &[ip_proto::SCTP, 47];
+
+/// The protocol of later fragments of IPv6. Open vSwitch says 44, the fragment header's own
+/// number, we say what the header names, as for IPv4: no rule asks for either.
+pub(crate) const LATER_FRAGMENTS6: u8 = 253;
+
+/// What frames may be for a pipeline.
+#[derive(Clone, Copy)]
+pub(crate) struct Frames {
+    /// Open vSwitch has room for two tags: the innermost is lost where one more is pushed.
+    pub(crate) tags_max: usize,
+    /// Headers of IP and ARP may be not whole. Open vSwitch takes the TTL of such for 0, and says
+    /// that it ran out; it sets fields of ARP where none are.
+    pub(crate) cut: bool,
+}
+
+impl Frames {
+    pub(crate) fn of(messages: &[Body]) -> Self {
+        let pushes = count(messages, |action| matches!(action, Action::PushVlan(_)));
+        let tags_max = if pushes == 0 { 3 } else { 2_usize.saturating_sub(pushes) };
+        let needs_header = |action: &Action| match action {
+            Action::SetField(oxm) => matches!(oxm.field(), Some(OxmField::ArpOp)),
+            other => *other == Action::DecNwTtl,
+        };
+        Self { tags_max, cut: count(messages, needs_header) == 0 }
+    }
+}
+
+/// Whether the tags that messages push have values. Without, Open vSwitch has zeroes there, and we
+/// have the values of the tag below, as OpenFlow has it (1.3.5 §5.11).
+pub(crate) fn sets_tags(messages: &[Body]) -> bool {
+    let is_set = |list: &[Action], field| {
+        list.iter().any(|it| matches!(it, Action::SetField(oxm) if oxm.field() == Some(field)))
+    };
+    let has_push = |list: &[Action]| list.iter().any(|it| matches!(it, Action::PushVlan(_)));
+    let fields = [OxmField::VlanVid, OxmField::VlanPcp];
+    let mut lists = messages.iter().flat_map(lists).filter(|list| has_push(list));
+    lists.all(|list| fields.into_iter().all(|field| is_set(list, field)))
+}
+
+/// Rules for what no other rule of a table is for, where there is none: drop it. Open vSwitch else
+/// carries out the action set of such a frame, which OpenFlow has dropped (1.3.5 §5.4).
+pub(crate) fn misses(rules: &[FlowStats], tables: Range<u8>, cookie: u64) -> Vec<FlowMod> {
+    let is_miss = |rule: &FlowStats| rule.priority == 0 && rule.match_fields == Match::new();
+    let has_miss = |table| rules.iter().any(|rule| is_miss(rule) && rule.table_id == table);
+    let tables = tables.map(TableId).filter(|table| !has_miss(*table));
+    let add = FlowMod::new(FlowModCommand::Add);
+    tables.map(|table_id| FlowMod { table_id, cookie, priority: 0, ..add.clone() }).collect()
+}
+
+/// Whether both count the same bytes: behind actions that change the length of a frame, Open
+/// vSwitch goes on with the length that it had when it came in.
+pub(crate) fn count_bytes_alike(messages: &[Body]) -> bool {
+    let changes = |action: &Action| matches!(action, Action::PushVlan(_) | Action::PopVlan);
+    count(messages, changes) == 0
+}
+
+fn count(messages: &[Body], wanted: impl Fn(&Action) -> bool) -> usize {
+    let lists = messages.iter().flat_map(lists);
+    lists.flatten().filter(|action| wanted(action)).count()
+}
+
+/// The lists of actions of a message.
+fn lists(body: &Body) -> Vec<&[Action]> {
+    match body {
+        Body::FlowMod(flow_mod) => flow_mod.instructions.iter().filter_map(list).collect(),
+        Body::GroupMod(group_mod) => {
+            group_mod.buckets.iter().map(|bucket| bucket.actions.as_slice()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn list(instruction: &Instruction) -> Option<&[Action]> {
+    match instruction {
+        Instruction::ApplyActions(list) | Instruction::WriteActions(list) => Some(list),
+        _ => None,
+    }
+}
+
+/// Whether both told the controller the same or sent the same frame. What the action set sends has
+/// no rule's cookie here, since several rules may have written it (OpenFlow 1.3.5 §7.4.1), and the
+/// last table. Open vSwitch says cookie and table of the first rule.
+pub(crate) fn are_alike(theirs: &str, ours: &str) -> bool {
+    let is_of_set = ours.contains("cookie 0xffffffffffffffff");
+    theirs == ours || is_of_set && without_rule(theirs) == without_rule(ours)
+}
+
+fn without_rule(line: &str) -> String {
+    let is_told = |part: &&str| !["table ", "cookie "].iter().any(|name| part.starts_with(name));
+    line.split(", ").filter(is_told).collect::<Vec<_>>().join(", ")
+}
+
+/// What a group counted itself. Open vSwitch counts no frame for a group without a bucket for it,
+/// which those have that pick one; OpenFlow says what a group processed (1.3.5 §7.3.5.9).
+pub(crate) const fn counts_alike(group_type: GroupType) -> bool {
+    matches!(group_type, GroupType::All | GroupType::Indirect)
+}
+
+/// How often a group is used, as far as both say it: at all. Open vSwitch counts actions, OpenFlow
+/// rules and groups (1.3.5 §7.3.5.9). Nothing of one that another group leads to, which Open
+/// vSwitch does not count at all.
+pub(crate) fn uses(group: &GroupStats, described: &[GroupDesc]) -> Option<bool> {
+    let to_it = Action::Group(group.group_id);
+    let mut buckets = described.iter().flat_map(|group| &group.buckets);
+    let is_led_to = buckets.any(|bucket| bucket.actions.contains(&to_it));
+    (!is_led_to).then_some(group.ref_count > 0)
+}

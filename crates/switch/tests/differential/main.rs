@@ -1,0 +1,103 @@
+//! Our switch beside Open vSwitch: random pipelines, frames and messages for both, and both must
+//! do the same.
+//!
+//! Each case is made from a number, its seed. `TAPSWITCH_DIFFERENTIAL_ROUNDS` says how many cases
+//! there are, `TAPSWITCH_DIFFERENTIAL_SEED` with which seed they begin; a case that fails is
+//! printed as small as it can be, with its seed:
+//!
+//! ```text
+//! TAPSWITCH_DIFFERENTIAL_SEED=17 TAPSWITCH_DIFFERENTIAL_ROUNDS=1 \
+//!   cargo test -p tapswitch-switch --test differential pipelines
+//! ```
+//!
+//! Where both differ on purpose is in [`known`] and [`refusals`], with the reasons.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
+
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+mod fields;
+mod frames;
+mod known;
+mod messages;
+mod ovs;
+mod pair;
+mod peer;
+mod pipeline;
+mod random;
+mod refusals;
+mod smaller;
+mod text;
+
+use std::env;
+
+use case::{Case, Difference};
+use messages::Sent;
+use pair::{Pair, Side};
+use random::Random;
+use smaller::smallest;
+
+#[test]
+fn pipelines_forward_alike() {
+    let Some(mut pair) = Pair::start() else { return };
+    let mut failures = Vec::new();
+    for seed in seeds(1) {
+        let case = Case::random(seed);
+        let Some(first) = difference(&mut pair, &case) else { continue };
+        let is_like = |other: Difference| first.is_like(&other);
+        let small = smallest(case, |case| difference(&mut pair, case).is_some_and(is_like));
+        let difference = difference(&mut pair, &small).unwrap_or(first);
+        failures.push(format!("seed {seed}: {difference}{small}"));
+        if failures.len() == FAILURES {
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn messages_are_answered_alike() {
+    let Some(mut pair) = Pair::start() else { return };
+    let mut failures = Vec::new();
+    pair.sides.iter_mut().for_each(Side::begin);
+    for seed in seeds(MESSAGES) {
+        let sent = Sent::random(&mut Random::new(seed));
+        let [theirs, ours] = pair.sides.each_mut().map(|side| side.ask(&sent));
+        // What one took and the other did not would matter for the next message.
+        if seed % RESET == 0 || theirs.is_none() != ours.is_none() {
+            pair.sides.iter_mut().for_each(Side::begin);
+        }
+        if refusals::are_alike(&sent, theirs, ours) {
+            continue;
+        }
+        failures.push(format!(
+            "seed {seed}: Open vSwitch answers {theirs:?}, tapswitch {ours:?}: {sent}"
+        ));
+        if failures.len() == FAILURES {
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// How both differ on a case.
+fn difference(pair: &mut Pair, case: &Case) -> Option<Difference> {
+    Difference::between(&pair.observe(case))
+}
+
+/// The seeds of the cases, so many a round.
+fn seeds(each: u64) -> impl Iterator<Item = u64> {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("TAPSWITCH_DIFFERENTIAL_SEED").unwrap_or(0);
+    let count = number("TAPSWITCH_DIFFERENTIAL_ROUNDS").unwrap_or(ROUNDS);
+    first..first + count * each
+}
+
+/// Rules and groups go when so many messages were sent.
+const RESET: u64 = 40;
+/// Pipelines when nothing else is said: half a minute on a busy machine.
+const ROUNDS: u64 = 300;
+/// Messages for each pipeline.
+const MESSAGES: u64 = 25;
+/// After so many it is enough.
+const FAILURES: usize = 5;
