@@ -129,8 +129,8 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-const NO_RECORDS: &str = "there is no record in it, so that nothing was verified: is it the file of \
-                          an export, and whole?";
+const NO_RECORDS: &str = "there is no record in it, so that nothing was verified: is it the file \
+                          of an export, and whole?";
 /// How often new records are asked for.
 const POLL: Duration = Duration::from_millis(500);
 
