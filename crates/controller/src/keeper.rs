@@ -207,7 +207,7 @@ impl Keeper {
     }
 
     /// Writes that the policies of the store are in force again, if there are any.
-    pub(crate) async fn record_start(&self) -> Result<(), StoreError> {
+    pub(crate) async fn record_start(self: &Arc<Self>) -> Result<(), StoreError> {
         let is_kept = |origin: &&Origin| origin.owner != CONFIGURATION;
         let count = self.lock().origins.values().filter(is_kept).count();
         if count == 0 {
@@ -241,18 +241,27 @@ impl Keeper {
         }
     }
 
-    /// Writes that somebody did what is no change of a policy, or was refused.
-    pub(crate) async fn record(&self, draft: Draft) -> Result<(), StoreError> {
-        self.commit(vec![Change::Record(draft)], self.store.term()).await
+    /// Writes that somebody did what is no change of a policy, or was refused. Who stops waiting
+    /// changes nothing: what waited before goes with it, and would be lost.
+    pub(crate) async fn record(self: &Arc<Self>, draft: Draft) -> Result<(), StoreError> {
+        let this = Arc::clone(self);
+        let of = self.store.term();
+        let recording = async move { this.commit(vec![Change::Record(draft)], of).await };
+        tokio::spawn(recording).await.unwrap_or_else(|_| Err(StoreError::closed()))
     }
 
     /// The same of what happened already: when that fails, it is written as soon as it can be.
-    pub(crate) async fn record_or_owe(&self, draft: Draft) {
-        if self.record(draft.clone()).await.is_err() {
-            // The store has said why itself.
-            tracing::error!("not in the audit log yet: {draft}");
-            self.note(draft);
-        }
+    pub(crate) async fn record_or_owe(self: &Arc<Self>, draft: Draft) {
+        let this = Arc::clone(self);
+        let recording = async move {
+            if this.record(draft.clone()).await.is_err() {
+                // The store has said why itself.
+                tracing::error!("not in the audit log yet: {draft}");
+                this.note(draft);
+            }
+        };
+        // A panic has been told, and at the end of the process nobody waits.
+        let _ = tokio::spawn(recording).await;
     }
 
     /// The same of what happened by itself, which waits for nobody.

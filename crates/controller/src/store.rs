@@ -335,7 +335,7 @@ impl StoreError {
         Self { remedy, ..self }
     }
 
-    fn closed() -> Self {
+    pub(crate) fn closed() -> Self {
         Self::new("it is closed", &"the controller stops").with_remedy("start it again")
     }
 }

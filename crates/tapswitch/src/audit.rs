@@ -79,9 +79,11 @@ fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
 fn verify(args: &AuditArgs) -> Result<(), Failure> {
     let mut verifier = Verifier::default();
     for_each(args, |line| Ok(verifier.check(line)?))?;
-    match verifier.head() {
-        Some((seq, hash)) => say!("whole up to record {seq}, whose hash is {hash}"),
-        None => say!("no records"),
+    match (verifier.head(), &args.file) {
+        (Some((seq, hash)), _) => say!("whole up to record {seq}, whose hash is {hash}"),
+        (None, None) => say!("no records"),
+        // Of an export all may be cut off: who verifies it shall not take that for whole.
+        (None, Some(path)) => return Err(format!("{}: {NO_RECORDS}", path.display()).into()),
     }
     Ok(())
 }
@@ -127,5 +129,28 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
+const NO_RECORDS: &str = "there is no record in it, so that nothing was verified: is it the file \
+                          of an export, and whole?";
 /// How often new records are asked for.
 const POLL: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AuditArgs,
+    }
+
+    #[test]
+    fn a_file_without_records_is_not_whole() {
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let file = empty.path().to_str().unwrap();
+        let verified = main(&Line::parse_from(["audit", "--verify", "--file", file]).args);
+        assert!(verified.unwrap_err().to_string().contains("nothing was verified"));
+    }
+}

@@ -1,6 +1,7 @@
 // Who tapped whom, when, why, and until when.
 import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
+import type { Topic } from "../api/live";
 import type { AuditRecord } from "../api/types";
 import { dateTime, isolated } from "../model/format";
 import { monitorNames, traffic } from "../model/policy";
@@ -11,7 +12,9 @@ import { usePages } from "../parts/pages";
 export function Audit() {
   const [text, setText] = useState("");
   const q = useSettled(text.trim());
-  const pages = usePages<AuditRecord>("/audit", { q }, { topics: ["audit"], everyMs: 5000 });
+  // A search looks through thousands of records: not for each one that comes.
+  const topics: Topic[] = q ? [] : ["audit"];
+  const pages = usePages<AuditRecord>("/audit", { q }, { topics, everyMs: 5000 });
   const { items, total, data } = pages;
   return (
     <>

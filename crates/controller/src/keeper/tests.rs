@@ -1,5 +1,7 @@
 //! What is written, when, and what becomes of it when that fails.
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::cluster::{EtcdConfig, Standing};
 use crate::etcd::Way;
@@ -105,7 +107,7 @@ async fn a_policy_of_nobody_can_be_deleted() {
     assert_eq!(keeper.records(Wanted::After(0), 10).await.unwrap().total, 1);
 }
 
-async fn record(keeper: &Keeper) -> Result<(), StoreError> {
+async fn record(keeper: &Arc<Keeper>) -> Result<(), StoreError> {
     keeper.record(Draft::new(&Caller::unix("bob"), What::AuditExport, ACCEPTED)).await
 }
 
@@ -140,6 +142,24 @@ async fn a_change_that_is_written_late_is_on_record() {
     assert_eq!(whats, ["policy.add", "policy.add", "token.refused", "policy.expire"]);
     assert_eq!(log[1].1, "refused: no room");
     assert!(etcd.keys("/t/policies/").is_empty(), "it is taken out as well");
+}
+
+#[tokio::test]
+async fn who_hangs_up_takes_no_record_away() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    etcd.set_full(true);
+    let draft = |name| Draft::new(&Caller::unix(name), What::TokenRefused, "refused");
+    keeper.record_or_owe(draft("ann")).await;
+    assert!(keeper.record_or_owe(draft("bob")).now_or_never().is_none(), "who waits hangs up");
+    // It comes behind that one.
+    record(&keeper).await.unwrap_err();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    etcd.set_full(false);
+    keeper.pay().await.unwrap();
+    assert_eq!(log(&keeper).await.len(), 2);
 }
 
 #[tokio::test]
