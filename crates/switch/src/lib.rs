@@ -82,3 +82,5 @@ pub use socket_file::{ClearError, SocketFile};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
 pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};
+#[doc(hidden)]
+pub use worker::LoneWorker;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tapswitch_datapath::MAX_PORT;
 use tapswitch_datapath::vlan::PortMode;
 use tapswitch_openflow::PortNo;
+use tapswitch_tap::{DeviceName, NameError};
 use tapswitch_wire::MacAddr;
 
 pub use gre::GreSpec;
@@ -225,8 +226,10 @@ impl PortSpec {
         let first = ["vxlan", "gre", "erspan"].contains(&kind).then_some(name);
         let options = first.into_iter().chain(parts);
         let kind = match kind {
-            "tap" => PortKind::Tap { name: name.into(), queues: NonZeroU16::MIN },
-            "tun" => PortKind::Tun { name: name.into(), queues: NonZeroU16::MIN, peer: None },
+            "tap" => PortKind::Tap { name: device_name(name)?, queues: NonZeroU16::MIN },
+            "tun" => {
+                PortKind::Tun { name: device_name(name)?, queues: NonZeroU16::MIN, peer: None }
+            }
             "netdev" => PortKind::Netdev { name: name.into() },
             "vhost" => {
                 let socket = GuestSocket::parse(name)?;
@@ -355,6 +358,11 @@ fn parse_number(text: &str) -> Result<PortNo, Fault> {
     }
     let number = text.parse().ok().filter(|number| (1..=MAX_PORT).contains(number));
     number.map(PortNo).ok_or_else(|| Fault::BadNumber(text.into()))
+}
+
+/// The name of a device that is to be made. One that is there may have a longer one as well.
+fn device_name(text: &str) -> Result<String, Fault> {
+    Ok(text.parse::<DeviceName>()?.to_string())
 }
 
 /// Parses an MTU: what IPv4 requires (RFC 791 §3.2) to what a tap device takes.
@@ -492,6 +500,8 @@ enum Fault {
     ClientAccess,
     #[error("the name of the interface, or the path of the socket or file, is missing")]
     NoName,
+    #[error(transparent)]
+    BadName(#[from] NameError),
     #[error("'{0}' cannot be the path of a socket; expected at most {PATH_LEN_MAX} bytes, not '/'")]
     BadPath(String),
     #[error("'{0}' cannot be the path of a file")]
@@ -587,6 +597,9 @@ mod tests {
         assert!(error("0=tap:vm0").contains("'0' is not a port number; expected 1 to 4095"));
         assert!(error("1=veth:x").contains("'veth' is no kind of port"));
         assert!(error("1=tap:").contains("name of the interface, or the path"));
+        assert!(error("1=tap:sixteen-bytes-xy").contains("is longer than 15 bytes; use 1 to 15"));
+        assert!(error("1=tun:a b").contains("contains white space"));
+        assert!("1=netdev:an-alternative-name".parse::<PortSpec>().is_ok());
         assert!(error("1=vhost:/").contains("'/' cannot be the path of a socket"));
         let long = format!("1=vhost:/{}", "x".repeat(107));
         assert!(error(&long).contains("at most 107 bytes"));

@@ -14,6 +14,7 @@
 //! that they are done in order and wake a sleeping worker.
 
 mod guests;
+mod lone;
 mod pressure;
 mod turn;
 
@@ -49,6 +50,7 @@ use crate::tx::{BATCH_ROOM, TxPort, TxPorts};
 use guests::Patience;
 use turn::Turn;
 
+pub use lone::LoneWorker;
 pub(crate) use turn::BURST_COUNT;
 
 /// What the agent asks of a worker.
@@ -196,33 +198,40 @@ impl Worker {
 
     fn run(mut self) {
         let mut events = Vec::new();
-        loop {
-            events.clear();
-            // One for each queue, so that none has to wait for others' next turn.
-            events.reserve(self.queues.len() + 1);
-            let timeout = self.timeout();
-            match epoll::wait(&self.poll, spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return tracing::error!("worker {}: epoll: {error}", self.index.0),
+        while self.round(&mut events) == Running::GoesOn {}
+        // What it injected since it last slept is part of the books.
+        self.settle_all();
+        self.publish_counters();
+    }
+
+    /// Sleeps until there is something to do, and does it. There is room for `events`.
+    #[inline]
+    fn round(&mut self, events: &mut Vec<epoll::Event>) -> Running {
+        events.clear();
+        // One for each queue, so that none has to wait for others' next turn.
+        events.reserve(self.queues.len() + 1);
+        let timeout = self.timeout();
+        match epoll::wait(&self.poll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Running::GoesOn,
+            Err(error) => {
+                tracing::error!("worker {}: epoll: {error}", self.index.0);
+                return Running::Ends;
             }
-            self.wakeups += u64::from(timeout.is_none());
-            for event in &events {
-                match event.data.u64() {
-                    // What it injected since it last slept is part of the books.
-                    WAKE if self.do_errands() == Running::Ends => {
-                        self.settle_all();
-                        return self.publish_counters();
-                    }
-                    WAKE => {}
-                    #[expect(clippy::cast_possible_truncation, reason = "an index from start()")]
-                    index => self.burst(index as usize),
-                }
-            }
-            self.poll_guests();
-            self.follow_queues();
-            self.publish_counters();
         }
+        self.wakeups += u64::from(timeout.is_none());
+        for event in &*events {
+            match event.data.u64() {
+                WAKE if self.do_errands() == Running::Ends => return Running::Ends,
+                WAKE => {}
+                #[expect(clippy::cast_possible_truncation, reason = "an index from start()")]
+                index => self.burst(index as usize),
+            }
+        }
+        self.poll_guests();
+        self.follow_queues();
+        self.publish_counters();
+        Running::GoesOn
     }
 
     /// How long to sleep at most: until something happens, when nothing waits.

@@ -150,7 +150,7 @@ impl Device {
             *connection = Connection::None;
         }
         let mut session = lock(&session);
-        session.stop_all();
+        session.end();
         tell(Status::default());
         let fault = lock(&self.newest).fault.take();
         match (fault, session.refused.take(), error) {
@@ -345,9 +345,11 @@ impl Session {
         let ring = self.ring(index)?;
         let is_enabled = ring.is_enabled;
         let is_served = ring.is_started && (is_enabled || direction == Direction::Transmit);
-        let (true, Some(addresses), Some(memory)) = (is_served, ring.addresses, memory) else {
+        if !is_served {
+            self.let_go(index);
             return Ok(());
-        };
+        }
+        let (Some(addresses), Some(memory)) = (ring.addresses, memory) else { return Ok(()) };
         let buffers = features.contains(Features::LOG_ALL);
         let log = match (buffers || ring.is_logged, log) {
             (true, None) => return Ok(()),
@@ -385,6 +387,17 @@ impl Session {
 
     fn stop_all(&mut self) {
         self.indices().for_each(|index| self.stop(index));
+    }
+
+    /// Lets whoever would wait for the ring know that it does not come back by itself.
+    fn let_go(&self, index: u32) {
+        self.device.queues.get(index as usize).into_iter().for_each(|queue| queue.let_go());
+    }
+
+    /// Stops all rings for good.
+    fn end(&mut self) {
+        self.stop_all();
+        self.indices().for_each(|index| self.let_go(index));
     }
 
     /// All queues' numbers: a device has 131,070 at most.
@@ -432,7 +445,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        self.stop_all();
+        self.end();
         self.features = Features::empty();
         self.log = None;
         self.rings.fill_with(RingConfig::default);
@@ -546,6 +559,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.stop(index);
+        self.let_go(index);
         let packed = self.features.contains(Features::RING_PACKED);
         let ring = self.ring(index)?;
         ring.is_started = false;

@@ -33,7 +33,7 @@ use crate::ring::{Ring, RingError};
 #[derive(Debug)]
 pub struct Queue {
     running: Arc<Mutex<Option<Running>>>,
-    /// Whether there is a ring in it, for whoever chooses between queues.
+    /// Whether there is a ring in it, or is to be again as soon as its VMM has changed something.
     is_running: AtomicBool,
     /// Readable when the driver has notified us, or a ring was started.
     poll: OwnedFd,
@@ -87,7 +87,8 @@ impl Queue {
         self.running.try_lock_arc().map(Held)
     }
 
-    /// True while a ring is in its place, as far as can be told without holding it.
+    /// True while a ring is in its place, as far as can be told without holding it. Who holds it and
+    /// finds none is told by this whether one is about to come back: its VMM changes memory, say.
     #[inline]
     pub fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Relaxed)
@@ -125,19 +126,27 @@ impl Queue {
         self.lock().as_mut().map(|running| running.set_enabled(is_enabled)).is_some()
     }
 
-    /// Takes the ring out of its place. What was fetched and not used has gone back.
+    /// Takes the ring out of its place, for as long as something changes: it is started again, or
+    /// [let go](Self::let_go). What was fetched and not used has gone back.
     pub(crate) fn stop(&self) -> Option<Running> {
         self.stop_if(|_| true)
     }
 
-    /// The same if it is one of this session.
+    /// No ring comes back into its place.
+    pub(crate) fn let_go(&self) {
+        let _place = self.lock();
+        self.is_running.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the ring out for good if it is one of this session.
     pub(crate) fn stop_of(&self, session: SessionNumber) {
-        self.stop_if(|running| running.session == session);
+        if self.stop_if(|running| running.session == session).is_some() {
+            self.let_go();
+        }
     }
 
     fn stop_if(&self, is_meant: impl FnOnce(&Running) -> bool) -> Option<Running> {
         let mut running = self.lock().take_if(|running| is_meant(running))?;
-        self.is_running.store(false, Ordering::Relaxed);
         if let Some(kick) = &running.kick {
             // It is in there, since it was when the ring was started.
             let _ = epoll::delete(&self.poll, kick);

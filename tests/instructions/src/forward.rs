@@ -43,7 +43,7 @@ fn run(actions: &[Action], frame: &[u8], turns: u32) {
 }
 
 /// Three ports, a group of type ALL to the last two, and one rule.
-fn pipeline(actions: &[Action]) -> Pipeline {
+pub(crate) fn pipeline(actions: &[Action]) -> Pipeline {
     let mut pipeline = Pipeline::new(1);
     for number in 1..=3 {
         let port = Port::new(PortNo(number), format!("p{number}"), MacAddr::ZERO, 1500, 1);

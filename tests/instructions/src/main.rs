@@ -11,6 +11,7 @@
 
 mod forward;
 mod guest;
+mod tap;
 mod train;
 
 use std::hint::black_box;
@@ -22,6 +23,8 @@ use tapswitch_wire::checksum::{Implementation, Sum, update};
 use tapswitch_wire::{EtherType, NetHeader, NetHeaderFlags, Tag, tags};
 
 use forward::BURST;
+// For its feature alone: see the manifest.
+use rustix as _;
 use train::{HEADROOM, SEGMENTS, Train};
 
 fn main() -> ExitCode {
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
 /// Name, packets or operations in one turn, and what does so many turns.
 type Case = (&'static str, u32, fn(u32));
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 21] = [
     ("sum-20-bytes", 1, |turns| sum(20, turns)),
     ("sum-1448-bytes", 1, |turns| sum(1448, turns)),
     ("update-4-bytes", 1, update_address),
@@ -73,6 +76,7 @@ const CASES: [Case; 20] = [
     ("forward-udp-ipv4-3-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(3), turns)),
     ("forward-udp-ipv6", BURST, |turns| forward::forward(&forward::udp_ipv6(0), turns)),
     ("guest-to-guest-60-bytes", guest::RING_SIZE as u32, guest::relay),
+    ("tap-to-tap-60-bytes", tap::BURST, tap::relay),
     ("copy-udp-ipv4", BURST, |turns| forward::copy(&forward::udp_ipv4(0), turns)),
 ];
 

@@ -132,15 +132,22 @@ impl GuestTx {
     #[inline]
     fn ring_for(&mut self, headers: &[u8]) -> Result<&mut Running, SendFault> {
         match self.others.is_empty() {
-            true => self.held.as_mut().and_then(|held| held.as_mut()).ok_or(SendFault::Down),
+            true => self.first_ring(),
             false => self.ring_of(flow(headers)),
         }
+    }
+
+    #[inline]
+    fn first_ring(&mut self) -> Result<&mut Running, SendFault> {
+        let Self { device, held, pair, .. } = self;
+        let ring = held.as_mut().and_then(|held| held.as_mut());
+        ring.ok_or_else(|| no_ring(device, *pair))
     }
 
     #[inline(never)]
     fn ring_of(&mut self, flow: u32) -> Result<&mut Running, SendFault> {
         match (flow as usize % self.ring_count()).checked_sub(1) {
-            None => self.held.as_mut().and_then(|held| held.as_mut()).ok_or(SendFault::Down),
+            None => self.first_ring(),
             Some(at) => {
                 let held = self.others.get_mut(at).and_then(|other| other.held.as_mut());
                 // The session has it, or has just stopped it: later it is this ring or another one.
@@ -227,6 +234,14 @@ impl Transmit for GuestTx {
     fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         until_one_fails(packets, |packet| self.send_packet(packet))
     }
+}
+
+/// Why there is no ring in the queue of this pair, which is held: it comes back as soon as its
+/// monitor has changed something, or it does not.
+#[cold]
+fn no_ring(device: &vhost::Device, pair: usize) -> SendFault {
+    let comes_back = device.receive_queue(pair).is_some_and(|queue| queue.is_running());
+    if comes_back { SendFault::Full } else { SendFault::Down }
 }
 
 /// The network header of a frame that a guest takes. It is told of checked checksums only if it

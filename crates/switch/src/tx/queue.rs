@@ -19,8 +19,8 @@
 //! Who brings frames and waits for nobody (`pause=off`) has his frames kept as copies are.
 //!
 //! Each worker has queues of its own. Which of them gets the room that a port makes is luck; so a
-//! port is stuck only when it takes nothing of any of them. Of a guest that has several rings, and a
-//! tunnel that has several sockets, each is a port in this: see [`super::lanes`].
+//! port is stuck only when it takes nothing of any of them. Of a guest that has several rings, and
+//! a tunnel that has several sockets, each is a port in this: see [`super::lanes`].
 //!
 //! What is kept of frames that make their senders wait is bounded by these: each is paused after
 //! the batch that it has under way, so there is room for a batch of each receive queue of the

@@ -372,3 +372,25 @@ fn a_monitor_that_comes_again_and_again_and_never_runs_is_given_time() {
     assert!((2..=6).contains(&sessions), "{sessions} in a second");
     drop(room.guest(1, split()));
 }
+
+/// A monitor changes its guest's memory again and again, as with hotplug, while frames arrive.
+#[test]
+fn frames_wait_while_a_guests_memory_changes() {
+    let room = Room::new(2, ",stall=10000");
+    let [mut sender, mut receiver] = [1, 2].map(|number| room.guest(number, split()));
+    room.switch.controller().apply(vec![wire(1, 2)]);
+    let (mut sent, mut arrived) = (0, 0);
+    until("many changes", || {
+        while sender.try_send(&marked(60, 1)) {
+            sent += 1;
+        }
+        receiver.share_again();
+        arrived += receiver.try_receive().len();
+        sent > 5000
+    });
+    until("all is there", || {
+        arrived += receiver.try_receive().len();
+        arrived == sent || has_dropped(&room.switch.ports())
+    });
+    assert!(!has_dropped(&room.switch.ports()), "{:?}", room.switch.port(2));
+}

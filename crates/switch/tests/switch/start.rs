@@ -60,8 +60,6 @@ fn a_missing_or_unfit_interface_is_named() {
     assert_names(&text, &[&port("eth7"), "interface eth7: not found", "ip link"]);
     let text = error(ports(&[&port("lo")]));
     assert_names(&text, &[&port("lo"), "is no Ethernet interface"]);
-    let port = format!("1=tap:much-too-long-a-name,netns={}", host.name());
-    assert_names(&error(ports(&[&port])), &[&port, "15"]);
 }
 
 #[test]

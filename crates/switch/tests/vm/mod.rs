@@ -118,7 +118,7 @@ impl Vm {
         let mut ring = SecondRing { guest, driver: Driver::new(RING_SIZE, features), offered: 0 };
         (0..RING_SIZE).for_each(|_| ring.offer());
         self.start_ring(2, 2 * APART);
-        // While rings change, what arrives for them is dropped: an answer comes when that is over.
+        // An answer comes when it runs.
         self.frontend.get_features().unwrap();
         ring
     }
@@ -126,6 +126,12 @@ impl Vm {
     /// Stops the second pair's ring. What was given to it stays there.
     pub(crate) fn stop_second_pair(&mut self) {
         self.frontend.get_vring_base(2).unwrap();
+    }
+
+    /// Shares all of its memory anew, so that both of its rings stop and go on.
+    pub(crate) fn share_again(&mut self) {
+        let regions = [region(&self.sends, 0), region(&self.receives, APART)];
+        self.frontend.set_mem_table(&regions).unwrap();
     }
 
     /// Disables the ring by which the guest sends and enables it again. Returns `false` when the

@@ -262,6 +262,31 @@ fn a_ring_outlives_a_change_of_memory() {
     eventually("the ring works in the new memory", || vmm.burst() == [2]);
 }
 
+/// Who finds no ring there has to wait, or goes on: that is told by whether one is to come back.
+#[test]
+fn a_ring_that_is_to_come_back_is_told_from_one_that_has_stopped() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    let tells = |vmm: &Vmm| (vmm.queue().lock().is_some(), vmm.queue().is_running());
+    assert_eq!(tells(&vmm), (true, true));
+    // The memory that the ring lies in goes, and comes back.
+    vmm.share(LEN / 2, LEN / 2);
+    eventually("the ring waits", || tells(&vmm) == (false, true));
+    vmm.share(0, LEN);
+    eventually("the ring runs", || tells(&vmm) == (true, true));
+    vmm.share(LEN / 2, LEN / 2);
+    vmm.frontend.get_vring_base(1).unwrap();
+    assert_eq!(tells(&vmm), (false, false), "it was stopped");
+    vmm.share(0, LEN);
+    vmm.frontend.set_vring_kick(1, &vmm.kick).unwrap();
+    eventually("the ring runs", || tells(&vmm) == (true, true));
+    vmm.share(LEN / 2, LEN / 2);
+    let Vmm { device, frontend, session, .. } = vmm;
+    drop(frontend);
+    session.join().unwrap();
+    assert!(!device.transmit_queue(0).unwrap().is_running(), "the session is over");
+}
+
 #[test]
 fn a_worker_that_was_left_polling_looks_at_the_next_ring() {
     let mut vmm = Vmm::connect();
