@@ -94,6 +94,17 @@ fn what_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
+fn a_set_that_names_nothing_is_refused() {
+    if !can_run(&[]) {
+        return;
+    }
+    let room = Room::new();
+    room.device("create t0").well();
+    room.device("set t0").refused(&["t0", "nothing to set", "--help"]);
+    room.device("set t0 --up").well();
+}
+
+#[test]
 fn back_pressure_is_had_or_refused_by_name() {
     if !can_run(&[]) {
         return;

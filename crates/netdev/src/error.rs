@@ -78,8 +78,8 @@ pub enum RecvError {
     /// The interface was deleted or moved to another namespace; the port is of no more use.
     #[error("the interface is gone")]
     Gone,
-    /// The frame is longer than the buffer, or than [`crate::MAX_FRAME_LEN`], and lost.
-    #[error("a frame of {len} bytes was lost: it does not fit the buffer, or no IP packet")]
+    /// The frame is longer than the buffer and lost.
+    #[error("a frame of {len} bytes was lost: it does not fit the buffer")]
     Truncated {
         /// Length of the frame in bytes, without a tag that the kernel took off.
         len: usize,

@@ -36,9 +36,10 @@
 //!   inner IP header, says that there is a tunnel. Linux cannot cut one that is sent like that: cut
 //!   it before (the crate `tapswitch-offload` does).
 //! - "BIG TCP" makes trains that no buffer of [`RECV_BUF_LEN`] takes; they are lost as
-//!   [`RecvError::Truncated`]. It is on where `gro_max_size` of the interface is above 65536, or
-//!   `gso_max_size` of the other end of a veth: `ip link set IF gro_max_size 65536
-//!   gro_ipv4_max_size 65536`.
+//!   [`RecvError::Truncated`]. One of [`BIG_RECV_BUF_LEN`] takes them; the lengths in their IP
+//!   headers say nothing, and the jumbo option of IPv6 is taken out. It is on where `gro_max_size`
+//!   of the interface is above 65536, or `gso_max_size` of the other end of a veth:
+//!   `ip link set IF gro_max_size 65536 gro_ipv4_max_size 65536`.
 //! - With `rx-gro-list` on, trains come with the checksum of their first packet. They are given
 //!   that of a train.
 //! - A train's IP and TCP or UDP headers are checked when it is sent; one that is none is dropped
@@ -58,6 +59,7 @@
 
 mod config;
 mod error;
+mod jumbo;
 mod list;
 mod port;
 mod probe;
@@ -67,6 +69,6 @@ mod tag;
 pub use config::{Config, SEND_BUFFER_LEN};
 pub use error::{OpenError, RecvError, SendError};
 pub use port::{
-    Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_PACKETS, MAX_PARTS, PacketPort, RECV_BUF_LEN,
-    Received, SEND_HEADER_LEN, Statistics,
+    BIG_RECV_BUF_LEN, Capabilities, HEADROOM_MIN, MAX_FRAME_LEN, MAX_PACKETS, MAX_PARTS,
+    PacketPort, RECV_BUF_LEN, Received, SEND_HEADER_LEN, Statistics,
 };

@@ -11,7 +11,7 @@ use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
 use tapswitch_wire::{MacAddr, NetHeader};
 
 use crate::socket::{self, Message, SentAll};
-use crate::{Config, OpenError, RecvError, SendError, list, probe, tag};
+use crate::{Config, OpenError, RecvError, SendError, jumbo, list, probe, tag};
 
 /// A port on an Ethernet interface. Several threads may use it at once; each frame stays whole.
 #[derive(Debug)]
@@ -299,7 +299,7 @@ fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
 /// Makes the frame in `buf` whole again.
 #[inline]
 fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received, RecvError> {
-    if message.is_cut || message.len > MAX_FRAME_LEN {
+    if message.is_cut {
         let len = usize::try_from(message.auxdata.len).unwrap_or(usize::MAX);
         return Err(RecvError::Truncated { len });
     }
@@ -309,8 +309,11 @@ fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received
         start = tag::insert(buf, headroom, tag).ok_or(RecvError::NoRoom)?;
         header.shift(TAG_SHIFT);
     }
-    let frame = start..headroom + message.len;
+    let mut frame = start..headroom + message.len;
     if header.is_train() {
+        if frame.len() > MAX_FRAME_LEN {
+            frame.start += jumbo::remove(&mut header, &mut buf[frame.clone()]);
+        }
         list::make_train(&mut header, &mut buf[frame.clone()]);
     }
     Ok(Received { header, frame })
@@ -319,12 +322,17 @@ fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received
 /// Least headroom in bytes: a tag's length.
 pub const HEADROOM_MIN: usize = TAG_LEN;
 
-/// Longest frame in bytes that is delivered: the largest IP packet, an Ethernet header and four
-/// tags. Only "BIG TCP" makes longer ones; they are told as [`RecvError::Truncated`].
+/// Longest frame in bytes but for trains of "BIG TCP": the largest IP packet, an Ethernet header
+/// and four tags.
 pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 
-/// Length of a buffer that takes any frame behind the least headroom.
+/// Length of a buffer that takes any frame of [`MAX_FRAME_LEN`] behind the least headroom. Longer
+/// ones are told as [`RecvError::Truncated`].
 pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
+
+/// Length of a buffer that takes any train, too: the longest that Linux makes (`GSO_MAX_SIZE`),
+/// and its headers.
+pub const BIG_RECV_BUF_LEN: usize = RECV_BUF_LEN + 8 * 65_535;
 
 /// Bytes of metadata that a packet socket wants in front of a frame (`PACKET_VNET_HDR`).
 pub const SEND_HEADER_LEN: usize = socket::VNET_HEADER_LEN;

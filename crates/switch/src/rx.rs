@@ -285,12 +285,15 @@ fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
 #[inline(always)]
 fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
     match port.recv(buf, HEADROOM) {
-        Ok(Some(netdev::Received { header, frame })) => {
+        Ok(Some(netdev::Received { header, frame })) if frame.len() <= netdev::MAX_FRAME_LEN => {
             Received::Frame { meta: header, start: frame.start, end: frame.end }
+        }
+        // BIG TCP, be there room for it in the buffer or not.
+        Ok(Some(_)) | Err(netdev::RecvError::Truncated { .. }) => {
+            Received::Dropped(DropReason::Truncated)
         }
         Ok(None) | Err(netdev::RecvError::Down) => Received::Empty,
         Err(netdev::RecvError::Gone) => Received::Gone,
-        Err(netdev::RecvError::Truncated { .. }) => Received::Dropped(DropReason::Truncated),
         Err(_) => Received::Dropped(DropReason::IngressLost),
     }
 }

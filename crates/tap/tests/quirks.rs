@@ -36,6 +36,7 @@
 //!   - `../../tapswitch/src/device/doctor/tests.rs: identifiers_that_are_not_mangled_are_a_hint`
 //! - 12: no frame is longer than 65535 bytes behind its tags:
 //!   - `shapes.rs: the_longest_packet_fits_the_buffer`
+//!   - `shapes.rs: trains_are_no_longer_than_a_packet`
 //! - 13: `IFF_NOFILTER` is `IFF_NO_PI`:
 //!   - `filters.rs: the_flag_of_protocol_information_is_not_believed`
 //!   - `filters.rs: classic_filters_are_refused_where_they_break_things`

@@ -11,7 +11,8 @@ use tapswitch_tap::{
 
 mod common;
 use common::{
-    Host, LINUX_7_3, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, without_privilege,
+    Host, LINUX_7_3, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, skip,
+    without_privilege,
 };
 
 #[test]
@@ -236,6 +237,26 @@ fn the_longest_packet_fits_the_buffer() {
     let (before, frame) = receive_any(&device.queues()[0], |frame| is_udp_to(frame, 9));
     assert_eq!(frame[42..], longest);
     assert!(before.len() + frame.len() < tapswitch_tap::RECV_BUF_LEN);
+}
+
+/// Quirk 12: nobody can have it sent longer trains ("BIG TCP").
+#[test]
+fn trains_are_no_longer_than_a_packet() {
+    if !can_tap() {
+        return;
+    }
+    let mut host = Host::new();
+    let _device = host.create_up(&config("tap0"));
+    assert_eq!(host.netlink.link("tap0").unwrap().gso_max_size, Some(65_536));
+    let set = |size| {
+        let arguments = ["link", "set", "tap0", "gso_max_size", size];
+        host.namespace.command("ip").args(arguments).output().is_ok_and(|out| out.status.success())
+    };
+    if !set("65536") {
+        skip("no ip program that sets gso_max_size");
+        return;
+    }
+    assert!(!set("65537"), "the driver has tso_max_size 65536");
 }
 
 #[test]

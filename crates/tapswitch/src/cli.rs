@@ -167,7 +167,8 @@ pub(crate) struct SwitchArgs {
     /// it, when not given), flood=on|off for whether what goes everywhere goes there (off for gre,
     /// erspan and pcapng, else on, when not given), txqueuelen=FRAMES and backpressure=on|off|auto
     /// for the rings of tap and tun devices, owner=USER, group=GROUP and permissions=MODE for the
-    /// socket of a vhost port, and one of `mode=access,vlan=VID`, `mode=trunk[,vlans=VIDS][,native=VID]`,
+    /// socket of a vhost port, and one of `mode=access,vlan=VID`,
+    /// `mode=trunk[,vlans=VIDS][,native=VID]`,
     /// `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
     /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
     /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,

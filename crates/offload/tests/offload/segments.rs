@@ -72,6 +72,23 @@ fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
     }
 }
 
+/// "BIG TCP": the length in the IP header is zero, since it has not the bits.
+#[test]
+fn trains_longer_than_an_ip_header_can_say_are_cut() {
+    for (train, length_at) in [(Train::tcp_v4(), 16), (Train::tcp_v6(), 18)] {
+        let train = train.sized(200_000, 1448);
+        let mut whole = train.frame();
+        whole[length_at..length_at + 2].fill(0);
+        let frames = cut(&train.meta(), &whole, &[]).unwrap();
+        assert_eq!(frames.len(), 200_000_usize.div_ceil(1448));
+        for frame in frames {
+            let verdicts = verify(&frame, &[]);
+            assert_ne!(verdicts.network, Verdict::Invalid);
+            assert_eq!(verdicts.transport, Verdict::Valid);
+        }
+    }
+}
+
 /// AccECN's counter (RFC 9768 §3.1.1) is of three bits, in two bytes.
 #[test]
 fn all_packets_show_the_counter_of_accurate_ecn() {

@@ -43,8 +43,8 @@ impl Device {
     /// 2.6.27, tap devices).
     ///
     /// # Errors
-    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] when there is none, or more than
-    /// [`TxFilter::COUNT_MAX`]; [`SettingError::NotATap`].
+    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] when there is none, or more
+    /// than [`TxFilter::COUNT_MAX`]; [`SettingError::NotATap`].
     pub fn set_tx_filter(&self, filter: Option<&TxFilter>) -> Result<(), SettingError> {
         let what = "the address filter";
         self.must_be_tap(what)?;

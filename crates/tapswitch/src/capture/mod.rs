@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use tapswitch_netdev::{Config, HEADROOM_MIN, OpenError, PacketPort, RECV_BUF_LEN, RecvError};
+use tapswitch_netdev::{BIG_RECV_BUF_LEN, Config, HEADROOM_MIN, OpenError, PacketPort, RecvError};
 use tapswitch_netlink::{Namespace, NamespaceError, Netlink};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_wire::{NetHeader, parse};
@@ -149,7 +149,7 @@ impl Capture {
         mut self,
         mut is_over: impl FnMut() -> bool,
     ) -> Result<CaptureSummary, CaptureError> {
-        let mut buf = vec![0; RECV_BUF_LEN];
+        let mut buf = vec![0; BIG_RECV_BUF_LEN];
         while !self.is_full() {
             let ends = is_over();
             if !self.drain(&mut buf)? {

@@ -14,6 +14,10 @@ impl Done {
         self.0.push(what.into());
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// `error` with what was set before it, which stays as it is now.
     pub(super) fn explain(self, error: Failure) -> Failure {
         if self.0.is_empty() {

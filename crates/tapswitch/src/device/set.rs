@@ -21,7 +21,13 @@ use crate::cli::device::{
 
 pub(super) fn main(args: &DeviceSetArgs) -> Result<(), Failure> {
     let mut done = Done::default();
-    set(args, &mut done).map_err(|error| done.explain(error))
+    match set(args, &mut done) {
+        Err(error) => Err(done.explain(error)),
+        Ok(()) if done.is_empty() && args.persistent.is_none() => {
+            Err(SetError::Nothing { name: args.name.clone() }.into())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
@@ -265,6 +271,8 @@ impl FlagArgs {
 /// Why something was not set.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetError {
+    #[error("{name}: nothing to set was named; `tapswitch device set --help` lists what can be")]
+    Nothing { name: String },
     #[error("{name}: held by {holders}: {remedy}")]
     Held { name: String, holders: String, remedy: &'static str },
     #[error("{name}: has no network header, which would say what was left undone; nothing can be")]
