@@ -193,8 +193,10 @@ impl Elector {
 
     /// Renews the lease until that is over; says why.
     async fn renew(&mut self) -> String {
+        let mut pause = self.ttl / RENEWALS;
         loop {
-            tokio::time::sleep(self.ttl / RENEWALS).await;
+            tokio::time::sleep(pause).await;
+            pause = self.ttl / RENEWALS;
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
                 return "it was given up, or there was no news from etcd for too long".to_owned();
@@ -212,7 +214,14 @@ impl Elector {
                 }
                 Ok(false) => return "the lease has run out".to_owned(),
                 Err(error @ EtcdError::NotFound(_)) => return error.to_string(),
-                Err(error) => _ = self.note::<()>(Err(error)),
+                Err(error) => {
+                    // A member that did not answer has cost half of the lease: the next one is
+                    // asked at once.
+                    if matches!(error, EtcdError::Unreachable(_)) {
+                        pause = POLL;
+                    }
+                    self.note::<()>(Err(error));
+                }
             }
         }
     }
