@@ -130,6 +130,63 @@ fn a_leader_that_was_stopped_comes_back_and_changes_nothing() {
     watch.finish(&fabric);
 }
 
+#[test]
+fn a_leader_that_is_cut_off_from_etcd_changes_nothing() {
+    let Some(fabric) = Fabric::with_cluster(&[Kind::Ours; 3], &RING) else { return };
+    let cluster = fabric.cluster();
+    let watch = Watch::start(&fabric);
+    let old = cluster.wait_for_leader(&[]).0;
+    cluster.cut_off(old, Side::Etcd);
+    let late = json!({"name": "late", "dst-port": 7, "monitor": "0x2/2"});
+    std::thread::scope(|scope| {
+        // It believes that it leads, for a while.
+        let asked = scope.spawn(|| cluster.rest(old, "POST", "/policies", Some(&late)).unwrap());
+        let (new, took) = cluster.wait_for_leader(&[old]);
+        println!("elected after {took:.1?}");
+        add_and_delete(&fabric, new);
+        let policy = json!({"name": "after", "dst-port": 8, "monitor": "0x2/2"});
+        assert_eq!(cluster.rest(new, "POST", "/policies", Some(&policy)).unwrap().0, 201);
+        let rules = all_rules(&fabric);
+        let (status, answer) = asked.join().unwrap();
+        assert_eq!(status, 503, "{answer}");
+        until("the old leader steps down", || {
+            cluster.ask(old, &["show", "controller"]).json()["role"] == "follower"
+        });
+        watch.flow.go_on(100);
+        // What it had sent may arrive now.
+        cluster.join_again(old, Side::Etcd);
+        until("the old leader knows the new one", || {
+            !cluster.ask(old, &["show", "controller"]).json()["leader"].is_null()
+        });
+        watch.flow.go_on(100);
+        assert_eq!(all_rules(&fabric), rules, "nothing was changed");
+        assert_eq!(names(&cluster.ask(new, &["policy", "list"]).json()), ["after", "standing"]);
+    });
+    watch.finish(&fabric);
+}
+
+#[test]
+fn a_leader_that_is_cut_off_from_the_switches_makes_room() {
+    let Some(fabric) = Fabric::with_cluster(&[Kind::Ours; 3], &RING) else { return };
+    let cluster = fabric.cluster();
+    let watch = Watch::start(&fabric);
+    let old = cluster.wait_for_leader(&[]).0;
+    cluster.cut_off(old, Side::Switches);
+    let (new, took) = cluster.wait_for_leader(&[old]);
+    println!("elected after {took:.1?}");
+    add(&fabric, "after");
+    until("the old leader follows", || {
+        cluster.ask(old, &["show", "controller"]).json()["role"] == "follower"
+    });
+    watch.flow.go_on(100);
+    cluster.join_again(old, Side::Switches);
+    watch.flow.go_on(100);
+    let leads = cluster.ask(new, &["show", "controller"]).json();
+    assert_eq!(leads["role"], "leader", "it goes on when the old one is back");
+    assert_eq!(names(&cluster.ask(new, &["policy", "list"]).json()), ["after", "standing"]);
+    watch.finish(&fabric);
+}
+
 /// The rules of all switches, without counters.
 fn all_rules(fabric: &Fabric) -> Vec<Value> {
     let rules = |number: u8| {

@@ -196,6 +196,18 @@ fn who_is_not_read_ends_quietly() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
     }
+    // Those that go on for ever, or write to a file mostly. There is a record to be written.
+    let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &controller]].concat());
+    ask(&["policy", "add", "seen", "--monitor", "0x1/2"]).well();
+    for args in [["audit", "--follow", "--json"].as_slice(), &["audit", "--export", "-"]] {
+        let mut command = Command::new("timeout");
+        command.args(["30", BINARY]).args(args).env("TAPSWITCH_SOCKET", &controller);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
     // And one that reads a line, as a user has it.
     let script = format!("'{BINARY}' show ports --socket '{switch}' | head -n 1");
     let said = Said::by(Command::new("sh").args(["-c", &script]));

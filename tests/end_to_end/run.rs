@@ -56,6 +56,26 @@ fn a_stopped_one_can_be_started_again_after_a_kill() {
     assert_whole(&monitor.copies(&stream, count), count);
 }
 
+#[test]
+fn a_changed_file_is_told_when_others_are_read_again() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, directory) = (room(), directory());
+    let (file, socket) = (directory.path().join("lab.toml"), directory.path().join("lab.sock"));
+    let text = "[switch]\nport = [\"1=tap:t1\"]\n[controller]\nstore = \"none\"\n\
+                rest = \"127.0.0.1:8653\"\n";
+    fs::write(&file, text).unwrap();
+    let (path, socket) = (file.display().to_string(), socket.display().to_string());
+    let args = ["run", "-c", &path, "--socket", &socket];
+    let daemon = Daemon::tapswitch(&room, directory.path(), &args);
+    until("it runs", || daemon.log().contains("management socket"));
+    fs::write(&file, text.replace("t1", "t2")).unwrap();
+    daemon.signal(Signal::HUP);
+    until("it tells", || daemon.log().contains("lab.toml has changed"));
+    tapswitch(&["show", "ports", "--socket", &socket]).well();
+}
+
 /// A store that does not answer holds nobody up who wants to stop.
 #[test]
 fn a_signal_is_heeded_while_it_starts() {

@@ -11,6 +11,7 @@
 mod config;
 mod election;
 mod term;
+mod view;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +146,16 @@ impl Keys {
     /// Who leads; its value is a [`Leader`].
     pub(crate) fn leader(&self) -> String {
         format!("{}/leader", self.prefix)
+    }
+
+    /// How many switches are connected to the leader; it goes with the leader's key.
+    pub(crate) fn seen(&self) -> String {
+        format!("{}/leader/switches", self.prefix)
+    }
+
+    /// What is behind both.
+    pub(crate) fn end_of_leader(&self) -> String {
+        format!("{}/leader0", self.prefix)
     }
 
     /// Who the controllers are to switches, all together.

@@ -267,6 +267,10 @@ fn remedy(text: &str) -> &'static str {
             "; --store-login names a file with USER:PASSWORD of a user whose role may write below \
              the prefix (etcdctl role grant-permission ROLE readwrite --prefix=true PREFIX/)"
         }
+        _ if text.contains(NO_SPACE) => {
+            "; compact and defragment it and clear the alarm (etcdctl compaction REVISION; etcdctl \
+             defrag; etcdctl alarm disarm), or give it more by --quota-backend-bytes"
+        }
         _ if text.contains("authentication failed") => "; look into the file of --store-login",
         _ => "",
     }
@@ -297,6 +301,8 @@ const NO_NAME: &str = "user name is empty";
 const OLD_TOKEN: &str = "revision of auth store is old";
 const DENIED: &str = "permission denied";
 const NO_USERS: &str = "authentication is not enabled";
+/// The same when it has used up its quota (`--quota-backend-bytes`).
+const NO_SPACE: &str = "database space exceeded";
 const SIGN_IN: &str =
     "; etcd wants to know who asks: --store-login names a file with USER:PASSWORD";
 /// Far more than a page of policies has.

@@ -193,6 +193,7 @@ impl Hub {
             let since = Instant::now();
             let own = [self.changes.due(since), self.contest_due(), self.history.due()];
             let own_at = own.into_iter().flatten().min();
+            self.seat.set_switch_count(self.switches.len());
             self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;

@@ -10,7 +10,7 @@ use tapswitch_controller::Verifier;
 
 use crate::cli::controller::AuditArgs;
 use crate::management::{Request, ask};
-use crate::table::{print, table};
+use crate::table::{is_in_vain, print, table};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -43,7 +43,7 @@ fn list(args: &AuditArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints records as they come, for ever.
+/// Prints records as they come, as long as somebody reads them.
 fn follow(args: &AuditArgs) -> Result<(), Failure> {
     let mut after = 0;
     loop {
@@ -54,15 +54,21 @@ fn follow(args: &AuditArgs) -> Result<(), Failure> {
             }
             Ok(())
         })?;
+        if is_in_vain() {
+            return Ok(());
+        }
         std::thread::sleep(POLL);
     }
 }
 
 fn export(args: &AuditArgs, path: &Path) -> Result<(), Failure> {
-    let mut out: Box<dyn Write> = match path.to_str() {
-        Some("-") => Box::new(std::io::stdout()),
-        _ => Box::new(create(path)?),
-    };
+    if path == Path::new("-") {
+        return for_each(args, |line| {
+            say!("{line}");
+            Ok(())
+        });
+    }
+    let mut out = create(path)?;
     for_each(args, |line| Ok(writeln!(out, "{line}")?))?;
     out.flush()?;
     Ok(())

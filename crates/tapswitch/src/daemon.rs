@@ -2,7 +2,8 @@
 //!
 //! One thread serves everything but the workers, which have their own, and the store. SIGTERM and
 //! SIGINT stop it cleanly: workers end, devices and sockets go. SIGHUP makes a controller read its
-//! tokens and certificates again, and stops what has none.
+//! tokens and certificates again, and stops what has none. A configuration file is read at the
+//! start alone.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,34 @@ pub(crate) struct Parts {
     pub(crate) switch: Option<SwitchConfig>,
     /// Management socket.
     pub(crate) socket: PathBuf,
+    /// Where all of this was read from.
+    pub(crate) file: Option<ReadFile>,
+}
+
+/// A file that was read at the start.
+#[derive(Debug)]
+pub(crate) struct ReadFile {
+    path: PathBuf,
+    contents: Vec<u8>,
+}
+
+impl ReadFile {
+    fn read(path: &Path) -> Option<Self> {
+        let contents = std::fs::read(path).ok()?;
+        Some(Self { path: path.to_owned(), contents })
+    }
+
+    /// Who asks for files to be read again may think of this one.
+    fn warn_if_changed(&self) {
+        let now = std::fs::read(&self.path);
+        if now.is_ok_and(|contents| contents != self.contents) {
+            tracing::warn!(
+                "{} has changed, and is read at the start alone: stop this and start it again for \
+                 it; `tapswitch policy` and `tapswitch port` change what runs",
+                self.path.display()
+            );
+        }
+    }
 }
 
 type Failure = Box<dyn std::error::Error>;
@@ -39,6 +68,7 @@ impl Parts {
 
 /// `tapswitch run`.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let file = ReadFile::read(&args.config);
     let RunConfig { switch, controller, forgets } = RunConfig::read(&args.config)?;
     if forgets {
         tracing::warn!(
@@ -48,7 +78,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         );
     }
     let socket = socket_path(&args.socket, &switch.name);
-    block_on(serve(Parts { controller, switch: Some(switch), socket }))
+    block_on(serve(Parts { controller, switch: Some(switch), socket, file }))
 }
 
 /// `tapswitch switch`.
@@ -111,8 +141,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 }
 
 /// Runs the parts until a signal says to stop, also while they start.
-async fn serve(parts: Parts) -> Result<(), Failure> {
+async fn serve(mut parts: Parts) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
+    let file = parts.file.take();
     let has_files = parts.has_files();
     let mut running = tokio::select! {
         running = Running::start(parts) => running?,
@@ -132,7 +163,10 @@ async fn serve(parts: Parts) -> Result<(), Failure> {
             }
         };
         match &running.services.controller {
-            Some(controller) if signal == HANGUP && controller.has_files() => controller.reload(),
+            Some(controller) if signal == HANGUP && controller.has_files() => {
+                controller.reload();
+                file.iter().for_each(ReadFile::warn_if_changed);
+            }
             _ => break signal,
         }
     };

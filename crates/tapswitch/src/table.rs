@@ -23,12 +23,15 @@ pub(crate) fn table(headings: &[&str]) -> Table {
 
 /// What `say!` does.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(io::stdout(), "{line}")
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
+    if let Err(error) = writeln!(io::stdout(), "{line}") {
         // The first one says why.
-        let _ = UNSAID.set(error.to_string());
+        let _ = UNSAID.set(error);
     }
+}
+
+/// Whether nothing more will arrive: who goes on for ever ends then.
+pub(crate) fn is_in_vain() -> bool {
+    UNSAID.get().is_some()
 }
 
 /// What `tell!` does.
@@ -42,12 +45,13 @@ pub(crate) fn tell(line: fmt::Arguments<'_>) {
 pub(crate) fn all_said() -> Result<(), String> {
     match UNSAID.get() {
         None => Ok(()),
+        Some(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Some(why) => Err(format!("cannot write to standard output: {why}")),
     }
 }
 
 /// Why something that was said did not arrive.
-static UNSAID: OnceLock<String> = OnceLock::new();
+static UNSAID: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a table, or that it has no rows.
 pub(crate) fn print(table: &Table, nothing: &str) {

@@ -1,4 +1,6 @@
-//! Several controllers that share a store: three members of etcd, three controllers.
+//! Several controllers that share a store: three members of etcd, three controllers. Each of these
+//! asks etcd, and is found by switches, at loopback addresses of its own, so that it can be cut off
+//! from either.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,12 +19,29 @@ pub(crate) struct Cluster {
     directory: PathBuf,
 }
 
+/// From whom a controller is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Etcd,
+    Switches,
+}
+
+impl Side {
+    /// Where this side and a controller meet.
+    fn address(self, number: usize) -> String {
+        match self {
+            Self::Etcd => format!("127.1.0.{}", 1 + number),
+            Self::Switches => format!("127.2.0.{}", 1 + number),
+        }
+    }
+}
+
 /// What REST answered: the status and the document.
 pub(crate) type Answer = (u16, Value);
 
 impl Cluster {
     /// What it needs.
-    pub(crate) const PROGRAMS: [&str; 2] = ["etcd", "curl"];
+    pub(crate) const PROGRAMS: [&str; 3] = ["etcd", "curl", "ip"];
 
     /// Starts all, and waits until one of the controllers leads.
     pub(crate) fn start(room: &Namespace, directory: &Path) -> Self {
@@ -38,7 +57,8 @@ impl Cluster {
 
     /// Where switches find the controllers.
     pub(crate) fn endpoints() -> Vec<String> {
-        (0..COUNT).map(|number| format!("tcp:127.0.0.1:{}", 6653 + number)).collect()
+        let endpoint = |number| format!("tcp:{}:{}", Side::Switches.address(number), 6653 + number);
+        (0..COUNT).map(endpoint).collect()
     }
 
     /// Starts a member of etcd, anew or with what it has on disk.
@@ -50,13 +70,15 @@ impl Cluster {
         let (name, client, peer) = (format!("e{number}"), url(2379), url(2480));
         let mut command = self.room.command("etcd");
         command.args(["--name", &name, "--data-dir", &data, "--initial-cluster", &peers]);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        let all = format!("http://0.0.0.0:{}", 2379 + number);
+        command.args(["--listen-client-urls", &all, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         self.members[number] = Some(Daemon::start(command, &self.directory));
     }
 
     pub(crate) fn start_controller(&mut self, number: usize) {
-        let members = (0..COUNT).map(|member| format!("127.0.0.1:{}", 2379 + member));
+        let etcd = Side::Etcd.address(number);
+        let members = (0..COUNT).map(|member| format!("{etcd}:{}", 2379 + member));
         let store = format!("etcd://{}/lab", members.collect::<Vec<_>>().join(","));
         let (listen, rest) = (&Self::endpoints()[number], format!("127.0.0.1:{}", 8653 + number));
         let socket = self.socket(number);
@@ -80,6 +102,22 @@ impl Cluster {
 
     pub(crate) fn signal_controller(&self, number: usize, signal: Signal) {
         self.controllers[number].as_ref().unwrap().signal(signal);
+    }
+
+    /// From here on what is sent between a controller and this side is lost on its way.
+    pub(crate) fn cut_off(&self, number: usize, side: Side) {
+        self.route("add", number, side);
+    }
+
+    /// Takes that back.
+    pub(crate) fn join_again(&self, number: usize, side: Side) {
+        self.route("del", number, side);
+    }
+
+    fn route(&self, what: &str, number: usize, side: Side) {
+        let mut command = self.room.command("ip");
+        command.args(["route", what, "blackhole", &side.address(number), "table", "local"]);
+        Said::by(&mut command).well();
     }
 
     /// Runs a command on a controller's management socket, for data.

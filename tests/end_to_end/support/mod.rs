@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use authority::Authority;
 pub(crate) use capture::Capture;
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, Side};
 pub(crate) use fabric::{Fabric, Kind};
 pub(crate) use host::{Host, checksum_errors, count_checksum_errors, join, room};
 pub(crate) use lab::{CONTROLLER, Ends, Lab, Peer, number};

@@ -7,7 +7,8 @@
 //! A leader renews its lease four times in its life, on a thread of its own: while it takes a
 //! fabric over, it may plan for longer than a lease lasts. It ends its term when etcd says that the
 //! lease has ended, and when etcd has said nothing for so long that this is no election of etcd's
-//! own, which takes about two seconds and keeps leases alive; and when its planner is stuck.
+//! own, which takes about two seconds and keeps leases alive; and when its planner is stuck. A
+//! follower that sees far more of the fabric ends it as well (`view`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::term::STUCK;
+use super::view::View;
 use super::{EtcdConfig, Keys, Leader, Term};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::Blueprint;
@@ -44,6 +46,8 @@ pub(crate) struct Elector {
     lease: Option<i64>,
     /// Whom the hub was told to follow.
     told: Option<Leader>,
+    /// How many switches this leader has told to have.
+    told_count: Option<usize>,
     /// Whether etcd did not answer when it was asked last.
     is_cut_off: bool,
 }
@@ -63,6 +67,7 @@ impl Elector {
             to_hub,
             lease: None,
             told: None,
+            told_count: None,
             is_cut_off: false,
         }
     }
@@ -102,18 +107,22 @@ impl Elector {
         }
     }
 
-    /// Follows until nobody leads.
+    /// Follows until nobody leads, or this controller should.
     async fn follow(&mut self) {
-        let mut last_second = None;
+        let (mut last_second, mut view) = (None, View::default());
+        let (key, end) = (self.keys.leader(), self.keys.end_of_leader());
         loop {
-            let found = self.client.range(&self.keys.leader(), None, 1).await;
+            let found = self.client.range(&key, Some(&end), 2).await;
             let mut pause = POLL;
             match self.note(found) {
-                Some(found) => match found.kvs.first() {
+                Some(found) => match found.kvs.iter().find(|found| found.key == key) {
                     None => return,
-                    Some(found) => {
-                        self.handle_leader(found).await;
-                        self.look_at_lease(found.lease, &mut last_second).await;
+                    Some(leader) => {
+                        self.handle_leader(leader).await;
+                        if self.takes_over(leader, &found.kvs, &mut view).await {
+                            return;
+                        }
+                        self.look_at_lease(leader.lease, &mut last_second).await;
                         pause = if last_second.is_some() { CLOSE_POLL } else { POLL };
                     }
                 },
@@ -122,6 +131,21 @@ impl Elector {
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Ends the leader's lease when this controller sees far more of the fabric.
+    async fn takes_over(&mut self, leader: &KeyValue, found: &[KeyValue], view: &mut View) -> bool {
+        let theirs = found.iter().find(|found| found.key == self.keys.seen());
+        let theirs = theirs.and_then(|seen| seen.value.parse().ok());
+        let ours = self.term.switch_count();
+        if !view.is_better(leader.lease, (theirs, ours), Instant::now()) {
+            return false;
+        }
+        let theirs = theirs.unwrap_or_default();
+        tracing::warn!(
+            "{ours} switches are connected here, and {theirs} to the leader: takes its place"
+        );
+        self.client.revoke(leader.lease).await.is_ok()
     }
 
     /// Ends the leader's lease when it has run out: when a second has passed since less than that
@@ -182,19 +206,21 @@ impl Elector {
         if let Err(error) = self.record_configured(configured, &mut asked_at).await {
             return tracing::error!("does not lead: {error}");
         }
-        self.told = None;
+        (self.told, self.told_count) = (None, None);
         self.term.begin(asked_at);
         self.tell(Verdict::Lead { generation, kept }).await;
-        let why = self.renew().await;
+        let why = self.renew(generation).await;
         tracing::warn!("the term of generation {generation} ends: {why}");
         self.term.end();
         self.tell(Verdict::Follow { leader: None }).await;
     }
 
     /// Renews the lease until that is over; says why.
-    async fn renew(&mut self) -> String {
+    async fn renew(&mut self, generation: u64) -> String {
+        let mut pause = self.ttl / RENEWALS;
         loop {
-            tokio::time::sleep(self.ttl / RENEWALS).await;
+            tokio::time::sleep(pause).await;
+            pause = self.ttl / RENEWALS;
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
                 return "it was given up, or there was no news from etcd for too long".to_owned();
@@ -209,12 +235,34 @@ impl Elector {
                     if !self.term.renew(asked_at) {
                         return "this controller was stopped for too long".to_owned();
                     }
+                    self.tell_switch_count(generation, lease).await;
                 }
-                Ok(false) => return "the lease has run out".to_owned(),
+                Ok(false) => return "the lease has ended".to_owned(),
                 Err(error @ EtcdError::NotFound(_)) => return error.to_string(),
-                Err(error) => _ = self.note::<()>(Err(error)),
+                Err(error) => {
+                    // A member that did not answer has cost half of the lease: the next one is
+                    // asked at once.
+                    if matches!(error, EtcdError::Unreachable(_)) {
+                        pause = POLL;
+                    }
+                    self.note::<()>(Err(error));
+                }
             }
         }
+    }
+
+    /// Tells the others how many switches are connected here, when that has changed.
+    async fn tell_switch_count(&mut self, generation: u64, lease: i64) {
+        let count = self.term.switch_count();
+        if self.told_count == Some(count) {
+            return;
+        }
+        let ours = Compare::Created { key: self.keys.leader(), revision: generation.cast_signed() };
+        let (key, value) = (self.keys.seen(), count.to_string());
+        let put = Op::Put { key, value, lease: Some(lease) };
+        // What could not be told is, when the lease is renewed next.
+        let told = self.client.txn(&[ours], &[put], &[]).await;
+        self.told_count = told.is_ok_and(|answer| answer.succeeded).then_some(count);
     }
 
     /// Writes that the policies of the configuration are about to be in force, some at a time.

@@ -1,5 +1,6 @@
 //! How long a term may go on without news from etcd.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,15 @@ pub(crate) struct Term {
     patience: Duration,
     /// Since when who acts is busy with one thing.
     busy_since: Arc<Mutex<Option<Instant>>>,
+    /// Switches that are connected, whoever leads.
+    switch_count: Arc<AtomicUsize>,
 }
 
 impl Term {
     /// No term yet.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { renewed_at: Arc::default(), patience, busy_since: Arc::default() }
+        let (renewed_at, busy_since) = (Arc::default(), Arc::default());
+        Self { renewed_at, patience, busy_since, switch_count: Arc::default() }
     }
 
     /// Begins a term, with a lease that was asked for at this time.
@@ -53,6 +57,16 @@ impl Term {
     /// Who acts is busy since then, or waits for something to do.
     pub(crate) fn set_busy(&self, since: Option<Instant>) {
         *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// So many switches are connected.
+    pub(crate) fn set_switch_count(&self, count: usize) {
+        self.switch_count.store(count, Ordering::Relaxed);
+    }
+
+    /// How many switches are connected.
+    pub(crate) fn switch_count(&self) -> usize {
+        self.switch_count.load(Ordering::Relaxed)
     }
 
     /// Whether who acts has been busy with one thing for so long that it will hardly end.

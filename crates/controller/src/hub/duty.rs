@@ -131,6 +131,13 @@ impl Seat {
         }
     }
 
+    /// So many switches are connected.
+    pub(super) fn set_switch_count(&self, count: usize) {
+        if let Some(term) = &self.term {
+            term.set_switch_count(count);
+        }
+    }
+
     /// Gives the term up, so that another controller can lead.
     fn give_up(&self) {
         if let Some(term) = &self.term {

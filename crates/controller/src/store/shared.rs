@@ -270,7 +270,11 @@ impl SharedClerk {
     }
 
     fn failed(&self, error: &EtcdError) -> StoreError {
-        let error = StoreError::new("etcd does not do it", error).with_remedy(UNTIL_IT_ANSWERS);
+        let remedy = match error {
+            EtcdError::Unreachable(_) => UNTIL_IT_ANSWERS,
+            _ => UNTIL_IT_DOES,
+        };
+        let error = StoreError::new("etcd does not do it", error).with_remedy(remedy);
         error.at_place(&self.place)
     }
 
@@ -318,6 +322,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const NO_RECORD: &str = "the head of the audit log is no record";
 const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it does; see that most of its \
      members run; what is in force goes on";
+/// It says itself what is wrong.
+const UNTIL_IT_DOES: &str = "policies cannot be changed until it does; what is in force goes on";
 const PERHAPS_WRITTEN: &str = "the change may have been written, so look when it does; until then \
      policies cannot be changed; see that most of its members run; what is in force goes on";
 

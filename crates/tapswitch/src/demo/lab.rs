@@ -113,7 +113,7 @@ async fn start(hosts: &[&Host], directory: &TempDir) -> Result<Running, Failure>
     };
     let controller = Some(controller_config(vec![address], Vec::new()));
     let socket = directory.path().join("management.sock");
-    Running::start(Parts { controller, switch: Some(switch), socket }).await
+    Running::start(Parts { controller, switch: Some(switch), socket, file: None }).await
 }
 
 /// An address that is free now.

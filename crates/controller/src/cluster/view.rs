@@ -1,0 +1,56 @@
+//! Whether the leader sees the fabric: one that is cut off from the switches, and not from etcd,
+//! renews its lease for ever and can do nothing.
+//!
+//! The leader writes how many switches are connected to it beside its key. A follower to which more
+//! than twice as many are connected, for a while, ends the leader's lease and leads. The one that
+//! led sees fewer than half of them, so it does not take the place back.
+
+use std::time::{Duration, Instant};
+
+/// What a follower makes of what the leader sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct View {
+    /// Of which lease it holds that the leader sees too little, and since when.
+    better_since: Option<(i64, Instant)>,
+}
+
+impl View {
+    /// Whether this controller, with `ours` switches, should lead in the place of the holder of
+    /// this lease, who said to have `theirs`.
+    pub(super) fn is_better(
+        &mut self,
+        lease: i64,
+        (theirs, ours): (Option<usize>, usize),
+        now: Instant,
+    ) -> bool {
+        let is_better = theirs.is_some_and(|theirs| theirs.saturating_mul(2) < ours);
+        let before = self.better_since.filter(|(of, _)| *of == lease);
+        let since = before.map_or(now, |(_, since)| since);
+        self.better_since = is_better.then_some((lease, since));
+        is_better && now.saturating_duration_since(since) >= PATIENCE
+    }
+}
+
+/// Switches that lost all of their controllers, or have just started, try each again every two
+/// seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sees_more_than_twice_as_much_for_a_while_leads() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut view = View::default();
+        let mut is_better = |lease, seen, at: u32| view.is_better(lease, seen, start + second * at);
+        assert!(!is_better(7, (Some(0), 1), 0) && is_better(7, (Some(0), 1), 5));
+        assert!(!is_better(8, (Some(0), 1), 6), "another leader has just begun");
+        assert!(!is_better(8, (Some(1), 1), 10), "its switches are back");
+        assert!(!is_better(8, (Some(1), 3), 20) && !is_better(8, (Some(1), 3), 24));
+        assert!(is_better(8, (Some(1), 3), 25));
+        for seen in [(Some(0), 0), (Some(1), 2), (Some(3), 3), (None, 3)] {
+            assert!(!is_better(9, seen, 30) && !is_better(9, seen, 60), "{seen:?}");
+        }
+    }
+}
