@@ -76,8 +76,10 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Packets without a whole Ethernet header, and from where none can come.
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PACKET),
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PORT),
-    // Fields of its own, and VLANs without the bit that says that there is a tag.
+    // Fields of its own, VLANs without the bit that says that there is a tag, and masks of bits
+    // that a VLAN has not.
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_FIELD),
+    (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_MASK),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
     // Port 0, which is none of OpenFlow's, and those above 4095.
     (MessageType::PacketOut, ErrorKind::OFPBAC_BAD_OUT_PORT),
