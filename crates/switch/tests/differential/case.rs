@@ -1,7 +1,6 @@
 //! One case: a pipeline and frames for it; what a switch makes of it, and how two differ.
 
 use std::fmt;
-use std::mem::discriminant;
 
 use tapswitch_openflow::{Body, ErrorKind};
 
@@ -68,14 +67,14 @@ impl Observed {
 }
 
 /// What two switches made of a case that is not the same.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aspect {
-    /// Of the message with this index.
-    Error(usize),
+    /// Why a message was refused.
+    Refusal,
     Rules,
     Groups,
-    /// Of the frame with this index.
-    Frame(usize),
+    /// What came out for a frame.
+    Frame,
     Counters,
     Removed,
 }
@@ -89,23 +88,21 @@ pub(crate) struct Difference {
 impl Difference {
     /// Whether it seems to have the same cause.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let is_error = matches!(self.aspect, Aspect::Error(_));
-        discriminant(&self.aspect) == discriminant(&other.aspect)
-            && (!is_error || self.texts == other.texts)
+        let is_refusal = self.aspect == Aspect::Refusal;
+        self.aspect == other.aspect && (!is_refusal || self.texts == other.texts)
     }
 
     /// The first one.
     pub(crate) fn between([theirs, ours]: &[Observed; 2]) -> Option<Self> {
         let error = |of: &Observed, at: usize| vec![format!("{:?}", of.errors[at])];
         let errors = (0..theirs.errors.len())
-            .map(|at| (Aspect::Error(at), [error(theirs, at), error(ours, at)]));
+            .map(|at| (Aspect::Refusal, [error(theirs, at), error(ours, at)]));
         let rest = [
             (Aspect::Rules, [theirs.rules.clone(), ours.rules.clone()]),
             (Aspect::Groups, [theirs.groups.clone(), ours.groups.clone()]),
         ];
-        let frames = theirs.frames.iter().zip(&ours.frames).enumerate();
-        let frames =
-            frames.map(|(at, (theirs, ours))| (Aspect::Frame(at), [theirs.clone(), ours.clone()]));
+        let frames = theirs.frames.iter().zip(&ours.frames);
+        let frames = frames.map(|(theirs, ours)| (Aspect::Frame, [theirs.clone(), ours.clone()]));
         let last = [
             (Aspect::Counters, [theirs.counters.clone(), ours.counters.clone()]),
             (Aspect::Removed, [theirs.removed.clone(), ours.removed.clone()]),
@@ -123,7 +120,7 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [theirs, ours] = &self.texts;
-        writeln!(f, "{:?} differs.", self.aspect)?;
+        writeln!(f, "{:?}:", self.aspect)?;
         for (name, own, other) in [("Open vSwitch", theirs, ours), ("tapswitch", ours, theirs)] {
             writeln!(f, "  {name}:")?;
             let is_order = own.len() == other.len() && own.iter().all(|line| other.contains(line));

@@ -53,16 +53,27 @@ impl Frames {
     }
 }
 
-/// Whether the tags that messages push have values. Without, Open vSwitch has zeroes there, and we
-/// have the values of the tag below, as OpenFlow has it (1.3.5 §5.11).
-pub(crate) fn sets_tags(messages: &[Body]) -> bool {
-    let is_set = |list: &[Action], field| {
+/// Whether these are messages of a kind that both carry out alike, as all are that are made at
+/// random. Tags that are pushed have values: without, Open vSwitch has zeroes there, and we have
+/// the values of the tag below, as OpenFlow has it (1.3.5 §5.11). What counts down the TTL leads
+/// somewhere: else Open vSwitch does nothing of a set.
+pub(crate) fn are_comparable(messages: &[Body]) -> bool {
+    let mut sets = messages.iter().flat_map(|body| lists(body, set));
+    let mut lists = messages.iter().flat_map(|body| lists(body, list));
+    sets.all(leads_somewhere) && lists.all(has_values)
+}
+
+fn leads_somewhere(set: &[Action]) -> bool {
+    let leads = |it: &Action| matches!(it, Action::Output { .. } | Action::Group(_));
+    !set.contains(&Action::DecNwTtl) || set.iter().any(leads)
+}
+
+fn has_values(list: &[Action]) -> bool {
+    let sets = |field| {
         list.iter().any(|it| matches!(it, Action::SetField(oxm) if oxm.field() == Some(field)))
     };
-    let has_push = |list: &[Action]| list.iter().any(|it| matches!(it, Action::PushVlan(_)));
-    let fields = [OxmField::VlanVid, OxmField::VlanPcp];
-    let mut lists = messages.iter().flat_map(lists).filter(|list| has_push(list));
-    lists.all(|list| fields.into_iter().all(|field| is_set(list, field)))
+    let pushes = list.iter().any(|it| matches!(it, Action::PushVlan(_)));
+    !pushes || sets(OxmField::VlanVid) && sets(OxmField::VlanPcp)
 }
 
 /// Rules for what no other rule of a table is for, where there is none: drop it. Open vSwitch else
@@ -83,18 +94,25 @@ pub(crate) fn count_bytes_alike(messages: &[Body]) -> bool {
 }
 
 fn count(messages: &[Body], wanted: impl Fn(&Action) -> bool) -> usize {
-    let lists = messages.iter().flat_map(lists);
+    let lists = messages.iter().flat_map(|body| lists(body, list));
     lists.flatten().filter(|action| wanted(action)).count()
 }
 
-/// The lists of actions of a message.
-fn lists(body: &Body) -> Vec<&[Action]> {
+/// The lists of actions of a message, of rules such as `of` takes.
+fn lists(body: &Body, of: fn(&Instruction) -> Option<&[Action]>) -> Vec<&[Action]> {
     match body {
-        Body::FlowMod(flow_mod) => flow_mod.instructions.iter().filter_map(list).collect(),
+        Body::FlowMod(flow_mod) => flow_mod.instructions.iter().filter_map(of).collect(),
         Body::GroupMod(group_mod) => {
             group_mod.buckets.iter().map(|bucket| bucket.actions.as_slice()).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+fn set(instruction: &Instruction) -> Option<&[Action]> {
+    match instruction {
+        Instruction::WriteActions(list) => Some(list),
+        _ => None,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::random::Random;
 
 /// Messages that make a pipeline, one after the other.
 pub(crate) fn pipeline(random: &mut Random) -> Vec<Body> {
-    let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority: 0 };
+    let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority: 0, last: None };
     // One that others lead to is there before them.
     let groups = (1..=GROUP_COUNT).rev().map(GroupId);
     let groups = groups.map(|id| pipeline.group(id, GroupModCommand::Add));
@@ -32,7 +32,7 @@ pub(crate) fn pipeline(random: &mut Random) -> Vec<Body> {
 /// One such message, whatever is there.
 pub(crate) fn modification(random: &mut Random) -> Body {
     let priority = u16::try_from(random.below(60)).unwrap();
-    let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority };
+    let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority, last: None };
     match pipeline.random.chance(30) {
         true => {
             let id = pipeline.some_group();
@@ -50,6 +50,8 @@ struct Pipeline<'a> {
     has_pushed: bool,
     /// The last one that was given away: where two rules match at one, either may be taken.
     priority: u16,
+    /// What was added last, which may come again.
+    last: Option<FlowMod>,
 }
 
 impl Pipeline<'_> {
@@ -66,21 +68,28 @@ impl Pipeline<'_> {
     }
 
     fn add(&mut self) -> Body {
+        let again = self.last.clone().filter(|_| self.random.chance(5));
+        let add = again.unwrap_or_else(|| self.rule());
+        self.last = Some(add.clone());
+        Body::FlowMod(FlowMod {
+            cookie: self.random.pick(&[0, 1, 2, 0x10]),
+            flags: self.random.pick(FLAGS),
+            ..add
+        })
+    }
+
+    fn rule(&mut self) -> FlowMod {
         let matched = Matched::random(self.random);
         let table = self.random.pick(&[0, 0, 0, 1, 2, 3]);
         let instructions = self.instructions(&matched, table);
         self.priority += 1;
-        // The same one again: it is another rule, unless the match is the same.
-        let again = self.random.chance(5);
-        Body::FlowMod(FlowMod {
+        FlowMod {
             table_id: TableId(table),
-            priority: if again { 1 } else { self.priority },
-            cookie: self.random.pick(&[0, 1, 2, 0x10]),
-            flags: self.random.pick(FLAGS),
+            priority: self.priority,
             match_fields: matched.matching,
             instructions,
             ..FlowMod::new(FlowModCommand::Add)
-        })
+        }
     }
 
     /// The rule of a table for what no other rule matches.

@@ -17,8 +17,7 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<ErrorKind>, ours: Option<Err
         _ if sent.message_type == MessageType::MeterMod as u8 => true,
         // Where lengths do not add up, it depends on who reads what first.
         (Some(theirs), Some(ours)) if [theirs, ours].iter().any(|it| LENGTHS.contains(it)) => true,
-        // Of several mistakes we say first that it is no command, group, mask or action
-        // of ours.
+        // Of several mistakes we say first that it is no command, group, match or action of ours.
         (Some(_), Some(ours)) if FIRST.contains(&ours) => true,
         // Words of its own, and ports above its 16 bits.
         (Some(ErrorKind { error_type: ErrorType::EXPERIMENTER, .. }), Some(_)) => true,
@@ -44,6 +43,7 @@ const FIRST: &[ErrorKind] = &[
     ErrorKind::OFPGMFC_UNKNOWN_GROUP,
     ErrorKind::OFPGMFC_BAD_COMMAND,
     ErrorKind::OFPFMFC_BAD_COMMAND,
+    ErrorKind::OFPBMC_BAD_VALUE,
     ErrorKind::OFPBMC_BAD_MASK,
     ErrorKind::OFPBAC_BAD_TYPE,
 ];
@@ -59,7 +59,6 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     // It looks at ports while it reads, where we look at the whole message.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPGMFC_BAD_WATCH),
     (ErrorKind::OFPGMFC_GROUP_EXISTS, ErrorKind::OFPBAC_BAD_OUT_PORT),
-    (ErrorKind::OFPBMC_BAD_WILDCARDS, ErrorKind::OFPBMC_BAD_VALUE),
     (ErrorKind::OFPGMFC_UNKNOWN_GROUP, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
     // It looks for groups last.
@@ -77,8 +76,10 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Packets without a whole Ethernet header, and from where none can come.
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PACKET),
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PORT),
-    // Fields of its own, and VLANs without the bit that says that there is a tag.
+    // Fields of its own, VLANs without the bit that says that there is a tag, and masks of bits
+    // that a VLAN has not.
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_FIELD),
+    (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_MASK),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
     // Port 0, which is none of OpenFlow's, and those above 4095.
     (MessageType::PacketOut, ErrorKind::OFPBAC_BAD_OUT_PORT),
@@ -110,6 +111,8 @@ const LAXER: &[(MessageType, ErrorKind)] = &[
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
     (MessageType::MultipartRequest, ErrorKind::OFPBAC_BAD_OUT_PORT),
+    // Clear-actions with actions, which have no meaning: we take none.
+    (MessageType::FlowMod, ErrorKind::OFPBIC_BAD_LEN),
     // Padding must be zero.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
