@@ -182,7 +182,7 @@ impl Running {
             let ended = ended.clone();
             tasks.spawn(async move { switch.run(wait(ended)).await });
         }
-        let management = Management::bind(&parts.socket, services.clone())?;
+        let mut management = Management::bind(&parts.socket, services.clone())?;
         let socket = management.path().to_owned();
         tasks.spawn(async move {
             tokio::select! {
