@@ -8,6 +8,7 @@
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tapswitch_controller::Server as Controller;
 use tapswitch_switch::{Config as SwitchConfig, Switch, WorkerEnded};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -142,6 +143,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 
 /// Runs the parts until a signal says to stop, also while they start.
 async fn serve(mut parts: Parts) -> Result<(), Failure> {
+    allow_files();
     let mut signals = StopSignals::listen()?;
     let file = parts.file.take();
     let has_files = parts.has_files();
@@ -173,6 +175,19 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
     tracing::info!("{signal}: stopping");
     running.stop().await;
     Ok(())
+}
+
+/// Lets this process have as many files open as it may at most (getrlimit(2)). Shells and service
+/// managers allow some thousand at first, for the sake of programs that use select(2); a guest
+/// takes some twenty of them, and each switch of a controller one.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    if most.current != limit.current
+        && let Err(error) = setrlimit(Resource::Nofile, most)
+    {
+        tracing::debug!("the bound on open files stays: {error}");
+    }
 }
 
 /// The parts of a process, at work.
@@ -216,7 +231,7 @@ impl Running {
             let ended = ended.clone();
             tasks.spawn(async move { switch.run(wait(ended)).await });
         }
-        let management = Management::bind(&parts.socket, services.clone())?;
+        let mut management = Management::bind(&parts.socket, services.clone())?;
         let socket = management.path().to_owned();
         tasks.spawn(async move {
             tokio::select! {
@@ -313,3 +328,17 @@ impl StopSignals {
 const HANGUP: &str = "SIGHUP";
 /// Where a controller keeps its policies when nobody says where.
 const STORE: &str = "/var/lib/tapswitch/controller.redb";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_have_as_many_files_as_it_can() {
+        let limit = getrlimit(Resource::Nofile);
+        let less = limit.current.map(|current| current - 1);
+        setrlimit(Resource::Nofile, Rlimit { current: less, ..limit }).unwrap();
+        allow_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
+    }
+}

@@ -87,8 +87,9 @@ impl Queue {
         self.running.try_lock_arc().map(Held)
     }
 
-    /// True while a ring is in its place, as far as can be told without holding it. Who holds it and
-    /// finds none is told by this whether one is about to come back: its VMM changes memory, say.
+    /// True while a ring is in its place, as far as can be told without holding it. Who holds it
+    /// and finds none is told by this whether one is about to come back: its VMM changes memory,
+    /// say.
     #[inline]
     pub fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Relaxed)

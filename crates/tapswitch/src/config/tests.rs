@@ -61,6 +61,9 @@ fn errors_name_file_line_key_and_what_was_expected() {
     let error_text = error(&GOOD.replace("1=tap:web0", "1=veth:web0"));
     assert!(error_text.starts_with("lab.toml:9:9: switch.port: port '1=veth:web0"), "{error_text}");
     assert!(error_text.contains("expected tap, tun, netdev, vhost, vxlan"), "{error_text}");
+    let error_text = error(&GOOD.replace("1=tap:web0", "1=tap:sixteen-bytes-xy"));
+    assert!(error_text.starts_with("lab.toml:9:9: switch.port: port '1=tap:six"), "{error_text}");
+    assert!(error_text.contains("is longer than 15 bytes"), "{error_text}");
     let error_text = error(&GOOD.replace("2=netdev:eth1", "2=netdev:eth1,mode=acess"));
     assert!(error_text.starts_with("lab.toml:9:33: switch.port: port '2="), "{error_text}");
     assert!(error_text.contains("mode=acess: expected access, trunk"), "{error_text}");

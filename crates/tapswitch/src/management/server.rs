@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use tapswitch_controller::Caller;
@@ -25,16 +26,94 @@ pub(crate) struct Services {
 /// A management socket, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Management {
+    socket: Socket,
+    services: Services,
+    /// Why the socket cannot be made again whose file is gone.
+    obstacle: Option<String>,
+    /// Last: the socket goes before.
+    directories: Directories,
+}
+
+/// A listening socket; its file goes with it.
+#[derive(Debug)]
+struct Socket {
     listener: UnixListener,
     file: SocketFile,
-    services: Services,
-    /// Last: the socket goes before.
-    _directories: Directories,
 }
 
 impl Management {
     /// Makes the socket. One that nobody listens on any more is replaced.
     pub(crate) fn bind(path: &Path, services: Services) -> Result<Self, BindError> {
+        let (directories, socket) = Socket::make(path)?;
+        Ok(Self { socket, services, obstacle: None, directories })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.socket.file.path()
+    }
+
+    /// Answers, for ever.
+    pub(crate) async fn serve(&mut self) {
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.listener.accept() => accepted,
+                _ = looks.tick() => {
+                    self.renew();
+                    continue;
+                }
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let services = self.services.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = serve_one(stream, &services).await {
+                            tracing::debug!("management: {error}");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("management: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Makes the socket again where somebody has deleted its file: without that nobody finds it.
+    fn renew(&mut self) {
+        if self.socket.file.is_there() {
+            self.obstacle = None;
+            return;
+        }
+        let path = self.path().to_owned();
+        match Socket::make(&path) {
+            Ok((directories, socket)) => {
+                self.directories.add(directories);
+                (self.socket, self.obstacle) = (socket, None);
+                tracing::warn!(
+                    "somebody has deleted {}; the management socket is there again",
+                    path.display()
+                );
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.obstacle.as_ref() != Some(&text) {
+                    tracing::error!(
+                        "the management socket is gone, and cannot be made again: {text}; it is \
+                         tried every {} s",
+                        LOOK.as_secs()
+                    );
+                }
+                self.obstacle = Some(text);
+            }
+        }
+    }
+}
+
+impl Socket {
+    fn make(path: &Path) -> Result<(Directories, Self), BindError> {
         let owned = || path.to_owned();
         let failed = |source| BindError::Io { path: owned(), source };
         let directories = Directories::make(path).map_err(failed)?;
@@ -46,38 +125,13 @@ impl Management {
         let listener = UnixListener::bind(path).map_err(failed)?;
         let file = SocketFile::of(path).map_err(failed)?;
         // Gone with its file when something fails below.
-        let made = Self { listener, file, services, _directories: directories };
+        let made = Self { listener, file };
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(made)
-    }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    /// Answers, for ever.
-    pub(crate) async fn serve(&self) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let services = self.services.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = serve_one(stream, &services).await {
-                            tracing::debug!("management: {error}");
-                        }
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!("management: {error}");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                }
-            }
-        }
+        Ok((directories, made))
     }
 }
 
-impl Drop for Management {
+impl Drop for Socket {
     fn drop(&mut self) {
         self.file.remove();
     }
@@ -99,6 +153,12 @@ impl Directories {
             fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
         }
         Ok(made)
+    }
+
+    /// Those of another time as well.
+    fn add(&mut self, mut others: Self) {
+        others.0.append(&mut self.0);
+        std::mem::swap(self, &mut others);
     }
 }
 
@@ -253,6 +313,8 @@ pub(crate) enum BindError {
     },
 }
 
+/// Time between two looks whether the socket's file is still there.
+const LOOK: Duration = Duration::from_secs(2);
 /// Bytes of a request; a policy needs some hundreds.
 const MAX_REQUEST_LEN: u64 = 64 << 10;
 /// Records of the audit log in one answer.
@@ -282,6 +344,28 @@ mod tests {
         assert!(path.exists(), "it is the second one's");
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_whose_file_was_deleted_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/br0.sock");
+        let mut management = Management::bind(&path, Services::default()).unwrap();
+        fs::remove_dir_all(folder.path().join("run")).unwrap();
+        let serving = tokio::time::timeout(LOOK, management.serve());
+        assert!(serving.await.is_err(), "it goes on for ever");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        UnixStream::connect(&path).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        management.renew();
+        assert!(management.obstacle.as_ref().is_some_and(|text| text.contains("is no socket")));
+        fs::remove_file(&path).unwrap();
+        management.renew();
+        assert_eq!(management.obstacle, None);
+        drop(management);
+        assert!(!folder.path().join("run").exists(), "its directory goes with it");
     }
 
     #[test]
