@@ -176,7 +176,7 @@ impl<'a> Model<'a> {
         let first = self.walk_picked(from, sample, picks)?;
         for _ in 1..MAX_PICKS {
             if !picks.advance() {
-                break;
+                return Ok(first);
             }
             let arrivals = self.walk_picked(from, sample, picks)?;
             if let Some(lost) = first.keys().chain(arrivals.keys()).find(|at| self.is_lost(at)) {
@@ -196,7 +196,7 @@ impl<'a> Model<'a> {
                 )));
             }
         }
-        Ok(first)
+        Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned()))
     }
 
     fn walk_picked(&self, from: Place, sample: &Sample, picks: &mut Picks) -> Arrivals {
@@ -397,7 +397,7 @@ impl Picks {
 }
 
 /// Walks of one frame.
-const MAX_PICKS: usize = 64;
+const MAX_PICKS: usize = 1024;
 /// Why nothing is said of a frame when so much was looked at as may be.
 const TOO_MANY_WAYS: &str = "its frames have too many ways";
 
@@ -750,6 +750,19 @@ mod tests {
         let both = forking(dst, ForkKind::Balance, &[1, 2]);
         let told = walk(&both, &linked(&[1, 2])).unwrap_err().to_string();
         assert!(told.ends_with("arrives nowhere by one way, at 0x2/1 x1 by another"), "{told}");
+    }
+
+    #[test]
+    fn what_is_picked_last_is_walked_too_or_that_is_said() {
+        let dst = MacAddr::BROADCAST;
+        let walk_with = |count, last: &[u32]| {
+            let ports = [&vec![2; count], last].concat();
+            walk(&forking(dst, ForkKind::Balance, &ports), &linked(&[1, 2]))
+        };
+        assert_eq!(walk_with(100, &[]), Ok([(place(2, 1).into(), 1)].into()));
+        let told = walk_with(100, &[1]).unwrap_err().to_string();
+        assert!(told.ends_with("by one way, nowhere by another"), "{told}");
+        assert_eq!(walk_with(2000, &[]), Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned())));
     }
 
     #[test]
