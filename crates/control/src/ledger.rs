@@ -173,9 +173,10 @@ impl Ledger {
         }
     }
 
-    /// The switch had this rule before we came, or came back. Its group's counters were told between
-    /// the rule's own and `later`: how many packets it had matched then, if that was told, too. If
-    /// it was not at rest meanwhile, nobody knows where both begin, but for so many packets.
+    /// The switch had this rule before we came, or came back. Its group's counters were told
+    /// between the rule's own and `later`: how many packets it had matched then, if that was told,
+    /// too. If it was not at rest meanwhile, nobody knows where both begin, but for so many
+    /// packets.
     pub(crate) fn adopt_rule(
         &mut self,
         id: &Arc<FlowId>,
