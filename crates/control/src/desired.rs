@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use tapswitch_openflow::TableId;
+use tapswitch_openflow::{Oxm, TableId};
 
 mod lookup;
 
 use crate::group::GroupKey;
 use crate::hash::{Map, Set};
-use crate::rule::{FlowId, Outcome};
+use crate::rule::{FlowId, Outcome, TAPS};
 use crate::shared::Branched;
 use crate::translate::Goal;
 pub(crate) use lookup::Fields;
@@ -37,6 +37,8 @@ pub(crate) struct Desired {
     tap_count: usize,
     /// Groups that only fork.
     fork_count: usize,
+    /// Rules beside those of [`TAPS`] that look at addresses of IP, or at ports.
+    close_count: usize,
 }
 
 impl Desired {
@@ -139,6 +141,11 @@ impl Desired {
         self.fork_count
     }
 
+    /// Whether rules beside those of [`TAPS`] look at addresses of IP, or at ports.
+    pub(crate) const fn looks_closely(&self) -> bool {
+        self.close_count > 0
+    }
+
     /// Whether a group is used.
     pub(crate) fn uses(&self, key: &GroupKey) -> bool {
         self.group_uses.contains_key(key)
@@ -149,6 +156,7 @@ impl Desired {
             self.tap_count += usize::from(!key.is_fork());
             self.use_group(key);
         }
+        self.close_count += usize::from(is_close(&id));
         self.lookup.note_added(&id, self.rules.len());
         self.changed.insert(id.clone());
         self.rules.insert(id, rule);
@@ -160,6 +168,7 @@ impl Desired {
             self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
+        self.close_count -= usize::from(is_close(&id));
         self.lookup.note_removed(&id, self.rules.len());
         self.changed.insert(id.clone());
         Some(id)
@@ -214,6 +223,24 @@ impl Desired {
             Some(uses) => _ = self.group_uses.insert(key.clone(), uses - 1),
         }
     }
+}
+
+/// Whether a rule looks at addresses of IP, or at ports, where copies are not made. Messages that
+/// find hosts are told by the type of ICMPv6: whoever asks tells those apart.
+fn is_close(id: &FlowId) -> bool {
+    let looks = |field: &Oxm| {
+        !matches!(
+            field,
+            Oxm::InPort(_)
+                | Oxm::EthSrc(_)
+                | Oxm::EthDst(_)
+                | Oxm::EthType(_)
+                | Oxm::VlanVid(_)
+                | Oxm::IpProto(_)
+                | Oxm::Icmpv6Type(_)
+        )
+    };
+    id.table != TAPS && id.matching().iter().any(looks)
 }
 
 #[cfg(test)]

@@ -273,6 +273,12 @@ impl Held {
         self.rules.contains_key(id)
     }
 
+    /// Whether the switch has this rule, and it goes to the group with this key.
+    pub(crate) fn goes_to(&self, id: &FlowId, key: &GroupKey) -> bool {
+        let named = self.rules.get(id).and_then(|rule| group_of(&rule.as_ref()?.outcome));
+        named.is_some_and(|named| self.ids.find(key) == Some(*named))
+    }
+
     /// How many rules of ours it has.
     pub(crate) fn rule_count(&self) -> usize {
         self.rules.len()

@@ -173,14 +173,16 @@ impl Ledger {
         }
     }
 
-    /// The switch had this rule before we came, or came back. If it was not at rest while its
-    /// group's counters were read, nobody knows where both begin.
+    /// The switch had this rule before we came, or came back. Its group's counters were told
+    /// between the rule's own and `later`: how many packets it had matched then, if that was told,
+    /// too. If it was not at rest meanwhile, nobody knows where both begin, but for so many
+    /// packets.
     pub(crate) fn adopt_rule(
         &mut self,
         id: &Arc<FlowId>,
         key: &GroupKey,
         stats: &FlowStats,
-        is_at_rest: bool,
+        later: Option<u64>,
     ) {
         let counts = Counts::known(stats.packet_count, stats.byte_count);
         let members = key.members.clone();
@@ -190,10 +192,10 @@ impl Ledger {
                 self.hand_over(id, members);
             }
             None => {
-                if !is_at_rest {
+                if later != Some(counts.packets) {
                     self.incomplete.extend(members.iter().map(|member| member.policy));
                 }
-                let reading = Reading::from_base(counts);
+                let reading = Reading::from_base(counts).doubted(later.unwrap_or_default());
                 let asked = Asked::new(Ticket::default());
                 self.insert_rule(id, RuleMeter { members, reading, asked });
             }

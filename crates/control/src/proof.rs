@@ -23,12 +23,14 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use tapswitch_openflow::{
     Action, DatapathId, GroupId, Oxm, OxmField, PortNo, TableId, VID_NONE, VID_PRESENT,
 };
 use tapswitch_wire::MacAddr;
 
+mod known;
 mod sample;
 
 use crate::desired::{Desired, Fields};
@@ -38,6 +40,7 @@ use crate::place::Place;
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, SOURCE, TAPS};
 use crate::text::switch_name;
 use crate::translate::Goal;
+use known::{Alike, Known, Met, Walked};
 pub(crate) use sample::Sample;
 
 /// Switches by what they shall hold, and what is between them.
@@ -59,6 +62,7 @@ pub(crate) struct Model<'a> {
     network: &'a dyn Network,
     /// How often a switch may still be passed.
     passes_left: &'a Cell<usize>,
+    known: Known,
 }
 
 /// What one switch does.
@@ -117,20 +121,64 @@ impl fmt::Display for Trouble {
 
 impl<'a> Model<'a> {
     /// The model of a network, in which switches may be passed so often.
-    pub(crate) const fn new(network: &'a dyn Network, passes_left: &'a Cell<usize>) -> Self {
-        Self { network, passes_left }
+    pub(crate) fn new(network: &'a dyn Network, passes_left: &'a Cell<usize>) -> Self {
+        Self { network, passes_left, known: Known::default() }
     }
 
     /// Where the frame arrives that comes in there, whatever switches pick. With copies: of
-    /// monitors that share flows, the one with this number, counted in a ring.
+    /// monitors that share flows, the one with this number, counted in a ring. What is known of
+    /// another frame counts as if this one were followed.
     pub(crate) fn walk(&self, from: Place, sample: &Sample, copies: Option<usize>) -> Arrivals {
+        let met = match copies {
+            Some(pick) => Some((self.met(from, sample)?, pick)),
+            None => None,
+        };
+        let alike = Alike::new(from, sample, met);
+        if let Some(Walked { arrivals, passes }) = self.known.walked(&alike) {
+            self.count_passes(passes)?;
+            return Ok(arrivals);
+        }
+        let before = self.passes_left.get();
         let mut picks = Picks::new(copies);
-        let first = self.walk_picked(from, sample, &mut picks)?;
+        let arrivals = self.walk_all(from, sample, &mut picks)?;
+        if !picks.is_single {
+            let passes = before - self.passes_left.get();
+            self.known.note(alike, Walked { arrivals: arrivals.clone(), passes });
+        }
+        Ok(arrivals)
+    }
+
+    /// What a frame meets where it comes in, among the rules that copy.
+    fn met(&self, from: Place, sample: &Sample) -> Result<Met, Trouble> {
+        let Some(rules) = self.network.rules(from.switch) else { return Ok(Met::Nothing) };
+        let passage = Passage { network: self.network, rules, at: from };
+        let frame = Frame::of(sample);
+        let goes_there = |goal: &Goal| matches!(goal.outcome, Outcome::Admit | Outcome::Report);
+        let met = match passage.find(SOURCE, &frame, true)?.is_some_and(goes_there) {
+            true => passage.find(TAPS, &frame, true)?,
+            false => None,
+        };
+        Ok(met.map_or(Met::Nothing, Met::from))
+    }
+
+    fn count_passes(&self, passes: usize) -> Result<(), Trouble> {
+        match self.passes_left.get().checked_sub(passes) {
+            Some(left) => self.passes_left.set(left),
+            None => {
+                self.passes_left.set(0);
+                return Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_all(&self, from: Place, sample: &Sample, picks: &mut Picks) -> Arrivals {
+        let first = self.walk_picked(from, sample, picks)?;
         for _ in 1..MAX_PICKS {
             if !picks.advance() {
-                break;
+                return Ok(first);
             }
-            let arrivals = self.walk_picked(from, sample, &mut picks)?;
+            let arrivals = self.walk_picked(from, sample, picks)?;
             if let Some(lost) = first.keys().chain(arrivals.keys()).find(|at| self.is_lost(at)) {
                 return Err(Trouble::Early(lost_at(lost.place.switch)));
             }
@@ -148,7 +196,7 @@ impl<'a> Model<'a> {
                 )));
             }
         }
-        Ok(first)
+        Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned()))
     }
 
     fn walk_picked(&self, from: Place, sample: &Sample, picks: &mut Picks) -> Arrivals {
@@ -161,10 +209,8 @@ impl<'a> Model<'a> {
                 let told = format!("a frame goes round: {sample} that comes in at {from}");
                 return Err(Trouble::Wrong(told));
             }
-            match self.passes_left.get().checked_sub(1) {
-                Some(left) => self.passes_left.set(left),
-                None => return Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned())),
-            }
+            self.count_passes(1)?;
+            picks.is_on_way = hops > 1;
             for (port, frame) in self.pass((at, &frame), picks)? {
                 let out = match port {
                     PortNo::CONTROLLER => Place::CONTROLLER,
@@ -203,6 +249,10 @@ impl<'a> Model<'a> {
         let mut table = SOURCE;
         loop {
             let skips = table == TAPS && !with_copies;
+            picks.is_single |= match table {
+                TAPS => with_copies && picks.is_on_way,
+                _ => rules.looks_closely(),
+            };
             let outcome = match skips {
                 true => &Outcome::Forward,
                 false => match passage.find(table, frame, with_copies)? {
@@ -221,44 +271,41 @@ impl<'a> Model<'a> {
                     return Ok(passage.output(flood, frame));
                 }
                 Outcome::Group(key) => {
-                    let buckets = self.buckets(key, at.switch, picks).into_iter();
-                    return Ok(buckets.flat_map(|bucket| passage.apply(&bucket, frame)).collect());
+                    let mut out = Vec::new();
+                    self.carry_out((key, at.switch), picks, &mut |bucket| {
+                        out.extend(passage.apply(bucket, frame));
+                    });
+                    return Ok(out);
                 }
             }
         }
     }
 
-    /// The actions of the buckets of a group that are carried out, and of those that it goes on to.
-    fn buckets(&self, key: &GroupKey, at: DatapathId, picks: &mut Picks) -> Vec<Vec<Action>> {
-        let next = key.next();
-        let numbers: Vec<_> = (0..).take(next.len()).map(GroupId).collect();
-        let mut buckets: Vec<_> =
-            key.buckets(&numbers).into_iter().map(|bucket| bucket.actions).collect();
-        match &key.path {
-            Path::Fork(fork) => {
-                let port = self.pick(fork, at, picks);
-                return vec![port.map(Action::output).into_iter().collect()];
+    /// The actions of each bucket of a group that is carried out, and of those that it goes on to.
+    fn carry_out(
+        &self,
+        (key, at): (&GroupKey, DatapathId),
+        picks: &mut Picks,
+        then: &mut impl FnMut(&[Action]),
+    ) {
+        if let Path::Fork(fork) = &key.path {
+            if let Some(port) = self.pick(fork, at, picks) {
+                then(&[Action::output(port)]);
             }
-            Path::Carry(_) | Path::Spread(_) | Path::Choice(_) => {
-                let picked = picks.copies.unwrap_or(0) % buckets.len().max(1);
-                buckets = buckets.into_iter().skip(picked).take(1).collect();
-            }
-            // The controller is asked, and not meant to get a copy.
-            Path::Ask(_) if !key.is_shown() => buckets = buckets.into_iter().skip(1).collect(),
-            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) => {}
+            return;
         }
-        let mut carried_out = Vec::new();
-        for bucket in buckets {
-            let goes_on = match bucket.as_slice() {
-                [Action::Group(group)] => numbers.iter().position(|number| number == group),
-                _ => None,
-            };
-            match goes_on.and_then(|at| next.get(at)) {
-                Some(key) => carried_out.extend(self.buckets(key, at, picks)),
-                None => carried_out.push(bucket),
+        let made = self.known.made(key);
+        for bucket in made.buckets.get(picks.of(key, made.buckets.len())).into_iter().flatten() {
+            match bucket.as_slice() {
+                [Action::Group(GroupId(number))] => {
+                    let next = usize::try_from(*number).ok().and_then(|at| made.next.get(at));
+                    if let Some(next) = next {
+                        self.carry_out((next, at), picks, then);
+                    }
+                }
+                actions => then(actions),
             }
         }
-        carried_out
     }
 
     /// The port that a switch picks.
@@ -290,11 +337,16 @@ struct Picks {
     copies: Option<usize>,
     /// The link that is gone, by one of its ends.
     dead: Option<Place>,
+    /// The frame has left the switch where it came in.
+    is_on_way: bool,
+    /// What became of it says nothing of others.
+    is_single: bool,
 }
 
 impl Picks {
     const fn new(copies: Option<usize>) -> Self {
-        Self { taken: Vec::new(), at: 0, copies, dead: None }
+        let (is_on_way, is_single) = (false, false);
+        Self { taken: Vec::new(), at: 0, copies, dead: None, is_on_way, is_single }
     }
 
     /// Picks one of so many.
@@ -321,6 +373,19 @@ impl Picks {
         false
     }
 
+    /// Which of so many buckets of a group are carried out.
+    fn of(&self, key: &GroupKey, count: usize) -> Range<usize> {
+        match &key.path {
+            Path::Carry(_) | Path::Spread(_) | Path::Choice(_) => {
+                let picked = self.copies.unwrap_or(0) % count.max(1);
+                picked..count.min(picked + 1)
+            }
+            // The controller is asked, and not meant to get a copy.
+            Path::Ask(_) if !key.is_shown() => count.min(1)..count,
+            Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) => 0..count,
+        }
+    }
+
     /// Whether a link may go on this walk: one at most does.
     const fn may_cut(&self) -> bool {
         self.copies.is_none() && self.dead.is_none()
@@ -332,7 +397,7 @@ impl Picks {
 }
 
 /// Walks of one frame.
-const MAX_PICKS: usize = 64;
+const MAX_PICKS: usize = 1024;
 /// Why nothing is said of a frame when so much was looked at as may be.
 const TOO_MANY_WAYS: &str = "its frames have too many ways";
 
@@ -505,6 +570,7 @@ mod tests {
     use crate::overlap::{Aim, Member, PolicyId, Slot, TapRegion};
     use crate::policy::Part;
     use crate::region::Region;
+    use crate::rule::Rule;
     use crate::translate::{Wiring, base_rules, carry_rule, region_rule, way_rules};
 
     fn place(switch: u64, port: u32) -> Place {
@@ -531,7 +597,7 @@ mod tests {
     }
 
     fn walk(a: &Desired, b: &Desired) -> Arrivals {
-        Model::new(&Pair([a, b]), &Cell::new(1000)).walk(place(1, 1), &sample(), Some(0))
+        Model::new(&Pair([a, b]), &Cell::new(10_000)).walk(place(1, 1), &sample(), Some(0))
     }
 
     /// Two switches that are linked by their ports 2 and 3.
@@ -610,6 +676,30 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_a_rule_tells_apart_are_not_alike() {
+        let fields = |port| {
+            let tcp = Match::new().with(Oxm::EthType(EtherType::IPV4)).with(Oxm::IpProto(6));
+            tcp.with(Oxm::TcpDst(port))
+        };
+        let host = HostKey { mac: MacAddr([2, 0, 0, 0, 0, 1]), vlan: None };
+        for (table, at) in [(TAPS, 1), (FORWARD, 1), (FORWARD, 2)] {
+            let mut switches = [linked(&[1, 2]), linked(&[1, 2])];
+            let rule = Rule::new(Kind::Port, 0, Outcome::Drop);
+            switches[at - 1].insert((FlowId::new(table, 10, fields(80)), rule));
+            let (left, pair) = (Cell::new(1000), Pair(switches.each_ref()));
+            let model = Model::new(&pair, &left);
+            let walk = |port| {
+                let sample = Sample::new(&fields(port), (host, MacAddr::BROADCAST));
+                let arrivals = model.walk(place(1, 1), &sample, Some(0)).unwrap();
+                (arrivals.len(), left.get())
+            };
+            assert_eq!(walk(81), (1, 998));
+            assert_eq!(walk(82), (1, 996), "it counts as if it were followed");
+            assert_eq!((walk(80).0, walk(81).0), (0, 1), "{table:?} {at}");
+        }
+    }
+
+    #[test]
     fn what_goes_round_or_comes_twice_is_found() {
         let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err().to_string();
         assert!(told.starts_with("a frame goes round"), "{told}");
@@ -660,6 +750,19 @@ mod tests {
         let both = forking(dst, ForkKind::Balance, &[1, 2]);
         let told = walk(&both, &linked(&[1, 2])).unwrap_err().to_string();
         assert!(told.ends_with("arrives nowhere by one way, at 0x2/1 x1 by another"), "{told}");
+    }
+
+    #[test]
+    fn what_is_picked_last_is_walked_too_or_that_is_said() {
+        let dst = MacAddr::BROADCAST;
+        let walk_with = |count, last: &[u32]| {
+            let ports = [&vec![2; count], last].concat();
+            walk(&forking(dst, ForkKind::Balance, &ports), &linked(&[1, 2]))
+        };
+        assert_eq!(walk_with(100, &[]), Ok([(place(2, 1).into(), 1)].into()));
+        let told = walk_with(100, &[1]).unwrap_err().to_string();
+        assert!(told.ends_with("by one way, nowhere by another"), "{told}");
+        assert_eq!(walk_with(2000, &[]), Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned())));
     }
 
     #[test]

@@ -15,12 +15,19 @@ pub(crate) struct Reading {
     before: Counts,
     /// Packets that were counted since `last` was first read, or while it was read.
     slack: u64,
+    /// Packets that may have been counted before the other counter showed what it had when we came.
+    doubt: u64,
 }
 
 impl Reading {
     /// A counter that shows `base` before anything counts for us.
     pub(crate) const fn from_base(base: Counts) -> Self {
-        Self { base, last: base, before: Counts::ZERO, slack: 0 }
+        Self { base, last: base, before: Counts::ZERO, slack: 0, doubt: 0 }
+    }
+
+    /// The same, when it showed this many packets behind the other counter, which was read between.
+    pub(crate) const fn doubted(self, later: u64) -> Self {
+        Self { doubt: later.saturating_sub(self.base.packets), ..self }
     }
 
     /// The same counter for somebody else, for whom nothing counted yet.
@@ -47,12 +54,13 @@ impl Reading {
     /// Packets that it counted for us when the other one was read.
     pub(crate) fn span(&self) -> Span {
         let most = self.total().packets;
-        Span { least: most - self.slack, most }
+        Span { least: most.saturating_sub(self.slack.saturating_add(self.doubt)), most }
     }
 
     /// The counter counts from zero again.
     pub(crate) fn restart(&mut self) {
-        *self = Self { base: Counts::ZERO, last: Counts::ZERO, before: self.total(), slack: 0 };
+        let (zero, before) = (Counts::ZERO, self.total());
+        *self = Self { base: zero, last: zero, before, slack: 0, doubt: self.doubt };
     }
 
     /// Whether it showed more than `value` already: then it has started again.
@@ -84,5 +92,16 @@ mod tests {
         assert_eq!(reading.total(), counts(8));
         reading.handle_value(counts(4));
         assert_eq!(reading.total(), counts(9));
+    }
+
+    #[test]
+    fn what_passed_when_we_came_stays_in_doubt() {
+        let mut reading = Reading::from_base(counts(10)).doubted(12);
+        assert_eq!(reading.span(), Span { least: 0, most: 0 });
+        for (value, most) in [(15, 5), (3, 8)] {
+            reading.handle_value(counts(value));
+            assert_eq!(reading.span(), Span { least: most - 2, most });
+        }
+        assert_eq!(reading.continued().doubt, 0);
     }
 }

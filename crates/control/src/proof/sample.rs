@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tapswitch_openflow::{Match, Oxm, VID_PRESENT};
-use tapswitch_wire::{EtherType, MacAddr};
+use tapswitch_wire::{EtherType, MacAddr, ip_proto};
 
 use crate::hosts::HostKey;
 use crate::region::Region;
 use crate::{EthType, IpPrefix, IpProto, Vlan};
 
 /// A frame, by the fields that rules can look at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Sample {
     pub(crate) src: MacAddr,
     pub(crate) dst: MacAddr,
@@ -76,6 +76,13 @@ impl Sample {
         let others =
             [prioritised, Self { ips, ..self.clone() }, Self { eth_type: OTHER, ..self.clone() }];
         others.into_iter().filter(move |other| other != self && other.is_in(region))
+    }
+
+    /// It as rules see it that do not copy: they look at no address of IP, and at no port.
+    pub(super) fn without_copies(&self) -> Self {
+        let (ip, is_icmpv6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.proto == ip_proto::ICMPV6);
+        let ports = if is_icmpv6 { self.ports } else { (0, 0) };
+        Self { ips: (ip, ip), ports, ..self.clone() }
     }
 
     /// Who it is for.

@@ -28,7 +28,7 @@ use crate::ledger::BucketValue;
 use crate::outbox::Request;
 use crate::rule::{Cookie, Kind};
 use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
-use crate::{Event, Limits, Millis};
+use crate::{Counts, Event, Limits, Millis};
 
 /// What a switch told so far.
 #[derive(Clone, Debug, Default)]
@@ -318,14 +318,17 @@ impl Switch {
     ) {
         let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
         self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
+        let packets = |stats: &FlowStats| Counts::known(stats.packet_count, 0).packets;
         let last: HashMap<_, _> =
-            again.iter().map(|stats| (id_of(stats), stats.packet_count)).collect();
+            again.iter().map(|stats| (id_of(stats), packets(stats))).collect();
         for stats in rules {
             let id = id_of(stats);
             let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
-            if let Some(key) = goal.filter(|key| !key.is_fork()) {
-                let is_at_rest = last.get(&id) == Some(&stats.packet_count);
-                self.ledger.adopt_rule(&id.into(), key, stats, is_at_rest);
+            let Some(key) = goal.filter(|key| !key.is_fork()) else { continue };
+            // One that goes elsewhere yet starts from zero when it is told where to go.
+            if self.ledger.counts(&id) || self.held.goes_to(&id, key) {
+                let later = last.get(&id).copied();
+                self.ledger.adopt_rule(&id.into(), key, stats, later);
             }
         }
         for (key, id) in self.held.groups() {

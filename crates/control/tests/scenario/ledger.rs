@@ -134,12 +134,48 @@ fn a_new_controller_says_when_it_does_not_know_where_counters_began() {
     world
         .restart_controller_under(&policies, &mut |model| _ = model.receive(1, &tcp(1, 2).bytes()));
     let report = world.ledger("all");
-    assert!(!report.is_complete, "{report:?}");
+    assert!(report.adds_up && !report.is_complete, "{report:?}");
+    flow(&mut world, 3);
+    let report = world.ledger("all");
+    assert!(report.adds_up && !report.is_complete, "{report:?}");
+    assert_eq!(report.matched.packets, report.copied[0].counts.packets, "{report:?}");
     world.restart_controller_under(&policies, &mut |_| {});
     flow(&mut world, 3);
     let report = world.ledger("all");
     assert!(report.is_complete && report.adds_up, "{report:?}");
     assert_eq!(report.matched.packets, 3);
+}
+
+/// The same, whichever message frames pass behind; also where copies go elsewhere from then on.
+#[test]
+fn what_passes_while_a_controller_takes_over_adds_up() {
+    let kinds = [(true, "3"), (false, "3"), (true, "4"), (false, "4")];
+    for (behind, (is_foreign, monitor)) in (0..20).flat_map(|at| kinds.map(|kind| (at, kind))) {
+        let mut world = if is_foreign { World::foreign(4) } else { World::new(4) };
+        world.learn(2);
+        world.tap(policy("all", "3"));
+        flow(&mut world, 2);
+        let mut messages = 0;
+        world.restart_controller_under(&[policy("all", monitor)], &mut |model| {
+            if messages == behind {
+                (0..2).for_each(|_| _ = model.receive(1, &tcp(1, 2).bytes()));
+            }
+            messages += 1;
+        });
+        flow(&mut world, 3);
+        let report = world.ledger("all");
+        assert!(report.adds_up, "behind {behind}: {report:?}");
+        assert!((3..=5).contains(&report.matched.packets), "behind {behind}: {report:?}");
+        world.events.clear();
+        world.control.delete_policy("all").unwrap();
+        world.run();
+        (0..50).for_each(|_| world.pass(50));
+        let gone = world.events.iter().find_map(|event| match event {
+            Event::PolicyDeleted(report) => Some(report),
+            _ => None,
+        });
+        assert!(gone.is_some_and(|report| report.adds_up), "behind {behind}: {gone:?}");
+    }
 }
 
 /// Frames pass while the switches connect, one after the other, to a new controller: where one has

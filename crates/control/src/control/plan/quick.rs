@@ -307,19 +307,24 @@ impl<'a> Following<'a> {
     fn follow_all(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
         let passes = passes.min(self.passes_left);
         let left = Cell::new(passes);
+        let models = [self.now, self.then].map(|control| Model::new(control, &left));
         let is_whole = frames.iter().all(|frame| {
-            self.proof.problems.len() >= MAX_PROBLEMS || self.follow_one(frame, &left)
+            self.proof.problems.len() >= MAX_PROBLEMS || self.follow_one(frame, &models, &left)
         });
         self.passes_left -= passes - left.get();
         is_whole
     }
 
     /// Returns whether there were enough passes for it.
-    fn follow_one(&mut self, frame: &(Place, Sample), left: &Cell<usize>) -> bool {
-        let [before, after] = [self.now, self.then].map(|control| Model::new(control, left));
-        let result = self.then.check((&before, &after), frame);
+    fn follow_one(
+        &mut self,
+        frame: &(Place, Sample),
+        [before, after]: &[Model<'_>; 2],
+        left: &Cell<usize>,
+    ) -> bool {
+        let result = self.then.check((before, after), frame);
         let as_before = match result {
-            Err(Trouble::Wrong(_)) => self.now.check((&before, &before), frame),
+            Err(Trouble::Wrong(_)) => self.now.check((before, before), frame),
             _ => Ok(()),
         };
         if left.get() == 0 {
