@@ -489,7 +489,13 @@ mod tests {
         let refused = store.commit(vec![put(&b)], TermId::ALONE).await.unwrap_err().to_string();
         assert!(refused.contains("another file is there now; "), "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), b"", "it is left alone");
+        // Nor is one that was emptied, as by a copy over it: the new one would have one policy.
         std::fs::rename(&aside, &path).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let refused = store.commit(vec![put(&b)], TermId::ALONE).await.unwrap_err().to_string();
+        assert!(refused.contains("emptied"), "{refused}");
+        std::fs::write(&path, whole).unwrap();
         store.commit(vec![put(&b)], TermId::ALONE).await.unwrap();
         drop(store);
         assert_eq!(open(&config).1.kept.policies, [a, b]);

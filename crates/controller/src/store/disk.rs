@@ -41,7 +41,9 @@ type Opened = (Database, Option<FileId>);
 enum Place {
     Ours,
     /// The file was deleted, or moved away.
-    Empty,
+    Nothing,
+    /// The file, without anything in it. A store in use always has something.
+    Emptied,
     Taken,
 }
 
@@ -95,16 +97,17 @@ impl Disk {
         let failed = |error: Failure| error.at(Some(&path));
         let what = match (place(&path, file).map_err(failed)?, &self.database) {
             (Place::Ours, _) => return Ok(()),
-            (Place::Empty, Some(database)) => {
+            (Place::Nothing, Some(database)) => {
                 let (database, file) = write_anew(&path, database).map_err(failed)?;
                 tracing::warn!("the store {} was deleted: it is written anew", path.display());
                 (self.database, self.file) = (Some(database), file);
                 return Ok(());
             }
-            (Place::Empty, None) => "nothing is there now",
+            (Place::Nothing, None) => "nothing is there now",
+            (Place::Emptied, _) => "somebody has emptied the file",
             (Place::Taken, _) => "another file is there now",
         };
-        let error = StoreError::new("it is not where it was", &what);
+        let error = StoreError::new("it is not as it was", &what);
         Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
     }
 
@@ -171,9 +174,10 @@ fn write_anew(path: &Path, old: &Database) -> Result<Opened, Failure> {
 
 fn place(path: &Path, file: FileId) -> Result<Place, Failure> {
     match fs::metadata(path) {
+        Ok(found) if file_id(&found) == file && found.len() == 0 => Ok(Place::Emptied),
         Ok(found) if file_id(&found) == file => Ok(Place::Ours),
         Ok(_) => Ok(Place::Taken),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Empty),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Nothing),
         Err(error) => Err(error.into()),
     }
 }
@@ -338,7 +342,9 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
         let remedy = match (any.downcast_ref(), kind) {
             (Some(DatabaseError::DatabaseAlreadyOpen), _) => Some(IN_USE),
             (Some(DatabaseError::Storage(StorageError::Corrupted(_))), _)
-            | (_, Some(io::ErrorKind::InvalidData)) => Some(NO_STORE),
+            | (_, Some(io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)) => {
+                Some(NO_STORE)
+            }
             (_, Some(io::ErrorKind::NotFound)) => Some(NO_DIRECTORY),
             (_, Some(io::ErrorKind::IsADirectory)) => Some(NO_FILE),
             (_, Some(io::ErrorKind::PermissionDenied)) => Some(NOT_OURS),
@@ -386,7 +392,7 @@ const NOT_OURS: &str = "let the user that runs the controller read and write it 
 const READ_ONLY: &str = "policies cannot be changed until it can be written; mount its file system \
                          so that it can be, or choose another place with --store; what is in \
                          force goes on";
-const TAKE_BACK: &str = "policies cannot be changed until it is moved back there; or start the \
+const TAKE_BACK: &str = "policies cannot be changed until it is put back there; or start the \
                          controller again, to go on by what is there then; what is in force goes \
                          on";
 pub(super) const IN_USE: &str =
