@@ -5,7 +5,7 @@
 //! at places that are known as soon as the type has been looked at: [`IPV4_WORDS`] of them, or
 //! [`IPV6_WORDS`]. So the words are taken as they lie there: a frame whose words were seen
 //! before has the same key, and so the same program, and nothing needs to be put together to find
-//! it. Any other frame is parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
+//! it. Any other frame, also one whose IP packet says that it ends before its headers do, is parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
 //!
 //! The words stay in registers from the frame to the comparison: everything in between is inlined,
 //! and nothing is compared as bytes. A load of what was stored just before in several pieces waits
@@ -45,12 +45,15 @@ impl Glance<IPV4_WORDS> {
     fn behind<const TAGS: usize>(frame: &[u8], head: &Head, in_port: PortNo) -> Option<Self> {
         let network = 14 + 4 * TAGS;
         let transport = network + 20;
-        let [version, tos, _, _, _, _, fragment, low, _, protocol] = bytes(head, network);
+        let [version, tos, l0, l1, _, _, fragment, low, _, protocol] = bytes(head, network);
         let is_fragment = fragment & 0x3f | low != 0;
         if version != 0x45 || is_fragment {
             return None;
         }
         let end = transport + transport_len(frame, transport, protocol)?;
+        if network + usize::from(u16::from_be_bytes([l0, l1])) < end {
+            return None;
+        }
         let [tos, protocol_word] = [tos, protocol].map(u64::from);
         let [addresses, rest, tags] = link_words::<TAGS>(head, in_port);
         let words = [
@@ -86,11 +89,14 @@ impl Glance<IPV6_WORDS> {
             bytes
         };
         // Everything but the payload's length and the hop limit.
-        let [version, class, label0, label1, _, _, protocol, _] = word(0);
+        let [version, class, label0, label1, l0, l1, protocol, _] = word(0);
         if version >> 4 != 6 {
             return None;
         }
         let end = transport + transport_len(frame, transport, protocol)?;
+        if transport + usize::from(u16::from_be_bytes([l0, l1])) < end {
+            return None;
+        }
         let kind = [version, class, label0, label1, 0, 0, protocol, 0];
         let [_, _, _, _, p0, p1, p2, p3] = word(ipv6::HEADER_LEN - 4);
         let [addresses, rest, tags] = link_words::<TAGS>(head, in_port);
@@ -307,7 +313,12 @@ mod tests {
         let Parsed { key, layout } = parse(frame).ok()?;
         let header_len = if wanted == EtherType::IPV4 { 20 } else { 40 };
         let network = 14 + 4 * layout.tags;
+        let at = |distance: usize| usize::from(network) + distance;
+        let (len_at, counted_from) =
+            if header_len == 20 { (at(2), at(0)) } else { (at(4), at(40)) };
+        let len = frame.get(len_at..len_at + 2).map(|len| u16::from_be_bytes([len[0], len[1]]));
         let is_common = frame.len() >= size_of::<Head>()
+            && len.is_some_and(|len| counted_from + usize::from(len) >= layout.end.into())
             && (key.eth_type, key.fragment) == (wanted.0.to_be_bytes(), 0)
             && layout.tags <= 2
             && (layout.network, layout.transport) == (network, Some(network + header_len))

@@ -5,6 +5,10 @@
 //! discovery, and ARP. A layer that is cut short or malformed ends the walk: its fields stay zero
 //! and its offset `None`, and the frame is still a frame. Only a frame shorter than an Ethernet
 //! header is refused.
+//!
+//! What lies behind the end of an IP packet, by its own length, is padding (RFC 894) and no
+//! header. A length that does not even cover the IP header says nothing: some senders of trains
+//! leave it zero, as RFC 2675 has it for what is longer than it can say.
 
 use std::fmt;
 
@@ -104,10 +108,10 @@ pub fn parse_into(frame: &[u8], key: &mut FlowKey) -> Result<Layout, Truncated> 
     if link.eth_type == EtherType::ARP {
         upper.end = parse_arp(packet, key);
     }
-    if upper.protocol == ip_proto::ICMPV6
+    if (link.eth_type, upper.protocol) == (EtherType::IPV6, ip_proto::ICMPV6)
         && let Some(at) = upper.transport
     {
-        parse_neighbor_discovery(&packet[at..], key);
+        parse_neighbor_discovery(&ipv6_packet(packet)[at..], key);
     }
     Ok(upper.layout(&link))
 }
@@ -252,6 +256,7 @@ fn parse_ipv4(packet: &[u8]) -> Upper {
     let Some(end) = ipv4::header_len(packet) else {
         return Upper::default();
     };
+    let packet = without_padding(packet, end, read_u16(packet, ipv4::field::TOTAL_LENGTH).into());
     let address = |[a, b, c, d]: [u8; 4]| [u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]), 0];
     let upper = Upper {
         protocol: packet[ipv4::field::PROTOCOL],
@@ -275,6 +280,7 @@ fn parse_ipv6(packet: &[u8]) -> Upper {
     else {
         return Upper::default();
     };
+    let packet = ipv6_packet(packet);
     let word = |at| u64::from_ne_bytes(array(&header, at).unwrap_or_default());
     let (src, dst) = (ipv6::field::SRC.start, ipv6::field::DST.start);
     let ipv6::UpperLayer { protocol, offset, end, is_fragment } = ipv6::upper_layer(packet);
@@ -292,6 +298,22 @@ fn parse_ipv6(packet: &[u8]) -> Upper {
         Some(_) => parse_transport(packet, upper),
         None => upper.without_transport(),
     }
+}
+
+/// What starts with a whole IPv6 header, without padding.
+#[inline]
+fn ipv6_packet(packet: &[u8]) -> &[u8] {
+    let payload_len = usize::from(read_u16(packet, ipv6::field::PAYLOAD_LENGTH));
+    without_padding(packet, ipv6::HEADER_LEN + 1, ipv6::HEADER_LEN + payload_len)
+}
+
+/// A packet without what lies behind it, by a length that is at least `shortest`.
+#[inline]
+fn without_padding(packet: &[u8], shortest: usize, len: usize) -> &[u8] {
+    if len < shortest {
+        return packet;
+    }
+    packet.get(..len).unwrap_or(packet)
 }
 
 /// Adds the transport layer, which starts where `lower` ends.
@@ -530,6 +552,35 @@ mod tests {
         assert_eq!(parse(&fragment).unwrap().key.ip_proto, 17);
     }
 
+    /// A length that covers the IP header, and not all of the transport header.
+    #[test]
+    fn padding_is_no_header() {
+        let v4 = |total: u8| {
+            let mut frame = TCP_V4.to_vec();
+            frame[17] = total;
+            parse(&frame).unwrap()
+        };
+        let absent = |parsed: &Parsed| {
+            parsed.layout.transport.is_none()
+                && parsed.key.l4_dst == [0; 2]
+                && parsed.key.ip_proto == 6
+        };
+        assert!((20..40).all(|total| absent(&v4(total)) && v4(total).layout.end == 34));
+        // Trains of some senders have none, and what is cut short has more than there is.
+        assert!(
+            [0, 19, 40, 41, 255].map(v4).iter().all(|parsed| parsed == &parse(TCP_V4).unwrap())
+        );
+        let v6 = |payload: u8| {
+            let mut frame = TCP_V4[..12].to_vec();
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, payload, 6, 64]);
+            frame.extend([0x20; 32]);
+            frame.extend(&TCP_V4[34..]);
+            parse(&frame).unwrap()
+        };
+        assert!((1..20).all(|payload| absent(&v6(payload)) && v6(payload).layout.end == 54));
+        assert!([0, 20, 21].iter().all(|payload| v6(*payload).layout.transport == Some(54)));
+    }
+
     #[test]
     fn neighbour_discovery_options() {
         let mut frame = TCP_V4[..12].to_vec();
@@ -541,6 +592,9 @@ mod tests {
         let key = parse(&frame).unwrap().key;
         assert_eq!((key.l4_src, key.nd_target), ([0, 135], [0xfe; 16]));
         assert_eq!(key.arp_sha, MacAddr([2, 0, 0, 0, 0, 9]));
+        frame[19] = 24;
+        let key = parse(&frame).unwrap().key;
+        assert_eq!((key.nd_target, key.arp_sha), ([0xfe; 16], MacAddr([0; 6])), "padding");
     }
 
     #[test]
