@@ -56,11 +56,16 @@ impl Frames {
 /// Whether these are messages of a kind that both carry out alike, as all are that are made at
 /// random. Tags that are pushed have values: without, Open vSwitch has zeroes there, and we have
 /// the values of the tag below, as OpenFlow has it (1.3.5 §5.11). What counts down the TTL leads
-/// somewhere: else Open vSwitch does nothing of a set.
+/// somewhere: else Open vSwitch does nothing of a set. No set does that and pushes a tag: it counts
+/// down first, and where the TTL runs out the tag has no values.
 pub(crate) fn are_comparable(messages: &[Body]) -> bool {
     let mut sets = messages.iter().flat_map(|body| lists(body, set));
     let mut lists = messages.iter().flat_map(|body| lists(body, list));
-    sets.all(leads_somewhere) && lists.all(has_values)
+    sets.all(|set| leads_somewhere(set) && !counts_down_behind_tag(set)) && lists.all(has_values)
+}
+
+fn counts_down_behind_tag(set: &[Action]) -> bool {
+    set.contains(&Action::DecNwTtl) && set.iter().any(|it| matches!(it, Action::PushVlan(_)))
 }
 
 fn leads_somewhere(set: &[Action]) -> bool {

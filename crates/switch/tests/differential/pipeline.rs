@@ -187,8 +187,12 @@ impl Pipeline<'_> {
         actions
     }
 
-    /// Open vSwitch does not even count down the TTL for a set that leads nowhere.
+    /// Open vSwitch does not even count down the TTL for a set that leads nowhere. And a set counts
+    /// it down before it sets fields: where it runs out, a pushed tag has no values yet.
     fn lead_somewhere(&mut self, actions: &mut Vec<Action>) {
+        if actions.iter().any(|it| matches!(it, Action::PushVlan(_))) {
+            actions.retain(|it| *it != Action::DecNwTtl);
+        }
         let leads = |it: &Action| matches!(it, Action::Output { .. } | Action::Group(_));
         if !actions.iter().any(leads) {
             actions.push(self.output());
