@@ -45,10 +45,10 @@ impl Part {
 
 /// The greater share of two; none is all.
 ///
-/// By plain numbers, where 0 is all, and not by `zip` and `min`: of these LLVM 22 (rustc 1.95) makes
-/// `umin` with 0 for none as well, leaves the claim on it that the result is never 0, and every
-/// comparison with what has no sample becomes false. It does so where `zip` is not inlined, which
-/// changes with whatever else is in the crate.
+/// By plain numbers, where 0 is all, and not by `zip` and `min`: of these LLVM 22 (rustc 1.95)
+/// makes `umin` with 0 for none as well, leaves the claim on it that the result is never 0, and
+/// every comparison with what has no sample becomes false. It does so where `zip` is not inlined,
+/// which changes with whatever else is in the crate.
 fn most(one: Option<Sample>, other: Option<Sample>) -> Option<Sample> {
     let number = |sample: Option<Sample>| sample.map_or(0, |Sample(every)| every.get());
     NonZeroU32::new(number(one).min(number(other))).map(Sample)
