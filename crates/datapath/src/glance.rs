@@ -5,7 +5,8 @@
 //! at places that are known as soon as the type has been looked at: [`IPV4_WORDS`] of them, or
 //! [`IPV6_WORDS`]. So the words are taken as they lie there: a frame whose words were seen
 //! before has the same key, and so the same program, and nothing needs to be put together to find
-//! it. Any other frame, also one whose IP packet says that it ends before its headers do, is parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
+//! it. Any other frame, also one whose IP packet ends before its headers do, by its own length, is
+//! parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
 //!
 //! The words stay in registers from the frame to the comparison: everything in between is inlined,
 //! and nothing is compared as bytes. A load of what was stored just before in several pieces waits
