@@ -120,12 +120,17 @@ mod tests {
     #[test]
     fn a_length_that_lies_is_not_believed() {
         let (whole, start) = packet(&[], false, &INIT);
-        for length in [0u16, 31, 69, u16::MAX] {
+        let complete = |length: u16| {
             let mut frame = undone(&whole, start);
             frame[16..18].copy_from_slice(&length.to_be_bytes());
-            complete_checksum(&mut meta(start), &mut frame, &[]).unwrap();
-            assert_eq!(frame[start..], INIT, "{length}");
+            let outcome = complete_checksum(&mut meta(start), &mut frame, &[]);
+            outcome.map(|()| frame[start..].to_vec())
+        };
+        for length in [0, 69, u16::MAX] {
+            assert_eq!(complete(length), Ok(INIT.to_vec()), "{length}");
         }
+        // By this one the header of SCTP is not whole.
+        assert_eq!(complete(31), Err(OffloadError::ChecksumOutsideHeaders));
     }
 
     #[test]
