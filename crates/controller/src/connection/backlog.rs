@@ -110,8 +110,12 @@ fn most_before(frame: &PacketIn) -> usize {
 
 /// Frames that may wait before more are passed over, the same of probes, and all that may wait
 /// before nothing more is read.
+///
+/// A switch of a thousand ports shows a thousand probes at once, in the order of its ports: with
+/// room for fewer, those of the same ports are passed over again and again, and their links seem
+/// to be dead.
 const MAX_FRAMES: usize = 256;
-const MAX_PROBES: usize = 512;
+const MAX_PROBES: usize = 3072;
 const MAX_WAITING: usize = 4096;
 
 #[cfg(test)]
@@ -146,6 +150,8 @@ mod tests {
         let told = (0..1000).filter(|_| backlog.push(shown(EtherType::ARP))).count();
         assert_eq!((told, backlog.waiting.len()), (1, MAX_FRAMES), "it is told once");
         (0..1000).for_each(|_| _ = backlog.push(shown(EtherType::LLDP)));
+        assert_eq!(backlog.waiting.len(), MAX_FRAMES + 1000, "those of a large switch");
+        (0..MAX_PROBES).for_each(|_| _ = backlog.push(shown(EtherType::LLDP)));
         assert_eq!(backlog.waiting.len(), MAX_PROBES);
         assert!(backlog.has_room());
         (0..MAX_WAITING).for_each(|_| _ = backlog.push(input(Body::BarrierReply)));
