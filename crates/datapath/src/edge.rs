@@ -216,10 +216,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_lists_every_reason() {
-        let text = include_str!("../../../README.md");
+    fn the_page_of_drop_reasons_has_each_of_them_once_and_no_other() {
+        let page = include_str!("../../../docs/drops.md");
+        let row = |line: &'static str| line.strip_prefix("| `")?.split_once('`');
+        let mut listed: Vec<_> = page.lines().filter_map(row).map(|(name, _)| name).collect();
+        // What the kernel drops in front of the switch, which is none of the datapath's.
+        let mut expected: Vec<_> = DropReason::ALL.map(DropReason::name).to_vec();
+        expected.push("ring_full");
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn the_page_of_drop_reasons_tells_at_which_port_each_is_counted() {
+        let page = include_str!("../../../docs/drops.md");
+        let (_, egress) = page.split_once("## Counted at the egress port").unwrap();
+        let (egress, _) = egress.split_once("## Counted by the kernel").unwrap();
         for reason in DropReason::ALL {
-            assert!(text.contains(&format!("`{}`", reason.name())), "{}", reason.name());
+            let is_there = egress.contains(&format!("\n| `{}` |", reason.name()));
+            assert_eq!(is_there, reason.is_egress(), "{reason}");
         }
     }
 
