@@ -1,5 +1,7 @@
-//! Rules for Markdown files: links that lead somewhere, a map that fits on a few pages.
+//! Rules for Markdown files: links that lead to a file and a heading, a map that fits on a few
+//! pages.
 
+use std::fs;
 use std::path::Path;
 
 use super::Violation;
@@ -19,29 +21,68 @@ pub(crate) fn check(root: &Path, path: &str, text: &str, violations: &mut Vec<Vi
     let folder = root.join(path);
     let folder = folder.parent().unwrap_or(root);
     for (line, target) in links(text) {
-        let file = target.split('#').next().unwrap_or_default();
-        let is_elsewhere = target.contains("://") || target.starts_with("mailto:");
-        if !file.is_empty() && !is_elsewhere && !folder.join(file).exists() {
-            let message = format!("link to `{target}`, which is not there; mend it");
-            violations.push(Violation::new(path, line, message));
+        if target.contains("://") || target.starts_with("mailto:") {
+            continue;
         }
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let file = (!file.is_empty()).then(|| folder.join(file));
+        let message = match &file {
+            Some(file) if !file.exists() => {
+                format!("link to `{target}`, which is not there; mend it")
+            }
+            _ if !has_heading(file.as_deref(), text, anchor) => {
+                format!("link to `{target}`: no heading there is called so; mend it")
+            }
+            _ => continue,
+        };
+        violations.push(Violation::new(path, line, message));
     }
+}
+
+/// Whether `anchor` leads to a heading of `file`, or of `text` where there is none. Files that are
+/// no Markdown have anchors that nobody checks here.
+fn has_heading(file: Option<&Path>, text: &str, anchor: &str) -> bool {
+    let is_markdown = |file: &Path| file.extension().is_some_and(|it| it == "md");
+    if anchor.is_empty() || file.is_some_and(|file| !is_markdown(file)) {
+        return true;
+    }
+    let other = file.map(|file| fs::read_to_string(file).unwrap_or_default());
+    let text = other.as_deref().unwrap_or(text);
+    prose(text).any(|(_, line)| {
+        let heading = line.trim_start_matches('#');
+        heading.len() < line.len() && slug(heading) == anchor
+    })
+}
+
+/// The anchor that GitHub gives a heading.
+fn slug(heading: &str) -> String {
+    let letters = heading.trim().chars().filter_map(|letter| match letter {
+        ' ' => Some('-'),
+        '-' | '_' => Some(letter),
+        _ => letter.is_alphanumeric().then_some(letter),
+    });
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 /// Targets of inline links and images with their lines, code left out.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
-    let mut in_fence = false;
-    for (line, text) in (1..).zip(text.lines()) {
-        if text.trim_start().starts_with("```") {
-            in_fence = !in_fence;
-        } else if !in_fence {
-            // Every second piece between backticks is code.
-            let prose = text.split('`').step_by(2);
-            links.extend(prose.flat_map(targets).map(|target| (line, target)));
-        }
+    for (line, text) in prose(text) {
+        // Every second piece between backticks is code.
+        let uncoded = text.split('`').step_by(2);
+        links.extend(uncoded.flat_map(targets).map(|target| (line, target)));
     }
     links
+}
+
+/// Lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_fence = false;
+    (1..).zip(text.lines()).filter(move |(_, text)| {
+        let is_fence = text.trim_start().starts_with("```");
+        in_fence ^= is_fence;
+        !in_fence && !is_fence
+    })
 }
 
 /// What stands in parentheses right behind brackets, without a title.
@@ -59,7 +100,7 @@ mod tests {
     #[test]
     fn links_are_followed() {
         let text = "[one](src/main.rs) and [two](../xtask/Cargo.toml#lints \"Title\")\n\
-                    [gone](src/gone.rs) ![picture](none.png) [here](#anchor)\n\
+                    [gone](src/gone.rs) ![picture](none.png) [there](src/main.rs#L1)\n\
                     [web](https://example.org/a) `[code](no.rs)`\n\
                     ```\n[code](no.rs)\n```\n\
                     [after](code.rs)\n";
@@ -75,6 +116,20 @@ mod tests {
     fn links_behind_code_on_the_same_line_are_followed() {
         let expected = [(1, "link to `gone.md`, which is not there; mend it")];
         assert_eq!(found("README.md", "`a` [b](gone.md)\n"), expected.map(owned));
+    }
+
+    #[test]
+    fn anchors_are_headings() {
+        let text = "## `tap` ports, and *others*: 802.1Q\n\
+                    [here](#tap-ports-and-others-8021q) [not here](#tap-ports)\n\
+                    ```\n# code\n```\n\
+                    [code](#code) [there](../README.md#ports) [not there](../README.md#no-such)\n";
+        let expected = [
+            (2, "link to `#tap-ports`: no heading there is called so; mend it"),
+            (6, "link to `#code`: no heading there is called so; mend it"),
+            (6, "link to `../README.md#no-such`: no heading there is called so; mend it"),
+        ];
+        assert_eq!(found("docs/manual.md", text), expected.map(owned));
     }
 
     #[test]
