@@ -5,27 +5,22 @@ use std::time::Duration;
 
 use tapswitch_datapath::Port;
 use tapswitch_datapath::vlan::PortMode;
-use tapswitch_netdev as netdev;
-use tapswitch_netlink::{LinkError, Moved, Namespace, NamespaceError};
+use tapswitch_netlink::{Moved, Namespace};
 use tapswitch_openflow::PortState;
-use tapswitch_tap as tap;
-use tapswitch_tunnel as tunnel;
 use tapswitch_wire::MacAddr;
 
-mod unopened;
-
 use crate::allowance::Allowance;
-use crate::envelope::{MtuError, envelope};
-use crate::guest::{Guest, OpenGuestError};
+use crate::envelope::envelope;
+use crate::guest::Guest;
 use crate::interface::Interface;
-use crate::recorder::{OpenFileError, Recorder};
+use crate::open_error::OpenPortError;
+use crate::recorder::Recorder;
 use crate::report::{FileReport, GuestReport, RingReport, TunnelReport};
 use crate::rx::RxQueue;
 use crate::shed::QueueingReport;
 use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
-pub use unopened::Unopened;
 
 /// A port that is open.
 #[derive(Debug)]
@@ -54,100 +49,6 @@ struct Remains {
     mac: MacAddr,
     mtu: u32,
     offloads: String,
-}
-
-/// Why a port could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenPortError {
-    /// The namespace.
-    #[error("port {port}: {source}")]
-    Namespace {
-        /// The port as it was described.
-        port: String,
-        /// What the namespace said.
-        source: NamespaceError,
-    },
-    /// The name is not one that an interface can have.
-    #[error("port {port}: {source}")]
-    Name {
-        /// The port as it was described.
-        port: String,
-        /// What is wrong with it.
-        source: tap::NameError,
-    },
-    /// The tap device.
-    #[error("port {port}: {source}")]
-    Tap {
-        /// The port as it was described.
-        port: String,
-        /// What the tap device said.
-        source: Box<Unopened>,
-    },
-    /// The interface.
-    #[error("port {port}: {source}")]
-    Netdev {
-        /// The port as it was described.
-        port: String,
-        /// What the interface said.
-        source: netdev::OpenError,
-    },
-    /// Its link settings.
-    #[error("port {port}: {source}")]
-    Link {
-        /// The port as it was described.
-        port: String,
-        /// What the kernel said.
-        source: LinkError,
-    },
-    /// The MTU of its interface.
-    #[error("port {port}: {source}")]
-    Mtu {
-        /// The port as it was described.
-        port: String,
-        /// What stood in the way.
-        source: Box<MtuError>,
-    },
-    /// The socket by which a guest is met.
-    #[error("port {port}: {source}")]
-    Guest {
-        /// The port as it was described.
-        port: String,
-        /// What is wrong with it.
-        source: OpenGuestError,
-    },
-    /// The sockets of a tunnel.
-    #[error("port {port}: {source}")]
-    Tunnel {
-        /// The port as it was described.
-        port: String,
-        /// What is wrong with it.
-        source: tunnel::OpenError,
-    },
-    /// The file that is written to.
-    #[error("port {port}: {source}")]
-    File {
-        /// The port as it was described.
-        port: String,
-        /// What is wrong with it.
-        source: OpenFileError,
-    },
-    /// The kernel gives no eventfd.
-    #[error("port {port}: eventfd: {source}")]
-    Eventfd {
-        /// The port as it was described.
-        port: String,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-    /// Its MAC address or its flags cannot be read.
-    #[error("port {port}: {source}")]
-    Mac {
-        /// The port as it was described.
-        port: String,
-        /// What the kernel said.
-        source: tap::SettingError,
-    },
 }
 
 impl Device {

@@ -9,9 +9,9 @@ use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
 
 use crate::borrowed::Borrowed;
-use crate::device::{OpenPortError, Unopened};
 use crate::envelope::{ChangedMtu, port_mtu};
 use crate::foreign::{self, Foreign};
+use crate::open_error::{OpenPortError, Unopened, unless_permitted};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
 use crate::shed::{Below, QueueingReport};
@@ -404,22 +404,6 @@ fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
     let feature = "tx-tcp-mangleid-segmentation";
     if let Err(error) = netlink.set_feature_by_name(spec.name(), feature, true) {
         tracing::debug!("port {spec}: {error}");
-    }
-}
-
-/// Without privilege, the switch uses a device as root has prepared it: what nobody has asked for
-/// may stay undone, and is told.
-pub(crate) fn unless_permitted(
-    spec: &PortSpec,
-    outcome: Result<(), LinkError>,
-    remedy: &str,
-) -> Result<(), LinkError> {
-    match outcome {
-        Err(error @ LinkError::NotPermitted { .. }) => {
-            tracing::warn!("port {spec}: {error}; or {remedy}");
-            Ok(())
-        }
-        outcome => outcome,
     }
 }
 

@@ -36,6 +36,7 @@ mod handle;
 mod interface;
 mod links;
 mod names;
+mod open_error;
 mod pauses;
 mod peer;
 mod places;
@@ -65,12 +66,12 @@ pub use config::{
     ParseLearningError, Tls, Transport,
 };
 pub use cores::{CORE_COUNT_MAX, usable_cores};
-pub use device::{OpenPortError, Unopened};
 pub use envelope::MtuError;
 pub use gro::{Gro, ParseGroError};
 pub use guest::OpenGuestError;
 pub use handle::{Handle, Stopped};
 pub use links::WatchError;
+pub use open_error::{OpenPortError, Unopened};
 pub use port_spec::{
     Backpressure, GreSpec, GuestSocket, ParsePortError, Pausing, PcapngSpec, PortKind, PortSpec,
     Pressure, RingSpec, SocketAccess, SocketSide, VxlanSpec, parse_port_number,

@@ -19,7 +19,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::Endpoint;
 use crate::fate::PacketFate;
 use crate::places::Place;
-use crate::worker::packet_out_weight;
 use unsent::Unsent;
 
 /// Room that a packet-out takes up until its worker is done with it.
@@ -390,6 +389,13 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
+/// What a packet-out of `len` bytes costs, in bytes of a packet: each action may send it once.
+pub(crate) fn packet_out_weight(len: usize, actions: usize) -> usize {
+    (len + PACKET_LEN_MIN) * actions.max(1)
+}
+
+/// Bytes that take as long to copy as a small packet takes for everything else.
+const PACKET_LEN_MIN: usize = 1024;
 /// What packet-outs of one connection may cost that wait for their workers: a few dozen of their
 /// turns.
 const PACKET_OUT_ROOM: usize = 4 << 20;

@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
 use crate::config::ConfigError;
-use crate::device::{Device, OpenPortError};
+use crate::device::Device;
 use crate::guest::GuestNews;
 use crate::interface::InterfaceId;
 use crate::links::{LinkNews, LinkWatch, WatchError};
+use crate::open_error::OpenPortError;
 use crate::report::{BooksReport, STALLED};
 use crate::rx::RxQueue;
 use crate::server::{Server, Waiting};

@@ -17,7 +17,7 @@ use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc, QdiscSpec};
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
-use crate::interface::unless_permitted;
+use crate::open_error::unless_permitted;
 use crate::port_spec::Backpressure;
 
 /// The rings of a tap device that is open.

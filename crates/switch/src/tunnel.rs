@@ -11,8 +11,8 @@ use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPor
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
-use crate::device::OpenPortError;
 use crate::interface;
+use crate::open_error::OpenPortError;
 use crate::port_spec::{GreSpec, VxlanSpec};
 use crate::report::TunnelReport;
 use crate::rx::{GreRx, RxDevice, VxlanRx};

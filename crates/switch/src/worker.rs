@@ -42,7 +42,7 @@ use crate::clock;
 use crate::cores::CORE_COUNT_MAX;
 use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
-use crate::peer::PacketOutRoom;
+use crate::peer::{PacketOutRoom, packet_out_weight};
 use crate::rx::{Received, RxQueue};
 use crate::shared::Shared;
 use crate::store::ITEM_LEN;
@@ -569,11 +569,6 @@ impl Worker {
     }
 }
 
-/// What a packet-out of `len` bytes costs, in bytes of a packet: each action may send it once.
-pub(crate) fn packet_out_weight(len: usize, actions: usize) -> usize {
-    (len + PACKET_LEN_MIN) * actions.max(1)
-}
-
 /// Where a frame of a batch lies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -622,8 +617,6 @@ const WAKE: u64 = u64::MAX;
 /// What packet-outs may cost before the ports have their turn, as [`packet_out_weight`] has it: a
 /// fraction of a millisecond, whatever a controller sends.
 const PACKET_OUT_BYTES: usize = 64 * 1024;
-/// Bytes that take as long to copy as a small packet takes for everything else.
-const PACKET_LEN_MIN: usize = 1024;
 /// Frames that are read together.
 const BATCH_COUNT: usize = 16;
 /// Bytes behind which no further frame of a batch is read: what is read shall still be in the

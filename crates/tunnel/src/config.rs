@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{SENDERS, Vni};
+use crate::Vni;
 
 /// What a port is to be.
 ///
@@ -89,6 +89,8 @@ impl Config {
     }
 }
 
+/// Sockets that a port sends by, each with a source port of its own.
+pub const SENDERS: usize = 4;
 /// Bytes of packets that may be on their way out by a socket, unless told otherwise.
 pub const SEND_BUFFER_LEN: usize = 512 << 10;
 

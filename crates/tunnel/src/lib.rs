@@ -75,14 +75,14 @@ mod segments;
 mod socket;
 mod vxlan;
 
-pub use config::{Config, SEND_BUFFER_LEN, VXLAN_PORT};
+pub use config::{Config, SEND_BUFFER_LEN, SENDERS, VXLAN_PORT};
 pub use counters::{Counters, Refused};
 pub use cut::Cut;
 pub use error::{OpenError, RecvError, SendError};
 pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};
 pub use gre_port::{GRE_MAX_PACKETS, GreConfig, GrePort};
 pub use partial::left_undone;
-pub use port::{MAX_PARTS, SENDERS, VxlanPort};
+pub use port::{MAX_PARTS, VxlanPort};
 pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};
 pub use runs::{DATAGRAMS_LEN_MAX, MAX_PACKETS};
 pub use vxlan::{HEADER_LEN, Refusal, Vni, frame_of, header, overhead};

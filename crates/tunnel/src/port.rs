@@ -9,6 +9,7 @@ use rustix::net::sockopt;
 use tapswitch_wire::ecn;
 
 use crate::again::send_again;
+use crate::config::SENDERS;
 use crate::congestion::Marks;
 use crate::counters::Tally;
 use crate::runs::{MAX_PACKETS, first_run};
@@ -335,8 +336,6 @@ pub(crate) fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()
         .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
-/// Sockets that a port sends by, each with a source port of its own.
-pub const SENDERS: usize = 4;
 /// Most parts of a frame that is sent by [`VxlanPort::send`].
 pub const MAX_PARTS: usize = 16;
 

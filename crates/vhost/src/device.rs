@@ -48,7 +48,7 @@ use self::notifier::NotifierError;
 use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec, len_of};
-use crate::queue::{Queue, Running};
+use crate::queue::{Queue, Running, SessionNumber};
 use crate::ring::{Direction, Ring, RingError, RingPlace};
 
 /// A guest's network device, as long as the port lives: sessions come and go.
@@ -58,10 +58,6 @@ pub struct Device {
     offered: Features,
     newest: Mutex<Newest>,
 }
-
-/// Which session a ring is of: those of a device have different numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionNumber(u64);
 
 /// The session that began last, which may be over.
 #[derive(Debug, Default)]
@@ -190,7 +186,7 @@ impl Device {
             return None;
         }
         let connection = Connection::Open(stream.try_clone().ok()?);
-        let number = SessionNumber(newest.number.0 + 1);
+        let number = newest.number.next();
         // What was found when the session before had ended already is not this one's.
         *newest = Newest { number, connection, fault: None };
         Some(number)

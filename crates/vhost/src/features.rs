@@ -79,7 +79,7 @@ impl Features {
     /// for a legacy driver without mergeable buffers.
     #[inline]
     pub fn header_len(self) -> usize {
-        if self.intersects(Self::VERSION_1.union(Self::MRG_RXBUF)) { 12 } else { 10 }
+        if self.intersects(Self::VERSION_1.union(Self::MRG_RXBUF)) { NET_HEADER_LEN } else { 10 }
     }
 
     /// What concerns rings.
@@ -91,6 +91,9 @@ impl Features {
         }
     }
 }
+
+/// Length in bytes of the network header with `num_buffers`.
+pub const NET_HEADER_LEN: usize = 12;
 
 #[cfg(test)]
 mod tests {

@@ -77,10 +77,10 @@ mod scatter;
 mod test_guest;
 
 pub use chain::{Chain, Chains};
-pub use device::{Device, MEMORY_LOST, SessionEnd, SessionNumber, Status};
-pub use features::Features;
+pub use device::{Device, MEMORY_LOST, SessionEnd, Status};
+pub use features::{Features, NET_HEADER_LEN};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
-pub use net::{NET_HEADER_LEN, Part, Undelivered};
-pub use queue::{Held, Queue, Running};
+pub use net::{Part, Undelivered};
+pub use queue::{Held, Queue, Running, SessionNumber};
 pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};
 pub use scatter::{MAX_PIECES, send_parts, write_parts};

@@ -11,7 +11,7 @@
 //! frame lies in 1024 at most, and a burst of frames in about twice as many.
 
 use crate::chain::{Chain, PIECE_COUNT_MAX};
-use crate::features::Features;
+use crate::features::{Features, NET_HEADER_LEN};
 use crate::memory::GuestBytes;
 use crate::queue::Running;
 use crate::ring::RingError;
@@ -323,8 +323,6 @@ impl Running {
 /// Pieces of buffers behind which a burst brings a guest nothing more: a hundred microseconds or
 /// so. Honest guests have some hundreds of them when trains lie in several small buffers each.
 const BURST_PIECES: usize = 2 * PIECE_COUNT_MAX;
-/// Length in bytes of the network header with `num_buffers`.
-pub const NET_HEADER_LEN: usize = 12;
 
 #[cfg(test)]
 mod tests;

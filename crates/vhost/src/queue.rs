@@ -23,11 +23,21 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::call;
 use crate::chain::{Chain, Chains};
-use crate::device::SessionNumber;
 use crate::features::Features;
 use crate::log::RingLog;
 use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingError};
+
+/// Which session a ring is of: those of a device have different numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionNumber(u64);
+
+impl SessionNumber {
+    /// That of the session after this one.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 /// A virtqueue, running or not.
 #[derive(Debug)]

@@ -8,7 +8,7 @@
 //! - A kind that was refused while the packets of the train were taken is cut for [`CUT_TIME`];
 //!   then the kernel is asked again.
 //! - A train that finds the port congested is looked at: one that nobody can cut is dropped.
-//! - A frame that has waited at the head of the queue for [`DOUBT_TIME`], with the port congested,
+//! - A frame that has waited at the head of the queue for [`DOUBT_TIME`](super::queue::DOUBT_TIME), with the port congested,
 //!   is finished here: its packets are refused for a lack of room alone.
 
 use std::time::{Duration, Instant};
@@ -80,5 +80,3 @@ impl TxPort {
 
 /// One refused write in so long is not felt, nor are trains that are cut for so long.
 const CUT_TIME: Duration = Duration::from_secs(1);
-/// As long as others wait for a port by default.
-pub(super) const DOUBT_TIME: Duration = Duration::from_millis(50);

@@ -34,7 +34,6 @@ use tapswitch_openflow::Delivery;
 use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
-use super::doubt::DOUBT_TIME;
 use super::pacing::Pacing;
 use super::pressure_sampler::PressureSampler;
 use crate::beyond::Beyond;
@@ -300,6 +299,9 @@ const COPY_ROOM: usize = 512 * 1024;
 /// A port that takes a little now and then does not make others wait for ever: a pause is over
 /// after this many times its bound.
 const PAUSE_MAX: u32 = 20;
+/// A frame that has been the first for so long is stuck: as long as others wait for a port by
+/// default.
+pub(super) const DOUBT_TIME: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,8 @@ use tapswitch_datapath::{MacTable, Snapshot, WorkerIndex};
 
 use super::{Worker, WorkerSetup};
 use crate::PortSpec;
-use crate::device::{Device, OpenPortError};
+use crate::device::Device;
+use crate::open_error::OpenPortError;
 use crate::shared::Shared;
 
 /// One worker, its ports, and nobody else.

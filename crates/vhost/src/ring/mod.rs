@@ -38,8 +38,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Begun, Chain, Chains, PIECE_COUNT_MAX};
+use crate::features::NET_HEADER_LEN;
 use crate::memory::{GuestBytes, GuestMemory};
-use crate::net::NET_HEADER_LEN;
 
 use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use packed::PackedRing;
