@@ -1,6 +1,6 @@
 //! What the datapath can match, set and do, for whoever asks by OpenFlow (OpenFlow 1.3.5 §7.3.5.5).
 
-use tapswitch_openflow::OxmField;
+use tapswitch_openflow::{MeterFlags, OxmField};
 
 /// Fields that rules can match.
 pub const MATCH_FIELDS: &[OxmField] = &[
@@ -74,5 +74,11 @@ pub const SET_FIELDS: &[OxmField] = &[
 /// decrement of the TTL, set-field.
 pub const ACTION_KINDS: &[u16] = &[0, 17, 18, 22, 23, 24, 25];
 
-/// Instructions: the numbers of `ofp_instruction_type` for all but the meter.
-pub const INSTRUCTION_KINDS: &[u16] = &[1, 2, 3, 4, 5];
+/// Instructions: the numbers of `ofp_instruction_type`, which are all.
+pub const INSTRUCTION_KINDS: &[u16] = &[1, 2, 3, 4, 5, 6];
+
+/// Bands of meters: the numbers of `ofp_meter_band_type` for drop and DSCP remark.
+pub const METER_BAND_KINDS: &[u16] = &[1, 2];
+
+/// What meters can measure in, and their options.
+pub const METER_FLAGS: MeterFlags = MeterFlags::all();

@@ -28,7 +28,7 @@ use crate::group::{BucketRef, Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Arm, Op, Program, Shares, TtlStep, Walked};
+use crate::program::{Arm, Gate, Op, Program, Shares, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};
@@ -92,7 +92,7 @@ struct Walk<'a, 'b> {
     arrival: Option<Arc<Port>>,
     rules: Vec<Arc<FlowEntry>>,
     missed: Option<Arc<TableCounters>>,
-    ttl_steps: Vec<Rc<TtlStep>>,
+    gates: Vec<Rc<Gate>>,
 }
 
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             arrival: None,
             rules: Vec::new(),
             missed: None,
-            ttl_steps: Vec::new(),
+            gates: Vec::new(),
         }
     }
 
@@ -179,6 +179,9 @@ impl<'a, 'b> Walk<'a, 'b> {
             if rule.is_table_miss() { PacketInReason::NO_MATCH } else { PacketInReason::ACTION };
         self.source = Source { reason, table_id: rule.table_id, cookie: rule.cookie };
         let mut next = None;
+        if let Some(meter) = rule.meter() {
+            self.meter(meter);
+        }
         for instruction in rule.instructions.iter() {
             if let Instruction::ApplyActions(actions) = instruction {
                 self.apply(actions, 0, false);
@@ -214,7 +217,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             self.ops.push(Op::Drop(DropReason::NoOutput));
         }
         let goes_on = self.rules.len() + usize::from(self.missed.is_some());
-        self.ttl_steps.retain(|step| step.rule_count < goes_on);
+        self.gates.retain(|gate| gate.rule_count < goes_on);
         Walked {
             program: Program {
                 ends: Cell::default(),
@@ -224,7 +227,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                 arrival: self.arrival,
                 rules: self.rules.into(),
                 missed: self.missed,
-                ttl_steps: self.ttl_steps.into(),
+                gates: self.gates.into(),
             },
             mask: self.cacheable.then_some(self.consulted),
         }
@@ -262,17 +265,31 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// In a group it ends the bucket's copy alone.
     fn decrement_ttl(&mut self, depth: usize) {
         let len = self.snapshot.miss_send_len;
-        let step = Rc::new(TtlStep {
-            origin: self.origin(PacketInReason::INVALID_TTL, len),
+        let origin = self.origin(PacketInReason::INVALID_TTL, len);
+        let gate = self.gate();
+        if depth == 0 {
+            self.gates.push(gate.clone());
+        }
+        self.ops.push(Op::DecrementTtl { origin, gate });
+    }
+
+    /// Rules go with the meter that they name, so it is there.
+    fn meter(&mut self, id: u32) {
+        let Some(meter) = self.snapshot.meters.find(id) else {
+            return;
+        };
+        let gate = self.gate();
+        self.gates.push(gate.clone());
+        self.ops.push(Op::Meter { meter: meter.clone(), gate });
+    }
+
+    fn gate(&self) -> Rc<Gate> {
+        Rc::new(Gate {
             rule_count: self.rules.len(),
             pushed: self.pushed,
             popped: self.popped,
             ended: Tally::default(),
-        });
-        if depth == 0 {
-            self.ttl_steps.push(step.clone());
-        }
-        self.ops.push(Op::DecrementTtl(step));
+        })
     }
 
     /// Notes one step more. Returns `false`, and drops, when there are too many.

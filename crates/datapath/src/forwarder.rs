@@ -23,7 +23,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, ErrorKind, PortNo};
+use tapswitch_openflow::{Action, ErrorKind, METER_CONTROLLER, PortNo};
 use tapswitch_wire::{FlowKey, Layout, NetHeader, ethernet, parse, parse_into};
 
 use crate::cache::FlowCache;
@@ -34,10 +34,11 @@ use crate::glance::{Glance, IPV4_WORDS, IPV6_WORDS, Recent};
 use crate::group::BucketRef;
 use crate::hash::hash_words;
 use crate::learning::{MacTable, Sighting, Station};
+use crate::meter::{Meter, Verdict};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Op, Program, TtlStep, pick_arm};
+use crate::program::{Gate, Op, Program, pick_arm};
 use crate::traffic::Traffic;
 use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
@@ -476,11 +477,19 @@ impl<'a, E: Egress> Run<'a, E> {
                     return self.end(DropReason::BadAction);
                 }
             }
-            Op::DecrementTtl(step) => {
+            Op::DecrementTtl { origin, gate } => {
                 if !rewrite::decrement_ttl(frame) {
-                    return self.invalid_ttl(step, frame);
+                    return self.invalid_ttl(origin, gate, frame);
                 }
             }
+            Op::Meter { meter, gate } => match self.measure(meter, frame) {
+                Verdict::Pass => {}
+                Verdict::Remark(levels) => rewrite::raise_drop_precedence(frame, levels),
+                Verdict::Drop => {
+                    gate.end(frame.len(), self.packets);
+                    return self.end(DropReason::Metered);
+                }
+            },
             Op::Drop(reason) => self.drop(*reason),
         }
         Some(tail)
@@ -706,7 +715,7 @@ impl<'a, E: Egress> Run<'a, E> {
         let port = self.arrival.or_else(|| self.view.snapshot.ports.find(self.in_port));
         let (bucket, traffic) = (self.bucket, self.traffic(frame.len()));
         let claim = PacketInClaim { worker: self.worker, port, bucket, traffic };
-        let sent = self.egress.packet_in(origin, frame, Some(&claim));
+        let sent = self.tell(origin, frame, Some(&claim));
         match sent {
             Ok(Sent::Later) => {}
             Ok(Sent::Now | Sent::InPart(_)) => claim.delivered(self.view.now),
@@ -715,12 +724,37 @@ impl<'a, E: Egress> Run<'a, E> {
         self.ends += u32::from(port.is_some());
     }
 
+    /// Sends to the controller what its own meter lets pass (OpenFlow 1.3.5 §7.3.4.4,
+    /// `OFPM_CONTROLLER`).
+    fn tell(
+        &mut self,
+        origin: &PacketInOrigin,
+        frame: &Frame<'_>,
+        claim: Option<&PacketInClaim<'_>>,
+    ) -> Result<Sent, DropReason> {
+        let meter = self.view.snapshot.meters.find(METER_CONTROLLER);
+        match meter.map(|meter| self.measure(meter, frame)) {
+            Some(Verdict::Drop) => Err(DropReason::Metered),
+            _ => self.egress.packet_in(origin, frame, claim),
+        }
+    }
+
+    /// Has a meter say what becomes of the frame.
+    fn measure(&self, meter: &Meter, frame: &Frame<'_>) -> Verdict {
+        meter.measure(self.worker, frame, self.view.now)
+    }
+
     /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
     #[cold]
-    fn invalid_ttl<T>(&mut self, step: &TtlStep, frame: &Frame<'_>) -> Option<T> {
+    fn invalid_ttl<T>(
+        &mut self,
+        origin: &PacketInOrigin,
+        gate: &Gate,
+        frame: &Frame<'_>,
+    ) -> Option<T> {
         // Nobody may be listening; the drop is counted in any case.
-        let _ = self.egress.packet_in(&step.origin, frame, None);
-        step.end(frame.len(), self.packets);
+        let _ = self.tell(origin, frame, None);
+        gate.end(frame.len(), self.packets);
         self.end(DropReason::InvalidTtl)
     }
 

@@ -322,6 +322,11 @@ impl<'a> Frame<'a> {
         self.link_len() + self.network_len()
     }
 
+    /// Bytes of all packets that the frame makes on the wire, each with its headers.
+    pub fn wire_len(&self) -> usize {
+        self.part_len(usize::MAX)
+    }
+
     /// Bytes that the first `snaplen` bytes of each packet make, in all. For a train more than it
     /// has itself, when they are many: each packet has its own headers.
     pub fn part_len(&self, snaplen: usize) -> usize {

@@ -33,6 +33,7 @@ mod glance;
 mod group;
 mod hash;
 mod learning;
+mod meter;
 mod outlet;
 mod pipeline;
 mod port;
@@ -48,7 +49,9 @@ mod traffic;
 mod validate;
 pub mod vlan;
 
-pub use abilities::{ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, SET_FIELDS};
+pub use abilities::{
+    ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, METER_BAND_KINDS, METER_FLAGS, SET_FIELDS,
+};
 pub use aqm::{Codel, mark_ce};
 pub use claim::{Claim, Loss, OwnedClaim, PacketInClaim, PacketInReceipt, Receipt, Sent};
 pub use counters::{Counters, DropCounters, Gauge, Millis, Totals, WorkerIndex};
@@ -59,6 +62,7 @@ pub use forwarder::{Arrival, CacheStats, Forwarder, View};
 pub use frame::{Frame, HEADROOM, Parts};
 pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
 pub use learning::{MacLearning, MacTable, Sighting, Station, VlanKey};
+pub use meter::{Band, MAX_BANDS, MAX_METERS, Meter, MeterTable};
 pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot};
 pub use port::{DEFAULT_ENVELOPE, MAX_PORT, Oversize, Port, PortCounters, Ports};
 pub use random::Random;

@@ -4,19 +4,21 @@
 //! stayed the same, under a new *epoch*: whatever a worker has cached of an older epoch is void, so
 //! a rule works on flows that already run from the next frame on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{
     Action, DEFAULT_MISS_SEND_LEN, ErrorKind, FlowMod, FlowModCommand, FlowModFlags,
-    FlowRemovedReason, GroupId, GroupMod, Instruction, Match, PortNo, TableId,
+    FlowRemovedReason, GroupId, GroupMod, Instruction, Match, MeterMod, PortNo, TableId,
 };
 
 use crate::counters::{Counters, Millis};
 use crate::expiry::Expiry;
 use crate::field::MatchKey;
 use crate::group::GroupTable;
+use crate::meter::MeterTable;
 use crate::port::{Port, Ports};
 use crate::table::{FlowEntry, FlowTable, TABLE_COUNT};
 use crate::validate;
@@ -42,6 +44,8 @@ pub struct Snapshot {
     pub ports: Arc<Ports>,
     /// The groups.
     pub groups: Arc<GroupTable>,
+    /// The meters.
+    pub meters: Arc<MeterTable>,
     /// In groups of [`GROUP_COUNT`]: a change copies one of them and the list of them, not the list
     /// of all tables.
     tables: Vec<Arc<Vec<Arc<FlowTable>>>>,
@@ -72,6 +76,8 @@ pub struct Pipeline {
     /// How many rules name each group: most groups that are deleted have none any more, which
     /// nobody has to look for then.
     uses: HashMap<GroupId, usize>,
+    /// How many rules pass each meter.
+    metered: HashMap<u32, usize>,
 }
 
 /// A rule that is gone, and why.
@@ -93,9 +99,16 @@ impl Pipeline {
             miss_send_len: DEFAULT_MISS_SEND_LEN,
             ports: Arc::default(),
             groups: Arc::default(),
+            meters: Arc::default(),
             tables: tables.chunks(GROUP_COUNT).map(|group| Arc::new(group.to_vec())).collect(),
         });
-        Self { current, workers, expiry: Expiry::default(), uses: HashMap::new() }
+        Self {
+            current,
+            workers,
+            expiry: Expiry::default(),
+            uses: HashMap::new(),
+            metered: HashMap::new(),
+        }
     }
 
     /// Tables, groups and ports as they stand.
@@ -149,6 +162,30 @@ impl Pipeline {
         }
         let orphans = self.select(TableId::ALL, |rule| gone.iter().any(|&id| rule.uses_group(id)));
         Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
+    }
+
+    /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that went with
+    /// a deleted meter.
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back; nothing has changed then.
+    pub fn handle_meter_mod(
+        &mut self,
+        change: &MeterMod,
+        now: Millis,
+    ) -> Result<Vec<Removal>, ErrorKind> {
+        self.current.meters.check_mod(change)?;
+        let workers = self.workers;
+        let mut gone = Arc::make_mut(&mut self.change().meters).handle_mod(change, now, workers);
+        gone.retain(|id| self.metered.contains_key(id));
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gone: HashSet<u32> = gone.into_iter().collect();
+        let passes = |rule: &FlowEntry| rule.meter().is_some_and(|id| gone.contains(&id));
+        let orphans = self.select(TableId::ALL, passes);
+        // OpenFlow 1.3 has no reason of its own for this.
+        Ok(self.remove_all(orphans, FlowRemovedReason::DELETE))
     }
 
     /// Checks the actions of a packet-out before they are handed to a worker.
@@ -290,8 +327,9 @@ impl Pipeline {
     }
 
     fn check_instructions(&self, change: &FlowMod, table: TableId) -> Result<(), ErrorKind> {
-        let groups = &self.current.groups;
-        validate::instructions(&change.instructions, table, &change.match_fields, groups)
+        let Snapshot { groups, meters, .. } = &*self.current;
+        let matching = &change.match_fields;
+        validate::instructions(&change.instructions, table, matching, groups, meters)
     }
 
     fn table(&self, id: TableId) -> Result<&Arc<FlowTable>, ErrorKind> {
@@ -301,6 +339,11 @@ impl Pipeline {
     /// How many rules send to a group.
     pub fn rules_to(&self, group: GroupId) -> usize {
         self.uses.get(&group).map_or(0, |count| *count)
+    }
+
+    /// How many rules pass a meter.
+    pub fn rules_through(&self, meter: u32) -> usize {
+        self.metered.get(&meter).map_or(0, |count| *count)
     }
 
     /// The rules that a change is about, whatever their cookies: one of each table when it is
@@ -344,11 +387,10 @@ impl Pipeline {
 
     fn count_uses(&mut self, rule: &FlowEntry, by: isize) {
         for group in rule.groups() {
-            let count = self.rules_to(group).saturating_add_signed(by);
-            match count {
-                0 => self.uses.remove(&group),
-                _ => self.uses.insert(group, count),
-            };
+            count_use(&mut self.uses, group, by);
+        }
+        if let Some(meter) = rule.meter() {
+            count_use(&mut self.metered, meter, by);
         }
     }
 
@@ -362,6 +404,15 @@ impl Pipeline {
         let (group, place) = place_of(id);
         Arc::make_mut(&mut Arc::make_mut(&mut self.change().tables[group])[place])
     }
+}
+
+/// Notes that something is used once more, or once less.
+fn count_use<K: Eq + Hash>(uses: &mut HashMap<K, usize>, used: K, by: isize) {
+    let count = uses.get(&used).map_or(0, |count| *count).saturating_add_signed(by);
+    match count {
+        0 => uses.remove(&used),
+        _ => uses.insert(used, count),
+    };
 }
 
 /// The group of a table, and its place in there.

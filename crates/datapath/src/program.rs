@@ -13,6 +13,7 @@ use tapswitch_wire::{EtherType, FlowKey, ethernet};
 
 use crate::counters::{Millis, WorkerIndex};
 use crate::group::{BucketRef, Group, GroupBucket};
+use crate::meter::Meter;
 use crate::outlet::{Outlet, Outlets};
 use crate::port::Port;
 use crate::table::{FlowEntry, TableCounters};
@@ -38,7 +39,7 @@ pub(crate) struct Program {
     /// The table in which no rule matched, to be counted.
     pub(crate) missed: Option<Arc<TableCounters>>,
     /// The steps that end frames on their way to rules behind, if there are any.
-    pub(crate) ttl_steps: Box<[Rc<TtlStep>]>,
+    pub(crate) gates: Box<[Rc<Gate>]>,
 }
 
 impl Program {
@@ -59,8 +60,8 @@ impl Program {
         if let Some(table) = &self.missed {
             table.add(worker, self.reached(self.rules.len(), run).frames, 0);
         }
-        for step in &self.ttl_steps {
-            step.ended.take();
+        for gate in &self.gates {
+            gate.ended.take();
         }
         flush(&self.ops, worker, now, None);
     }
@@ -68,18 +69,17 @@ impl Program {
     /// What of `run` got to the rule at `index`.
     #[inline]
     fn reached(&self, index: usize, run: Traffic) -> Traffic {
-        let before = self.ttl_steps.iter().filter(|step| step.rule_count <= index);
-        before.fold(run, |run, step| run.without(step.ended.sum()))
+        let before = self.gates.iter().filter(|gate| gate.rule_count <= index);
+        before.fold(run, |run, gate| run.without(gate.ended.sum()))
     }
 }
 
-/// Taking one off the TTL. The key of a flow does not hold it, so a program goes on to rules that
-/// some of its frames do not get to.
+/// A step that ends some frames of a flow and lets others go on: by their TTL, which the key does
+/// not hold, or by the rate of a meter. So a program goes on to rules that some of its frames do
+/// not get to.
 #[derive(Debug)]
-pub(crate) struct TtlStep {
-    /// What the controller is told of a frame that ends here.
-    pub(crate) origin: PacketInOrigin,
-    /// Rules that such a frame has matched.
+pub(crate) struct Gate {
+    /// Rules that a frame which ends here has matched.
     pub(crate) rule_count: usize,
     /// Tags that were put in front of it by then, and its own that were taken away.
     pub(crate) pushed: usize,
@@ -88,7 +88,7 @@ pub(crate) struct TtlStep {
     pub(crate) ended: Tally,
 }
 
-impl TtlStep {
+impl Gate {
     /// Counts a frame that ends here, `len` bytes long by now.
     pub(crate) fn end(&self, len: usize, packets: u32) {
         let len = len + self.popped * ethernet::TAG_LEN;
@@ -127,8 +127,10 @@ pub(crate) enum Op {
     PushTag(EtherType),
     /// Take the outermost tag away.
     PopTag,
-    /// Take one off the TTL; at zero the frame ends here, and the controller is told.
-    DecrementTtl(Rc<TtlStep>),
+    /// Take one off the TTL; at zero the frame ends here, and the controller is told of `origin`.
+    DecrementTtl { origin: PacketInOrigin, gate: Rc<Gate> },
+    /// Pass a meter, which may end the frame here.
+    Meter { meter: Arc<Meter>, gate: Rc<Gate> },
     /// Set the TTL.
     SetTtl(u8),
     /// Count a frame of a group.

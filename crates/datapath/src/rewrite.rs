@@ -76,6 +76,33 @@ pub(crate) fn decrement_ttl(frame: &mut Frame<'_>) -> bool {
     }
 }
 
+/// Raises the drop precedence of a packet of an assured forwarding class by so many levels, to the
+/// highest at most (RFC 2597 §6); others have none and stay as they are.
+pub(crate) fn raise_drop_precedence(frame: &mut Frame<'_>, levels: u8) {
+    if let Some(dscp) = dscp(frame) {
+        set_tos(frame, 0xfc, dropped_sooner(dscp, levels) << 2);
+    }
+}
+
+/// The DSCP, which is `AFxy` when its bits are `xxxyy0` with a class of 1 to 4 and a precedence of
+/// 1 to 3.
+fn dropped_sooner(dscp: u8, levels: u8) -> u8 {
+    let (class, precedence, low_bit) = (dscp >> 3, dscp >> 1 & 0b11, dscp & 1);
+    match (class, precedence, low_bit) {
+        (1..=4, 1..=3, 0) => class << 3 | precedence.saturating_add(levels).min(3) << 1,
+        _ => dscp,
+    }
+}
+
+fn dscp(frame: &Frame<'_>) -> Option<u8> {
+    let tos_at_4_bits = |network: usize| read_u16(frame.head(), network) >> 4 & 0xff;
+    let tos = match ipv4_header(frame) {
+        Some(network) => read_u16(frame.head(), network) & 0xff,
+        None => tos_at_4_bits(ipv6_header(frame)?),
+    };
+    u8::try_from(tos >> 2).ok()
+}
+
 fn set_tci(frame: &mut Frame<'_>, mask: u16, value: u16) {
     if let Some(tag) = frame.outer_tag() {
         write_u16(frame.head_mut(), ADDRESSES_LEN + 2, tag.tci() & !mask | value);

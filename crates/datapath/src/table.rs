@@ -83,6 +83,14 @@ impl FlowEntry {
         groups.collect()
     }
 
+    /// The meter that frames of the rule pass first, if any (OpenFlow 1.3.5 §5.9).
+    pub fn meter(&self) -> Option<u32> {
+        self.instructions.iter().find_map(|instruction| match instruction {
+            Instruction::Meter(id) => Some(*id),
+            _ => None,
+        })
+    }
+
     /// True for the rule that matches what no other does (OpenFlow 1.3.5 §5.4).
     pub fn is_table_miss(&self) -> bool {
         self.priority == 0 && self.key.mask == FlowKey::default()

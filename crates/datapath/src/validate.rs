@@ -3,14 +3,15 @@
 //! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
 
 use tapswitch_openflow::{
-    Action, Context, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, Match, Oxm, PortNo,
-    Shape, TableId,
+    Action, Context, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, METER_MAX, Match,
+    Oxm, PortNo, Shape, TableId,
 };
 use tapswitch_wire::EtherType;
 
 use crate::abilities::SET_FIELDS;
 use crate::action_set;
 use crate::group::GroupTable;
+use crate::meter::MeterTable;
 use crate::port::MAX_PORT;
 use crate::table::TABLE_COUNT;
 
@@ -20,6 +21,7 @@ pub(crate) fn instructions(
     table: TableId,
     matching: &Match,
     groups: &GroupTable,
+    meters: &MeterTable,
 ) -> Result<(), ErrorKind> {
     // What is known of the frames that an action will meet: at first what the match says. Nothing,
     // and prerequisites cannot be checked.
@@ -32,7 +34,9 @@ pub(crate) fn instructions(
         Instruction::ApplyActions(list) => actions(list, &mut known, groups, Where::Rule),
         Instruction::GotoTable(_) | Instruction::WriteMetadata { .. } => Ok(()),
         Instruction::ClearActions | Instruction::WriteActions(_) => Ok(()),
-        Instruction::Meter(_) => Err(ErrorKind::OFPBIC_UNSUP_INST),
+        // Virtual meters are for what no rule names.
+        Instruction::Meter(id @ ..=METER_MAX) if meters.find(*id).is_some() => Ok(()),
+        Instruction::Meter(_) => Err(ErrorKind::OFPMMFC_INVALID_METER),
         Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
         Instruction::Unknown { .. } => Err(ErrorKind::OFPBIC_UNKNOWN_INST),
     })?;

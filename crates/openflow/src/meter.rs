@@ -1,5 +1,7 @@
 //! Meters: modification (OpenFlow 1.3.5 §7.3.4.4).
 
+use std::fmt;
+
 use bitflags::{Flags as _, bitflags};
 
 use crate::codec::{Codec, Reader, Writer, closed_codec, flags_codec, layout_codec};
@@ -30,6 +32,9 @@ impl MeterMod {
         if !(is_real || is_virtual || deletes && id == METER_ALL) {
             let text = format!("{id} is no meter");
             return refuse(ErrorKind::OFPMMFC_INVALID_METER, text);
+        }
+        if deletes {
+            return Ok(());
         }
         if self.flags.contains_unknown_bits()
             || self.flags.contains(MeterFlags::KBPS | MeterFlags::PKTPS)
@@ -83,6 +88,16 @@ bitflags! {
 }
 
 flags_codec!(MeterFlags);
+
+impl MeterFlags {
+    /// The flags in the words of `ovs-ofctl`. Rates are in kbit/s unless it is said otherwise.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let unit = if self.contains(Self::PKTPS) { "pktps" } else { "kbps" };
+        let options = [(Self::BURST, "burst"), (Self::STATS, "stats")];
+        let options = options.into_iter().filter(move |(flag, _)| self.contains(*flag));
+        std::iter::once(unit).chain(options.map(|(_, word)| word))
+    }
+}
 
 /// What happens beyond a rate (`ofp_meter_band_header`, §7.3.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +174,25 @@ impl Codec for MeterBand {
     }
 }
 
+/// As `ovs-ofctl` prints it.
+impl fmt::Display for MeterBand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            MeterBandKind::Drop => f.write_str("type=drop")?,
+            MeterBandKind::DscpRemark { .. } => f.write_str("type=dscp_remark")?,
+            kind => write!(f, "type={}", kind.number())?,
+        }
+        write!(f, " rate={}", self.rate)?;
+        if self.burst_size > 0 {
+            write!(f, " burst_size={}", self.burst_size)?;
+        }
+        match self.kind {
+            MeterBandKind::DscpRemark { prec_level } => write!(f, " prec_level={prec_level}"),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl MeterBandKind {
     /// Whether the spec itself says what the band does.
     const fn is_standard(&self) -> bool {
@@ -206,3 +240,22 @@ pub const METER_SLOWPATH: u32 = 0xffff_fffd;
 pub const METER_CONTROLLER: u32 = 0xffff_fffe;
 /// Every meter, in requests (`OFPM_ALL`).
 pub const METER_ALL: u32 = 0xffff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_and_flags_are_told_in_the_words_of_ovs_ofctl() {
+        let band = |burst_size, kind| MeterBand { rate: 100, burst_size, kind }.to_string();
+        assert_eq!(band(0, MeterBandKind::Drop), "type=drop rate=100");
+        assert_eq!(band(9, MeterBandKind::Drop), "type=drop rate=100 burst_size=9");
+        let remark = band(9, MeterBandKind::DscpRemark { prec_level: 2 });
+        assert_eq!(remark, "type=dscp_remark rate=100 burst_size=9 prec_level=2");
+        let unknown = band(0, MeterBandKind::Unknown { kind: 7, data: vec![1] });
+        assert_eq!(unknown, "type=7 rate=100");
+        let words = |flags: MeterFlags| flags.words().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(MeterFlags::empty()), "kbps");
+        assert_eq!(words(MeterFlags::all() - MeterFlags::KBPS), "pktps burst stats");
+    }
+}

@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock;
 use crate::ports::PortChange;
 use crate::report::{
-    self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, OversizeReport,
-    PortReport, PressureReport, RING_FULL, SwitchReport, TapReport, TunnelReport, WorkerReport,
+    self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, MeterReport,
+    OversizeReport, PortReport, PressureReport, RING_FULL, SwitchReport, TapReport, TunnelReport,
+    WorkerReport,
 };
 use crate::server::Server;
 use crate::shared::WorkerCounters;
@@ -28,6 +29,7 @@ pub(crate) enum Query {
     Ports(oneshot::Sender<Vec<PortReport>>),
     Flows(oneshot::Sender<Vec<FlowReport>>),
     Groups(oneshot::Sender<Vec<GroupReport>>),
+    Meters(oneshot::Sender<Vec<MeterReport>>),
     Taps(oneshot::Sender<Vec<TapReport>>),
     Workers(oneshot::Sender<Vec<WorkerReport>>),
     Drops(oneshot::Sender<Vec<DropReport>>),
@@ -77,6 +79,14 @@ impl Handle {
         self.ask(Query::Groups).await
     }
 
+    /// All meters.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn meters(&self) -> Result<Vec<MeterReport>, Stopped> {
+        self.ask(Query::Meters).await
+    }
+
     /// The ledgers of the groups that copy.
     ///
     /// # Errors
@@ -124,6 +134,9 @@ impl Server {
             Query::Ports(answer) => drop(answer.send(self.port_reports())),
             Query::Flows(answer) => drop(answer.send(report::flows(snapshot, clock::coarse()))),
             Query::Groups(answer) => drop(answer.send(report::groups(snapshot))),
+            Query::Meters(answer) => {
+                drop(answer.send(report::meters(self.agent.pipeline(), clock::coarse())));
+            }
             Query::Taps(answer) => drop(answer.send(report::taps(snapshot, self.workers.len()))),
             Query::Workers(answer) => drop(answer.send(self.worker_reports())),
             Query::Drops(answer) => drop(answer.send(self.drop_reports())),

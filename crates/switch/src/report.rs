@@ -2,6 +2,7 @@
 //!
 //! Counters are frames (a train is one), wire packets (a train is many) and bytes of the frames.
 
+mod meters;
 mod pressure;
 mod remedy;
 
@@ -20,6 +21,8 @@ use crate::PortSpec;
 pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
 use crate::worker::BURST_COUNT;
+pub(crate) use meters::meters;
+pub use meters::{BandReport, MeterReport};
 pub use pressure::{BooksReport, PauseReport, PressureReport};
 pub(crate) use remedy::{RING_FULL, STALLED};
 

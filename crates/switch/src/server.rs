@@ -724,9 +724,9 @@ fn is_question(event: &SwitchEvent) -> bool {
 
 /// Whether the answer holds counters of what workers do.
 fn reads_counters(message: &Message) -> bool {
-    use MultipartRequestBody::{Aggregate, Flow, Group, PortStats, Table};
+    use MultipartRequestBody::{Aggregate, Flow, Group, Meter, PortStats, Table};
     let Body::MultipartRequest(MultipartRequest { body, .. }) = &message.body else { return false };
-    matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_))
+    matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_) | Meter(_))
 }
 
 /// How a link is whose interface is gone.

@@ -369,6 +369,8 @@ pub(crate) enum ShowWhat {
     Flows,
     /// Groups and their buckets.
     Groups,
+    /// Meters and their bands: what they measured, dropped and marked.
+    Meters,
     /// Workers: what they read, how they found their programs.
     Workers,
     /// All drops, by port and reason.

@@ -1,6 +1,7 @@
 //! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
 
 mod files;
+mod meters;
 mod rings;
 
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tapswitch_control::{HostReport, LinkReport, MonitorPort, SwitchReport as Con
 use tapswitch_controller::{ClusterReport, ClusterRole};
 use tapswitch_switch::report::{
     BooksReport, BucketReport, CountReport, DropReport, DropsReport, FlowReport, GroupReport,
-    GuestReport, PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
+    GuestReport, MeterReport, PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 
 use crate::cli::{AskArgs, ShowArgs, ShowWhat};
@@ -26,6 +27,9 @@ pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
         ShowWhat::Ports => show(ask, Topic::Ports, |report: &Vec<PortReport>| ports(report)),
         ShowWhat::Flows => show(ask, Topic::Flows, |report: &Vec<FlowReport>| flows(report)),
         ShowWhat::Groups => show(ask, Topic::Groups, |report: &Vec<GroupReport>| groups(report)),
+        ShowWhat::Meters => {
+            show(ask, Topic::Meters, |report: &Vec<MeterReport>| meters::meters(report))
+        }
         ShowWhat::Workers => {
             show(ask, Topic::Workers, |report: &Vec<WorkerReport>| workers(report))
         }

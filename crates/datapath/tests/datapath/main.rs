@@ -11,6 +11,7 @@ mod cache_model;
 mod coalesced;
 mod forwarding;
 mod groups;
+mod meters;
 mod packet_in;
 mod rewrite;
 mod rules;

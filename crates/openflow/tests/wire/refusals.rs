@@ -219,7 +219,18 @@ fn groups_and_meters_that_no_switch_can_have() {
     let both = MeterFlags::KBPS | MeterFlags::PKTPS;
     check_body(meter(both, 1, MeterBandKind::Drop), ErrorKind::OFPMMFC_BAD_FLAGS);
     let unknown = MeterBandKind::Unknown { kind: 9, data: vec![] };
-    check_body(meter(MeterFlags::KBPS, 1, unknown), ErrorKind::OFPMMFC_BAD_BAND);
+    check_body(meter(MeterFlags::KBPS, 1, unknown.clone()), ErrorKind::OFPMMFC_BAD_BAND);
+    // Of what deletes, the number alone counts.
+    let delete = |meter_id| {
+        let bands = vec![MeterBand { rate: 1, burst_size: 1, kind: unknown.clone() }];
+        let command = MeterModCommand::Delete;
+        Body::MeterMod(MeterMod { command, flags: both, meter_id, bands })
+    };
+    check_body(delete(0), invalid);
+    for meter_id in [1, METER_ALL] {
+        let message = Message { xid: 1, body: delete(meter_id) };
+        assert_eq!(message.check().map_err(|error| error.kind), Ok(()), "{meter_id}");
+    }
 }
 
 #[test]

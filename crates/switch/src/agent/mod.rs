@@ -4,6 +4,7 @@
 //! to tell every controller, and what the workers are to do. The caller publishes the new tables to
 //! the workers before it sends the answers, so that an answer is never ahead of its effect.
 
+mod meters;
 mod statistics;
 mod table_features;
 #[cfg(test)]
@@ -14,9 +15,9 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
-    FlowModFlags, FlowRemoved, GroupMod, Masked, Match, Message, MeterMod, MeterModCommand,
-    MultipartReply, Oxm, PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus,
-    QueueGetConfigReply, SwitchConfig, TableId, TableMod,
+    FlowModFlags, FlowRemoved, GroupMod, Masked, Match, Message, MeterMod, MultipartReply, Oxm,
+    PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus, QueueGetConfigReply,
+    SwitchConfig, TableId, TableMod,
 };
 
 use crate::config::Learning;
@@ -131,7 +132,7 @@ impl Agent {
             Body::GroupMod(change) => self.group_mod(change, now),
             Body::PortMod(change) => self.port_mod(change),
             Body::TableMod(change) => table_mod(*change),
-            Body::MeterMod(change) => meter_mod(change),
+            Body::MeterMod(change) => self.meter_mod(change, now),
             Body::PacketOut(packet) => self.packet_out(packet),
             Body::BarrierRequest => Ok(Outcome { barrier: true, ..Outcome::default() }),
             Body::FeaturesRequest => Ok(reply(Body::FeaturesReply(self.features()))),
@@ -241,6 +242,11 @@ impl Agent {
         Ok(Outcome { gone: Gone::of(removals, now), ..Outcome::default() })
     }
 
+    fn meter_mod(&mut self, change: &MeterMod, now: Millis) -> Result<Outcome, Refusal> {
+        let removals = self.pipeline.handle_meter_mod(change, now)?;
+        Ok(Outcome { gone: Gone::of(removals, now), ..Outcome::default() })
+    }
+
     fn port_mod(&mut self, change: &PortMod) -> Result<Outcome, Refusal> {
         let found = self.pipeline.snapshot().ports.find(change.port_no);
         let mut port = Port::clone(found.ok_or(ErrorKind::OFPPMFC_BAD_PORT)?);
@@ -344,16 +350,6 @@ fn reply(body: Body) -> Outcome {
 fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
     let known = change.table_id == TableId::ALL || change.table_id.0 < TABLE_COUNT;
     known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())
-}
-
-/// There are no meters: none can be added, none is there to be changed, and deleting what is not
-/// there is no error (OpenFlow 1.3.5 §6.4).
-fn meter_mod(change: &MeterMod) -> Result<Outcome, Refusal> {
-    match change.command {
-        MeterModCommand::Add => Err(ErrorKind::OFPMMFC_OUT_OF_METERS.into()),
-        MeterModCommand::Modify => Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into()),
-        MeterModCommand::Delete => Ok(Outcome::default()),
-    }
 }
 
 /// Milliseconds as OpenFlow's seconds and nanoseconds.

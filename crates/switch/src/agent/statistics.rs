@@ -9,16 +9,15 @@ use tapswitch_datapath::{
 };
 use tapswitch_openflow::multipart::{
     AggregateStats, BucketCounter, Desc, FlowStats, FlowStatsRequest, GroupCapabilities, GroupDesc,
-    GroupFeatures, GroupStats, MeterFeatures, MultipartReply, PortStats, QueueStatsRequest,
-    TableStats,
+    GroupFeatures, GroupStats, MultipartReply, PortStats, QueueStatsRequest, TableStats,
 };
 use tapswitch_openflow::{
     Action, Body, BucketDrops, BucketLedger, EXPERIMENTER, ErrorKind, GroupId, LedgerRequest,
-    MANUFACTURER, METER_ALL, MultipartReplyBody as Reply, MultipartRequestBody as Request, PortNo,
-    QUEUE_ALL, TableId,
+    MANUFACTURER, MultipartReplyBody as Reply, MultipartRequestBody as Request, PortNo, QUEUE_ALL,
+    TableId,
 };
 
-use super::{Agent, Refusal, describe, duration, table_features};
+use super::{Agent, Refusal, describe, duration, meters, table_features};
 
 impl Agent {
     /// Answers one request.
@@ -37,12 +36,9 @@ impl Agent {
             Request::Group(id) => Reply::Group(groups(self.pipeline(), *id, now)),
             Request::GroupDesc => Reply::GroupDesc(group_descriptions(snapshot)),
             Request::GroupFeatures => Reply::GroupFeatures(group_features()),
-            Request::Meter(METER_ALL) => Reply::Meter(Vec::new()),
-            Request::MeterConfig(METER_ALL) => Reply::MeterConfig(Vec::new()),
-            Request::Meter(_) | Request::MeterConfig(_) => {
-                return Err(ErrorKind::OFPMMFC_UNKNOWN_METER.into());
-            }
-            Request::MeterFeatures => Reply::MeterFeatures(no_meters()),
+            Request::Meter(id) => Reply::Meter(meters::statistics(self.pipeline(), *id, now)?),
+            Request::MeterConfig(id) => Reply::MeterConfig(meters::configurations(snapshot, *id)?),
+            Request::MeterFeatures => Reply::MeterFeatures(meters::features()),
             Request::TableFeatures(wanted) if wanted.is_empty() => {
                 Reply::TableFeatures(table_features::all())
             }
@@ -285,8 +281,4 @@ fn group_features() -> GroupFeatures {
         max_groups: [u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX); 4],
         actions: [actions; 4],
     }
-}
-
-fn no_meters() -> MeterFeatures {
-    MeterFeatures { max_meter: 0, band_types: 0, capabilities: 0, max_bands: 0, max_color: 0 }
 }

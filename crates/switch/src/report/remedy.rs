@@ -61,6 +61,7 @@ fn remedy(reason: DropReason) -> &'static str {
         Reason::TableMiss => "no rule matches: add one for it, or for all that no other matches",
         Reason::NoOutput => "a rule says so: `tapswitch show flows` tells which",
         Reason::InvalidTtl => "packets go around in a loop of routers, or their TTL is too small",
+        Reason::Metered => METERED,
         Reason::BridgeReserved => {
             "nothing: bridges keep such frames (LLDP, STP and their like) to one cable"
         }
@@ -117,6 +118,8 @@ const SAMPLED: &str = "nothing, if the policy or a rule asked for a sample; else
      monitor more room, or the policy `--delivery lossless`";
 const GROUP: &str = "the group of the rule has no way out: look at `tapswitch show groups`, and \
      at the ports that it watches";
+const METERED: &str = "more comes than a meter lets pass: `tapswitch show meters` tells which and \
+     by how much; whoever set it can give it a higher rate or burst";
 const TRUNCATED: &str = "whoever sends here sends frames that are too short, or longer than the \
      port reads: look at its MTU, at its driver, and at gso_max_size and gro_max_size of the \
      interfaces (`ip -d link`): above 65536 they make trains that are longer than an IP header can \

@@ -55,6 +55,7 @@ pub(crate) enum Topic {
     Ports,
     Flows,
     Groups,
+    Meters,
     Workers,
     Drops,
     Taps,

@@ -240,6 +240,7 @@ async fn show_switch(switch: &tapswitch_switch::Handle, topic: Topic) -> Answer 
         Topic::Ports => said(switch.ports().await),
         Topic::Flows => said(switch.flows().await),
         Topic::Groups => said(switch.groups().await),
+        Topic::Meters => said(switch.meters().await),
         Topic::Workers => said(switch.workers().await),
         Topic::Drops => said(switch.drops().await),
         Topic::Taps => said(switch.taps().await),

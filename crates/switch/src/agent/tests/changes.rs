@@ -1,9 +1,9 @@
-//! Messages that change something beside rules: groups, tables, meters, the configuration; and
+//! Messages that change something beside rules: groups, tables, the configuration; and
 //! those that only ask.
 
 use tapswitch_openflow::{
-    Capabilities, ConfigFlags, Experimenter, Hello, METER_ALL, MeterFlags, MeterMod,
-    MeterModCommand, QueueGetConfigReply, QueueGetConfigRequest, SwitchConfig, TableMod,
+    Capabilities, ConfigFlags, Experimenter, Hello, QueueGetConfigReply, QueueGetConfigRequest,
+    SwitchConfig, TableMod,
 };
 
 use super::*;
@@ -64,26 +64,6 @@ fn tables_cannot_be_configured_but_must_exist() {
     }
     assert_eq!(refusal(&mut agent, table(254, 0)), ErrorKind::OFPTMFC_BAD_TABLE);
     assert_eq!(refusal(&mut agent, table(0, 4)), ErrorKind::OFPTMFC_BAD_CONFIG);
-}
-
-#[test]
-fn there_are_no_meters() {
-    let mut agent = agent();
-    let meter = |command, meter_id| {
-        let (flags, bands) = (MeterFlags::KBPS, vec![]);
-        Body::MeterMod(MeterMod { command, flags, meter_id, bands })
-    };
-    let kinds = [
-        (meter(MeterModCommand::Add, 1), ErrorKind::OFPMMFC_OUT_OF_METERS),
-        (meter(MeterModCommand::Modify, 1), ErrorKind::OFPMMFC_UNKNOWN_METER),
-        (meter(MeterModCommand::Add, 0), ErrorKind::OFPMMFC_INVALID_METER),
-    ];
-    for (message, kind) in kinds {
-        assert_eq!(refusal(&mut agent, message.clone()), kind, "{message:?}");
-    }
-    for id in [1, METER_ALL] {
-        apply(&mut agent, meter(MeterModCommand::Delete, id));
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the agent does with each message: outcomes, refusals, events. Pure: time is a number here.
 
 mod changes;
+mod meters;
 mod packets;
 mod ports;
 mod rules;
@@ -89,7 +90,8 @@ fn describe_all(snapshot: &tapswitch_datapath::Snapshot) -> String {
     let rules: Vec<_> = rules.map(|rule| (rule.priority, &rule.matching, rule.cookie)).collect();
     let groups: Vec<_> = snapshot.groups.iter().map(|group| &group.buckets).collect();
     let ports: Vec<_> = snapshot.ports.iter().map(|port| (port.number, port.config)).collect();
-    format!("{rules:?} {groups:?} {ports:?}")
+    let meters: Vec<_> = snapshot.meters.iter().map(|meter| (meter.id, &meter.bands)).collect();
+    format!("{rules:?} {groups:?} {ports:?} {meters:?}")
 }
 
 /// The answer to a multipart request.

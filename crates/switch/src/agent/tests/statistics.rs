@@ -7,8 +7,8 @@ use tapswitch_openflow::multipart::{
     TableFeatures, TableFeaturesProperty as Property,
 };
 use tapswitch_openflow::{
-    BucketLedger, EXPERIMENTER, Experimenter, LedgerRequest, METER_ALL, Masked, MultipartReply,
-    Oxm, OxmField, PortConfig, PortFeatures, PortMod, QUEUE_ALL, Text,
+    BucketLedger, EXPERIMENTER, Experimenter, LedgerRequest, Masked, MultipartReply, Oxm, OxmField,
+    PortConfig, PortFeatures, PortMod, QUEUE_ALL, Text,
 };
 use tapswitch_wire::EtherType;
 
@@ -278,16 +278,9 @@ fn ports_are_described() {
 }
 
 #[test]
-fn there_are_no_queues_and_no_meters() {
-    let mut agent = agent();
+fn there_are_no_queues() {
     let all = QueueStatsRequest { port_no: PortNo::ANY, queue_id: QUEUE_ALL };
-    assert_eq!(statistics(&mut agent, Request::Queue(all), START), Reply::Queue(vec![]));
-    assert_eq!(statistics(&mut agent, Request::Meter(METER_ALL), START), Reply::Meter(vec![]));
-    let configs = statistics(&mut agent, Request::MeterConfig(METER_ALL), START);
-    assert_eq!(configs, Reply::MeterConfig(vec![]));
-    let reply = statistics(&mut agent, Request::MeterFeatures, START);
-    let Reply::MeterFeatures(features) = reply else { panic!("{reply:?}") };
-    assert_eq!(features.max_meter, 0);
+    assert_eq!(statistics(&mut agent(), Request::Queue(all), START), Reply::Queue(vec![]));
 }
 
 fn table_features() -> Vec<TableFeatures> {

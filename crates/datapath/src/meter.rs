@@ -1,0 +1,328 @@
+//! The meter table (OpenFlow 1.3.5 §5.7): how much of what flows send goes on as it is.
+//!
+//! A band is a token bucket that fills at the band's rate. A frame that finds enough in it takes
+//! its share; one that does not is *beyond the rate*, and takes nothing. Of the bands beyond whose
+//! rate it is, the one with the highest rate says what becomes of it (§5.7.1).
+//!
+//! All workers share a bucket: its level and the time of its last filling are two atomics, so what
+//! passes in any time is never more than the rate gives in it, plus one full bucket.
+//!
+//! - What counts is packets as they are on the wire, a train as those that it makes, with the
+//!   headers of each. Without preamble and frame check sequence, as the counters of flows.
+//! - A train is judged as a whole, since it is not cut here: it passes when there is enough for one
+//!   of its packets, and takes what all of them do. A bucket that is in debt by then fills up first,
+//!   so the rate holds in the long run, and a burst is longer by less than one train.
+//! - Nothing is starved: a packet that is larger than the bucket passes when that is full.
+//! - A band without a burst size has one second's worth of its rate, as in Open vSwitch. One with a
+//!   burst of less than [`TICK_MS`] at its rate has as much: time goes on in steps of up to that.
+//! - Counters count whether or not `OFPMF_STATS` is set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use hashbrown::HashMap;
+use tapswitch_openflow::{
+    ErrorKind, METER_ALL, METER_CONTROLLER, METER_MAX, MeterBand, MeterBandKind, MeterFlags,
+    MeterMod, MeterModCommand,
+};
+
+use crate::Frame;
+use crate::counters::{Counters, Millis, WorkerIndex};
+use crate::traffic::Traffic;
+
+/// One meter.
+#[derive(Debug)]
+pub struct Meter {
+    /// Its number.
+    pub id: u32,
+    /// Units and options.
+    pub flags: MeterFlags,
+    /// Its bands, in the order of the message.
+    pub bands: Box<[Band]>,
+    /// What it measured, bytes as on the wire.
+    pub counters: Arc<Counters>,
+    /// When it was added.
+    pub created: Millis,
+}
+
+/// One band of a meter.
+#[derive(Debug)]
+pub struct Band {
+    /// What was asked for.
+    pub spec: MeterBand,
+    /// What it applied to, bytes as on the wire.
+    pub counters: Counters,
+    bucket: TokenBucket,
+}
+
+/// What a meter makes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes on as it is.
+    Pass,
+    /// It goes on with a drop precedence higher by so many levels.
+    Remark(u8),
+    /// It goes nowhere.
+    Drop,
+}
+
+impl Meter {
+    fn new(spec: &MeterMod, counters: Arc<Counters>, created: Millis, state: Start) -> Self {
+        let has_burst = spec.flags.contains(MeterFlags::BURST);
+        let band = |band: &MeterBand| Band {
+            spec: band.clone(),
+            counters: Counters::new(state.workers),
+            bucket: TokenBucket::new(band, has_burst, state.now),
+        };
+        let bands = spec.bands.iter().map(band).collect();
+        Self { id: spec.meter_id, flags: spec.flags, bands, counters, created }
+    }
+
+    /// Says what becomes of a frame, and counts it. Only the worker `worker` may call this.
+    pub(crate) fn measure(&self, worker: WorkerIndex, frame: &Frame<'_>, now: Millis) -> Verdict {
+        let (len, share) = (frame.wire_len(), self.share(frame));
+        let traffic = Traffic::frame(len, frame.wire_packets());
+        self.counters.add(worker, traffic, now);
+        let mut applied: Option<&Band> = None;
+        for band in &self.bands {
+            // All of them measure, whichever applies.
+            let is_beyond = !band.bucket.take(share, now);
+            if is_beyond && applied.is_none_or(|other| other.spec.rate < band.spec.rate) {
+                applied = Some(band);
+            }
+        }
+        let Some(band) = applied else { return Verdict::Pass };
+        band.counters.add(worker, traffic, now);
+        band.verdict()
+    }
+
+    fn share(&self, frame: &Frame<'_>) -> Share {
+        let bits = |len: usize| i64::try_from(len * 8).unwrap_or(i64::MAX);
+        match self.flags.contains(MeterFlags::PKTPS) {
+            true => Share { first: PACKET, all: PACKET * i64::from(frame.wire_packets()) },
+            false => Share { first: bits(frame.packet_len()), all: bits(frame.wire_len()) },
+        }
+    }
+}
+
+impl Band {
+    fn verdict(&self) -> Verdict {
+        match self.spec.kind {
+            MeterBandKind::Drop => Verdict::Drop,
+            MeterBandKind::DscpRemark { prec_level } => Verdict::Remark(prec_level),
+            // Refused when the meter was added.
+            MeterBandKind::Experimenter { .. } | MeterBandKind::Unknown { .. } => Verdict::Pass,
+        }
+    }
+}
+
+/// When a meter starts, and who will count there.
+#[derive(Clone, Copy)]
+struct Start {
+    now: Millis,
+    workers: usize,
+}
+
+/// What a frame takes from a bucket.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Its first packet, which is among its longest.
+    first: i64,
+    /// All of its packets.
+    all: i64,
+}
+
+/// What a band's rate still allows, in bits or thousandths of packets. These are the units in
+/// which a rate in kbit/s or packets per second is a number of them per millisecond.
+#[derive(Debug)]
+struct TokenBucket {
+    per_ms: u64,
+    depth: i64,
+    /// Below zero after a train that took more than there was.
+    level: AtomicI64,
+    filled_ms: AtomicU64,
+}
+
+impl TokenBucket {
+    /// A full one.
+    fn new(band: &MeterBand, has_burst: bool, now: Millis) -> Self {
+        let burst = match has_burst && band.burst_size > 0 {
+            true => i64::from(band.burst_size),
+            false => i64::from(band.rate),
+        };
+        let depth = (burst * PER_BURST_UNIT).max(i64::from(band.rate) * TICK_MS);
+        Self {
+            per_ms: band.rate.into(),
+            depth,
+            level: AtomicI64::new(depth),
+            filled_ms: AtomicU64::new(now.0),
+        }
+    }
+
+    /// Takes the share of a frame, if there is enough.
+    fn take(&self, share: Share, now: Millis) -> bool {
+        self.fill(now);
+        let needed = share.first.min(self.depth);
+        let left = |level: i64| (level >= needed).then(|| level.saturating_sub(share.all));
+        self.level.fetch_update(Relaxed, Relaxed, left).is_ok()
+    }
+
+    /// Adds what came in since the last time, once for all workers: who sees the old time and sets
+    /// the new one does. Another may miss what is added just now, which makes nothing out of
+    /// nothing.
+    fn fill(&self, now: Millis) {
+        let since = self.filled_ms.load(Relaxed);
+        if now.0 <= since
+            || self.filled_ms.compare_exchange(since, now.0, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let gained = (now.0 - since).saturating_mul(self.per_ms);
+        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+        let filled = |level: i64| Some(level.saturating_add(gained).min(self.depth));
+        // It always has a new level.
+        let _ = self.level.fetch_update(Relaxed, Relaxed, filled);
+    }
+}
+
+/// All meters at one moment.
+///
+/// Workers hold the version before, so whatever a change touches is copied first: one part of many,
+/// as with groups.
+#[derive(Clone, Debug)]
+pub struct MeterTable {
+    parts: [Arc<HashMap<u32, Arc<Meter>>>; PARTS],
+    count: usize,
+}
+
+impl Default for MeterTable {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| Arc::default()), count: 0 }
+    }
+}
+
+impl MeterTable {
+    /// Adds, changes or deletes meters, by a change that [can be made](Self::check_mod). Returns
+    /// the meters that are gone; rules that use them must go too.
+    ///
+    /// A meter that is changed goes on counting; its bands are new ones (§7.3.4.4).
+    pub(crate) fn handle_mod(&mut self, spec: &MeterMod, now: Millis, workers: usize) -> Vec<u32> {
+        if spec.command == MeterModCommand::Delete {
+            return self.delete(spec.meter_id);
+        }
+        let known = self.find(spec.meter_id).map(|old| (old.counters.clone(), old.created));
+        self.count += usize::from(known.is_none());
+        let (counters, created) = known.unwrap_or_else(|| (Arc::new(Counters::new(workers)), now));
+        let meter = Meter::new(spec, counters, created, Start { now, workers });
+        Arc::make_mut(&mut self.parts[part(meter.id)]).insert(meter.id, Arc::new(meter));
+        Vec::new()
+    }
+
+    fn delete(&mut self, id: u32) -> Vec<u32> {
+        if id == METER_ALL {
+            return std::mem::take(self).all().map(|meter| meter.id).collect();
+        }
+        if self.find(id).is_none() {
+            return Vec::new();
+        }
+        self.count -= 1;
+        Arc::make_mut(&mut self.parts[part(id)]).remove(&id);
+        vec![id]
+    }
+
+    /// Whether a change can be made.
+    ///
+    /// # Errors
+    /// The OpenFlow error to send back.
+    pub(crate) fn check_mod(&self, spec: &MeterMod) -> Result<(), ErrorKind> {
+        if spec.command == MeterModCommand::Delete {
+            return Ok(());
+        }
+        check(spec)?;
+        let is_known = self.find(spec.meter_id).is_some();
+        match spec.command {
+            MeterModCommand::Add if is_known => Err(ErrorKind::OFPMMFC_METER_EXISTS),
+            MeterModCommand::Add if self.count >= MAX_METERS => {
+                Err(ErrorKind::OFPMMFC_OUT_OF_METERS)
+            }
+            MeterModCommand::Modify if !is_known => Err(ErrorKind::OFPMMFC_UNKNOWN_METER),
+            _ => Ok(()),
+        }
+    }
+
+    /// The meter of this number.
+    pub fn find(&self, id: u32) -> Option<&Arc<Meter>> {
+        self.parts[part(id)].get(&id)
+    }
+
+    /// All meters in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        let mut meters: Vec<_> = self.all().collect();
+        meters.sort_by_key(|meter| meter.id);
+        meters.into_iter()
+    }
+
+    /// Number of meters.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// All meters in no order.
+    fn all(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        self.parts.iter().flat_map(|part| part.values())
+    }
+}
+
+/// Whether a meter can have this number. There is no slow path that one could be for: the first
+/// frame of a flow is handled by the worker that read it, like all others.
+fn can_be(id: u32) -> bool {
+    (1..=METER_MAX).contains(&id) || id == METER_CONTROLLER
+}
+
+fn check(spec: &MeterMod) -> Result<(), ErrorKind> {
+    if !can_be(spec.meter_id) {
+        return Err(ErrorKind::OFPMMFC_INVALID_METER);
+    }
+    if spec.flags.contains(MeterFlags::KBPS | MeterFlags::PKTPS) {
+        return Err(ErrorKind::OFPMMFC_BAD_FLAGS);
+    }
+    if spec.bands.len() > MAX_BANDS {
+        return Err(ErrorKind::OFPMMFC_OUT_OF_BANDS);
+    }
+    spec.bands.iter().try_for_each(|band| match band.kind {
+        _ if band.rate == 0 => Err(ErrorKind::OFPMMFC_BAD_RATE),
+        MeterBandKind::Drop => Ok(()),
+        // What the controller gets is the packet as it came.
+        MeterBandKind::DscpRemark { .. } if spec.meter_id == METER_CONTROLLER => {
+            Err(ErrorKind::OFPMMFC_BAD_BAND)
+        }
+        // It would change nothing.
+        MeterBandKind::DscpRemark { prec_level: 0 } => Err(ErrorKind::OFPMMFC_BAD_BAND_VALUE),
+        MeterBandKind::DscpRemark { .. } => Ok(()),
+        MeterBandKind::Experimenter { .. } | MeterBandKind::Unknown { .. } => {
+            Err(ErrorKind::OFPMMFC_BAD_BAND)
+        }
+    })
+}
+
+/// In which part of a table a meter is. Controllers number them one by one, as a rule.
+fn part(id: u32) -> usize {
+    id as usize % PARTS
+}
+
+/// Thousandths of a packet in a packet.
+const PACKET: i64 = 1000;
+/// What a bucket counts in, in a kilobit or a packet of a burst size.
+const PER_BURST_UNIT: i64 = 1000;
+/// The longest step of the workers' clock in milliseconds, that of a kernel with 100 ticks per
+/// second.
+const TICK_MS: i64 = 10;
+/// Parts of a table.
+const PARTS: usize = 64;
+/// Meters that the table holds; each costs a few hundred bytes.
+pub const MAX_METERS: usize = 65_536;
+/// Bands that a meter has, as in Open vSwitch: each costs an atomic exchange per frame.
+pub const MAX_BANDS: usize = 8;
+
+#[cfg(test)]
+mod tests;
