@@ -142,7 +142,7 @@ impl Device {
         };
         let error = loop {
             match enable_early(&session, &early).and_then(|()| handler.handle_request()) {
-                Ok(()) => tell(self.status()),
+                Ok(()) => tell(lock(&session).status()),
                 Err(error) => break error,
             }
         };
@@ -161,25 +161,6 @@ impl Device {
             }
             (_, _, error) => SessionEnd::Refused(error.to_string()),
         }
-    }
-
-    /// What runs now.
-    pub fn status(&self) -> Status {
-        let (mut status, mut memory) = (Status::default(), None);
-        for pair in self.queues.chunks_exact(2) {
-            // One after the other: whoever waits for a queue holds none.
-            let sends = pair[1].lock().as_ref().is_some_and(Running::is_enabled);
-            let receiver = pair[0].lock().as_ref().map(|ring| (ring.features(), ring.memory()));
-            if let (true, Some((features, shared))) = (sends, receiver) {
-                status.pairs += 1;
-                status.features = features;
-                memory = Some(shared);
-            }
-        }
-        // All rings of a session have the same memory. It takes a while to look at it, while
-        // workers use their rings.
-        status.is_blank = memory.is_some_and(|memory| memory.is_blank());
-        status
     }
 
     /// Notes that a session begins, and answers which; nothing when there is to be none any more,
@@ -302,6 +283,24 @@ impl Session {
             rings,
             log: None,
             refused: None,
+        }
+    }
+
+    /// What runs now, or is to run again as soon as the memory that it lies in is there again: a
+    /// VMM exchanges that piece by piece, and what goes to its guest waits meanwhile.
+    fn status(&self) -> Status {
+        let is_running = |queue: &Arc<Queue>| queue.is_running();
+        let runs = |(queues, rings): &(&[Arc<Queue>], &[RingConfig])| {
+            queues.iter().all(is_running) && rings[1].is_enabled
+        };
+        let pairs = self.device.queues.chunks_exact(2).zip(self.rings.chunks_exact(2));
+        match u16::try_from(pairs.filter(runs).count()).unwrap_or(u16::MAX) {
+            0 => Status::default(),
+            pairs => {
+                // It takes a while to look at it, while workers use their rings.
+                let is_blank = self.memory.as_ref().is_some_and(|memory| memory.is_blank());
+                Status { pairs, features: self.features, is_blank }
+            }
         }
     }
 

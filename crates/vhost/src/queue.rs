@@ -26,7 +26,6 @@ use crate::chain::{Chain, Chains};
 use crate::device::SessionNumber;
 use crate::features::Features;
 use crate::log::RingLog;
-use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingError};
 
 /// A virtqueue, running or not.
@@ -248,11 +247,6 @@ impl Running {
     /// device is to be reset.
     pub fn memory_was_lost(&self) -> bool {
         self.ring.memory().was_lost()
-    }
-
-    /// The memory that it lies in, for whoever looks at it without the ring.
-    pub(crate) fn memory(&self) -> Arc<GuestMemory> {
-        self.ring.shared_memory()
     }
 
     /// What was negotiated.

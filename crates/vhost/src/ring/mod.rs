@@ -212,11 +212,6 @@ impl Ring {
         &self.memory
     }
 
-    /// The same, to be kept.
-    pub(crate) fn shared_memory(&self) -> Arc<GuestMemory> {
-        self.memory.clone()
-    }
-
     /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given
     /// back must have been undone (vhost-user `VHOST_USER_GET_VRING_BASE`).
     pub fn base(&self) -> u32 {
