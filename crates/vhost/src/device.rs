@@ -49,7 +49,7 @@ use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec, len_of};
 use crate::queue::{Queue, Running};
-use crate::ring::{Direction, Ring, RingError, RingPlace};
+use crate::ring::{Direction, PACKED_START, Ring, RingError, RingPlace};
 
 /// A guest's network device, as long as the port lives: sessions come and go.
 #[derive(Debug)]
@@ -264,6 +264,8 @@ struct RingConfig {
     base: Option<u32>,
     is_enabled: bool,
     is_started: bool,
+    /// The driver had made a buffer available when it was stopped last.
+    was_filled: bool,
     /// What we write to the ring is to be noted.
     is_logged: bool,
     kick: Option<OwnedFd>,
@@ -342,7 +344,7 @@ impl Session {
         let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
         let direction = direction_of(index);
         let ring = self.ring(index)?;
-        let is_enabled = ring.is_enabled;
+        let (is_enabled, was_filled) = (ring.is_enabled, ring.was_filled);
         let is_served = ring.is_started && (is_enabled || direction == Direction::Transmit);
         if !is_served {
             self.let_go(index);
@@ -366,6 +368,7 @@ impl Session {
         let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call).of_session(self.number);
         running.set_enabled(is_enabled);
+        running.note_filled(was_filled);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
         }
@@ -379,7 +382,7 @@ impl Session {
             return;
         };
         if let Ok(ring) = self.ring(index) {
-            ring.base = Some(running.base());
+            (ring.base, ring.was_filled) = (Some(running.base()), !running.is_unready());
             (ring.kick, ring.call) = running.into_descriptors();
         }
     }
@@ -561,7 +564,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.let_go(index);
         let packed = self.features.contains(Features::RING_PACKED);
         let ring = self.ring(index)?;
-        ring.is_started = false;
+        (ring.is_started, ring.was_filled) = (false, false);
         (ring.kick, ring.call) = (None, None);
         let base = ring.base.unwrap_or(if packed { PACKED_START } else { 0 });
         Ok(VhostUserVringState::new(index, base))
@@ -709,8 +712,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Why a device is reset whose [`Running::memory_was_lost`].
 pub const MEMORY_LOST: &str = "the monitor took memory away that it had shared";
-/// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
-const PACKED_START: u32 = 0x8000_8000;
 /// Regions that a guest's memory may have, with hotplug.
 const MAX_REGIONS: usize = 64;
 

@@ -175,6 +175,8 @@ pub struct Running {
     pub(crate) pieces_written: usize,
     /// The next chain lies in memory that was taken away and may come back.
     waits: bool,
+    /// The driver has made a chain available since it started the ring, as far as we have looked.
+    was_filled: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     /// Notifications that were sent.
@@ -195,6 +197,7 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
+        let was_filled = !ring.is_new();
         let mut running = Self {
             ring,
             features,
@@ -202,6 +205,7 @@ impl Running {
             next: 0,
             pieces_written: 0,
             waits: false,
+            was_filled,
             kick,
             call,
             calls: 0,
@@ -296,8 +300,24 @@ impl Running {
                 self.waits = true;
                 Ok(())
             }
-            outcome => outcome.map(|_| ()),
+            Ok(count) => {
+                self.was_filled |= count > 0;
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The driver has made a chain available before, or has not.
+    pub(crate) fn note_filled(&mut self, was_filled: bool) {
+        self.was_filled |= was_filled;
+    }
+
+    /// True when the driver has made nothing available since it started the ring, as far as we have
+    /// looked: Linux' does so when its interface is set up, long after it has found the device. A
+    /// buffer that lies in memory which may come back is one.
+    pub(crate) fn is_unready(&self) -> bool {
+        !self.was_filled && !self.waits
     }
 
     /// Fetches so that `count` chains are there, if the driver has made so many available. Returns

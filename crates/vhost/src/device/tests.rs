@@ -12,6 +12,7 @@ use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, Vr
 use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
+use crate::net::Undelivered;
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 
 /// A VMM with a guest, and the session that serves it.
@@ -329,6 +330,48 @@ fn a_pair_whose_memory_is_exchanged_is_there_all_the_time() {
     }
     vmm.frontend.get_vring_base(0).unwrap();
     assert_eq!(vmm.pairs(), 0, "one of them was stopped");
+}
+
+/// A driver has a ring long before it gives buffers. One that had given some, and whose memory
+/// changes, is none of those.
+#[test]
+fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
+    for packed in [Features::empty(), Features::RING_PACKED] {
+        let features = modern() | packed;
+        let mut vmm = Vmm::connect_to(Device::new(2).unwrap(), features);
+        vmm.share(0, LEN);
+        let place = vmm.driver.place();
+        vmm.start_ring(0, &place);
+        let queue = vmm.device.receive_queue(0).unwrap().clone();
+        let deliver = || {
+            let mut held = queue.lock();
+            let ring = held.as_mut()?;
+            let frame = crate::Part::Ours(&[5; 60]);
+            let outcome = ring.deliver([0; 12], 60, [frame].into_iter());
+            ring.publish();
+            Some(outcome)
+        };
+        eventually("the ring runs", || queue.lock().is_some());
+        assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+        let buffer = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 72) };
+        // Once around a packed ring, and again.
+        for _ in 0..16 {
+            vmm.driver.offer(&vmm.guest, &buffer).unwrap();
+            assert_eq!(deliver(), Some(Ok(())));
+            vmm.driver.reap(&vmm.guest);
+        }
+        assert_eq!(deliver(), Some(Err(Undelivered::Full)));
+        vmm.share(0, LEN);
+        vmm.frontend.get_features().unwrap();
+        assert_eq!(deliver(), Some(Err(Undelivered::Full)), "the memory was shared anew");
+        vmm.frontend.get_vring_base(0).unwrap();
+        assert_eq!(deliver(), None);
+        // The guest is started anew, in the same session.
+        vmm.guest.write(0, &[0; 0x4000]);
+        vmm.start_ring(0, &place);
+        eventually("the next ring runs", || queue.lock().is_some());
+        assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+    }
 }
 
 #[test]
