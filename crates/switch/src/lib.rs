@@ -36,6 +36,7 @@ mod handle;
 mod interface;
 mod links;
 mod names;
+mod paths;
 mod pauses;
 mod peer;
 mod places;
