@@ -17,7 +17,8 @@ impl PortReport {
         let reason = DropReason::ALL.into_iter().find(|known| known.name() == reason)?;
         let particular = match reason {
             DropReason::Oversize => self.oversize_remedy(),
-            DropReason::EgressRejected | DropReason::PortDown => self.no_way(),
+            DropReason::EgressRejected => self.no_way(),
+            DropReason::PortDown => self.no_way().or_else(|| self.no_buffers()),
             _ => None,
         };
         Some(particular.unwrap_or_else(|| remedy(reason).to_owned()))
@@ -26,6 +27,12 @@ impl PortReport {
     /// What helps where no way leads to the other end of a tunnel.
     fn no_way(&self) -> Option<String> {
         self.tunnel.as_ref()?.warning.clone()
+    }
+
+    /// What helps where a guest is there and takes nothing.
+    fn no_buffers(&self) -> Option<String> {
+        let is_there = self.guest.as_ref().is_some_and(|guest| guest.state == "running");
+        is_there.then(|| NO_BUFFERS.to_owned())
     }
 }
 
@@ -101,6 +108,9 @@ const METADATA: &str = "whoever sends here asks for offloads that cannot be: men
 const DOWN: &str = "the port is down: `tapswitch show ports` tells how (no-link: bring up what \
      is behind it, or give a tunnel a way to its other end; disabled: a controller did that; a \
      file: it has reached its limit)";
+const NO_BUFFERS: &str = "the guest was not there, or its interface was not up: its driver gives \
+     buffers to receive into when that is set up (`ip link set IFNAME up` in the guest); nothing \
+     is to be done about what came while it booted";
 const FULL: &str = "more comes for the port than it takes: read faster what is behind it, or \
      send less; copies wait with `--delivery lossless`, what comes in by a link with pause=on \
      there";
