@@ -95,6 +95,45 @@ impl Device {
         }
     }
 
+    /// The tunnel behind the port, if it is one.
+    pub(crate) fn tunnel(&self) -> Option<&Tunnel> {
+        match &self.behind {
+            Behind::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::tunnel`], to look at its way.
+    pub(crate) fn tunnel_mut(&mut self) -> Option<&mut Tunnel> {
+        match &mut self.behind {
+            Behind::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    /// Where changes of interfaces are of interest, and what that is called in news of them.
+    pub(crate) fn watched(&self) -> Option<(&Namespace, usize)> {
+        match &self.behind {
+            Behind::Interface(interface) => Some((&interface.namespace, interface.namespace_index)),
+            Behind::Tunnel(tunnel) => Some((tunnel.namespace(), tunnel.namespace_index)),
+            Behind::Guest(_) | Behind::File(_) | Behind::Nothing(_) => None,
+        }
+    }
+
+    /// Where it is [watched](Self::watched) is called `number` in news.
+    pub(crate) fn note_watch(&mut self, number: usize) {
+        match &mut self.behind {
+            Behind::Interface(interface) => interface.namespace_index = number,
+            Behind::Tunnel(tunnel) => tunnel.namespace_index = number,
+            Behind::Guest(_) | Behind::File(_) | Behind::Nothing(_) => {}
+        }
+    }
+
+    /// Whether something may become of it of which nothing tells.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.named_namespace().is_some() || self.tunnel().is_some()
+    }
+
     /// Where the interface is, or what a tunnel's sockets are in, if that is not the switch's own
     /// namespace; and by which name.
     pub(crate) fn named_namespace(&self) -> Option<(&str, &Namespace)> {
@@ -176,8 +215,7 @@ impl Device {
         let link = match &self.behind {
             Behind::Interface(interface) => interface.state(),
             Behind::Guest(guest) => guest.state(),
-            // It knows of no link: whether the other end is there, nobody tells.
-            Behind::Tunnel(_) => PortState::LIVE,
+            Behind::Tunnel(tunnel) => tunnel.state(),
             Behind::File(file) => file.state(),
             Behind::Nothing(_) => PortState::LINK_DOWN,
         };

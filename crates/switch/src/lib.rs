@@ -37,6 +37,7 @@ mod interface;
 mod links;
 mod names;
 mod open_error;
+mod paths;
 mod pauses;
 mod peer;
 mod places;

@@ -21,9 +21,9 @@ use crate::worker::Errand;
 
 impl Ports {
     /// Sees to it that it is noticed when the namespace of a port that comes is not what its name
-    /// leads to any more.
-    pub(crate) fn follow_name(&mut self, device: &Device) {
-        if device.named_namespace().is_some() {
+    /// leads to any more, or when a tunnel's way has gone.
+    pub(crate) fn follow(&mut self, device: &Device) {
+        if device.is_looked_at() {
             self.look_at.get_or_insert(next_look());
         }
     }
@@ -44,12 +44,17 @@ impl Ports {
 }
 
 impl Server {
+    /// Looks at what nothing tells of.
+    pub(crate) fn look(&mut self) {
+        self.follow_names();
+        self.follow_paths();
+        let is_one = self.ports.devices.iter().any(Device::is_looked_at);
+        self.ports.look_at = is_one.then(next_look);
+    }
+
     /// Looks where the names of the ports' namespaces lead.
     pub(crate) fn follow_names(&mut self) {
         self.ports.astray().into_iter().for_each(|number| self.lose_namespace(number));
-        let mut devices = self.ports.devices.iter();
-        let is_named = devices.any(|device| device.named_namespace().is_some());
-        self.ports.look_at = is_named.then(next_look);
     }
 
     /// The port stays, as one whose interface is gone; workers let go of what was behind it, and so

@@ -33,11 +33,12 @@ pub(crate) struct Ports {
     pub(crate) devices: Vec<Device>,
     /// What each worker reads, for reports.
     pub(crate) worker_queues: Vec<Vec<String>>,
-    /// The namespaces that interfaces of ports are in, each once.
+    /// The namespaces that interfaces and tunnels of ports are in, each once.
     watches: Vec<Watched>,
     /// Namespaces that were watched so far.
     watch_count: usize,
-    /// When to look next where the names of namespaces lead; `None` while no port has one.
+    /// When to look next where the names of namespaces lead, and whether ways lead to the other
+    /// ends of tunnels; `None` while no port has one.
     pub(crate) look_at: Option<Millis>,
     link_news: mpsc::Sender<LinkNews>,
     guest_news: mpsc::Sender<GuestNews>,
@@ -123,14 +124,14 @@ impl Ports {
         self.devices.iter().try_for_each(|device| check_beside(spec, id, device))
     }
 
-    /// Sees to it that changes of the interface are told, and that it is known by where it is.
+    /// Sees to it that changes of the interface, or of those beside a tunnel, are told, and that it
+    /// is known by where it is.
     fn watch(&mut self, device: &mut Device) -> Result<(), WatchError> {
-        let Some(interface) = device.interface_mut() else { return Ok(()) };
-        let namespace = &interface.namespace;
+        let Some((namespace, _)) = device.watched() else { return Ok(()) };
         // Not by its name, which may be another one's by now.
         let is_it = |watched: &&Watched| watched.namespace.is_same(namespace).unwrap_or(false);
         if let Some(known) = self.watches.iter().find(is_it) {
-            interface.namespace_index = known.number;
+            device.note_watch(known.number);
             return Ok(());
         }
         let (number, namespace) = (self.watch_count, namespace.clone());
@@ -138,17 +139,17 @@ impl Ports {
             LinkWatch::start(std::slice::from_ref(&namespace), number, self.link_news.clone())?;
         self.watches.push(Watched { namespace, number, watch });
         self.watch_count += 1;
-        interface.namespace_index = number;
+        device.note_watch(number);
         Ok(())
     }
 
-    /// Forgets namespaces where no interface of a port is any more: who watches one keeps it there,
-    /// even if it was deleted.
+    /// Forgets namespaces where no interface or tunnel of a port is any more: who watches one keeps
+    /// it there, even if it was deleted.
     pub(crate) fn watch_less(&mut self) {
         let devices = &self.devices;
         let is_used = |number| {
-            let mut interfaces = devices.iter().filter_map(Device::interface);
-            interfaces.any(|interface| interface.namespace_index == number)
+            let mut watched = devices.iter().filter_map(Device::watched);
+            watched.any(|(_, its)| its == number)
         };
         for unused in self.watches.extract_if(.., |watched| !is_used(watched.number)) {
             unused.watch.end();
@@ -326,7 +327,7 @@ impl Server {
             }
             worker.send(Errand::AddPort { number: spec.number, tx, queues });
         }
-        self.ports.follow_name(&device);
+        self.ports.follow(&device);
         self.ports.devices.push(device);
         Ok(())
     }

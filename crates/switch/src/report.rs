@@ -130,7 +130,8 @@ pub struct PortReport {
     pub netns: Option<String>,
     /// MAC address.
     pub mac: String,
-    /// `up`, `no-link`, `gone` when its interface was deleted, or `disabled` by configuration.
+    /// `up`, `no-link` (of a tunnel, when no way leads to the other end), `gone` when its interface
+    /// was deleted, or `disabled` by configuration.
     pub state: String,
     /// Largest payload in bytes.
     pub mtu: u32,
@@ -213,8 +214,10 @@ pub struct TunnelReport {
     pub local: String,
     /// The VNI of VXLAN, the key of GRE if it has one, the session of ERSPAN.
     pub id: Option<u32>,
-    /// MTU of the path in bytes, as far as the kernel knows; zero while there is no route.
+    /// MTU of the path in bytes, as far as the kernel knows; zero while there is none.
     pub path_mtu: u32,
+    /// Why there is none, and what can be done about it.
+    pub warning: Option<String>,
     /// Bytes of each of its packets that are the tunnel's own: headers from IP on, and Ethernet's.
     pub overhead: u32,
     /// Length of the socket's receive buffer in bytes, as the kernel granted it.

@@ -268,7 +268,7 @@ impl Server {
             self.barriers.gone.extend(gone);
         }
         if self.ports.look_at.is_some_and(|due| due <= now) {
-            self.follow_names();
+            self.look();
         }
     }
 
@@ -565,6 +565,7 @@ impl Server {
 
     /// Notes a change of an interface behind a port.
     fn handle_link(&mut self, news: LinkNews) {
+        self.ports.look_soon(news.namespace);
         match news.event {
             LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
             LinkEvent::Deleted { index, moved, .. } => {

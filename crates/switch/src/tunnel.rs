@@ -4,13 +4,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tapswitch_datapath::DropReason;
 use tapswitch_netlink::Namespace;
-use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, overhead};
+use tapswitch_openflow::PortState;
+use tapswitch_tunnel::{
+    Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, has_address, overhead,
+};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
+use crate::allowance::Allowance;
 use crate::interface;
 use crate::open_error::OpenPortError;
 use crate::port_spec::{GreSpec, VxlanSpec};
@@ -26,6 +31,12 @@ pub(crate) struct Tunnel {
     mtu: u32,
     mac: MacAddr,
     underlay: Underlay,
+    /// Which of the switch's namespaces that is in.
+    pub(crate) namespace_index: usize,
+    /// Why nothing gets to the other end, as was seen last.
+    obstacle: Option<String>,
+    /// What may be logged of that.
+    lines: Allowance,
 }
 
 /// What the frames are in.
@@ -68,7 +79,63 @@ impl Tunnel {
             );
         }
         let underlay = Underlay::new(namespace, port.remote(), port.local_ip());
-        Self { port, mtu, mac, underlay }
+        let (obstacle, lines) = (None, Allowance::new(LINE_COUNT, SILENCE));
+        Self { port, mtu, mac, underlay, namespace_index: 0, obstacle, lines }
+    }
+
+    /// Looks whether there is a way to the other end of the port, which is called `port`, and whose
+    /// address is there or not. Returns whether that is another answer than before.
+    pub(crate) fn look(&mut self, port: &str, has_address: bool) -> bool {
+        let obstacle = self.path_mtu(has_address).err();
+        let has_changed = obstacle.is_some() != self.obstacle.is_some();
+        self.obstacle = obstacle;
+        if has_changed {
+            self.tell(port);
+        }
+        has_changed
+    }
+
+    /// Logs whether there is a way, unless that has changed very often of late.
+    fn tell(&mut self, port: &str) {
+        let remote = self.port.remote();
+        match (&self.obstacle, self.lines.take()) {
+            (Some(why), true) => tracing::warn!("port {port} is down: {why}"),
+            (None, true) => tracing::info!("port {port} is up: there is a way to {remote} again"),
+            (obstacle, false) => tracing::debug!("port {port}: way to {remote}: {obstacle:?}"),
+        }
+        if self.lines.was_last() {
+            let time = SILENCE.as_secs();
+            tracing::info!("port {port}: its way comes and goes; no more of it for {time} s");
+        }
+    }
+
+    /// How OpenFlow calls the state of its link. It has none of its own, and whether the other end
+    /// is there nobody tells: it is down when no way leads there.
+    pub(crate) fn state(&self) -> PortState {
+        if self.obstacle.is_none() { PortState::LIVE } else { PortState::LINK_DOWN }
+    }
+
+    /// The address at this end.
+    pub(crate) fn local_ip(&self) -> IpAddr {
+        self.port.local_ip()
+    }
+
+    /// MTU of the path now, or why there is none and what helps. The address at this end is there,
+    /// or is not.
+    fn path_mtu(&self, has_address: bool) -> Result<u32, String> {
+        let (local, remote) = (self.port.local_ip(), self.port.remote());
+        if !has_address {
+            return Err(format!(
+                "its address {local} has gone: give it to an interface of its namespace again \
+                 (`ip address`), or add the port anew with another one"
+            ));
+        }
+        self.port.path_mtu().map_err(|error| {
+            format!(
+                "no way leads to {remote} ({error}): add a route, or bring up the interface that \
+                 it goes by (`ip route get {remote}` in the port's namespace)"
+            )
+        })
     }
 
     /// Largest payload in bytes: what was asked for, or what the path takes.
@@ -130,12 +197,16 @@ impl Tunnel {
         let Counters { runt, malformed, foreign, congested, .. } = counters;
         let names = self.port.refusals().map(str::to_owned);
         let refused = names.into_iter().zip([runt, malformed, foreign, congested]);
+        let local = self.local_ip();
+        // Who cannot look knows no better than before.
+        let has_address = self.namespace().enter(|| has_address(local)).unwrap_or(true);
+        let path_mtu = self.path_mtu(has_address);
         TunnelReport {
             remote: self.port.remote().to_string(),
             local: self.port.local(),
             id: self.port.id(),
-            // Without a route there is no path now.
-            path_mtu: self.port.path_mtu().unwrap_or(0),
+            path_mtu: *path_mtu.as_ref().unwrap_or(&0),
+            warning: path_mtu.err(),
             overhead: self.port.overhead(),
             receive_buffer: self.port.receive_buffer_len().unwrap_or(0),
             send_calls: counters.send_calls,
@@ -253,5 +324,8 @@ fn mac(tunnel: impl Hash) -> MacAddr {
     MacAddr([0x02, a, b, c, d, e])
 }
 
+/// Lines of the log about a way that comes and goes, and the time that they are for.
+const LINE_COUNT: u32 = 16;
+const SILENCE: Duration = Duration::from_secs(60);
 /// Taken for the path's where the kernel does not tell.
 const ETHERNET_MTU: u32 = 1500;

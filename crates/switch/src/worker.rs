@@ -150,6 +150,8 @@ struct Worker {
     batch: [Slot; gro::BATCH_COUNT],
     /// Those of the queues that are rings of guests.
     guests: Vec<usize>,
+    /// Which of those is looked at next.
+    next_guest: usize,
     patience: Patience,
     /// For each queue, whether it is coalesced.
     trials: Vec<GroTrial>,
@@ -183,6 +185,7 @@ impl Worker {
             buf: vec![0; BUF_LEN].into(),
             batch: [Slot::default(); gro::BATCH_COUNT],
             guests: Vec::new(),
+            next_guest: 0,
             patience: Patience::default(),
             trials: Vec::new(),
             paused: VecDeque::new(),

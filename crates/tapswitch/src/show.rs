@@ -281,11 +281,19 @@ fn tunnels(reports: &[PortReport]) {
         "REFUSED",
         "UNREACHABLE ",
     ]);
-    for (port, tunnel) in tunnels {
+    for (port, tunnel) in &tunnels {
         rows.add_row(tunnel_row(port, tunnel));
     }
     say!();
     print(&rows, "");
+    for (port, tunnel) in tunnels {
+        tunnel.warning.iter().for_each(|warning| say!("port {port}: {warning}"));
+    }
+}
+
+/// That of a path, or a dash where there is none.
+fn path_mtu_text(mtu: u32) -> String {
+    if mtu == 0 { "-".to_owned() } else { mtu.to_string() }
 }
 
 fn tunnel_row(port: &str, tunnel: &TunnelReport) -> [String; 12] {
@@ -294,7 +302,7 @@ fn tunnel_row(port: &str, tunnel: &TunnelReport) -> [String; 12] {
         tunnel.remote.clone(),
         tunnel.local.clone(),
         tunnel.id.map_or_else(|| "-".to_owned(), |id| id.to_string()),
-        tunnel.path_mtu.to_string(),
+        path_mtu_text(tunnel.path_mtu),
         grouped(tunnel.receive_buffer as u64),
         grouped(tunnel.sent),
         grouped(tunnel.send_calls),

@@ -6,25 +6,27 @@ use rustix::io::Errno;
 
 use crate::counters::Tally;
 use crate::error::is_unreachable;
-use crate::socket;
+use crate::socket::{self, Unreachable};
 
 /// Calls `send`, which sends by `fd`, and once more when the answer may belong to something sent
-/// before.
+/// before. `is_own` tells what this tunnel sent from what others did, by its beginning.
 #[inline]
 pub(crate) fn send_again(
     fd: impl AsFd,
     tally: &Tally,
+    is_own: impl Fn(&[u8]) -> bool,
     mut send: impl FnMut() -> rustix::io::Result<()>,
 ) -> rustix::io::Result<()> {
     match send() {
         Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
+            let told = socket::drain_errors(&fd, &is_own);
             // What the call said is one of them, unless the queue had no room for it, or the host
             // itself knows no way.
-            let said = u64::from(errno != Errno::MSGSIZE);
-            tally.note_unreachable(socket::drain_errors(&fd).max(said));
+            let said = errno != Errno::MSGSIZE && told == Unreachable::default();
+            tally.note_unreachable(told.own + u64::from(said));
             let second = send();
             if second.is_err() {
-                tally.note_unreachable(socket::drain_errors(&fd));
+                tally.note_unreachable(socket::drain_errors(&fd, &is_own).own);
             }
             note_below(tally, second)
         }

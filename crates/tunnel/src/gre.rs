@@ -177,6 +177,28 @@ impl Carrier {
         }
     }
 
+    /// Whether a packet of this tunnel may begin with `quoted`, which begins behind the IP header.
+    /// Routers quote eight bytes of what they did not forward at least (RFC 792): enough to tell
+    /// keys apart, but not sessions.
+    pub(crate) fn may_have_sent(self, quoted: &[u8]) -> bool {
+        let ours = self.prefix(&About::default());
+        let bits = ours.bytes().iter().zip(self.own_bits()).zip(quoted);
+        bits.into_iter().all(|((ours, own), quoted)| (ours ^ quoted) & own == 0)
+    }
+
+    /// Which bits of the prefix are the same in front of each frame, and no other tunnel's, as far
+    /// as that goes.
+    const fn own_bits(self) -> &'static [u8] {
+        match self {
+            Self::Gre { key: None } => &[0xff; 4],
+            Self::Gre { key: Some(_) } => &[0xff; 8],
+            // The number, the tag, and what was cut are the frame's.
+            Self::ErspanII(_) | Self::ErspanIII(_) => {
+                &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xf0, 0, 3, 0xff]
+            }
+        }
+    }
+
     /// Where the frame begins in `packet`, which begins behind the IP header.
     ///
     /// # Errors
@@ -373,6 +395,32 @@ mod tests {
         assert_eq!(Carrier::ErspanII(SESSION).frame_of(&session), Err(GreRefusal::Other));
         assert_eq!(Carrier::ErspanIII(SESSION).frame_of(&session), Err(GreRefusal::Malformed));
         assert_eq!(Session::new(1024), None);
+    }
+
+    #[test]
+    fn what_a_tunnel_sent_is_told_from_what_others_did() {
+        let about = About { sequence: 5, time: 6, tci: Some(0xa064), is_cut: true };
+        let session = |number| Session::new(number).unwrap();
+        let carriers = [
+            Carrier::Gre { key: None },
+            Carrier::Gre { key: Some(1) },
+            Carrier::Gre { key: Some(2) },
+            Carrier::ErspanII(session(1)),
+            Carrier::ErspanII(session(0x201)),
+            Carrier::ErspanIII(session(1)),
+        ];
+        for ours in carriers {
+            let told = |len: usize| {
+                let is_told = |other: &Carrier| {
+                    let packet = packet(*other, &about);
+                    ours.may_have_sent(&packet[..len.min(packet.len())])
+                };
+                carriers.into_iter().filter(is_told).collect::<Vec<_>>()
+            };
+            assert_eq!(told(20), [ours], "all of the headers");
+            assert!(told(8).contains(&ours) && told(8).len() <= 2, "sessions alone are alike");
+            assert_eq!(told(0).len(), carriers.len(), "nothing is told");
+        }
     }
 
     #[test]

@@ -212,7 +212,14 @@ impl GrePort {
     /// Calls `send`, and once more when the answer may belong to an earlier packet.
     #[inline]
     fn again(&self, send: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
-        send_again(&self.sender, &self.tally, send)
+        send_again(&self.sender, &self.tally, self.tells_own(), send)
+    }
+
+    /// What tells the packets of this tunnel from those of others to the same remote, of which its
+    /// sockets hear errors as well.
+    fn tells_own(&self) -> impl Fn(&[u8]) -> bool + use<> {
+        let carrier = self.carrier;
+        move |quoted: &[u8]| carrier.may_have_sent(quoted)
     }
 
     /// Receives one frame into `buf` at about `headroom`, and answers where it lies; `None` when
@@ -238,7 +245,8 @@ impl GrePort {
                 Err(Errno::AGAIN) => return Ok(None),
                 // An earlier packet found nobody there. The socket that sent it has it in writing.
                 Err(errno) if is_unreachable(errno) => {
-                    self.tally.note_unreachable(socket::drain_errors(&self.sender));
+                    let told = socket::drain_errors(&self.sender, self.tells_own());
+                    self.tally.note_unreachable(told.own);
                     return Ok(None);
                 }
                 Err(errno) => return Err(RecvError::Lost { errno: errno.raw_os_error() }),

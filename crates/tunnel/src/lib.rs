@@ -59,6 +59,7 @@
 //! **Not done here:** multicast and learning of remotes (one port, one remote); GPE, GBP and other
 //! uses of the reserved bits; scope identifiers of link-local addresses.
 
+mod address;
 mod again;
 mod config;
 mod congestion;
@@ -75,6 +76,7 @@ mod segments;
 mod socket;
 mod vxlan;
 
+pub use address::has_address;
 pub use config::{Config, SEND_BUFFER_LEN, SENDERS, VXLAN_PORT};
 pub use counters::{Counters, Refused};
 pub use cut::Cut;

@@ -186,7 +186,8 @@ impl VxlanPort {
         fd: BorrowedFd<'_>,
         send: impl FnMut() -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
-        send_again(fd, &self.tally, send)
+        // The kernel tells its sockets apart by their ports.
+        send_again(fd, &self.tally, |_| true, send)
     }
 
     /// What was counted since the port was opened.

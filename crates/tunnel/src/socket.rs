@@ -238,25 +238,42 @@ pub(crate) fn class_control(remote: IpAddr, class: u8) -> [u8; CONTROL_LEN] {
     Control { len, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }.bytes()
 }
 
+/// Errors that say that nobody can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unreachable {
+    /// About what the tunnel has sent.
+    pub(crate) own: u64,
+    /// About what another one has: a raw socket hears of all packets of its protocol.
+    pub(crate) others: u64,
+}
+
 /// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
-/// next call tells nothing old. Answers how many of them say that nobody can be reached.
+/// next call tells nothing old. `is_own` is asked whether the packet that is quoted, behind the
+/// headers that the kernel sends by itself, is the tunnel's own.
 #[cold]
-pub(crate) fn drain_errors(fd: impl AsFd) -> u64 {
+pub(crate) fn drain_errors(fd: impl AsFd, is_own: impl Fn(&[u8]) -> bool) -> Unreachable {
     let raw = fd.as_fd().as_raw_fd();
-    let mut unreachable = 0;
+    let mut unreachable = Unreachable::default();
+    let mut quoted = [0; QUOTED_LEN];
     for _ in 0..ERRORS_MAX {
         // SAFETY: `ErrorControl` and the struct are integers and pointers, for which zeros are
         // valid.
         let (mut control, mut message): (ErrorControl, libc::msghdr) = unsafe { mem::zeroed() };
         message.msg_control = (&raw mut control).cast::<c_void>();
         message.msg_controllen = size_of::<ErrorControl>() as _;
-        // SAFETY: the one pointer in `message` that is set goes with the length of `control`, in
-        // which any bytes are valid, and which outlives the call.
+        let mut room = libc::iovec { iov_base: quoted.as_mut_ptr().cast(), iov_len: QUOTED_LEN };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut room, 1);
+        // SAFETY: the pointers in `message` that are set go with the length of `control` and with
+        // the one `room`, which has that of `quoted`; in all of them any bytes are valid, and they
+        // outlive the call.
         let len = unsafe { libc::recvmsg(raw, &raw mut message, libc::MSG_ERRQUEUE) };
-        if len < 0 {
-            break;
+        let Ok(len) = usize::try_from(len) else { break };
+        if control.is_unreachable() {
+            match is_own(&quoted[..len.min(QUOTED_LEN)]) {
+                true => unreachable.own += 1,
+                false => unreachable.others += 1,
+            }
         }
-        unreachable += u64::from(control.is_unreachable());
     }
     unreachable
 }
@@ -384,6 +401,8 @@ const MEMINFO_DROPS: usize = 8;
 pub(crate) const CONTROL_LEN: usize = size_of::<Control>();
 /// Messages of one sendmmsg(2).
 const SEND_COUNT: usize = 16;
+/// Bytes of a packet that an error quotes that are looked at: the headers in front of a frame.
+const QUOTED_LEN: usize = crate::PREFIX_MAX;
 /// Errors that are read off at once; more can wait.
 const ERRORS_MAX: usize = 64;
 

@@ -49,7 +49,7 @@ use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MemoryError, RegionSpec, len_of};
 use crate::queue::{Queue, Running, SessionNumber};
-use crate::ring::{Direction, Ring, RingError, RingPlace};
+use crate::ring::{Direction, PACKED_START, Ring, RingError, RingPlace};
 
 /// A guest's network device, as long as the port lives: sessions come and go.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Device {
         };
         let error = loop {
             match enable_early(&session, &early).and_then(|()| handler.handle_request()) {
-                Ok(()) => tell(self.status()),
+                Ok(()) => tell(lock(&session).status()),
                 Err(error) => break error,
             }
         };
@@ -157,25 +157,6 @@ impl Device {
             }
             (_, _, error) => SessionEnd::Refused(error.to_string()),
         }
-    }
-
-    /// What runs now.
-    pub fn status(&self) -> Status {
-        let (mut status, mut memory) = (Status::default(), None);
-        for pair in self.queues.chunks_exact(2) {
-            // One after the other: whoever waits for a queue holds none.
-            let sends = pair[1].lock().as_ref().is_some_and(Running::is_enabled);
-            let receiver = pair[0].lock().as_ref().map(|ring| (ring.features(), ring.memory()));
-            if let (true, Some((features, shared))) = (sends, receiver) {
-                status.pairs += 1;
-                status.features = features;
-                memory = Some(shared);
-            }
-        }
-        // All rings of a session have the same memory. It takes a while to look at it, while
-        // workers use their rings.
-        status.is_blank = memory.is_some_and(|memory| memory.is_blank());
-        status
     }
 
     /// Notes that a session begins, and answers which; nothing when there is to be none any more,
@@ -279,6 +260,8 @@ struct RingConfig {
     base: Option<u32>,
     is_enabled: bool,
     is_started: bool,
+    /// The driver had made a buffer available when it was stopped last.
+    was_filled: bool,
     /// What we write to the ring is to be noted.
     is_logged: bool,
     kick: Option<OwnedFd>,
@@ -298,6 +281,24 @@ impl Session {
             rings,
             log: None,
             refused: None,
+        }
+    }
+
+    /// What runs now, or is to run again as soon as the memory that it lies in is there again: a
+    /// VMM exchanges that piece by piece, and what goes to its guest waits meanwhile.
+    fn status(&self) -> Status {
+        let is_running = |queue: &Arc<Queue>| queue.is_running();
+        let runs = |(queues, rings): &(&[Arc<Queue>], &[RingConfig])| {
+            queues.iter().all(is_running) && rings[1].is_enabled
+        };
+        let pairs = self.device.queues.chunks_exact(2).zip(self.rings.chunks_exact(2));
+        match u16::try_from(pairs.filter(runs).count()).unwrap_or(u16::MAX) {
+            0 => Status::default(),
+            pairs => {
+                // It takes a while to look at it, while workers use their rings.
+                let is_blank = self.memory.as_ref().is_some_and(|memory| memory.is_blank());
+                Status { pairs, features: self.features, is_blank }
+            }
         }
     }
 
@@ -339,7 +340,7 @@ impl Session {
         let (features, memory, log) = (self.features, self.memory.clone(), self.log.clone());
         let direction = direction_of(index);
         let ring = self.ring(index)?;
-        let is_enabled = ring.is_enabled;
+        let (is_enabled, was_filled) = (ring.is_enabled, ring.was_filled);
         let is_served = ring.is_started && (is_enabled || direction == Direction::Transmit);
         if !is_served {
             self.let_go(index);
@@ -363,6 +364,7 @@ impl Session {
         let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call).of_session(self.number);
         running.set_enabled(is_enabled);
+        running.note_filled(was_filled);
         if let Some(log) = log {
             running.log_to(RingLog::new(log, &memory, &place, features.ring(), buffers));
         }
@@ -376,7 +378,7 @@ impl Session {
             return;
         };
         if let Ok(ring) = self.ring(index) {
-            ring.base = Some(running.base());
+            (ring.base, ring.was_filled) = (Some(running.base()), !running.is_unready());
             (ring.kick, ring.call) = running.into_descriptors();
         }
     }
@@ -558,7 +560,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.let_go(index);
         let packed = self.features.contains(Features::RING_PACKED);
         let ring = self.ring(index)?;
-        ring.is_started = false;
+        (ring.is_started, ring.was_filled) = (false, false);
         (ring.kick, ring.call) = (None, None);
         let base = ring.base.unwrap_or(if packed { PACKED_START } else { 0 });
         Ok(VhostUserVringState::new(index, base))
@@ -706,8 +708,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Why a device is reset whose [`Running::memory_was_lost`].
 pub const MEMORY_LOST: &str = "the monitor took memory away that it had shared";
-/// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
-const PACKED_START: u32 = 0x8000_8000;
 /// Regions that a guest's memory may have, with hotplug.
 const MAX_REGIONS: usize = 64;
 

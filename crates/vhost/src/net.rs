@@ -90,6 +90,10 @@ pub enum Undelivered {
     /// pieces that others have their turn first.
     #[error("the guest has no free buffers")]
     Full,
+    /// The guest has made no buffer available since it started the ring: its driver has one, but
+    /// its interface is not up yet.
+    #[error("the guest has not given any buffers yet")]
+    Unready,
     /// The guest's buffers are too small, and a frame may not lie in several, or as many as its
     /// ring has are too small together, or those that it takes lie in more than 1024 pieces.
     #[error("the guest's buffers are too small for the frame")]
@@ -284,6 +288,9 @@ impl Running {
     /// all that come behind it.
     #[cold]
     fn too_little(&self, count: usize) -> Undelivered {
+        if count == 0 && self.is_unready() {
+            return Undelivered::Unready;
+        }
         let slots = |index| self.peek(index).map_or(0, |chain| usize::from(chain.slots));
         let taken: usize = (0..count).map(slots).sum();
         let last = count.checked_sub(1).map_or(1, slots);

@@ -25,7 +25,6 @@ use crate::call;
 use crate::chain::{Chain, Chains};
 use crate::features::Features;
 use crate::log::RingLog;
-use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingError};
 
 /// Which session a ring is of: those of a device have different numbers.
@@ -186,6 +185,8 @@ pub struct Running {
     pub(crate) pieces_written: usize,
     /// The next chain lies in memory that was taken away and may come back.
     waits: bool,
+    /// The driver has made a chain available since it started the ring, as far as we have looked.
+    was_filled: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     /// Notifications that were sent.
@@ -206,6 +207,7 @@ impl Running {
         kick: Option<OwnedFd>,
         call: Option<OwnedFd>,
     ) -> Self {
+        let was_filled = !ring.is_new();
         let mut running = Self {
             ring,
             features,
@@ -213,6 +215,7 @@ impl Running {
             next: 0,
             pieces_written: 0,
             waits: false,
+            was_filled,
             kick,
             call,
             calls: 0,
@@ -258,11 +261,6 @@ impl Running {
     /// device is to be reset.
     pub fn memory_was_lost(&self) -> bool {
         self.ring.memory().was_lost()
-    }
-
-    /// The memory that it lies in, for whoever looks at it without the ring.
-    pub(crate) fn memory(&self) -> Arc<GuestMemory> {
-        self.ring.shared_memory()
     }
 
     /// What was negotiated.
@@ -312,8 +310,24 @@ impl Running {
                 self.waits = true;
                 Ok(())
             }
-            outcome => outcome.map(|_| ()),
+            Ok(count) => {
+                self.was_filled |= count > 0;
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The driver has made a chain available before, or has not.
+    pub(crate) fn note_filled(&mut self, was_filled: bool) {
+        self.was_filled |= was_filled;
+    }
+
+    /// True when the driver has made nothing available since it started the ring, as far as we have
+    /// looked: Linux' does so when its interface is set up, long after it has found the device. A
+    /// buffer that lies in memory which may come back is one.
+    pub(crate) fn is_unready(&self) -> bool {
+        !self.was_filled && !self.waits
     }
 
     /// Fetches so that `count` chains are there, if the driver has made so many available. Returns

@@ -2,7 +2,7 @@
 
 use tapswitch_datapath::DropReason;
 
-use super::{PortReport, TunnelReport};
+use super::PortReport;
 
 /// Frames that found the kernel's queue towards the switch full. Not one of the datapath's reasons:
 /// it never saw them.
@@ -17,25 +17,22 @@ impl PortReport {
         let reason = DropReason::ALL.into_iter().find(|known| known.name() == reason)?;
         let particular = match reason {
             DropReason::Oversize => self.oversize_remedy(),
-            DropReason::EgressRejected => self.tunnel.as_ref().and_then(TunnelReport::no_way),
+            DropReason::EgressRejected => self.no_way(),
+            DropReason::PortDown => self.no_way().or_else(|| self.no_buffers()),
             _ => None,
         };
         Some(particular.unwrap_or_else(|| remedy(reason).to_owned()))
     }
-}
 
-impl TunnelReport {
-    /// What helps where no route leads to the other end. The sockets stay at their address.
+    /// What helps where no way leads to the other end of a tunnel.
     fn no_way(&self) -> Option<String> {
-        let Self { remote, local, path_mtu, .. } = self;
-        let text = || {
-            format!(
-                "no route leads to {remote}, or the address of {local} has gone: see `ip route get \
-                 {remote}` and `ip address` in the port's namespace; with another address of its \
-                 own, remove the port and add it anew"
-            )
-        };
-        (*path_mtu == 0).then(text)
+        self.tunnel.as_ref()?.warning.clone()
+    }
+
+    /// What helps where a guest is there and takes nothing.
+    fn no_buffers(&self) -> Option<String> {
+        let is_there = self.guest.as_ref().is_some_and(|guest| guest.state == "running");
+        is_there.then(|| NO_BUFFERS.to_owned())
     }
 }
 
@@ -110,7 +107,11 @@ const DISABLED: &str = "the guest sends by a queue that its monitor has not enab
 const METADATA: &str = "whoever sends here asks for offloads that cannot be: mend or update that \
      driver, or turn its offloads off";
 const DOWN: &str = "the port is down: `tapswitch show ports` tells how (no-link: bring up what \
-     is behind it; disabled: a controller did that; a file: it has reached its limit)";
+     is behind it, or give a tunnel a way to its other end; disabled: a controller did that; a \
+     file: it has reached its limit)";
+const NO_BUFFERS: &str = "the guest was not there, or its interface was not up: its driver gives \
+     buffers to receive into when that is set up (`ip link set IFNAME up` in the guest); nothing \
+     is to be done about what came while it booted";
 const FULL: &str = "more comes for the port than it takes: read faster what is behind it, or \
      send less; copies wait with `--delivery lossless`, what comes in by a link with pause=on \
      there";
@@ -152,19 +153,6 @@ mod tests {
     #[test]
     fn trains_that_are_too_long_are_told_with_what_makes_them() {
         assert!(remedy(DropReason::Truncated).contains("gso_max_size 65536"));
-    }
-
-    #[test]
-    fn a_tunnel_without_a_route_is_told_so() {
-        let to = |path_mtu| TunnelReport {
-            remote: "192.0.2.2".to_owned(),
-            local: "192.0.2.1:4789".to_owned(),
-            path_mtu,
-            ..TunnelReport::default()
-        };
-        assert_eq!(to(1500).no_way(), None, "something else refuses");
-        let text = to(0).no_way().unwrap();
-        assert!(text.contains("no route leads to 192.0.2.2, or the address of"), "{text}");
     }
 
     #[test]

@@ -208,6 +208,8 @@ impl GuestTx {
         match ring.deliver(header_for(ring.features(), meta), len, parts) {
             Ok(()) => Ok(()),
             Err(Undelivered::Full) => Err(SendFault::Full),
+            // Nobody waits for a guest whose interface is not up: it may never be.
+            Err(Undelivered::Unready) => Err(SendFault::Down),
             Err(Undelivered::TooLong) => Err(SendFault::Rejected),
             Err(Undelivered::Ring(fault)) => {
                 self.fault.get_or_insert(fault);

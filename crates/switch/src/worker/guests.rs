@@ -47,18 +47,19 @@ impl Worker {
         if !self.patience.is_awake() {
             return;
         }
-        let mut total = 0;
+        let (mut left, mut next) = (FRAME_COUNT, self.next_guest);
         for _ in 0..ROUND_COUNT {
-            let before = total;
-            for at in 0..self.guests.len() {
-                total += self.read_guest(self.guests[at]);
-            }
-            if total > before {
+            let count = turn::around(&mut next, self.guests.len(), left, |at| {
+                self.read_guest(self.guests[at])
+            });
+            self.next_guest = next;
+            if count > 0 {
                 self.patience.note_work();
             } else if !self.patience.goes_on() {
                 return self.let_guests_notify();
             }
-            if total >= FRAME_COUNT {
+            left = left.saturating_sub(count);
+            if left == 0 {
                 return;
             }
             std::hint::spin_loop();

@@ -56,6 +56,30 @@ impl Turn {
     }
 }
 
+/// Gives each of `count` queues a turn, from the `next` one on, until they have brought `most`
+/// frames: of many busy ones, not all have theirs before somebody else is looked at, and the next
+/// look goes on behind the last. `turn` answers how many frames a queue has brought; this, how many
+/// all of them have.
+#[inline]
+pub(super) fn around(
+    next: &mut usize,
+    count: usize,
+    most: usize,
+    mut turn: impl FnMut(usize) -> usize,
+) -> usize {
+    let mut total = 0;
+    for _ in 0..count {
+        // There may be fewer than there were.
+        let at = if *next < count { *next } else { 0 };
+        *next = at + 1;
+        total += turn(at);
+        if total >= most {
+            break;
+        }
+    }
+    total
+}
+
 /// True for a train of packets so small that its bytes do not tell what it may cost.
 #[inline]
 pub(super) fn is_crowded(meta: &NetHeader) -> bool {
@@ -129,6 +153,25 @@ mod tests {
         assert_eq!(turns(1, 1024), 2);
         assert_eq!(turns(32, 32 * 18), 2, "Linux's longest");
         assert_eq!(weight_of_pieces(32, 0), 0);
+    }
+
+    #[test]
+    fn many_busy_queues_take_turns_with_everybody_else() {
+        let (mut next, mut order) = (0, Vec::new());
+        let mut look = |count, frames| {
+            let before = order.len();
+            let total = around(&mut next, count, 256, |at| {
+                order.push(at);
+                frames
+            });
+            (total, order[before..].to_vec())
+        };
+        assert_eq!(look(5, BURST_COUNT), (256, vec![0, 1]));
+        assert_eq!(look(5, BURST_COUNT), (256, vec![2, 3]));
+        assert_eq!(look(5, BURST_COUNT), (256, vec![4, 0]));
+        assert_eq!(look(5, 1), (5, vec![1, 2, 3, 4, 0]), "all of them, when that is little");
+        assert_eq!(look(1, 1), (1, vec![0]), "the others are gone");
+        assert_eq!(look(0, 1), (0, vec![]));
     }
 
     #[test]

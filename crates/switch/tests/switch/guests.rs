@@ -15,12 +15,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
 use crate::vm::*;
+use rustix::fs::{FallocateFlags, fallocate};
 use tapswitch_openflow::{Action, Body, GroupModCommand, Oxm, PortNo};
 use tapswitch_vhost::Features;
 use tapswitch_wire::{EtherType, MacAddr};
@@ -393,4 +394,113 @@ fn frames_wait_while_a_guests_memory_changes() {
         arrived == sent || has_dropped(&room.switch.ports())
     });
     assert!(!has_dropped(&room.switch.ports()), "{:?}", room.switch.port(2));
+}
+
+/// VMMs exchange regions one by one: the one with the ring goes before it comes again. Whoever asks
+/// meanwhile is not told that the guest has gone, as what is sent to it would be dropped then.
+#[test]
+fn frames_wait_while_a_guests_memory_is_exchanged_piece_by_piece() {
+    let room = Room::new(2, ",stall=10000");
+    let [mut sender, mut receiver] = [1, 2].map(|number| room.guest(number, split()));
+    room.switch.controller().apply(vec![wire(1, 2)]);
+    let (mut sent, mut arrived) = (0, 0);
+    until("many exchanges", || {
+        receiver.take_memory();
+        while sender.try_send(&marked(60, 1)) {
+            sent += 1;
+        }
+        assert_eq!(room.switch.port(2).state, "up");
+        receiver.give_memory();
+        arrived += receiver.try_receive().len();
+        sent > 2000
+    });
+    until("all is there", || {
+        arrived += receiver.try_receive().len();
+        arrived == sent || has_dropped(&room.switch.ports())
+    });
+    assert!(!has_dropped(&room.switch.ports()), "{:?}", room.switch.port(2));
+}
+
+/// What a guest's driver has while it boots: its rings run, and it has given no buffers yet.
+#[test]
+fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
+    let room = Room::new(3, ",stall=10000");
+    let (mut sender, mut other) = (room.guest(1, split()), room.guest(3, split()));
+    let mut booting = Vm::connect(&room.socket(2), split());
+    booting.start_rings();
+    until("the port is up", || room.switch.port(2).state == "up");
+    room.switch.controller().apply(copies(3));
+    for mark in 0..40 {
+        sender.send(&marked(60, mark));
+        assert!(other.receive() == marked(60, mark));
+    }
+    room.switch.controller().barrier();
+    let port = room.switch.port(2);
+    assert_eq!(port.drops, [("port_down".to_owned(), 40)].into());
+    assert!(port.pressure.holds_up.is_empty() && port.pressure.stalls == 0, "{port:?}");
+    let drops = runtime().block_on(room.switch.handle().drops()).unwrap();
+    let remedy = drops[0].remedy.as_deref().unwrap();
+    assert!(remedy.contains("its interface was not up"), "{remedy}");
+    booting.set_up();
+    for mark in 0..40 {
+        sender.send(&marked(60, mark));
+        assert!(booting.receive() == marked(60, mark) && other.receive() == marked(60, mark));
+    }
+    // From here on it is a guest that may be slow.
+    room.switch.controller().apply(vec![wire(1, 2)]);
+    for mark in 0..40 {
+        until("room in the ring", || sender.try_send(&marked(60, mark)));
+    }
+    until("the sender waits", || !room.switch.port(2).pressure.holds_up.is_empty());
+    assert_eq!(room.switch.drops(2, "port_down"), 40);
+}
+
+/// As for a balloon. What lay there is zeros from then on, rings included, and whoever touches it
+/// next gets new pages.
+#[test]
+fn holes_in_a_guests_memory_are_the_matter_of_its_own_port() {
+    let room = Room::with(4, ",stall=20", |config| config.workers = NonZeroUsize::new(1));
+    let mut guests = room.guests();
+    let [sender, holey, one, other] = &mut guests[..] else { panic!() };
+    room.switch.controller().apply(vec![wire(1, 2), wire(2, 1), wire(3, 4), wire(4, 3)]);
+    let (files, stop) = (holey.files(), AtomicBool::new(false));
+    let punch = |from: u64| {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        files.iter().for_each(|file| fallocate(file, flags, from, LEN - from).unwrap());
+    };
+    // First what frames lie in, of a guest that does not look; then its rings as well.
+    for (from, resets) in [(BUFFERS, 0), (0, 1)] {
+        thread::scope(|scope| {
+            stop.store(false, Ordering::Relaxed);
+            let puncher = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    punch(from);
+                }
+            });
+            for mark in 0..200 {
+                let _ = sender.try_send(&marked(1514, mark));
+                if resets == 0 {
+                    let _ = (holey.try_receive(), holey.try_send(&marked(1514, mark)));
+                    sender.try_receive();
+                }
+                one.send(&marked(1514, mark));
+                assert!(other.receive() == marked(1514, mark));
+                other.send(&marked(60, mark));
+                assert!(one.receive() == marked(60, mark));
+            }
+            stop.store(true, Ordering::Relaxed);
+            puncher.join().unwrap();
+        });
+        until("it is cut off, or is not", || room.report(2).resets == resets);
+    }
+    for number in [1, 3, 4] {
+        assert_eq!(room.report(number).resets, 0, "port {number}");
+    }
+    // The next one at its port is served as ever.
+    let mut next = room.guest(2, split());
+    until("a frame arrives", || {
+        let _ = sender.try_send(&marked(60, 7));
+        next.try_receive().contains(&marked(60, 7))
+    });
+    room.switch.check_books();
 }

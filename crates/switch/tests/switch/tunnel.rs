@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 
 use crate::common::*;
+use tapswitch_openflow::{PortNo, PortState, PortStatus};
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
 #[test]
@@ -183,6 +184,64 @@ fn the_mtu_of_a_path_is_what_it_is_now() {
         assert_eq!(path_mtu(&fabric), 1500, "{tunnel}");
         fabric.underlay.sites[0].netlink.set_mtu("eth0", 1400).unwrap();
         assert_eq!(path_mtu(&fabric), 1400, "{tunnel}");
+    }
+}
+
+/// Rules that watch the port take another way; controllers and `show` are told.
+#[test]
+fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
+    if !can_run() {
+        return;
+    }
+    for (is_ipv6, tunnel, mtu) in [(false, "vxlan:vni=42", 1450), (true, "gre:key=42", 1434)] {
+        let mut fabric = Fabric::over(is_ipv6, tunnel, "", mtu);
+        let (network, len) = if is_ipv6 { ("fd00::/64", 64) } else { ("10.0.0.0/24", 24) };
+        let address = format!("{}/{len}", fabric.underlay.ip(0));
+        let (route, address) = (format!("route X {network}"), format!("addr X {address}"));
+        fabric.obstruct([&route, "del", "add"], "no way leads to");
+        fabric.obstruct([&address, "del", "add"], "its address");
+        if !is_ipv6 {
+            fabric.obstruct(["link set X", "down", "up"], "no way leads to");
+        }
+    }
+}
+
+impl Fabric {
+    /// Takes something away from the first site and gives it back, by a command of ip(8) with one
+    /// word or the other in the place of the X. Meanwhile the tunnel is down, and says why.
+    fn obstruct(&mut self, [command, away, back]: [&str; 3], why: &str) {
+        let set = |fabric: &Self, word| {
+            let command = format!("{} dev eth0", command.replace('X', word));
+            let words: Vec<_> = command.split(' ').collect();
+            let output = fabric.underlay.run(0, "ip", &words);
+            assert!(output.status.success(), "{command}: {output:?}");
+        };
+        ping(&self.hosts[0], &self.hosts[1]);
+        let mut controller = self.switches[0].controller();
+        let is_down = |is_down| {
+            move |status: &PortStatus| {
+                let state = status.desc.state;
+                status.desc.port_no == PortNo(TUNNEL)
+                    && state.contains(PortState::LINK_DOWN) == is_down
+            }
+        };
+        set(self, away);
+        controller.port_status(is_down(true));
+        let (port, tunnel) = self.tunnel(0);
+        assert_eq!((port.state.as_str(), tunnel.path_mtu), ("no-link", 0), "{command}");
+        let warning = tunnel.warning.unwrap();
+        assert!(warning.contains(why), "{warning}");
+        let (from, to) = (udp(&self.hosts[0], self.hosts[0].ip(), 0), self.hosts[1].ip());
+        let before = self.switches[0].drops(TUNNEL, "port_down");
+        from.send_to(&[1; 100], (to, 9)).unwrap();
+        until("a drop", || self.switches[0].drops(TUNNEL, "port_down") > before);
+        let drops = runtime().block_on(self.switches[0].handle().drops()).unwrap();
+        let drop = drops.iter().find(|drop| drop.reason == "port_down").unwrap();
+        assert_eq!(drop.remedy.as_ref(), Some(&warning));
+        set(self, back);
+        controller.port_status(is_down(false));
+        let (port, tunnel) = self.tunnel(0);
+        assert_eq!((port.state.as_str(), tunnel.path_mtu, tunnel.warning), ("up", 1500, None));
     }
 }
 

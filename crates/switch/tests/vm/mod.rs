@@ -13,7 +13,7 @@
 mod test_guest;
 
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
@@ -26,7 +26,8 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::common::*;
-use test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
+use test_guest::{BASE, Buffer, Driver, Guest};
+pub(crate) use test_guest::{BUFFERS, LEN};
 
 /// Two megabytes of memory: one with the ring by which the guest sends, and one with the ring by
 /// which it receives, [`APART`] from the first.
@@ -51,8 +52,13 @@ impl Vm {
     pub(crate) fn start(path: &PathBuf, features: Features) -> Self {
         let mut vm = Self::connect(path, features);
         vm.start_rings();
-        (0..RING_SIZE).for_each(|_| vm.offer(RECEIVE));
+        vm.set_up();
         vm
+    }
+
+    /// Gives buffers to receive, as a driver does when its interface is set up.
+    pub(crate) fn set_up(&mut self) {
+        (0..RING_SIZE).for_each(|_| self.offer(RECEIVE));
     }
 
     pub(crate) fn connect(path: &PathBuf, features: Features) -> Self {
@@ -132,6 +138,23 @@ impl Vm {
     pub(crate) fn share_again(&mut self) {
         let regions = [region(&self.sends, 0), region(&self.receives, APART)];
         self.frontend.set_mem_table(&regions).unwrap();
+    }
+
+    /// Takes the memory that it receives into away, with the ring, as if other memory were to come
+    /// in its place.
+    pub(crate) fn take_memory(&mut self) {
+        self.frontend.remove_mem_region(&region(&self.receives, APART)).unwrap();
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_memory(&mut self) {
+        self.frontend.add_mem_region(&region(&self.receives, APART)).unwrap();
+    }
+
+    /// Its memory, for a monitor that does to it what it likes: what it sends from, and what it
+    /// receives into.
+    pub(crate) fn files(&self) -> [OwnedFd; 2] {
+        [&self.sends, &self.receives].map(|guest| guest.file().try_clone().unwrap())
     }
 
     /// Disables the ring by which the guest sends and enables it again. Returns `false` when the

@@ -12,6 +12,7 @@ use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, Vr
 use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
+use crate::net::Undelivered;
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 
 /// A VMM with a guest, and the session that serves it.
@@ -22,6 +23,8 @@ struct Vmm {
     driver: Driver,
     kick: EventFd,
     call: EventFd,
+    /// What was told last of what runs.
+    status: Arc<Mutex<Status>>,
     session: JoinHandle<SessionEnd>,
 }
 
@@ -33,7 +36,10 @@ impl Vmm {
     fn connect_to(device: Arc<Device>, features: Features) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = device.clone();
-        let session = std::thread::spawn(move || serving.serve(theirs, |_| ()));
+        let status = Arc::new(Mutex::default());
+        let told = status.clone();
+        let session =
+            std::thread::spawn(move || serving.serve(theirs, |status| *lock(&told) = status));
         let mut frontend = Frontend::from_stream(ours, 4);
         frontend.set_owner().unwrap();
         assert_eq!(frontend.get_features().unwrap(), Features::OFFERED.bits());
@@ -43,7 +49,7 @@ impl Vmm {
         frontend.set_features(features.bits()).unwrap();
         let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(libc::EFD_NONBLOCK).unwrap());
         let (guest, driver) = (Guest::new(), Driver::new(8, features.ring()));
-        Self { device, frontend, guest, driver, kick, call, session }
+        Self { device, frontend, guest, driver, kick, call, status, session }
     }
 
     /// Starts the queue by which the guest sends, with the driver's ring.
@@ -95,6 +101,12 @@ impl Vmm {
             mmap_handle: self.guest.file().as_raw_fd(),
         };
         self.frontend.set_mem_table(&[region]).unwrap();
+    }
+
+    /// Pairs of queues that run, when all that was said has been done.
+    fn pairs(&self) -> u16 {
+        self.frontend.get_features().unwrap();
+        lock(&self.status).pairs
     }
 
     fn queue(&self) -> &Queue {
@@ -171,9 +183,9 @@ fn beside(place: RingPlace) -> RingPlace {
 fn a_monitor_may_use_fewer_pairs_than_there_are() {
     let mut vmm = Vmm::connect();
     vmm.start();
-    assert_eq!(vmm.device.status().pairs, 0, "half a pair");
+    assert_eq!(vmm.pairs(), 0, "half a pair");
     vmm.start_ring(0, &beside(vmm.driver.place()));
-    eventually("the pair runs", || vmm.device.status().pairs == 1);
+    eventually("the pair runs", || vmm.pairs() == 1);
     let runs = |pair| {
         let queues = [vmm.device.receive_queue(pair), vmm.device.transmit_queue(pair)];
         queues.map(|queue| queue.unwrap().is_running())
@@ -196,13 +208,14 @@ fn a_monitor_may_use_fewer_pairs_than_there_are() {
     assert_eq!(vmm.guest.read_u16(0x1_2002), 1);
 }
 
-/// Has both rings of the first pair run in `memory`, without a session.
-fn run_in(device: &Device, memory: &Arc<GuestMemory>) {
+/// Has both rings of the first pair run in `memory`, without a monitor.
+fn run_in(session: &mut Session, memory: &Arc<GuestMemory>) {
+    session.memory = Some(memory.clone());
     let (features, driver) = (modern(), Driver::new(8, modern().ring()));
     let ring = |place, direction| Ring::new(memory, &place, features.ring(), direction, 0).unwrap();
     let receives = ring(beside(driver.place()), Direction::Receive);
     let sends = ring(driver.place(), Direction::Transmit);
-    for (queue, ring) in device.queues.iter().zip([receives, sends]) {
+    for (queue, ring) in session.device.queues.iter().zip([receives, sends]) {
         queue.stop();
         queue.start(Running::new(ring, features, None, None)).unwrap();
     }
@@ -211,8 +224,10 @@ fn run_in(device: &Device, memory: &Arc<GuestMemory>) {
 #[test]
 fn memory_is_looked_at_once_while_workers_use_their_rings() {
     let (device, guest) = (Device::new(2).unwrap(), Guest::new());
-    run_in(&device, &guest.memory);
-    let (workers, looks) = (device.clone(), Rc::new(Cell::new(0)));
+    let mut session = Session::new(device.clone(), SessionNumber(1));
+    session.rings.iter_mut().for_each(|ring| ring.is_enabled = true);
+    run_in(&mut session, &guest.memory);
+    let (workers, looks) = (device, Rc::new(Cell::new(0)));
     let counted = looks.clone();
     crate::memory::look::watch(move || {
         counted.set(counted.get() + 1);
@@ -220,16 +235,16 @@ fn memory_is_looked_at_once_while_workers_use_their_rings() {
         assert!(queues.all(|queue| queue.try_lock().is_some()), "a worker has to wait");
     });
     for _ in 0..2 {
-        let status = device.status();
+        let status = session.status();
         assert!(status.pairs == 1 && status.is_blank);
     }
     assert_eq!(looks.take(), 2, "as long as nothing is found");
     guest.write(BUFFERS, &[1]);
-    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    (0..3).for_each(|_| assert!(!session.status().is_blank));
     assert_eq!(looks.take(), 1, "something was found");
     let memory = GuestMemory::new(&[Guest::region(guest.file(), 0, LEN)]).unwrap();
-    run_in(&device, &memory);
-    (0..3).for_each(|_| assert!(!device.status().is_blank));
+    run_in(&mut session, &memory);
+    (0..3).for_each(|_| assert!(!session.status().is_blank));
     assert_eq!(looks.take(), 1, "once for each table of regions");
 }
 
@@ -287,6 +302,78 @@ fn a_ring_that_is_to_come_back_is_told_from_one_that_has_stopped() {
     assert!(!device.transmit_queue(0).unwrap().is_running(), "the session is over");
 }
 
+/// As with hotplug: the region with the rings goes before it comes again, and all of it may be away
+/// for a while. To say that the guest has gone would have what is sent to it dropped.
+#[test]
+fn a_pair_whose_memory_is_exchanged_is_there_all_the_time() {
+    let mut vmm = Vmm::connect();
+    vmm.start();
+    vmm.start_ring(0, &beside(vmm.driver.place()));
+    assert_eq!(vmm.pairs(), 1);
+    let region = |offset| VhostUserMemoryRegionInfo {
+        guest_phys_addr: BASE + offset,
+        memory_size: LEN,
+        userspace_addr: 2 * BASE + offset,
+        mmap_offset: 0,
+        mmap_handle: vmm.guest.file().as_raw_fd(),
+    };
+    let running = || vmm.device.queues.iter().filter(|queue| queue.lock().is_some()).count();
+    vmm.frontend.clone().add_mem_region(&region(LEN)).unwrap();
+    for other in [true, false] {
+        vmm.frontend.clone().remove_mem_region(&region(0)).unwrap();
+        if !other {
+            vmm.frontend.clone().remove_mem_region(&region(LEN)).unwrap();
+        }
+        assert_eq!((vmm.pairs(), running()), (1, 0), "they wait");
+        vmm.frontend.clone().add_mem_region(&region(0)).unwrap();
+        assert_eq!((vmm.pairs(), running()), (1, 2));
+    }
+    vmm.frontend.get_vring_base(0).unwrap();
+    assert_eq!(vmm.pairs(), 0, "one of them was stopped");
+}
+
+/// A driver has a ring long before it gives buffers. One that had given some, and whose memory
+/// changes, is none of those.
+#[test]
+fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
+    for packed in [Features::empty(), Features::RING_PACKED] {
+        let features = modern() | packed;
+        let mut vmm = Vmm::connect_to(Device::new(2).unwrap(), features);
+        vmm.share(0, LEN);
+        let place = vmm.driver.place();
+        vmm.start_ring(0, &place);
+        let queue = vmm.device.receive_queue(0).unwrap().clone();
+        let deliver = || {
+            let mut held = queue.lock();
+            let ring = held.as_mut()?;
+            let frame = crate::Part::Ours(&[5; 60]);
+            let outcome = ring.deliver([0; 12], 60, [frame].into_iter());
+            ring.publish();
+            Some(outcome)
+        };
+        eventually("the ring runs", || queue.lock().is_some());
+        assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+        let buffer = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 72) };
+        // Once around a packed ring, and again.
+        for _ in 0..16 {
+            vmm.driver.offer(&vmm.guest, &buffer).unwrap();
+            assert_eq!(deliver(), Some(Ok(())));
+            vmm.driver.reap(&vmm.guest);
+        }
+        assert_eq!(deliver(), Some(Err(Undelivered::Full)));
+        vmm.share(0, LEN);
+        vmm.frontend.get_features().unwrap();
+        assert_eq!(deliver(), Some(Err(Undelivered::Full)), "the memory was shared anew");
+        vmm.frontend.get_vring_base(0).unwrap();
+        assert_eq!(deliver(), None);
+        // The guest is started anew, in the same session.
+        vmm.guest.write(0, &[0; 0x4000]);
+        vmm.start_ring(0, &place);
+        eventually("the next ring runs", || queue.lock().is_some());
+        assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+    }
+}
+
 #[test]
 fn a_worker_that_was_left_polling_looks_at_the_next_ring() {
     let mut vmm = Vmm::connect();
@@ -338,9 +425,9 @@ fn a_pair_runs_while_both_of_its_rings_are_enabled() {
     let mut vmm = Vmm::connect();
     vmm.start();
     vmm.start_ring(0, &vmm.driver.place());
-    eventually("the pair runs", || vmm.device.status().pairs == 1);
+    eventually("the pair runs", || vmm.pairs() == 1);
     vmm.frontend.set_vring_enable(1, false).unwrap();
-    eventually("the pair rests", || vmm.device.status().pairs == 0);
+    assert_eq!(vmm.pairs(), 0, "the pair rests");
 }
 
 #[test]

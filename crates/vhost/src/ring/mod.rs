@@ -199,6 +199,14 @@ impl Ring {
         }
     }
 
+    /// True when it stands where a new one does. So does an old one now and then.
+    pub(crate) fn is_new(&self) -> bool {
+        match &self.kind {
+            Kind::Split(ring) => ring.base() == 0,
+            Kind::Packed(ring) => ring.base() == PACKED_START,
+        }
+    }
+
     /// Number of its descriptors.
     pub(crate) fn size(&self) -> u16 {
         match &self.kind {
@@ -210,11 +218,6 @@ impl Ring {
     /// The memory that it lies in.
     pub fn memory(&self) -> &GuestMemory {
         &self.memory
-    }
-
-    /// The same, to be kept.
-    pub(crate) fn shared_memory(&self) -> Arc<GuestMemory> {
-        self.memory.clone()
     }
 
     /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given
@@ -431,6 +434,8 @@ impl From<u16> for Half {
 
 /// Largest ring.
 const SIZE_MAX: u16 = 1 << 15;
+/// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
+pub(crate) const PACKED_START: u32 = 0x8000_8000;
 /// Descriptors of a chain, and entries of an indirect table. A driver must not make a table longer
 /// than the ring (virtio 1.2 §2.7.5.3.1), but drivers do; Linux's own bound for a frame's pieces
 /// is 19.

@@ -1,0 +1,81 @@
+//! Tunnels whose way has gone: the route to the other end, or the address at this one.
+//!
+//! A tunnel has no link of its own, and whether the other end is there nobody tells. But without a
+//! route, or without the address that the other end sends to, nothing gets there or comes back, and
+//! rules that watch the port are to take another way. So such a port is down.
+//!
+//! The switch looks once a second, as nothing is watched but interfaces: a router that learns a
+//! hundred thousand routes would have it listen to each. When an interface beside a tunnel changes
+//! it looks at once, or nearly so: the kernel tells of the interface before it has changed routes.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+use tapswitch_datapath::Millis;
+use tapswitch_netlink::Namespace;
+use tapswitch_openflow::PortNo;
+use tapswitch_tunnel::has_address;
+
+use crate::clock;
+use crate::device::Device;
+use crate::ports::Ports;
+use crate::server::Server;
+
+impl Ports {
+    /// Looks soon at the tunnels in a namespace where something has changed.
+    pub(crate) fn look_soon(&mut self, namespace: usize) {
+        let is_there = |device: &Device| {
+            device.tunnel().is_some()
+                && device.watched().is_some_and(|(_, number)| number == namespace)
+        };
+        if self.devices.iter().any(is_there) {
+            let soon = Millis(clock::coarse().0 + SOON_MS);
+            self.look_at = Some(self.look_at.map_or(soon, |due| due.min(soon)));
+        }
+    }
+
+    /// The tunnels whose way has gone, or is there again.
+    fn changed_paths(&mut self) -> Vec<PortNo> {
+        let (gone, mut changed) = (self.gone_addresses(), Vec::new());
+        for device in &mut self.devices {
+            let number = device.watched().map_or(0, |(_, number)| number);
+            let (port, spec) = (device.spec.number, device.spec.to_string());
+            let Some(tunnel) = device.tunnel_mut() else { continue };
+            let has_address = !gone.contains(&(number, tunnel.local_ip()));
+            if tunnel.look(&spec, has_address) {
+                changed.push(port);
+            }
+        }
+        changed
+    }
+
+    /// Addresses of tunnels that are none of their namespace's any more. To look into a namespace
+    /// takes a thread: one for all tunnels there.
+    fn gone_addresses(&self) -> HashSet<(usize, IpAddr)> {
+        let mut asked: HashMap<usize, (&Namespace, HashSet<IpAddr>)> = HashMap::new();
+        for device in &self.devices {
+            let Some(tunnel) = device.tunnel() else { continue };
+            let Some((namespace, number)) = device.watched() else { continue };
+            let (_, addresses) = asked.entry(number).or_insert((namespace, HashSet::new()));
+            addresses.insert(tunnel.local_ip());
+        }
+        let mut gone = HashSet::new();
+        for (number, (namespace, addresses)) in asked {
+            let look = || addresses.into_iter().filter(|it| !has_address(*it)).collect::<Vec<_>>();
+            // Who cannot look knows no better than before.
+            let here = namespace.enter(look).unwrap_or_default();
+            gone.extend(here.into_iter().map(|address| (number, address)));
+        }
+        gone
+    }
+}
+
+impl Server {
+    /// Looks whether ways lead to the other ends of tunnels.
+    pub(crate) fn follow_paths(&mut self) {
+        self.ports.changed_paths().into_iter().for_each(|number| self.update_port(number));
+    }
+}
+
+/// Between a change of an interface and a look at routes. Looks follow each other no faster.
+const SOON_MS: u64 = 50;
