@@ -402,6 +402,11 @@ impl Fabric {
         let first = Place { switch, port: PortNo(0) };
         let last = Place { switch, port: PortNo(u32::MAX) };
         self.ports.range(first..=last).map(|(place, port)| (*place, port))
+    /// The switches that are not connected.
+    pub(crate) const fn frozen(&self) -> &BTreeSet<DatapathId> {
+        &self.frozen
+    }
+
     }
 
     /// Forgets a port. What it was heard by hears it no more.

@@ -220,7 +220,8 @@ impl Control {
         self.find_untagged_ends();
         let copy_routes = self.routes_of_copies();
         let before = std::mem::replace(&mut self.copy_routes, copy_routes);
-        self.touch_moved(&before);
+        let turned = self.note_away();
+        self.touch_moved(&before, &turned);
         self.tell_links();
         let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
         let least = links / LINKS_PER_MS;
@@ -287,6 +288,16 @@ impl Control {
         let gone = told.iter().filter(|(key, _)| !is_in(&self.told_links, key));
         let gone = gone.map(|(_, (a, b))| Event::LinkDown { a: a.clone(), b: b.clone() });
         let new = self.told_links.iter().filter(|(key, _)| !is_in(&told, key));
+    /// Returns the switches that went or came back since links were looked at before.
+    fn note_away(&mut self) -> BTreeSet<DatapathId> {
+        let away = self.fabric.as_ref().map(|fabric| fabric.frozen().clone()).unwrap_or_default();
+        let turned = &away ^ &*self.away;
+        if !turned.is_empty() {
+            self.away = away.into();
+        }
+        turned
+    }
+
         let new = new.map(|(_, (a, b))| Event::LinkUp { a: a.clone(), b: b.clone() });
         self.events.extend(gone.chain(new));
     }

@@ -12,6 +12,7 @@ mod model;
 mod moves;
 mod world;
 
+mod away;
 mod claims;
 mod contests;
 mod contracts;
