@@ -21,6 +21,7 @@ mod crowd;
 mod drift;
 mod errors;
 mod fabric;
+mod flapping;
 mod floods;
 mod forms;
 mod learning;
