@@ -137,6 +137,8 @@ pub struct Control {
     floods: Shared<Floods>,
     /// Ends of links by which no S-tags leave, and so no copies that have one.
     untagged_ends: Shared<BTreeSet<Place>>,
+    /// Switches that were not connected when links were looked at last.
+    away: Shared<BTreeSet<DatapathId>>,
     /// The links that were told of.
     told_links: Shared<BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>>,
     /// The time of day, for policies that end or pause by it.
@@ -189,6 +191,7 @@ impl Control {
             tree: Shared::default(),
             floods: Shared::default(),
             untagged_ends: Shared::default(),
+            away: Shared::default(),
             told_links: Shared::default(),
             limits,
             switches: Switches::default(),

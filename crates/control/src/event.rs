@@ -62,6 +62,13 @@ pub enum Event {
         /// Which one, and what to look for.
         reason: String,
     },
+    /// A link came and went again and again: it is not used for a while.
+    LinkHeld {
+        /// The switch at one end.
+        switch: DatapathId,
+        /// Which link, for how long, and what to look for.
+        reason: String,
+    },
     /// New hosts come at a port faster than they are taken: others are forwarded by flooding. It is
     /// told once, until they come slower again.
     Crowded {

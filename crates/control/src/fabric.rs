@@ -13,18 +13,21 @@
 //! it: which two of them were the ends of a link would change with each frame.
 //!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
-//! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then.
+//! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then. A
+//! link that goes again and again is **held** for a while: its ends are closed ([`damping`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tapswitch_openflow::{DatapathId, PortNo};
 
+mod damping;
 mod graph;
 mod lldp;
 mod parts;
 mod shortest;
 mod sweeps;
 
+use damping::Damping;
 pub(crate) use graph::Graph;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
@@ -38,7 +41,7 @@ use crate::{Discovery, Millis};
 /// What a port is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It is not known yet, or only one direction works.
+    /// It is not known yet, only one direction works, or a link there is held.
     Closed,
     /// Hosts are there.
     Edge,
@@ -96,6 +99,9 @@ pub(crate) struct Fabric {
     searched: BTreeSet<Place>,
     /// The sweep after which the links of the switches that came last have been heard.
     newest: SweepNo,
+    damping: Damping,
+    /// Links that are held since that was asked last.
+    newly_held: BTreeSet<(Place, Place)>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +120,8 @@ struct Port {
     other: Option<Heard>,
     /// As it was told last.
     role: Role,
+    /// The other end of a link that there is, held or not.
+    linked: Option<Place>,
 }
 
 /// A frame that was sent.
@@ -148,6 +156,8 @@ impl Fabric {
             sweeps: Sweeps::default(),
             searched: BTreeSet::new(),
             newest: SweepNo::default(),
+            damping: Damping::default(),
+            newly_held: BTreeSet::new(),
         }
     }
 
@@ -189,8 +199,16 @@ impl Fabric {
             let place = Place { switch, port };
             let role = if port == PortNo::LOCAL { Role::Edge } else { Role::Closed };
             let sent = [Sent::default(); REMEMBERED];
-            let (heard, other) = (None, None);
-            let port = Port { since: now, silent_after: None, sent, due: now, heard, other, role };
+            let port = Port {
+                since: now,
+                silent_after: None,
+                sent,
+                due: now,
+                heard: None,
+                other: None,
+                role,
+                linked: None,
+            };
             self.ports.insert(place, port);
             self.due.insert((now, place));
             changed = true;
@@ -333,6 +351,29 @@ impl Fabric {
         })
     }
 
+    /// The same of links that work and are held, and until when they are.
+    pub(crate) fn held_links(
+        &self,
+        now: Millis,
+    ) -> impl Iterator<Item = (Place, Place, u64, Millis)> {
+        self.ports.iter().filter_map(move |(place, port)| {
+            let (peer, heard) = (port.linked?, port.heard?);
+            let until = self.held_until(*place, peer, now)?;
+            (*place < peer).then_some((*place, peer, heard.latency, until))
+        })
+    }
+
+    /// Whether links are held since that was asked last.
+    pub(crate) fn has_newly_held(&self) -> bool {
+        !self.newly_held.is_empty()
+    }
+
+    /// The links that are held since this was asked before, and until when they are for now.
+    pub(crate) fn take_newly_held(&mut self, now: Millis) -> Vec<(Place, Place, Millis)> {
+        let held = std::mem::take(&mut self.newly_held).into_iter();
+        held.filter_map(|(a, b)| Some((a, b, self.held_until(a, b, now)?))).collect()
+    }
+
     /// The links as a graph. Those of switches that are not connected are dear: nobody knows
     /// whether they work. Those with an end that is to be avoided are still dearer.
     pub(crate) fn graph(&self, avoided: &BTreeSet<Place>) -> Graph {
@@ -359,6 +400,11 @@ impl Fabric {
         let is_old = |port: &Port| now.since(port.since) >= wait && is_told(port);
         let is_settled = |port: &Port| port.role != Role::Closed || is_old(port);
         self.of_switch(switch).all(|(_, port)| is_settled(port))
+    }
+
+    /// The switches that are not connected.
+    pub(crate) const fn frozen(&self) -> &BTreeSet<DatapathId> {
+        &self.frozen
     }
 
     /// Whether the switch is not connected.
@@ -408,6 +454,7 @@ impl Fabric {
     fn remove(&mut self, place: Place, now: Millis) -> bool {
         let lost = self.hear(place, None);
         let Some(port) = self.ports.remove(&place) else { return false };
+        self.charge(place, port.linked, now);
         self.due.remove(&(port.due, place));
         let hearers = self.hearers.remove(&place).unwrap_or_default();
         let mut affected: Vec<_> = lost.into_iter().chain(hearers.iter().copied()).collect();
@@ -574,8 +621,30 @@ impl Fabric {
             None if !is_young && !self.hearers.contains_key(&place) => Role::Edge,
             _ => Role::Closed,
         };
+        let linked = if let Role::Link(peer) = role { Some(peer) } else { None };
+        let Some(port) = self.ports.get_mut(&place) else { return false };
+        let before = std::mem::replace(&mut port.linked, linked);
+        if linked.is_none() {
+            self.charge(place, before, now);
+        }
+        let is_held = linked.is_some_and(|peer| self.held_until(place, peer, now).is_some());
+        let role = if is_held { Role::Closed } else { role };
         let Some(port) = self.ports.get_mut(&place) else { return false };
         std::mem::replace(&mut port.role, role) != role
+    }
+
+    /// A port lost its link to this one, if it had one.
+    fn charge(&mut self, place: Place, peer: Option<Place>, now: Millis) {
+        if let Some(peer) = peer
+            && self.damping.charge(place, now)
+        {
+            self.newly_held.insert((place.min(peer), place.max(peer)));
+        }
+    }
+
+    /// Until when a link is held, if it is.
+    fn held_until(&self, a: Place, b: Place, now: Millis) -> Option<Millis> {
+        [a, b].into_iter().filter_map(|end| self.damping.held_until(end, now)).max()
     }
 
     fn hears_alone(&self, place: Place, peer: Place) -> bool {

@@ -186,6 +186,9 @@ pub struct LinkReport {
     pub is_tree: bool,
     /// Whether both switches are connected, so that it is looked after.
     pub is_sure: bool,
+    /// For how many milliseconds it is not used any more, as it came and went again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
 }
 
 /// The way of a policy's copies from one switch to one monitor.

@@ -436,6 +436,7 @@ impl Hub {
                 Event::StatsReady(token) => self.answer_stats(token),
                 other => self.handle_policy_event(other),
             }
+                | Event::LinkHeld { switch, reason }
         }
         count > 0
     }

@@ -576,12 +576,21 @@ fn links(reports: &[LinkReport]) {
         rows.add_row([
             end(&link.a),
             end(&link.b),
-            if link.is_sure { "up" } else { "not watched" }.to_owned(),
+            link_state(link),
             if link.is_tree { "yes" } else { "no" }.to_owned(),
             format!("{:?}", Duration::from_nanos(link.latency_ns)),
         ]);
     }
     print(&rows, "no links between switches");
+}
+
+/// What is to be said of a link.
+fn link_state(link: &LinkReport) -> String {
+    match link.held_ms {
+        Some(ms) => format!("flaps, held for {} s", ms.div_ceil(1000)),
+        None if link.is_sure => "up".to_owned(),
+        None => "not watched".to_owned(),
+    }
 }
 
 fn controller(report: &ClusterReport) {

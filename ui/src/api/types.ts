@@ -144,6 +144,8 @@ export interface Link {
   a: LinkEnd;
   b: LinkEnd;
   is_up: boolean;
+  /** It is not used for so long, as it came and went again and again. */
+  held_ms?: number;
   is_tree?: boolean;
   latency_ns?: number | null;
   /** Both ways together. */

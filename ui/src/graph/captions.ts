@@ -2,6 +2,7 @@
 import { bitRate, count, latency } from "../model/format";
 import type { Tone } from "../model/policy";
 import { type Point, along } from "./geometry";
+import { linkWord } from "./load";
 import { type Label, type Rank, around } from "./labels";
 import { type Target, edgeKey } from "./target";
 import { type Edge, type Node, type Outlet, type Spot, type Way, nodeCondition } from "./scene";
@@ -93,7 +94,7 @@ export function ofEdge(edge: Edge, view: View): Label[] {
   const { link } = edge;
   const isChosen = view.isChosen({ kind: "link", key: edgeKey(edge) });
   const parts: string[] = [];
-  if (!link.is_up) parts.push("down");
+  if (!link.is_up) parts.push(linkWord(link));
   if (link.is_up && link.bits_per_second != null) parts.push(bitRate(link.bits_per_second));
   if (link.latency_ns != null && isChosen) parts.push(`≤ ${latency(link.latency_ns)}`);
   const [a, b] = view.ends(edge).map((p) => view.at(p)) as [Point, Point];

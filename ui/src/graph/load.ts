@@ -32,3 +32,9 @@ export function loadText({
   ].filter(Boolean);
   return ways.length ? ways.join(", ") : bitRate(bits_per_second);
 }
+
+/** How a link is doing, in a word. */
+export function linkWord({ is_up, held_ms }: Link): string {
+  if (held_ms !== undefined) return "held";
+  return is_up ? "up" : "down";
+}

@@ -300,9 +300,18 @@ export function sorted<T>(items: T[], of: (item: T) => string | number, isDown: 
 const collator = new Intl.Collator("en", { numeric: true });
 
 /** A table that scrolls by itself, also by keyboard. */
-export function Table({ label, children }: { label: string; children: ComponentChildren }) {
+export function Table({
+  label,
+  children,
+  kind,
+}: {
+  label: string;
+  children: ComponentChildren;
+  /** Which table it is, for style sheets. */
+  kind?: string;
+}) {
   return (
-    <div class="table" role="region" aria-label={label} tabIndex={0}>
+    <div class={kind ? `table ${kind}` : "table"} role="region" aria-label={label} tabIndex={0}>
       <table>{children}</table>
     </div>
   );

@@ -64,7 +64,7 @@ export function Policies() {
       <Unanswered of={pages} what="Policies" />
       {pages.data && rows.length === 0 && <Nothing q={q} isNarrow={isNarrow} />}
       {rows.length > 0 && (
-        <Table label="Policies">
+        <Table label="Policies" kind="policies">
           <Head sort={sort} onSort={setSort} />
           <tbody>
             {rows.map((report) => (
@@ -193,12 +193,20 @@ function Row({
     <tr class={books.tone === "bad" ? "bad-row" : undefined} data-policy={name}>
       <th scope="row" class="wide">
         <a href={link(["policies", name])}>{name}</a>
+        <span class="below">
+          <bdi>{owner(report) ?? ""}</bdi>
+        </span>
       </th>
       <td>
         <Tag tone={how.tone} title={how.sentence}>
           {how.word}
         </Tag>
         <NoteCount report={report} />
+        {end !== undefined && (
+          <span class="below">
+            ends in <Countdown endsAt={end} />
+          </span>
+        )}
         {bad.map(({ sentence: words }) => (
           <p key={words} class="reason">
             {words}
@@ -211,7 +219,10 @@ function Row({
       <td class="wide">{monitors(report)}</td>
       <td class="number">{rate ? bitRate(rate.deliveredBits) : "–"}</td>
       <td class="number">{count(sums.matched)}</td>
-      <td class="number">{count(sums.delivered)}</td>
+      <td class="number">
+        {count(sums.delivered)}
+        <span class="below">of {count(sums.matched)}</span>
+      </td>
       <td class="number">
         {count(sums.dropped)}
         {rate?.dropped ? ` (${packetRate(rate.dropped)})` : ""}

@@ -1,10 +1,10 @@
 // What is selected in the picture, and what can be done with it.
 import { mayChange } from "../api/session";
 import type { HostReport, PolicyReport } from "../api/types";
-import { loadText } from "../graph/load";
+import { linkWord, loadText } from "../graph/load";
 import { type Edge, type Frame, type Node, nodeCondition } from "../graph/scene";
 import { type Target, edgeKey } from "../graph/target";
-import { count, latency } from "../model/format";
+import { count, latency, plural } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
 import { ledger, state, totals } from "../model/policy";
 import { Fact, Notes, Tag, Traffic } from "../parts/basics";
@@ -144,7 +144,7 @@ function HostCard({ host }: { host: HostReport }) {
 }
 
 function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
-  const { a, b, is_up, is_tree, latency_ns } = edge.link;
+  const { a, b, is_up, is_tree, latency_ns, held_ms } = edge.link;
   const end = (e: typeof a) =>
     `${e.switch}${e.port === null ? "" : `, ${e.port_name || "port"} (${e.port})`}`;
   return (
@@ -154,7 +154,9 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
         <Fact name="From">{end(a)}</Fact>
         <Fact name="To">{end(b)}</Fact>
         <Fact name="State">
-          <Tag tone={is_up ? "good" : "bad"}>{is_up ? "up" : "down"}</Tag>
+          <Tag tone={is_up ? "good" : "bad"}>{linkWord(edge.link)}</Tag>
+          {held_ms !== undefined &&
+            ` it came and went: not used for ${plural(Math.ceil(held_ms / 1000), "second")}, if it is calm`}
         </Fact>
         <Fact name="Load">{loadText(edge.link)}</Fact>
         <Fact name="Latency">

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { type Edge, type Node, nodeCondition } from "../graph/scene";
+import { linkWord } from "../graph/load";
 import { edgeKey } from "../graph/target";
 import { bitRate, count, plural } from "../model/format";
 import { ledger, tone, urgency } from "../model/policy";
@@ -178,7 +179,7 @@ function LinkList({ shape, selected, onSelect }: SideProps) {
                   {a.switch} – {b.switch}
                 </span>
                 <span class="muted">{bits_per_second == null ? "" : bitRate(bits_per_second)}</span>
-                <Tag tone={is_up ? "good" : "bad"}>{is_up ? "up" : "down"}</Tag>
+                <Tag tone={is_up ? "good" : "bad"}>{linkWord(edge.link)}</Tag>
               </button>
             </li>
           );

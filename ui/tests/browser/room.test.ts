@@ -65,3 +65,48 @@ test("no view is wider than a telephone", options, async () => {
   }
   await page.close();
 });
+
+/** Policies as people have them: with addresses, counts of millions, an end, problems. */
+const usual = (count: number) =>
+  Array.from({ length: count }, (_, n) => {
+    const name = `incident-${4700 + n}`;
+    const drops = { egress_full: 1_234_567 };
+    const base = report(name);
+    const policy = {
+      ...base.policy,
+      "src-ip": "192.168.100.200/31",
+      "dst-mac": "02:00:00:00:00:fe",
+      "ip-proto": "tcp",
+      "dst-port": "8080-8443",
+      expires: "2099-01-01T00:00:00Z",
+    };
+    const counts = { packets: 123_456_789, bytes: 12_345_678_900 };
+    const copied = base.copied.map((one) => ({
+      ...one,
+      counts,
+      delivered: counts,
+      dropped: drops,
+    }));
+    const owner = "ann@operations.example.com";
+    return { ...base, policy, owner, matched: counts, copied, adds_up: n % 3 !== 0 };
+  });
+
+test("policies find room in a small window, and their headings stay", options, async () => {
+  controller.answers.set("GET /policies", list(usual(60)));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  for (const width of [1024, 1280, 390]) {
+    await page.setViewportSize({ width, height: 768 });
+    const table = page.getByRole("region", { name: "Policies", exact: true });
+    await table.locator("tbody tr").last().waitFor();
+    await screenshot(page, `usual-${width}`, "all");
+    const [has, wants] = await table.evaluate((one) => [one.clientWidth, one.scrollWidth]);
+    if (width >= 1024) assert.ok(wants! <= has!, `${width}: ${wants} pixels in ${has}`);
+    await table.locator("tbody tr").last().scrollIntoViewIfNeeded();
+    const head = await table.locator("thead th").first().boundingBox();
+    const row = await table.locator("tbody tr").last().boundingBox();
+    await screenshot(page, `usual-${width}-below`, "all");
+    assert.ok(head && head.y >= 0 && head.y + head.height <= 768, `${width}: head at ${head?.y}`);
+    assert.ok(row && row.y >= head.y, `${width}: the last row at ${row?.y}`);
+  }
+  await page.close();
+});

@@ -62,8 +62,8 @@ impl Control {
     }
 
     /// Links came or went: copies of some policies go another way than before, or come from other
-    /// switches.
-    pub(super) fn touch_moved(&mut self, before: &Routes) {
+    /// switches, or their way leads through one of those that went or came back.
+    pub(super) fn touch_moved(&mut self, before: &Routes, turned: &BTreeSet<DatapathId>) {
         let reaches_as_before = self.copy_routes.reaches_as(before);
         let leads_as_before = |entry: &PolicyEntry| {
             entry.is_narrow
@@ -73,6 +73,7 @@ impl Control {
         };
         let is_moved = |entry: &&PolicyEntry| {
             !leads_as_before(entry)
+                || self.passes(entry, turned)
                 || !reaches_as_before && self.where_applied(entry).0 != entry.applied
         };
         let moved = self.policies.iter().filter(is_moved);
@@ -164,7 +165,38 @@ impl Control {
                 )
             })
         });
-        apart.or_else(|| self.stopped(entry, &inlets))
+        let stopped = apart.or_else(|| self.stopped(entry, &inlets));
+        stopped.or_else(|| self.unwatched(entry, &inlets))
+    }
+
+    /// Whether copies of a policy pass one of these switches on their way.
+    fn passes(&self, entry: &PolicyEntry, switches: &BTreeSet<DatapathId>) -> bool {
+        !switches.is_empty()
+            && entry.found_places().any(|(_, to)| {
+                let mut from = entry.applied.iter();
+                from.any(|from| self.copy_routes.behind(*from, to).any(|at| switches.contains(&at)))
+            })
+    }
+
+    /// Where copies of a policy have no way but through a switch that is not connected: whether
+    /// they arrive nobody knows. None if there is no such place.
+    fn unwatched(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
+        if self.away.is_empty() {
+            return None;
+        }
+        entry.found_places().find_map(|(_, to)| {
+            let away = |from: &DatapathId| {
+                self.copy_routes.behind(*from, to).find(|at| self.away.contains(at))
+            };
+            let (from, through) = inlets.iter().find_map(|from| Some((*from, away(from)?)))?;
+            Some(format!(
+                "copies from {} for monitor {to} have no way but through switch {}, which is not \
+                 connected: whether they arrive is not known; see why it does not connect, or \
+                 link them by another one",
+                switch_name(from),
+                switch_name(through)
+            ))
+        })
     }
 
     /// The switches where frames of a policy may come to be copied, connected or not.

@@ -119,7 +119,7 @@ impl Control {
 
     /// A switch had the way to a host before it connected. The host may not be found yet.
     pub(super) fn note_known(&mut self, key: HostKey, at: DatapathId) {
-        self.talks.remembered.entry(key).or_default().insert(at);
+        self.talks.remembered.note(key, at);
         self.unrouted.insert(key);
     }
 
@@ -178,7 +178,13 @@ impl Control {
         let place = self.located_at(key);
         let knowing: Vec<_> = match self.is_vast {
             true => self.knowing(key, place),
-            false => self.switches.keys().copied().collect(),
+            false => {
+                // All are told, and so know it should there be too many hosts one day.
+                if place.is_some() && self.talks.remembered.has(key) {
+                    self.talks.remembered.take(key);
+                }
+                self.switches.keys().copied().collect()
+            }
         };
         self.told_ways += knowing.len();
         for id in knowing {
@@ -205,7 +211,7 @@ impl Control {
             self.talks.forget(key);
             return knowing.into_iter().collect();
         };
-        knowing.extend(self.talks.remembered.remove(&key).into_iter().flatten());
+        knowing.extend(self.talks.remembered.take(key));
         knowing.extend(self.talks.peers(key).filter_map(|peer| self.located.find(peer)));
         let behind = knowing.iter().flat_map(|at| self.routes.all_behind(*at, place));
         let behind: Vec<_> = behind.collect();
@@ -270,7 +276,40 @@ pub(super) struct Talks {
     /// The switches that know the way to a host.
     known: BTreeMap<HostKey, BTreeSet<DatapathId>>,
     /// Those that had rules that say so when they connected.
-    remembered: BTreeMap<HostKey, BTreeSet<DatapathId>>,
+    remembered: Remembered,
+}
+
+/// Switches that had the way to a host, which is not found again yet. It may never be, so those
+/// that were noted first are forgotten where there are too many.
+#[derive(Clone, Debug, Default)]
+struct Remembered {
+    newer: BTreeMap<HostKey, BTreeSet<DatapathId>>,
+    older: BTreeMap<HostKey, BTreeSet<DatapathId>>,
+    /// Those that were noted since there was nothing newer.
+    count: usize,
+}
+
+impl Remembered {
+    fn note(&mut self, key: HostKey, at: DatapathId) {
+        if self.newer.entry(key).or_default().insert(at) {
+            self.count += 1;
+        }
+        if self.count >= MAX_REMEMBERED / 2 {
+            self.older = std::mem::take(&mut self.newer);
+            self.count = 0;
+        }
+    }
+
+    fn has(&self, key: HostKey) -> bool {
+        self.newer.contains_key(&key) || self.older.contains_key(&key)
+    }
+
+    fn take(&mut self, key: HostKey) -> BTreeSet<DatapathId> {
+        let mut all = self.newer.remove(&key).unwrap_or_default();
+        self.count -= all.len();
+        all.extend(self.older.remove(&key).into_iter().flatten());
+        all
+    }
 }
 
 impl Talks {
@@ -323,6 +362,8 @@ impl Talks {
 const MAX_PEERS: usize = 4096;
 /// Pairs of hosts that are known to talk to each other.
 const MAX_TALKS: usize = 1 << 18;
+/// Switches that had the way to some host, of all hosts that are not found again.
+const MAX_REMEMBERED: usize = 1 << 18;
 /// Hosts behind one port have one of so many parts of each of both.
 const SHARE: usize = 4;
 /// Ways that are told until what came meanwhile is handled: some milliseconds of work.
@@ -356,6 +397,24 @@ mod tests {
         assert_eq!(talk(&mut talks, (10_000, 5000), 2, 0), MAX_PEERS / SHARE, "another port");
         assert_eq!(talk(&mut talks, (20_000, 10), 1, 1), 10, "another host");
         assert_eq!(talk(&mut talks, (10, 10), 1, 0), 0, "known already");
+    }
+
+    #[test]
+    fn ways_to_hosts_that_are_never_found_again_do_not_pile_up() {
+        let (mut remembered, at) = (Remembered::default(), DatapathId);
+        for number in 0..3 * MAX_REMEMBERED {
+            remembered.note(key(number), at(1));
+            assert!(remembered.newer.len() + remembered.older.len() <= MAX_REMEMBERED);
+        }
+        assert_eq!(remembered.take(key(0)), BTreeSet::new());
+        remembered.note(key(1), at(1));
+        remembered.note(key(1), at(2));
+        remembered.note(key(1), at(2));
+        assert_eq!(remembered.take(key(1)), [at(1), at(2)].into());
+        assert_eq!(remembered.take(key(1)), BTreeSet::new());
+        let last = 3 * MAX_REMEMBERED - 1;
+        assert_eq!(remembered.take(key(last)), [at(1)].into(), "also where newer ones came");
+        assert_eq!(remembered.count, 0);
     }
 
     #[test]

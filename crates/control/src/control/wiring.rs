@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut, PortNo};
+use tapswitch_openflow::{Action, Body, DatapathId, PacketIn, PacketOut};
 use tapswitch_wire::EtherType;
 
 use super::Control;
@@ -33,12 +33,16 @@ impl Control {
     /// The links between switches.
     pub fn links(&self) -> Vec<LinkReport> {
         let Some(fabric) = &self.fabric else { return Vec::new() };
-        let links = fabric.links().map(|(a, b, latency_ns)| LinkReport {
+        let used = fabric.links().map(|(a, b, latency_ns)| (a, b, latency_ns, None));
+        let held = fabric.held_links(self.now);
+        let held = held.map(|(a, b, latency_ns, until)| (a, b, latency_ns, Some(until)));
+        let links = used.chain(held).map(|(a, b, latency_ns, held)| LinkReport {
             a: self.named(a),
             b: self.named(b),
             latency_ns,
             is_tree: self.tree.contains(&a),
             is_sure: !fabric.is_frozen(a.switch) && !fabric.is_frozen(b.switch),
+            held_ms: held.map(|until| until.since(self.now).0),
         });
         links.collect()
     }
@@ -96,6 +100,23 @@ impl Control {
              between two; cable them to each other without a hub or bridge in between"
         );
         self.events.push_back(Event::PortClosed { switch: at.switch, reason });
+    }
+
+    /// Tells of links that are held from now on.
+    pub(super) fn tell_held(&mut self) {
+        let now = self.now;
+        // It is not copied for nothing.
+        let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_newly_held()) else { return };
+        for (a, b, until) in fabric.take_newly_held(now) {
+            let (near, far) = (self.named(a), self.named(b));
+            let seconds = until.since(now).0.div_ceil(1000);
+            let reason = format!(
+                "the link from {near} to {far} comes and goes: it is not used for {seconds} \
+                 seconds, and for longer if it goes on (show links); look for a loose cable, a \
+                 port that resets, or a switch that restarts"
+            );
+            self.events.push_back(Event::LinkHeld { switch: a.switch, reason });
+        }
     }
 
     /// Looks at the ports of a switch again.
@@ -198,6 +219,7 @@ impl Control {
     /// Draws the conclusions of links that came or went, unless it just did: then those that came
     /// or went meanwhile are looked at together.
     pub(super) fn rewire(&mut self) {
+        self.tell_held();
         if self.now >= self.rewire_at {
             self.release_held();
             if std::mem::take(&mut self.has_rewired) {
@@ -220,12 +242,15 @@ impl Control {
         self.find_untagged_ends();
         let copy_routes = self.routes_of_copies();
         let before = std::mem::replace(&mut self.copy_routes, copy_routes);
-        self.touch_moved(&before);
+        let turned = self.note_away();
+        self.touch_moved(&before, &turned);
         self.tell_links();
         let links = u64::try_from(self.told_links.len()).unwrap_or(u64::MAX);
         let least = links / LINKS_PER_MS;
-        let is_calm = self.now.since(self.rewire_at).0 > self.rewire_pause.0;
-        let pause = if is_calm { least } else { (self.rewire_pause.0 * 2).clamp(least, least * 8) };
+        let is_calm = self.now.since(self.rewire_at).0 > self.rewire_pause.0.max(LEAST_PAUSE);
+        let most = (least * 8).max(LEAST_PAUSE);
+        let pause =
+            if is_calm { least } else { (self.rewire_pause.0 * 2).clamp(least.max(1), most) };
         self.rewire_pause = Millis(pause);
         self.rewire_at = self.now.plus(self.rewire_pause);
     }
@@ -263,6 +288,16 @@ impl Control {
         }
     }
 
+    /// Returns the switches that went or came back since links were looked at before.
+    fn note_away(&mut self) -> BTreeSet<DatapathId> {
+        let away = self.fabric.as_ref().map(|fabric| fabric.frozen().clone()).unwrap_or_default();
+        let turned = &away ^ &*self.away;
+        if !turned.is_empty() {
+            self.away = away.into();
+        }
+        turned
+    }
+
     /// The ways of copies: between switches they have S-tags, so they go around links that take
     /// none where there is another way.
     fn routes_of_copies(&self) -> Shared<Routes> {
@@ -276,11 +311,8 @@ impl Control {
 
     /// Tells of links that came or went.
     fn tell_links(&mut self) {
-        let links = self.links().into_iter().map(|link| {
-            let [a, b] =
-                [&link.a, &link.b].map(|at| Place { switch: at.switch, port: PortNo(at.port) });
-            ((a, b), (link.a, link.b))
-        });
+        let links = self.fabric.iter().flat_map(|fabric| fabric.links());
+        let links = links.map(|(a, b, _)| ((a, b), (self.named(a), self.named(b))));
         let links: BTreeMap<_, _> = links.collect();
         let told = std::mem::replace(&mut self.told_links, links.into());
         let is_in = |links: &BTreeMap<_, _>, key: &_| links.contains_key(key);
@@ -339,3 +371,6 @@ const MAX_RELINK_WAIT: Millis = Millis(30_000);
 /// each time when they do not come to rest: all ways are found out anew, and with thousands of
 /// links that takes its time.
 const LINKS_PER_MS: u64 = 10;
+/// So many milliseconds later in the end, however few links there are, and so long must nothing
+/// have changed until the next change is looked at at once.
+const LEAST_PAUSE: u64 = 64;

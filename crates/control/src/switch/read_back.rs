@@ -25,7 +25,7 @@ use crate::hash::Set;
 use crate::held::{Drift, group_of};
 use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
-use crate::outbox::Request;
+use crate::outbox::{Request, Ticket};
 use crate::rule::{Cookie, Kind};
 use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
 use crate::{Counts, Event, Limits, Millis};
@@ -325,10 +325,14 @@ impl Switch {
             let id = id_of(stats);
             let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
             let Some(key) = goal.filter(|key| !key.is_fork()) else { continue };
-            // One that goes elsewhere yet starts from zero when it is told where to go.
-            if self.ledger.counts(&id) || self.held.goes_to(&id, key) {
+            if self.held.goes_to(&id, key) {
                 let later = last.get(&id).copied();
                 self.ledger.adopt_rule(&id.into(), key, stats, later);
+            } else {
+                // One that goes elsewhere yet counts, until it is told where to go, for those for
+                // whom it counted; it starts from zero then.
+                let counts = Counts::known(stats.packet_count, stats.byte_count);
+                self.ledger.handle_first_rule_counts(&id, counts, Ticket::LAST);
             }
         }
         for (key, id) in self.held.groups() {

@@ -123,7 +123,7 @@ impl Fabric {
     }
 
     /// A cable goes and comes back.
-    fn flap(&mut self, a: u64, b: u64) {
+    pub(crate) fn flap(&mut self, a: u64, b: u64) {
         for is_up in [false, true] {
             let ends = self.world.cables.iter().filter(|(at, to)| (at.0, to.0) == (a, b));
             let ends: Vec<_> = ends.flat_map(|(at, to)| [*at, *to]).collect();
@@ -428,6 +428,8 @@ fn churn(seed: &[u8], limits: &Limits) {
     let mut fabric = Fabric::leaf_spine_with(limits);
     fabric.learn();
     let mut matched: BTreeMap<String, u64> = BTreeMap::new();
+    // A link that flaps is held: the ones to the other spine stay below that.
+    let mut flaps = [0; 5];
     for (step, &byte) in seed.iter().enumerate() {
         let (what, host) = (byte % 5, byte / 5 % 4 + 1);
         let name = format!("from {host}");
@@ -443,7 +445,12 @@ fn churn(seed: &[u8], limits: &Limits) {
                 assert_eq!(Some(report.matched.packets), matched.remove(&name));
                 assert!(report.adds_up && report.is_complete, "step {step}: {report:?}");
             }
-            2 => fabric.flap(host.into(), 5 + u64::from(byte / 20 % 2)),
+            2 if byte / 20 % 2 == 0 => fabric.flap(host.into(), 5),
+            2 if flaps[usize::from(host)] < 2 => {
+                flaps[usize::from(host)] += 1;
+                fabric.flap(host.into(), 6);
+            }
+            2 => {}
             _ => {
                 let to = (host + byte / 20 % 3) % 4 + 1;
                 if to == host {

@@ -12,6 +12,7 @@ mod model;
 mod moves;
 mod world;
 
+mod away;
 mod claims;
 mod contests;
 mod contracts;
@@ -20,6 +21,7 @@ mod crowd;
 mod drift;
 mod errors;
 mod fabric;
+mod flapping;
 mod floods;
 mod forms;
 mod learning;

@@ -85,12 +85,17 @@ impl World {
     }
 
     pub(crate) fn connect(&mut self, id: u64) {
+        self.connect_under(id, &mut |_| {});
+    }
+
+    /// The same while `traffic` goes on: it is called after each message to the switch.
+    pub(crate) fn connect_under(&mut self, id: u64, traffic: &mut dyn FnMut(&mut Model)) {
         let features = self.model(id).features();
         self.model(id).said.clear();
         self.under_way.retain(|(_, switch, _)| *switch != DatapathId(id));
         self.connected.insert(DatapathId(id));
         self.control.handle_connected(&features, self.now);
-        self.run();
+        self.run_and_watch(traffic);
     }
 
     pub(crate) fn disconnect(&mut self, id: u64) {

@@ -49,6 +49,9 @@ struct Link {
     a: End,
     b: End,
     is_up: bool,
+    /// For how long it is not used any more, as it flaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_ms: Option<u64>,
     is_tree: bool,
     latency_ns: Option<u64>,
     /// Between groups, of all links. None until counters of its ports were told twice.
@@ -169,7 +172,8 @@ impl Link {
         Self {
             a: End::of(&report.a),
             b: End::of(&report.b),
-            is_up: report.is_sure,
+            is_up: report.is_sure && report.held_ms.is_none(),
+            held_ms: report.held_ms,
             is_tree: report.is_tree,
             latency_ns: (report.latency_ns > 0).then_some(report.latency_ns),
             a_to_b_bits_per_second: there,
@@ -185,6 +189,7 @@ impl Link {
             a,
             b,
             is_up: false,
+            held_ms: None,
             is_tree: false,
             latency_ns: None,
             a_to_b_bits_per_second: None,
@@ -363,7 +368,14 @@ mod tests {
     }
 
     fn link(a: u64, b: u64) -> LinkReport {
-        LinkReport { a: end(a), b: end(b), latency_ns: 7, is_tree: true, is_sure: true }
+        LinkReport {
+            a: end(a),
+            b: end(b),
+            latency_ns: 7,
+            is_tree: true,
+            is_sure: true,
+            held_ms: None,
+        }
     }
 
     fn policy() -> PolicyReport {

@@ -1,0 +1,122 @@
+//! Links that come and go again and again.
+//!
+//! Whenever a link goes or comes, ways are found out anew and switches are told others. One that
+//! flaps would keep all of them at it, and each time frames that are on their way are lost. So a
+//! port is **charged** for each link that it loses, and what it was charged fades as time passes. A
+//! link with a port that was charged too much is **held**: both ends are closed until most of that
+//! has faded, which is counted from the last time that it went, used or not. That is the damping of
+//! flapping routes and interfaces (RFC 2439), with a charge that fades evenly.
+//!
+//! One failure costs nothing, nor do two: the link is used as soon as it is back. In the long run a
+//! port changes what it is for no more often than its charge fades, once in [`CHARGE`].
+
+use std::collections::HashMap;
+
+use crate::Millis;
+use crate::place::Place;
+
+/// What ports were charged, as far as it has not faded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Damping(HashMap<Place, Charge>);
+
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    /// When all of it has faded.
+    fades_at: Millis,
+    /// It was too much, and is until no more than [`RELEASED`] is left.
+    is_held: bool,
+}
+
+impl Damping {
+    /// A port lost a link. Returns whether its links are held from now on, and were not before.
+    pub(super) fn charge(&mut self, port: Place, now: Millis) -> bool {
+        self.make_room(now);
+        if self.0.len() >= MAX_CHARGED && !self.0.contains_key(&port) {
+            return false;
+        }
+        let was_held = self.held_until(port, now).is_some();
+        let charge = self.0.entry(port).or_insert(Charge { fades_at: now, is_held: false });
+        let most = now.plus(MAX_CHARGE);
+        charge.fades_at = charge.fades_at.max(now).plus(CHARGE).min(most);
+        charge.is_held = was_held || charge.fades_at.since(now) > HELD;
+        charge.is_held && !was_held
+    }
+
+    /// Until when the links of a port are held, if they are.
+    pub(super) fn held_until(&self, port: Place, now: Millis) -> Option<Millis> {
+        let charge = self.0.get(&port).filter(|charge| charge.is_held)?;
+        let until = Millis(charge.fades_at.0.saturating_sub(RELEASED.0));
+        (until > now).then_some(until)
+    }
+
+    fn make_room(&mut self, now: Millis) {
+        if self.0.len() >= MAX_CHARGED {
+            self.0.retain(|_, charge| charge.fades_at > now);
+        }
+    }
+}
+
+/// What one loss costs, in the time that it takes to fade.
+const CHARGE: Millis = Millis(10_000);
+/// With more than that, links are held: with the third loss, unless the first was long ago.
+const HELD: Millis = Millis(20_000);
+/// Until no more than that is left: half a minute after the last loss at most, and then one more
+/// does not hold them again at once.
+const RELEASED: Millis = Millis(10_000);
+/// However often a link goes.
+const MAX_CHARGE: Millis = Millis(40_000);
+/// Ports that are remembered; those beyond are not charged. As many links that flap at a time are
+/// no matter of single links.
+const MAX_CHARGED: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_openflow::{DatapathId, PortNo};
+
+    use super::*;
+
+    fn port(number: u32) -> Place {
+        Place { switch: DatapathId(1), port: PortNo(number) }
+    }
+
+    #[test]
+    fn the_third_loss_in_a_row_holds_links_and_half_a_minute_of_calm_ends_that() {
+        let (mut damping, at) = (Damping::default(), |ms: u64| Millis(1_000_000 + ms));
+        assert!(!damping.charge(port(1), at(0)) && !damping.charge(port(1), at(100)));
+        assert_eq!(damping.held_until(port(1), at(100)), None);
+        assert!(damping.charge(port(1), at(200)), "and that is told");
+        assert_eq!(damping.held_until(port(1), at(200)), Some(at(20_000)));
+        assert_eq!(damping.held_until(port(2), at(200)), None, "of this port alone");
+        assert_eq!(damping.held_until(port(1), at(20_000)), None);
+        for ms in 1000..2000 {
+            assert!(!damping.charge(port(1), at(ms)), "it is held already");
+        }
+        assert_eq!(damping.held_until(port(1), at(1999)), Some(at(31_999)));
+    }
+
+    #[test]
+    fn what_goes_seldom_is_not_held() {
+        let mut damping = Damping::default();
+        for minute in 1..100 {
+            assert!(!damping.charge(port(1), Millis(minute * CHARGE.0)));
+        }
+    }
+
+    #[test]
+    fn once_released_one_more_loss_holds_nothing() {
+        let mut damping = Damping::default();
+        (0..9).for_each(|ms| _ = damping.charge(port(1), Millis(ms)));
+        let released = damping.held_until(port(1), Millis(9)).unwrap();
+        assert!(!damping.charge(port(1), released));
+        assert!(damping.charge(port(1), released.plus(Millis(1))));
+    }
+
+    #[test]
+    fn ports_that_are_remembered_have_a_bound() {
+        let mut damping = Damping::default();
+        (0..5000).for_each(|number| _ = damping.charge(port(number), Millis(1)));
+        assert_eq!(damping.0.len(), MAX_CHARGED);
+        damping.charge(port(5000), Millis(1).plus(CHARGE));
+        assert_eq!(damping.0.len(), 1, "all others have faded");
+    }
+}

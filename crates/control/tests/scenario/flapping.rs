@@ -1,0 +1,64 @@
+//! A link that comes and goes: one failure costs nothing, and one that goes on costs little.
+
+use tapswitch_control::*;
+use tapswitch_openflow::Body;
+
+use crate::fabric::Fabric;
+use crate::frames::{tcp, udp};
+use crate::world::policy;
+
+impl Fabric {
+    /// Messages that change what switches hold, since this was asked before.
+    fn changes(&mut self) -> usize {
+        let changes = (1..=u64::from(self.hosts))
+            .flat_map(|id| std::mem::take(&mut self.world.model(id).changes))
+            .collect::<Vec<_>>();
+        changes.iter().filter(|it| matches!(it, Body::FlowMod(_) | Body::GroupMod(_))).count()
+    }
+
+    fn held(&self) -> Vec<u64> {
+        self.world.control.links().into_iter().filter_map(|link| link.held_ms).collect()
+    }
+}
+
+#[test]
+fn a_link_that_flaps_is_held_and_changes_nothing_any_more() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    let _ = fabric.changes();
+    let mut costs = Vec::new();
+    for _ in 0..20 {
+        fabric.flap(1, 2);
+        fabric.wait(500);
+        costs.push(fabric.changes());
+    }
+    assert!(costs[0] > 0, "the ways change: {costs:?}");
+    let of_held: Vec<_> = costs[4..].to_vec();
+    assert!(of_held.iter().all(|count| *count == 0), "{costs:?}");
+    let held = fabric.held();
+    assert!(matches!(held[..], [ms] if (20_000..=30_000).contains(&ms)), "{held:?}");
+    let told = fabric.world.events.iter().filter(|it| matches!(it, Event::LinkHeld { .. }));
+    assert_eq!(told.count(), 1, "it is told once");
+    // Around it all goes on.
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+    assert_eq!(fabric.world.state("all"), PolicyState::Active);
+    // And over it when it has been calm.
+    fabric.wait(30_500);
+    assert_eq!(fabric.held(), [] as [u64; 0]);
+    assert_eq!(fabric.world.control.links().len(), 4);
+    assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
+}
+
+#[test]
+fn a_link_that_failed_once_or_twice_is_used_at_once() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    for _ in 0..2 {
+        fabric.flap(1, 2);
+        fabric.wait(50);
+        assert_eq!(fabric.world.control.links().len(), 1);
+        assert_eq!(fabric.held(), [] as [u64; 0]);
+        assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
+    }
+}
