@@ -434,10 +434,8 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
     /// where they are when one goes. Its own are shared among those that are live.
     fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
-        // Buckets without weight are never picked (OpenFlow 1.3.5 §5.6.1), unless all are: many
-        // controllers leave the weights at zero and mean equal shares.
-        let are_equal = group.buckets.iter().all(|bucket| bucket.spec.weight == 0);
-        if !are_equal && live.iter().all(|(_, bucket)| bucket.weight == 0) {
+        // Buckets without weight are never picked (OpenFlow 1.3.5 §7.3.4.2).
+        if live.iter().all(|(_, bucket)| bucket.weight == 0) {
             return self.ops.push(Op::Drop(DropReason::NoLiveBucket));
         }
         let place = self.ops.len();
@@ -446,7 +444,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.selects += 1;
         let mut placed = Vec::with_capacity(live.len());
         for (index, bucket) in (0..).zip(&group.buckets) {
-            let weight = if are_equal { 1 } else { u32::from(bucket.spec.weight) };
+            let weight = u32::from(bucket.spec.weight);
             shares.all += weight;
             if live.iter().any(|(live, _)| *live == index) {
                 shares.live += weight;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::action::{Place, write_list};
-use crate::codec::{closed_codec, layout_codec};
+use crate::codec::{Codec, Reader, Writer, closed_codec, layout_codec};
+use crate::fault::Fault;
 use crate::{Action, CheckError, ErrorKind, GroupId, PortNo};
 
 /// `OFPT_GROUP_MOD` (`ofp_group_mod`, §7.3.4.2).
@@ -33,6 +34,11 @@ impl GroupMod {
         }
         if self.group_type == GroupType::Indirect && self.buckets.len() != 1 {
             let text = format!("{} buckets, an indirect group has one", self.buckets.len());
+            return Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, &text));
+        }
+        let has_weights = self.buckets.iter().any(|bucket| bucket.weight != 0);
+        if has_weights && self.group_type != GroupType::Select {
+            let text = format!("weights in a group of type {}", self.group_type);
             return Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, &text));
         }
         let watches = self.group_type == GroupType::FastFailover;
@@ -147,13 +153,30 @@ impl Bucket {
     }
 }
 
-layout_codec!(Bucket sized {
-    weight,
-    watch_port,
-    watch_group,
-    pad 4,
-    actions,
-});
+impl Codec for Bucket {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.sized(|w| {
+            w.put(&self.weight);
+            w.put(&self.watch_port);
+            w.put(&self.watch_group);
+            w.pad(4);
+            w.put(&self.actions);
+        });
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
+        r.within("bucket", ErrorKind::OFPGMFC_BAD_BUCKET, |r| {
+            let start = r.clone();
+            let mut body = r.sized()?;
+            if body.len() % 8 != 6 {
+                return Err(start.bad_len("the length is not a multiple of eight"));
+            }
+            let (weight, watch_port, watch_group) = (body.take()?, body.take()?, body.take()?);
+            body.skip(4)?;
+            Ok(Self { weight, watch_port, watch_group, actions: body.take()? })
+        })
+    }
+}
 
 impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

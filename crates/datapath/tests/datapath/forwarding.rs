@@ -427,7 +427,8 @@ fn select_keeps_a_flow_together_in_both_directions_and_spreads_flows() {
 #[test]
 fn select_keeps_fragments_and_pings_together() {
     let mut switch = Switch::new(9);
-    switch.group(1, GroupType::Select, (2..10).map(|n| Bucket::new(vec![out(n)])).collect());
+    let bucket = |port| Bucket { weight: 1, ..Bucket::new(vec![out(port)]) };
+    switch.group(1, GroupType::Select, (2..10).map(bucket).collect());
     switch.flow(0, 1, &[], &[apply(&[Action::Group(GroupId(1))])]);
     let ports: std::collections::BTreeSet<_> = (1..100)
         .map(|src| {

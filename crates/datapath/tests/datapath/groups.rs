@@ -149,3 +149,14 @@ fn a_copy_for_a_selection_of_which_no_bucket_with_weight_is_live_is_dropped_by_n
     assert_eq!(weighted.delivered.totals().frames, 1);
     assert_eq!(copy.drops.by_reason().collect::<Vec<_>>(), [(DropReason::NoLiveBucket, 1)]);
 }
+
+/// Nor where no bucket has any: such a group picks nothing (OpenFlow 1.3.5 §7.3.4.2).
+#[test]
+fn a_selection_without_weights_sends_nowhere() {
+    let mut switch = Switch::new(3);
+    let buckets = [2, 3].map(|port| Bucket::new(vec![out(port)]));
+    switch.group(1, GroupType::Select, buckets.to_vec());
+    switch.flow(0, 1, &[], &[apply(&[to(1)])]);
+    assert!(switch.receive(1, &tcp().bytes()).is_empty());
+    assert_eq!(switch.drops(1, DropReason::NoLiveBucket), 1);
+}

@@ -135,6 +135,27 @@ fn matches_that_cannot_be_read() {
 }
 
 #[test]
+fn buckets_that_do_not_add_up() {
+    let bucket = |len: u8, actions: &[u8]| {
+        let mut body = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, len, 0, 0];
+        body.extend([0xff; 8]);
+        body.extend([0; 4]);
+        body.extend(actions);
+        framed(MessageType::GroupMod, &body)
+    };
+    for (bytes, text) in [
+        (bucket(0, &[]), "group_mod: bucket at byte 18: length 0 is below 2"),
+        (bucket(17, &[0]), "group_mod: bucket at byte 16: the length is not a multiple of eight"),
+        (bucket(32, &[0; 8]), "group_mod: bucket at byte 18: 30 bytes expected, 22 left"),
+        (bucket(8, &[]), "group_mod: bucket at byte 24: 4 bytes expected, 0 left"),
+    ] {
+        check_bytes(&bytes, ErrorKind::OFPGMFC_BAD_BUCKET, text);
+    }
+    let text = "group_mod: bucket: action at byte 36: 28 bytes expected, 4 left";
+    check_bytes(&bucket(24, &[0, 0, 0, 32, 0, 0, 0, 1]), ErrorKind::OFPBAC_BAD_LEN, text);
+}
+
+#[test]
 fn actions_that_cannot_be_read() {
     check_bytes(
         &flow_mod_with_action(&[0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0]),
@@ -204,6 +225,12 @@ fn groups_and_meters_that_no_switch_can_have() {
     let invalid = ErrorKind::OFPGMFC_INVALID_GROUP;
     check_body(group(GroupType::All, GroupId::ALL, vec![]), invalid);
     check_body(group(GroupType::Indirect, GroupId(1), vec![]), invalid);
+    let heavy = || vec![Bucket { weight: 1, watch_port: PortNo(1), ..bucket() }];
+    for group_type in [GroupType::All, GroupType::Indirect, GroupType::FastFailover] {
+        check_body(group(group_type, GroupId(1), heavy()), invalid);
+    }
+    let select = Message { xid: 7, body: group(GroupType::Select, GroupId(1), heavy()) };
+    assert_eq!(select.check(), Ok(()), "only such a group has shares");
     let fast = group(GroupType::FastFailover, GroupId(1), vec![bucket()]);
     check_body(fast, ErrorKind::OFPGMFC_BAD_WATCH);
     let bad = Bucket::new(vec![Action::PushVlan(EtherType::IPV4)]);

@@ -58,4 +58,5 @@ const LENGTHS: &[ErrorKind] = &[
     ErrorKind::OFPBAC_BAD_SET_LEN,
     ErrorKind::OFPBIC_BAD_LEN,
     ErrorKind::OFPTFFC_BAD_LEN,
+    ErrorKind::OFPGMFC_BAD_BUCKET,
 ];
