@@ -239,6 +239,9 @@ pub enum CreateError {
         /// The device.
         name: String,
     },
+    /// No queue was handed over at all.
+    #[error("no file descriptor was given; pass one at least")]
+    NoDescriptor,
     /// What was handed over is no queue of a tun/tap device.
     #[error("file descriptor {fd}: {what}")]
     NotAQueue {

@@ -34,13 +34,12 @@
 mod program;
 mod rule;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use thiserror::Error;
 
 use crate::bpf::headers::{Headers, Link};
-use crate::bpf::{BpfError, CounterMap, Program};
+use crate::bpf::{AttachError, BpfError, CounterMap, Program, Setter};
 use crate::ioctl;
 
 pub use rule::{End, Rule};
@@ -171,17 +170,18 @@ impl Filter {
     /// [`set_filter`](crate::Device::set_filter).
     ///
     /// # Errors
-    /// When the device is gone, or the kernel older than Linux 4.16.
-    pub fn attach(&self, queue: impl AsFd) -> io::Result<()> {
-        Ok(ioctl::set_filter(queue, Some(self.as_fd()))?)
+    /// [`AttachError`]: `queue` is none, its device is of the other kind than the program is for, or
+    /// the kernel is older than Linux 4.16.
+    pub fn attach(&self, queue: impl AsFd) -> Result<(), AttachError> {
+        SETTER.attach(queue.as_fd(), self.as_fd(), self.config.link)
     }
 
     /// Leaves the device that `queue` belongs to without any filter of this kind.
     ///
     /// # Errors
     /// As [`Self::attach`].
-    pub fn detach(queue: impl AsFd) -> io::Result<()> {
-        Ok(ioctl::set_filter(queue, None)?)
+    pub fn detach(queue: impl AsFd) -> Result<(), AttachError> {
+        SETTER.detach(queue)
     }
 
     /// What the program does.
@@ -285,5 +285,8 @@ pub const MAX_RULES: usize = 64;
 pub const MIN_SNAP_LEN: u16 = 64;
 /// What is kept of a TCP, UDP or SCTP header, in bytes: the checksum's place lies in it.
 const TRANSPORT_LEN: u8 = 20;
+/// How a device gets the program.
+const SETTER: Setter =
+    Setter { name: "TUNSETFILTEREBPF", call: |queue, program| ioctl::set_filter(queue, program) };
 /// Of the program and its map, for people who list them.
 const NAME: &str = "tap_filter";

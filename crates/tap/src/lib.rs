@@ -104,7 +104,7 @@ mod queue;
 pub mod steering;
 mod tx_filter;
 
-pub use bpf::BpfError;
+pub use bpf::{AttachError, BpfError};
 pub use capabilities::Capabilities;
 pub use classic::ClassicInstruction;
 pub use config::Config;

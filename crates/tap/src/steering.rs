@@ -40,11 +40,10 @@ mod hash;
 mod program;
 mod table;
 
-use std::io;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::bpf::{BpfError, CounterMap, Program, TableMap};
+use crate::bpf::{AttachError, BpfError, CounterMap, Program, Setter, TableMap};
 use crate::ioctl;
 
 pub use hash::FlowHash;
@@ -140,9 +139,10 @@ impl Steering {
     /// [`set_steering`](crate::Device::set_steering).
     ///
     /// # Errors
-    /// When the device is gone, or the kernel older than Linux 4.16.
-    pub fn attach(&self, queue: impl AsFd) -> io::Result<()> {
-        Ok(ioctl::set_steering(queue, Some(self.as_fd()))?)
+    /// [`AttachError`]: `queue` is none, its device is of the other kind than the program is for, or
+    /// the kernel is older than Linux 4.16.
+    pub fn attach(&self, queue: impl AsFd) -> Result<(), AttachError> {
+        SETTER.attach(queue.as_fd(), self.as_fd(), self.flow_hash.link)
     }
 
     /// Leaves the device that `queue` belongs to without any steering program: the kernel picks
@@ -150,8 +150,8 @@ impl Steering {
     ///
     /// # Errors
     /// As [`Self::attach`].
-    pub fn detach(queue: impl AsFd) -> io::Result<()> {
-        Ok(ioctl::set_steering(queue, None)?)
+    pub fn detach(queue: impl AsFd) -> Result<(), AttachError> {
+        SETTER.detach(queue)
     }
 
     /// What the program hashes.
@@ -172,8 +172,11 @@ impl Steering {
     /// What was steered to the queue with the kernel's `index` since the program was loaded.
     ///
     /// # Errors
-    /// [`BpfError`], also for an `index` of [`MAX_QUEUES`] or more.
+    /// [`BpfError`]; [`BpfError::NoSuchQueue`] for an `index` of [`MAX_QUEUES`] or more.
     pub fn counters(&self, index: u16) -> Result<QueueCounters, BpfError> {
+        if index >= MAX_QUEUES {
+            return Err(BpfError::NoSuchQueue { name: NAME, index, count: MAX_QUEUES });
+        }
         let [frames, bytes] = self.counters.read(u32::from(index))?;
         Ok(QueueCounters { frames, bytes })
     }
@@ -235,5 +238,10 @@ pub enum SteeringError {
 
 /// A verifier that follows which values matter.
 const NEEDED: (u32, u32) = (5, 3);
+/// How a device gets the program.
+const SETTER: Setter = Setter {
+    name: "TUNSETSTEERINGEBPF",
+    call: |queue, program| ioctl::set_steering(queue, program),
+};
 /// Of the program and its maps, for people who list them.
 const NAME: &str = "tap_steering";

@@ -263,6 +263,12 @@ fn a_tun_device_is_filtered_by_the_packet_alone() {
     host.netlink.add_address("tun0", "10.0.0.1".parse().unwrap(), 24).unwrap();
     let unwanted = Rule::ANY.ether_type(0x0800).ports(End::Destination, 5000..=5000);
     let filter = Filter::load(FilterConfig::IP.drop_matching([unwanted]).snap_len(64)).unwrap();
+    let of_ethernet = Filter::load(FilterConfig::ETHERNET).unwrap();
+    let error = of_ethernet.attach(&tun.queues()[0]).unwrap_err().to_string();
+    assert!(
+        error.contains("tun0 is a tun device") && error.contains("FilterConfig::IP"),
+        "{error}"
+    );
     filter.attach(&tun.queues()[0]).unwrap();
     let socket = host.udp(7000);
     for port in [5000, 7] {

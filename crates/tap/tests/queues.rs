@@ -224,7 +224,7 @@ fn what_is_no_queue_is_not_taken() {
     let (socket, _other) = UnixStream::pair().unwrap();
     let unattached = OwnedFd::from(std::fs::File::open("/dev/net/tun").unwrap());
     for (fds, word) in [
-        (vec![], "none was given"),
+        (vec![], "no file descriptor was given"),
         (vec![socket.into()], "no open /dev/net/tun"),
         (vec![unattached], "no queue of a device"),
     ] {

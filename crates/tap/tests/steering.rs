@@ -2,6 +2,7 @@
 //! which.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::fs::File;
 use std::num::NonZeroU16;
 use std::os::fd::AsFd;
 
@@ -184,7 +185,7 @@ fn counters_are_what_was_read() {
     let received = rig.receive(2 * usize::from(FLOWS));
     assert_eq!(counters(&steering), tally(&received));
     assert_eq!(steering.counters(4).unwrap(), QueueCounters::default());
-    assert!(matches!(steering.counters(MAX_QUEUES), Err(BpfError::Refused { .. })));
+    assert!(matches!(steering.counters(MAX_QUEUES), Err(BpfError::NoSuchQueue { .. })));
 }
 
 #[test]
@@ -267,6 +268,33 @@ fn writing_moves_a_flow_only_while_there_is_no_program() {
         assert_eq!(rig.receive(1), [(queue, back.clone())], "the last writer's queue");
     }
     assert_eq!(counters(&steering)[0].frames, 4, "nothing is counted any more");
+}
+
+#[test]
+fn a_program_is_not_given_to_what_it_would_misread() {
+    if !can_attach() {
+        return;
+    }
+    let host = quiet_host();
+    let tap = host.create(&config("tap0").queues(count(2)));
+    let tun = host.create(&config("tun0").kind(Kind::Tun).queues(count(2)));
+    let of_ethernet = Steering::load(FlowHash::ETHERNET, count(2)).unwrap();
+    let of_ip = Steering::load(FlowHash::IP, count(2)).unwrap();
+    of_ethernet.attach(&tap.queues()[0]).unwrap();
+    of_ip.attach(&tun.queues()[0]).unwrap();
+    for (error, words) in [
+        (of_ethernet.attach(&tun.queues()[0]), "tun0 is a tun device"),
+        (of_ethernet.attach(&tun.queues()[0]), "FlowHash::IP"),
+        (of_ip.attach(&tap.queues()[1]), "FlowHash::ETHERNET"),
+        (of_ip.attach(File::open("/dev/null").unwrap()), "is no open /dev/net/tun"),
+        (of_ip.attach(File::open("/dev/net/tun").unwrap()), "is no queue of a device"),
+        (Steering::detach(File::open("/dev/null").unwrap()), "is no open /dev/net/tun"),
+    ] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let error = of_ip.counters(MAX_QUEUES).unwrap_err().to_string();
+    assert!(error.contains("there is no queue 256"), "{error}");
 }
 
 #[test]

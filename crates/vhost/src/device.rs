@@ -306,7 +306,10 @@ impl Session {
         let count = self.rings.len();
         match usize::try_from(index) {
             Ok(index) if index < count => Ok(&mut self.rings[index]),
-            _ => self.refuse(&format!("queue {index}: the device has {count}")),
+            _ => self.refuse(&format!(
+                "queue {index}: the port has {count}, counted from 0: give it as many pairs \
+                 (queues=) as the guest is to use, or the guest no more than it has"
+            )),
         }
     }
 

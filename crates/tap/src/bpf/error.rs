@@ -60,6 +60,16 @@ pub enum BpfError {
         /// What does not fit.
         reason: String,
     },
+    /// Counters of a queue that no device can have.
+    #[error("{name}: there is no queue {index}: a device has at most {count}, counted from 0")]
+    NoSuchQueue {
+        /// The program.
+        name: &'static str,
+        /// As asked for.
+        index: u16,
+        /// How many there may be.
+        count: u16,
+    },
     /// Any other refusal.
     #[error("{name}: {call}: {source}")]
     Refused {

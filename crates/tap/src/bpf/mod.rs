@@ -11,6 +11,7 @@
 //! access is a call of a helper that copies bytes to the stack.
 
 pub(crate) mod asm;
+mod attach;
 mod error;
 pub(crate) mod headers;
 pub(crate) mod layers;
@@ -18,7 +19,9 @@ mod map;
 mod program;
 mod sys;
 
+pub use attach::AttachError;
 pub use error::BpfError;
 
+pub(crate) use attach::Setter;
 pub(crate) use map::{CounterMap, TableMap};
 pub(crate) use program::Program;

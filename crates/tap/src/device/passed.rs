@@ -29,7 +29,8 @@ impl Device {
     /// `CAP_NET_ADMIN`; otherwise see [`Self::from_fds_with`].
     ///
     /// # Errors
-    /// [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`], [`CreateError::UnknownPrefix`].
+    /// [`CreateError::NoDescriptor`], [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`],
+    /// [`CreateError::UnknownPrefix`].
     pub fn from_fds(fds: Vec<OwnedFd>) -> Result<Self, CreateError> {
         let passed = Passed::check(&fds)?;
         let link = passed.link(&fds[0])?;
@@ -41,7 +42,7 @@ impl Device {
     /// is protocol information in front of frames. [`Self::index`] is zero then.
     ///
     /// # Errors
-    /// [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`].
+    /// [`CreateError::NoDescriptor`], [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`].
     pub fn from_fds_with(fds: Vec<OwnedFd>, packet_info: bool) -> Result<Self, CreateError> {
         Passed::check(&fds)?.into_device(fds, packet_info, 0)
     }
@@ -89,8 +90,7 @@ impl Passed {
     /// Checks that all `fds` are queues of one device.
     fn check(fds: &[OwnedFd]) -> Result<Self, CreateError> {
         let Some((first, others)) = fds.split_first() else {
-            let what = "none was given; pass one at least";
-            return Err(CreateError::NotAQueue { fd: -1, what });
+            return Err(CreateError::NoDescriptor);
         };
         let found = Self::of(first)?;
         for other in others {

@@ -136,14 +136,15 @@ fn messages_on_a_queue_that_there_is_not() {
             request::SET_VRING_ENABLE,
         ] {
             let why = told(request, &pair(index, 1), 0);
-            assert_eq!(why, format!("queue {index}: the device has 2"));
+            assert!(why.starts_with(&format!("queue {index}: the port has 2,")), "{why}");
         }
         let addresses = [pair(index, 0), vec![0; 32]].concat();
         let why = told(request::SET_VRING_ADDR, &addresses, 0);
-        assert_eq!(why, format!("queue {index}: the device has 2"));
+        assert!(why.starts_with(&format!("queue {index}: the port has 2,")), "{why}");
     }
     for request in [request::SET_VRING_KICK, request::SET_VRING_CALL] {
-        assert_eq!(told(request, &200u64.to_le_bytes(), 1), "queue 200: the device has 2");
+        let why = told(request, &200u64.to_le_bytes(), 1);
+        assert!(why.starts_with("queue 200: the port has 2,") && why.contains("queues="), "{why}");
     }
 }
 
