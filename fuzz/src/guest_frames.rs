@@ -83,7 +83,7 @@ fn forward(sender: &mut Running, receiver: &mut Running, count: u8) -> bool {
         let parts = iter::once(Part::Ours(head)).chain(sender.frame_from(&chain, head.len()));
         match receiver.deliver(header, len, parts) {
             Err(Undelivered::Ring(_)) => return false,
-            Ok(()) | Err(Undelivered::Full | Undelivered::TooLong) => {}
+            Ok(()) | Err(Undelivered::Full | Undelivered::TooLong | Undelivered::Unready) => {}
         }
         sender.complete(0);
     }

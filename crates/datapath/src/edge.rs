@@ -220,7 +220,6 @@ mod tests {
     use super::*;
 
     #[test]
-<<<<<<< HEAD
     fn the_page_of_drop_reasons_has_each_of_them_once_and_no_other() {
         let page = include_str!("../../../docs/drops.md");
         let row = |line: &'static str| line.strip_prefix("| `")?.split_once('`');
@@ -241,13 +240,6 @@ mod tests {
         for reason in DropReason::ALL {
             let is_there = egress.contains(&format!("\n| `{}` |", reason.name()));
             assert_eq!(is_there, reason.is_egress(), "{reason}");
-=======
-    fn the_pages_list_every_reason() {
-        let pages = [include_str!("../../../README.md"), include_str!("../../../docs/openflow.md")];
-        for reason in DropReason::ALL {
-            let name = format!("`{}`", reason.name());
-            assert!(pages.iter().any(|page| page.contains(&name)), "{name}");
->>>>>>> fix-m
         }
     }
 
