@@ -426,6 +426,7 @@ impl Hub {
                 | Event::Drifted { switch, reason }
                 | Event::CountersMissing { switch, reason }
                 | Event::PortClosed { switch, reason }
+                | Event::LinkHeld { switch, reason }
                 | Event::Crowded { switch, reason }
                 | Event::Contested { switch, reason } => {
                     self.tell_alarm(switch, &reason);
@@ -436,7 +437,6 @@ impl Hub {
                 Event::StatsReady(token) => self.answer_stats(token),
                 other => self.handle_policy_event(other),
             }
-                | Event::LinkHeld { switch, reason }
         }
         count > 0
     }
