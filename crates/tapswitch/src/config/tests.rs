@@ -39,6 +39,36 @@ fn a_good_file_says_it_all() {
 }
 
 #[test]
+fn the_readme_shows_the_example_as_it_is() {
+    let example = include_str!("../../../../examples/tapswitch.toml");
+    let readme = include_str!("../../../../README.md");
+    let shown = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let parse = |text| toml::from_str::<toml::Value>(text).unwrap();
+    assert_eq!(parse(shown), parse(example));
+}
+
+#[test]
+fn the_pages_have_each_key() {
+    let configuration = include_str!("../../../../docs/configuration.md");
+    let part = |title: &str| configuration.split(&format!("`{title}`")).nth(1).unwrap();
+    let [switch, controller] = ["[switch]", "[controller]"].map(part);
+    let switch = switch.split("`[controller]`").next().unwrap();
+    let taps = include_str!("../../../../docs/taps.md");
+    let sections = [("[switch]", switch, ""), ("[controller]", controller, "")];
+    for (section, page, dashes) in [&sections[..], &[("[[policy]]", taps, "--")]].concat() {
+        let text = GOOD.replace(section, &format!("{section}\nno-such = 1"));
+        let known = error(&text);
+        let known = known.lines().next().unwrap().split_once("expected one of").unwrap().1;
+        let keys: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+        assert!(keys.len() > 10, "{known}");
+        for key in keys {
+            let is_there = page.contains(&format!("`{dashes}{key}`"));
+            assert!(is_there || key == "name", "{key} of {section}");
+        }
+    }
+}
+
+#[test]
 fn who_forgets_policies_says_so_or_is_said_to() {
     for (controller, forgets) in [
         ("[controller]", true),
