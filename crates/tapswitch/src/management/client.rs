@@ -65,15 +65,16 @@ fn find_among(several: &[PathBuf], part: Part) -> Result<PathBuf, AskError> {
     let (mut having, mut denied) = (Vec::new(), None);
     for path in several {
         match parts(path) {
-            Ok(parts) if parts.contains(&part) => having.push(path),
+            Ok(parts) if parts.contains(&part) => having.push(path.clone()),
             Ok(_) => {}
             Err(error) => denied = denied.or(Some(error)),
         }
     }
     match (having.as_slice(), denied) {
-        ([only], _) => Ok((*only).clone()),
+        ([only], _) => Ok(only.clone()),
         ([], Some(error)) => Err(error),
-        _ => Err(AskError::Several { part, sockets: list(several) }),
+        ([], None) => Err(AskError::NoneHas { part, sockets: list(several) }),
+        _ => Err(AskError::Several { part, sockets: list(&having) }),
     }
 }
 
@@ -121,12 +122,23 @@ pub(crate) enum AskError {
          socket with --socket"
     )]
     NoneRunning,
+    /// None of those that are there has it.
+    #[error(
+        "no {part} is among the processes that run here: {sockets}; start one with `tapswitch \
+         {part}`, or name its socket with --socket"
+    )]
+    NoneHas {
+        /// What was looked for.
+        part: Part,
+        /// Who is there.
+        sockets: String,
+    },
     /// More than one to ask.
     #[error("several processes could be asked for a {part}: {sockets}; choose one with --socket")]
     Several {
         /// What was looked for.
         part: Part,
-        /// Who is there.
+        /// Who has it.
         sockets: String,
     },
     /// The process cannot be reached.
@@ -187,8 +199,43 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    /// A process that has these parts, and its socket.
+    fn process(directory: &Path, name: &str, parts: Vec<Part>) -> PathBuf {
+        let path = directory.join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                let answer = Answer::Ok(serde_json::to_value(&parts).unwrap());
+                let text = serde_json::to_string(&answer).unwrap() + "\n";
+                stream.write_all(text.as_bytes()).unwrap();
+            }
+        });
+        path
+    }
+
+    #[test]
+    fn only_those_are_offered_that_have_what_is_looked_for() {
+        use Part::{Controller, Switch};
+        let directory = tempfile::tempdir().unwrap();
+        let process = |name, parts| process(directory.path(), name, parts);
+        let [a, b] = ["a.sock", "b.sock"].map(|name| process(name, vec![Switch]));
+        let c = process("c.sock", vec![Controller]);
+        let all = [a.clone(), b.clone(), c.clone()];
+        assert_eq!(find_among(&all, Controller).unwrap(), c);
+        let text = find_among(&all, Switch).unwrap_err().to_string();
+        assert!(text.contains(&list(&[a.clone(), b.clone()])), "{text}");
+        assert!(!text.contains("c.sock"), "{text}");
+        let text = find_among(&[a, b], Controller).unwrap_err().to_string();
+        assert!(text.starts_with("no controller is among"), "{text}");
+        assert!(text.contains("b.sock"), "{text}");
+    }
 
     #[test]
     fn who_does_not_answer_is_busy_or_stopped() {
