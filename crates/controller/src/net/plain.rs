@@ -42,6 +42,9 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// As all refusals are.
-const BODY: &str = r#"{"error":{"code":"not-tls","message":"this port speaks HTTPS: ask https:// instead of http://","field":null}}"#;
+const BODY: &str = concat!(
+    r#"{"error":{"code":"not-tls","message":"this port speaks HTTPS: ask https:// instead of "#,
+    r#"http://","field":null}}"#
+);
 const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_UNREAD: usize = 64 << 10;
