@@ -349,6 +349,21 @@ impl Control {
         self.switches.values().map(|switch| self.report_switch(switch)).collect()
     }
 
+    /// Whether a switch is connected and has told its ports.
+    pub fn is_up(&self, switch: DatapathId) -> bool {
+        self.switches.get(&switch).is_some_and(Switch::is_up)
+    }
+
+    /// Whether it is known what its ports are for as well.
+    pub fn is_taken_over(&self, switch: DatapathId) -> bool {
+        self.switches.get(&switch).is_some_and(|switch| switch.is_up() && !switch.is_held())
+    }
+
+    /// The switches that are named by monitors, whether or not they were ever connected.
+    pub fn monitor_switches(&self) -> impl Iterator<Item = DatapathId> {
+        self.policies.monitor_switches()
+    }
+
     /// The hosts of all switches.
     pub fn hosts(&self) -> Vec<HostReport> {
         self.switches.values().flat_map(Switch::host_reports).collect()

@@ -46,7 +46,7 @@ pub enum MonitorSpec {
 
 impl MonitorSpec {
     /// The switch that it names.
-    pub(crate) const fn switch(&self) -> Option<DatapathId> {
+    pub const fn switch(&self) -> Option<DatapathId> {
         match self {
             Self::Port { switch, .. } | Self::Name { switch, .. } => *switch,
             Self::Controller | Self::Mac(_) | Self::Ip(_) | Self::OneOf(_) => None,

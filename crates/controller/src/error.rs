@@ -161,6 +161,16 @@ pub enum RequestError {
         /// How long was waited.
         after: Duration,
     },
+    /// Switches that should be known have not been heard yet.
+    #[error(
+        "the controller has just begun to lead, and waits for {}, of which it knows: try again in \
+         a second",
+        list(switches)
+    )]
+    NotHeard {
+        /// Which ones.
+        switches: Vec<DatapathId>,
+    },
     /// Somebody else changes the policy at this moment.
     #[error(
         "policy {name} is being changed: what was asked before ends when its switches confirm or \
@@ -201,3 +211,16 @@ pub enum RequestError {
     #[error("the controller has stopped; start it again")]
     Stopped,
 }
+
+/// The first few switches, and how many more there are.
+fn list(switches: &[DatapathId]) -> String {
+    let named = switches.iter().take(MAX_LISTED).map(|switch| format!("switch {:#x}", switch.0));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match switches.len().saturating_sub(MAX_LISTED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+/// How many switches an error names.
+const MAX_LISTED: usize = 4;

@@ -194,6 +194,14 @@ impl Handle {
         self.ask(Request::Hosts).await
     }
 
+    /// Whether something can be said of a switch that is not known.
+    ///
+    /// # Errors
+    /// It should be known, and has not told its ports yet.
+    pub(crate) async fn check_heard(&self, switch: DatapathId) -> Result<(), RequestError> {
+        self.ask(Request::Awaited).await?.check(switch)
+    }
+
     /// A switch in detail, by what it says that it holds. `None` for one that is not known.
     ///
     /// # Errors
@@ -314,7 +322,7 @@ impl Handle {
     async fn plan(&self, change: PolicyChange) -> Result<Plan, RequestError> {
         self.check(Access::Write)?;
         let turn = self.rehearsals.turn().await?;
-        Ok(self.ask(|reply| Request::Plan { change, turn, reply }).await??)
+        self.ask(|reply| Request::Plan { change, turn, reply }).await?
     }
 
     async fn change(&self, change: PolicyChange, claim: &Claim) -> Result<Applied, RequestError> {

@@ -1,6 +1,7 @@
 //! The task that owns the control plane. It takes what happens one after the other, and waits for
 //! nobody. Among several controllers only the leader's has something to do: see `duty`.
 
+mod awaited;
 mod changes;
 mod contest;
 mod duty;
@@ -17,9 +18,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use tapswitch_control::{
-    Control, Event, HostReport, LinkReport, Millis, Monitors, PathReport, Plan, PolicyError,
-    PolicyReport, PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy,
-    Transmit, UnixTime,
+    Control, Event, HostReport, LinkReport, Millis, Monitors, PathReport, Plan, PolicyReport,
+    PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy, Transmit, UnixTime,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
@@ -32,6 +32,8 @@ use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input, News, Order, Orders};
 use crate::rehearsals::Turn;
 use crate::told::Chatter;
+pub(crate) use awaited::Awaited;
+use awaited::Known;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
 use contest::Contest;
@@ -51,6 +53,8 @@ pub(crate) enum Request {
     },
     Policies(oneshot::Sender<Vec<PolicyReport>>),
     Switches(oneshot::Sender<Vec<SwitchReport>>),
+    /// Those that have not told their ports yet.
+    Awaited(oneshot::Sender<Awaited>),
     Hosts(oneshot::Sender<Vec<HostReport>>),
     Links(oneshot::Sender<Vec<LinkReport>>),
     Paths {
@@ -60,7 +64,7 @@ pub(crate) enum Request {
     /// Its monitors with their switches said, where that is clear, if they can be used now.
     Monitors {
         policy: Box<TapPolicy>,
-        reply: oneshot::Sender<Result<Monitors, PolicyError>>,
+        reply: oneshot::Sender<Result<Monitors, RequestError>>,
     },
     /// What a change would do.
     Plan {
@@ -99,7 +103,7 @@ enum StatsReply {
     Loads(oneshot::Sender<Loads>),
 }
 
-type PlanReply = oneshot::Sender<Result<Plan, PolicyError>>;
+type PlanReply = oneshot::Sender<Result<Plan, RequestError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
 /// What the hub waited for.
@@ -121,6 +125,8 @@ pub(crate) struct Hub {
     journal: Arc<Journal>,
     keeper: Arc<Keeper>,
     switches: HashMap<DatapathId, Connected>,
+    /// Those that it knew of before it heard them.
+    known: Known,
     /// Newer connections of those.
     contests: HashMap<DatapathId, Contest>,
     takeover_after: Duration,
@@ -158,6 +164,7 @@ impl Hub {
         takeover_after: Duration,
     ) -> Self {
         Self {
+            known: Known::of(&control, Instant::now()),
             control,
             blueprint,
             seat,
@@ -320,6 +327,7 @@ impl Hub {
             }
             Request::Policies(reply) => _ = reply.send(self.control.policies()),
             Request::Switches(reply) => _ = reply.send(self.control.switches()),
+            Request::Awaited(reply) => _ = reply.send(self.awaited()),
             Request::Hosts(reply) => _ = reply.send(self.control.hosts()),
             Request::Links(reply) => _ = reply.send(self.control.links()),
             Request::Paths { name, reply } => {
@@ -328,6 +336,7 @@ impl Hub {
             Request::Monitors { policy, reply } => {
                 let policy = self.control.with_switches_said(*policy);
                 let checked = self.control.check_monitors(&policy);
+                let checked = checked.map_err(|error| self.awaited().excuse(error));
                 let _ = reply.send(checked.map(|()| policy.monitor));
             }
             Request::Plan { change, turn, reply } => self.rehearse(change, turn, reply),
@@ -354,9 +363,10 @@ impl Hub {
         if reply.is_closed() {
             return;
         }
-        let control = self.control.clone();
+        let (control, awaited) = (self.control.clone(), self.awaited());
         tokio::task::spawn_blocking(move || {
             let plan = control.plan_change(change.as_told());
+            let plan = plan.map_err(|error| awaited.excuse(error));
             // The copy is gone before the next one is made.
             drop(control);
             drop(turn);
@@ -512,8 +522,13 @@ impl Hub {
     /// Nothing is copied for a policy. One that somebody waits for does not come about then.
     fn handle_out_of_force(&mut self, name: &str, state: &PolicyState) {
         self.tell_policy(name, state);
-        if let PolicyState::Pending { reason } | PolicyState::Failed { reason } = state {
-            self.take_back(name.to_owned(), reason.clone());
+        match state {
+            PolicyState::Pending { reason } => {
+                let early = self.unlinked().check_all().err();
+                self.take_back(name, early, reason);
+            }
+            PolicyState::Failed { reason } => self.take_back(name, None, reason),
+            _ => {}
         }
         self.record_state(name, state);
     }

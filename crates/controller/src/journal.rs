@@ -87,6 +87,8 @@ pub(crate) struct Subscription {
     pub(crate) missed: Vec<Arc<Entry>>,
     /// Whether some of that is gone, or it named none of this controller's.
     pub(crate) has_gap: bool,
+    /// The event behind which it begins.
+    pub(crate) begins_behind: u64,
     /// What comes.
     pub(crate) receiver: broadcast::Receiver<Arc<Entry>>,
 }
@@ -102,6 +104,14 @@ impl Journal {
             copies: Copies::default(),
             sender: broadcast::channel(max.max(1)).0,
         }
+    }
+
+    /// This controller begins to tell what happens: what happened before, others may have told.
+    /// Whoever comes back with an event from before has a gap.
+    pub(crate) fn begin(&self) {
+        let mut ring = self.lock();
+        ring.last_id += 1;
+        ring.forgotten = ring.last_id;
     }
 
     /// Something happened.
@@ -122,13 +132,15 @@ impl Journal {
         let ring = self.lock();
         let receiver = self.sender.subscribe();
         let Some(after) = after else {
-            return Subscription { missed: Vec::new(), has_gap: false, receiver };
+            let (missed, begins_behind) = (Vec::new(), ring.last_id);
+            return Subscription { missed, has_gap: false, begins_behind, receiver };
         };
         let missed: Vec<_> =
             ring.entries.iter().filter(|entry| entry.id > after).cloned().collect();
         // No event of this controller has a number that is still to come.
         let has_gap = after < ring.forgotten || after > ring.last_id;
-        Subscription { missed, has_gap, receiver }
+        let begins_behind = missed.first().map_or(ring.last_id, |first| first.id - 1);
+        Subscription { missed, has_gap, begins_behind, receiver }
     }
 
     /// The last events, newest first.
@@ -212,6 +224,21 @@ mod tests {
         assert!(!journal.subscribe(Some(newest)).has_gap);
         assert!(journal.subscribe(Some(newest + 1)).has_gap, "of one whose clock was ahead");
         assert!(!journal.subscribe(None).has_gap);
+    }
+
+    #[test]
+    fn what_others_told_meanwhile_is_a_gap() {
+        let journal = Journal::new(4);
+        journal.publish(Kind::Policy, json!({"n": 0}));
+        let seen = journal.last()[0].id;
+        assert!(!journal.subscribe(Some(seen)).has_gap);
+        journal.begin();
+        assert!(journal.subscribe(Some(seen)).has_gap);
+        journal.publish(Kind::Policy, json!({"n": 1}));
+        let Subscription { missed, has_gap, .. } = journal.subscribe(Some(seen));
+        assert_eq!((missed.len(), has_gap), (1, true));
+        assert!(!journal.subscribe(Some(journal.last()[0].id)).has_gap);
+        assert_eq!(journal.last().len(), 2, "the log has both");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Nobody holds anything up: a head must come within seconds, a write that makes no progress ends
 //! its connection, and there are so many connections and no more ([`crate::places`]).
 
+mod plain;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -23,7 +25,7 @@ use tokio::time::Sleep;
 
 use crate::neighbour;
 use crate::places::{Place, Places};
-use crate::tls::Tls;
+use crate::tls::{HANDSHAKE, Tls};
 
 /// Who is at the other end, for the handlers.
 #[derive(Clone, Debug)]
@@ -104,6 +106,11 @@ async fn serve_one(
         None => talk(Timed::new(stream, write_timeout), peer, (router, ended)).await,
         Some(tls) => {
             let whose = format!("REST: {}", peer.address);
+            if plain::is_plain(&stream, HANDSHAKE).await {
+                tls.tell(&whose, "the other end speaks plain HTTP; https:// is to be asked");
+                plain::refuse(stream).await;
+                return Ok(());
+            }
             let Some(stream) = tls.accept(stream, &whose).await else { return Ok(()) };
             talk(Timed::new(stream, write_timeout), peer, (router, ended)).await
         }

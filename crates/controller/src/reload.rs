@@ -1,6 +1,10 @@
 //! What a running server reads again when it is told to: tokens and certificates.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use tapswitch_tls::TlsError;
 
 use crate::rest::RestFiles;
 use crate::tls::Tls;
@@ -17,15 +21,66 @@ impl Reloader {
     /// Reads all again; what is wrong with a file is said, and that file changes nothing.
     pub(crate) fn reload(&self) {
         if let Some(rest) = &self.rest {
-            rest.reload();
+            rest.reload_tokens();
         }
-        if let Some(tls) = &self.tls {
-            tls.reload();
+        let ends = [
+            ("REST", self.rest.as_ref().and_then(RestFiles::tls)),
+            ("switches", self.tls.as_ref()),
+        ];
+        let ends = ends.into_iter().filter_map(|(whom, tls)| Some((whom, tls?.reload())));
+        for told in in_words(ends) {
+            match told {
+                Ok(text) => tracing::info!("{text}"),
+                Err(text) => tracing::error!("{text}"),
+            }
         }
     }
 
     /// Whether there is anything to read.
     pub(crate) const fn has_files(&self) -> bool {
         self.rest.is_some() || self.tls.is_some()
+    }
+}
+
+/// What became of reading certificates, of which both ends may have the same: each is told once,
+/// with whom it is for.
+fn in_words<'a>(
+    ends: impl Iterator<Item = (&'static str, Result<&'a Path, TlsError>)>,
+) -> Vec<Result<String, String>> {
+    let mut told: BTreeMap<Result<PathBuf, String>, Vec<&str>> = BTreeMap::new();
+    for (whom, read) in ends {
+        let read = read.map(Path::to_path_buf).map_err(|error| error.to_string());
+        told.entry(read).or_default().push(whom);
+    }
+    let told = told.into_iter().map(|(read, whom)| (read, whom.join(" and ")));
+    told.map(|(read, whom)| match read {
+        Ok(cert) => Ok(format!("{}: read again, for {whom}", cert.display())),
+        Err(error) => Err(format!("{error}; the certificate for {whom} stays as it was")),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_tls::{Source, TlsFiles};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_both_ends_have_is_told_of_once() {
+        let (a, b) = (Path::new("/a.pem"), Path::new("/b.pem"));
+        let told = |rest, switches| in_words([("REST", rest), ("switches", switches)].into_iter());
+        let both = "/a.pem: read again, for REST and switches".to_owned();
+        assert_eq!(told(Ok(a), Ok(a)), [Ok(both)]);
+        let each = ["/a.pem: read again, for REST", "/b.pem: read again, for switches"];
+        assert_eq!(told(Ok(a), Ok(b)), each.map(|text| Ok(text.to_owned())));
+        let wrong = || {
+            let files = TlsFiles { cert: "/gone".into(), key: "/gone".into(), ca: None };
+            files.read().map(|_| a)
+        };
+        let both = told(wrong(), wrong());
+        let [Err(text)] = &both[..] else { panic!("{both:?}") };
+        assert!(text.ends_with("the certificate for REST and switches stays as it was"), "{text}");
+        assert_eq!(told(wrong(), Ok(a)).len(), 2);
     }
 }

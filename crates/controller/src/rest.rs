@@ -109,12 +109,14 @@ pub(crate) struct RestFiles {
 }
 
 impl RestFiles {
-    /// Reads tokens and certificates again.
-    pub(crate) fn reload(&self) {
+    /// Reads the tokens again.
+    pub(crate) fn reload_tokens(&self) {
         self.gate.reload();
-        if let Some(tls) = &self.tls {
-            tls.reload();
-        }
+    }
+
+    /// The certificates.
+    pub(crate) const fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
     }
 }
 
@@ -174,7 +176,8 @@ impl Rest {
             return Err(BindError::Unguarded { address });
         }
         let tokens = config.tokens.as_deref().map(Tokens::open).transpose()?;
-        let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
+        let tls =
+            config.tls.clone().map(|files| Tls::open(files, "http://")).transpose()?.map(Arc::new);
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| BindError::rest(address, error))?;
         let gate = Arc::new(Gate::new(tokens, config.is_insecure));

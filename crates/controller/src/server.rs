@@ -268,7 +268,7 @@ fn name(config: &EtcdConfig, rest: Option<String>) -> Result<Leader, BindError> 
 
 /// Takes the addresses. Those of TLS share one certificate.
 async fn listen(config: &Config) -> Result<Vec<Listener>, BindError> {
-    let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
+    let tls = config.tls.clone().map(|files| Tls::open(files, "tcp:")).transpose()?.map(Arc::new);
     let mut listeners = Vec::new();
     for &address in &config.listen {
         listeners.push(Listener { socket: listen_on(address).await?, tls: None });

@@ -499,6 +499,41 @@ mod tests {
         assert_eq!(open(&config).1.kept.policies, [a, b]);
     }
 
+    /// Somebody copies another store over it, into the same file.
+    #[tokio::test]
+    async fn a_store_in_whose_file_something_else_was_written_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("c.redb"), directory.path().join("other"));
+        let config = StoreConfig::File(path.clone());
+        let (store, contents) = open(&config);
+        let record = Change::Record(Draft::new(&Caller::unix("ann"), What::PolicyAdd, "accepted"));
+        let (a, b) = (kept("a", "1"), kept("b", "2"));
+        let changes = |kept: &KeptPolicy| vec![put(kept), record.clone()];
+        store.commit(changes(&a), TermId::ALONE).await.unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        drop(open(&StoreConfig::File(other.clone())));
+        let mut damaged = whole.clone();
+        damaged[4096..].fill(7);
+        for foreign in [std::fs::read(&other).unwrap(), damaged, b"anything".to_vec()] {
+            std::fs::write(&path, &foreign).unwrap();
+            store.look().await;
+            let refused = store.commit(changes(&b), TermId::ALONE).await.unwrap_err().to_string();
+            assert!(refused.contains("written something else into the file; "), "{refused}");
+            assert!(store.records(Wanted::After(0), 1).await.is_err(), "nor is it read");
+            assert_eq!(std::fs::read(&path).unwrap(), foreign, "it is left alone");
+        }
+        // One that was put back, or merely touched, is the same.
+        std::fs::write(&path, whole).unwrap();
+        store.look().await;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        store.commit(changes(&b), TermId::ALONE).await.unwrap();
+        drop(store);
+        let again = open(&config).1;
+        assert_eq!(again.kept.policies, [a, b]);
+        assert_eq!((again.identity, again.head.seq), (contents.identity, 2));
+    }
+
     #[tokio::test]
     async fn the_audit_log_goes_on_where_it_ended() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! TLS, for REST and for switches: certificates from files, read again without losing connections.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use tokio_rustls::server::TlsStream;
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: TlsFiles,
+    /// What who speaks no TLS may mean.
+    plain: &'static str,
     config: ArcSwap<ServerConfig>,
     failures: Mutex<Failures>,
 }
@@ -29,22 +32,17 @@ struct Failures {
 }
 
 impl Tls {
-    /// Reads the files.
-    pub(crate) fn open(files: TlsFiles) -> Result<Self, TlsError> {
+    /// Reads the files. Who speaks no TLS may mean `plain`.
+    pub(crate) fn open(files: TlsFiles, plain: &'static str) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(files.read()?);
-        Ok(Self { files, config, failures: Mutex::default() })
+        Ok(Self { files, plain, config, failures: Mutex::default() })
     }
 
-    /// Reads the files again, for the connections that come. What is wrong with them is said, and
-    /// changes nothing.
-    pub(crate) fn reload(&self) {
-        match self.files.read() {
-            Ok(config) => {
-                self.config.store(Arc::new(config));
-                tracing::info!("{}: read again", self.files.cert.display());
-            }
-            Err(error) => tracing::error!("{error}; the certificate stays as it was"),
-        }
+    /// Reads the files again, for the connections that come. Returns which certificate that was, or
+    /// what is wrong, which changes nothing.
+    pub(crate) fn reload(&self) -> Result<&Path, TlsError> {
+        self.config.store(Arc::new(self.files.read()?));
+        Ok(&self.files.cert)
     }
 
     /// Shakes hands with `peer`. Why that comes to nothing is told here.
@@ -57,10 +55,11 @@ impl Tls {
         let shaken = shaken.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within ten seconds"))
         });
-        shaken.inspect_err(|error| self.tell(peer, &explain(error))).ok()
+        shaken.inspect_err(|error| self.tell(peer, &explain(error, self.plain))).ok()
     }
 
-    fn tell(&self, peer: &str, cause: &str) {
+    /// Says why somebody does not shake hands, if not too many do not.
+    pub(crate) fn tell(&self, peer: &str, cause: &str) {
         // What is in there is whole whenever the lock is free.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match failures.handle(Instant::now()) {
@@ -88,7 +87,7 @@ impl Failures {
     }
 }
 
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// So many failures are told in each span.
 const MAX_TOLD: u32 = 10;
 const SPAN: Duration = Duration::from_secs(60);

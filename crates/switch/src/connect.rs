@@ -180,7 +180,7 @@ fn judge(ended: Ended) -> Result<(), AttemptError> {
         Ended { was_ready: true, has_lasted: true, .. } => Ok(()),
         Ended { was_ready: true, .. } => Err(AttemptError::Short),
         // By TLS 1.3 a controller that refuses our certificate says so behind the handshake.
-        Ended { error: Some(error), .. } => Err(io::Error::other(explain(&error)).into()),
+        Ended { error: Some(error), .. } => Err(io::Error::other(explain(&error, "tcp:")).into()),
         _ => Err(AttemptError::Unused),
     }
 }

@@ -92,7 +92,7 @@ impl<S: Source> Clone for Files<S> {
 async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let shaken = tokio::time::timeout(HANDSHAKE, handshake).await;
     let shaken = shaken.unwrap_or_else(|_| Err(io::Error::other("no answer in time")));
-    shaken.map_err(|error| io::Error::other(format!("no TLS: {}", explain(&error))))
+    shaken.map_err(|error| io::Error::other(format!("no TLS: {}", explain(&error, "tcp:"))))
 }
 
 /// For a peer that is slow to shake hands.

@@ -54,7 +54,7 @@ fn shake(client: &ClientFiles, server: &TlsFiles) -> (Result<(), String>, Result
     let name = client.name.at(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut client = ClientConnection::new(Arc::new(client.read().unwrap()), name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server.read().unwrap())).unwrap();
-    let explained = |error| explain(&std::io::Error::other(error));
+    let explained = |error| explain(&std::io::Error::other(error), "tcp:");
     let mut said: (Result<(), String>, Result<(), String>) = (Ok(()), Ok(()));
     for _ in 0..8 {
         let mut bytes = Vec::new();

@@ -6,11 +6,11 @@ use rustls::AlertDescription as Alert;
 use rustls::{CertificateError, Error};
 
 /// Says what is wrong when TLS fails, whose fault it is, and what mends it. What has nothing to do
-/// with TLS is told as it is.
-pub fn explain(error: &io::Error) -> String {
+/// with TLS is told as it is. Where the other end speaks no TLS, `plain` is what may be meant.
+pub fn explain(error: &io::Error, plain: &str) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
-        Some(inner) => explain_tls(inner),
+        Some(inner) => explain_tls(inner, plain),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
             "the other end hung up; its log may say why, or it speaks no TLS there".to_owned()
         }
@@ -18,7 +18,7 @@ pub fn explain(error: &io::Error) -> String {
     }
 }
 
-fn explain_tls(error: &Error) -> String {
+fn explain_tls(error: &Error, plain: &str) -> String {
     match error {
         Error::InvalidCertificate(error) => explain_certificate(error),
         Error::NoCertificatesPresented => {
@@ -26,7 +26,7 @@ fn explain_tls(error: &Error) -> String {
         }
         Error::AlertReceived(alert) => explain_alert(*alert),
         Error::InvalidMessage(_) => {
-            format!("{error}: the other end speaks no TLS there; perhaps tcp: is meant")
+            format!("{error}: the other end speaks no TLS there; perhaps {plain} is meant")
         }
         other => other.to_string(),
     }

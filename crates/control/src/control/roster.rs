@@ -336,6 +336,11 @@ impl Policies {
         })
     }
 
+    /// The switches that are named by monitors.
+    pub(super) fn monitor_switches(&self) -> impl Iterator<Item = DatapathId> {
+        self.at_switch.keys().copied()
+    }
+
     /// The policies that are applied at a switch.
     pub(super) fn applied_at(&self, switch: DatapathId) -> impl Iterator<Item = PolicyId> {
         self.applied.get(&switch).into_iter().flatten().copied()

@@ -136,7 +136,7 @@ pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
     let mut inner = Some(error);
     while let Some(one) = inner {
         if let Some(io) = one.downcast_ref::<io::Error>() {
-            return explain(io);
+            return explain(io, "etcd://");
         }
         inner = one.source();
     }

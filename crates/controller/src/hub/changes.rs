@@ -208,7 +208,8 @@ impl Hub {
     fn begin_change(&mut self, Wish { change, reply, .. }: Wish, judged: Judged) {
         // Of a policy that comes there is none yet.
         let number = self.control.policy_number(change.name()).unwrap_or_default();
-        match judged.map_err(RequestError::from).and_then(|verdict| self.make(&change, verdict)) {
+        let judged = judged.map_err(|error| self.awaited().excuse(error));
+        match judged.and_then(|verdict| self.make(&change, verdict)) {
             Err(error) => _ = reply.send(Err(error)),
             Ok(verdict) => self.changes.await_done(&change, number, (verdict, reply)),
         }
@@ -220,7 +221,7 @@ impl Hub {
         if let Some(problem) = change.objection(&verdict).filter(|_| !change.is_by_force()) {
             return Err(RequestError::NotProved { name: name.to_owned(), problem });
         }
-        self.control.make(change.as_told())?;
+        self.control.make(change.as_told()).map_err(|error| self.awaited().excuse(error))?;
         let reason = verdict.unproved.as_deref();
         self.control.note_unproved(name, reason);
         if let Some(reason) = reason {
@@ -258,12 +259,13 @@ impl Hub {
         }
     }
 
-    /// Deletes a policy again that somebody waits for.
-    pub(super) fn take_back(&mut self, name: String, reason: String) {
-        if let Some((_, reply)) = self.changes.adding.remove(&name) {
+    /// Deletes a policy again that somebody waits for, for this reason, or as it came too early.
+    pub(super) fn take_back(&mut self, name: &str, early: Option<RequestError>, reason: &str) {
+        if let Some((_, reply)) = self.changes.adding.remove(name) {
             // It is there, so it can be deleted.
-            let _ = self.control.delete_policy(&name);
-            let _ = reply.send(Err(RequestError::NotInstalled { name, reason }));
+            let _ = self.control.delete_policy(name);
+            let (name, reason) = (name.to_owned(), reason.to_owned());
+            let _ = reply.send(Err(early.unwrap_or(RequestError::NotInstalled { name, reason })));
         }
     }
 

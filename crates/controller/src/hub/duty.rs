@@ -12,7 +12,7 @@ use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing}
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
-use super::{Changes, History, Hub, Name};
+use super::{Changes, History, Hub, Known, Name};
 use crate::Caller;
 use crate::audit::{Draft, What};
 use crate::caller::CONFIGURATION;
@@ -189,6 +189,8 @@ impl Hub {
             Ok((control, policies)) => {
                 let what = format!("generation {generation}, {} policies", policies.len());
                 tracing::info!("leads, {what}");
+                self.journal.begin();
+                self.known = Known::of(&control, Instant::now());
                 self.control = control;
                 self.history = History::new(Instant::now());
                 self.keeper.begin(policies);

@@ -1,6 +1,6 @@
 //! A hub, and dry runs of it.
 
-use tapswitch_control::Limits;
+use tapswitch_control::{Limits, PolicyError};
 use tokio::sync::watch;
 
 use super::*;
@@ -23,7 +23,7 @@ pub(super) fn hub() -> (Hub, Arc<Keeper>) {
 }
 
 /// A dry run, and where its plan comes to.
-async fn dry_run(of: &Rehearsals) -> (Request, oneshot::Receiver<Result<Plan, PolicyError>>) {
+async fn dry_run(of: &Rehearsals) -> (Request, oneshot::Receiver<Result<Plan, RequestError>>) {
     let change = PolicyChange::Delete { name: "a".to_owned(), by_force: false };
     let (reply, answer) = oneshot::channel();
     (Request::Plan { change, turn: of.turn().await.unwrap(), reply }, answer)
@@ -36,7 +36,8 @@ async fn dry_runs_keep_no_hub_waiting_and_are_not_made_for_nobody() {
     hub.answer(request);
     assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
     let error = answer.await.unwrap().unwrap_err();
-    assert!(matches!(error, PolicyError::Unknown { .. }), "{error}");
+    let is_unknown = matches!(&error, RequestError::Policy(PolicyError::Unknown { .. }));
+    assert!(is_unknown, "{error}");
 
     let (request, answer) = dry_run(&rehearsals).await;
     drop(answer);

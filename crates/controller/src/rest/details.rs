@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use serde::Deserialize;
 use tapswitch_control::{GroupReport, PortDetail, RuleReport, SwitchDetails};
 use tapswitch_openflow::DatapathId;
@@ -14,6 +13,7 @@ use tapswitch_openflow::DatapathId;
 use super::Api;
 use super::error::Refusal;
 use super::lists::{Asked, Page, PageQuery};
+use super::network::switch_id;
 use super::policies::Named;
 
 /// What switches told last, for those who read page after page. Whoever asks while one is asked
@@ -97,19 +97,15 @@ pub(super) async fn groups(
 
 impl Api {
     async fn details(&self, name: &str) -> Result<Arc<SwitchDetails>, Refusal> {
-        let unknown = || {
-            let message = format!("there is no switch {name}; /api/v1/switches lists them, as 0x1");
-            Refusal::new(StatusCode::NOT_FOUND, "unknown-switch", message)
-        };
-        let digits = name.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
-        let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let id = id.map(DatapathId).ok_or_else(unknown)?;
+        let Some(id) = switch_id(name) else { return Err(self.unknown_switch(name).await) };
         let slot = self.details.slot(id);
         let mut told = slot.lock().await;
         if let Some(details) = fresh(&told) {
             return Ok(Arc::clone(details));
         }
-        let details = self.handle.switch_details(id).await?.ok_or_else(unknown)?;
+        let Some(details) = self.handle.switch_details(id).await? else {
+            return Err(self.unknown_switch(name).await);
+        };
         let details = Arc::new(details);
         *told = Some(Told { at: Instant::now(), details: Arc::clone(&details) });
         Ok(details)

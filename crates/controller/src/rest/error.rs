@@ -1,7 +1,7 @@
 //! Why a request is refused, as JSON: a stable code for programs, words for people.
 
 use axum::Json;
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -23,6 +23,8 @@ pub(super) struct Refusal {
     pub(super) leader: Option<String>,
     /// The byte of the filter that it is about.
     pub(super) at: Option<usize>,
+    /// In how many seconds it may be otherwise, of what passes by itself.
+    pub(super) retry_after: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -43,14 +45,20 @@ struct Members<'a> {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let (field, at, leader) = (None, None, None);
-        Self { status, code, message: message.into(), field, leader, at }
+        let (field, at, leader, retry_after) = (None, None, None, None);
+        Self { status, code, message: message.into(), field, leader, at, retry_after }
     }
 
     /// It is about this field.
     #[must_use]
     pub(super) fn about(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
+    }
+
+    /// It is not to be had now, and will be soon: that passes by itself.
+    fn passing(code: &'static str, message: String) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        Self { retry_after: Some(PASSES_AFTER), ..refusal }
     }
 
     /// The request makes no sense.
@@ -61,13 +69,16 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, code, message, field, leader, at } = self;
+        let Self { status, code, message, field, leader, at, retry_after } = self;
         let (field, leader) = (field.as_deref(), leader.as_deref());
         let error = Members { code, message: &message, field, leader, at };
         let mut response = (status, Json(Document { error })).into_response();
         if status == StatusCode::UNAUTHORIZED {
             // RFC 9110 §15.5.2: who is asked for credentials is told of which kind.
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }
@@ -89,13 +100,14 @@ impl From<RequestError> for Refusal {
             }
             RequestError::Busy { .. } => (StatusCode::CONFLICT, "policy-busy"),
             RequestError::TooManyPlans { .. } => {
-                (StatusCode::SERVICE_UNAVAILABLE, "too-many-dry-runs")
+                return Self::passing("too-many-dry-runs", message);
             }
+            RequestError::NotHeard { .. } => return Self::passing("switch-awaited", message),
             RequestError::NotLeader { leader } => {
                 let refusal = Self::new(StatusCode::MISDIRECTED_REQUEST, "not-leader", message);
                 return Self { leader: leader.rest, ..refusal };
             }
-            RequestError::NoLeader => (StatusCode::SERVICE_UNAVAILABLE, "no-leader"),
+            RequestError::NoLeader => return Self::passing("no-leader", message),
             RequestError::Stopped => (StatusCode::SERVICE_UNAVAILABLE, STOPPED),
         };
         Self::new(status, code, message)
@@ -165,6 +177,8 @@ fn monitor_code(error: &MonitorError) -> &'static str {
     }
 }
 
+/// In how many seconds another may lead, switches have connected, and dry runs have ended.
+const PASSES_AFTER: u32 = 1;
 /// The code when nothing more is to be had here.
 pub(super) const STOPPED: &str = "stopped";
 

@@ -108,13 +108,30 @@ fn refuse_query(error: &str) -> Refusal {
     }
     let Some((field, what)) = text.split_once(": ") else { return Refusal::malformed(text) };
     let what = match what {
-        "invalid digit found in string"
-        | "cannot parse integer from empty string"
-        | "number too large to fit in target type" => "expected a whole number, 0 or more",
-        "provided string was not `true` or `false`" => "expected true or false",
-        other => other,
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "expected a whole number, 0 or more".to_owned()
+        }
+        "number too large to fit in target type" => {
+            "the number is larger than any that there is".to_owned()
+        }
+        "provided string was not `true` or `false`" => "expected true or false".to_owned(),
+        other => unknown(other).unwrap_or_else(|| other.to_owned()),
     };
     Refusal::malformed(format!("{field}: {what}")).about(field)
+}
+
+/// Something that there is not, and what there is: a parameter, or the value of one.
+fn unknown(what: &str) -> Option<String> {
+    let (asked, known) = what.strip_prefix("unknown ")?.split_once(", ")?;
+    let (kind, name) = asked.split_once(" `")?;
+    let name = name.strip_suffix('`')?;
+    let known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+    let known = known.join(", ");
+    Some(match (kind, known.is_empty()) {
+        ("field", true) => "nothing can be asked for here".to_owned(),
+        ("field", false) => format!("this cannot be asked for here; what can: {known}"),
+        _ => format!("there is no {name:?}; expected one of: {known}"),
+    })
 }
 
 const DEFAULT_LIMIT: usize = 100;
@@ -167,8 +184,31 @@ mod tests {
         let table = Some("table".to_owned());
         let number = "table: expected a whole number, 0 or more".to_owned();
         assert_eq!(told("table: invalid digit found in string"), (number, table.clone()));
-        let unknown = "table: unknown field `table`, expected `q`";
-        assert_eq!(told(unknown), (unknown.to_owned(), table));
+        let large = "table: the number is larger than any that there is".to_owned();
+        assert_eq!(told("table: number too large to fit in target type"), (large, table.clone()));
+        let flag = ("force: expected true or false".to_owned(), Some("force".to_owned()));
+        assert_eq!(told("force: provided string was not `true` or `false`"), flag);
+        for (error, expected) in [
+            (
+                "table: unknown field `table`, expected `q`",
+                "this cannot be asked for here; what can: q",
+            ),
+            (
+                "table: unknown field `table`, expected one of `limit`, `cursor`, `q`",
+                "this cannot be asked for here; what can: limit, cursor, q",
+            ),
+            ("table: unknown field `table`, there are no fields", "nothing can be asked for here"),
+            (
+                "table: unknown variant `a, `b`, expected `c` or `d`",
+                "unknown variant `a, `b`, expected `c` or `d`",
+            ),
+            (
+                "table: unknown variant `x`, expected `c` or `d`",
+                "there is no \"x\"; expected one of: c, d",
+            ),
+        ] {
+            assert_eq!(told(error), (format!("table: {expected}"), table.clone()));
+        }
         let twice = ("table: it is there twice; say it once".to_owned(), Some("table".to_owned()));
         assert_eq!(told("duplicate field `table`"), twice);
         assert_eq!(told("no more"), ("no more".to_owned(), None));

@@ -35,16 +35,23 @@ pub(super) async fn events(
     let term = api.handle.term();
     api.handle.check(Access::Read)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    // Nobody has seen the event without a number.
+    let after = after.map(str::trim).filter(|id| !id.is_empty());
     let after = match after.map(str::parse) {
         Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: a number is expected")),
         Some(Ok(id)) => Some(id),
         None => None,
     };
-    let Subscription { missed, has_gap, receiver } = api.handle.journal().subscribe(after);
-    let reset = has_gap.then(|| Ok(Event::default().event("reset").data("{}")));
+    let subscription = api.handle.journal().subscribe(after);
+    let Subscription { missed, has_gap, begins_behind, receiver } = subscription;
+    let start = Event::default().id(begins_behind.to_string());
+    // One without a name and without data is seen by nobody, but for its number: whoever loses the
+    // connection before anything happened can come back to it.
+    let start = if has_gap { start.event("reset").data("{}") } else { start };
+    let start = (has_gap || after.is_none()).then_some(Ok(start));
     let role = admitted.caller.role;
     let missed = missed.into_iter().filter(move |entry| may_see(role, entry.kind));
-    let first = stream::iter(reset).chain(stream::iter(missed.map(|entry| Ok(event(&entry)))));
+    let first = stream::iter(start).chain(stream::iter(missed.map(|entry| Ok(event(&entry)))));
     let listener = Listener { api, admitted, receiver, term, recheck: recheck() };
     Ok(Sse::new(first.chain(listener.events().map(Ok)))
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))

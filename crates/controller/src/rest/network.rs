@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tapswitch_control::{HostReport, SwitchReport, parse_switch_name};
+use tapswitch_openflow::DatapathId;
 
 use super::Api;
 use super::error::Refusal;
@@ -25,10 +26,29 @@ pub(super) async fn one_switch(
 ) -> Result<Json<SwitchReport>, Refusal> {
     let switches = api.handle.switches().await?;
     let found = switches.into_iter().find(|report| switch_name(report) == name);
-    found.map(Json).ok_or_else(|| {
+    match found {
+        Some(report) => Ok(Json(report)),
+        None => Err(api.unknown_switch(&name).await),
+    }
+}
+
+impl Api {
+    /// Why nothing is told of a switch.
+    pub(super) async fn unknown_switch(&self, name: &str) -> Refusal {
+        if let Some(id) = switch_id(name)
+            && let Err(early) = self.handle.check_heard(id).await
+        {
+            return early.into();
+        }
         let message = format!("there is no switch {name}; /api/v1/switches lists them, as 0x1");
         Refusal::new(StatusCode::NOT_FOUND, "unknown-switch", message)
-    })
+    }
+}
+
+/// The switch of this name, as paths have it.
+pub(super) fn switch_id(name: &str) -> Option<DatapathId> {
+    let digits = name.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))?;
+    u64::from_str_radix(digits, 16).ok().map(DatapathId)
 }
 
 /// What of the hosts is wanted.

@@ -1,23 +1,27 @@
 //! The store in one file, by `redb`: a database in a file with transactions that are there whole or
 //! not at all, also after kill -9. <https://docs.rs/redb>
 
+mod guarded;
+
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
-use redb::backends::InMemoryBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Builder, CommitError, Database, DatabaseError, Key, ReadTransaction, ReadableDatabase,
-    ReadableTable, ReadableTableMetadata, StorageError, Table, TableDefinition, TableError,
-    WriteTransaction,
+    ReadableTable, ReadableTableMetadata, StorageBackend, StorageError, Table, TableDefinition,
+    TableError, WriteTransaction,
 };
 
 use super::{
     Change, Contents, Identity, Kept, KeptPolicy, Records, StoreConfig, StoreError, Wanted,
 };
 use crate::audit::{Head, hex};
+use guarded::{Guarded, Seal};
 
 /// The tables, in a file or in memory.
 #[derive(Debug)]
@@ -26,7 +30,16 @@ pub(super) struct Disk {
     /// `None` after a failure, until it is opened again.
     database: Option<Database>,
     /// Which file it is in.
-    file: Option<FileId>,
+    file: Option<OurFile>,
+    /// What the file looked like when it was left alone. `None`: it may look otherwise.
+    stamp: Option<Stamp>,
+    /// What it looked like when something else was found in it.
+    foreign: Option<Stamp>,
+    /// What tells its content from any other: whose it is, where its log stands, and a hash of its
+    /// policies.
+    identity: Identity,
+    head: Head,
+    policies: u64,
     /// Whether that was not at the path when it was looked last.
     is_lost: bool,
 }
@@ -34,12 +47,27 @@ pub(super) struct Disk {
 /// Device and inode.
 type FileId = (u64, u64);
 
-type Opened = (Database, Option<FileId>);
+/// When a file was written last, and how long it is then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    written: (i64, i64),
+    len: u64,
+}
+
+/// A file with a database in it.
+#[derive(Debug)]
+struct OurFile {
+    id: FileId,
+    seal: Seal,
+}
+
+type Opened = (Database, Option<OurFile>);
 
 /// What is at the path of a store that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Ours,
+    /// The file, as it looks now.
+    Ours(Stamp),
     /// The file was deleted, or moved away.
     Nothing,
     /// The file, without anything in it. A store in use always has something.
@@ -60,7 +88,14 @@ impl Disk {
         let failed = |error: Failure| error.at(path.as_ref());
         let (database, file) = open_database(path.as_ref()).map_err(failed)?;
         let contents = guard(|| read_all(&database)).map_err(failed)?;
-        Ok((Self { path, database: Some(database), file, is_lost: false }, contents))
+        let policies = guard(|| hash_policies(&database)).map_err(failed)?;
+        let (identity, head) = (contents.identity.clone(), contents.head.clone());
+        let (stamp, foreign, is_lost) = (None, None, false);
+        let database = Some(database);
+        let mut disk =
+            Self { path, database, file, stamp, foreign, identity, head, policies, is_lost };
+        disk.leave();
+        Ok((disk, contents))
     }
 
     /// Makes the changes, all or none. Returns where the log stands then, and its new records.
@@ -71,7 +106,12 @@ impl Disk {
     ) -> Result<Written, StoreError> {
         let keeps_all = self.path.is_some();
         self.see_to_the_file()?;
-        self.with_database(|database| write_all(database, changes, head.clone(), keeps_all))
+        let (written, changed) =
+            self.with_database(|database| write_all(database, changes, head.clone(), keeps_all))?;
+        self.head = written.0.clone();
+        self.policies ^= changed;
+        self.leave();
+        Ok(written)
     }
 
     /// At most `max` records.
@@ -93,22 +133,88 @@ impl Disk {
     /// What is written to a file that was deleted or replaced goes with this process. A deleted one
     /// is written anew.
     fn see_to_the_file(&mut self) -> Result<(), StoreError> {
-        let (Some(path), Some(file)) = (self.path.clone(), self.file) else { return Ok(()) };
+        let file = self.file.as_ref().map(|file| file.id);
+        let Some((path, file)) = self.path.clone().zip(file) else { return Ok(()) };
         let failed = |error: Failure| error.at(Some(&path));
-        let what = match (place(&path, file).map_err(failed)?, &self.database) {
-            (Place::Ours, _) => return Ok(()),
+        let place = place(&path, file).map_err(failed)?;
+        if let Place::Ours(stamp) = place
+            && self.is_as_left(stamp, &path).map_err(failed)?
+        {
+            return Ok(());
+        }
+        let what = match (place, &self.database) {
             (Place::Nothing, Some(database)) => {
                 let (database, file) = write_anew(&path, database).map_err(failed)?;
                 tracing::warn!("the store {} was deleted: it is written anew", path.display());
                 (self.database, self.file) = (Some(database), file);
+                self.leave();
                 return Ok(());
             }
+            (Place::Ours(_), _) => "somebody has written something else into the file",
             (Place::Nothing, None) => "nothing is there now",
-            (Place::Emptied, _) => "somebody has emptied the file",
+            (Place::Emptied, _) => {
+                self.give_up();
+                "somebody has emptied the file"
+            }
             (Place::Taken, _) => "another file is there now",
         };
         let error = StoreError::new("it is not as it was", &what);
         Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
+    }
+
+    /// Notes what the file looks like, as nothing is written to it until the next change.
+    fn leave(&mut self) {
+        let file = self.path.as_ref().zip(self.file.as_ref());
+        self.stamp = match file.map(|(path, file)| place(path, file.id)) {
+            Some(Ok(Place::Ours(stamp))) => Some(stamp),
+            _ => None,
+        };
+    }
+
+    /// Whether nobody has written to our file since it was left, or what is there is the same all
+    /// the same, as after `touch`, or a copy that was put back. Else nothing is written to it, not
+    /// even by closing it.
+    fn is_as_left(&mut self, now: Stamp, path: &Path) -> Result<bool, Failure> {
+        if self.stamp.is_none_or(|left| left == now) {
+            return Ok(true);
+        }
+        if self.foreign == Some(now) {
+            return Ok(false);
+        }
+        self.give_up();
+        self.database = None;
+        if !self.is_ours(path) {
+            self.foreign = Some(now);
+            return Ok(false);
+        }
+        let (database, file) = open_database(Some(&path.to_path_buf()))?;
+        (self.database, self.file, self.foreign) = (Some(database), file, None);
+        self.leave();
+        Ok(true)
+    }
+
+    /// Nothing is written to the file any more, unless it is opened again.
+    fn give_up(&self) {
+        if let Some(file) = &self.file {
+            file.seal.set();
+        }
+    }
+
+    /// Whether the file has what was written to it last. It is read without opening it, which would
+    /// be writing.
+    fn is_ours(&self, path: &Path) -> bool {
+        let contents = guard(|| {
+            let copy = InMemoryBackend::new();
+            let bytes = fs::read(path)?;
+            copy.set_len(bytes.len() as u64)?;
+            copy.write(0, &bytes)?;
+            let copy = builder().create_with_backend(copy)?;
+            Ok((read_all(&copy)?, hash_policies(&copy)?))
+        });
+        contents.is_ok_and(|(it, policies)| {
+            (it.identity, it.head, policies)
+                == (self.identity.clone(), self.head.clone(), self.policies)
+        })
     }
 
     /// Does something with the database. After a failure it is closed: what is in memory of it may
@@ -122,7 +228,10 @@ impl Disk {
             None => {
                 // Not another one, nor a new one.
                 self.see_to_the_file()?;
-                open_database(self.path.as_ref()).map(|(database, _)| database)
+                open_database(self.path.as_ref()).map(|(database, file)| {
+                    self.file = file;
+                    database
+                })
             }
         };
         let result = result.and_then(|database| Ok((guard(|| work(&database))?, database)));
@@ -131,7 +240,11 @@ impl Disk {
                 self.database = Some(database);
                 Ok(value)
             }
-            Err(error) => Err(error.at(self.path.as_ref())),
+            Err(error) => {
+                // What was written, by closing it as well, nobody knows.
+                self.stamp = None;
+                Err(error.at(self.path.as_ref()))
+            }
         }
     }
 }
@@ -154,12 +267,16 @@ fn options() -> OpenOptions {
 /// disk: what is half made would be taken for a damaged store.
 fn open_file(file: File) -> Result<Opened, Failure> {
     let (found, again) = (file.metadata()?, file.try_clone()?);
-    let database = guard(|| Ok(builder().create_file(file)?));
+    let seal = Seal::default();
+    let database = guard(|| {
+        let guarded = Guarded::new(FileBackend::new(file)?, seal.clone());
+        Ok(builder().create_with_backend(guarded)?)
+    });
     if database.is_err() && found.len() == 0 {
         // Then the next one says that it is damaged.
         let _ = again.set_len(0);
     }
-    Ok((database?, Some(file_id(&found))))
+    Ok((database?, Some(OurFile { id: file_id(&found), seal })))
 }
 
 /// The same in a new file.
@@ -175,10 +292,16 @@ fn write_anew(path: &Path, old: &Database) -> Result<Opened, Failure> {
 fn place(path: &Path, file: FileId) -> Result<Place, Failure> {
     match fs::metadata(path) {
         Ok(found) if file_id(&found) == file && found.len() == 0 => Ok(Place::Emptied),
-        Ok(found) if file_id(&found) == file => Ok(Place::Ours),
+        Ok(found) if file_id(&found) == file => Ok(Place::Ours(Stamp::of(&found))),
         Ok(_) => Ok(Place::Taken),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Nothing),
         Err(error) => Err(error.into()),
+    }
+}
+
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        Self { written: (found.mtime(), found.mtime_nsec()), len: found.len() }
     }
 }
 
@@ -262,14 +385,16 @@ pub(super) fn new_identity() -> io::Result<Identity> {
     Ok(Identity { id: hex(&id), lldp_key })
 }
 
+/// Makes changes. Returns where the log stands then, its new records, and by what the hash of the
+/// policies changed.
 fn write_all<'a>(
     database: &Database,
     changes: impl Iterator<Item = &'a Change>,
     mut head: Head,
     keeps_all: bool,
-) -> Result<Written, Failure> {
+) -> Result<(Written, u64), Failure> {
     let write = database.begin_write()?;
-    let mut lines = Vec::new();
+    let (mut lines, mut changed) = (Vec::new(), 0);
     {
         let mut policies = write.open_table(POLICIES)?;
         let mut audit = write.open_table(AUDIT)?;
@@ -277,9 +402,14 @@ fn write_all<'a>(
             match change {
                 Change::Put(kept) => {
                     let text = serde_json::to_string(kept)?;
-                    policies.insert(&*kept.key(), text.as_str())?;
+                    let old = policies.insert(&*kept.key(), text.as_str())?;
+                    changed ^= hash_policy(&kept.key(), &text);
+                    changed ^= old.map_or(0, |old| hash_policy(&kept.key(), old.value()));
                 }
-                Change::Delete(name) => _ = policies.remove(name.as_str())?,
+                Change::Delete(name) => {
+                    let old = policies.remove(name.as_str())?;
+                    changed ^= old.map_or(0, |old| hash_policy(name, old.value()));
+                }
                 Change::Record(draft) => {
                     let line = head.append(draft)?;
                     audit.insert(head.seq, line.as_str())?;
@@ -292,7 +422,22 @@ fn write_all<'a>(
         }
     }
     write.commit()?;
-    Ok((head, lines))
+    Ok(((head, lines), changed))
+}
+
+/// A hash of all policies, whatever their order: those that change are taken out and put in.
+fn hash_policies(database: &Database) -> Result<u64, Failure> {
+    let read = database.begin_read()?;
+    read.open_table(POLICIES)?.iter()?.try_fold(0, |hash, entry| {
+        let (key, text) = entry?;
+        Ok(hash ^ hash_policy(key.value(), text.value()))
+    })
+}
+
+fn hash_policy(key: &str, text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, text).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// In memory there is an end.

@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod awaited;
 mod changes;
 mod client;
 mod details;

@@ -116,6 +116,28 @@ async fn who_comes_back_gets_what_it_missed_or_is_told_of_the_gap() {
     assert!(seen["id"].is_u64());
 }
 
+/// Nothing happened between the beginning of a stream and the loss of its connection.
+#[tokio::test]
+async fn who_comes_back_before_anything_happened_misses_nothing() {
+    let server = Running::start(with_rest()).await;
+    let mut events = Events::open(&server, &[]).await;
+    events.next_of("tick").await;
+    let seen = events.last_id().to_owned();
+    drop(events);
+    let _switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let mut back = Events::open(&server, &[("last-event-id", &seen)]).await;
+    assert_eq!(back.next_of("switch").await["switch"], "0x1");
+    // Who never was there is told to read all, and can come back to that.
+    let mut lost = Events::open(&server, &[("last-event-id", "1")]).await;
+    assert_eq!(lost.next().await.unwrap().0, "reset");
+    let seen = lost.last_id().to_owned();
+    let mut back = Events::open(&server, &[("last-event-id", &seen)]).await;
+    assert_eq!(back.next_of("switch").await["switch"], "0x1", "what was behind that");
+    let mut fresh = Events::open(&server, &[("last-event-id", "")]).await;
+    assert_ne!(fresh.next().await.unwrap().0, "reset");
+}
+
 async fn log(server: &Running) -> Vec<Value> {
     let page = get(server, "/api/v1/events/log").await.json();
     page["items"].as_array().unwrap().clone()

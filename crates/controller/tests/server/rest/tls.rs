@@ -108,6 +108,17 @@ async fn rest_by_tls_and_a_session_whose_cookie_stays_there() {
 }
 
 #[tokio::test]
+async fn plain_http_is_answered_by_what_to_ask_instead() {
+    let (authority, tokens) = (Authority::new(), TokenFile::make());
+    let server = Running::start(rest(authority.issue("rest"), &tokens)).await;
+    let stream = TcpStream::connect(server.rest()).await.unwrap();
+    let request = ("POST", "/api/v1/policies");
+    let answer = exchange(stream, server.rest(), request, &[], vec![b'x'; 9000]).await;
+    assert_eq!(answer.refusal(), (400, "not-tls".to_owned()));
+    assert!(answer.text.contains("https://"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn certificates_are_replaced_under_connections() {
     let (authority, tokens) = (Authority::new(), TokenFile::make());
     let files = authority.issue("rest");

@@ -1,0 +1,181 @@
+//! Switches that a controller knows of and has not heard yet.
+//!
+//! One that has just begun to lead, or was started again, knows from the store at which switches
+//! monitors are, and as a follower it was connected to all of them. Until they have told their
+//! ports nothing can be said of what is there: a policy that names one of them, or a host that may
+//! be at one, is not wrong, but early. That is said for a while only: a switch that has gone for
+//! good shall not turn all mistakes into promises.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tapswitch_control::{Control, MonitorError, PolicyError};
+use tapswitch_openflow::DatapathId;
+
+use super::Hub;
+use crate::RequestError;
+
+/// Switches that a control plane knew of when it began.
+#[derive(Debug)]
+pub(super) struct Known {
+    switches: BTreeSet<DatapathId>,
+    since: Instant,
+}
+
+/// Those of them that are still to come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Awaited(BTreeSet<DatapathId>);
+
+impl Known {
+    /// A control plane begins, with its policies.
+    pub(super) fn of(control: &Control, now: Instant) -> Self {
+        Self { switches: control.monitor_switches().collect(), since: now }
+    }
+}
+
+impl Awaited {
+    /// Why a policy is refused: for what it says, or since it is early.
+    pub(crate) fn excuse(&self, error: PolicyError) -> RequestError {
+        let awaited: Vec<_> = match &error {
+            PolicyError::Monitor(error) => self.behind(error).collect(),
+            PolicyError::UnknownDestination { .. } => self.0.iter().copied().collect(),
+            _ => Vec::new(),
+        };
+        match awaited.is_empty() {
+            true => error.into(),
+            false => RequestError::NotHeard { switches: awaited },
+        }
+    }
+
+    /// Whether all can be said that there is to say.
+    pub(super) fn check_all(self) -> Result<(), RequestError> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(RequestError::NotHeard { switches: self.0.into_iter().collect() }),
+        }
+    }
+
+    /// Whether something can be said of a switch that is not known.
+    pub(crate) fn check(&self, switch: DatapathId) -> Result<(), RequestError> {
+        match self.0.contains(&switch) {
+            true => Err(RequestError::NotHeard { switches: vec![switch] }),
+            false => Ok(()),
+        }
+    }
+
+    /// Those of which one may have the monitor that is not there.
+    fn behind(&self, error: &MonitorError) -> impl Iterator<Item = DatapathId> {
+        let at = match error {
+            MonitorError::Offline { switch, .. } => Some(Some(*switch)),
+            MonitorError::NoSwitch { monitor }
+            | MonitorError::UnknownSwitch { monitor, .. }
+            | MonitorError::UnknownHost { monitor, .. } => Some(monitor.switch()),
+            // A switch that is named has told its ports.
+            MonitorError::UnknownPort { monitor, .. } => monitor.switch().is_none().then_some(None),
+            _ => None,
+        };
+        let is_it = move |id: &DatapathId| at.is_some_and(|at| at.is_none_or(|at| at == *id));
+        self.0.iter().copied().filter(is_it)
+    }
+}
+
+impl Hub {
+    /// The switches that have not told their ports yet.
+    pub(super) fn awaited(&self) -> Awaited {
+        self.awaiting(|id| self.control.is_up(id))
+    }
+
+    /// Those, and others whose links are still looked for: no way leads through them yet.
+    pub(super) fn unlinked(&self) -> Awaited {
+        self.awaiting(|id| self.control.is_taken_over(id))
+    }
+
+    fn awaiting(&self, is_there: impl Fn(DatapathId) -> bool) -> Awaited {
+        let now = Instant::now();
+        let is_new = |since: Instant| now.saturating_duration_since(since) < PATIENCE;
+        let known = self.known.switches.iter().filter(|_| is_new(self.known.since));
+        let connected = self.switches.iter();
+        let connected = connected.filter(|(_, switch)| is_new(switch.since.max(self.known.since)));
+        let all = known.chain(connected.map(|(id, _)| id)).copied();
+        Awaited(all.filter(|id| !is_there(*id)).collect())
+    }
+}
+
+/// How long switches are given to connect, to take the new leader for their master, and to tell
+/// their ports.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use tapswitch_control::MonitorSpec;
+    use tapswitch_openflow::{Capabilities, FeaturesReply};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+    use crate::hub::tests::hub;
+    use crate::news::{ConnectionId, Input, News, Orders};
+
+    fn unknown(monitor: &str) -> PolicyError {
+        let (monitor, known): (MonitorSpec, _) = (monitor.parse().unwrap(), String::new());
+        PolicyError::Monitor(match monitor.switch() {
+            Some(_) => MonitorError::UnknownSwitch { monitor, known },
+            None => MonitorError::UnknownHost { monitor, why: "", known },
+        })
+    }
+
+    /// Switch 1 is connected, and has told nothing yet.
+    fn connected() -> (Input, mpsc::Receiver<crate::news::Order>) {
+        let (messages, sent) = mpsc::channel(64);
+        let (close, is_heard) = (oneshot::channel().0, Arc::new(AtomicBool::new(false)));
+        let features = FeaturesReply {
+            datapath_id: DatapathId(1),
+            n_buffers: 0,
+            n_tables: 1,
+            auxiliary_id: 0,
+            capabilities: Capabilities::default(),
+        };
+        let orders = Orders { messages, close, is_heard };
+        let news = News::Ready { features, peer: "127.0.0.1:1".parse().unwrap(), orders };
+        let connection = ConnectionId::next();
+        (Input::News { connection, session: 0, switch: DatapathId(1), news }, sent)
+    }
+
+    #[test]
+    fn a_switch_that_is_connected_is_awaited_until_it_has_told_its_ports_or_is_given_up() {
+        let (mut hub, _) = hub();
+        assert!(hub.awaited().check(DatapathId(1)).is_ok(), "nobody knows it");
+        let (news, _sent) = connected();
+        hub.handle(news);
+        let early = Err(RequestError::NotHeard { switches: vec![DatapathId(1)] });
+        assert_eq!(hub.awaited().check(DatapathId(1)), early);
+        assert!(hub.awaited().check(DatapathId(2)).is_ok());
+        let long_ago = Instant::now().checked_sub(PATIENCE).unwrap();
+        hub.known.since = long_ago;
+        assert_eq!(hub.awaited().check(DatapathId(1)), early, "it has just connected");
+        hub.switches.get_mut(&DatapathId(1)).unwrap().since = long_ago;
+        assert!(hub.awaited().check(DatapathId(1)).is_ok(), "it had its time");
+        hub.known = Known::of(&hub.control, Instant::now());
+        assert_eq!(hub.awaited().check(DatapathId(1)), early, "another one leads by now");
+    }
+
+    #[test]
+    fn who_asks_for_what_is_still_to_come_is_early_and_not_wrong() {
+        let awaited = Awaited([1, 3].map(DatapathId).into());
+        let told = |monitor: &str| awaited.excuse(unknown(monitor));
+        let early = |ids: &[u64]| RequestError::NotHeard {
+            switches: ids.iter().copied().map(DatapathId).collect(),
+        };
+        assert_eq!(told("0x1/3"), early(&[1]));
+        assert_eq!(told("0x2/3"), unknown("0x2/3").into(), "nobody waits for that");
+        assert_eq!(told("02:00:00:00:00:01"), early(&[1, 3]), "it may be at each of them");
+        let (monitor, switch) = ("0x3/1".parse().unwrap(), DatapathId(3));
+        let offline = MonitorError::Offline { monitor, switch };
+        assert_eq!(awaited.excuse(offline.into()), early(&[3]));
+        let wrong = PolicyError::NameEmpty;
+        assert_eq!(awaited.excuse(wrong.clone()), wrong.into());
+        assert_eq!(Awaited::default().excuse(unknown("0x1/3")), unknown("0x1/3").into());
+    }
+}
