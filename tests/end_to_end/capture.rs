@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
+use tapswitch_netlink::Netlink;
 use tapswitch_wire::MacAddr;
 
 use crate::support::*;
@@ -133,6 +134,28 @@ fn a_capture_goes_to_standard_output_and_says_what_it_waits_for() {
         assert_eq!(said.status.code(), Some(2), "nothing would be captured");
         assert!(String::from_utf8(said.stderr).unwrap().contains(what), "{option}");
     }
+}
+
+#[test]
+fn a_capture_whose_interface_goes_has_failed_and_keeps_what_came() {
+    if !can_run(&[]) {
+        return;
+    }
+    let (room, directory) = (room(), directory());
+    let mut netlink = Netlink::open(&room).unwrap();
+    netlink.create_veth("left", "right", &room).unwrap();
+    let file = directory.path().join("gone.pcapng");
+    let path = file.display().to_string();
+    let args = ["capture", "-i", "left", "-w", &path, "--seconds", "600"];
+    let mut capture = Daemon::tapswitch(&room, directory.path(), &args);
+    until("the capture is open", || file.exists());
+    netlink.delete("left").unwrap();
+    assert_eq!(capture.wait().code(), Some(1), "its time is not over");
+    let said = capture.log();
+    assert!(
+        said.contains("left: was deleted, or moved") && said.contains("0 packets of"),
+        "{said}"
+    );
 }
 
 /// A capture at the second host, which misses nothing from now on.

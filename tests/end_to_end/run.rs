@@ -76,6 +76,27 @@ fn a_changed_file_is_told_when_others_are_read_again() {
     tapswitch(&["show", "ports", "--socket", &socket]).well();
 }
 
+#[test]
+fn what_nohup_started_outlives_its_terminal() {
+    if !can_run(&["nohup"]) {
+        return;
+    }
+    let (room, directory) = (room(), directory());
+    let socket = directory.path().join("s.sock").display().to_string();
+    let mut command = room.command("nohup");
+    command.arg(env!("CARGO_BIN_EXE_tapswitch"));
+    command.args(["switch", "--port", "1=tap:t1", "--socket", &socket]);
+    let mut daemon = Daemon::start(command, directory.path());
+    until("it runs", || daemon.log().contains("management socket"));
+    daemon.signal(Signal::HUP);
+    for _ in 0..3 {
+        tapswitch(&["show", "ports", "--socket", &socket]).well();
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    assert!(!daemon.log().contains("SIGHUP"), "{}", daemon.log());
+}
+
 /// A store that does not answer holds nobody up who wants to stop.
 #[test]
 fn a_signal_is_heeded_while_it_starts() {

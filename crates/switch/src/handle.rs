@@ -208,7 +208,10 @@ impl Server {
                 ring,
             })
         };
-        self.ports.devices.iter().filter_map(report).collect()
+        // They lie in the order in which they came.
+        let mut devices: Vec<_> = self.ports.devices.iter().collect();
+        devices.sort_unstable_by_key(|device| device.spec.number);
+        devices.into_iter().filter_map(report).collect()
     }
 
     fn drop_reports(&self) -> Vec<DropReport> {

@@ -532,9 +532,9 @@ const PEER_EXPECTED: &str = "the MAC address of one station, as in 02:00:00:00:0
 const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
 const PAIRS_EXPECTED: &str = "a number of pairs of queues from 1 to 128";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
-const MAX_MTU: u32 = 65_521;
+pub(crate) const MAX_MTU: u32 = 65_521;
 /// Largest envelope: 802.3as frames have 2000 bytes in all, of which 482 are for tags and the like.
-const MAX_ENVELOPE: u16 = 500;
+pub(crate) const MAX_ENVELOPE: u16 = 500;
 /// Most queues of a tap device (Linux `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
 /// Most pairs of queues of a guest: what starts one has eight bits for its number (vhost-user,

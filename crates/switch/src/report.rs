@@ -18,6 +18,7 @@ use tapswitch_openflow::{DatapathId, GroupId, GroupType, PortConfig, PortNo, Por
 use tapswitch_wire::ethernet;
 
 use crate::PortSpec;
+use crate::port_spec::{MAX_ENVELOPE, MAX_MTU};
 pub use crate::ring::{RingBackpressure, RingReport};
 pub use crate::shed::QueueingReport;
 use crate::worker::BURST_COUNT;
@@ -302,7 +303,8 @@ impl OversizeReport {
     fn remedy(&self, port: &PortReport) -> String {
         let Self { payload, tags, over_mtu, over_envelope } = *self;
         let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
-        if let Some(remedy) = port.tunnel.as_ref().and_then(|tunnel| self.remedy_for(tunnel)) {
+        let narrow = || port.tunnel.as_ref().and_then(|tunnel| self.remedy_for(tunnel));
+        if let Some(remedy) = self.beyond_all_ports().or_else(narrow) {
             return format!("{found}: {remedy}");
         }
         let mut options = Vec::new();
@@ -320,6 +322,17 @@ impl OversizeReport {
             ),
             options => format!("{found}: give the port {}", options.join(",")),
         }
+    }
+
+    /// What helps where no option does, as no port may be told to take so much.
+    fn beyond_all_ports(&self) -> Option<String> {
+        let is_beyond = self.payload > MAX_MTU as usize || self.tags > usize::from(MAX_ENVELOPE);
+        is_beyond.then(|| {
+            format!(
+                "no port takes more than {MAX_MTU} and {MAX_ENVELOPE}: have whoever sends them \
+                 send less"
+            )
+        })
     }
 
     /// The same where it is the path of a tunnel that is too narrow: no option of the port widens

@@ -59,6 +59,7 @@
 //! - 18: programs stay with the device:
 //!   - `filters.rs: an_ebpf_filter_drops_until_it_is_taken_off`
 //!   - `persistent.rs: what_the_former_user_let_through_and_where_is_forgotten`
+//!   - `steering.rs: a_program_is_not_given_to_what_it_would_misread`
 //! - 19: no hash comes with a frame, and a program that hashes bit by bit looks behind one tag:
 //!   - `quirks.rs: no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was`
 //!   - `steering.rs: the_program_computes_the_hash_that_is_documented`

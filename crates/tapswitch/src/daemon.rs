@@ -2,11 +2,12 @@
 //!
 //! One thread serves everything but the workers, which have their own, and the store. SIGTERM and
 //! SIGINT stop it cleanly: workers end, devices and sockets go. SIGHUP makes a controller read its
-//! tokens and certificates again, and stops what has none. A configuration file is read at the
+//! tokens and certificates again, and stops what has none, unless it was started by nohup(1). A configuration file is read at the
 //! start alone.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tapswitch_controller::Server as Controller;
@@ -158,7 +159,7 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
     running.announce();
     let signal = loop {
         let signal = tokio::select! {
-            signal = signals.next() => signal,
+            signal = signals.any() => signal,
             failure = running.failure() => {
                 running.stop().await;
                 return Err(failure);
@@ -169,6 +170,7 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
                 controller.reload();
                 file.iter().for_each(ReadFile::warn_if_changed);
             }
+            _ if signals.spares(signal) => {}
             _ => break signal,
         }
     };
@@ -291,21 +293,41 @@ pub(crate) struct StopSignals {
     int: Signal,
     hangup: Signal,
     quit: Signal,
+    /// Whoever started this process had it ignore SIGHUP, as nohup(1) does.
+    ignores_hangup: bool,
 }
 
 impl StopSignals {
     /// From now on signals wait until they are asked for.
     pub(crate) fn listen() -> std::io::Result<Self> {
+        // Before anybody listens: that ends it.
+        let ignores_hangup = ignores_hangup();
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
             quit: signal(SignalKind::quit())?,
+            ignores_hangup,
         })
     }
 
-    /// Waits for the next one, and names it.
+    /// Waits for the next one that does not pass by, and names it.
     pub(crate) async fn next(&mut self) -> &'static str {
+        loop {
+            let signal = self.any().await;
+            if !self.spares(signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// True for the end of the terminal where the process was started to outlive it.
+    fn spares(&self, signal: &str) -> bool {
+        self.ignores_hangup && signal == HANGUP
+    }
+
+    /// Waits for the next one, whatever it means.
+    async fn any(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
@@ -325,6 +347,21 @@ impl StopSignals {
     }
 }
 
+/// Whether this process was started with SIGHUP ignored.
+fn ignores_hangup() -> bool {
+    static AT_THE_START: OnceLock<bool> = OnceLock::new();
+    let status = || std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    *AT_THE_START.get_or_init(|| is_ignored(&status(), SignalKind::hangup()))
+}
+
+/// Whether a process of this status (proc_pid_status(5)) ignores a signal.
+fn is_ignored(status: &str, signal: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signals are counted from 1.
+    mask.is_some_and(|mask| mask >> (signal.as_raw_value() - 1) & 1 == 1)
+}
+
 const HANGUP: &str = "SIGHUP";
 /// Where a controller keeps its policies when nobody says where.
 const STORE: &str = "/var/lib/tapswitch/controller.redb";
@@ -332,6 +369,18 @@ const STORE: &str = "/var/lib/tapswitch/controller.redb";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_process_ignores_is_read_from_its_status() {
+        let of = |mask: &str| {
+            let status = format!("Name:\ttapswitch\nSigBlk:\tffffffffffffffff\nSigIgn:\t{mask}\n");
+            [SignalKind::hangup(), SignalKind::terminate()].map(|it| is_ignored(&status, it))
+        };
+        assert_eq!(of("0000000000000001"), [true, false]);
+        assert_eq!(of("0000000000004000"), [false, true]);
+        assert_eq!(of("0000000000000000"), [false, false]);
+        assert!(!is_ignored("", SignalKind::hangup()));
+    }
 
     #[test]
     fn a_process_may_have_as_many_files_as_it_can() {

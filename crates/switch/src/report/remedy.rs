@@ -56,15 +56,13 @@ fn remedy(reason: DropReason) -> &'static str {
              elsewhere"
         }
         Reason::TableMiss => "no rule matches: add one for it, or for all that no other matches",
-        Reason::NoOutput => "a rule says so: `tapswitch show flows` tells which",
+        Reason::NoOutput => NO_WAY_OUT,
         Reason::InvalidTtl => "packets go around in a loop of routers, or their TTL is too small",
         Reason::Metered => METERED,
         Reason::BridgeReserved => {
             "nothing: bridges keep such frames (LLDP, STP and their like) to one cable"
         }
-        Reason::InputPort => {
-            "a rule sends them back where they came from: it needs IN_PORT as its output for that"
-        }
+        Reason::InputPort => BACK,
         Reason::NoLiveBucket | Reason::NoSuchGroup => GROUP,
         Reason::TooDeep | Reason::BadAction => {
             "the rule asks for more than the switch does, or for what such frames have not: see \
@@ -100,6 +98,10 @@ fn remedy(reason: DropReason) -> &'static str {
     }
 }
 
+const BACK: &str = "nothing, where they are for all and no other port is up, as when the switch \
+     starts; a rule that is to send frames back where they came from needs IN_PORT as its output";
+const NO_WAY_OUT: &str = "nothing, where a rule drops them on purpose (`tapswitch show flows`), or \
+     where they were for all ports while no other one was up, as when the switch starts";
 const FILTERED: &str = "its tags do not fit the port's mode: change mode=, vlan= or vlans= \
      (docs/vlan.md), or what the host sends";
 const DISABLED: &str = "the guest sends by a queue that its monitor has not enabled: look at its \
@@ -153,6 +155,15 @@ mod tests {
     #[test]
     fn trains_that_are_too_long_are_told_with_what_makes_them() {
         assert!(remedy(DropReason::Truncated).contains("gso_max_size 65536"));
+    }
+
+    /// A learning switch has one rule, NORMAL, which drops nothing, and our controllers flood to
+    /// all ports that they know: a switch's first frames come before its other ports are up.
+    #[test]
+    fn frames_without_a_way_out_are_not_laid_to_a_rule_alone() {
+        for reason in [DropReason::NoOutput, DropReason::InputPort] {
+            assert!(remedy(reason).contains("as when the switch starts"), "{}", reason.name());
+        }
     }
 
     #[test]

@@ -208,3 +208,16 @@ fn what_a_port_has_been_told_already_is_no_remedy() {
     assert_eq!(lacks("1=netdev:p", 1500, (1500, 8)), (false, true), "it may insist");
     assert_eq!(lacks("1=netdev:p,mtu=1500", 1500, (1501, 8)), (true, true));
 }
+
+#[test]
+fn an_option_that_would_be_refused_is_no_remedy() {
+    let beyond = |frame| noted("1=tap:p", 65_521, frame).beyond_all_ports();
+    assert_eq!(beyond((65_521, 500)), None);
+    for frame in [(46, 504), (65_522, 0)] {
+        let remedy = beyond(frame).unwrap();
+        assert!(remedy.contains("65521 and 500") && !remedy.contains('='), "{remedy}");
+    }
+    for option in ["mtu=65522", "envelope=504"] {
+        assert!(format!("1=tap:p,{option}").parse::<PortSpec>().is_err(), "{option}");
+    }
+}

@@ -58,6 +58,18 @@ fn a_port_that_was_removed_leaves_nothing_and_nobody_notices() {
 }
 
 #[test]
+fn ports_are_told_in_the_order_of_their_numbers() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(3);
+    remove(&lab, 1).unwrap();
+    add(&lab, &format!("1=tap:eth0,netns={}", lab.host(1).name())).unwrap();
+    let numbers: Vec<_> = lab.switch.ports().into_iter().map(|port| port.port).collect();
+    assert_eq!(numbers, ["1", "2", "3"]);
+}
+
+#[test]
 fn ports_change_under_traffic() {
     if !can_run() {
         return;

@@ -27,20 +27,23 @@ use pcapng::PcapngWriter;
 pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> {
     let is_over = stop_flag();
     let seconds = args.seconds;
-    let capture = Capture::open(config(args))?;
+    let config = config(args);
+    let interface = config.interface.clone();
+    let capture = Capture::open(config)?;
     let deadline = seconds.and_then(after);
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
-    let CaptureSummary { frames, packets, longest, dropped, malformed } = match capture.run(ends) {
+    let summary = match capture.run(ends) {
         // Whoever read it has had enough.
         Err(CaptureError::File { source, .. }) if is_unread(&source) => return Ok(()),
         outcome => outcome?,
     };
+    let CaptureSummary { frames, packets, longest, dropped, malformed, is_gone } = summary;
     tell!(
         "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
          lost, {malformed} could not be cut"
     );
-    Ok(())
+    if is_gone { Err(CaptureError::Gone { interface }.into()) } else { Ok(()) }
 }
 
 fn config(args: CaptureArgs) -> CaptureConfig {
@@ -109,6 +112,8 @@ pub(crate) struct CaptureSummary {
     pub(crate) dropped: u64,
     /// Frames that could not be cut into packets.
     pub(crate) malformed: u64,
+    /// The interface went away before the end.
+    pub(crate) is_gone: bool,
 }
 
 /// A capture that is open: from now on nothing is missed.
@@ -152,10 +157,8 @@ impl Capture {
         let mut buf = vec![0; BIG_RECV_BUF_LEN];
         while !self.is_full() {
             let ends = is_over();
-            if !self.drain(&mut buf)? {
-                break;
-            }
-            if ends {
+            self.summary.is_gone = !self.drain(&mut buf)?;
+            if ends || self.summary.is_gone {
                 break;
             }
             self.flush()?;
@@ -305,6 +308,15 @@ pub(crate) enum CaptureError {
         path: PathBuf,
         /// What was said.
         source: io::Error,
+    },
+    /// The interface went away meanwhile.
+    #[error(
+        "interface {interface}: was deleted, or moved to another namespace; the file has what came \
+         before"
+    )]
+    Gone {
+        /// The interface.
+        interface: String,
     },
     /// Waiting for frames.
     #[error("cannot wait for frames: {0}")]
