@@ -1,5 +1,7 @@
 //! Two switches with the same ports: Open vSwitch and ours. What goes into one goes into the other.
 
+mod meters;
+
 use std::io::IoSlice;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -9,8 +11,8 @@ use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc};
 use tapswitch_openflow::{
     Action, Body, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
-    GroupType, Instruction, Masked, Match, MultipartReplyBody, MultipartRequestBody, Oxm, PortNo,
-    TableId,
+    GroupType, Instruction, METER_ALL, Masked, Match, MultipartReplyBody, MultipartRequestBody,
+    Oxm, PortNo, TableId,
 };
 use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 
@@ -151,7 +153,7 @@ impl Side {
         refused
     }
 
-    /// Takes all rules and groups away.
+    /// Takes all rules, groups and meters away.
     pub(crate) fn clear(&mut self) {
         let every = FlowMod { table_id: TableId::ALL, ..FlowMod::new(FlowModCommand::Delete) };
         self.peer.send(Body::FlowMod(every));
@@ -161,6 +163,7 @@ impl Side {
             group_id: GroupId::ALL,
             buckets: Vec::new(),
         }));
+        self.peer.send(meters::delete_meters(METER_ALL));
         assert_eq!(self.peer.barrier(), []);
     }
 

@@ -13,8 +13,9 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<ErrorKind>, ours: Option<Err
         _ if theirs == ours => true,
         // It looks for groups only where a modification finds rules.
         (None, Some(ErrorKind::OFPBAC_BAD_OUT_GROUP)) if sent.modifies_rules() => true,
-        // We have no meters.
-        _ if sent.message_type == MessageType::MeterMod as u8 => true,
+        // Of several mistakes of a meter either says another first; of one alone both say the same
+        // (`meters_are_refused_alike`).
+        (Some(_), Some(_)) if sent.message_type == MessageType::MeterMod as u8 => true,
         // Where lengths do not add up, it depends on who reads what first.
         (Some(theirs), Some(ours)) if [theirs, ours].iter().any(|it| LENGTHS.contains(it)) => true,
         // Of several mistakes we say first that it is no command, group, match or action of ours.
@@ -99,6 +100,9 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_CONFIG),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_FLAGS),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_LEN),
+    // Meters without a number to be deleted, and bands of those that are, if they are broken.
+    (MessageType::MeterMod, ErrorKind::OFPMMFC_INVALID_METER),
+    (MessageType::MeterMod, ErrorKind::OFPBRC_BAD_LEN),
     // Bytes behind a request; ports and meters that are not there.
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_LEN),
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_PORT),
@@ -107,6 +111,10 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
 
 /// What Open vSwitch refuses alone.
 const LAXER: &[(MessageType, ErrorKind)] = &[
+    // A meter without a unit is one of kilobits, one without bands counts, and some remark.
+    (MessageType::MeterMod, ErrorKind::OFPMMFC_BAD_FLAGS),
+    (MessageType::MeterMod, ErrorKind::OFPMMFC_OUT_OF_BANDS),
+    (MessageType::MeterMod, ErrorKind::OFPMMFC_BAD_BAND),
     // Its ports have 16 bits.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),

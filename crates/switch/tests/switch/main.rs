@@ -21,6 +21,7 @@ mod gro;
 mod guest_rings;
 mod guests;
 mod malformed;
+mod meters;
 mod names;
 mod netdev;
 mod ofctl;

@@ -168,6 +168,35 @@ fn groups_are_added_changed_and_deleted() {
 }
 
 #[test]
+fn meters_are_added_changed_and_deleted() {
+    let Some(lab) = lab(2) else { return };
+    let switch = &lab.switch;
+    let features = run(switch, "meter-features", &[]);
+    let abilities = ["max_bands:8", "drop dscp_remark", "kbps pktps burst stats"];
+    assert_has(&features, &abilities);
+    let first = "meter=1,pktps,burst,stats,band=type=drop,rate=100,burst_size=10";
+    run(switch, "add-meter", &[first]);
+    assert_has(&refused(switch, "add-meter", &[first]), &["OFPMMFC_METER_EXISTS"]);
+    run(switch, "add-meter", &["meter=2,kbps,band=type=dscp_remark,rate=64,prec_level=2"]);
+    run(switch, "add-meter", &["meter=controller,pktps,band=type=drop,rate=50"]);
+    let text = run(switch, "dump-meters", &[]);
+    assert_has(&text, &["meter=1 pktps burst stats bands=\ntype=drop rate=100 burst_size=10"]);
+    assert_has(&text, &["meter=2 kbps bands=\ntype=dscp_remark rate=64 prec_level=2"]);
+    assert_has(&text, &["meter=controller pktps bands=\ntype=drop rate=50"]);
+    run(switch, "mod-meter", &["meter=1,kbps,band=type=drop,rate=7"]);
+    let text = run(switch, "dump-meters", &["meter=1"]);
+    assert_has(&text, &["meter=1 kbps bands=\ntype=drop rate=7"]);
+    run(switch, "add-flow", &["in_port=1,actions=meter:1,output:2"]);
+    run(switch, "add-flow", &["in_port=2,actions=output:1"]);
+    assert!(flows(switch, &[]).contains("in_port=1 actions=meter:1,output:2"));
+    assert_has(&run(switch, "meter-stats", &["meter=1"]), &["flow_count:1 packet_in_count:0"]);
+    run(switch, "del-meter", &["meter=1"]);
+    assert_eq!(flows(switch, &[]), set(&["in_port=2 actions=output:1"]));
+    run(switch, "del-meters", &[]);
+    assert!(!run(switch, "dump-meters", &[]).contains("meter="));
+}
+
+#[test]
 fn counters_are_shown() {
     let Some(mut lab) = lab(2) else { return };
     run(&lab.switch, "add-flow", &["in_port=1,actions=output:2"]);
@@ -213,11 +242,13 @@ fn what_is_wrong_is_said() {
         ("add-flow", "in_port=1,actions=set_queue:1,output:2", "OFPBAC_BAD_QUEUE"),
         ("add-flow", "mpls,mpls_label=5,actions=drop", "OFPBMC_BAD_FIELD"),
         ("add-flow", "table=254,actions=drop", "OFPFMFC_BAD_TABLE_ID"),
-        ("add-flow", "in_port=1,actions=meter:1", "OFPBIC_UNSUP_INST"),
+        ("add-flow", "in_port=1,actions=meter:1", "OFPMMFC_INVALID_METER"),
         ("mod-group", "group_id=9,type=all,bucket=output:1", "OFPGMFC_UNKNOWN_GROUP"),
         ("add-group", "group_id=1,type=all,bucket=group:9", "OFPBAC_BAD_OUT_GROUP"),
         ("dump-ports", "9", "OFPBRC_BAD_PORT"),
-        ("add-meter", "meter=1,kbps,band=type=drop,rate=1", "OFPMMFC_OUT_OF_METERS"),
+        ("mod-meter", "meter=1,kbps,band=type=drop,rate=1", "OFPMMFC_UNKNOWN_METER"),
+        ("meter-stats", "meter=1", "OFPMMFC_UNKNOWN_METER"),
+        ("add-meter", "meter=slowpath,kbps,band=type=drop,rate=1", "OFPMMFC_INVALID_METER"),
     ] {
         assert_has(&refused(switch, command, &[argument]), &[error]);
     }
