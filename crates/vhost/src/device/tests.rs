@@ -224,7 +224,7 @@ fn run_in(session: &mut Session, memory: &Arc<GuestMemory>) {
 #[test]
 fn memory_is_looked_at_once_while_workers_use_their_rings() {
     let (device, guest) = (Device::new(2).unwrap(), Guest::new());
-    let mut session = Session::new(device.clone(), SessionNumber(1));
+    let mut session = Session::new(device.clone(), SessionNumber::default().next());
     session.rings.iter_mut().for_each(|ring| ring.is_enabled = true);
     run_in(&mut session, &guest.memory);
     let (workers, looks) = (device, Rc::new(Cell::new(0)));
