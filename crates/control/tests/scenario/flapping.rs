@@ -56,7 +56,7 @@ fn a_link_that_failed_once_or_twice_is_used_at_once() {
     fabric.learn();
     for _ in 0..2 {
         fabric.flap(1, 2);
-        fabric.wait(50);
+        fabric.wait(150);
         assert_eq!(fabric.world.control.links().len(), 1);
         assert_eq!(fabric.held(), [] as [u64; 0]);
         assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
