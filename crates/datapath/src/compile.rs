@@ -242,11 +242,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
             let is_last = is_last && index + 1 == actions.len();
             match action {
-                Action::Output { port: PortNo::TABLE, .. } => {
-                    let source = self.source;
-                    self.tables(is_last);
-                    self.source = source;
-                }
+                Action::Output { port: PortNo::TABLE, .. } => self.submit(is_last),
                 Action::Output { port, max_len } => self.output(*port, *max_len),
                 Action::Group(id) => self.group(*id, depth, is_last),
                 Action::SetField(field) => self.set_field(field),
@@ -259,6 +255,19 @@ impl<'a, 'b> Walk<'a, 'b> {
                 // Refused when the rule was added.
                 _ => self.ops.push(Op::Drop(DropReason::BadAction)),
             }
+        }
+    }
+
+    /// Has the tables handle a packet of the controller's. What ends it there ends none of the
+    /// outputs behind.
+    fn submit(&mut self, is_last: bool) {
+        let (source, place) = (self.source, self.ops.len());
+        self.tables(is_last);
+        self.source = source;
+        if !is_last {
+            let mut body = self.ops.split_off(place);
+            self.ops.push(Op::Tables { len: body.len() });
+            self.ops.append(&mut body);
         }
     }
 

@@ -455,6 +455,11 @@ impl<'a, E: Egress> Run<'a, E> {
                 self.bucket(bucket, *isolated, body, frame);
                 return Some(behind);
             }
+            Op::Tables { len } => {
+                let (body, behind) = tail.split_at(*len);
+                self.nested(body, frame);
+                return Some(behind);
+            }
             Op::OutputPart(outlet) => self.output_part(outlet, frame),
             Op::Select { arms, shares, len } => {
                 if let Some(arm) = pick_arm(arms, *shares, self.flow_hash) {

@@ -10,8 +10,8 @@
 //! - What counts is packets as they are on the wire, a train as those that it makes, with the
 //!   headers of each. Without preamble and frame check sequence, as the counters of flows.
 //! - A train is judged as a whole, since it is not cut here: it passes when there is enough for one
-//!   of its packets, and takes what all of them do. A bucket that is in debt by then fills up first,
-//!   so the rate holds in the long run, and a burst is longer by less than one train.
+//!   of its packets, and takes what all of them do. A bucket that is in debt by then fills up
+//!   first, so the rate holds in the long run, and a burst is longer by less than one train.
 //! - Nothing is starved: a packet that is larger than the bucket passes when that is full.
 //! - A band without a burst size has one second's worth of its rate, as in Open vSwitch. One with a
 //!   burst of less than [`TICK_MS`] at its rate has as much: time goes on in steps of up to that.

@@ -139,6 +139,9 @@ pub(crate) enum Op {
     Bucket { bucket: BucketRef, isolated: bool, len: usize },
     /// Run one of the next buckets, picked by the hash of the flow; `len` ops in all.
     Select { arms: Box<[Arm]>, shares: Shares, len: usize },
+    /// Run the next `len` ops as one output of several: what ends the frame there ends it there
+    /// alone.
+    Tables { len: usize },
     /// A named way out without a port.
     Drop(DropReason),
 }

@@ -376,3 +376,17 @@ fn a_packet_of_the_controllers_passes_meters_in_the_tables() {
     assert_eq!(switch.drops(1, DropReason::Metered), 1);
     assert_eq!(counted(&switch, 1).0.0, 2);
 }
+
+/// The tables are one of several outputs: what ends there leaves by the others.
+#[test]
+fn what_ends_in_the_tables_leaves_by_the_other_outputs_of_a_packet_out() {
+    let mut switch = exhausted(&[drop_above(1, 1)]);
+    let outputs = [Action::output(PortNo::TABLE), out(3)];
+    assert_eq!(switch.packet_out(PortNo(1), &tcp().bytes(), &outputs), [3]);
+    assert_eq!(switch.drops(1, DropReason::Metered), 1);
+    switch.flow(0, 2, &[ip()], &[apply(&[Action::DecNwTtl, out(2)])]);
+    let expired = Ip { ttl: 1, ..tcp() }.bytes();
+    assert_eq!(switch.packet_out(PortNo(1), &expired, &outputs), [3]);
+    assert_eq!(switch.drops(1, DropReason::InvalidTtl), 1);
+    assert_eq!(switch.packet_out(PortNo(1), &tcp().bytes(), &outputs), [2, 3]);
+}
