@@ -4,25 +4,37 @@ use std::fmt;
 
 use tapswitch_openflow::{Body, ErrorKind};
 
-use crate::frames::Frame;
+use crate::filters::Filter;
 use crate::known::{Frames, are_alike};
-use crate::pipeline::pipeline;
+use crate::pipeline::{Made, pipeline};
 use crate::random::Random;
+use crate::steps::{self, Step, weave};
 use crate::text;
 
 #[derive(Clone)]
 pub(crate) struct Case {
+    /// What makes the pipeline.
     pub(crate) messages: Vec<Body>,
-    pub(crate) frames: Vec<Frame>,
+    /// What happens then.
+    pub(crate) steps: Vec<Step>,
+    /// What is asked for in the end.
+    pub(crate) filters: Vec<Filter>,
 }
 
 impl Case {
     pub(crate) fn random(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let messages = pipeline(&mut random);
-        let allowed = Frames::of(&messages);
-        let frames = (0..FRAMES).map(|_| Frame::random(&mut random, allowed)).collect();
-        Self { messages, frames }
+        let Made { messages, meanwhile } = pipeline(&mut random);
+        let all: Vec<_> = messages.iter().chain(&meanwhile).cloned().collect();
+        let steps = weave(&mut random, Frames::of(&all), meanwhile);
+        let filters = (0..FILTERS).map(|_| Filter::random(&mut random)).collect();
+        Self { messages, steps, filters }
+    }
+
+    /// The messages of a controller's in it.
+    pub(crate) fn bodies(&self) -> Vec<Body> {
+        let later = self.steps.iter().filter_map(Step::body);
+        self.messages.iter().cloned().chain(later).collect()
     }
 }
 
@@ -30,16 +42,10 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for body in &self.messages {
-            match body {
-                Body::FlowMod(flow_mod) => writeln!(f, "  flow {flow_mod}")?,
-                Body::GroupMod(group_mod) => writeln!(f, "  group {group_mod}")?,
-                other => writeln!(f, "  {other:?}")?,
-            }
+            writeln!(f, "  {}", steps::body(body))?;
         }
-        for Frame { port, bytes } in &self.frames {
-            writeln!(f, "  frame into port {port}: {}", text::hex(bytes))?;
-        }
-        Ok(())
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+        self.filters.iter().try_for_each(|filter| writeln!(f, "  ask {filter:?}"))
     }
 }
 
@@ -50,8 +56,10 @@ pub(crate) struct Observed {
     pub(crate) errors: Vec<Option<ErrorKind>>,
     pub(crate) rules: Vec<String>,
     pub(crate) groups: Vec<String>,
-    /// For each frame, what came out and what the controller was told.
-    pub(crate) frames: Vec<Vec<String>>,
+    /// For each step, what came out and what the controller was told.
+    pub(crate) steps: Vec<Vec<String>>,
+    /// For each filter, the rules that it leaves and what they counted.
+    pub(crate) answers: Vec<Vec<String>>,
     /// Of rules and groups.
     pub(crate) counters: Vec<String>,
     /// What was told of rules that went.
@@ -59,9 +67,30 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// Leaves out what was counted.
+    pub(crate) fn forget_counts(&mut self) {
+        self.counters.clear();
+        self.answers.clear();
+        let removed = self.removed.drain(..);
+        let uncounted = |line: String| line.split_once(": ").map(|(_, rest)| rest.to_owned());
+        self.removed = removed.filter_map(uncounted).collect();
+        self.removed.sort();
+    }
+
+    /// Leaves out what groups counted.
+    pub(crate) fn forget_groups(&mut self) {
+        self.counters.retain(|line| !line.starts_with("group "));
+    }
+
+    /// Leaves out what ports counted.
+    pub(crate) fn forget_ports(&mut self) {
+        self.counters.retain(|line| !line.starts_with("port "));
+    }
+
     /// Leaves out how many bytes were counted.
     pub(crate) fn forget_bytes(&mut self) {
-        let lines = self.counters.iter_mut().chain(&mut self.removed);
+        let answers = self.answers.iter_mut().flatten();
+        let lines = self.counters.iter_mut().chain(&mut self.removed).chain(answers);
         lines.for_each(|line| *line = text::without_bytes(line));
     }
 }
@@ -73,9 +102,11 @@ pub(crate) enum Aspect {
     Refusal,
     Rules,
     Groups,
-    /// What came out for a frame.
-    Frame,
+    /// What came of a step.
+    Step,
     Counters,
+    /// What a filter leaves.
+    Answer,
     Removed,
 }
 
@@ -101,20 +132,27 @@ impl Difference {
             (Aspect::Rules, [theirs.rules.clone(), ours.rules.clone()]),
             (Aspect::Groups, [theirs.groups.clone(), ours.groups.clone()]),
         ];
-        let frames = theirs.frames.iter().zip(&ours.frames);
-        let frames = frames.map(|(theirs, ours)| (Aspect::Frame, [theirs.clone(), ours.clone()]));
+        let pairs = |[theirs, ours]: [&Vec<Vec<String>>; 2]| {
+            theirs.iter().cloned().zip(ours.iter().cloned()).collect::<Vec<_>>()
+        };
+        let steps = pairs([&theirs.steps, &ours.steps]).into_iter();
+        let steps = steps.map(|(theirs, ours)| (Aspect::Step, [theirs, ours]));
+        let answers = pairs([&theirs.answers, &ours.answers]).into_iter();
+        let answers = answers.map(|(theirs, ours)| (Aspect::Answer, [theirs, ours]));
         let last = [
             (Aspect::Counters, [theirs.counters.clone(), ours.counters.clone()]),
             (Aspect::Removed, [theirs.removed.clone(), ours.removed.clone()]),
         ];
-        let mut all = errors.chain(rest).chain(frames).chain(last);
-        let differ = |[theirs, ours]: &[Vec<String>; 2]| {
-            let mut pairs = theirs.iter().zip(ours);
-            theirs.len() != ours.len() || pairs.any(|(theirs, ours)| !are_alike(theirs, ours))
-        };
-        let (aspect, texts) = all.find(|(_, texts)| differ(texts))?;
+        let mut all = errors.chain(rest).chain(steps).chain(last).chain(answers);
+        let (aspect, texts) = all.find(|(_, [theirs, ours])| !lines_are_alike(theirs, ours))?;
         Some(Self { aspect, texts })
     }
+}
+
+/// Whether both did the same, but for what is known.
+pub(crate) fn lines_are_alike(theirs: &[String], ours: &[String]) -> bool {
+    let mut pairs = theirs.iter().zip(ours);
+    theirs.len() == ours.len() && pairs.all(|(theirs, ours)| are_alike(theirs, ours))
 }
 
 impl fmt::Display for Difference {
@@ -131,5 +169,5 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Frames for each pipeline.
-const FRAMES: usize = 16;
+/// What is asked for in the end of each case.
+const FILTERS: usize = 2;

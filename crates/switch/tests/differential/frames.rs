@@ -46,6 +46,9 @@ impl Frame {
             8..50 if bytes.len() < MIN_LEN => bytes.resize(MIN_LEN, 0),
             _ => {}
         }
+        if tags(&bytes) > 0 && bytes.len() < MIN_TAGGED_LEN {
+            bytes.resize(MIN_TAGGED_LEN, 0);
+        }
         Self { port: random.pick(&[1, 1, 2]), bytes }
     }
 }
@@ -248,6 +251,8 @@ fn complete(bytes: &mut [u8], at: usize, beside: Sum) {
 /// A longer one would have its fields read here though what it says is behind it is not all there,
 /// and not by Open vSwitch.
 const IPV4_HEADER_LEN: usize = 20;
+/// Linux drops shorter ones with a tag before any socket gets them.
+const MIN_TAGGED_LEN: usize = 20;
 /// Least length of a frame on a wire without its checksum. Some are shorter here, as on veths.
 const MIN_LEN: usize = 60;
 const TOS: &[u8] = &[0, 0x28, 3, 0xff];

@@ -7,9 +7,12 @@ use std::ops::Range;
 
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::{
-    Action, Body, FlowMod, FlowModCommand, GroupType, Instruction, Match, OxmField, TableId,
+    Action, Body, FlowMod, FlowModCommand, GroupModCommand, GroupType, Instruction, Match,
+    OxmField, PortConfig, PortNo, TableId,
 };
 use tapswitch_wire::{EtherType, ip_proto};
+
+use crate::steps::Step;
 
 /// What is behind three tags. Open vSwitch looks at two and takes the third for the payload's
 /// type, we look at four (`docs/vlan.md`): no rule asks for either.
@@ -91,6 +94,51 @@ pub(crate) fn misses(rules: &[FlowStats], tables: Range<u8>, cookie: u64) -> Vec
     tables.map(|table_id| FlowMod { table_id, cookie, priority: 0, ..add.clone() }).collect()
 }
 
+/// Why the controller is told of its own packet. Open vSwitch says of all that such a packet meets
+/// that an action sent it, also of the table-miss entry, for which OpenFlow has a reason of its own
+/// (1.3.5 §7.4.1).
+pub(crate) fn without_reason(lines: &mut [String]) {
+    let told = lines.iter_mut().filter(|line| line.starts_with("packet-in, reason 0"));
+    told.for_each(|line| *line = line.replacen("reason 0", "reason 1", 1));
+}
+
+/// The port by which a packet of the controller's is said to come in, where these steps tell a port
+/// to receive nothing: another one. It is not received by the port, and so sent here; Open vSwitch
+/// drops it (1.3.5 §7.2.1).
+pub(crate) fn entry(port: PortNo, steps: &[Step]) -> PortNo {
+    if count_alike(steps) { port } else { PortNo::CONTROLLER }
+}
+
+/// Whether both count the same frames: Open vSwitch counts those for rules that come in by a port
+/// which is told to receive none (1.3.5 §7.2.1).
+pub(crate) fn count_alike(steps: &[Step]) -> bool {
+    let receives = |step: &Step| match step {
+        Step::Port { config, .. } => !config.contains(PortConfig::NO_RECV),
+        _ => true,
+    };
+    steps.iter().all(receives)
+}
+
+/// Whether both count the same at ports: where one is told to be down nothing reaches Open vSwitch,
+/// which sets the interface down; we count what is dropped.
+pub(crate) fn count_ports_alike(steps: &[Step]) -> bool {
+    let is_down = |step: &Step| match step {
+        Step::Port { config, .. } => config.contains(PortConfig::PORT_DOWN),
+        _ => false,
+    };
+    !steps.iter().any(is_down)
+}
+
+/// Whether both count the same for groups: what one processed stays when it is modified (1.3.5
+/// §6.5), and begins anew at Open vSwitch.
+pub(crate) fn count_groups_alike(steps: &[Step]) -> bool {
+    let modifies = |step: &Step| match step {
+        Step::Change(Body::GroupMod(change)) => change.command == GroupModCommand::Modify,
+        _ => false,
+    };
+    !steps.iter().any(modifies)
+}
+
 /// Whether both count the same bytes: behind actions that change the length of a frame, Open
 /// vSwitch goes on with the length that it had when it came in.
 pub(crate) fn count_bytes_alike(messages: &[Body]) -> bool {
@@ -110,6 +158,7 @@ fn lists(body: &Body, of: fn(&Instruction) -> Option<&[Action]>) -> Vec<&[Action
         Body::GroupMod(group_mod) => {
             group_mod.buckets.iter().map(|bucket| bucket.actions.as_slice()).collect()
         }
+        Body::PacketOut(packet) => vec![&packet.actions],
         _ => Vec::new(),
     }
 }
@@ -139,6 +188,12 @@ pub(crate) fn are_alike(theirs: &str, ours: &str) -> bool {
 fn without_rule(line: &str) -> String {
     let is_told = |part: &&str| !["table ", "cookie "].iter().any(|name| part.starts_with(name));
     line.split(", ").filter(is_told).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a port is the bridge's own, which Open vSwitch has always, and we have where it is asked
+/// for.
+pub(crate) fn is_of_bridge(port: PortNo) -> bool {
+    port == PortNo::LOCAL
 }
 
 /// What a group counted itself. Open vSwitch counts no frame for a group without a bucket for it,

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use tapswitch_openflow::multipart::{FlowStatsRequest, QueueStatsRequest};
+use tapswitch_openflow::multipart::{FlowStatsRequest, QueueStatsRequest, TableFeatures};
 use tapswitch_openflow::{
-    Action, Body, ConfigFlags, ControllerRole, FlowModCommand, GroupId, Header, METER_ALL, Message,
-    MessageType, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand, MultipartRequest,
-    MultipartRequestBody, PacketOut, PortNo, QueueGetConfigRequest, RoleMessage, SwitchConfig,
-    TableId, TableMod,
+    Action, AsyncConfig, AsyncMask, Body, ConfigFlags, ControllerRole, FlowModCommand, GroupId,
+    Header, METER_ALL, Message, MessageType, MeterBand, MeterBandKind, MeterFlags, MeterMod,
+    MeterModCommand, MultipartRequest, MultipartRequestBody, PacketOut, PortConfig, PortFeatures,
+    PortMod, PortNo, QueueGetConfigRequest, RoleMessage, SwitchConfig, TableId, TableMod,
 };
+use tapswitch_wire::MacAddr;
 
 use crate::frames::Frame;
 use crate::known::Frames;
@@ -85,14 +86,20 @@ fn damage(random: &mut Random, body: &mut Vec<u8>) {
 }
 
 fn body(random: &mut Random) -> Body {
-    match random.below(16) {
+    match random.below(20) {
         0..6 => modification(random),
         6 => packet_out(random),
         7..11 => request(random),
         11 => meter_mod(random),
         12 => Body::RoleRequest(RoleMessage {
-            role: random.pick(&[ControllerRole::NoChange, ControllerRole::Equal]),
-            generation_id: random.pick(&[0, 1, 5]),
+            role: random.pick(&[
+                ControllerRole::NoChange,
+                ControllerRole::Equal,
+                ControllerRole::Equal,
+                ControllerRole::Master,
+                ControllerRole::Slave,
+            ]),
+            generation_id: random.pick(&[0, 1, 5, 6, u64::MAX]),
         }),
         13 => Body::TableMod(TableMod {
             table_id: TableId(random.pick(&[0, 1, 255])),
@@ -101,6 +108,10 @@ fn body(random: &mut Random) -> Body {
         14 => Body::QueueGetConfigRequest(QueueGetConfigRequest {
             port: PortNo(random.pick(&[1, u32::MAX, 77])),
         }),
+        15 => port_mod(random),
+        16 => random.pick(&[Body::GetAsyncRequest, Body::GetConfigRequest]),
+        17 => Body::SetAsync(async_config(random)),
+        18 => request_of_tables(random),
         _ => Body::SetConfig(SwitchConfig {
             flags: ConfigFlags(random.pick(&[0, 0, 1, 3])),
             miss_send_len: random.pick(&[128, 0xffff, 0xffe6]),
@@ -113,6 +124,34 @@ fn packet_out(random: &mut Random) -> Body {
     let in_port = random.pick(&[PortNo(port), PortNo::CONTROLLER]);
     let actions = vec![Action::output(random.pick(&[PortNo(3), PortNo::CONTROLLER]))];
     Body::PacketOut(PacketOut { in_port, ..PacketOut::new(bytes, actions) })
+}
+
+/// With an address that no port has: one that could be carried out would matter for what follows.
+fn port_mod(random: &mut Random) -> Body {
+    Body::PortMod(PortMod {
+        port_no: PortNo(random.pick(&[1, 3, 77, PortNo::CONTROLLER.0, PortNo::ANY.0])),
+        hw_addr: MacAddr([2, 0, 0, 0, 0, 77]),
+        config: PortConfig::NO_FWD,
+        mask: PortConfig::NO_FWD,
+        advertise: PortFeatures::empty(),
+    })
+}
+
+fn async_config(random: &mut Random) -> AsyncConfig {
+    let mut mask = || AsyncMask {
+        packet_in: random.pick(&[0, 3, 7]),
+        port_status: random.pick(&[0, 7]),
+        flow_removed: random.pick(&[0, 5, 15]),
+    };
+    AsyncConfig { master: mask(), slave: mask() }
+}
+
+fn request_of_tables(random: &mut Random) -> Body {
+    let tables = match random.below(3) {
+        0 => Vec::new(),
+        _ => vec![TableFeatures { table_id: TableId(random.pick(&[0, 3])), ..Default::default() }],
+    };
+    Body::MultipartRequest(MultipartRequest::new(MultipartRequestBody::TableFeatures(tables)))
 }
 
 fn meter_mod(random: &mut Random) -> Body {

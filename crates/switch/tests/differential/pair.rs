@@ -7,30 +7,34 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
-use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc};
+use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError};
+use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, PortStats};
 use tapswitch_openflow::{
     Action, Body, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
     GroupType, Instruction, METER_ALL, Masked, Match, MultipartReplyBody, MultipartRequestBody,
-    Oxm, PortNo, TableId,
+    Oxm, Port, PortConfig, PortFeatures, PortMod, PortNo, PortState, TableId,
 };
 use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 
 use crate::case::{Case, Observed};
 use crate::common::{Host, Running, can_run, config, until};
-use crate::frames::Frame;
 use crate::messages::Sent;
 use crate::ovs::Ovs;
 use crate::peer::Peer;
 use crate::pipeline::{GROUP_COUNT, TABLES};
-use crate::{known, text};
+use crate::steps::{CABLE, Step};
+use crate::{answers, known, text};
 
 /// Open vSwitch first. The fields go in this order.
 pub(crate) struct Pair {
     pub(crate) sides: [Side; 2],
     ovs: Ovs,
     _tapswitch: Running,
-    _rooms: [Host; 2],
+    /// The ports' ends inside and outside.
+    rooms: [Host; 2],
+    /// What each port is told, by its number.
+    configs: [PortConfig; PORTS as usize + 1],
+    is_cable_in: bool,
 }
 
 impl Pair {
@@ -41,36 +45,179 @@ impl Pair {
         }
         let mut rooms = [1, 2].map(Host::new);
         rooms[0].netlink.set_up("lo").unwrap();
-        let [theirs, ours] = ["o", "t"].map(|letter| ends(letter, &mut rooms));
+        let [theirs, ours] = LETTERS.map(|letter| ends(letter, &mut rooms));
         let interfaces: Vec<_> = (1..=PORTS).map(|port| format!("o{port}")).collect();
         let ovs = Ovs::start(&rooms[0].namespace, &interfaces);
         let tapswitch = tapswitch(rooms[0].name());
         let theirs = Side::new(ovs.connect(), theirs);
         let ours = Side::new(TcpStream::connect(tapswitch.address()).unwrap(), ours);
-        Some(Self { sides: [theirs, ours], ovs, _tapswitch: tapswitch, _rooms: rooms })
+        let configs = [PortConfig::empty(); PORTS as usize + 1];
+        let sides = [theirs, ours];
+        Some(Self { sides, ovs, _tapswitch: tapswitch, rooms, configs, is_cable_in: true })
     }
 
     /// What both make of a case.
     pub(crate) fn observe(&mut self, case: &Case) -> [Observed; 2] {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
-        for frame in &case.frames {
-            for side in &self.sides {
-                side.end(frame.port).send(&frame.bytes);
-            }
+        for step in &case.steps {
+            self.take(step);
+            let from = self.fence_entry(step);
             for (side, observed) in self.sides.iter_mut().zip(&mut observed) {
-                let passed = side.passed(frame, &mut observed.removed);
-                observed.frames.push(passed);
+                let mut passed = side.passed(from, &mut observed.removed);
+                if matches!(step, Step::Packet(_)) {
+                    known::without_reason(&mut passed);
+                }
+                observed.steps.push(passed);
             }
         }
         self.ovs.settle();
         for (side, observed) in self.sides.iter_mut().zip(&mut observed) {
+            let answers =
+                case.filters.iter().map(|filter| filter.ask(&mut side.peer, FENCE_COOKIE));
+            observed.answers = answers.collect();
+            side.tear_down(observed);
+        }
+        self.restore_ports();
+        self.collect_removed(&mut observed);
+        if !known::count_bytes_alike(&case.bodies()) {
+            observed.iter_mut().for_each(Observed::forget_bytes);
+        }
+        if !known::count_groups_alike(&case.steps) {
+            observed.iter_mut().for_each(Observed::forget_groups);
+        }
+        if !known::count_ports_alike(&case.steps) {
+            observed.iter_mut().for_each(Observed::forget_ports);
+        }
+        if !known::count_alike(&case.steps) {
+            observed.iter_mut().for_each(Observed::forget_counts);
+        }
+        observed
+    }
+
+    /// The same for a case of which so many rules are left when the others have timed out, which is
+    /// waited for behind the steps.
+    pub(crate) fn observe_until(&mut self, case: &Case, left: usize) -> [Observed; 2] {
+        let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
+        for step in &case.steps {
+            self.take(step);
+        }
+        for (side, observed) in self.sides.iter_mut().zip(&mut observed) {
+            until("rules time out", || {
+                let rules = side.rules();
+                rules.iter().filter(|rule| rule.cookie != FENCE_COOKIE).count() == left
+            });
             side.tear_down(observed);
         }
         self.collect_removed(&mut observed);
-        if !known::count_bytes_alike(&case.messages) {
-            observed.iter_mut().for_each(Observed::forget_bytes);
-        }
         observed
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Frame(frame) => {
+                self.sides.iter().for_each(|side| side.end(frame.port).send(&frame.bytes));
+            }
+            Step::Packet(packet) => {
+                for side in &mut self.sides {
+                    side.peer.send(Body::PacketOut(packet.clone()));
+                }
+            }
+            Step::Change(body) => {
+                // What was forwarded so far counts for the rules as they are.
+                self.ovs.settle();
+                self.sides.iter_mut().for_each(|side| side.change(body));
+                self.ovs.settle();
+            }
+            Step::Cable { is_in, .. } => self.plug(*is_in),
+            Step::Port { port, config } => self.configure(*port, *config),
+        }
+    }
+
+    /// The port by which fences come in behind a step: that of the frame, unless it is told to let
+    /// nothing in.
+    fn fence_entry(&self, step: &Step) -> u32 {
+        let closed = PortConfig::PORT_DOWN | PortConfig::NO_RECV;
+        match step {
+            Step::Frame(frame) if !self.config(frame.port).intersects(closed) => frame.port,
+            _ => OPEN_PORT,
+        }
+    }
+
+    fn config(&self, port: u32) -> PortConfig {
+        self.configs[usize::try_from(port).unwrap()]
+    }
+
+    /// Plugs in or pulls the cable of [`CABLE`].
+    fn plug(&mut self, is_in: bool) {
+        if self.is_cable_in == is_in {
+            return;
+        }
+        self.is_cable_in = is_in;
+        let outside = &mut self.rooms[1].netlink;
+        for letter in LETTERS {
+            let name = format!("p{letter}{CABLE}");
+            let done = if is_in { outside.set_up(&name) } else { outside.set_down(&name) };
+            done.unwrap();
+        }
+        // That it was down is told once, in place of a frame.
+        self.sides.iter().for_each(|side| drop(side.end(CABLE).receive()));
+        self.wait_for_ports();
+    }
+
+    fn configure(&mut self, port: u32, config: PortConfig) {
+        if self.config(port) == config {
+            return;
+        }
+        self.configs[usize::try_from(port).unwrap()] = config;
+        for side in &mut self.sides {
+            let port_no = PortNo(port);
+            let ports = side.ports();
+            let hw_addr = ports.iter().find(|it| it.port_no == port_no).unwrap().hw_addr;
+            let (mask, advertise) = (PortConfig::all(), PortFeatures::empty());
+            side.peer.send(Body::PortMod(PortMod { port_no, hw_addr, config, mask, advertise }));
+            assert_eq!(side.peer.barrier(), []);
+        }
+        self.wait_for_ports();
+    }
+
+    /// Waits until both know how the ports are, and the kernel at the far ends, which else drops
+    /// what is sent there. Open vSwitch forwards by that a moment later: what it has forwarded
+    /// before is forgotten behind its next turn.
+    fn wait_for_ports(&mut self) {
+        let (configs, is_cable_in) = (self.configs, self.is_cable_in);
+        let is_live = |port: u32, config: PortConfig| {
+            let has_link = port != PORT_DOWN && (port != CABLE || is_cable_in);
+            has_link && !config.contains(PortConfig::PORT_DOWN)
+        };
+        for side in &mut self.sides {
+            until("the ports are as they are told", || {
+                let ports = side.ports();
+                let mut known = ports.iter().filter(|port| !known::is_of_bridge(port.port_no));
+                known.all(|port| {
+                    let config = configs[usize::try_from(port.port_no.0).unwrap()];
+                    let is_live = is_live(port.port_no.0, config);
+                    port.config == config && port.state.contains(PortState::LIVE) == is_live
+                })
+            });
+        }
+        let outside = &mut self.rooms[1].netlink;
+        for (port, config) in (1..=PORTS).zip(&configs[1..]) {
+            let names = LETTERS.map(|letter| format!("p{letter}{port}"));
+            let mut runs = |name: &str| outside.link(name).unwrap().running;
+            until("the far ends run", || {
+                !is_live(port, *config) || names.iter().all(|name| runs(name))
+            });
+        }
+        self.ovs.settle();
+        assert_eq!(self.sides[0].peer.barrier(), []);
+        self.ovs.settle();
+    }
+
+    fn restore_ports(&mut self) {
+        for port in 1..=PORTS {
+            self.configure(port, PortConfig::empty());
+        }
+        self.plug(true);
     }
 
     /// What is told of rules that went. Open vSwitch does so a while after it has answered the
@@ -95,13 +242,18 @@ impl Pair {
 pub(crate) struct Side {
     pub(crate) peer: Peer,
     ends: Vec<End>,
+    /// What the ports had counted when the pipeline was there.
+    passed_before: Vec<PortStats>,
+    /// What was refused in the last step.
+    refused: Vec<(u32, ErrorKind)>,
     /// Frames that were sent to see what was there before them.
     fences: u32,
 }
 
 impl Side {
     fn new(stream: TcpStream, ends: Vec<End>) -> Self {
-        Self { peer: Peer::new(stream), ends, fences: 0 }
+        let (refused, passed_before) = (Vec::new(), Vec::new());
+        Self { peer: Peer::new(stream), ends, passed_before, refused, fences: 0 }
     }
 
     /// Makes a pipeline.
@@ -113,14 +265,27 @@ impl Side {
         let errors: Vec<Option<ErrorKind>> = sent.iter().map(refused).collect();
         let events = self.peer.events();
         let removed = events.iter().filter_map(text::removed).collect();
-        let stats = self.rules();
-        for miss in known::misses(&stats, 1..TABLES, FENCE_COOKIE) {
+        let rules = text::rules(self.rules()).rules;
+        let groups = text::groups(&self.groups());
+        self.complete();
+        assert_eq!(self.peer.barrier(), []);
+        self.passed_before = self.port_counters();
+        Observed { errors, rules, groups, removed, ..Observed::default() }
+    }
+
+    /// Adds rules for what is missed, and for fences.
+    fn complete(&mut self) {
+        for miss in known::misses(&self.rules(), 1..TABLES, FENCE_COOKIE) {
             self.peer.send(Body::FlowMod(miss));
         }
-        let (rules, groups) = (text::rules(stats).rules, text::groups(&self.groups()));
         self.peer.send(Body::FlowMod(fence_rule()));
-        assert_eq!(self.peer.barrier(), []);
-        Observed { errors, rules, groups, removed, ..Observed::default() }
+    }
+
+    /// Changes rules or groups, whatever becomes of what is there beside.
+    fn change(&mut self, body: &Body) {
+        self.peer.send(body.clone());
+        self.refused = self.peer.barrier();
+        self.complete();
     }
 
     /// Asks what was counted, and takes all away.
@@ -129,11 +294,15 @@ impl Side {
         rules.retain(|rule| rule.cookie != FENCE_COOKIE);
         observed.counters = text::rules(rules).counters;
         observed.counters.extend(self.group_counters());
+        let passed = self.port_counters();
+        let ports = self.passed_before.iter().zip(&passed);
+        observed.counters.extend(ports.map(|(before, after)| text::port_counters(before, after)));
         self.clear();
     }
 
-    /// No rules, and all groups but the first.
+    /// No rules, all groups but the first, and the connection as it was in the beginning.
     pub(crate) fn begin(&mut self) {
+        self.peer.configure();
         self.clear();
         for id in 2..=GROUP_COUNT {
             self.peer.send(Body::GroupMod(GroupMod {
@@ -146,11 +315,11 @@ impl Side {
         assert_eq!(self.peer.barrier(), []);
     }
 
-    /// Sends a message; answers why it is refused.
-    pub(crate) fn ask(&mut self, sent: &Sent) -> Option<ErrorKind> {
-        let refused = self.peer.ask(sent.message_type, &sent.body);
+    /// Sends a message; tells what it is answered, or why it is refused.
+    pub(crate) fn ask(&mut self, sent: &Sent) -> Result<Vec<String>, ErrorKind> {
+        let answers = self.peer.ask(sent.message_type, &sent.body);
         self.peer.events();
-        refused
+        answers.map(|answers| answers.into_iter().flat_map(answers::lines).collect())
     }
 
     /// Takes all rules, groups and meters away.
@@ -182,6 +351,24 @@ impl Side {
         }
     }
 
+    /// Of those that both have, in order.
+    fn port_counters(&mut self) -> Vec<PortStats> {
+        let all = MultipartRequestBody::PortStats(PortNo::ANY);
+        let MultipartReplyBody::PortStats(mut ports) = self.peer.statistics(all) else {
+            panic!("another answer");
+        };
+        ports.retain(|port| !known::is_of_bridge(port.port_no));
+        ports.sort_by_key(|port| port.port_no);
+        ports
+    }
+
+    fn ports(&mut self) -> Vec<Port> {
+        match self.peer.statistics(MultipartRequestBody::PortDesc) {
+            MultipartReplyBody::PortDesc(ports) => ports,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn group_counters(&mut self) -> Vec<String> {
         let described = self.groups();
         match self.peer.statistics(MultipartRequestBody::Group(GroupId::ALL)) {
@@ -190,15 +377,17 @@ impl Side {
         }
     }
 
-    /// What has come out for a frame that went in, each with the port, and what the controller was
-    /// told. Two frames behind it say that all is there: what comes in together may go out in
-    /// another order.
-    fn passed(&mut self, frame: &Frame, removed: &mut Vec<String>) -> Vec<String> {
+    /// What has come out behind a step, each with the port, what was refused, and what the
+    /// controller was told. Two frames that come in by `from` say that all is there: what comes in
+    /// together may go out in another order.
+    fn passed(&mut self, from: u32, removed: &mut Vec<String>) -> Vec<String> {
+        let mut refused = std::mem::take(&mut self.refused);
+        refused.extend(self.peer.barrier());
         let mut seen = Vec::new();
         for _ in 0..2 {
             self.fences += 1;
             let fence = fence(self.fences);
-            self.end(frame.port).send(&fence);
+            self.end(from).send(&fence);
             until("the fence comes through", || {
                 let frames = self.end(FENCE_PORT).receive();
                 let is_there = frames.contains(&fence);
@@ -209,7 +398,8 @@ impl Side {
                 }
             });
         }
-        let mut passed: Vec<_> = seen.iter().map(|bytes| text::frame(FENCE_PORT, bytes)).collect();
+        let mut passed: Vec<_> = refused.iter().map(|(_, kind)| format!("{kind:?}")).collect();
+        passed.extend(seen.iter().map(|bytes| text::frame(FENCE_PORT, bytes)));
         for port in (1..=PORTS).filter(|port| *port != FENCE_PORT) {
             let frames = self.end(port).receive();
             passed.extend(frames.iter().map(|bytes| text::frame(port, bytes)));
@@ -231,8 +421,11 @@ struct End(PacketPort);
 
 impl End {
     fn send(&self, frame: &[u8]) {
-        // A port that is down takes nothing.
-        self.0.send(&NetHeader::default(), &[IoSlice::new(frame)]).unwrap();
+        match self.0.send(&NetHeader::default(), &[IoSlice::new(frame)]) {
+            // What is behind a port that is down takes nothing.
+            Ok(()) | Err(SendError::Congested) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn receive(&self) -> Vec<Vec<u8>> {
@@ -300,10 +493,14 @@ fn is_fence(frame: &[u8]) -> bool {
 
 /// How long one switch may tell later of rules that went than the other.
 const REMOVED_WAIT: Duration = Duration::from_secs(2);
+/// What names of interfaces begin with on each side.
+const LETTERS: [&str; 2] = ["o", "t"];
 /// Ports are 1 to this one.
 const PORTS: u32 = 5;
 /// The one without carrier.
-const PORT_DOWN: u32 = 4;
+pub(crate) const PORT_DOWN: u32 = 4;
+/// One that is never told to let nothing in.
+const OPEN_PORT: u32 = 1;
 /// Where fences leave.
 const FENCE_PORT: u32 = 5;
 const FENCE_COOKIE: u64 = 0xfe;

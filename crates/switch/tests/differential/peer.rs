@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use tapswitch_openflow::{
-    AsyncConfig, AsyncMask, Body, ConfigFlags, ErrorKind, Header, Hello, Message,
-    MultipartReplyBody, MultipartRequest, MultipartRequestBody, SwitchConfig, frame_len,
+    AsyncConfig, AsyncMask, Body, ConfigFlags, ControllerRole, ErrorKind, Header, Hello, Message,
+    MessageType, MultipartReplyBody, MultipartRequest, MultipartRequestBody, RoleMessage,
+    SwitchConfig, frame_len,
 };
 
 use crate::common::PATIENCE;
@@ -26,12 +27,23 @@ impl Peer {
         let mut peer = Self { stream, buffer: Vec::new(), xid: 1, events: Vec::new() };
         peer.send(Body::Hello(Hello::new()));
         assert!(matches!(peer.message().body, Body::Hello(_)));
-        let (flags, miss_send_len) = (ConfigFlags::FRAG_NORMAL, 0xffff);
-        peer.send(Body::SetConfig(SwitchConfig { flags, miss_send_len }));
-        let all = AsyncMask { packet_in: 7, port_status: 0, flow_removed: 15 };
-        peer.send(Body::SetAsync(AsyncConfig { master: all, slave: all }));
+        peer.configure();
         assert_eq!(peer.barrier(), []);
         peer
+    }
+
+    /// Wants to be an equal of others, all of each packet, and to be told of everything.
+    pub(crate) fn configure(&mut self) {
+        let (role, generation_id) = (ControllerRole::Equal, 0);
+        let (message_type, mut bytes) = (MessageType::RoleRequest as u8, Vec::new());
+        Message { xid: 0, body: Body::RoleRequest(RoleMessage { role, generation_id }) }
+            .encode(&mut bytes)
+            .unwrap();
+        self.ask(message_type, &bytes[Header::LEN..]).unwrap();
+        let (flags, miss_send_len) = (ConfigFlags::FRAG_NORMAL, 0xffff);
+        self.send(Body::SetConfig(SwitchConfig { flags, miss_send_len }));
+        let all = AsyncMask { packet_in: 7, port_status: 0, flow_removed: 15 };
+        self.send(Body::SetAsync(AsyncConfig { master: all, slave: all }));
     }
 
     /// Sends a message; answers its number.
@@ -43,8 +55,9 @@ impl Peer {
         self.xid
     }
 
-    /// Sends a message of this type with these bytes behind its header; answers why it is refused.
-    pub(crate) fn ask(&mut self, message_type: u8, body: &[u8]) -> Option<ErrorKind> {
+    /// Sends a message of this type with these bytes behind its header; answers what it is
+    /// answered, or why it is refused.
+    pub(crate) fn ask(&mut self, message_type: u8, body: &[u8]) -> Result<Vec<Body>, ErrorKind> {
         self.xid += 1;
         let xid = self.xid;
         let len = u16::try_from(Header::LEN + body.len()).unwrap();
@@ -53,33 +66,55 @@ impl Peer {
         bytes.extend(xid.to_be_bytes());
         bytes.extend(body);
         self.stream.write_all(&bytes).unwrap();
-        self.barrier().into_iter().find(|(refused, _)| *refused == xid).map(|(_, kind)| kind)
+        let Passed { refused, answers } = self.wait();
+        match refused.into_iter().find(|(refused, _)| *refused == xid) {
+            Some((_, kind)) => Err(kind),
+            None => Ok(answers),
+        }
     }
 
     /// Waits until all is done that was asked for; answers what was refused.
     pub(crate) fn barrier(&mut self) -> Vec<(u32, ErrorKind)> {
+        let Passed { refused, answers } = self.wait();
+        assert_eq!(answers, [], "nobody asked");
+        refused
+    }
+
+    fn wait(&mut self) -> Passed {
         let barrier = self.send(Body::BarrierRequest);
-        let mut errors = Vec::new();
+        let mut passed = Passed::default();
         loop {
             let Message { xid, body } = self.message();
             match body {
-                Body::BarrierReply if xid == barrier => return errors,
-                Body::Error(error) => errors.push((xid, error.kind)),
-                event => self.events.push(event),
+                Body::BarrierReply if xid == barrier => return passed,
+                Body::Error(error) => passed.refused.push((xid, error.kind)),
+                Body::PacketIn(_) | Body::FlowRemoved(_) | Body::PortStatus(_) => {
+                    self.events.push(body);
+                }
+                answer => passed.answers.push(answer),
             }
         }
     }
 
     /// Asks for statistics, whose reply must fit a message.
     pub(crate) fn statistics(&mut self, body: MultipartRequestBody) -> MultipartReplyBody {
+        self.try_statistics(body).unwrap_or_else(|kind| panic!("{kind:?}"))
+    }
+
+    /// The same for a request that may be refused.
+    pub(crate) fn try_statistics(
+        &mut self,
+        body: MultipartRequestBody,
+    ) -> Result<MultipartReplyBody, ErrorKind> {
         let request = self.send(Body::MultipartRequest(MultipartRequest::new(body)));
         loop {
             let Message { xid, body } = self.message();
             match body {
                 Body::MultipartReply(reply) if xid == request => {
                     assert!(!reply.more, "it fits a message");
-                    return reply.body;
+                    return Ok(reply.body);
                 }
+                Body::Error(error) if xid == request => return Err(error.kind),
                 event => self.events.push(event),
             }
         }
@@ -120,4 +155,12 @@ impl Peer {
             self.buffer.extend(&chunk[..len]);
         }
     }
+}
+
+/// What came before the answer to a barrier, but for events.
+#[derive(Default)]
+struct Passed {
+    /// Numbers of messages, and why they are refused.
+    refused: Vec<(u32, ErrorKind)>,
+    answers: Vec<Body>,
 }

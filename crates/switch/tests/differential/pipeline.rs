@@ -3,15 +3,22 @@
 use tapswitch_openflow::OxmField::*;
 use tapswitch_openflow::{
     Action, Body, Bucket, FlowMod, FlowModCommand, FlowModFlags, GroupId, GroupMod,
-    GroupModCommand, GroupType, Instruction, Match, PortNo, TableId,
+    GroupModCommand, GroupType, Instruction, Match, PacketOut, PortNo, TableId,
 };
 use tapswitch_wire::EtherType;
 
 use crate::fields::{Kind, Matched, value};
 use crate::random::Random;
 
-/// Messages that make a pipeline, one after the other.
-pub(crate) fn pipeline(random: &mut Random) -> Vec<Body> {
+/// Messages of a controller's.
+pub(crate) struct Made {
+    /// Those that make a pipeline, one after the other.
+    pub(crate) messages: Vec<Body>,
+    /// Those for later: changes, and packets without data.
+    pub(crate) meanwhile: Vec<Body>,
+}
+
+pub(crate) fn pipeline(random: &mut Random) -> Made {
     let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority: 0, last: None };
     // One that others lead to is there before them.
     let groups = (1..=GROUP_COUNT).rev().map(GroupId);
@@ -26,7 +33,11 @@ pub(crate) fn pipeline(random: &mut Random) -> Vec<Body> {
     for _ in 0..pipeline.random.pick(&[4, 10, 20]) {
         messages.push(pipeline.modification());
     }
-    messages
+    let changes = pipeline.random.pick(&[0, 0, 1, 2, 4]);
+    let packets = pipeline.random.pick(&[0, 0, 1, 3]);
+    let changes = (0..changes).map(|_| pipeline.modification()).collect::<Vec<_>>();
+    let packets = (0..packets).map(|_| pipeline.packet()).collect::<Vec<_>>();
+    Made { messages, meanwhile: changes.into_iter().chain(packets).collect() }
 }
 
 /// One such message, whatever is there.
@@ -40,6 +51,21 @@ pub(crate) fn modification(random: &mut Random) -> Body {
         }
         false => pipeline.modification(),
     }
+}
+
+/// A group of type SELECT with several buckets, to which others lead and which leads to none.
+pub(crate) fn select(random: &mut Random) -> GroupMod {
+    let mut pipeline = Pipeline { random, pushes: 1, has_pushed: false, priority: 0, last: None };
+    let group_id = GroupId(GROUP_COUNT);
+    let count = pipeline.random.pick(&[2, 3, 4]);
+    let buckets = (0..count).map(|_| {
+        let weight = pipeline.random.pick(&[0, 1, 1, 3]);
+        let watch_port = pipeline.random.pick(&[PortNo::ANY, PortNo(1), PortNo(3), PortNo(4)]);
+        let bucket = pipeline.bucket(group_id, GroupType::Select);
+        Bucket { weight, watch_port, ..bucket }
+    });
+    let (command, group_type) = (GroupModCommand::Add, GroupType::Select);
+    GroupMod { command, group_type, group_id, buckets: buckets.collect() }
 }
 
 struct Pipeline<'a> {
@@ -67,15 +93,29 @@ impl Pipeline<'_> {
         }
     }
 
+    /// Where several rules of one priority match, either may be taken: so such are checked.
     fn add(&mut self) -> Body {
         let again = self.last.clone().filter(|_| self.random.chance(5));
-        let add = again.unwrap_or_else(|| self.rule());
-        self.last = Some(add.clone());
-        Body::FlowMod(FlowMod {
-            cookie: self.random.pick(&[0, 1, 2, 0x10]),
-            flags: self.random.pick(FLAGS),
-            ..add
-        })
+        let mut add = again.unwrap_or_else(|| self.rule());
+        let mut flags = self.random.pick(FLAGS);
+        if self.random.chance(10) {
+            add.priority = 1 + u16::try_from(self.random.below(self.priority.into())).unwrap();
+            flags |= FlowModFlags::CHECK_OVERLAP;
+        } else {
+            self.last = Some(add.clone());
+        }
+        Body::FlowMod(FlowMod { cookie: self.random.pick(&[0, 1, 2, 0x10]), flags, ..add })
+    }
+
+    /// A packet of the controller's, still without data.
+    fn packet(&mut self) -> Body {
+        self.has_pushed = false;
+        let mut actions = self.actions(Kind::UNKNOWN, &mut false);
+        if self.random.chance(50) {
+            actions.push(Action::output(PortNo::TABLE));
+        }
+        let in_port = self.random.pick(&[PortNo(1), PortNo(2), PortNo(4), PortNo::CONTROLLER]);
+        Body::PacketOut(PacketOut { in_port, ..PacketOut::new(Vec::new(), actions) })
     }
 
     fn rule(&mut self) -> FlowMod {
@@ -275,7 +315,7 @@ impl Pipeline<'_> {
                 bucket.watch_group = GroupId(id.0 + 1);
             }
             GroupType::FastFailover => {
-                bucket.watch_port = PortNo(self.random.pick(&[1, 2, 4, 4, 9]));
+                bucket.watch_port = PortNo(self.random.pick(&[1, 2, 3, 3, 4, 4, 9]));
             }
             GroupType::All | GroupType::Indirect => {}
         }
@@ -321,4 +361,6 @@ const FLAGS: &[FlowModFlags] = &[
     FlowModFlags::SEND_FLOW_REM,
     FlowModFlags::CHECK_OVERLAP,
     FlowModFlags::RESET_COUNTS,
+    FlowModFlags::NO_PKT_COUNTS,
+    FlowModFlags::NO_BYT_COUNTS,
 ];

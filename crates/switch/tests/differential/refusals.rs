@@ -5,7 +5,8 @@ use tapswitch_openflow::{ErrorKind, ErrorType, MessageType};
 use crate::messages::Sent;
 
 /// Whether both answer a message alike, or differ on purpose.
-pub(crate) fn are_alike(sent: &Sent, theirs: Option<ErrorKind>, ours: Option<ErrorKind>) -> bool {
+pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&ErrorKind>) -> bool {
+    let (theirs, ours) = (theirs.copied(), ours.copied());
     let of = |list: &[(MessageType, ErrorKind)], kind| {
         list.iter().any(|(of, known)| *of as u8 == sent.message_type && *known == kind)
     };
@@ -16,8 +17,11 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<ErrorKind>, ours: Option<Err
         // Of several mistakes of a meter either says another first; of one alone both say the same
         // (`meters_are_refused_alike`).
         (Some(_), Some(_)) if sent.message_type == MessageType::MeterMod as u8 => true,
-        // Where lengths do not add up, it depends on who reads what first.
-        (Some(theirs), Some(ours)) if [theirs, ours].iter().any(|it| LENGTHS.contains(it)) => true,
+        // It looks at who asks before it reads what for.
+        (Some(ErrorKind::OFPBRC_IS_SLAVE), Some(_)) => true,
+        // It says of the message that its length is wrong, we of the part that does not add up
+        // (1.3.5 §7.5.4).
+        (Some(ErrorKind::OFPBRC_BAD_LEN), Some(ours)) if PARTS.contains(&ours) => true,
         // Of several mistakes we say first that it is no command, group, match or action of ours.
         (Some(_), Some(ours)) if FIRST.contains(&ours) => true,
         // Words of its own, and ports above its 16 bits.
@@ -30,12 +34,11 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<ErrorKind>, ours: Option<Err
     }
 }
 
-const LENGTHS: &[ErrorKind] = &[
-    ErrorKind::OFPBRC_BAD_LEN,
+const PARTS: &[ErrorKind] = &[
     ErrorKind::OFPBMC_BAD_LEN,
     ErrorKind::OFPBIC_BAD_LEN,
     ErrorKind::OFPBAC_BAD_LEN,
-    ErrorKind::OFPBAC_BAD_SET_LEN,
+    ErrorKind::OFPTFFC_BAD_LEN,
     ErrorKind::OFPGMFC_BAD_BUCKET,
 ];
 
@@ -53,6 +56,24 @@ const FIRST: &[ErrorKind] = &[
 const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     // What it knows beside OpenFlow 1.3 has values that can be wrong.
     (ErrorKind::OFPBMC_BAD_WILDCARDS, ErrorKind::OFPBMC_BAD_FIELD),
+    // The message ends within the header of its match: there is no match yet.
+    (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBRC_BAD_LEN),
+    // A field that there is with a length that it has not: to Open vSwitch it may be another field.
+    (ErrorKind::OFPBMC_BAD_FIELD, ErrorKind::OFPBMC_BAD_LEN),
+    (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_LEN),
+    (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBAC_BAD_SET_LEN),
+    (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
+    // Two mistakes: no such field, and bytes behind it; no such kind of match, and its length.
+    (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_TYPE),
+    (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBMC_BAD_TYPE),
+    // It looks at the match before it reads on.
+    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_LEN),
+    // Its word for ports that cannot be changed, and no notice of bits that no port has.
+    (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPPMFC_BAD_PORT),
+    (ErrorKind::OFPPMFC_BAD_PORT, ErrorKind::OFPPMFC_BAD_CONFIG),
+    (ErrorKind::OFPPMFC_BAD_PORT, ErrorKind::OFPPMFC_BAD_ADVERTISE),
+    (ErrorKind::OFPPMFC_BAD_HW_ADDR, ErrorKind::OFPPMFC_BAD_CONFIG),
+    (ErrorKind::OFPPMFC_BAD_HW_ADDR, ErrorKind::OFPPMFC_BAD_ADVERTISE),
     // Its words for ports in requests, watches of groups that watch nothing, and meters.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPBRC_BAD_PORT),
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPQOFC_BAD_PORT),
@@ -103,6 +124,8 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Meters without a number to be deleted, and bands of those that are, if they are broken.
     (MessageType::MeterMod, ErrorKind::OFPMMFC_INVALID_METER),
     (MessageType::MeterMod, ErrorKind::OFPBRC_BAD_LEN),
+    // It passes over what a slave configures.
+    (MessageType::SetConfig, ErrorKind::OFPBRC_IS_SLAVE),
     // Bytes behind a request; ports and meters that are not there.
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_LEN),
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_PORT),
@@ -124,7 +147,6 @@ const LAXER: &[(MessageType, ErrorKind)] = &[
     // Padding must be zero.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
-    // Only a group of type SELECT may have weights, only one of type FF may watch.
+    // Buckets of groups of any type may watch.
     (MessageType::GroupMod, ErrorKind::OFPGMFC_WATCH_UNSUPPORTED),
-    (MessageType::GroupMod, ErrorKind::OFPGMFC_INVALID_GROUP),
 ];

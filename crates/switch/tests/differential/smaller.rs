@@ -1,13 +1,14 @@
 //! Makes a case that fails as small as it can be.
 
-use tapswitch_openflow::{Action, Body, FlowMod, GroupMod, Instruction};
+use tapswitch_openflow::{Action, Body, FlowMod, GroupMod, Instruction, PacketOut};
 
 use crate::case::Case;
 use crate::known;
+use crate::steps::Step;
 
 /// The smallest case that is found for which `fails` still holds.
 pub(crate) fn smallest(mut case: Case, mut fails: impl FnMut(&Case) -> bool) -> Case {
-    let mut fails = |case: &Case| known::are_comparable(&case.messages) && fails(case);
+    let mut fails = |case: &Case| known::are_comparable(&case.bodies()) && fails(case);
     loop {
         let Some(less) = smaller(&case).into_iter().find(&mut fails) else { return case };
         case = less;
@@ -16,13 +17,15 @@ pub(crate) fn smallest(mut case: Case, mut fails: impl FnMut(&Case) -> bool) -> 
 
 /// The case without one of its parts, larger parts first.
 fn smaller(case: &Case) -> Vec<Case> {
-    let halves = [0, case.frames.len() / 2].map(|start| Case {
-        frames: case.frames.iter().skip(start).take(case.frames.len() / 2).cloned().collect(),
+    let halves = [0, case.steps.len() / 2].map(|start| Case {
+        steps: case.steps.iter().skip(start).take(case.steps.len() / 2).cloned().collect(),
         ..case.clone()
     });
-    let mut cases: Vec<_> = if case.frames.len() > 1 { halves.into() } else { Vec::new() };
-    let without_frame = |at| Case { frames: without(&case.frames, at), ..case.clone() };
-    cases.extend((0..case.frames.len()).map(without_frame));
+    let mut cases: Vec<_> = if case.steps.len() > 1 { halves.into() } else { Vec::new() };
+    let without_step = |at| Case { steps: without(&case.steps, at), ..case.clone() };
+    cases.extend((0..case.steps.len()).map(without_step));
+    let without_filter = |at| Case { filters: without(&case.filters, at), ..case.clone() };
+    cases.extend((0..case.filters.len()).map(without_filter));
     let without_message = |at| Case { messages: without(&case.messages, at), ..case.clone() };
     cases.extend((0..case.messages.len()).rev().map(without_message));
     for (at, body) in case.messages.iter().enumerate() {
@@ -32,7 +35,25 @@ fn smaller(case: &Case) -> Vec<Case> {
             cases.push(case);
         }
     }
+    for (at, step) in case.steps.iter().enumerate() {
+        for less in of_step(step) {
+            let mut case = case.clone();
+            case.steps[at] = less;
+            cases.push(case);
+        }
+    }
     cases
+}
+
+fn of_step(step: &Step) -> Vec<Step> {
+    match step {
+        Step::Packet(packet) => {
+            let shorter = (0..packet.actions.len()).map(|at| without(&packet.actions, at));
+            shorter.map(|actions| Step::Packet(PacketOut { actions, ..packet.clone() })).collect()
+        }
+        Step::Change(body) => parts(body).into_iter().map(Step::Change).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The message without one of its parts.

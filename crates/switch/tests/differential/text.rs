@@ -1,6 +1,6 @@
 //! What a switch says as lines that can be compared: without ages, in one order, in one form.
 
-use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats};
+use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats, PortStats};
 use tapswitch_openflow::{Body, FlowRemoved, Match, Oxm, OxmField, PacketIn};
 
 use crate::known;
@@ -96,6 +96,13 @@ pub(crate) fn group_counters(groups: &[GroupStats], described: &[GroupDesc]) -> 
     let mut lines: Vec<_> = groups.iter().map(line).collect();
     lines.sort();
     lines
+}
+
+/// What a port counted meanwhile.
+pub(crate) fn port_counters(before: &PortStats, after: &PortStats) -> String {
+    let received = counted(after.rx_packets - before.rx_packets, after.rx_bytes - before.rx_bytes);
+    let sent = counted(after.tx_packets - before.tx_packets, after.tx_bytes - before.tx_bytes);
+    format!("port {}: received {received}, sent {sent}", after.port_no)
 }
 
 /// That a rule went.
