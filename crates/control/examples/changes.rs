@@ -2,7 +2,8 @@
 //! at it, and to make it.
 //!
 //! ```text
-//! cargo run --release -p tapswitch-control --example changes -- KIND [SWITCHES HOSTS POLICIES REGIONS]
+//! cargo run --release -p tapswitch-control --example changes -- \
+//!     KIND [SWITCHES HOSTS POLICIES REGIONS]
 //! ```
 //!
 //! The switches, in a ring, say yes to all; each has so many hosts. Policies come one by one, both
