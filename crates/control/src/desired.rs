@@ -44,14 +44,13 @@ pub(crate) struct Desired {
 impl Desired {
     /// The switch shall have this rule.
     pub(crate) fn insert(&mut self, (id, rule): (FlowId, Goal)) {
-        let id = self.rules.get_key_value(&id).map_or_else(|| Arc::new(id), |(id, _)| id.clone());
-        match self.rules.get(&id) {
-            None => self.put(id, rule),
-            Some(kept) if kept.cookie.0 >= rule.cookie.0 => {
-                self.doubles.entry(id).or_default().push(rule);
+        match self.rules.get_key_value(&id) {
+            None => self.put(Arc::new(id), rule),
+            Some((id, kept)) if kept.cookie.0 >= rule.cookie.0 => {
+                self.doubles.entry(id.clone()).or_default().push(rule);
             }
-            Some(kept) => {
-                let kept = kept.clone();
+            Some((id, kept)) => {
+                let (id, kept) = (id.clone(), kept.clone());
                 self.doubles.entry(id.clone()).or_default().push(kept);
                 self.take(&id);
                 self.put(id, rule);

@@ -27,6 +27,7 @@
 mod ids;
 mod target;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use tapswitch_openflow::{
@@ -94,11 +95,22 @@ pub(crate) struct Carry {
 }
 
 /// What a group does, and for whom.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupKey {
     /// The policies whose frames reach it: each has its own ledger. In the order of policies.
     pub(crate) members: Arc<[Member]>,
     pub(crate) path: Path,
+}
+
+/// By what tells almost all groups apart: each rule that copies asks for its group several times.
+impl Hash for GroupKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for Member { policy, aim, .. } in &*self.members {
+            state.write_u64(policy.0);
+            state.write_u32(aim.exit.port.0);
+        }
+        self.path.hash(state);
+    }
 }
 
 impl GroupKey {
@@ -119,7 +131,10 @@ impl GroupKey {
             | Path::Spread(_)
             | Path::Choice(_) => None,
         };
-        let shared = self.own_buckets().into_iter().filter_map(|target| self.sharing(target));
+        // Mostly there are none, and it is asked for each new group several times.
+        let are_any = self.aims().any(|aims| Target::of(aims).is_several());
+        let targets = if are_any { self.own_buckets() } else { Vec::new() };
+        let shared = targets.into_iter().filter_map(|target| self.sharing(target));
         fork.into_iter().chain(shared).collect()
     }
 

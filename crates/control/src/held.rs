@@ -372,14 +372,16 @@ fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
     (id, rule)
 }
 
-/// Inner tables first, then higher priorities. The text makes the order the same each time.
+/// Inner tables first, then higher priorities. The match makes the order the same each time.
 fn sorted_adds(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    ids.sort_by_cached_key(|id| (Reverse((id.table, id.priority)), id.matching().to_string()));
+    let rank = |id: &FlowId| Reverse((id.table, id.priority));
+    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
     ids
 }
 
 /// Outer tables first, then lower priorities.
 fn sorted_deletes(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    ids.sort_by_cached_key(|id| (id.table, id.priority, id.matching().to_string()));
+    let rank = |id: &FlowId| (id.table, id.priority);
+    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
     ids
 }

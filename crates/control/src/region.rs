@@ -157,7 +157,7 @@ impl Region {
                 self.dst_ip.map(|prefix| ip_field(prefix, Oxm::Ipv4Dst, Oxm::Ipv6Dst)),
             ),
         };
-        [
+        let fields = [
             dst_mac.map(|mac| Oxm::EthDst(mac.into())),
             self.src_mac.map(|mac| Oxm::EthSrc(mac.into())),
             self.family.map(|family| Oxm::EthType(family.eth_type())),
@@ -167,10 +167,11 @@ impl Region {
             dst_ip,
             src_port,
             dst_port,
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        ];
+        // One is made, and kept, for each rule that copies.
+        let mut own = Vec::with_capacity(fields.iter().flatten().count());
+        own.extend(fields.into_iter().flatten());
+        Match { fields: own }
     }
 
     /// Whether no packet of this protocol with these ports is in it, which is told without making

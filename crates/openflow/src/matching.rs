@@ -9,7 +9,7 @@ use crate::{CheckError, ErrorKind, Oxm};
 
 /// A set of fields that a packet must have (`ofp_match` of type `OFPMT_OXM`, §7.2.3.1).
 /// None at all matches every packet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Match {
     /// The fields, in the order of the wire: prerequisites come first.
     pub fields: Vec<Oxm>,

@@ -161,7 +161,13 @@ impl Policies {
 
     /// Those that want a frame.
     pub(super) fn wanting(&self, sample: &Sample) -> Vec<&PolicyEntry> {
-        self.near(&sample.sender()).filter(|entry| entry.wants(sample)).collect()
+        let sender = sample.sender();
+        let near = self.of_sender.near(&sender).filter_map(|id| self.entries.get(&id));
+        // It is asked for each frame that is followed: few of many are put in order.
+        let mut wanting: Vec<_> = near.filter(|entry| entry.wants(sample)).collect();
+        wanting.sort_unstable_by_key(|entry| entry.id);
+        wanting.dedup_by_key(|entry| entry.id);
+        wanting
     }
 
     /// A policy that is not there yet, in the place of one that has monitors `before`, if it is.

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use tapswitch_openflow::{Match, OxmField, TableId};
 
-use crate::hash::{Map, Set};
+use crate::hash::Map;
 use crate::rule::FlowId;
 use crate::shared::Branched;
 use crate::translate::Goal;
@@ -43,8 +43,8 @@ pub(super) struct Lookup {
 #[derive(Clone, Debug, Default)]
 struct Order {
     kinds: Map<TableId, Vec<Kind>>,
-    /// All of them.
-    known: Set<Arc<FlowId>>,
+    /// How many rules those are.
+    len: usize,
 }
 
 /// Rules that look at the same bits of the same fields.
@@ -61,11 +61,19 @@ impl Lookup {
     /// The rule came, or is another; so many are there.
     pub(super) fn note_added(&mut self, id: &Arc<FlowId>, rule_count: usize) {
         let Some(order) = self.order.get_mut() else { return };
-        if order.known.contains(id) || self.recent.known.contains(id) {
+        // Of rules with fields that no frame of ours has, none is ever met.
+        let Some(wants) = Wants::of(id.matching()) else { return };
+        if self.recent.has(id, &wants) {
             return;
         }
-        let shared = Arc::get_mut(order).or_else(|| Arc::get_mut(&mut self.recent));
-        shared.unwrap_or(&mut self.latest).insert(id);
+        if let Some(own) = Arc::get_mut(order) {
+            return own.insert(id, &wants);
+        }
+        if order.has(id, &wants) {
+            return;
+        }
+        let recent = Arc::get_mut(&mut self.recent);
+        recent.unwrap_or(&mut self.latest).insert(id, &wants);
         self.start_again_beyond(rule_count);
     }
 
@@ -79,8 +87,9 @@ impl Lookup {
     }
 
     fn start_again_beyond(&mut self, rule_count: usize) {
-        let came = self.recent.known.len() + self.latest.known.len();
-        if came + self.gone > MAX_CHANGED.max(rule_count / CHANGED_PART) {
+        if self.recent.len + self.latest.len + self.gone
+            > MAX_CHANGED.max(rule_count / CHANGED_PART)
+        {
             *self = Self::default();
         }
     }
@@ -119,25 +128,33 @@ impl Lookup {
 impl Order {
     fn new<'a>(ids: impl Iterator<Item = &'a Arc<FlowId>>) -> Self {
         let mut order = Self::default();
-        order.known.reserve(ids.size_hint().1.unwrap_or(0));
-        ids.for_each(|id| order.insert(id));
+        for id in ids {
+            if let Some(wants) = Wants::of(id.matching()) {
+                order.insert(id, &wants);
+            }
+        }
         order
     }
 
-    /// Of rules with fields that no frame of ours has, none is ever met.
-    fn insert(&mut self, id: &Arc<FlowId>) {
-        let Some((bits, values)) = wants(id.matching()) else { return };
-        if !self.known.insert(id.clone()) {
-            return;
-        }
+    fn has(&self, id: &FlowId, wants: &Wants) -> bool {
+        let kinds = self.kinds.get(&id.table);
+        let kind = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind.bits == *wants.bits()));
+        kind.is_some_and(|kind| kind.has(id, wants.values()))
+    }
+
+    fn insert(&mut self, id: &Arc<FlowId>, wants: &Wants) {
         let kinds = self.kinds.entry(id.table).or_default();
-        let known = kinds.iter().position(|kind| kind.bits == bits);
+        let known = kinds.iter().position(|kind| *kind.bits == *wants.bits());
         let at = known.unwrap_or_else(|| {
+            let bits = wants.bits().into();
             kinds.push(Kind { bits, highest: 0, rules: Map::default() });
             kinds.len() - 1
         });
         let Some(kind) = kinds.get_mut(at) else { return };
-        kind.insert(id, values);
+        if !kind.insert(id, wants.values()) {
+            return;
+        }
+        self.len += 1;
         let highest = kind.highest;
         // It may be one of the first now.
         let before = kinds.iter().take(at).take_while(|kind| kind.highest >= highest).count();
@@ -148,19 +165,18 @@ impl Order {
 
     /// Returns whether it was there.
     fn remove(&mut self, id: &FlowId) -> bool {
-        let Some((bits, values)) = wants(id.matching()).filter(|_| self.known.remove(id)) else {
+        let Some(wants) = Wants::of(id.matching()) else { return false };
+        let kinds = self.kinds.entry(id.table).or_default();
+        let Some(at) = kinds.iter().position(|kind| *kind.bits == *wants.bits()) else {
             return false;
         };
-        let kinds = self.kinds.entry(id.table).or_default();
-        if let Some(at) = kinds.iter().position(|kind| kind.bits == bits)
-            && let Some(kind) = kinds.get_mut(at)
-        {
-            kind.remove(id, &values);
-            if kind.rules.is_empty() {
-                kinds.remove(at);
-            }
+        let gone = kinds.get_mut(at).map(|kind| (kind.remove(id, wants.values()), kind.is_empty()));
+        let (was_there, is_empty) = gone.unwrap_or_default();
+        if is_empty {
+            kinds.remove(at);
         }
-        true
+        self.len -= usize::from(was_there);
+        was_there
     }
 
     /// Finds the first rule that a frame meets of those that are higher than `first`.
@@ -182,19 +198,39 @@ impl Order {
 }
 
 impl Kind {
-    fn insert(&mut self, id: &Arc<FlowId>, values: Box<[u128]>) {
-        self.highest = self.highest.max(id.priority);
-        let rules = self.rules.entry(values).or_default();
-        let at = rules.partition_point(|other| Reverse(other.priority) <= Reverse(id.priority));
-        rules.insert(at, id.clone());
+    fn has(&self, id: &FlowId, values: &[u128]) -> bool {
+        self.rules.get(values).is_some_and(|rules| rules.iter().any(|other| **other == *id))
     }
 
-    fn remove(&mut self, id: &FlowId, values: &[u128]) {
-        let Some(rules) = self.rules.get_mut(values) else { return };
+    /// Returns whether it was not there.
+    fn insert(&mut self, id: &Arc<FlowId>, values: &[u128]) -> bool {
+        match self.rules.get_mut(values) {
+            None => _ = self.rules.insert(values.into(), vec![id.clone()]),
+            Some(rules) if rules.contains(id) => return false,
+            Some(rules) => {
+                let is_before =
+                    |other: &Arc<FlowId>| Reverse(other.priority) <= Reverse(id.priority);
+                rules.insert(rules.partition_point(is_before), id.clone());
+            }
+        }
+        self.highest = self.highest.max(id.priority);
+        true
+    }
+
+    /// Returns whether it was there.
+    fn remove(&mut self, id: &FlowId, values: &[u128]) -> bool {
+        let Some(rules) = self.rules.get_mut(values) else { return false };
+        let before = rules.len();
         rules.retain(|other| **other != *id);
+        let was_there = rules.len() < before;
         if rules.is_empty() {
             self.rules.remove(values);
         }
+        was_there
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty()
     }
 
     /// The rules that a frame meets, the highest first.
@@ -216,23 +252,43 @@ impl Kind {
 }
 
 /// What frames meet a match: those with these values at these bits.
-#[expect(clippy::type_complexity, reason = "both are looked at one by one")]
-fn wants(fields: &Match) -> Option<(Box<[(OxmField, u128)]>, Box<[u128]>)> {
-    let wants = |field: &tapswitch_openflow::Oxm| {
-        let (field, value, mask) = field.parts()?;
-        let mask = mask.unwrap_or(u128::MAX);
-        Some(((field, mask), value & mask))
-    };
-    let (bits, values): (Vec<_>, Vec<_>) =
-        fields.iter().map(wants).collect::<Option<Vec<_>>>()?.into_iter().unzip();
-    Some((bits.into(), values.into()))
+struct Wants {
+    bits: [(OxmField, u128); MAX_FIELDS],
+    values: [u128; MAX_FIELDS],
+    len: usize,
+}
+
+impl Wants {
+    /// None where frames of ours never have all of it.
+    fn of(fields: &Match) -> Option<Self> {
+        let len = fields.fields.len();
+        let (bits, values) = ([(OxmField::InPort, 0); MAX_FIELDS], [0; MAX_FIELDS]);
+        let mut wants = Self { bits, values, len };
+        wants.bits.get(..len)?;
+        for ((bits, wanted), field) in wants.bits.iter_mut().zip(&mut wants.values).zip(fields) {
+            let (field, value, mask) = field.parts()?;
+            let mask = mask.unwrap_or(u128::MAX);
+            (*bits, *wanted) = ((field, mask), value & mask);
+        }
+        Some(wants)
+    }
+
+    fn bits(&self) -> &[(OxmField, u128)] {
+        self.bits.get(..self.len).unwrap_or_default()
+    }
+
+    fn values(&self) -> &[u128] {
+        self.values.get(..self.len).unwrap_or_default()
+    }
 }
 
 /// Fields that a rule looks at, at most: a port, and the eleven of a region or less.
 const MAX_FIELDS: usize = 16;
-/// What may change beside the order, at least, and as a part of all rules at most.
+/// What may change beside the order, at least, and as a part of all rules at most. What is beside
+/// it is found about as fast, so to make it anew, for all rules, must be rare: one policy may add a
+/// tenth to the rules of a switch that others of its kind filled.
 const MAX_CHANGED: usize = 256;
-const CHANGED_PART: usize = 16;
+const CHANGED_PART: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -317,5 +373,35 @@ mod tests {
                 prop_assert_eq!(found.map(|goal| goal.cookie.number() >> 1), first.map(u32::from));
             }
         }
+    }
+
+    /// A trial of one more policy, where each two have something in common, adds many rules to not
+    /// so many more.
+    #[test]
+    fn what_comes_in_a_copy_does_not_have_the_order_made_anew_until_it_is_half_of_all() {
+        let rule = |number: u16| {
+            let id = FlowId::new(TAPS, number % 7, Match::new().with(Oxm::TcpDst(number)));
+            (Arc::new(id), Rule::new(Purpose::TapHost, 0, Outcome::Forward))
+        };
+        let (mut rules, lookup) = (Branched::default(), Lookup::default());
+        for (id, goal) in (0..2000).map(rule) {
+            rules.insert(id, goal);
+        }
+        lookup.prepare(&rules);
+        let mut copy = lookup.clone();
+        for (id, goal) in (2000..3000).map(rule) {
+            copy.note_added(&id, rules.len());
+            rules.insert(id, goal);
+        }
+        assert!(copy.is_prepared());
+        let frame: Frame = [0, 0, 2500];
+        let found = copy.find(&rules, (TAPS, &frame), |_| true).map(|(id, _)| id.priority);
+        assert_eq!(found, Some(2500 % 7));
+        for number in 0..1000 {
+            let (id, _) = rule(number);
+            rules.remove_entry(&id);
+            copy.note_removed(&id, rules.len());
+        }
+        assert!(!copy.is_prepared());
     }
 }

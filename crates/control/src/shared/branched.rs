@@ -1,6 +1,7 @@
 //! A map without an order of which a copy shares what it leaves as it is.
 
 use std::borrow::Borrow;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -59,12 +60,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = match self.own() {
             Some(own) => own.insert(key, value),
-            None => {
-                let known = || self.base.get(&key).cloned();
-                let before = self.changes.get(&key).cloned().unwrap_or_else(known);
-                self.changes.insert(key, Some(value));
-                before
-            }
+            None => match self.changes.entry(key) {
+                Entry::Occupied(mut change) => change.insert(Some(value)),
+                Entry::Vacant(change) => {
+                    let before = self.base.get(change.key()).cloned();
+                    change.insert(Some(value));
+                    before
+                }
+            },
         };
         self.len += usize::from(before.is_none());
         before

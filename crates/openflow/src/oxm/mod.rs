@@ -18,7 +18,7 @@ pub use field::OxmField;
 pub(crate) use text::OxmValue;
 
 /// A value of which only the bits of a mask count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Masked<T> {
     /// The value; zero where the mask is.
     pub value: T,
@@ -45,7 +45,7 @@ impl<T> From<T> for Masked<T> {
 }
 
 /// One field and the value that it must have, or is set to (§7.2.3.8, §7.2.3.9).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Oxm {
     /// Port on which the packet arrived.
     InPort(PortNo),
