@@ -445,10 +445,14 @@ fn churn(seed: &[u8], limits: &Limits) {
                 assert_eq!(Some(report.matched.packets), matched.remove(&name));
                 assert!(report.adds_up && report.is_complete, "step {step}: {report:?}");
             }
-            2 if byte / 20 % 2 == 0 => fabric.flap(host.into(), 5),
+            2 if byte / 20 % 2 == 0 => {
+                fabric.flap(host.into(), 5);
+                fabric.wait(150);
+            }
             2 if flaps[usize::from(host)] < 2 => {
                 flaps[usize::from(host)] += 1;
                 fabric.flap(host.into(), 6);
+                fabric.wait(150);
             }
             2 => {}
             _ => {
