@@ -146,7 +146,7 @@ const RESET: u64 = 40;
 /// Pipelines when nothing else is said: half a minute on a busy machine.
 const ROUNDS: u64 = 300;
 /// Of so many pipelines one has a group that picks: with each bucket alone it takes longer.
-const SELECT_STEP: usize = 5;
+const SELECT_STEP: usize = 10;
 /// Messages for each pipeline.
 const MESSAGES: u64 = 25;
 /// After so many it is enough.

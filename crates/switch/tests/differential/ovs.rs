@@ -63,9 +63,9 @@ impl Ovs {
         eventually("the bridge listens", || self.room.enter(connect).unwrap())
     }
 
-    /// Counts what its cache has forwarded for the rules, and empties it. The command goes straight
-    /// to the control socket (JSON-RPC): there are thousands, and `ovs-appctl` takes longer than all
-    /// else.
+    /// Counts what its cache has forwarded for the rules, and empties it. The command goes
+    /// straight to the control socket (JSON-RPC): there are thousands, and `ovs-appctl` takes
+    /// longer than all else.
     pub(crate) fn settle(&mut self) {
         let path = self.path("ovs-vswitchd.ctl");
         let control =
