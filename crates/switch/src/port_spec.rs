@@ -545,6 +545,14 @@ const MAX_PAIRS: u16 = 128;
 mod tests {
     use super::*;
 
+    /// Where options are described.
+    const PAGES: [&str; 4] = [
+        include_str!("../../../docs/ports.md"),
+        include_str!("../../../docs/virtual-machines.md"),
+        include_str!("../../../docs/tunnels.md"),
+        include_str!("../../../docs/taps.md"),
+    ];
+
     fn error(text: &str) -> String {
         text.parse::<PortSpec>().unwrap_err().to_string()
     }
@@ -648,6 +656,8 @@ mod tests {
             for key in spec.kind.options() {
                 let text = error(&format!("1={kind},{key}="));
                 assert!(!text.contains("no option"), "{text}");
+                let is_described = PAGES.iter().any(|page| page.contains(&format!("`{key}=")));
+                assert!(is_described, "{key} of {kind}");
             }
             let text = error(&format!("1={kind},colour=red"));
             assert!(text.contains("has no option 'colour'; it may have "), "{text}");
