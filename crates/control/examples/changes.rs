@@ -73,7 +73,7 @@ struct Cost {
 fn policy(kind: &str, number: u16, switches: u64) -> TapPolicy {
     let (at, port) = (u64::from(number) % switches + 1, 3 + u64::from(number) / switches % 2);
     let monitor = format!("{at:#x}/{port}").parse().unwrap();
-    let new = TapPolicy::new(&format!("p{number}"), monitor);
+    let new = TapPolicy::new(format!("p{number}"), monitor);
     match (kind, number) {
         ("wide", 0..3) => {
             let port = [22, 53, 123][usize::from(number)];
