@@ -23,8 +23,8 @@ pub(super) struct Refusal {
     pub(super) leader: Option<String>,
     /// The byte of the filter that it is about.
     pub(super) at: Option<usize>,
-    /// In how many seconds it may be otherwise, of what passes by itself.
-    pub(super) retry_after: Option<u32>,
+    /// It passes by itself: whoever asks again soon may be answered.
+    pub(super) is_passing: bool,
 }
 
 #[derive(Serialize)]
@@ -45,8 +45,8 @@ struct Members<'a> {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let (field, at, leader, retry_after) = (None, None, None, None);
-        Self { status, code, message: message.into(), field, leader, at, retry_after }
+        let (field, at, leader) = (None, None, None);
+        Self { status, code, message: message.into(), field, leader, at, is_passing: false }
     }
 
     /// It is about this field.
@@ -58,7 +58,7 @@ impl Refusal {
     /// It is not to be had now, and will be soon: that passes by itself.
     fn passing(code: &'static str, message: String) -> Self {
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
-        Self { retry_after: Some(PASSES_AFTER), ..refusal }
+        Self { is_passing: true, ..refusal }
     }
 
     /// The request makes no sense.
@@ -69,7 +69,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Self { status, code, message, field, leader, at, retry_after } = self;
+        let Self { status, code, message, field, leader, at, is_passing } = self;
         let (field, leader) = (field.as_deref(), leader.as_deref());
         let error = Members { code, message: &message, field, leader, at };
         let mut response = (status, Json(Document { error })).into_response();
@@ -77,8 +77,8 @@ impl IntoResponse for Refusal {
             // RFC 9110 §15.5.2: who is asked for credentials is told of which kind.
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(seconds) = retry_after {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        if is_passing {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(PASSES_AFTER));
         }
         response
     }
