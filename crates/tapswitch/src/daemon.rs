@@ -2,8 +2,8 @@
 //!
 //! One thread serves everything but the workers, which have their own, and the store. SIGTERM and
 //! SIGINT stop it cleanly: workers end, devices and sockets go. SIGHUP makes a controller read its
-//! tokens and certificates again, and stops what has none, unless it was started by nohup(1). A configuration file is read at the
-//! start alone.
+//! tokens and certificates again, and stops what has none, unless it was started by nohup(1). A
+//! configuration file is read only at the start.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

@@ -8,8 +8,10 @@
 //! - A kind that was refused while the packets of the train were taken is cut for [`CUT_TIME`];
 //!   then the kernel is asked again.
 //! - A train that finds the port congested is looked at: one that nobody can cut is dropped.
-//! - A frame that has waited at the head of the queue for [`DOUBT_TIME`](super::queue::DOUBT_TIME), with the port congested,
+//! - A frame that has waited at the head of the queue for [`DOUBT_TIME`], with the port congested,
 //!   is finished here: its packets are refused for a lack of room alone.
+//!
+//! [`DOUBT_TIME`]: super::queue::DOUBT_TIME
 
 use std::time::{Duration, Instant};
 
