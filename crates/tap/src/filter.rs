@@ -170,8 +170,8 @@ impl Filter {
     /// [`set_filter`](crate::Device::set_filter).
     ///
     /// # Errors
-    /// [`AttachError`]: `queue` is none, its device is of the other kind than the program is for, or
-    /// the kernel is older than Linux 4.16.
+    /// [`AttachError`]: `queue` is none, its device is of the other kind than the program is for,
+    /// or the kernel is older than Linux 4.16.
     pub fn attach(&self, queue: impl AsFd) -> Result<(), AttachError> {
         SETTER.attach(queue.as_fd(), self.as_fd(), self.config.link)
     }
