@@ -67,8 +67,9 @@
 //! - With a classic filter, files are called attached that are not, because `IFF_NOFILTER` is
 //!   `IFF_NO_PI`: such filters are refused where that can happen, and found out where it did.
 //! - Any eBPF program is taken, also one for Ethernet frames by a tun device, where it misreads
-//!   each packet: [`Steering::attach`] and [`Filter::attach`] refuse that. [`Device::set_steering`] and
-//!   [`Device::set_filter`] are for programs of others too, and cannot tell.
+//!   each packet: [`Steering::attach`] and [`Filter::attach`] refuse that.
+//!   [`Device::set_steering`] and [`Device::set_filter`] are for programs of others too, and cannot
+//!   tell.
 //! - A full ring drops what the kernel sends: see `tx_dropped` of the interface, and its
 //!   `txqueuelen` (1000 frames at first, per queue). The other way nothing is ever full: a file
 //!   descriptor is writable as long as the interface is up.
