@@ -14,7 +14,7 @@
 //!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
 //! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then. A
-//! link that goes again and again is **held** for a while: its ends are closed ([`damping`]).
+//! link that goes again and again is **held** for a while: its ends are closed ([`damping`], [`held`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,7 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 mod damping;
 mod graph;
+mod held;
 mod lldp;
 mod parts;
 mod shortest;
@@ -29,6 +30,7 @@ mod sweeps;
 
 use damping::Damping;
 pub(crate) use graph::Graph;
+use held::Held;
 pub(crate) use lldp::NEAREST_BRIDGE;
 use lldp::{Probe, Signer, Unproved};
 pub(crate) use parts::Parts;
@@ -100,8 +102,7 @@ pub(crate) struct Fabric {
     /// The sweep after which the links of the switches that came last have been heard.
     newest: SweepNo,
     damping: Damping,
-    /// Links that are held since that was asked last.
-    newly_held: BTreeSet<(Place, Place)>,
+    held: Held,
 }
 
 #[derive(Clone, Debug)]
@@ -157,7 +158,7 @@ impl Fabric {
             searched: BTreeSet::new(),
             newest: SweepNo::default(),
             damping: Damping::default(),
-            newly_held: BTreeSet::new(),
+            held: Held::default(),
         }
     }
 
@@ -349,29 +350,6 @@ impl Fabric {
             (Role::Link(peer), Some(heard)) if *place < peer => Some((*place, peer, heard.latency)),
             _ => None,
         })
-    }
-
-    /// The same of links that work and are held, and until when they are.
-    pub(crate) fn held_links(
-        &self,
-        now: Millis,
-    ) -> impl Iterator<Item = (Place, Place, u64, Millis)> {
-        self.ports.iter().filter_map(move |(place, port)| {
-            let (peer, heard) = (port.linked?, port.heard?);
-            let until = self.held_until(*place, peer, now)?;
-            (*place < peer).then_some((*place, peer, heard.latency, until))
-        })
-    }
-
-    /// Whether links are held since that was asked last.
-    pub(crate) fn has_newly_held(&self) -> bool {
-        !self.newly_held.is_empty()
-    }
-
-    /// The links that are held since this was asked before, and until when they are for now.
-    pub(crate) fn take_newly_held(&mut self, now: Millis) -> Vec<(Place, Place, Millis)> {
-        let held = std::mem::take(&mut self.newly_held).into_iter();
-        held.filter_map(|(a, b)| Some((a, b, self.held_until(a, b, now)?))).collect()
     }
 
     /// The links as a graph. Those of switches that are not connected are dear: nobody knows
@@ -627,24 +605,10 @@ impl Fabric {
         if linked.is_none() {
             self.charge(place, before, now);
         }
-        let is_held = linked.is_some_and(|peer| self.held_until(place, peer, now).is_some());
+        let (is_held, is_new) = linked.map_or((false, false), |peer| self.hold(place, peer, now));
         let role = if is_held { Role::Closed } else { role };
         let Some(port) = self.ports.get_mut(&place) else { return false };
-        std::mem::replace(&mut port.role, role) != role
-    }
-
-    /// A port lost its link to this one, if it had one.
-    fn charge(&mut self, place: Place, peer: Option<Place>, now: Millis) {
-        if let Some(peer) = peer
-            && self.damping.charge(place, now)
-        {
-            self.newly_held.insert((place.min(peer), place.max(peer)));
-        }
-    }
-
-    /// Until when a link is held, if it is.
-    fn held_until(&self, a: Place, b: Place, now: Millis) -> Option<Millis> {
-        [a, b].into_iter().filter_map(|end| self.damping.held_until(end, now)).max()
+        std::mem::replace(&mut port.role, role) != role || is_new
     }
 
     fn hears_alone(&self, place: Place, peer: Place) -> bool {

@@ -107,12 +107,19 @@ impl Control {
         let now = self.now;
         // It is not copied for nothing.
         let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_newly_held()) else { return };
-        for (a, b, until) in fabric.take_newly_held(now) {
+        self.has_rewired |= fabric.weigh_held(now);
+        for (a, b, until, is_needed) in fabric.take_newly_held(now) {
             let (near, far) = (self.named(a), self.named(b));
             let seconds = until.since(now).0.div_ceil(1000);
+            let what = match is_needed {
+                true => "no other joins its switches, so it is used all the same".to_owned(),
+                false => format!(
+                    "it is not used for {seconds} seconds, and for longer if it goes on, unless \
+                     no other way is left (show links)"
+                ),
+            };
             let reason = format!(
-                "the link from {near} to {far} comes and goes: it is not used for {seconds} \
-                 seconds, and for longer if it goes on (show links); look for a loose cable, a \
+                "the link from {near} to {far} comes and goes: {what}; look for a loose cable, a \
                  port that resets, or a switch that restarts"
             );
             self.events.push_back(Event::LinkHeld { switch: a.switch, reason });
@@ -230,6 +237,10 @@ impl Control {
     }
 
     fn rewire_now(&mut self) {
+        // It is not copied for nothing.
+        if let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_held()) {
+            fabric.weigh_held(self.now);
+        }
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph(&BTreeSet::new());
         self.tree = self.find_tree(&graph).into();

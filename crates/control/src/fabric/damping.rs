@@ -5,7 +5,8 @@
 //! port is **charged** for each link that it loses, and what it was charged fades as time passes. A
 //! link with a port that was charged too much is **held**: both ends are closed until most of that
 //! has faded, which is counted from the last time that it went, used or not. That is the damping of
-//! flapping routes and interfaces (RFC 2439), with a charge that fades evenly.
+//! flapping routes and interfaces (RFC 2439), with a charge that fades evenly. Where nothing else
+//! joins what is at its ends a link is used all the same ([`super::held`]).
 //!
 //! One failure costs nothing, nor do two: the link is used as soon as it is back. In the long run a
 //! port changes what it is for no more often than its charge fades, once in [`CHARGE`].

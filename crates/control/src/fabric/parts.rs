@@ -21,6 +21,11 @@ impl Parts {
         is_new
     }
 
+    /// Whether the ends of a link are not linked.
+    pub(crate) fn are_apart(&mut self, (a, b): (Place, Place)) -> bool {
+        self.find(a.switch) != self.find(b.switch)
+    }
+
     /// The switch that stands for all of its part.
     fn find(&mut self, mut at: DatapathId) -> DatapathId {
         while let Some(&next) = self.0.get(&at) {

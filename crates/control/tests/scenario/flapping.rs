@@ -51,6 +51,40 @@ fn a_link_that_flaps_is_held_and_changes_nothing_any_more() {
 }
 
 #[test]
+fn a_link_that_flaps_is_used_all_the_same_where_there_is_no_other() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    for _ in 0..8 {
+        fabric.flap(1, 2);
+        fabric.wait(250);
+        assert_eq!(fabric.world.control.links().len(), 2);
+        assert_eq!(fabric.held(), [] as [u64; 0]);
+        assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
+    }
+    let told = fabric.world.events.iter().filter_map(|it| match it {
+        Event::LinkHeld { reason, .. } => Some(reason.contains("used all the same")),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [true]);
+}
+
+#[test]
+fn a_link_that_is_held_is_used_when_the_last_other_way_goes() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    for _ in 0..4 {
+        fabric.flap(1, 2);
+        fabric.wait(250);
+    }
+    assert_eq!(fabric.held().len(), 1);
+    fabric.cut(3, 4, false);
+    fabric.wait(250);
+    assert_eq!(fabric.held(), [] as [u64; 0]);
+    assert_eq!(fabric.world.control.links().len(), 3);
+    assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
+}
+
+#[test]
 fn a_link_that_failed_once_or_twice_is_used_at_once() {
     let mut fabric = Fabric::line(2);
     fabric.learn();

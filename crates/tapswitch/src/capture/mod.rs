@@ -162,7 +162,11 @@ impl Capture {
                 break;
             }
             self.flush()?;
-            self.wait()?;
+            // No error tells that one goes that was down already.
+            if !self.wait()? && self.port.name().is_err() {
+                self.summary.is_gone = true;
+                break;
+            }
         }
         self.finish()
     }
@@ -250,11 +254,13 @@ impl Capture {
         self.writer.packet(SystemTime::now(), parts)
     }
 
-    fn wait(&self) -> Result<(), CaptureError> {
+    /// Waits a while for frames. Returns whether there is something.
+    fn wait(&self) -> Result<bool, CaptureError> {
         let mut fds = [PollFd::from_borrowed_fd(self.port.as_fd(), PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
             Err(errno) => Err(CaptureError::Wait(errno.into())),
         }
     }

@@ -1,0 +1,121 @@
+//! Links that are held, and which of them are used all the same.
+//!
+//! A link that comes and goes is closed at both ends for a while ([`super::damping`]), as long as
+//! others join what is there. One that no other takes the place of is **needed**: it is used
+//! whenever it is there, for a way that is lost now and then is better than none.
+
+use std::collections::BTreeSet;
+
+use super::{Fabric, Parts};
+use crate::Millis;
+use crate::place::Place;
+
+/// A link by its ends, the lower one first.
+pub(super) type Link = (Place, Place);
+
+/// What is known of links that are held.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// All of them, there or not, and perhaps some that are held no longer.
+    links: BTreeSet<Link>,
+    /// Those that are used all the same.
+    needed: BTreeSet<Link>,
+    /// Those that are held since that was asked last.
+    new: BTreeSet<Link>,
+}
+
+impl Fabric {
+    /// Links that work and are not used, how long a frame takes there as of [`Self::links`], and
+    /// until when they are held.
+    pub(crate) fn held_links(
+        &self,
+        now: Millis,
+    ) -> impl Iterator<Item = (Place, Place, u64, Millis)> {
+        self.ports.iter().filter_map(move |(place, port)| {
+            let (peer, heard) = (port.linked?, port.heard?);
+            let until = self.unused_until(*place, peer, now)?;
+            (*place < peer).then_some((*place, peer, heard.latency, until))
+        })
+    }
+
+    /// Whether there are held links to be looked at.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.links.is_empty()
+    }
+
+    /// Whether links are held since that was asked last.
+    pub(crate) fn has_newly_held(&self) -> bool {
+        !self.held.new.is_empty()
+    }
+
+    /// The links that are held since this was asked before, until when, and whether they are used
+    /// all the same.
+    pub(crate) fn take_newly_held(&mut self, now: Millis) -> Vec<(Place, Place, Millis, bool)> {
+        let held = std::mem::take(&mut self.held.new).into_iter();
+        let held = held.filter_map(|(a, b)| {
+            let is_needed = self.held.needed.contains(&(a, b));
+            Some((a, b, self.held_until(a, b, now)?, is_needed))
+        });
+        held.collect()
+    }
+
+    /// Finds out which of the links that are held are needed, and what their ends are for. Returns
+    /// whether that is news.
+    pub(crate) fn weigh_held(&mut self, now: Millis) -> bool {
+        let mut links = std::mem::take(&mut self.held.links);
+        links.retain(|(a, b)| self.held_until(*a, *b, now).is_some());
+        let needed = self.find_needed(&links);
+        self.held.links = links;
+        let before = std::mem::replace(&mut self.held.needed, needed);
+        let changed = (&before ^ &self.held.needed).into_iter();
+        let ends: Vec<_> = changed.flat_map(|(a, b)| [a, b]).collect();
+        self.update_roles(&ends, now)
+    }
+
+    /// Those of these links without which not all would be joined that others do not join. Of
+    /// several that would do, one that is there, and that was needed before.
+    fn find_needed(&self, held: &BTreeSet<Link>) -> BTreeSet<Link> {
+        let mut parts = Parts::default();
+        for (a, b, _) in self.links().filter(|(a, b, _)| !held.contains(&(*a, *b))) {
+            parts.join((a, b));
+        }
+        let is_there =
+            |(a, b): &Link| self.ports.get(a).is_some_and(|port| port.linked == Some(*b));
+        let (mut there, gone): (Vec<_>, Vec<_>) = held.iter().copied().partition(is_there);
+        there.sort_by_key(|link| !self.held.needed.contains(link));
+        let mut needed: BTreeSet<_> = there.into_iter().filter(|it| parts.join(*it)).collect();
+        needed.extend(gone.into_iter().filter(|it| parts.are_apart(*it)));
+        needed
+    }
+
+    /// A port lost its link to this one, if it had one.
+    pub(super) fn charge(&mut self, place: Place, peer: Option<Place>, now: Millis) {
+        if let Some(peer) = peer
+            && self.damping.charge(place, now)
+        {
+            self.held.links.insert(link(place, peer));
+            self.held.new.insert(link(place, peer));
+        }
+    }
+
+    /// Notes that there is a link. Returns whether it is not to be used, and whether that has to be
+    /// looked at: nobody knows yet whether it is needed.
+    pub(super) fn hold(&mut self, place: Place, peer: Place, now: Millis) -> (bool, bool) {
+        let is_unused = self.unused_until(place, peer, now).is_some();
+        (is_unused, is_unused && self.held.links.insert(link(place, peer)))
+    }
+
+    /// Until when a link is not used, if it is held and not needed.
+    fn unused_until(&self, a: Place, b: Place, now: Millis) -> Option<Millis> {
+        self.held_until(a, b, now).filter(|_| !self.held.needed.contains(&link(a, b)))
+    }
+
+    /// Until when a link is held, if it is.
+    fn held_until(&self, a: Place, b: Place, now: Millis) -> Option<Millis> {
+        [a, b].into_iter().filter_map(|end| self.damping.held_until(end, now)).max()
+    }
+}
+
+fn link(a: Place, b: Place) -> Link {
+    (a.min(b), a.max(b))
+}
