@@ -14,7 +14,8 @@
 //!
 //! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
 //! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then. A
-//! link that goes again and again is **held** for a while: its ends are closed ([`damping`], [`held`]).
+//! link that goes again and again is **held** for a while: its ends are closed, unless it is needed
+//! ([`damping`], [`held`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
