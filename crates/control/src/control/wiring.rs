@@ -102,12 +102,13 @@ impl Control {
         self.events.push_back(Event::PortClosed { switch: at.switch, reason });
     }
 
-    /// Tells of links that are held from now on.
-    pub(super) fn tell_held(&mut self) {
+    /// Finds out which links that are held are used all the same, and tells of those that are held
+    /// from now on.
+    fn weigh_held(&mut self) {
         let now = self.now;
         // It is not copied for nothing.
-        let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_newly_held()) else { return };
-        self.has_rewired |= fabric.weigh_held(now);
+        let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_held()) else { return };
+        fabric.weigh_held(now);
         for (a, b, until, is_needed) in fabric.take_newly_held(now) {
             let (near, far) = (self.named(a), self.named(b));
             let seconds = until.since(now).0.div_ceil(1000);
@@ -226,7 +227,6 @@ impl Control {
     /// Draws the conclusions of links that came or went, unless it just did: then those that came
     /// or went meanwhile are looked at together.
     pub(super) fn rewire(&mut self) {
-        self.tell_held();
         if self.now >= self.rewire_at {
             self.release_held();
             if std::mem::take(&mut self.has_rewired) {
@@ -237,10 +237,7 @@ impl Control {
     }
 
     fn rewire_now(&mut self) {
-        // It is not copied for nothing.
-        if let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_held()) {
-            fabric.weigh_held(self.now);
-        }
+        self.weigh_held();
         let Some(fabric) = &self.fabric else { return };
         let graph = fabric.graph(&BTreeSet::new());
         self.tree = self.find_tree(&graph).into();

@@ -43,11 +43,6 @@ impl Fabric {
         !self.held.links.is_empty()
     }
 
-    /// Whether links are held since that was asked last.
-    pub(crate) fn has_newly_held(&self) -> bool {
-        !self.held.new.is_empty()
-    }
-
     /// The links that are held since this was asked before, until when, and whether they are used
     /// all the same.
     pub(crate) fn take_newly_held(&mut self, now: Millis) -> Vec<(Place, Place, Millis, bool)> {
@@ -59,9 +54,8 @@ impl Fabric {
         held.collect()
     }
 
-    /// Finds out which of the links that are held are needed, and what their ends are for. Returns
-    /// whether that is news.
-    pub(crate) fn weigh_held(&mut self, now: Millis) -> bool {
+    /// Finds out which of the links that are held are needed, and what their ends are for.
+    pub(crate) fn weigh_held(&mut self, now: Millis) {
         let mut links = std::mem::take(&mut self.held.links);
         links.retain(|(a, b)| self.held_until(*a, *b, now).is_some());
         let needed = self.find_needed(&links);
@@ -69,7 +63,7 @@ impl Fabric {
         let before = std::mem::replace(&mut self.held.needed, needed);
         let changed = (&before ^ &self.held.needed).into_iter();
         let ends: Vec<_> = changed.flat_map(|(a, b)| [a, b]).collect();
-        self.update_roles(&ends, now)
+        self.update_roles(&ends, now);
     }
 
     /// Those of these links without which not all would be joined that others do not join. Of

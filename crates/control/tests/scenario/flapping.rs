@@ -16,6 +16,23 @@ impl Fabric {
         changes.iter().filter(|it| matches!(it, Body::FlowMod(_) | Body::GroupMod(_))).count()
     }
 
+    /// The link between the first two switches goes so many times, and is used again after `wait`
+    /// milliseconds each time, among `links` in all.
+    fn flap_and_use(&mut self, times: usize, wait: u64, links: usize) {
+        for _ in 0..times {
+            self.flap(1, 2);
+            self.wait(wait);
+            self.assert_used(links);
+        }
+    }
+
+    /// The link between the first two switches is used, and none of so many is held.
+    fn assert_used(&mut self, links: usize) {
+        assert_eq!(self.held(), [] as [u64; 0]);
+        assert_eq!(self.world.control.links().len(), links);
+        assert_eq!(self.send(1, &udp(1, 2).bytes()), [(2, 1)]);
+    }
+
     fn held(&self) -> Vec<u64> {
         self.world.control.links().into_iter().filter_map(|link| link.held_ms).collect()
     }
@@ -54,13 +71,7 @@ fn a_link_that_flaps_is_held_and_changes_nothing_any_more() {
 fn a_link_that_flaps_is_used_all_the_same_where_there_is_no_other() {
     let mut fabric = Fabric::line(3);
     fabric.learn();
-    for _ in 0..8 {
-        fabric.flap(1, 2);
-        fabric.wait(250);
-        assert_eq!(fabric.world.control.links().len(), 2);
-        assert_eq!(fabric.held(), [] as [u64; 0]);
-        assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
-    }
+    fabric.flap_and_use(8, 250, 2);
     let told = fabric.world.events.iter().filter_map(|it| match it {
         Event::LinkHeld { reason, .. } => Some(reason.contains("used all the same")),
         _ => None,
@@ -79,20 +90,12 @@ fn a_link_that_is_held_is_used_when_the_last_other_way_goes() {
     assert_eq!(fabric.held().len(), 1);
     fabric.cut(3, 4, false);
     fabric.wait(250);
-    assert_eq!(fabric.held(), [] as [u64; 0]);
-    assert_eq!(fabric.world.control.links().len(), 3);
-    assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
+    fabric.assert_used(3);
 }
 
 #[test]
 fn a_link_that_failed_once_or_twice_is_used_at_once() {
     let mut fabric = Fabric::line(2);
     fabric.learn();
-    for _ in 0..2 {
-        fabric.flap(1, 2);
-        fabric.wait(150);
-        assert_eq!(fabric.world.control.links().len(), 1);
-        assert_eq!(fabric.held(), [] as [u64; 0]);
-        assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)]);
-    }
+    fabric.flap_and_use(2, 150, 1);
 }
