@@ -24,11 +24,8 @@ use crate::server::Server;
 impl Ports {
     /// Looks soon at the tunnels in a namespace where something has changed.
     pub(crate) fn look_soon(&mut self, namespace: usize) {
-        let is_there = |device: &Device| {
-            device.tunnel().is_some()
-                && device.watched().is_some_and(|(_, number)| number == namespace)
-        };
-        if self.devices.iter().any(is_there) {
+        let mut tunnels = self.devices.iter().filter_map(Device::tunnel);
+        if tunnels.any(|tunnel| tunnel.namespace_index == namespace) {
             let soon = Millis(clock::coarse().0 + SOON_MS);
             self.look_at = Some(self.look_at.map_or(soon, |due| due.min(soon)));
         }
@@ -38,11 +35,10 @@ impl Ports {
     fn changed_paths(&mut self) -> Vec<PortNo> {
         let (gone, mut changed) = (self.gone_addresses(), Vec::new());
         for device in &mut self.devices {
-            let number = device.watched().map_or(0, |(_, number)| number);
+            let Some(tunnel) = device.tunnel() else { continue };
+            let has_address = !gone.contains(&(tunnel.namespace_index, tunnel.local_ip()));
             let (port, spec) = (device.spec.number, device.spec.to_string());
-            let Some(tunnel) = device.tunnel_mut() else { continue };
-            let has_address = !gone.contains(&(number, tunnel.local_ip()));
-            if tunnel.look(&spec, has_address) {
+            if device.tunnel_mut().is_some_and(|tunnel| tunnel.look(&spec, has_address)) {
                 changed.push(port);
             }
         }
@@ -53,10 +49,9 @@ impl Ports {
     /// takes a thread: one for all tunnels there.
     fn gone_addresses(&self) -> HashSet<(usize, IpAddr)> {
         let mut asked: HashMap<usize, (&Namespace, HashSet<IpAddr>)> = HashMap::new();
-        for device in &self.devices {
-            let Some(tunnel) = device.tunnel() else { continue };
-            let Some((namespace, number)) = device.watched() else { continue };
-            let (_, addresses) = asked.entry(number).or_insert((namespace, HashSet::new()));
+        for tunnel in self.devices.iter().filter_map(Device::tunnel) {
+            let unasked = (tunnel.namespace(), HashSet::new());
+            let (_, addresses) = asked.entry(tunnel.namespace_index).or_insert(unasked);
             addresses.insert(tunnel.local_ip());
         }
         let mut gone = HashSet::new();
