@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 use crate::segments::SINGLY_COUNT;
-use crate::{Config, SendError, Vni, header};
+use crate::{Config, OpenError, SendError, Vni, header};
 
 /// Two ends on 127/8, which need no privilege.
 struct Pair {
@@ -24,13 +24,12 @@ impl Pair {
     }
 
     fn with(options: impl Fn(Config) -> Config) -> Self {
-        let port = free_port();
-        let open = |local: u8, remote: u8| {
+        let open = |port, local: u8, remote: u8| {
             let config = Config::new([127, 0, 0, remote].into(), vni(7)).port(port);
-            let config = options(config.local(Some([127, 0, 0, local].into())));
-            Arc::new(VxlanPort::open(&config).unwrap())
+            VxlanPort::open(&options(config.local(Some([127, 0, 0, local].into()))))
         };
-        Self { port, near: open(2, 3), far: Receiver::new(open(3, 2)) }
+        let (port, [near, far]) = on_free_port(|port| Ok([open(port, 2, 3)?, open(port, 3, 2)?]));
+        Self { port, near: Arc::new(near), far: Receiver::new(Arc::new(far)) }
     }
 
     /// The next `count` frames, taken as a worker does: `limit` behind one another, of which each
@@ -73,8 +72,18 @@ fn vni(number: u32) -> Vni {
     Vni::new(number).unwrap()
 }
 
-fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// What is opened on a UDP port that is free, and the port. It may be taken between its choice and
+/// its use, or on another address: then another one is tried.
+fn on_free_port<T>(open: impl Fn(u16) -> Result<T, OpenError>) -> (u16, T) {
+    loop {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        drop(socket);
+        match open(port) {
+            Err(OpenError::InUse { .. }) => {}
+            opened => return (port, opened.unwrap()),
+        }
+    }
 }
 
 fn frame(number: usize, len: usize) -> Vec<u8> {
@@ -216,9 +225,10 @@ fn marks_over_ipv6_are_seen() {
 
 /// One that is its own far end, and its UDP port.
 fn port_on_ipv6() -> (u16, Arc<VxlanPort>) {
-    let port = free_port();
-    let config = Config::new(std::net::Ipv6Addr::LOCALHOST.into(), vni(7)).port(port);
-    (port, Arc::new(VxlanPort::open(&config).unwrap()))
+    let remote = std::net::Ipv6Addr::LOCALHOST.into();
+    let (port, opened) =
+        on_free_port(|port| VxlanPort::open(&Config::new(remote, vni(7)).port(port)));
+    (port, Arc::new(opened))
 }
 
 /// Where to send, and where it comes in.
@@ -309,13 +319,16 @@ fn each_error_from_afar_is_counted() {
 
 #[test]
 fn ports_with_one_udp_port_are_told_apart_by_their_remotes() {
-    let port = free_port();
-    let open = |local: u8, remote: u8| {
+    let open = |port, local: u8, remote: u8| {
         let config = Config::new([127, 0, 0, remote].into(), vni(7)).port(port);
-        Arc::new(VxlanPort::open(&config.local(Some([127, 0, 0, local].into()))).unwrap())
+        VxlanPort::open(&config.local(Some([127, 0, 0, local].into()))).map(Arc::new)
     };
-    let mut hub: Vec<_> = (2..6).map(|remote| Receiver::new(open(1, remote))).collect();
-    let spokes: Vec<_> = (2..6).map(|local| open(local, 1)).collect();
+    let (_, (mut hub, spokes)) = on_free_port(|port| {
+        let hub: Result<Vec<_>, _> =
+            (2..6).map(|remote| Ok(Receiver::new(open(port, 1, remote)?))).collect();
+        let spokes: Result<Vec<_>, _> = (2..6).map(|local| open(port, local, 1)).collect();
+        Ok((hub?, spokes?))
+    });
     let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
     for (number, spoke) in spokes.iter().enumerate() {
         spoke.send(0, &[IoSlice::new(&frame(number, 100))]).unwrap();
