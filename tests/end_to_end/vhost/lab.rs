@@ -147,10 +147,12 @@ impl Sink {
 }
 
 /// Takes one connection. What a machine that went leaves behind is less than all, but no less true.
+/// Whoever sends keeps its direction open while it waits for the answer.
 fn receive(mut stream: TcpStream, whole: &AtomicU32, broken: &AtomicU32) {
     let (mut got, expected) = (Vec::new(), data());
     let is_timed = stream.set_read_timeout(Some(PATIENCE)).is_ok();
-    let is_complete = is_timed && stream.read_to_end(&mut got).is_ok() && got == expected;
+    let mut all = stream.by_ref().take(expected.len() as u64);
+    let is_complete = is_timed && all.read_to_end(&mut got).is_ok() && got == expected;
     if is_complete {
         whole.fetch_add(1, Ordering::Relaxed);
     } else if !expected.starts_with(&got) {

@@ -175,14 +175,14 @@ impl Machine {
 
     /// Sends all of the data to the sink there, which must get it as it is.
     pub(super) fn send_data(&mut self, ip: &str) {
-        let said = self.run(&format!("timeout 200 nc {ip} {SINK_PORT} </tmp/data"));
+        let said = self.run(&format!("timeout 200 nc {ip} {SINK_PORT} -e /bin/give"));
         assert_eq!(said, "same\n", "machine {} to {ip}", self.number);
     }
 
     /// Sends the data there again and again in the background, with pauses for whoever else wants
     /// the processor.
     pub(super) fn send_forever(&mut self, ip: &str) {
-        let send = format!("timeout 60 nc {ip} {SINK_PORT} </tmp/data");
+        let send = format!("timeout 60 nc {ip} {SINK_PORT} -e /bin/give");
         self.run(&format!("while :; do {send}; sleep 0.2; done >/dev/null 2>&1 &"));
     }
 
@@ -370,7 +370,7 @@ pub(super) fn can_boot() -> bool {
 
 /// The port where each end compares what it gets with what it has.
 pub(super) const SINK_PORT: u16 = 5201;
-/// Behind the last number of the data, in [`SHELL`] too: 700 kB, some twenty trains.
+/// Behind the last number of the data, in [`SHELL`] too: 700,000 bytes, some twenty trains.
 const DATA_END: u32 = 200_000;
 /// QEMU 7.2 without KVM uses an interrupt route that it has not made, and crashes, when a driver
 /// turns MSI-X on for a vhost-user device.
@@ -381,6 +381,9 @@ const TOOLS: [&str; 2] = ["ethtool", "iperf3"];
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
 /// Reads commands from the fourth serial port and answers there, a line `<STATUS>` behind each.
 /// Every address is answered for on its own interface only, as routers do.
+///
+/// The data is sent by `cat`, which gives the socket all of it at once. `nc` alone writes 1 KiB at
+/// a time, and a guest that is slower than its peer would send each write as a packet of its own.
 const SHELL: &str = r#"
 stty -F /dev/ttyS3 raw -echo
 exec </dev/ttyS3 >/dev/ttyS3 2>&1
@@ -390,13 +393,18 @@ echo 1 >ipv4/conf/all/arp_ignore
 echo 2 >ipv4/conf/all/arp_announce
 cd /tmp
 seq 100000 199999 >/tmp/data
+cat >/bin/give <<'END'
+#!/bin/sh
+cat /tmp/data
+cat >&2
+END
 cat >/bin/sink <<'END'
 #!/bin/sh
-cat >/tmp/got.$$
+head -c 700000 >/tmp/got.$$
 cmp /tmp/got.$$ /tmp/data >/dev/null && echo same || echo different
 rm /tmp/got.$$
 END
-chmod +x /bin/sink
+chmod +x /bin/give /bin/sink
 nc -ll -p 5201 -e /bin/sink </dev/null >/dev/null 2>&1 &
 echo '<ready>'
 while read -r line; do eval "$line"; echo "<$?>"; done
