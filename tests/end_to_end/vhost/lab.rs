@@ -151,7 +151,7 @@ impl Sink {
 fn receive(mut stream: TcpStream, whole: &AtomicU32, broken: &AtomicU32) {
     let (mut got, expected) = (Vec::new(), data());
     let is_timed = stream.set_read_timeout(Some(PATIENCE)).is_ok();
-    let mut all = stream.by_ref().take(expected.len() as u64);
+    let mut all = Read::by_ref(&mut stream).take(expected.len() as u64);
     let is_complete = is_timed && all.read_to_end(&mut got).is_ok() && got == expected;
     if is_complete {
         whole.fetch_add(1, Ordering::Relaxed);
