@@ -3,13 +3,18 @@
 //! The page, format, lints and documentation count as one test each; the tests themselves are
 //! cargo's, and the page's, which say their results in the same words. A test
 //! that cannot run for want of a peer or a privilege says so in a line that starts with `SKIP:`; it
-//! is counted as skipped, and named again at the end. The last line is
-//! `N passed, N failed, N skipped`.
+//! is counted as skipped, and named again at the end, where the longest parts stand with their
+//! times as well. The last line is `N passed, N failed, N skipped`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+
+mod clock;
+
+use clock::Clock;
 
 /// What the run has found so far.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,6 +32,7 @@ struct Tally {
     section: Section,
     /// What panics of failed tests said.
     panics: Vec<String>,
+    clock: Clock,
 }
 
 /// Parts of what libtest prints.
@@ -56,17 +62,18 @@ enum News {
 /// Runs everything.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut tally = Tally::default();
-    println!("==> page");
+    tally.begin("page");
     page(root, &mut tally);
     for (name, args) in STEPS {
-        println!("==> {name}");
+        tally.begin(name);
         let held = cargo(root, args).status().is_ok_and(|status| status.success());
         tally.step(name, held);
     }
-    println!("==> tests");
+    tally.begin("tests");
     tests("cargo test", cargo_tests(root), &mut tally);
-    println!("==> tests of the page");
+    tally.begin("tests of the page");
     tests("scripts/test-ui", page_tests(root), &mut tally);
+    tally.clock.end();
     tally.print();
     ExitCode::from(u8::from(tally.failed > 0))
 }
@@ -115,7 +122,8 @@ fn tests(name: &str, mut command: Command, tally: &mut Tally) {
 
 fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> io::Result<()> {
     let failed_before = tally.failed;
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let follower = child.stderr.take().map(|errors| thread::spawn(|| clock::follow(errors)));
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -125,6 +133,9 @@ fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> io::Result
         }
     }
     let held = child.wait()?.success();
+    if let Some(Ok(clock)) = follower.map(thread::JoinHandle::join) {
+        tally.clock.append(clock);
+    }
     if !held && tally.failed == failed_before {
         // Something did not even compile or start.
         tally.step(name, false);
@@ -133,6 +144,12 @@ fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> io::Result
 }
 
 impl Tally {
+    /// Says that a part of the run begins.
+    fn begin(&mut self, name: &str) {
+        println!("==> {name}");
+        self.clock.begin(name);
+    }
+
     fn step(&mut self, name: &str, held: bool) {
         if held {
             self.passed += 1;
@@ -189,6 +206,7 @@ impl Tally {
                 lines.iter().for_each(|line| println!("  {line}"));
             }
         };
+        print("longest", &self.clock.longest());
         print("skipped", &by_reason(&self.skips));
         print("failed", &self.failures);
         print("because", &self.panics);
