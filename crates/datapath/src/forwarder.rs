@@ -653,7 +653,8 @@ impl<'a, E: Egress> Run<'a, E> {
         self.drop_packets_at(Some(&outlet.port), dropped, reason);
     }
 
-    /// Sends, for a bucket whose tally does not count outputs.
+    /// Sends by a shared outlet, whose tally belongs to no bucket: what the bucket delivered counts
+    /// at once.
     #[inline(never)]
     fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
         // The length as the rules made it, before the port's mode changes it.
