@@ -128,8 +128,8 @@ fn assert_returns(peer: Peer) {
     conservation::policies_after_a_loss(|command| lab.ask_controller(command));
 }
 
-/// A controller is killed: the switch goes on. The next controller removes what it was not told to
-/// keep.
+/// A controller is killed: the switch goes on. The next controller removes the rules of policies
+/// that it does not have.
 fn assert_taken_over(peer: Peer) {
     let Some(mut lab) = Lab::new(peer, Ends::Veths, 3) else { return };
     lab.introduce(&[1, 2]);

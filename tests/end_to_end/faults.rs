@@ -12,8 +12,8 @@ mod monitor;
 mod namespace;
 mod restart;
 
-/// Hosts 1 to 3, of which the third gets copies of what the first sends to the second; and a
-/// program behind port 4 that reads frames when told to.
+/// Hosts 1 to 3, where the third gets copies of the traffic from the first to the second; and a
+/// program behind port 4 that reads frames on demand.
 struct Scene {
     lab: Lab,
     reader: Reader,

@@ -233,7 +233,7 @@ impl Forwarder {
                 program.clone()
             }
             None => {
-                // The way of a frame does not depend on anything behind the headers.
+                // The path of a frame does not depend on anything behind the headers.
                 let frame = Frame::new(meta, layout, buf, start, 0);
                 self.find_or_walk(snapshot, &key, hash, &frame)
             }

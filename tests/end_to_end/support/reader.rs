@@ -1,4 +1,4 @@
-//! A host that is a program at the far end of a tap device, and reads frames when told to.
+//! A host that is a program at the far end of a tap device, and reads frames on demand.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

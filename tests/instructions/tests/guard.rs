@@ -198,7 +198,7 @@ const QUIETLY: &str = "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6; ex
 const TURNS: [u32; 2] = [10, 60];
 /// Factors by which a count may change.
 const SAME_COMPILER: (f64, f64) = (0.85, 1.10);
-/// With another compiler only a gross regression can be told from its effect.
+/// With another compiler only a large regression can be distinguished from its effect.
 const OTHER_COMPILER: (f64, f64) = (0.5, 1.3);
 
 const HEAD: &str =

@@ -1,4 +1,4 @@
-//! What each mode accepts, makes of it, and sends.
+//! What each mode accepts and sends, and the inner form in between.
 
 use proptest::prelude::*;
 
