@@ -26,7 +26,7 @@ use crate::validate;
 /// Rules that one table holds; each costs about a kilobyte.
 pub const MAX_RULES: usize = 1_000_000;
 
-/// Tables of which versions share the list.
+/// Tables per group in a [`Snapshot`], whose versions share unchanged groups.
 const GROUP_COUNT: usize = 16;
 
 /// Tables, groups and ports at one moment.

@@ -159,9 +159,9 @@ pub(crate) struct Shares {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arm {
     pub(crate) weight: u32,
-    /// Upper bounds of the shares of this arm, of its weight in number: among all buckets, and
-    /// among the live ones when the bucket that owns the share is not live.
+    /// Among the shares of all buckets, the arm owns the `weight` shares below this bound.
     pub(crate) up_to: u32,
+    /// The same among the shares of live buckets, which replace those of dead ones.
     pub(crate) live_up_to: u32,
     /// Start of its steps behind the select step.
     pub(crate) start: usize,

@@ -54,7 +54,7 @@ fn exhausted(bands: &[MeterBand]) -> Switch {
     switch
 }
 
-/// How many of so many frames get through.
+/// How many of `count` frames pass.
 fn passed(switch: &mut Switch, count: usize, frame: &[u8]) -> usize {
     (0..count).filter(|_| !switch.receive(1, frame).is_empty()).count()
 }
