@@ -87,7 +87,7 @@ fn main() -> io::Result<()> {
     openflow_messages()
 }
 
-/// Each filter, and the headers of a frame.
+/// Each filter with the headers of a frame.
 fn write_filters() -> io::Result<()> {
     for (name, filter) in FILTERS {
         for (kind, train) in trains().into_iter().take(1) {
@@ -155,7 +155,7 @@ fn in_tunnels() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// An input of `split` and `complete_checksum`; `fuzz/src/lib.rs` reads it.
+/// An input of `split` and `complete_checksum`, in the format that `fuzz/src/lib.rs` reads.
 fn input(meta: &NetHeader, at: usize, frame: &[u8]) -> Vec<u8> {
     [&meta.encode()[..], &(at as u16).to_be_bytes(), frame].concat()
 }
@@ -216,10 +216,10 @@ fn long_trains() -> Vec<(&'static str, Train)> {
     ]
 }
 
-/// An operation on a stack of tags: which, its place, a TCI.
+/// An operation on a stack of tags: kind, position, a TCI.
 type Step = [u8; 4];
 
-/// Frames, and what to do to their tags.
+/// Frames, and operations on their tags.
 fn stacks() -> Vec<(&'static str, Vec<Step>, Vec<u8>)> {
     let frame = |tags: &[u32]| small(Train::udp_v4()).tagged(tags).frame()[..60].to_vec();
     let push = [[0, 0, 0x20, 0x64], [0, 1, 0xff, 0xff], [0, 2, 0, 1]];
@@ -233,7 +233,7 @@ fn stacks() -> Vec<(&'static str, Vec<Step>, Vec<u8>)> {
     ]
 }
 
-/// An SCTP packet over IPv4 that is a header only.
+/// An SCTP packet over IPv4 that consists of a header only.
 fn sctp_frame() -> Vec<u8> {
     vec![
         2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa, 8, 0, 0x45, 0, 0, 32, 0, 1, 0, 0, 64, 132, 0, 0,
@@ -241,8 +241,8 @@ fn sctp_frame() -> Vec<u8> {
     ]
 }
 
-/// SCTP packets with checksums to complete: one, one with Ethernet's padding, one whose checksum is
-/// said to lie elsewhere.
+/// SCTP packets with checksums to complete: one, one with Ethernet's padding, one whose metadata
+/// puts the checksum elsewhere.
 fn sctp_checksums() -> [(&'static str, NetHeader, Vec<u8>); 3] {
     let meta = NetHeader {
         flags: NetHeaderFlags::NEEDS_CSUM,
@@ -280,12 +280,12 @@ fn lies() -> Vec<(&'static str, NetHeader, Vec<u8>)> {
     ]
 }
 
-/// 3 1/2 packets that fit a seed.
+/// A train of 3 1/2 packets that fits a seed.
 fn small(train: Train) -> Train {
     train.sized(351, 101)
 }
 
-/// Frames that are no trains.
+/// Frames that are not trains.
 fn other_frames() -> Vec<(&'static str, Vec<u8>)> {
     let behind = |bytes: &[u8]| [&[2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa], bytes].concat();
     let arp = [
@@ -348,7 +348,7 @@ fn write(target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::write(folder.join(name), bytes)
 }
 
-/// Headers of tunnels with key or session 42: a name, the kind as the target has it, bytes.
+/// Tunnel headers with key or session 42: a name, the target's number of the kind, bytes.
 fn gre_headers() -> Vec<(&'static str, u8, Vec<u8>)> {
     vec![
         ("key", 0, vec![0x20, 0, 0x65, 0x58, 0, 0, 0, 42]),

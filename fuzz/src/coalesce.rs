@@ -1,4 +1,4 @@
-//! Target `coalesce`: any batch becomes units that make sense, and cutting gives back what went in.
+//! Target `coalesce`: any batch becomes valid units, and cutting them gives back the input.
 
 use tapswitch_offload::coalesce::{Place, Tunnels};
 use tapswitch_offload::{Coalescer, Segments, SplitOptions, complete_checksum};
@@ -6,8 +6,8 @@ use tapswitch_wire::{
     LongNetHeader, NET_HEADER_LEN, NetHeader, ip_proto, ipv6, parse, read_u16, tcp, write_u16,
 };
 
-/// Coalesces the frames of `data`, in tunnels and not: for each, metadata, a big-endian length,
-/// bytes.
+/// Coalesces the frames of `data`, with tunnels and without. Each frame: metadata, a big-endian
+/// length, bytes.
 pub fn coalesce(data: &[u8]) {
     let (buf, batch) = batch(data);
     for tunnels in [Tunnels::None, Tunnels::Udp, Tunnels::All] {
@@ -53,7 +53,7 @@ fn coalesce_inside(tunnels: Tunnels, mut buf: Vec<u8>, batch: &[Place]) {
     assert!(is_seen.iter().all(|seen| *seen), "no frame is lost");
 }
 
-/// Lays the frames of `data` into a buffer, with some room between.
+/// Places the frames of `data` in a buffer, with some room in between.
 fn batch(mut data: &[u8]) -> (Vec<u8>, Vec<Place>) {
     let (mut buf, mut batch) = (Vec::new(), Vec::new());
     while let Some((meta, rest)) = data.split_first_chunk::<NET_HEADER_LEN>() {
@@ -69,8 +69,8 @@ fn batch(mut data: &[u8]) -> (Vec<u8>, Vec<Place>) {
     (buf, batch)
 }
 
-/// What a frame is on the wire, complete; nothing when its metadata lies. A checksum that the
-/// metadata vouches for without its being right is put right.
+/// The complete packets of a frame on the wire; empty if its metadata is invalid. A wrong checksum
+/// that the metadata declares valid is corrected.
 fn wire_packets(meta: &NetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     if !meta.is_train() {
         if meta.flags == 0 {
@@ -90,7 +90,7 @@ fn wire_packets(meta: &NetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     cut(&LongNetHeader::from(*meta), frame)
 }
 
-/// The packets of a train; nothing when its metadata lies.
+/// The packets of a train; empty if its metadata is invalid.
 fn cut(meta: &LongNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     let Ok(mut segments) = Segments::with(meta, &SplitOptions::default(), frame, &[]) else {
         return Vec::new();
@@ -104,8 +104,8 @@ fn cut(meta: &LongNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Has the checksum of TCP or UDP made anew, as cutting does. That of a packet that is routed on is
-/// for another destination, which is not looked for.
+/// Recomputes the checksum of TCP or UDP, as cutting does. That of a packet on a source route is
+/// for another destination, and is not recomputed.
 fn put_right(mut frame: Vec<u8>) -> Vec<u8> {
     use tapswitch_wire::checksum::{pseudo_header_v4, pseudo_header_v6};
     let Ok(parsed) = parse(&frame) else { return frame };

@@ -1,4 +1,5 @@
-//! Target `complete_checksum`: equals the plainest reference there is, and touches nothing else.
+//! Target `complete_checksum`: the result equals that of a simple reference, and no other byte
+//! changes.
 
 use tapswitch_offload::complete_checksum as complete;
 use tapswitch_wire::{EtherType, NetHeader, Parsed, ip_proto, ipv4, ipv6, parse, read_u16, sctp};
@@ -19,9 +20,9 @@ pub fn complete_checksum(data: &[u8]) {
     assert_eq!(Some(completed), reference(&meta, at, frame));
 }
 
-/// The frame as it must be when its headers end at `at`; `None` for one that must be refused: an
-/// SCTP packet whose checksum is said to be elsewhere than in its header, or whose header is not
-/// whole.
+/// The expected frame if its headers end at `at`; `None` for one that must be refused: an SCTP
+/// packet whose metadata puts the checksum elsewhere than in its header, or whose header is
+/// incomplete.
 fn reference(meta: &NetHeader, at: usize, frame: &[u8]) -> Option<Vec<u8>> {
     if usize::from(meta.csum_offset) == sctp::field::CHECKSUM
         && let Ok(parsed) = parse(&frame[..at])
@@ -33,7 +34,7 @@ fn reference(meta: &NetHeader, at: usize, frame: &[u8]) -> Option<Vec<u8>> {
     Some(with_internet_checksum(meta, frame))
 }
 
-/// RFC 1071 §4.1, a word at a time.
+/// RFC 1071 §4.1, word by word.
 fn with_internet_checksum(meta: &NetHeader, frame: &[u8]) -> Vec<u8> {
     let start = usize::from(meta.csum_start);
     let field = start + usize::from(meta.csum_offset);
@@ -51,8 +52,8 @@ fn with_internet_checksum(meta: &NetHeader, frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// RFC 9260 §6.8 for the SCTP packet at `start`, up to where the IP header says that it ends, if
-/// that is in the frame.
+/// RFC 9260 §6.8 for the SCTP packet at `start`, up to the end that the IP header gives, if that is
+/// in the frame.
 fn with_crc32c(parsed: &Parsed, start: usize, frame: &[u8]) -> Vec<u8> {
     let network = usize::from(parsed.layout.network);
     let len = if parsed.key.eth_type() == EtherType::IPV4 {
@@ -70,7 +71,7 @@ fn with_crc32c(parsed: &Parsed, start: usize, frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// RFC 9260 appendix A, a bit at a time.
+/// RFC 9260 appendix A, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let shift = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };

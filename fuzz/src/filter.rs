@@ -1,8 +1,9 @@
-//! Target `filter`: what a filter passes is what switches are told; errors have a place.
+//! Target `filter`: a filter matches the same frames as the rules that switches get; errors have a
+//! position.
 
 use tapswitch_control::{Filter, FilterError, PolicyError, TapPolicy};
 
-/// Reads a filter, up to the first zero byte, and lets a frame, all behind it, pass or not.
+/// Parses a filter, up to the first zero byte, and matches a frame, the rest of `data`.
 pub fn filter(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let (text, frame) = data.split_at(end);

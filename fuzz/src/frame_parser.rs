@@ -1,4 +1,4 @@
-//! Target `frame_parser`: the layout of any frame makes sense, and `etherparse` agrees.
+//! Target `frame_parser`: the layout of any frame is valid, and `etherparse` agrees.
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice, VlanSlice};
 use tapswitch_wire::{
@@ -15,7 +15,7 @@ pub fn frame_parser(data: &[u8]) {
     check_tags(&parsed);
     check_prefix(&parsed, data);
     if let Ok(sliced) = SlicedPacket::from_ethernet(data) {
-        // It looks through 802.1AE, too, which nobody without the key should.
+        // It also parses 802.1AE, which is encrypted.
         let is_secured = sliced.link_exts.iter().any(|ext| matches!(ext, LinkExtSlice::Macsec(_)));
         if !is_secured {
             check_against(&parsed.key, &sliced);
@@ -48,8 +48,8 @@ fn check_tags(Parsed { key, layout }: &Parsed) {
     assert!(absent.iter().all(|tag| *tag == Tag::default()));
 }
 
-/// A frame may be cut short behind its headers. Only the options of neighbour discovery lie
-/// further back.
+/// A frame may be truncated behind its headers. Only the options of neighbour discovery are further
+/// back.
 fn check_prefix(whole: &Parsed, data: &[u8]) {
     let cut = parse(&data[..usize::from(whole.layout.end)]);
     assert_eq!(cut.as_ref().map(|cut| cut.layout), Ok(whole.layout));
@@ -58,7 +58,7 @@ fn check_prefix(whole: &Parsed, data: &[u8]) {
     }
 }
 
-/// What `etherparse` reads, we read alike. It knows fewer tags, and does not take lengths that lie.
+/// Compares with `etherparse`, which knows fewer tags, and does not accept wrong lengths.
 fn check_against(key: &FlowKey, sliced: &SlicedPacket) {
     let vlan_ids = sliced.vlan_ids();
     for (ours, theirs) in key.tags.iter().zip(&vlan_ids) {
@@ -101,5 +101,5 @@ fn check_ports(key: &FlowKey, sliced: &SlicedPacket) {
     assert_eq!((u16::from_be_bytes(src), u16::from_be_bytes(dst)), ports);
 }
 
-/// An Ethernet header with as many tags as are walked.
+/// An Ethernet header with as many tags as the parser follows.
 const LINK_LEN_MAX: usize = ethernet::HEADER_LEN + tags::MAX_TAGS * ethernet::TAG_LEN;

@@ -1,9 +1,8 @@
-//! Target `gre`: what comes out of a GRE or ERSPAN tunnel is the frame that was in it, or it is
-//! refused with reason.
+//! Target `gre`: a GRE or ERSPAN packet yields the frame inside, or is refused with a reason.
 
 use tapswitch_tunnel::{About, Carrier, GreRefusal, Session};
 
-/// Takes the frame out of `data`: the kind of tunnel (1 byte), its key (4 bytes), a GRE packet.
+/// Decapsulates `data`: the kind of tunnel (1 byte), its key (4 bytes), a GRE packet.
 pub fn gre(data: &[u8]) {
     let Some((&[kind, a, b, c, d], packet)) = data.split_first_chunk() else { return };
     let session = Session::new(u16::from_be_bytes([c, d]) & Session::MAX);

@@ -1,5 +1,5 @@
-//! A guest's memory for the targets: a region of 16 KiB, in a file that goes on behind it with
-//! bytes that nobody may touch.
+//! Guest memory for the targets: a region of 16 KiB, in a file that continues behind it with bytes
+//! that must not be touched.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -9,21 +9,21 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 use tapswitch_vhost::{Chain, Chains, GuestMemory, RegionSpec, RingPlace};
 
-/// The guest's addresses begin here, and the VMM's at twice as much.
+/// Start of the guest's addresses; the VMM's start at twice as much.
 pub(crate) const BASE: u64 = 0x10_0000;
-/// What is shared.
+/// Bytes of the shared region.
 pub(crate) const LEN: u64 = FILE_LEN as u64;
-/// As many bytes are behind.
+/// As many bytes follow behind it.
 const FILE_LEN: usize = 0x4000;
-/// Descriptors of a ring, its driver's part, and its device's; then tables, and buffers.
+/// Offsets of a ring's descriptors, its driver's part and its device's; then tables, and buffers.
 const DRIVER: u64 = 0x300;
 const DEVICE: u64 = 0x600;
 pub(crate) const TABLES: u64 = 0x800;
 const TABLES_END: u64 = 0xc00;
-/// What lies behind.
+/// The bytes behind the shared region.
 const CANARY: u8 = 0xca;
 
-/// Memory of a guest.
+/// A guest's memory.
 #[derive(Clone)]
 pub(crate) struct Guest {
     file: Rc<OwnedFd>,
@@ -31,12 +31,13 @@ pub(crate) struct Guest {
 }
 
 thread_local! {
-    /// Guests that were made, to be used again: making one costs more than most inputs do.
+    /// Guests for reuse: creating one costs more than most inputs do.
     static GUESTS: RefCell<Vec<Guest>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Guest {
-    /// Memory that holds `image`, whose descriptors point into it. `None` if the machine has none.
+    /// Memory that contains `image`, with descriptors that point into it. `None` if the machine has
+    /// none.
     pub(crate) fn new(image: &[u8]) -> Option<Self> {
         let is_free = |guest: &&Self| Rc::strong_count(&guest.file) == 1;
         let free = GUESTS.with_borrow(|guests| guests.iter().find(is_free).cloned());
@@ -74,14 +75,14 @@ impl Guest {
         RingPlace { size, descriptors: at(0), driver: at(DRIVER), device: at(DEVICE) }
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as many bytes as there is room for.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
         if let Some(room) = self.memory.find_start(BASE + offset.min(LEN - 1), LEN) {
             room.write(bytes);
         }
     }
 
-    /// Has the descriptor at `offset` point into memory, unless its address is among the highest.
+    /// Makes the descriptor at `offset` point into memory, unless its address is among the highest.
     fn aim(&self, offset: u64) {
         let mut address = [0; 8];
         if let Some(bytes) = self.memory.find(BASE + offset, 8) {
@@ -89,12 +90,12 @@ impl Guest {
         }
         let address = u64::from_le_bytes(address);
         if address >> 60 != 0xf {
-            // Some begin in front of it or end behind it.
+            // Some start before the region or end behind it.
             self.write(offset, &(BASE - 8 + address % (LEN + 16)).to_le_bytes());
         }
     }
 
-    /// Panics when a byte behind what is shared has changed.
+    /// Panics if a byte behind the shared region has changed.
     pub(crate) fn check(&self) {
         let mut behind = [0; FILE_LEN];
         let read = rustix::io::pread(&self.file, &mut behind, LEN);
@@ -103,7 +104,8 @@ impl Guest {
     }
 }
 
-/// Reads all of a buffer, whose pieces are as long as it says and lie in what is shared.
+/// Reads a whole buffer, whose pieces must have the stated total length and be within the shared
+/// region.
 pub(crate) fn check_chain(chains: &Chains, chain: &Chain) {
     let pieces: usize = chains.pieces(chain).map(|piece| piece.len()).sum();
     assert_eq!(pieces, chain.len());
@@ -117,7 +119,7 @@ pub(crate) fn size_of(choice: u8) -> u16 {
     1 << (choice % 6)
 }
 
-/// Takes a byte off the front.
+/// Removes and returns the first byte.
 pub(crate) fn take(data: &mut &[u8]) -> Option<u8> {
     let (first, rest) = data.split_first()?;
     *data = rest;

@@ -1,5 +1,5 @@
-//! Target `guest_frames`: from guest to guest, a frame arrives as it was when it was looked at, or
-//! not at all.
+//! Target `guest_frames`: from guest to guest, a frame arrives as it was when its headers were
+//! fetched, or not at all.
 
 use std::iter;
 
@@ -7,8 +7,8 @@ use tapswitch_vhost::{Direction, Features, NET_HEADER_LEN, Part, Ring, Running, 
 
 use crate::guest::{Guest, LEN, check_chain, size_of, take};
 
-/// Choices for both guests, their rings' sizes, how many bytes of operations, the operations, and
-/// what the memory of the first and of the second holds.
+/// `data`: choices for both guests, the sizes of their rings, the number of bytes of operations,
+/// the operations, and the memory contents of the first and the second guest.
 pub fn guest_frames(data: &[u8]) {
     let Some((&[choices, other_choices, size, other_size, count], rest)) = data.split_first_chunk()
     else {
@@ -44,7 +44,7 @@ pub fn guest_frames(data: &[u8]) {
     to.check();
 }
 
-/// A ring of a guest that agreed on what `choices` say.
+/// A ring of a guest with the features in `choices`.
 fn running(guest: &Guest, choices: u8, size: u8, direction: Direction) -> Option<Running> {
     let all = [
         Features::VERSION_1,
@@ -61,7 +61,7 @@ fn running(guest: &Guest, choices: u8, size: u8, direction: Direction) -> Option
     Some(Running::new(ring, features, None, None))
 }
 
-/// Forwards up to `count` frames. `false` when one of both rings is not to be used any more.
+/// Forwards up to `count` frames. `false` if one of the rings can no longer be used.
 fn forward(sender: &mut Running, receiver: &mut Running, count: u8) -> bool {
     for _ in 0..count {
         match sender.fetch(16) {

@@ -1,5 +1,5 @@
 //! Bodies of the fuzz targets: one function each, in a file of its own, that takes any bytes and
-//! panics when something that must hold does not.
+//! panics if an invariant is violated.
 //!
 //! The same functions run under libFuzzer (`libfuzzer/`, nightly) and, over the committed seeds and
 //! crashes, as plain tests (`tests/replay.rs`, stable). See README.md.
@@ -36,7 +36,7 @@ pub use vxlan::vxlan;
 
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
-/// A target: its name, which is also its folder's, and its body.
+/// A target: its name, which is also the name of its folder, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -57,8 +57,8 @@ pub const TARGETS: [Target; 14] = [
     ("vxlan", vxlan),
 ];
 
-/// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, where to
-/// split the frame into headers and payload (big-endian), the frame.
+/// Reads an input of `split` and `complete_checksum`: the metadata as a device writes it, the
+/// length of the headers (big-endian), the frame.
 fn metadata_and_frame(data: &[u8]) -> Option<(NetHeader, usize, &[u8])> {
     let (meta, rest) = data.split_first_chunk::<NET_HEADER_LEN>()?;
     let (at, frame) = rest.split_first_chunk()?;

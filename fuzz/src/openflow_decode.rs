@@ -1,4 +1,4 @@
-//! Target `openflow_decode`: what can be read can be written, and is then read alike.
+//! Target `openflow_decode`: every decoded message can be encoded, and decodes to the same again.
 
 use tapswitch_openflow::{Body, BucketLedger, Message, MultipartReplyBody};
 
@@ -16,7 +16,7 @@ pub fn openflow_decode(data: &[u8]) {
     let _ = format!("{message:?}");
 }
 
-/// What a switch tells of its copies is read by the controller.
+/// The controller can read any ledger of a switch.
 fn ledger(message: &Message) {
     let Body::MultipartReply(reply) = &message.body else { return };
     let MultipartReplyBody::Experimenter(body) = &reply.body else { return };

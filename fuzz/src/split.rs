@@ -1,4 +1,4 @@
-//! Targets `split` and `split_long`: any train is refused or cut into packets that make sense.
+//! Targets `split` and `split_long`: any train is refused or cut into valid packets.
 
 mod tunnel;
 
@@ -12,7 +12,7 @@ use tapswitch_wire::{
     write_u16,
 };
 
-/// Cuts the frame of `data`, however it is spread over headers and payload.
+/// Cuts the frame of `data` in all ways of distributing it over headers and payload.
 pub fn split(data: &[u8]) {
     let Some((meta, at, frame)) = crate::metadata_and_frame(data) else {
         return;
@@ -35,7 +35,7 @@ pub fn split(data: &[u8]) {
     }
 }
 
-/// As [`split`], with the long metadata, which is one byte of choices longer than a device's.
+/// As [`split`], with the long metadata, which has one byte of choices more than a device's.
 pub fn split_long(data: &[u8]) {
     let Some((meta, rest)) = data.split_at_checked(LongNetHeader::LEN) else {
         return;
@@ -62,12 +62,13 @@ pub fn split_long(data: &[u8]) {
 struct Packets {
     frames: Vec<Vec<u8>>,
     headers_len: usize,
-    /// Whether they are IP fragments.
+    /// True if they are IP fragments.
     is_fragmented: bool,
 }
 
-/// Cuts `frame` in one piece, with what is behind `at` as its payload, with that in two parts, and
-/// in place. `None` when it is refused; fewer headers may be refused when more are not.
+/// Cuts `frame` with everything behind `at` as its payload in one piece, in two pieces, and in
+/// place. `None` if it is refused; with fewer bytes of headers it may be refused when with more it
+/// is not.
 fn cut_in_all_ways(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -101,7 +102,7 @@ fn cut_in_all_ways(
     Some(packets)
 }
 
-/// The packets of a train, or `None` when it is refused.
+/// The packets of a train, or `None` if it is refused.
 fn cut(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -121,7 +122,7 @@ fn cut(
     Some(Packets { frames, headers_len, is_fragmented })
 }
 
-/// The same of the train where it lies, with a device's header in front of each packet.
+/// The same in place, with a device's header in front of each packet.
 fn cut_in_place(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -138,8 +139,7 @@ fn cut_in_place(
     Some(frames)
 }
 
-/// What the fragments carry is what the datagram had behind the headers that they repeat, but for
-/// the checksum.
+/// The fragments carry what the datagram had behind the repeated headers, except for the checksum.
 fn check_fragments(frame: &[u8], packets: &Packets) {
     let Some(first) = packets.frames.first() else { return };
     let Ok(Parsed { key, layout }) = parse(first) else { return };
@@ -156,7 +156,7 @@ fn check_fragments(frame: &[u8], packets: &Packets) {
     assert_eq!(joined, expected);
 }
 
-/// Where the fragment header of an IPv6 packet ends.
+/// End of the fragment header of an IPv6 packet.
 fn behind_fragment(frame: &[u8], network: usize) -> usize {
     let mut next = frame[network + ipv6::field::NEXT_HEADER];
     let mut at = network + ipv6::HEADER_LEN;
@@ -166,7 +166,7 @@ fn behind_fragment(frame: &[u8], network: usize) -> usize {
     at + FRAGMENT_LEN
 }
 
-/// Lengths are as foretold.
+/// The lengths are as predicted.
 fn check_bytes(meta: &NetHeader, frame: &[u8], headers_len: usize, packets: &[Vec<u8>]) {
     let lengths = packets.iter().map(Vec::len);
     let longest = segment_frame_len_max(meta, headers_len, frame.len());
@@ -175,8 +175,8 @@ fn check_bytes(meta: &NetHeader, frame: &[u8], headers_len: usize, packets: &[Ve
     assert_eq!(lengths.sum::<usize>() as u64, total);
 }
 
-/// Has the frame cut once more with the partial checksum that its sender should have left, and
-/// each packet's checksums judged by `etherparse`.
+/// Cuts the frame once more with a correct partial checksum, and verifies each packet's checksums
+/// by `etherparse`.
 fn check_with_true_checksum(meta: &NetHeader, frame: &[u8], whole: &Parsed) {
     let mut frame = frame.to_vec();
     let (key, at) = (&whole.key, usize::from(whole.layout.transport.unwrap_or(0)));
@@ -210,8 +210,8 @@ fn add_udp_len(pseudo_header: Sum, len: [u8; 2]) -> u16 {
     pseudo_header.add(u16::from_be_bytes(len)).partial()
 }
 
-/// Checks the checksums of the IP packet `packet`. Returns `false` when `etherparse` cannot read
-/// it: it reads some extension headers in another way.
+/// Verifies the checksums of the IP packet `packet`. Returns `false` if `etherparse` cannot parse
+/// it: it treats some extension headers differently.
 fn check_checksums(packet: &[u8]) -> bool {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else {
         return false;
@@ -249,7 +249,7 @@ fn check_checksums(packet: &[u8]) -> bool {
         _ => return true,
     };
     if let Some(expected) = expected {
-        // Zero has two forms, which only UDP tells apart: there it is never sent.
+        // Zero has two forms, which only UDP distinguishes: there zero itself is never sent.
         assert_eq!(found % 0xffff, expected % 0xffff, "{packet:02x?}");
         let is_udp = matches!(sliced.transport, Some(TransportSlice::Udp(_)));
         assert!(found != 0 || !is_udp);

@@ -1,9 +1,9 @@
-//! Target `tags`: what the operations do to a stack of tags, they do to a list of them.
+//! Target `tags`: operations on a stack of tags do the same as on a list of them.
 
 use tapswitch_wire::{EtherType, NetHeader, NetHeaderFlags, Tag, tags};
 
-/// Does to the frame at the end of `data` what the bytes in front of it say: headroom, number of
-/// operations, 4 bytes for each, the frame.
+/// Applies operations to the frame at the end of `data`, which has: headroom, number of operations,
+/// 4 bytes for each, the frame.
 pub fn tags(data: &[u8]) {
     let Some((&[headroom, steps], rest)) = data.split_first_chunk() else {
         return;
@@ -21,7 +21,7 @@ pub fn tags(data: &[u8]) {
     assert_eq!(frame[expected.len()..], *stack.behind);
 }
 
-/// A frame and what it should be.
+/// A frame and its expected tags.
 struct Stack<'a> {
     buf: Vec<u8>,
     start: usize,
@@ -51,7 +51,7 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// One operation: which, with which TPID and at which place; a TCI.
+    /// One operation: kind, TPID and position, and a TCI.
     fn step(&mut self, step: &[u8]) {
         let &[what, place, c0, c1] = step else { return };
         let tpids = [EtherType::VLAN, EtherType::SERVICE_VLAN, EtherType::LEGACY_SERVICE_VLAN];

@@ -1,10 +1,10 @@
-//! Target `verify`: checksums are judged as `etherparse` judges them.
+//! Target `verify`: the verdict on checksums equals `etherparse`'s.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use tapswitch_offload::{Verdict, verify as judge};
 use tapswitch_wire::parse;
 
-/// Verifies the frame of `data`, of which the first byte says where its headers may end.
+/// Verifies the frame of `data`, whose first byte limits where its headers may end.
 pub fn verify(data: &[u8]) {
     let Some((&at, frame)) = data.split_first() else {
         return;
@@ -21,7 +21,7 @@ pub fn verify(data: &[u8]) {
     if ours.transport == Verdict::Unknown {
         return;
     }
-    // Etherparse is strict with lengths and knows fewer extension headers.
+    // `etherparse` is strict with lengths and knows fewer extension headers.
     let Ok(sliced) = SlicedPacket::from_ip(&frame[usize::from(layout.network)..]) else {
         return;
     };
@@ -31,8 +31,8 @@ pub fn verify(data: &[u8]) {
     }
 }
 
-/// What `etherparse` makes of the transport's checksum; `None` when there is none, or when UDP says
-/// that it covers less than there is.
+/// The verdict of `etherparse` on the transport checksum; `None` if there is none, or if the UDP
+/// length is shorter than the data.
 fn is_valid(sliced: &SlicedPacket) -> Option<bool> {
     let (found, expected) = match (&sliced.net, &sliced.transport) {
         (Some(NetSlice::Ipv4(ip)), Some(transport)) => {

@@ -1,5 +1,5 @@
-//! Target `vhost_user`: whatever a VMM says, and whatever descriptors come with it, the session
-//! ends, and a worker that looks meanwhile finds a ring that it can use, or none.
+//! Target `vhost_user`: whatever messages and descriptors a VMM sends, the session ends, and a
+//! worker meanwhile finds a usable ring, or none.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -12,12 +12,12 @@ use tapswitch_vhost::{Device, Queue};
 
 use crate::guest::{Guest, take};
 
-/// Messages: request, flags, which descriptors, length of the payload, payload.
+/// `data` has messages: request, flags, choice of descriptors, length of the payload, payload.
 pub fn vhost_user(mut data: &[u8]) {
     let Some(vmm) = Vmm::new() else { return };
     let Ok(device) = Device::new(2) else { return };
     let Ok((ours, theirs)) = UnixStream::pair() else { return };
-    // A session that waits for us to listen waits for nobody: it ends when we hang up.
+    // A session that waits until we read does not wait for ever: it ends when we close.
     assert!(ours.set_nonblocking(true).is_ok());
     let serving = device.clone();
     let session = std::thread::spawn(move || serving.serve(theirs, |_| ()));
@@ -35,7 +35,7 @@ pub fn vhost_user(mut data: &[u8]) {
     assert!(queues.into_iter().flatten().all(|queue| queue.lock().is_none()), "a ring runs on");
 }
 
-/// What a VMM has to hand over.
+/// File descriptors that a VMM can pass.
 struct Vmm {
     guest: Guest,
     event: OwnedFd,
@@ -48,7 +48,7 @@ impl Vmm {
         Some(Self { guest: Guest::new(&[])?, event, null: File::open("/dev/null").ok()? })
     }
 
-    /// Sends the next message of `data`. `None` when there is none, or nobody listens.
+    /// Sends the next message of `data`. `None` if there is none, or the peer is gone.
     fn send(&self, stream: &UnixStream, data: &mut &[u8]) -> Option<()> {
         let (request, flags, fds, len) = (take(data)?, take(data)?, take(data)?, take(data)?);
         let (payload, rest) = data.split_at(data.len().min(len.into()));
@@ -65,7 +65,7 @@ impl Vmm {
         sendmsg(stream, &parts, &mut control, SendFlags::NOSIGNAL).ok().map(|_| ())
     }
 
-    /// Up to seven descriptors of the kind that is asked for.
+    /// Up to seven descriptors of the chosen kind.
     fn descriptors(&self, choice: u8) -> Vec<BorrowedFd<'_>> {
         let kind = match choice >> 4 {
             0..=7 => self.guest.file().as_fd(),
@@ -76,7 +76,7 @@ impl Vmm {
     }
 }
 
-/// What a worker does with all queues.
+/// Does a worker's work on all queues.
 fn work(device: &Device) {
     for index in 0..2 {
         let queues = [device.receive_queue(index), device.transmit_queue(index)];
@@ -99,5 +99,5 @@ fn burst(queue: &Queue) -> Option<String> {
     outcome.err().map(|fault| fault.to_string())
 }
 
-/// A session is as long as this at most.
+/// Limit of messages in a session.
 const MESSAGES_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! Target `virtqueue`: whatever a ring holds and the driver does meanwhile, no more is fetched than
-//! the ring has, and nothing outside of what is shared is touched.
+//! Target `virtqueue`: whatever a ring contains and the driver does meanwhile, no more is fetched
+//! than the ring has, and nothing outside the shared region is touched.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use tapswitch_vhost::{Chain, Chains, Direction, Ring, RingFeatures};
 
 use crate::guest::{Guest, LEN, check_chain, size_of, take};
 
-/// Choices, the ring's size, how many bytes of operations, the operations, and what the memory
-/// holds.
+/// `data`: choices, the ring's size, the number of bytes of operations, the operations, and the
+/// memory contents.
 pub fn virtqueue(data: &[u8]) {
     let Some((&[choices, size, count], rest)) = data.split_first_chunk() else { return };
     let (mut operations, image) = rest.split_at(rest.len().min(count.into()));
@@ -33,7 +33,7 @@ pub fn virtqueue(data: &[u8]) {
     device.guest.check();
 }
 
-/// What uses the ring, and the guest.
+/// The user of the ring, and the guest.
 struct Device {
     guest: Guest,
     features: RingFeatures,
@@ -47,7 +47,7 @@ struct Device {
 }
 
 impl Device {
-    /// Where a new ring begins.
+    /// Start index of a new ring.
     fn start(&self) -> u32 {
         if self.features.packed { 0x8000_8000 } else { 0 }
     }
@@ -57,12 +57,12 @@ impl Device {
         (self.held, self.given_back) = (VecDeque::new(), 0);
         let place = Guest::place(self.size);
         let ring = Ring::new(&self.guest.memory, &place, self.features, self.direction, base);
-        // A base that the ring does not have is all that can be wrong.
+        // A base beyond the ring is the only possible error.
         assert!(ring.is_ok() || base & 0x7fff >= self.size.into(), "{ring:?}");
         ring.ok()
     }
 
-    /// Does one operation. `None` when the ring is not to be used any more.
+    /// Executes one operation. `None` if the ring can no longer be used.
     fn operate(&mut self, mut ring: Ring, operation: u8, more: &mut &[u8]) -> Option<Ring> {
         match operation % 8 {
             0 => self.fetch(&mut ring, operation / 8)?,
@@ -89,7 +89,7 @@ impl Device {
                 let offset = u16::from_le_bytes([take(more)?, take(more)?]);
                 self.guest.write(u64::from(offset) % LEN, &[take(more)?, take(more)?]);
             }
-            // Another back end goes on: where this one stopped, or where it was killed.
+            // Another back end continues, where this one stopped or was killed.
             _ => {
                 let killed = operation & 8 != 0;
                 while let Some(chain) = self.held.pop_back().filter(|_| !killed) {
@@ -116,7 +116,7 @@ impl Device {
             self.held.push_back(chain);
         }
         assert!(self.held.len() + self.given_back <= self.size.into(), "more than the ring holds");
-        // What cannot be true ends the ring.
+        // Invalid contents end the ring.
         outcome.ok().map(|_| ())
     }
 }

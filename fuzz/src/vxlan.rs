@@ -1,11 +1,11 @@
-//! Target `vxlan`: what comes out of a tunnel is the frame that was in it, and what is said to be
-//! left undone in it can be done.
+//! Target `vxlan`: a datagram yields the frame inside, and what its metadata leaves undone can be
+//! done.
 
 use tapswitch_offload::Segments;
 use tapswitch_tunnel::{HEADER_LEN, Vni, frame_of, header, left_undone};
 use tapswitch_wire::parse;
 
-/// Takes the frame out of `data`: the VNI (3 bytes), the MTU (2 bytes), a datagram.
+/// Decapsulates `data`: the VNI (3 bytes), the MTU (2 bytes), a datagram.
 pub fn vxlan(data: &[u8]) {
     let Some((&[a, b, c, m0, m1], datagram)) = data.split_first_chunk() else {
         return;

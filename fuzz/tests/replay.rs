@@ -53,5 +53,5 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Bytes of a seed: enough for any header, and a repository stays small.
+/// Limit of a seed: enough for any header, and the repository stays small.
 const SEED_LEN_MAX: u64 = 2048;

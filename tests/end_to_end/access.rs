@@ -1,4 +1,5 @@
-//! What a controller keeps, and who may reach it: kill -9, a full disk, tokens, TLS, the audit log.
+//! What a controller stores, and who may access it: kill -9, a full disk, tokens, TLS, the audit
+//! log.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -58,8 +59,8 @@ fn a_full_disk_keeps_policies_from_changing_and_nothing_else() {
     let disk = directory.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let (disk, socket) = (disk.display(), directory.path().join("c.sock").display().to_string());
-    // A disk of its own, in a mount namespace of its own: nothing of it stays. It is full when the
-    // store is to be made there first, of which nothing must be in the way later.
+    // A disk in a mount namespace of its own, of which nothing stays. It is full when the store is
+    // to be created there, and a failed creation must not leave anything that breaks a later one.
     let start = format!(
         "{BINARY} controller --listen {CONTROLLER} --store {disk}/c.redb --socket {socket}"
     );
@@ -107,7 +108,7 @@ fn a_full_disk_keeps_policies_from_changing_and_nothing_else() {
     ask(&["audit", "--verify"]).well();
 }
 
-/// Takes all room that there is.
+/// Fills all free space.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     for len in [4096, 1] {
@@ -157,7 +158,7 @@ fn tokens_as_the_readme_has_them() {
     fs::write(&export, forged).unwrap();
     tapswitch(&["audit", "--verify", "--file", &export]).refused(&["record 1 was changed"]);
 
-    // What was given is taken away, without a restart.
+    // Revoking works without a restart.
     let text = fs::read_to_string(&tokens).unwrap();
     let kept = text.split("[[token]]").find(|entry| entry.contains("bob")).unwrap();
     fs::write(&tokens, format!("[[token]]{kept}")).unwrap();

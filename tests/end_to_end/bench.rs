@@ -1,5 +1,5 @@
-//! `tapswitch bench`: it measures all that it says, and leaves nothing behind. How fast anything
-//! is, is not decided here.
+//! `tapswitch bench`: it reports all of its measurements, and leaves nothing behind. The speed
+//! itself is not tested.
 
 mod lossless;
 
@@ -104,8 +104,8 @@ fn tags_are_measured_at_all_depths() {
     for row in rows {
         let value = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
         assert!(value("median") > 0.0 && value("switch_ns_per_packet") > 0.0, "{row}");
-        // Nobody cuts or joins on the way; frames may be lost where the machine is busy. How long
-        // TCP's trains are depends on when one looks: hosts and links are not looked at together.
+        // Nothing on the path cuts or joins; frames may be lost on a busy machine. The length of
+        // TCP's trains varies, and hosts and links are not read at the same moment.
         let [host, link] = ["host_train_len", "link_train_len"].map(value);
         let of_udp = match row["traffic"].as_str().unwrap() {
             "tcp" => None,
@@ -153,11 +153,11 @@ fn guests_are_measured_beside_open_vswitch() {
     assert_eq!(rates.len(), 3 * 6, "two sizes, trains; plain by three, ALL by two, mirror by one");
     assert_eq!(rates.iter().filter(|row| row["load"] == "trains").count(), 6);
     for row in rates {
-        // Who got no processor in such a short window has forwarded nothing in it.
+        // A candidate that got no processor in such a short window has forwarded nothing in it.
         assert!(row["mpps"].is_number(), "{row}");
         let ledger = |name: &str| number(&row["ledger"][name]);
         assert!(ledger("received") > 0 && ledger("sent") >= ledger("received"), "{row}");
-        // Whether the others' copies are complete is theirs to show.
+        // Whether the copies of others are complete is not tested here.
         if row["candidate"] == "tapswitch" {
             let copied = row["task"] != "plain";
             assert_eq!(ledger("copied") > 0, copied, "{row}");

@@ -1,4 +1,4 @@
-//! `tapswitch capture`: a file that others read, with packets as they would be on the wire.
+//! `tapswitch capture`: files that other tools read, with packets as on the wire.
 
 use std::path::Path;
 use std::process::Command;
@@ -51,8 +51,7 @@ fn a_capture_ends_by_its_limits() {
 
     let mut capture = start(&lab, &file, &["--seconds", "1"]);
     assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
-    // The hosts may ask for each other's address now and then, and the controller looks for links:
-    // neither is the flow above.
+    // The hosts may send ARP, and the controller looks for links: neither belongs to the flow.
     let is_chatter = |row: &Row| row.udp_len == 0;
     assert!(dissect(&file).iter().all(is_chatter), "the file was replaced");
 }
@@ -70,7 +69,7 @@ fn a_policy_s_file_has_what_the_policy_names_once_and_nothing_else() {
         let ports = switches[0]["ports"].as_array().unwrap();
         ports.iter().any(|port| port["port"] == "9" && port["role"] == "monitor")
     });
-    // That hosts look for each other is no affair of the policy.
+    // So that address resolution of the hosts is not part of the policy's traffic.
     lab.introduce(&[1, 2, 3]);
     let there = ["--src-ip", "10.0.0.1", "--ip-proto", "udp", "--direction", "forward"];
     lab.add("there", &[&there[..], &["--monitor", "there"]].concat());
@@ -158,20 +157,20 @@ fn a_capture_whose_interface_goes_has_failed_and_keeps_what_came() {
     );
 }
 
-/// A capture at the second host, which misses nothing from now on.
+/// Starts a capture at the second host, which misses nothing from now on.
 fn start(lab: &Lab, file: &Path, args: &[&str]) -> Daemon {
-    // What was there is not what is waited for.
+    // An existing file would look like an open capture.
     let _ = std::fs::remove_file(file);
     let host = lab.host(2);
     let path = file.display().to_string();
     let place = ["capture", "-i", &host.interface, "--netns", host.name(), "-w", &path];
     let daemon = Daemon::tapswitch(&lab.room, lab.directory.path(), &[&place, args].concat());
-    // The file is made when the socket is open.
+    // The file is created when the socket is open.
     until("the capture is open", || file.exists());
     daemon
 }
 
-/// What tshark says of one packet.
+/// tshark's fields of one packet.
 struct Row {
     frame_len: usize,
     tcp_len: usize,
@@ -199,10 +198,10 @@ fn row(line: &str) -> Row {
         tcp_len: fields[1].parse().unwrap_or_default(),
         udp_len: fields[2].parse().unwrap_or_default(),
         vlan: fields[3].to_owned(),
-        // tshark's number for a wrong one.
+        // tshark's number for a wrong checksum.
         has_bad_checksum: fields[4..].contains(&"0"),
     }
 }
 
-/// Bytes of the connection: some dozen trains.
+/// Bytes of the connection: about a dozen trains.
 const LEN: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! TAPs that come and go under traffic: the original never notices, and nothing is miscounted.
+//! TAPs that come and go under traffic: the original is not affected, and nothing is miscounted.
 
 use std::thread;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn a_flow_loses_nothing_while_a_tap_comes_and_goes_a_hundred_times() {
         assert_eq!(counts, (count, count), "matched, copied and seen in round {round}");
         assert!(conservation::is_settled(&last), "round {round}: {last}");
     }
-    // Would fail if one were lost, twice, changed, or in another place.
+    // Fails if a frame is lost, duplicated, changed, or at the wrong place.
     assert!(flow.finish_after(50) > 100);
     assert_eq!(monitor.numbers(&stream), [0_u32; 0]);
     assert_eq!(lab.flows(), rules);
@@ -55,7 +55,7 @@ fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
     }
     let before = flow.arrived();
     flow.go_on(100);
-    // All others have something to copy, too, while the first flow goes on.
+    // All other policies have something to copy too, while the first flow goes on.
     for number in (2..TAPS).step_by(2) {
         let own = Stream::new(lab.host(1), lab.host(2)).ports(1000, port_of(number));
         let count = Flow::start(&own, lab.host(1), lab.host(2)).finish_after(5);
@@ -70,7 +70,7 @@ fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
         assert_eq!(matched(&last), copied(&last), "{last}");
         copies.extend(monitor.numbers(&stream));
     }
-    // Two of them want it; it comes once.
+    // Two policies match; the copy arrives once.
     assert_run(&copies);
     assert!(copies[0] < before && copies.last() >= Some(&before), "while all were there");
     assert!(flow.finish_after(50) > 100);
@@ -84,12 +84,12 @@ fn name_of(number: u16) -> String {
     format!("tap-{number}")
 }
 
-/// Two policies want each of these.
+/// Two policies match each of these ports.
 fn port_of(number: u16) -> u16 {
     2000 + number / 2
 }
 
-/// Policies that are there at once.
+/// Simultaneous policies.
 const TAPS: u16 = 100;
 
 #[test]
@@ -118,7 +118,7 @@ fn the_last_counters_are_told_however_long_nothing_happened() {
     let mut monitor = Capture::open(lab.host(3));
     lab.add("quiet", POLICY);
     let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(50);
-    // Longer than last counters are waited for, shorter than the time between two readings.
+    // Longer than the wait for last counters, shorter than the time between two readings.
     thread::sleep(Duration::from_millis(2500));
     let last = lab.delete("quiet");
     assert_whole(&monitor.copies(&stream, count), count);
@@ -127,6 +127,6 @@ fn the_last_counters_are_told_however_long_nothing_happened() {
     assert!(conservation::is_settled(&last) && last["is_complete"] == true, "{last}");
 }
 
-/// The whole flow, to port 3.
+/// Copies the whole flow to port 3.
 const POLICY: &[&str] =
     &["--src-ip", "10.0.0.1", "--dst-ip", "10.0.0.2", "--direction", "forward", "--monitor", "3"];

@@ -1,5 +1,5 @@
-//! Several controllers that share a store in etcd: one leads, and when it goes, or comes back late,
-//! or etcd does, traffic and copies do not notice.
+//! Several controllers that share a store in etcd: one leads. When it or etcd fails, or comes back
+//! late, traffic and copies are not affected.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,10 +36,10 @@ fn leaders_are_killed(mut fabric: Fabric, count: usize) {
             let goal = answered.load(Ordering::Relaxed) + count;
             until("policies come and go", || answered.load(Ordering::Relaxed) >= goal);
         };
-        // Requests are under way when it happens.
+        // Requests are in progress at that moment.
         std::thread::scope(|scope| {
             let churning = scope.spawn(|| churn.run(fabric.cluster(), &stop, &answered));
-            // Else a test that has failed would wait for that.
+            // Otherwise a failed test would wait for that.
             let _end = OnDrop(|| stop.store(true, Ordering::Relaxed));
             churn_on(10);
             watch.flow.go_on(100);
@@ -67,7 +67,7 @@ fn leaders_are_killed(mut fabric: Fabric, count: usize) {
     assert!(verified.well().starts_with("whole up to record"), "one log over all leaders");
 }
 
-/// A policy can be added, and deleted, at this controller.
+/// Checks that a policy can be added and deleted at this controller.
 fn add_and_delete(fabric: &Fabric, leader: usize) {
     let policy = json!({"name": "next", "dst-port": 9, "monitor": "0x2/2"});
     until("the new leader adds a policy", || {
@@ -107,7 +107,7 @@ fn a_leader_that_was_stopped_comes_back_and_changes_nothing() {
     cluster.signal_controller(old, Signal::STOP);
     let late = json!({"name": "late", "dst-port": 7, "monitor": "0x2/2"});
     std::thread::scope(|scope| {
-        // It waits in the socket of the old leader, who has not heard of the new one.
+        // The request waits in the socket of the old leader, which does not know of the new one.
         let asked = scope.spawn(|| cluster.rest(old, "POST", "/policies", Some(&late)).unwrap());
         let (new, took) = cluster.wait_for_leader(&[old]);
         println!("elected after {took:.1?}");
@@ -139,7 +139,7 @@ fn a_leader_that_is_cut_off_from_etcd_changes_nothing() {
     cluster.cut_off(old, Side::Etcd);
     let late = json!({"name": "late", "dst-port": 7, "monitor": "0x2/2"});
     std::thread::scope(|scope| {
-        // It believes that it leads, for a while.
+        // The old leader still believes that it leads, for a while.
         let asked = scope.spawn(|| cluster.rest(old, "POST", "/policies", Some(&late)).unwrap());
         let (new, took) = cluster.wait_for_leader(&[old]);
         println!("elected after {took:.1?}");
@@ -153,7 +153,7 @@ fn a_leader_that_is_cut_off_from_etcd_changes_nothing() {
             cluster.ask(old, &["show", "controller"]).json()["role"] == "follower"
         });
         watch.flow.go_on(100);
-        // What it had sent may arrive now.
+        // Its delayed writes may arrive now.
         cluster.join_again(old, Side::Etcd);
         until("the old leader knows the new one", || {
             !cluster.ask(old, &["show", "controller"]).json()["leader"].is_null()
@@ -218,13 +218,13 @@ fn etcd_may_go_and_come_back() {
     assert_eq!(status, 503, "{refusal}");
     let code = refusal["error"]["code"].as_str().unwrap();
     let said = refusal["error"]["message"].as_str().unwrap();
-    // Whichever it is, that the leader cannot write, or that it has stepped down by now.
+    // Either the leader cannot write, or it has already stepped down.
     assert!(["store-unavailable", "no-leader"].contains(&code), "{refusal}");
     assert!(said.contains("most of its members") && said.contains("goes on"), "{said}");
     assert!(code == "no-leader" || said.contains("may have been written"), "{said}");
     until("nobody leads", || cluster.leader(&[]).is_none());
     watch.flow.go_on(100);
-    // Who led last can still be asked how things stood.
+    // The last leader still answers read requests.
     let told = (0..3).filter_map(|number| {
         let (status, page) = cluster.rest(number, "GET", "/policies", None)?;
         (status == 200).then_some(page)
@@ -236,13 +236,13 @@ fn etcd_may_go_and_come_back() {
     fabric.cluster_mut().start_member(0);
     add(&fabric, "all-is-well");
     let mut there = names(&fabric.ask(&["policy", "list"]).json());
-    // etcd may have taken it down, and carried it out when it could: the refusal says so.
+    // etcd may have recorded the change, and applied it later: the refusal says so.
     there.retain(|name| name != "most-are-gone");
     assert_eq!(there, ["all-is-well", "one-is-gone", "standing"]);
     watch.finish(&fabric);
 }
 
-/// Adds a policy at whoever leads, as soon as that can be done.
+/// Adds a policy at the current leader, as soon as that is possible.
 fn add(fabric: &Fabric, name: &str) {
     let policy = json!({"name": name, "dst-port": 7, "monitor": "0x2/2"});
     until("a policy is added", || {
@@ -260,7 +260,7 @@ fn names(policies: &Value) -> Vec<String> {
     names
 }
 
-/// A stream between hosts that is copied all the time.
+/// A stream between hosts that is copied from start to end.
 struct Watch {
     flow: Flow,
     stream: Stream,
@@ -280,8 +280,8 @@ impl Watch {
         Self { flow, stream, monitor }
     }
 
-    /// Each frame has arrived, which the flow looked after, and so has one copy of each since the
-    /// first; how soon that comes is the subject of other tests.
+    /// Checks that each frame has arrived (by the flow), and one copy of each since the first; how
+    /// soon copies start is tested elsewhere.
     fn finish(mut self, fabric: &Fabric) {
         self.flow.go_on(100);
         let total = self.flow.finish();
@@ -306,18 +306,18 @@ impl<F: Fn()> Drop for OnDrop<F> {
     }
 }
 
-/// Policies that come and go by REST, at whoever leads.
+/// Policies that come and go by REST, at the current leader.
 #[derive(Default)]
 struct Churn {
     count: usize,
-    /// Those that were answered to be there.
+    /// Policies whose addition was confirmed.
     added: BTreeSet<String>,
-    /// Those that may be there or not: nobody answered.
+    /// Policies that may exist or not: their request was not answered.
     unsure: BTreeSet<String>,
 }
 
 impl Churn {
-    /// `answered` counts what was added.
+    /// `answered` counts confirmed additions.
     fn run(&mut self, cluster: &Cluster, stop: &AtomicBool, answered: &AtomicUsize) {
         let mut at = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -329,7 +329,7 @@ impl Churn {
                 Some((201, _)) => _ = self.added.insert(name.clone()),
                 // Refused: the leader does not know the monitor yet.
                 Some((422, _)) => continue,
-                // It may be there: a leader leaves what it has written to the next one.
+                // The policy may exist: a leader leaves what it has written to the next one.
                 Some((421 | 503, _)) | None => {
                     self.unsure.insert(name);
                     at = (at + 1) % 3;
@@ -348,7 +348,7 @@ impl Churn {
         }
     }
 
-    /// What was answered is so.
+    /// Checks that every confirmed change is in force.
     fn check(&self, fabric: &Fabric) {
         assert!(self.added.len() > 5, "{:?}", self.added);
         let policies = eventually("all policies are in force", || {

@@ -1,4 +1,4 @@
-//! Controller and switch lose each other, and other people talk to the controller.
+//! Controller and switch lose each other, and strangers connect to the controller.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn garbage_on_the_controllers_port_disturbs_nobody() {
     for round in 0..20_u8 {
         for bytes in garbage(round) {
             let mut stranger = connect(&lab);
-            // The controller may hang up before it has read all of it.
+            // The controller may close the connection before it has read everything.
             let _ = stranger.write_all(&bytes);
             strangers.push(stranger);
         }
@@ -101,18 +101,19 @@ fn a_switch_asks_for_its_controller_every_two_seconds_at_least() {
     let socket = directory.path().join("switch.sock").display().to_string();
     let args = ["switch", "--controller", CONTROLLER, "--socket", &socket];
     let _switch = Daemon::tapswitch(&room, directory.path(), &args);
-    // Hangs up at once, each time.
+    // Accepts and closes, each time.
     let accept = || eventually("another attempt", || listener.accept().ok()).0;
     drop(accept());
     for attempt in 0..6 {
         let since = Instant::now();
         drop(accept());
-        // Two seconds, and as much for a busy machine; doubling would reach eight by now.
+        // Two seconds, doubled for a busy machine; exponential backoff would have reached eight by
+        // now.
         assert!(since.elapsed() < Duration::from_secs(4), "attempt {attempt} came late");
     }
 }
 
-/// A switch goes and comes back; its policy is in force again.
+/// A switch leaves and returns; its policy is in force again.
 fn assert_returns(peer: Peer) {
     let Some(mut lab) = Lab::new(peer, Ends::Veths, 3) else { return };
     lab.introduce(&[1, 2]);
@@ -127,7 +128,8 @@ fn assert_returns(peer: Peer) {
     conservation::policies_after_a_loss(|command| lab.ask_controller(command));
 }
 
-/// A controller is killed: the switch goes on. The next one removes what nobody ordered from it.
+/// A controller is killed: the switch goes on. The next controller removes the rules of policies
+/// that it does not have.
 fn assert_taken_over(peer: Peer) {
     let Some(mut lab) = Lab::new(peer, Ends::Veths, 3) else { return };
     lab.introduce(&[1, 2]);
@@ -158,17 +160,17 @@ fn assert_copied_once(lab: &Lab) {
     assert_whole(&monitor.copies(&stream, count), count);
 }
 
-/// What no switch would say.
+/// Bytes that no switch would send.
 fn garbage(seed: u8) -> Vec<Vec<u8>> {
     let noise = (0..=u8::MAX).cycle().take(4096).map(|byte| byte.wrapping_mul(157) ^ seed);
     vec![
         Vec::new(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         noise.collect(),
-        // OpenFlow 1.0's hello, and one without its rest.
+        // OpenFlow 1.0's hello, and an incomplete one.
         vec![1, 0, 0, 8, 0, 0, 0, seed],
         vec![4, 0, 0, 16, 0, 0, 0, seed],
-        // A message shorter than its header, one of an unknown type, and answers to no question.
+        // A message shorter than its header, one of an unknown type, and answers without a request.
         vec![4, 0, 0, 3, 0, 0, 0, seed],
         [[4, 0, 0, 8, 0, 0, 0, 1], [4, 200, 0, 8, 0, 0, 0, seed]].concat(),
         [[4, 0, 0, 8, 0, 0, 0, 1], [4, 6, 0, 8, 0, 0, 0, seed], [4, 21, 0, 8, 0, 0, 0, 9]].concat(),
@@ -183,7 +185,7 @@ fn address() -> SocketAddr {
     CONTROLLER.strip_prefix("tcp:").unwrap().parse().unwrap()
 }
 
-/// Everything between the first two hosts, to port 3.
+/// All traffic between the first two hosts, to port 3.
 const ALL: &[&str] = &[
     "--src-ip",
     "10.0.0.0/24",

@@ -1,4 +1,4 @@
-//! `tapswitch demo`: it holds what it promises, and nothing stays behind however it ends.
+//! `tapswitch demo`: it does what it promises, and leaves nothing behind however it ends.
 
 use std::fs;
 use std::path::PathBuf;
@@ -81,10 +81,10 @@ fn keep_leaves_it_running_until_a_signal() {
     demo.assert_gone();
 }
 
-/// Whether a demonstration has come so far.
+/// Whether a demo has reached a certain point.
 type Question = fn(&Demo) -> bool;
 
-/// What must hold in the data.
+/// Checks the data of the report.
 fn assert_report(report: &Value) {
     let ledger = &report["ledger"];
     let [matched, copied, dropped] =
@@ -104,7 +104,7 @@ fn assert_report(report: &Value) {
     assert_eq!(number(&report["seconds"]), 2);
 }
 
-/// A demonstration, with what it may leave behind.
+/// A demo, and what it may leave behind.
 struct Demo {
     daemon: Daemon,
     directory: TempDir,
@@ -112,7 +112,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts one among others, if that is possible here.
+    /// Starts a demo beside others, if it can run here.
     fn start(args: &[&str]) -> Option<Self> {
         let turn = Some(among_others());
         Self::launch(args).map(|demo| Self { _turn: turn, ..demo })
@@ -142,14 +142,14 @@ impl Demo {
         Leftovers::of(self.daemon.id())
     }
 
-    /// The management socket, as it says itself.
+    /// The path of the management socket, as it prints it.
     fn socket(&self) -> String {
         let log = self.daemon.log();
         let line = log.lines().find_map(|line| line.split_once("TAPSWITCH_SOCKET="));
         line.unwrap().1.to_owned()
     }
 
-    /// No namespace (and no device, which lie in them), file or program of it is there.
+    /// Checks that no namespace (with its devices), file or process of it is left.
     fn assert_gone(&self) {
         let leftovers = self.leftovers();
         assert!(leftovers.are_none(), "{leftovers:?}");

@@ -1,6 +1,6 @@
-//! `tapswitch device`: what it shows of a device, what it sets, and what its doctor finds in
-//! devices that are deliberately set up wrong. A command that the doctor suggests is run, and must
-//! do away with the finding.
+//! `tapswitch device`: what it shows, what it sets, and what its doctor finds in devices that are
+//! deliberately misconfigured. A command that the doctor suggests is run, and must remove the
+//! finding.
 
 mod doctor;
 
@@ -86,7 +86,7 @@ fn what_cannot_be_made_leaves_nothing() {
         ("create t0 --offloads csum,uso,tunnel", &["24 bytes"]),
     ] {
         room.device(args).refused(words);
-        // The tool in another test may be looking at it just now.
+        // The tool in another test may have it open at this moment.
         until(&format!("{args} has left nothing"), || {
             room.netlink().links().unwrap().iter().all(|link| link.tun.is_none())
         });
@@ -136,7 +136,7 @@ fn a_program_uses_what_was_made_and_is_named() {
     let two = NonZeroU16::new(2).unwrap();
     let device = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false).queues(two));
     let view = room.show("t0");
-    // A process that another test starts shares our files until it is another program.
+    // A process that another test starts shares our files until its execve(2).
     let holders = view["holders"].as_array().unwrap().iter();
     let ours: Vec<_> = holders.filter(|it| it["pid"] == std::process::id()).collect();
     assert_eq!((view["queues"].as_u64(), ours.len()), (Some(2), 2));
@@ -277,7 +277,7 @@ fn who_is_not_root_is_told_what_that_hides() {
     };
     let said = nobody("show t0");
     assert_eq!(said.code, Some(0), "{}", said.err);
-    // Where anybody may open it, as udev's rules have it, the kernel can be asked.
+    // If every user may open it, as udev's rules allow, the kernel can be asked.
     let is_closed = fs::metadata("/dev/net/tun").unwrap().permissions().mode() & 0o006 == 0;
     let is_unknown = said.out.contains("unknown: the flags could not be read");
     assert_eq!(is_unknown, is_closed, "{}", said.out);
@@ -438,7 +438,7 @@ struct Room {
 }
 
 impl Room {
-    /// Without IPv6, so that the kernel sends nothing by itself.
+    /// Without IPv6, so that the kernel sends nothing on its own.
     fn new() -> Self {
         let namespace = room();
         let quiet = || fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
@@ -459,8 +459,8 @@ impl Room {
         Netlink::open(&self.namespace).unwrap()
     }
 
-    /// Opens or makes a device, as a program would. One that was closed just now may still be
-    /// looked at by the tool in another test, and so be there.
+    /// Opens or creates a device, as a program would. The tool in another test may still have a
+    /// device open that was just closed, so that it still exists.
     fn hold(&self, config: &Config) -> Device {
         let create = || self.namespace.enter(|| Device::create(config)).unwrap().ok();
         eventually("the device can be opened", create)
@@ -471,7 +471,7 @@ impl Room {
     }
 
     /// Sends datagrams through `t0`, which nobody reads, until its ring has dropped some. The
-    /// kernel lets them through a moment after the interface is switched on.
+    /// kernel passes them a moment after the interface is set up.
     fn flood(&self) {
         let mut netlink = self.netlink();
         netlink.add_address("t0", "10.9.0.1".parse().unwrap(), 24).unwrap();
@@ -483,7 +483,7 @@ impl Room {
         });
     }
 
-    /// Runs a command line as a shell would.
+    /// Runs a command line in a shell.
     fn shell(&self, line: &str) -> Said {
         let line = line.replace("tapswitch ", &format!("'{BINARY}' "));
         let mut command: Command = self.namespace.command("sh");
@@ -502,7 +502,7 @@ fn offload(room: &Room, name: &str) -> String {
     found.unwrap()["state"].as_str().unwrap().to_owned()
 }
 
-/// Leaves the persistent device `t0` with a header of 100,000 bytes.
+/// Creates the persistent device `t0` with a header of 100,000 bytes.
 const ODD_HEADER: &str = r#"
 import fcntl, os, struct
 tun = os.open("/dev/net/tun", os.O_RDWR)

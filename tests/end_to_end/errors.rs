@@ -1,4 +1,4 @@
-//! What goes wrong is said in one plain line that names the thing and the remedy.
+//! Errors are reported in one plain line that names the object and the remedy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ fn who_may_not_is_told_what_is_missing() {
         return;
     }
     let (room, directory) = (room(), directory());
-    // Where anybody may read and run it.
+    // In a place where every user may read and run it.
     let binary = copy_of_binary(directory.path());
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let run_as = |who: &[&str], args: &[&str]| {
@@ -88,7 +88,7 @@ fn who_may_not_is_told_what_is_missing() {
     run_as(&without_capability, &port).refused(&["new0", "CAP_NET_ADMIN", "root"]);
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
     let said = run_as(&nobody, &port).refused(&["new0"]);
-    // Where not even the device may be opened, that is what is missing first.
+    // If the device itself cannot be opened, that is reported first.
     assert!(said.contains("CAP_NET_ADMIN") || said.contains("must be readable"), "{said}");
     let run = |args: &[&str]| run_as(&nobody, args);
     run(&["switch", "--port", "1=netdev:lo"]).refused(&["lo", "root"]);
@@ -157,7 +157,7 @@ fn who_is_not_there_cannot_be_asked() {
     if !can_run(&["unshare", "mount"]) {
         return;
     }
-    // A mount namespace in which nobody runs, whoever runs on this machine.
+    // A mount namespace without any running process of ours.
     let script = format!("mount -t tmpfs none /run && exec '{BINARY}' show ports");
     let mut command = Command::new("unshare");
     Said::by(command.args(["--mount", "sh", "-c", &script])).refused(&[
@@ -167,7 +167,7 @@ fn who_is_not_there_cannot_be_asked() {
     ]);
 }
 
-/// As behind `| head -1`, which has read enough.
+/// As with `| head -1`, which has read enough.
 #[test]
 fn who_is_not_read_ends_quietly() {
     let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
@@ -196,7 +196,7 @@ fn who_is_not_read_ends_quietly() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
     }
-    // Those that go on for ever, or write to a file mostly. There is a record to be written.
+    // Commands that run for ever, or write mainly to a file. There is a record to be written.
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &controller]].concat());
     ask(&["policy", "add", "seen", "--monitor", "0x1/2"]).well();
     for args in [["audit", "--follow", "--json"].as_slice(), &["audit", "--export", "-"]] {
@@ -208,7 +208,7 @@ fn who_is_not_read_ends_quietly() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
     }
-    // And one that reads a line, as a user has it.
+    // And a reader of one line, as users have it.
     let script = format!("'{BINARY}' show ports --socket '{switch}' | head -n 1");
     let said = Said::by(Command::new("sh").args(["-c", &script]));
     assert!(
@@ -219,8 +219,8 @@ fn who_is_not_read_ends_quietly() {
     );
 }
 
-/// What nobody reads is no reason to panic; what cannot be written although somebody wants it is
-/// one to fail.
+/// Output that nobody reads is no reason to panic; output that cannot be written although somebody
+/// wants it is an error.
 #[test]
 fn what_cannot_be_said_is_no_panic_and_no_success() {
     if !can_run(&[]) {

@@ -16,8 +16,8 @@ macro_rules! on_every_fabric {
     };
 }
 
-/// With DPDK's ports Open vSwitch loses frames while its rules change, and lets some overtake
-/// others: scenarios that put up with it.
+/// With DPDK's ports Open vSwitch loses frames while its rules change, and reorders some: scenarios
+/// that tolerate it.
 macro_rules! on_every_fabric_with_dpdk {
     ($($scenario:ident)*) => {
         on_fabric!(ring_of_open_vswitch_dpdk ring
@@ -79,7 +79,7 @@ fn a_running_flow_is_copied_to_a_far_monitor(fabric: &Fabric) {
         copies.iter().min().is_some_and(|first| copies.len() >= (total - first) as usize)
     });
     let copies = ovs::in_order(copies);
-    // Those that were under way are not among them.
+    // Frames in flight are not among them.
     assert!(copies[0] <= after + 40, "copied from the answer on, of {total}: {copies:?}");
     assert!(copies.is_sorted_by(|a, b| a + 1 == *b), "each once, in order: {copies:?}");
     assert_eq!(copies.last(), Some(&(total - 1)), "until the end");
@@ -106,8 +106,8 @@ fn a_cable_may_go_while_a_connection_is_copied(fabric: &Fabric) {
         sending.join().unwrap();
     });
     if !fabric.is_ours() || !fabric.is_ring() {
-        // Open vSwitch's new rules do not get what its cache counted for the old ones meanwhile.
-        // On a line, there are no copies while their only way is cut.
+        // Open vSwitch's new rules do not get what its cache counted for the old ones meanwhile. On
+        // a line, there are no copies while their only path is cut.
         return;
     }
     let report = fabric.ask(&["policy", "show", "tcp"]).json();
@@ -117,12 +117,12 @@ fn a_cable_may_go_while_a_connection_is_copied(fabric: &Fabric) {
 fn what_is_broadcast_arrives_once(fabric: &Fabric) {
     fabric.introduce();
     assert_broadcast(fabric, 0..20);
-    // With a TAP, the ways of the original are buckets of a group.
+    // With a TAP, the paths of the original are buckets of a group.
     fabric.add("all", &["--src-ip", "10.0.0.1", "--monitor", "0x3/2"]);
     assert_broadcast(fabric, 20..40);
 }
 
-/// What host 1 sends to everybody arrives everywhere else, once and in order.
+/// What host 1 broadcasts arrives everywhere else, once and in order.
 fn assert_broadcast(fabric: &Fabric, numbers: std::ops::Range<u32>) {
     let mut stream = Stream::new(fabric.host(1), fabric.host(2));
     stream.to.0 = tapswitch_wire::MacAddr::BROADCAST;
@@ -151,11 +151,11 @@ fn copies_have_the_tags_of_their_hosts(fabric: &Fabric) {
     let filter = "vlan 200 and src host 10.0.0.1";
     fabric.add("two-hundred", &["--filter", filter, "--monitor", "0x1/2"]);
     let mut monitors: Vec<_> = fabric.monitors.iter().take(3).map(Capture::open).collect();
-    // Open vSwitch knows of two tags; where it pushes a third one, the last is lost.
+    // Open vSwitch supports two tags; if it pushes a third one, the last is lost.
     let takes_three = fabric.kind(1) == Kind::Ours;
     let wanted = [[false, false, true], [false, true, false], [true, true, takes_three]];
     for (stream, at) in streams.iter().zip(0..) {
-        // Each is compared with what was sent, tags and all.
+        // Each is compared with the original, tags included.
         let mut seen = [0; 3];
         send_until(one, stream, || {
             let new = monitors.iter_mut().map(|monitor| monitor.numbers(stream).len());
@@ -183,7 +183,8 @@ fn copies_have_the_tags_of_their_hosts(fabric: &Fabric) {
     }
 }
 
-/// Frames without a tag, with one and with two are copied without; by Open vSwitch, without one.
+/// Frames without a tag, with one and with two are copied without tags; by Open vSwitch, without
+/// the outermost one.
 fn copies_may_lose_their_tags(fabric: &Fabric) {
     fabric.introduce();
     let [one, two] = [1, 2].map(|number| fabric.host(number));
@@ -205,7 +206,7 @@ fn copies_may_lose_their_tags(fabric: &Fabric) {
 }
 
 /// What is for one host is copied at its switch: for a monitor there, for one behind that switch,
-/// and for one that copies go back to on the way that frames came.
+/// and for one whose copies go back the way that the frames came.
 fn copies_have_another_address_on_the_way(fabric: &Fabric) {
     fabric.introduce();
     let [one, two] = [1, 2].map(|number| fabric.host(number));
@@ -237,7 +238,7 @@ fn copies_have_another_address_on_the_way(fabric: &Fabric) {
     streams.iter().for_each(|stream| assert_copies(&elsewhere, stream, 0, 3));
 }
 
-/// Frames with two tags are copied whole by an Open vSwitch that looks at the first one.
+/// Frames with two tags are copied whole by an Open vSwitch that parses only the first one.
 #[test]
 fn open_vswitch_that_looks_at_one_tag_copies_frames_with_two() {
     let Some(fabric) = Fabric::line_looking_at(1, &[Kind::OpenVswitch; 3]) else { return };
@@ -261,7 +262,7 @@ fn open_vswitch_that_looks_at_one_tag_copies_frames_with_two() {
     fabric.assert_conserved();
 }
 
-/// The monitor has these copies of the stream, each once, in order, tags and all.
+/// The monitor has these copies of the stream, each once, in order, tags included.
 fn assert_copies(frames: &[(NetHeader, Vec<u8>)], stream: &Stream, count: u32, monitor: u8) {
     let numbers = ovs::in_order(stream.numbers(frames));
     assert!(numbers.iter().copied().eq(0..count), "at monitor {monitor}, {stream:?}: {numbers:?}");
@@ -273,8 +274,8 @@ fn in_each_vlan(from: &Host, to: &Host) -> [Stream; 3] {
     [new(), new().vlan(100), new().vlan_in_vlan(200, 100)]
 }
 
-/// Lets the second host be heard in the VLANs of its streams, and then the first one, until nobody
-/// else gets what they say to each other.
+/// Sends frames in the VLANs of the streams from the second host, and then from the first one,
+/// until the flows are no longer flooded.
 fn meet_in(fabric: &Fabric, backs: &[Stream], streams: &[Stream]) {
     let [one, two] = [1, 2].map(|number| fabric.host(number));
     let mut elsewhere = Capture::open(fabric.host(3));
@@ -293,7 +294,7 @@ fn meet_in(fabric: &Fabric, backs: &[Stream], streams: &[Stream]) {
     fabric.settle();
 }
 
-/// Sends frames of a stream, a few at a time, until something holds.
+/// Sends frames of a stream, a few at a time, until `holds` is true.
 fn send_until(from: &Host, stream: &Stream, mut holds: impl FnMut() -> bool) {
     let sender = Capture::open(from);
     until("frames go where they should", || {

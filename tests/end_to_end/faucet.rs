@@ -1,5 +1,5 @@
-//! Faucet, as it is on PyPI, as the controller of our switch: hosts reach each other, and both of
-//! its ways to mirror make copies.
+//! Faucet from PyPI as the controller of our switch: hosts reach each other, and both of its kinds
+//! of mirrors make copies.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -59,7 +59,7 @@ fn faucet_joins_hosts_and_mirrors() {
     drop(switch);
 }
 
-/// A running Faucet, ended with this value.
+/// A running Faucet, stopped on drop.
 struct Faucet {
     _daemon: Daemon,
     room: tapswitch_netlink::Namespace,
@@ -67,7 +67,7 @@ struct Faucet {
 }
 
 impl Faucet {
-    /// Starts it, and waits until it takes switches.
+    /// Starts it, and waits until it accepts switches.
     fn start(home: &Path, room: &OwnedNamespace, directory: &Path) -> Self {
         let bin = home.join("venv/bin");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
@@ -101,7 +101,7 @@ impl Faucet {
         }
     }
 
-    /// Its counter of this name, for our switch.
+    /// Its metric with this name, for our switch.
     fn metric(&self, name: &str) -> String {
         let ask = || {
             let mut stream = TcpStream::connect("127.0.0.1:9302").unwrap();
@@ -123,11 +123,11 @@ impl Faucet {
         fs::read_to_string(self.directory.join("faucet.log")).unwrap_or_default()
     }
 
-    /// It has logged no trouble.
+    /// Checks that it has logged no problem.
     fn assert_content(&self) {
         let log = self.log();
         let is_trouble = |line: &&str| line.contains(" ERROR ") || line.contains(" WARNING ");
-        // It always says this while a switch connects, of Open vSwitch too.
+        // It logs this whenever a switch connects, Open vSwitch too.
         let mut troubles =
             log.lines().filter(is_trouble).filter(|line| !line.ends_with(": DP not up"));
         assert_eq!(troubles.next(), None, "{log}");
@@ -148,7 +148,7 @@ fn start_switch(room: &OwnedNamespace, directory: &Path, hosts: &[Host]) -> Daem
     Daemon::tapswitch(room, directory, &args)
 }
 
-/// Two hosts in a VLAN; port 4 mirrors the second one, and port 3 what an ACL says.
+/// Two hosts in a VLAN; port 4 mirrors the second one, and port 3 gets what an ACL selects.
 const CONFIG: &str = "vlans:
     office: {vid: 100}
 acls:

@@ -1,5 +1,5 @@
-//! Faults under traffic: afterwards frames flow again, all that came is accounted for, and the
-//! switch has no more memory than before.
+//! Faults under traffic: afterwards frames flow again, all frames are accounted for, and the memory
+//! of the switch has not grown.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ mod monitor;
 mod namespace;
 mod restart;
 
-/// Hosts 1 to 3, of which the third gets copies of what the first sends to the second; and a
-/// program behind port 4 that takes frames when it likes.
+/// Hosts 1 to 3, where the third gets copies of the traffic from the first to the second; and a
+/// program behind port 4 that reads frames on demand.
 struct Scene {
     lab: Lab,
     reader: Reader,
@@ -21,11 +21,11 @@ struct Scene {
     options: &'static str,
     /// The number of the next frame for the program.
     next: u32,
-    /// Of those before it, how many were lost under a name.
+    /// How many of those before it were dropped by name.
     lost: u64,
 }
 
-/// What the switch had counted when a fault began.
+/// Counters of the switch when a fault began.
 struct Before {
     dropped: u64,
     ring_full: u64,
@@ -52,7 +52,7 @@ impl Scene {
         Feed::start(self.lab.host(1), self.reader.mac, self.next)
     }
 
-    /// Starts traffic that has nothing to do with the program, and that loses nothing.
+    /// Starts traffic that does not concern the program, and that loses nothing.
     fn others(&self) -> Flow {
         Flow::start(&self.stream, self.lab.host(1), self.lab.host(2))
     }
@@ -79,7 +79,7 @@ impl Scene {
         let after = self.look();
         let named = after.dropped + after.ring_full - before.dropped - before.ring_full;
         let lost = u64::from(self.next - first) - numbers.len() as u64;
-        // What the controller sends there by itself is dropped as well.
+        // The controller's own packets to that port are dropped as well.
         let probes = after.injected - before.injected;
         assert!((lost..=lost + probes).contains(&named), "{lost} are lost, {named} are named");
         self.lost += lost;
@@ -89,7 +89,8 @@ impl Scene {
     fn assert_flows(&mut self) {
         let (source, from) = (Capture::open(self.lab.host(1)), self.lab.host(1).mac());
         for number in self.next..self.next + 100 {
-            // One after the other: however late this test gets a processor, nobody waits for it.
+            // One after the other: however late this test gets a processor, senders do not wait for
+            // it.
             source.send(&numbered(self.reader.mac, from, number));
             let mut numbers = Vec::new();
             until("the frame arrives", || {
@@ -103,7 +104,7 @@ impl Scene {
         self.lab.assert_books_closed();
     }
 
-    /// And the ledger adds up, and nothing of it was lost either.
+    /// And the ledger adds up, without losses.
     fn assert_whole(&mut self) {
         self.assert_flows();
         self.lab.assert_conserved();
@@ -113,13 +114,13 @@ impl Scene {
         number(&self.lab.port(4)["pressure"]["stalls"])
     }
 
-    /// Whether the first host waits for the program.
+    /// True if the first host waits for the program.
     fn is_waited_for(&self) -> bool {
         waits(&self.lab, 1, 4)
     }
 }
 
-/// Whether a port waits for another one.
+/// True if a port waits for another one.
 fn waits(lab: &Lab, port: u8, other: u8) -> bool {
     let (report, other) = (lab.port(port), other.to_string());
     let pauses = report["pressure"]["waits_for"].as_array().unwrap();
@@ -135,7 +136,7 @@ fn drops(port: &Value, reason: &str) -> u64 {
     port["drops"].get(reason).map_or(0, number)
 }
 
-/// Packets that the controller sent by itself.
+/// Packets that the controller sent on its own.
 fn injected(lab: &Lab) -> u64 {
     number(&lab.ask_switch(&["show", "switch"]).json()["books"]["injected"])
 }
@@ -143,14 +144,14 @@ fn injected(lab: &Lab) -> u64 {
 #[test]
 fn a_receiver_that_stops_for_ten_seconds_is_the_only_one_to_lose() {
     let Some(mut scene) = Scene::new("") else { return };
-    // Once for as long as it takes, so that all memory is there that the fault takes.
+    // Once without measuring, so that all memory that the fault needs is allocated.
     stop_reading(&mut scene, Duration::ZERO);
     let memory = scene.lab.watch_memory();
     stop_reading(&mut scene, Duration::from_secs(10));
     memory.assert_same();
 }
 
-/// The program takes nothing until its port has stalled, and for `time` at least.
+/// The program reads nothing until its port has stalled, and for `time` at least.
 fn stop_reading(scene: &mut Scene, time: Duration) {
     let memory = scene.lab.watch_memory();
     let (before, stalls, start) = (scene.look(), scene.stalls(), Instant::now());
@@ -204,7 +205,7 @@ fn remove_port(scene: &mut Scene) {
     let feed = scene.feed();
     until("the sender waits", || scene.is_waited_for());
     scene.lab.switch_says(&["port", "remove", "4"]);
-    // What comes for it now goes nowhere, or to all.
+    // Frames for it are now dropped or flooded.
     scene.others().finish_after(50);
     scene.next = feed.finish();
     scene.lab.assert_books_closed();
@@ -223,7 +224,7 @@ fn ports_that_are_full_of_each_other_go_on() {
     memory.assert_same();
 }
 
-/// Both send to each other, and take nothing, until both wait.
+/// Both send to each other, and read nothing, until both wait.
 fn cross(scene: &mut Scene, other: &mut Reader) {
     let memory = scene.lab.watch_memory();
     for number in 0..CROSSING {
@@ -256,7 +257,7 @@ fn an_interface_goes_down_and_up_under_load() {
     }
 }
 
-/// The interface of host 2, while the first one sends there, and to others.
+/// Sets the interface of host 2 down, while the first host sends there, and to others.
 fn go_down(lab: &Lab) {
     let (two, mut capture) = (lab.host(2), Capture::open(lab.host(2)));
     let stream = Stream::new(lab.host(1), lab.host(3));
@@ -269,7 +270,7 @@ fn go_down(lab: &Lab) {
     until("frames arrive", || arrived(&mut capture).is_some());
     two.netlink().set_down(&two.interface).unwrap();
     until("the port is down", || lab.port(2)["state"] == "no-link");
-    // What comes for it goes to all, as soon as the controller has taken note.
+    // Frames for it are flooded as soon as the controller has noticed.
     let mark = feed.next();
     until("more is sent", || feed.next() > mark + 200);
     others.go_on(100);
@@ -284,7 +285,7 @@ fn go_down(lab: &Lab) {
     lab.assert_conserved();
 }
 
-/// Between two looks at what the switch has counted.
+/// Time between two readings of the switch's counters.
 const AWHILE: Duration = Duration::from_millis(100);
 /// Frames that two send to each other: more than their rings hold, less than is read ahead.
 const CROSSING: u32 = 1000;

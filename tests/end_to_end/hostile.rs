@@ -1,5 +1,5 @@
-//! Hosts that send what no host should, tables that are full, and disks that are: what it costs is
-//! bounded, counted, and told with a remedy, and others go on.
+//! Hosts that send what no host should, full tables and full disks: the effect is bounded, counted,
+//! and reported with a remedy, and others go on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +22,7 @@ fn a_hostile_host_harms_nobody_at_open_vswitch() {
     assert_harmless(Kind::OpenVswitch);
 }
 
-/// The monitor's port of the first switch is the attacker's.
+/// The attacker uses the monitor's port of the first switch.
 fn assert_harmless(kind: Kind) {
     let Some(fabric) = Fabric::line(&[kind; 2]) else { return };
     fabric.introduce();
@@ -40,11 +40,12 @@ fn assert_harmless(kind: Kind) {
     let mut monitor = Capture::open(fabric.monitor(2));
     let sent = Flow::start(&stream, one, two).finish_after(60);
     assert_whole(&monitor.copies(&stream, sent), sent);
-    // Those that are changed where nothing is signed close the port that they come back to: theirs.
+    // Those that are changed where nothing is signed close the port that they come back to: the
+    // attacker's.
     forged_lldp(&probe).iter().for_each(|frame| attacker.send(frame));
     until("forged frames are counted", || count(&fabric, "lldp_forged") > 30);
 
-    // While so many are learned, probes of links may come too late; connections live through that.
+    // While so many are learned, probes of links may be late; connections survive that.
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send_by_tcp(one, two, 1 << 20));
         until("stations without room are counted", || {
@@ -90,7 +91,7 @@ fn ends(fabric: &Fabric) -> Vec<String> {
     links.as_array().unwrap().iter().map(|link| end(link, "a") + &end(link, "b")).collect()
 }
 
-/// A number that is told of the attacker's switch.
+/// A counter about the attacker's switch.
 fn count(fabric: &Fabric, what: &str) -> u64 {
     number(&fabric.ask(&["show", "switches"]).json()[0][what])
 }
@@ -99,7 +100,7 @@ fn is_lldp(frame: &[u8]) -> bool {
     frame[12..14] == [0x88, 0xcc]
 }
 
-/// Frames like the controller's, none of which is: changed anywhere, cut anywhere; and nonsense.
+/// Frames like the controller's, but invalid: changed anywhere, cut anywhere; and nonsense.
 fn forged_lldp(probe: &[u8]) -> Vec<Vec<u8>> {
     let flipped = |at: usize| {
         let mut frame = probe.to_vec();
@@ -112,7 +113,7 @@ fn forged_lldp(probe: &[u8]) -> Vec<Vec<u8>> {
     changed.chain(cut).chain([endless]).collect()
 }
 
-/// ARP and neighbour discovery about addresses of others, or that end too early.
+/// ARP and neighbour discovery about addresses of others, also truncated.
 fn forged_claims(fabric: &Fabric) -> Vec<Vec<u8>> {
     let own = fabric.monitor(1).mac();
     let arp = |sender: MacAddr, address: [u8; 4]| {
@@ -127,11 +128,11 @@ fn forged_claims(fabric: &Fabric) -> Vec<Vec<u8>> {
         [&fixed[..], &[136, 0, 0, 0, 0x20, 0, 0, 0], &[0xfe; 16], &[2, 1], &own.0].concat()
     };
     let whole = claims.into_iter().chain([advertisement]);
-    // Also each without its end.
+    // Each also without its end.
     whole.flat_map(|frame| (14..=frame.len()).map(move |len| frame[..len].to_vec())).collect()
 }
 
-/// A frame of a station that is none.
+/// A frame of a nonexistent station.
 fn station(number: u16) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let head = [[0xff; 6], [0x02, 0xbb, 0, 0, high, low]].concat();
@@ -147,7 +148,7 @@ fn a_policy_that_a_switch_has_no_room_for_is_refused_and_the_rest_goes_on() {
     lab.introduce(&[1, 2]);
     lab.add("small", &["--dst-port", "2000", "--ip-proto", "udp", "--monitor", "3"]);
     let rules = lab.flows();
-    // Those that are there, and no more.
+    // The existing rules, and no more.
     lab.limit_rules(1, 16);
     let wide =
         ["policy", "add", "wide", "--filter", "udp dst portrange 1001-1100", "--monitor", "3"];
@@ -173,7 +174,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     fs::create_dir(&disk).unwrap();
     let args = ["controller", "--listen", CONTROLLER, "--store", "none", "--socket", &socket];
     let _controller = Daemon::tapswitch(&room, directory.path(), &args);
-    // A disk of its own, in a mount namespace of its own: nothing of it stays.
+    // A disk in a mount namespace of its own, of which nothing stays.
     let script = format!(
         "mount -t tmpfs -o size=1m tmpfs {disk} && exec {BINARY} switch --controller {CONTROLLER} \
          --port 1=tap:t1,netns={} --port 2=tap:t2,netns={} --port 3=pcapng:{disk}/web.pcapng \
@@ -194,7 +195,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
         let ports = tapswitch(&["show", "ports", "--json", "--socket", &own]).json();
         ports.as_array().unwrap().iter().find(|port| port["port"] == "3").unwrap().clone()
     };
-    // By its name: the port is called as its file.
+    // By name: the port is named after its file.
     ask(&["policy", "add", "udp", "--ip-proto", "udp", "--monitor", "web"]).well();
 
     let filler = format!("/proc/{}/root{disk}/filler", switch.id());
@@ -215,7 +216,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     let log = switch.log();
     assert!(log.contains("the disk is full"), "{log}");
 
-    // What waits for the disk when the switch ends is named.
+    // Packets that wait for the disk when the switch ends are reported.
     fill(Path::new(&filler));
     let flow = Flow::start(&stream, &hosts[0], &hosts[1]);
     until("the disk is full again", || file()["state"] == "no-link");
@@ -230,7 +231,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     assert!(warned && !log.contains("are nowhere"), "{log}");
 }
 
-/// Takes all room that there is.
+/// Fills all free space.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     for len in [4096, 1] {

@@ -1,9 +1,9 @@
-//! Open vSwitch with the kernel's datapath: the scenarios of [`crate::taps`] and [`crate::fabric`]
-//! that run on its datapath in userspace, with no more than the datapath's type changed. At its
-//! end each asks Open vSwitch which datapath it was.
+//! Open vSwitch with the kernel datapath: the scenarios of [`crate::taps`] and [`crate::fabric`]
+//! that also run on its userspace datapath, with only the datapath type changed. At its end each
+//! asks Open vSwitch which datapath it was.
 //!
-//! That datapath is the module `openvswitch`, so these tests boot kernels that have it, with
-//! Open vSwitch, controller, hosts and all.
+//! That datapath is the module `openvswitch`, so these tests boot kernels that have it, with Open
+//! vSwitch, controller, hosts and all.
 
 use tapswitch_guest::{Error, Guest, Kernel, Outcome, Series, inside};
 
@@ -34,7 +34,7 @@ fn of_linux_7_3_copies_to_a_far_monitor() {
     run(Series::V7_3, &scenarios.each_ref().map(String::as_str), 2);
 }
 
-/// Runs so many scenarios in a guest.
+/// Runs these scenarios in a guest.
 fn run(series: Series, scenarios: &[&str], count: usize) {
     if inside().is_some() || !can_run(&[]) {
         return;

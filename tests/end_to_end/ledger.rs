@@ -1,5 +1,4 @@
-//! What copies are owed, and what became of them: contracts and ledgers on our switch and on Open
-//! vSwitch.
+//! Contracts and ledgers on our switch and on Open vSwitch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,8 +100,8 @@ fn metrics_say_what_the_reports_say() {
     }
 }
 
-/// Samples by name and labels. Each line is as Prometheus reads it, each family has its help and
-/// its type in front and comes once, each sample comes once.
+/// Samples by name and labels. Checks Prometheus' format: each family has its help and its type
+/// first and occurs once, each sample occurs once.
 fn samples(text: &str) -> BTreeMap<String, String> {
     let (mut family, mut families, mut samples) = ("", BTreeSet::new(), BTreeMap::new());
     let mut lines = text.lines();
@@ -159,7 +158,7 @@ fn what_goes_nowhere_is_told_with_its_reason() {
     assert_eq!(to["dropped"], serde_json::json!({ "input_port": sent }), "{report}");
 }
 
-/// The monitor's interface lets next to nothing through until it is opened again.
+/// The monitor's interface passes next to nothing until it is opened again.
 #[test]
 fn what_a_stopped_monitor_does_not_take_is_accounted_for_under_each_contract() {
     if !can_run(&["tc"]) {
@@ -194,8 +193,8 @@ fn tc(lab: &Lab, args: &[&str]) {
     Said::by(lab.room.command("tc").arg("qdisc").args(args)).well();
 }
 
-/// Trains are cut for the link, and what arrives is taken as packets, or joined again. Either way
-/// there are as many packets on both sides.
+/// Trains are cut for the link, and arrive as packets, or joined again. Either way both sides count
+/// the same number of packets.
 #[test]
 fn what_a_link_cuts_and_the_next_switch_joins_is_not_lost() {
     for options in [[",offload=off", ",gro=off"], [",offload=off", ",gro=on"]] {
@@ -228,7 +227,7 @@ fn what_is_lost_in_the_middle_of_a_link_is_told_to_the_packet() {
         ["lost_between_switches"],
         "{report:#}"
     );
-    // The monitor's port says how many packets it sent.
+    // The counters of the monitor's port.
     let ports = fabric.ask_switch(2, &["show", "ports"]).json();
     let port = ports.as_array().unwrap().iter().find(|port| port["name"] == "p102").unwrap();
     let sent = number(&port["tx"]["packets"]);
@@ -237,8 +236,8 @@ fn what_is_lost_in_the_middle_of_a_link_is_told_to_the_packet() {
     assert_eq!(report["is_complete"], true, "{report:#}");
 }
 
-/// Copies a connection from host 1 to host 2 to the monitor at switch 2. Answers the report when
-/// all is told: it is about packets, and adds up.
+/// Copies a connection from host 1 to host 2 to the monitor at switch 2. Returns the final report:
+/// it counts packets, and adds up.
 fn copy_over_a_link(fabric: &Fabric, len: usize) -> Value {
     fabric.introduce();
     let fields = ["--src-ip", "10.0.0.1", "--ip-proto", "tcp", "--monitor", "0x2/2"];
@@ -252,7 +251,7 @@ fn copy_over_a_link(fabric: &Fabric, len: usize) -> Value {
 
 /// Bytes of a connection that makes many trains.
 const TCP_LEN: usize = 8 << 20;
-/// Bytes that a packet of it carries at most.
+/// Maximum payload of one of its packets.
 const MSS: usize = 1448;
 
 #[test]
@@ -286,7 +285,7 @@ fn a_killed_controller_leaves_copies_alone_and_the_next_one_counts_anew() {
     assert_settled(&report);
 }
 
-/// Adds a policy "owed" with a contract and copies a stream. Answers its report when all is told.
+/// Adds a policy "owed" with a contract and copies a stream. Returns its final report.
 fn copy_a_stream(lab: &Lab, contract: &str) -> Value {
     let fields = ["--dst-port", "2000", "--monitor", "3", "--delivery", contract];
     let added = lab.add("owed", &fields);
@@ -299,7 +298,7 @@ fn copy_a_stream(lab: &Lab, contract: &str) -> Value {
     report
 }
 
-/// Sends a stream; answers the numbers of its copies.
+/// Sends a stream; returns the numbers of its copies.
 fn stream(lab: &Lab) -> Vec<u32> {
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
@@ -313,7 +312,7 @@ fn assert_settled(report: &Value) {
     assert!(conservation::is_settled(report) && report["is_complete"] == true, "{report}");
 }
 
-/// What the buckets of copies to port 3 do, each once.
+/// The distinct actions of the buckets that copy to port 3.
 fn contracts(lab: &Lab) -> Vec<String> {
     let groups = lab.ask_switch(&["show", "groups"]).json();
     let buckets = groups.as_array().unwrap().iter().flat_map(|group| {

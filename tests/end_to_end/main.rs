@@ -1,8 +1,8 @@
 //! End-to-end tests of the binary: what a user does at a shell, with real peers around it.
 //!
 //! Every test has a namespace of its own for the programs (its *room*: ports such as 6653 are free
-//! in each) and one for each host, so that all of them run side by side. Nothing is decided by
-//! time: what must come is waited for until a deadline, and senders wait for the receiver.
+//! in each) and one for each host, so that tests run in parallel. Timing decides nothing: a test
+//! waits until a deadline for what must happen, and senders wait for the receiver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod support;

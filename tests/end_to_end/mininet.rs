@@ -1,7 +1,7 @@
-//! Our switch and our controller in Mininet, by the file that is shipped for it.
+//! Our switch and our controller in Mininet, by the shipped file.
 //!
-//! Mininet keeps to no place of its own: it has names in `/tmp`, and when something goes wrong it
-//! ends programs by their names. So it gets its own processes, mounts and network.
+//! Mininet is not isolated: it uses names in `/tmp`, and when something goes wrong it kills
+//! programs by name. So it gets its own processes, mounts and network.
 
 use std::path::Path;
 
@@ -46,8 +46,8 @@ fn a_switch_of_mininet_learns_by_itself() {
     assert!(said.contains("0% dropped (6/6 received)"), "{said}");
 }
 
-/// What Mininet says when it is started with these options, the first of which may go on with those
-/// of the switch, and told these commands. Nothing of ours may be left when it has ended.
+/// The output of Mininet, started with these options (the first of which may have further options
+/// of the switch) and given these commands. Nothing of ours may be left when it has ended.
 fn run(options: &str, commands: &str) -> Option<String> {
     if !can_run(&["mn", "unshare", "mount", "tcpdump", "ping"]) {
         return None;

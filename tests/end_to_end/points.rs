@@ -1,4 +1,4 @@
-//! Where frames are copied, on fabrics in whose middle somebody else's rule rewrites them.
+//! Where frames are copied, on fabrics in which a foreign rule rewrites them on their path.
 
 use crate::support::*;
 
@@ -23,7 +23,7 @@ fn on_a_line_around_ours() {
     copies_are_taken_before_or_after_the_rewrite(&kinds);
 }
 
-/// A service is reached at one port and listens at another.
+/// A service is addressed at one port and listens at another.
 fn copies_are_taken_before_or_after_the_rewrite(kinds: &[Kind]) {
     if !can_run(&["ovs-ofctl"]) {
         return;

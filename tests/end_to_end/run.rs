@@ -1,5 +1,5 @@
-//! `tapswitch run`: the shipped example works and goes cleanly; a broken file is answered with the
-//! place and the remedy.
+//! `tapswitch run`: the shipped example works and stops cleanly; each broken file is reported with
+//! the position and the remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn what_nohup_started_outlives_its_terminal() {
     assert!(!daemon.log().contains("SIGHUP"), "{}", daemon.log());
 }
 
-/// A store that does not answer holds nobody up who wants to stop.
+/// A store that does not answer does not delay a stop.
 #[test]
 fn a_signal_is_heeded_while_it_starts() {
     for signal in [Signal::TERM, Signal::INT] {
@@ -109,7 +109,7 @@ fn a_signal_is_heeded_while_it_starts() {
         command.args(["controller", "--listen", "tcp:127.0.0.1:0", "--rest", "off"]);
         command.args(["--store", &store, "--socket", &socket]);
         let mut daemon = Daemon::start(command, directory.path());
-        // It waits for an answer now.
+        // It is now waiting for an answer.
         let _asks = silent.accept().unwrap();
         daemon.signal(signal);
         assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
@@ -117,7 +117,7 @@ fn a_signal_is_heeded_while_it_starts() {
     }
 }
 
-/// What is changed in the example, what of it is pointed at, and words of the answer.
+/// What is changed in the example, which part of it is reported, and words of the message.
 const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
     (
         "bridge = \"lab\"",
@@ -170,7 +170,7 @@ fn a_broken_file_is_answered_with_its_place_and_what_was_expected() {
     }
 }
 
-/// Line and column of what is blamed, from 1.
+/// Line and column of the reported text, from 1.
 fn place(text: &str, blamed: &str) -> (usize, usize) {
     let is_code = |line: &&str| !line.starts_with('#');
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| is_code(line));
@@ -191,7 +191,7 @@ fn example_text() -> String {
     fs::read_to_string(root.join("examples/tapswitch.toml")).unwrap()
 }
 
-/// The shipped example with names and namespaces of its own, in a room of its own.
+/// The shipped example with unique names and namespaces, in a room of its own.
 struct Example {
     daemon: Daemon,
     socket: PathBuf,
@@ -215,7 +215,7 @@ impl Example {
         }
         fs::write(directory.path().join("lab.toml"), text).unwrap();
         let daemon = start(&room, directory.path());
-        // Where it is when nobody says otherwise.
+        // The default path.
         let socket = Path::new("/run/tapswitch").join(bridge).with_extension("sock");
         let example = Self { daemon, socket, hosts, room, directory };
         example.configure();
@@ -227,7 +227,7 @@ impl Example {
         self.configure();
     }
 
-    /// Gives the hosts their addresses, as the example says.
+    /// Gives the hosts their addresses, as the example does.
     fn configure(&self) {
         for host in &self.hosts {
             let link = || Netlink::open(&host.namespace).unwrap().link(&host.interface);

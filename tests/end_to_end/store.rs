@@ -1,4 +1,4 @@
-//! A store in etcd that wants to know who is there: by certificates, and by users and passwords.
+//! A store in etcd with authentication: by certificates, and by users and passwords.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,14 +16,14 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// One member of etcd that takes clients with a certificate alone.
+/// One member of etcd that accepts only clients with a certificate.
 struct Etcd<'a> {
     room: &'a Namespace,
     directory: &'a Path,
     authority: &'a Authority,
-    /// Key and certificate.
+    /// Key and certificate of the server.
     own: (PathBuf, PathBuf),
-    /// Those of whoever asks.
+    /// Key and certificate of the client.
     client: (PathBuf, PathBuf),
 }
 
@@ -48,7 +48,7 @@ impl Etcd<'_> {
         Said::by(command.args(args))
     }
 
-    /// Users: root, one who may write below `/lab/`, and one who may do nothing.
+    /// Users: root, one with write access below `/lab/`, and one without any.
     fn enable_users(&self) {
         let commands = [
             "user add root:secret",
@@ -66,14 +66,14 @@ impl Etcd<'_> {
     }
 }
 
-/// A file that nobody else may read.
+/// A file that only its owner may read.
 fn secret(path: &Path, contents: &str) -> String {
     fs::write(path, contents).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     text(path)
 }
 
-/// What a controller says that does not start.
+/// Checks the error of a controller that does not start.
 fn refused(room: &Namespace, store: &str, files: &[&str], words: &[&str]) {
     let args = ["--log", "off", "controller", "--rest", "off", "--listen", "tcp:127.0.0.1:0"];
     let said = tapswitch_in(room, &[&args[..], &["--store", store], files].concat());
@@ -88,7 +88,7 @@ fn etcd_is_reached_by_tls_and_as_a_user() {
     let (room, directory) = (room(), directory());
     let directory = directory.path();
     let (ours, others) = (Authority::new(directory), Authority::named("others", directory));
-    // Where etcd has users, it takes no certificate with a CommonName for its gateway.
+    // With users, etcd's gateway does not accept certificates with a CommonName.
     let (own, client) = (ours.issue("etcd"), ours.issue_for(None, "controller"));
     let etcd = Etcd { room: &room, directory, authority: &ours, own, client };
     let mut member = etcd.start();
@@ -103,7 +103,7 @@ fn etcd_is_reached_by_tls_and_as_a_user() {
     };
     what_is_no_way_to_etcd_is_refused(&room, &tls, &wrong_ca);
 
-    // Users come to be while the controller is at work.
+    // Users are created while the controller runs.
     let socket = text(&directory.join("c.sock"));
     let files = with(&login);
     let files: Vec<_> = files.iter().map(String::as_str).collect();
@@ -115,7 +115,7 @@ fn etcd_is_reached_by_tls_and_as_a_user() {
     };
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat()).code == Some(0);
     let writes = || {
-        // It is there already where only its deletion failed before.
+        // It exists already if only its deletion failed before.
         let _ = ask(&["policy", "add", "seen", "--monitor", "0x1/2"]);
         ask(&["policy", "delete", "seen"]) && ask(&["audit", "--verify"])
     };
@@ -144,21 +144,21 @@ fn etcd_is_reached_by_tls_and_as_a_user() {
     refused(&room, STORE, &files, &[&login, "chmod 600"]);
     fs::set_permissions(&login, fs::Permissions::from_mode(0o600)).unwrap();
 
-    // etcd forgets whom it gave tokens when it restarts.
+    // A restart makes etcd forget its tokens.
     member.kill();
     let _member = etcd.start();
     until("the controller leads again", || leads() && writes());
     assert!(!controller.log().contains("sesame"), "a password is nothing for a log");
 }
 
-/// Something that copies can go to.
+/// A switch with a port for copies.
 fn start_switch(room: &Namespace, directory: &Path) -> Daemon {
     let socket = text(&directory.join("s.sock"));
     let args = ["switch", "--controller", CONTROLLER, "--port", "1=tap:t1", "--port", "2=tap:t2"];
     Daemon::tapswitch(room, directory, &[&args[..], &["--socket", &socket]].concat())
 }
 
-/// Each says what is missing or wrong.
+/// Each error says what is missing or wrong.
 fn what_is_no_way_to_etcd_is_refused(room: &Namespace, tls: &[&str], wrong_ca: &str) {
     refused(room, STORE, &[], &["--store-ca"]);
     refused(room, "etcd://127.0.0.1:2379/lab", tls, &["say etcds://"]);

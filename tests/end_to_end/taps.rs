@@ -1,8 +1,8 @@
-//! TAPs on our switch and on Open vSwitch, by the same controller and the same commands: one set of
-//! scenarios, run on each peer.
+//! TAPs on our switch and on Open vSwitch, with the same controller and the same commands: one set
+//! of scenarios, run on each peer.
 //!
-//! Open vSwitch has veth pairs only: a tap device of its own that moves to another namespace has no
-//! link any more, as far as it knows, and the controller looks for no hosts behind such ports.
+//! Open vSwitch has veth pairs only: a tap device of its own that is moved to another namespace has
+//! no link any more from its point of view, and the controller expects no hosts behind such ports.
 
 use serde_json::Value;
 use tapswitch_wire::{NetHeader, ip_proto};
@@ -79,7 +79,7 @@ fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
     if lab.peer == Peer::Tapswitch {
         assert_ledger(lab, "web", total - copies[0]);
     } else {
-        // To Open vSwitch's new rules goes what its cache counted for the old ones, up to a second.
+        // Open vSwitch's new rules get what its cache counted for the old ones, up to a second.
         assert_balance(lab, "web", total - copies[0]);
     }
     assert_restored(lab, &["web"], &rules);
@@ -95,7 +95,7 @@ fn trains_are_copied_as_they_are(lab: &Lab) {
     let [mut receiver, mut monitor] = [2, 3].map(|number| Capture::open(lab.host(number)));
     send_by_tcp(lab.host(1), lab.host(2), 3 << 20);
     let (mut originals, mut copies) = (Vec::new(), Vec::new());
-    // The last acknowledgement comes when both programs have all that they want.
+    // The last acknowledgement comes when both programs are done.
     until("copies have the bytes and the metadata of the originals, in their order", || {
         originals.extend(tcp_frames(&mut receiver));
         copies.extend(tcp_frames(&mut monitor));
@@ -105,8 +105,8 @@ fn trains_are_copied_as_they_are(lab: &Lab) {
     assert_ledger(lab, "tcp", told(lab, &copies));
 }
 
-/// How many frames of TCP over IPv4 these are to the switch: ours counts a train's packets, Open
-/// vSwitch the train.
+/// How many frames the switch counts for these frames of TCP over IPv4: ours counts a train's
+/// packets, Open vSwitch the train.
 fn told(lab: &Lab, frames: &[(NetHeader, Vec<u8>)]) -> u32 {
     let packets = |(meta, frame): &(NetHeader, Vec<u8>)| {
         let headers_len = 34 + usize::from(frame[46] >> 4) * 4;
@@ -167,7 +167,7 @@ fn vlans_are_told_apart(lab: &Lab) {
     let streams = [100, 200].map(|id| {
         let back = Stream::new(lab.host(2), lab.host(1)).vlan(id);
         let there = Stream::new(lab.host(1), lab.host(2)).vlan(id);
-        // Both hosts have to be heard in each VLAN before frames stop going everywhere.
+        // Both hosts have to send in each VLAN before frames are no longer flooded.
         Flow::start(&back, lab.host(2), lab.host(1)).finish_after(1);
         settle(lab, &there);
         there
@@ -223,7 +223,7 @@ fn monitors_are_named_in_each_way(lab: &Lab) {
     }
 }
 
-/// Runs a stream until it reaches its destination alone: new rules may take a moment.
+/// Runs a stream until only its destination gets it: new rules may take a moment.
 pub(crate) fn settle(lab: &Lab, stream: &Stream) {
     let mut elsewhere = Capture::open(lab.host(3));
     until("frames go to their destination alone", || {
@@ -233,7 +233,7 @@ pub(crate) fn settle(lab: &Lab, stream: &Stream) {
     lab.settle();
 }
 
-/// One after the other without a gap, each once.
+/// Checks that the numbers are consecutive, each once.
 pub(crate) fn assert_run(numbers: &[u32]) {
     let first = *numbers.first().expect("there are copies");
     let expected: Vec<_> = (first..).take(numbers.len()).collect();
@@ -245,8 +245,8 @@ pub(crate) fn assert_whole(numbers: &[u32], count: u32) {
     assert!(numbers.iter().copied().eq(0..count), "all of {count}, in order, once: {numbers:?}");
 }
 
-/// What the policy says it matched and copied is what came at the monitor, on Open vSwitch as soon
-/// as it sees fit to count; our switch's own ledgers agree.
+/// The policy's matched and copied packets are what arrived at the monitor, on Open vSwitch as soon
+/// as its counters are updated; our switch's own ledgers agree.
 pub(crate) fn assert_ledger(lab: &Lab, name: &str, count: u32) {
     let report = wait_for_count(lab, name, count);
     assert_eq!((matched(&report), copied(&report)), (count.into(), count.into()), "{report}");
@@ -263,7 +263,7 @@ fn assert_balance(lab: &Lab, name: &str, count: u32) {
     assert_eq!(matched(&report), copied(&report), "{report}");
 }
 
-/// The policy's report as soon as it says this much.
+/// The policy's report as soon as it reaches this count.
 fn wait_for_count(lab: &Lab, name: &str, count: u32) -> Value {
     let count = u64::from(count);
     eventually(&format!("policy {name} says {count}"), || {
@@ -273,7 +273,7 @@ fn wait_for_count(lab: &Lab, name: &str, count: u32) -> Value {
     })
 }
 
-/// Deletes policies; then the switch is as it was before.
+/// Deletes policies, and checks that the switch is in its former state.
 fn assert_restored(lab: &Lab, names: &[&str], rules: &[String]) {
     assert!(!lab.groups().is_empty() && lab.flows() != rules);
     for name in names {

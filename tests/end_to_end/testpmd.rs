@@ -1,5 +1,5 @@
-//! Guests whose network devices are DPDK's (`net_virtio_user`), at ports of the switch: all kinds
-//! of rings, and what happens when either side is restarted.
+//! Guests with DPDK's network device (`net_virtio_user`) at ports of the switch: all kinds of
+//! rings, and restarts of either side.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn packed_rings_carry_frames_and_counters_add_up() {
     carry(true);
 }
 
-/// All kinds of rings of one layout, one after the other, with one switch that goes on.
+/// All kinds of rings of one layout, one after the other, with one running switch.
 fn carry(packed: bool) {
     let Some(lab) = Lab::new("client,queues=2") else { return };
     let _switch = lab.start_switch();
@@ -34,8 +34,8 @@ fn carry(packed: bool) {
                 testpmd.command("start");
                 until("frames", || testpmd.received() > 10_000);
                 testpmd.stop_sending();
-                // The receiver has stopped as well; what is in its ring counts as sent by the
-                // switch and not as received. So it goes on by itself.
+                // The receiver has stopped as well; frames in its ring count as sent by the switch
+                // and not as received. So it receives on its own.
                 testpmd.command("set fwd rxonly");
                 testpmd.command("start");
                 let all = |ports: &Value| {
@@ -90,7 +90,7 @@ fn a_switch_that_is_restarted_finds_guests_at_work() {
             } else {
                 switch.stop();
             }
-            // This front end is confused by a switch that is back before it was missed.
+            // This front end is confused if a switch is back before it has noticed the loss.
             until("both links to be down", || testpmd.link_changes() >= changes + 2);
             let received = testpmd.received();
             switch = lab.start_switch();
@@ -112,7 +112,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// With a switch whose ports have these options; `None` when it cannot run here.
+    /// With these options of the switch's ports; `None` if it cannot run here.
     fn new(options: &'static str) -> Option<Self> {
         if !can_run(&[]) || !Testpmd::is_there() {
             return None;
@@ -153,5 +153,5 @@ fn drops(ports: &Value) -> u64 {
     ports.flat_map(|port| port["drops"].as_object().unwrap().values()).map(number).sum()
 }
 
-/// What a ring may hold from before.
+/// Frames that a ring may hold from before.
 const RING_LEN: u64 = 1024;

@@ -1,5 +1,5 @@
-//! Our switch by TLS: its controller, tools that connect, and everything that may be wrong with
-//! certificates, said at both ends.
+//! TLS of our switch: its controller, tools that connect, and errors in certificates, reported at
+//! both ends.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The options that say where key, certificate and authority are.
+/// The options for key, certificate and authority.
 fn files((key, cert): &(impl AsRef<Path>, impl AsRef<Path>), ca: &Path) -> [String; 6] {
     let files = [("--tls-key", key.as_ref()), ("--tls-cert", cert.as_ref()), ("--tls-ca", ca)];
     let [key, cert, ca] = files.map(|(option, path)| [option.to_owned(), text(path)]);
@@ -59,7 +59,7 @@ fn a_switch_and_a_controller_know_each_other_and_copies_are_made() {
         let (number, interface) = (host.number, &host.interface);
         format!("--port={number}=tap:{interface},netns={}", host.name())
     });
-    // Nobody vouches for it there, as both ends say.
+    // Its certificate is of another authority there, as both ends report.
     let own = files(&others.issue("switch"), &ours.path);
     let args: Vec<_> = own.iter().chain(&ports).map(String::as_str).collect();
     let switch = start_switch(&room, directory, "s", &args);
@@ -69,7 +69,7 @@ fn a_switch_and_a_controller_know_each_other_and_copies_are_made() {
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat());
     assert_eq!(ask(&["show", "switches", "--json"]).json(), serde_json::json!([]));
 
-    // Its files are looked at whenever it connects.
+    // Its files are read whenever it connects.
     ours.issue("switch");
     until("the switch is controlled", || {
         let switches = ask(&["show", "switches", "--json"]).json();
@@ -126,7 +126,7 @@ fn what_is_wrong_with_a_controllers_certificate_is_said_at_both_ends() {
             switches().as_array().unwrap().iter().all(|one| one["is_connected"] == false)
         });
     }
-    // What speaks no TLS is told so.
+    // A peer that does not use TLS is refused with that reason.
     let plain =
         ["controller", "--listen", "tcp:127.0.0.1:6654", "--store", "none", "--rest", "off"];
     let _plain = start(&room, directory, "p", &plain);

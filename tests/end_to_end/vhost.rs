@@ -1,7 +1,7 @@
-//! Virtual machines behind `vhost:` ports: Linux 6.1 and 7.3 in QEMU, whose frames the switch takes
-//! from their memory and puts there.
+//! Virtual machines behind `vhost:` ports: Linux 6.1 and 7.3 in QEMU, with frames in the guests'
+//! memory.
 //!
-//! Each file boots a few machines and asks them many things, as a boot takes seconds.
+//! Each file boots a few machines and tests many things on them, because a boot takes seconds.
 
 mod errors;
 mod iperf;

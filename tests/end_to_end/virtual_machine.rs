@@ -1,14 +1,14 @@
 //! A virtual machine with VLAN devices of its own, an 802.1Q one on an 802.1ad one, behind its
-//! VMM's tap device; a host at the other end of a `dot1q-tunnel` port, which knows nothing of tags.
+//! VMM's tap device; a host at the other end of a `dot1q-tunnel` port, without tags.
 //!
 //! ```text
 //!  Linux 6.1 or 7.3        QEMU          switch                customer's switch      host
 //!  c10 on s100 on eth0 ── virtio ── vm0 ── provider │ dot1q-tunnel ── trunk │ access ── t2
 //!                 S+C tags                          S                 C
 //! ```
-//! All of that on the machine's own kernel, which needs no 8021q: the switches do the tagging.
-//! What the guest's virtio_net leaves undone passes through QEMU, the tap device, a packet socket
-//! and two switches, and back.
+//! All of that runs on the machine's own kernel, which needs no 8021q: the switches do the tagging.
+//! Checksums and trains that the guest's virtio_net leaves undone pass through QEMU, the tap
+//! device, a packet socket and two switches, and back.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -31,13 +31,13 @@ fn with_linux_7_3_talks_through_a_tunnel_port() {
     talk(Series::V7_3, &["virtio_net", "8021q"]);
 }
 
-/// What runs in the machine.
+/// The part that runs in the machine.
 #[test]
 fn inside_its_devices_get_what_was_sent() {
     if inside().is_none() || !std::path::Path::new("/sys/class/net/eth0").exists() {
         return;
     }
-    // A provider's port takes no frames without a tag: none shall come.
+    // A provider port accepts no untagged frames: the guest must not send any.
     std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
     let mut netlink = Netlink::open(&Namespace::current().unwrap()).unwrap();
     netlink.set_up("eth0").unwrap();
@@ -71,7 +71,7 @@ fn talk(series: Series, modules: &[&str]) {
     if inside().is_some() || !can_run(&[]) {
         return;
     }
-    // A kernel that the emulation brings down while it boots takes its tap device along.
+    // A kernel that crashes while it boots, because of the emulation, takes its tap device along.
     for _ in 1..BOOT_COUNT {
         if try_to_talk(series, modules) {
             return;
@@ -144,7 +144,7 @@ impl Lab {
         Netlink::open(&self.room).unwrap().link(name).ok()
     }
 
-    /// The provider's and the customer's.
+    /// The provider's switch and the customer's.
     fn start_switches(&self) -> [Daemon; 2] {
         Netlink::open(&self.room).unwrap().set_up("vm0").unwrap();
         let provider = self.start_switch(
@@ -175,7 +175,7 @@ impl Lab {
         self.directory.path().join(format!("{name}.sock")).display().to_string()
     }
 
-    /// The host sends back what it gets: datagrams, and one connection.
+    /// The host sends back what it receives: datagrams, and one connection.
     fn start_echo(&self) -> [thread::JoinHandle<()>; 2] {
         let datagrams = self.host.namespace.enter(|| UdpSocket::bind((HOST, PORT))).unwrap();
         let connections = self.host.namespace.enter(|| TcpListener::bind((HOST, PORT))).unwrap();
@@ -186,11 +186,11 @@ impl Lab {
                 datagrams.send_to(&buf[..len], from).unwrap();
             }
         };
-        // Both end with the process: whoever fails does not call.
+        // Both end with the process: a test that fails does not connect.
         [thread::spawn(echo), thread::spawn(move || return_one(&connections))]
     }
 
-    /// Trains passed everywhere, and nothing was dropped or broken.
+    /// Checks that trains passed everywhere, and nothing was dropped or corrupted.
     fn judge(&self, switches: &[Daemon; 2]) {
         for (name, switch) in ["provider", "customer"].into_iter().zip(switches) {
             let args = ["show", "ports", "--json", "--socket", &self.socket(name)];
@@ -215,6 +215,6 @@ fn return_one(connections: &TcpListener) {
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 5201;
-/// Bytes of the connection, each way.
+/// Bytes of the connection, in each direction.
 const LEN: usize = 2 << 20;
 const BOOT_COUNT: usize = 3;

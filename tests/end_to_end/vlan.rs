@@ -90,7 +90,7 @@ fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
     let sender = Capture::open(&hosts[0]);
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat());
     until("it is dropped", || {
-        // The device of a port is there a little before the port is.
+        // The device of a port exists a little before the port does.
         sender.send(&frame);
         ask(&["show", "drops"]).out.contains("oversize")
     });
@@ -106,8 +106,8 @@ fn the_doctor_and_the_tables_say_what_to_set_for_frames_that_do_not_fit() {
     assert!(found.contains("port 2 of switch br0 dropped"), "{found}");
 }
 
-/// A controller learns hosts in the VLAN that their ports put them into, and its TAPs copy the
-/// inner form to a monitor whose port has no mode.
+/// A controller learns hosts in the VLANs of their ports' modes, and its TAPs copy the inner form
+/// to a monitor whose port has no mode.
 #[test]
 fn a_tap_in_a_vlan_of_access_ports_shows_the_tags_of_the_inside() {
     if !can_run(&["ping"]) {
@@ -150,7 +150,7 @@ fn a_tap_in_a_vlan_of_access_ports_shows_the_tags_of_the_inside() {
     assert_whole(&monitor.copies(&tagged, count), count);
 }
 
-/// The provider's two switches and Green's two, with a host in each place.
+/// The provider's two switches and Green's two, with all six hosts.
 struct Metro {
     daemons: Vec<Daemon>,
     hosts: Vec<Host>,
@@ -161,7 +161,7 @@ struct Metro {
 const BRIDGES: [&str; 4] = ["west", "east", "green-west", "green-east"];
 const CABLES: [[&str; 2]; 3] =
     [["core-west", "core-east"], ["green-west", "up-west"], ["green-east", "up-east"]];
-/// Hosts by their namespaces in the example, west and east by turns, with their interfaces.
+/// Hosts by their namespaces in the example, west and east alternating, with their interfaces.
 const HOSTS: [(&str, &str); 6] = [
     ("blue-west", "blue0"),
     ("blue-east", "blue0"),
@@ -192,7 +192,7 @@ impl Metro {
         Some(metro)
     }
 
-    /// Runs the switch of this name by its file, with the hosts' real namespaces.
+    /// Runs the switch of this name from its file, with the hosts' real namespaces.
     fn run(&self, bridge: &str) -> Daemon {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/metro");
         let mut text = fs::read_to_string(root.join(bridge).with_extension("toml")).unwrap();
@@ -234,7 +234,7 @@ impl Host {
     }
 }
 
-/// A room whose interfaces say nothing by themselves.
+/// A room whose interfaces send nothing on their own.
 fn quiet_room() -> OwnedNamespace {
     let room = room();
     let setting = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
@@ -242,15 +242,15 @@ fn quiet_room() -> OwnedNamespace {
     room
 }
 
-/// Lays a cable in `room`, both ends up.
+/// Creates a veth pair in `room`, both ends up.
 fn lay(room: &OwnedNamespace, one: &str, other: &str) {
     let mut netlink = Netlink::open(room).unwrap();
     netlink.create_veth(one, other, room).unwrap();
     [one, other].iter().for_each(|name| netlink.set_up(name).unwrap());
 }
 
-/// Hosts in a customer's VLAN 10, one behind our provider edge, one behind that of Open vSwitch:
-/// between the two are S-tags, and C-tags in them.
+/// Hosts in a customer's VLAN 10, one behind our provider edge, one behind that of Open vSwitch: in
+/// between are S-tags with C-tags inside.
 #[test]
 fn open_vswitch_is_the_other_end_of_a_trunk_with_s_tags() {
     if !can_run(&["ping"]) {
@@ -298,8 +298,8 @@ fn open_vswitch_is_the_other_end_of_a_trunk_with_s_tags() {
     }
 }
 
-/// Lets the kernel cut trains and complete checksums before they come to Open vSwitch, which does
-/// not take them with two tags. Room for the tags there, too.
+/// Makes the kernel cut trains and complete checksums before Open vSwitch, which does not accept
+/// them with two tags, and gives the interfaces room for the tags.
 fn plain_packets(room: &OwnedNamespace, ends: &[&str]) {
     let mut netlink = Netlink::open(room).unwrap();
     for name in ends {

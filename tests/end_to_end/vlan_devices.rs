@@ -1,6 +1,6 @@
-//! Real VLAN devices, an 802.1Q one on an 802.1ad one, on one side of the switch; a customer with
-//! his own tag behind a `dot1q-tunnel` port on the other. Linux as a peer of ours: it pushes and
-//! pops the same tags, makes trains under them, and verifies what it gets.
+//! Linux VLAN devices, an 802.1Q one on an 802.1ad one, on one side of the switch; a customer with
+//! a tag of its own behind a `dot1q-tunnel` port on the other. Linux is the peer: it pushes and
+//! pops the same tags, makes trains under them, and verifies what it receives.
 //!
 //! The devices need the module 8021q, so these tests boot kernels that have it.
 
@@ -21,13 +21,13 @@ fn stacked_devices_talk_through_a_tunnel_port() {
     let Some(lab) = Tunnel::new("offload=on") else { return };
     lab.talk();
     let [provider, customer] = lab.traffic();
-    // How long they are depends on the machine; acknowledgements are counted, too.
+    // Their length depends on the machine; acknowledgements are counted, too.
     assert!(provider.0 > provider.1, "trains under two tags: {provider:?}");
     assert!(customer.0 > customer.1, "trains under one: {customer:?}");
 }
 
-/// Nothing is left undone here, so the kernel verifies every checksum; and none of its own trains
-/// reach the switch.
+/// Without offloads the kernel verifies every checksum, and none of its own trains reach the
+/// switch.
 #[test]
 fn stacked_devices_talk_through_ports_without_offloads() {
     let Some(lab) = Tunnel::new("offload=off,gro=off") else { return };
@@ -70,14 +70,14 @@ fn on_linux_7_3() {
 /// Two hosts with VLAN devices, and the switch between them.
 struct Tunnel {
     switch: Daemon,
-    /// With two tags, with one.
+    /// With two tags, and with one.
     hosts: [Host; 2],
     room: OwnedNamespace,
     directory: TempDir,
 }
 
 impl Tunnel {
-    /// `None`, said loudly, where there are no VLAN devices.
+    /// `None`, reported as skipped, if there are no VLAN devices.
     fn new(options: &str) -> Option<Self> {
         if !can_run(&["ping"]) {
             return None;
@@ -121,7 +121,7 @@ impl Tunnel {
         true
     }
 
-    /// Whatever hosts say to each other arrives as it was sent, and nothing is lost.
+    /// Checks that all traffic of the hosts arrives unchanged, without losses.
     fn talk(&self) {
         let [a, b] = &self.hosts;
         a.ping(b.ip());
@@ -133,7 +133,7 @@ impl Tunnel {
         assert_eq!(errors, [0, 0], "{}", self.switch.log());
     }
 
-    /// Packets and frames that came in by each port. There are no drops.
+    /// Packets and frames received by each port. Checks that there are no drops.
     fn traffic(&self) -> [(u64, u64); 2] {
         let socket = self.directory.path().join("switch.sock").display().to_string();
         let ports = tapswitch(&["show", "ports", "--json", "--socket", &socket]).json();
@@ -180,7 +180,7 @@ fn boot(series: Series) {
     look_at(&file);
 }
 
-/// What leaves the guest by its fourth serial port goes into `file`.
+/// The guest's fourth serial port is written to `file`.
 fn in_guest(series: Series, file: &Path) -> Result<Outcome, Error> {
     let kernel = Kernel::of(series)?;
     let tests = std::env::current_exe().unwrap();
@@ -203,8 +203,8 @@ fn send_out(bytes: &[u8]) {
     fs::write(WAY_OUT, bytes).unwrap();
 }
 
-/// tshark finds two tags in front of each packet, nothing longer than they permit, and every
-/// checksum right.
+/// tshark finds two tags in front of each packet, no packet that is too long, and every checksum
+/// right.
 fn look_at(file: &Path) {
     if !can_run(&["tshark"]) {
         return;
@@ -219,17 +219,17 @@ fn look_at(file: &Path) {
     let [ip, tcp] = [0, 1];
     let of_stream = |row: &&Row| row.checksums[ip] == RIGHT && row.checksums[tcp] == RIGHT;
     let full = rows.iter().filter(of_stream).filter(|row| row.frame_len == 1500 + 14 + 8);
-    // How many acknowledgements there are between them is up to the guest's scheduler.
+    // The number of acknowledgements between them depends on the guest's scheduler.
     let full = full.count();
     assert!(full > rows.len() / 8, "{full} packets of {} are full", rows.len());
 }
 
-/// What tshark says of one packet.
+/// tshark's fields of one packet.
 #[derive(Debug)]
 struct Row {
     frame_len: usize,
     protocols: String,
-    /// Of IP, TCP and UDP: tshark's numbers, or nothing where there is none.
+    /// Of IP, TCP and UDP: tshark's numbers, or nothing if there is none.
     checksums: Vec<String>,
 }
 
@@ -253,11 +253,11 @@ fn dissect(file: &Path) -> Vec<Row> {
     Said::by(&mut command).well().lines().map(row).collect()
 }
 
-/// A checksum that tshark has found to be right.
+/// tshark's number for a right checksum.
 const RIGHT: &str = "1";
-/// Packets that are captured: all of them are sent out by a serial port.
+/// Captured packets: all of them are sent out over a serial port.
 const CAPTURED: &str = "200";
 /// The guest's fourth serial port.
 const WAY_OUT: &str = "/dev/ttyS3";
-/// Bytes of a connection: some dozen trains.
+/// Bytes of a connection: about a dozen trains.
 const LEN: usize = 1 << 20;

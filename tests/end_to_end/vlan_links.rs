@@ -1,5 +1,5 @@
-//! Links between switches by ports with a mode: the controller finds them like all others, so what
-//! is broadcast goes round once, and TAPs reach over those that have room for the tags of copies.
+//! Links between switches on ports with a mode: the controller finds them like all others, so
+//! broadcasts do not loop, and TAPs use those that have room for the tags of copies.
 
 use serde_json::Value;
 use tapswitch_netlink::{Netlink, OwnedNamespace};
@@ -49,12 +49,12 @@ const UDP: [&str; 4] = ["--src-ip", "10.0.0.1", "--ip-proto", "udp"];
 /// How hosts are attached: in VLAN 10, and in a provider's VLAN 100.
 const ACCESS: &str = "mode=access,vlan=10";
 const TUNNEL: &str = "mode=dot1q-tunnel,vlan=100";
-/// Two between the same two switches.
+/// Two cables between the same two switches.
 const CABLES: [[&str; 2]; 2] = [["left1", "right1"], ["left2", "right2"]];
 const CONTROLLER_SOCKET: &str = "controller.sock";
 
 /// Two switches with two cables between them, a host at port 1 of each, and a monitor at port 2 of
-/// the second one. The fields go in this order.
+/// the second one. Fields are dropped in this order.
 struct Pair {
     _switches: [Daemon; 2],
     _controller: Daemon,
@@ -65,7 +65,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// `None` when this is not root.
+    /// `None` if this is not root.
     fn start(hosts_mode: &str, cables_mode: &str) -> Option<Self> {
         if !can_run(&["ping"]) {
             return None;
@@ -115,7 +115,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Both cables are links, what is broadcast arrives once, and hosts reach each other.
+    /// Checks that both cables are links, broadcasts arrive once, and hosts reach each other.
     fn assert_linked(&self) {
         until("the controller finds both links", || {
             let links = self.ask(&["show", "links"]).json();
@@ -144,7 +144,8 @@ impl Pair {
         assert!(back.numbers(&stream).is_empty(), "and none comes back");
     }
 
-    /// No copy with a tag of its own crosses the link: that is counted, and said with a remedy.
+    /// Copies with a tag of their own do not cross the link: that is counted, and reported with a
+    /// remedy.
     fn assert_tagged_copies_are_missed(&self, remedy: &str) {
         self.add("missed", &UDP);
         let stream = Stream::new(&self.hosts[0], &self.hosts[1]);
@@ -160,7 +161,7 @@ impl Pair {
         self.ask(&["policy", "delete", "missed"]).json();
     }
 
-    /// Copies cross the link with the destination of the monitor, in the VLAN of their hosts.
+    /// Copies cross the link with another destination address, in the VLAN of their hosts.
     fn assert_copied_with_another_address(&self, tag: (u16, u16)) {
         let mac = self.hosts[1].mac().to_string();
         let fields = ["--dst-mac", &mac, "--ip-proto", "udp", "--transport", "rewrite"];
@@ -168,7 +169,7 @@ impl Pair {
         self.assert_copied(tag);
     }
 
-    /// The monitor gets each frame from the first host to the second one, as it is inside.
+    /// The monitor gets each frame from the first host to the second one, in the inner form.
     fn assert_copied(&self, tag: (u16, u16)) {
         let mut monitor = Capture::open(&self.monitor);
         let stream = Stream::new(&self.hosts[0], &self.hosts[1]);
@@ -179,7 +180,7 @@ impl Pair {
         conservation::policies(|command| self.ask(command));
     }
 
-    /// Adds a policy whose monitor is behind the links. Answers its report.
+    /// Adds a policy whose monitor is behind the links. Returns its report.
     fn add(&self, name: &str, fields: &[&str]) -> Value {
         self.ask(&[&["policy", "add", name, "--monitor", "0x2/2"], fields].concat()).json()
     }

@@ -1,5 +1,5 @@
-//! Several ways between hosts: all are used, and switches leave one that goes by themselves, while
-//! the controller does nothing. Monitors share flows in the same way.
+//! Several paths between hosts: all are used, and switches leave a failed one on their own, while
+//! the controller is stopped. Monitors share flows in the same way.
 
 use crate::support::*;
 
@@ -44,7 +44,7 @@ fn flows_are_spread_over_spines_and_leave_one_that_goes(kind: Kind) {
     for round in 0..ROUNDS {
         assert_eq!(flows.arriving(round), FLOWS, "of round {round}");
     }
-    // Beside flows there is no more than what links are found by.
+    // Apart from flows there are only link probes.
     let sent = [5, 6].map(|spine| fabric.sent_over(1, spine));
     let sent = [sent[0] - before[0], sent[1] - before[1]];
     assert!(sent.iter().all(|count| *count >= 8 * u64::from(ROUNDS)), "{sent:?}");
@@ -87,7 +87,7 @@ fn monitors_share_flows(kind: Kind) {
     share_flows(kind, &fabric, "one-of:0x3/1+0x3/2", [fabric.host(3), fabric.monitor(3)]);
 }
 
-/// So do a monitor of a switch where flows come in and one of a switch where none does.
+/// The same with one monitor at a switch where flows come in, and one where none does.
 fn monitors_at_two_switches_share_flows(kind: Kind) {
     let Some(fabric) = Fabric::ring(&[kind; 3]) else { return };
     share_flows(kind, &fabric, "one-of:0x2/2+0x3/2", [fabric.monitor(2), fabric.monitor(3)]);
@@ -115,7 +115,7 @@ fn share_flows(kind: Kind, fabric: &Fabric, named: &str, monitors: [&Host; 2]) {
     fabric.assert_conserved();
 }
 
-/// Flows between two hosts, told apart by address and port at the one with the lower number.
+/// Flows between two hosts, distinguished by address and port of the one with the lower number.
 struct Flows {
     streams: Vec<Stream>,
     source: Capture,
@@ -130,7 +130,7 @@ impl Flows {
         let streams = (1000..).take(FLOWS).map(|port: u16| {
             let mut stream = Stream::new(from, to);
             let [.., low] = port.to_be_bytes();
-            // Open vSwitch does not look at UDP ports to tell flows apart.
+            // Open vSwitch ignores UDP ports when it selects.
             let address = std::net::Ipv4Addr::new(10, 77, 0, low).into();
             match is_back {
                 false => stream.from.1 = address,
@@ -143,7 +143,7 @@ impl Flows {
         Self { streams, source, sink, sent: 0 }
     }
 
-    /// The one of these monitors that each flow was copied to: all of its frames, once, in order.
+    /// The monitor that each flow was copied to: all of its frames, once, in order.
     fn copied_to(&self, monitors: &mut [Capture]) -> Vec<usize> {
         let mut copies = vec![Vec::new(); monitors.len()];
         until("all copies arrive", || {
@@ -166,7 +166,7 @@ impl Flows {
         self.streams.iter().map(find).collect()
     }
 
-    /// Sends one frame of each flow. Returns how many of them arrive, until nothing more comes.
+    /// Sends one frame of each flow. Returns how many of them arrive, when no more do.
     fn arriving(&mut self, round: u32) -> usize {
         for stream in &self.streams {
             self.source.send(&stream.frame(round));
@@ -184,7 +184,7 @@ impl Flows {
         arrived
     }
 
-    /// The number of a frame of any of the flows.
+    /// The number of a frame of one of the flows.
     fn number(&self, frame: &[u8]) -> Option<u32> {
         self.streams.iter().find_map(|stream| stream.number(frame))
     }
@@ -192,6 +192,6 @@ impl Flows {
 
 const FLOWS: usize = 64;
 const ROUNDS: u32 = 10;
-/// Waits of a tenth of a second without a frame after which no more is expected: many, for the
-/// machine may do something else.
+/// Idle periods of a tenth of a second after which no more frames are expected: many, because the
+/// machine may be busy.
 const QUIET: u32 = 100;

@@ -1,4 +1,5 @@
-//! What the datapath can match, set and do, for whoever asks by OpenFlow (OpenFlow 1.3.5 §7.3.5.5).
+//! What the datapath can match, set and execute, for OpenFlow's table features (OpenFlow 1.3.5
+//! §7.3.5.5).
 
 use tapswitch_openflow::{MeterFlags, OxmField};
 
@@ -40,8 +41,8 @@ pub const MATCH_FIELDS: &[OxmField] = &[
     OxmField::TunnelId,
 ];
 
-/// Fields that set-field can set. The rest says what a frame is, or is covered by a checksum that
-/// is not mended (SCTP's CRC, options of neighbour discovery).
+/// Fields that set-field can set. The others determine what a frame is, or are covered by a
+/// checksum that is not updated (SCTP's CRC, options of neighbour discovery).
 pub const SET_FIELDS: &[OxmField] = &[
     OxmField::EthDst,
     OxmField::EthSrc,
@@ -74,11 +75,11 @@ pub const SET_FIELDS: &[OxmField] = &[
 /// decrement of the TTL, set-field.
 pub const ACTION_KINDS: &[u16] = &[0, 17, 18, 22, 23, 24, 25];
 
-/// Instructions: the numbers of `ofp_instruction_type`, which are all.
+/// Instructions: the numbers of `ofp_instruction_type`, all of them.
 pub const INSTRUCTION_KINDS: &[u16] = &[1, 2, 3, 4, 5, 6];
 
 /// Bands of meters: the numbers of `ofp_meter_band_type` for drop and DSCP remark.
 pub const METER_BAND_KINDS: &[u16] = &[1, 2];
 
-/// What meters can measure in, and their options.
+/// Units and options of meters.
 pub const METER_FLAGS: MeterFlags = MeterFlags::all();

@@ -4,12 +4,12 @@ use std::mem::discriminant;
 
 use tapswitch_openflow::Action;
 
-/// At most one action of each kind, one set-field per field.
+/// At most one action of each kind, and one set-field per field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActionSet(Vec<Action>);
 
 impl ActionSet {
-    /// Writes actions into the set, each in place of the one of its kind.
+    /// Writes actions into the set; each replaces the one of its kind.
     pub(crate) fn merge(&mut self, actions: &[Action]) {
         for action in actions {
             self.0.retain(|present| !same_kind(present, action));
@@ -17,7 +17,7 @@ impl ActionSet {
         }
     }
 
-    /// The actions in the order in which they are carried out. A group makes the output void.
+    /// The actions in the order of execution. A group voids the output.
     pub(crate) fn into_actions(mut self) -> Vec<Action> {
         let has_group = self.0.iter().any(|action| matches!(action, Action::Group(_)));
         self.0.retain(|action| !(has_group && matches!(action, Action::Output { .. })));
@@ -33,7 +33,7 @@ fn same_kind(a: &Action, b: &Action) -> bool {
     }
 }
 
-/// Where in a set an action has its turn (OpenFlow 1.3.5 §5.10).
+/// Position of an action in the order of a set (OpenFlow 1.3.5 §5.10).
 pub(crate) fn rank(action: &Action) -> u8 {
     match action {
         Action::CopyTtlIn => 0,

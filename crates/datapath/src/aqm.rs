@@ -1,52 +1,53 @@
-//! Active queue management that marks: [`Codel`] (RFC 8289) says when, [`mark_ce`] does it.
+//! Active queue management by marking: [`Codel`] (RFC 8289) decides when, [`mark_ce`] marks.
 //!
-//! A queue in front of an egress hides jitter while it is short; once it *stands*, it is delay and
-//! nothing else. Senders that understand ECN (RFC 3168) are told so before it is full: the
-//! codepoint "congestion experienced" slows a TCP as a loss would, and nothing is sent again.
+//! A queue in front of an egress absorbs jitter while it is short; a *standing* queue is only
+//! delay. Senders that understand ECN (RFC 3168) are told before it is full: the codepoint
+//! "congestion experienced" slows a TCP flow as a loss would, without a retransmission.
 //!
-//! [`Codel`] looks at one thing: how long a frame has waited when it leaves (its sojourn time). A
-//! frame that waited for less than the target shows that the queue does not stand. When none did
-//! for a whole interval, a mark is due, and from then on further ones, closer by the square root of
-//! their number (§5.3, the control law), until a frame comes through in less than the target.
+//! [`Codel`] uses one input: how long a frame has waited when it leaves (its sojourn time). A frame
+//! that waited for less than the target shows that the queue does not stand. If none did for a
+//! whole interval, a mark is due, and from then on further ones at decreasing distance, by the
+//! square root of their number (§5.3, the control law), until a frame waits for less than the
+//! target.
 //!
-//! What differs from the drop-tail of RFC 8289 §5:
-//! - It never drops. When a mark falls on a frame that is not ECN-capable, it is spent, as a drop
-//!   would be: kept for the next capable frame, it would make ECN flows pay for all others.
-//! - A frame takes one mark; what is due beyond that goes to those behind it (so does Linux,
+//! Differences from the drop-tail of RFC 8289 §5:
+//! - It never drops. A mark that falls on a frame that is not ECN-capable is spent, as a drop would
+//!   be: kept for the next capable frame, it would make ECN flows pay for all others.
+//! - A frame takes one mark; further marks that are due go to the following frames (as in Linux,
 //!   `include/net/codel_impl.h`).
 
 use tapswitch_wire::ecn::{self, Marking};
 
 /// When to mark the frames of one queue: the state of `CoDel` (RFC 8289 §5.1, §5.3).
 ///
-/// Time is an argument, in nanoseconds of any clock that never goes back.
+/// Time is an argument, in nanoseconds of any monotonic clock.
 #[derive(Clone, Debug)]
 pub struct Codel {
     target_ns: u64,
     interval_ns: u64,
     /// When the queue will have stood for an interval; `None` while it does not stand.
     first_above_ns: Option<u64>,
-    /// Marks are being made.
+    /// True while marks are being made.
     is_marking: bool,
     /// When the next mark is due, or the last one was planned for.
     mark_next_ns: u64,
-    /// Marks since marking began; sets their distance.
+    /// Marks since marking began; determines their distance.
     count: u32,
-    /// What `count` started from.
+    /// Initial value of `count`.
     last_count: u32,
 }
 
 impl Codel {
     /// Acceptable standing delay: 5 ms (RFC 8289 §4.3).
     pub const TARGET_NS: u64 = 5_000_000;
-    /// How long a queue must stand before it is called bad: 100 ms, of the order of the longest
-    /// usual round trip (RFC 8289 §4.2).
+    /// How long a queue must stand before it is marked: 100 ms, of the order of the longest usual
+    /// round trip (RFC 8289 §4.2).
     pub const INTERVAL_NS: u64 = 100_000_000;
 
-    /// A queue that stands when, for `interval_ns`, each frame waited for `target_ns` or longer.
+    /// Marks a queue if, for `interval_ns`, each frame waited for `target_ns` or longer.
     ///
     /// [`Self::TARGET_NS`] and [`Self::INTERVAL_NS`] suit the internet. An interval of more than
-    /// 4.2 s counts as that much.
+    /// 4.2 s counts as 4.2 s.
     pub const fn new(target_ns: u64, interval_ns: u64) -> Self {
         let longest = u32::MAX as u64; // its square must fit, see `distance_ns`
         let interval_ns = if interval_ns > longest { longest } else { interval_ns };
@@ -61,10 +62,11 @@ impl Codel {
         }
     }
 
-    /// A frame leaves the queue at `now_ns` after `sojourn_ns` in it, with `backlog_len` bytes left
-    /// behind it. True when it is to be marked.
+    /// Called when a frame leaves the queue at `now_ns` after `sojourn_ns` in it, with
+    /// `backlog_len` bytes left behind it. Returns true if the frame is to be marked.
     ///
-    /// To be told of each frame that leaves, also of those that did not wait: they end marking.
+    /// Must be called for each frame that leaves, also for those that did not wait: they end
+    /// marking.
     #[must_use]
     pub fn dequeued(&mut self, now_ns: u64, sojourn_ns: u64, backlog_len: usize) -> bool {
         let stands = self.has_stood(now_ns, sojourn_ns, backlog_len);
@@ -80,14 +82,14 @@ impl Codel {
         is_due
     }
 
-    /// The queue was found empty: it does not stand, however long the last frame has waited (RFC
-    /// 8289 §5.6, `dodequeue` without a packet). The rate of marks is remembered as it is behind a
-    /// frame that came through in time.
+    /// Called when the queue was found empty: it does not stand, however long the last frame has
+    /// waited (RFC 8289 §5.6, `dodequeue` without a packet). The rate of marks is remembered as
+    /// after a frame that left in time.
     pub fn emptied(&mut self) {
         (self.first_above_ns, self.is_marking) = (None, false);
     }
 
-    /// True when the queue has stood for an interval (RFC 8289 §5.6, `dodequeue`).
+    /// True if the queue has stood for an interval (RFC 8289 §5.6, `dodequeue`).
     fn has_stood(&mut self, now_ns: u64, sojourn_ns: u64, backlog_len: usize) -> bool {
         if sojourn_ns < self.target_ns || backlog_len <= BACKLOG_LEN_MIN {
             self.first_above_ns = None;
@@ -96,8 +98,8 @@ impl Codel {
         now_ns >= *self.first_above_ns.get_or_insert(now_ns.saturating_add(self.interval_ns))
     }
 
-    /// Makes the first mark. Soon after the last ones it goes on at the rate that had helped then
-    /// (RFC 8289 §5.5, `deque`).
+    /// Makes the first mark. Soon after the previous ones it resumes at the rate that had helped
+    /// then (RFC 8289 §5.5, `deque`).
     fn begin(&mut self, now_ns: u64) -> bool {
         let recent =
             now_ns.saturating_sub(self.mark_next_ns) < REMEMBERED_INTERVALS * self.interval_ns;
@@ -109,7 +111,7 @@ impl Codel {
         true
     }
 
-    /// The control law: interval / sqrt(count), without a loss of digits.
+    /// The control law: interval / sqrt(count), without loss of precision.
     fn distance_ns(&self) -> u64 {
         (self.interval_ns * self.interval_ns / u64::from(self.count.max(1))).isqrt()
     }
@@ -125,17 +127,17 @@ impl Default for Codel {
 /// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, as
 /// [`ecn::mark`] does. A train has one header, so all packets that it is cut into are marked.
 ///
-/// True when the frame was marked; `false`, and not a bit is changed, for one that carries the mark
-/// already, is not ECN-capable, not IP, or cut short.
+/// Returns true if the frame was marked; `false`, without changing a bit, if it is marked already,
+/// not ECN-capable, not IP, or cut short.
 pub fn mark_ce(frame: &mut [u8]) -> bool {
     ecn::mark(frame) == Marking::Marked
 }
 
-/// One packet of the usual size behind a frame is no standing queue (RFC 8289 §4.4; Linux takes the
-/// MTU and the Ethernet header, too).
+/// One packet of the usual size behind a frame is not a standing queue (RFC 8289 §4.4; Linux adds
+/// the Ethernet header to the MTU, too).
 const BACKLOG_LEN_MIN: usize = 1514;
 
-/// For how many intervals behind a mark its rate is remembered (RFC 8289 §5.5).
+/// For how many intervals after a mark its rate is remembered (RFC 8289 §5.5).
 const REMEMBERED_INTERVALS: u64 = 16;
 
 #[cfg(test)]
@@ -144,7 +146,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Times in ms at which one frame a millisecond, of which each waited `sojourn_ms`, is marked.
+    /// Times in ms of the marks in a flow of one frame per millisecond, each of which waited
+    /// `sojourn_ms`.
     fn marks(codel: &mut Codel, from_ms: u64, to_ms: u64, sojourn_ms: u64) -> Vec<u64> {
         let is_marked = |now: &u64| codel.dequeued(now * MS, sojourn_ms * MS, 100_000);
         (from_ms..to_ms).filter(is_marked).collect()
@@ -173,7 +176,7 @@ mod tests {
         let mut codel = Codel::default();
         assert_eq!(marks(&mut codel, 0, 600, 20).len(), 10);
         assert_eq!(marks(&mut codel, 600, 601, 4), []);
-        // A whole interval again, but then the distances of the ninth mark and the tenth.
+        // A whole interval again, but then the distances of the ninth and the tenth mark.
         assert_eq!(marks(&mut codel, 601, 770, 20), [701, 735, 766]);
         // Much later it starts anew.
         assert_eq!(marks(&mut codel, 5_000, 5_001, 4), []);
@@ -185,7 +188,7 @@ mod tests {
         let mut codel = Codel::default();
         assert_eq!(marks(&mut codel, 0, 250, 20), [100, 200]);
         codel.emptied();
-        // What was due at 271 is not made up for.
+        // The mark that was due at 271 is not made up for.
         assert_eq!(marks(&mut codel, 1_000, 1_210, 20), [1_100, 1_200]);
         for burst in 2..10 {
             codel.emptied();

@@ -1,8 +1,8 @@
 //! The flow cache in front of the tables: programs by exact key, then by masked key.
 //!
-//! Each worker has a cache of its own. An entry belongs to the epoch in which it was made and is
-//! void in any other, so nothing has to be hunted down when a rule changes. The cache is bounded:
-//! when it is full it starts over, which costs each live flow one walk.
+//! Each worker has its own cache. An entry belongs to the epoch in which it was created and is void
+//! in any other, so a rule change need not find and remove entries. The cache is bounded: when it
+//! is full it is emptied, which costs each live flow one walk.
 
 use std::rc::Rc;
 
@@ -16,8 +16,8 @@ use crate::program::{Program, Walked};
 #[derive(Debug)]
 pub(crate) struct FlowCache {
     exact: Box<[Slot]>,
-    /// Of one epoch: the first walk of another one clears them, so that nothing void is looked
-    /// through, or takes up room.
+    /// Of one epoch: the first walk in another epoch clears them, so that no void entry is searched
+    /// or occupies memory.
     tuples: Vec<Tuple>,
     tuples_epoch: u64,
     masked_count: usize,
@@ -65,7 +65,7 @@ impl FlowCache {
         if slot.epoch == epoch && slot.key == *key { slot.program.as_ref() } else { None }
     }
 
-    /// The program of a masked key that covers this one. It is remembered for exactly this key.
+    /// The program of a masked key that covers this one. It is stored for exactly this key.
     pub(crate) fn find_masked(
         &mut self,
         key: &FlowKey,
@@ -85,7 +85,7 @@ impl FlowCache {
         Some(found)
     }
 
-    /// Remembers what a walk found, as far as it may be.
+    /// Stores the result of a walk, as far as it is valid for other frames.
     pub(crate) fn insert(
         &mut self,
         key: &FlowKey,
@@ -133,7 +133,7 @@ impl FlowCache {
         }
     }
 
-    /// Adds a mask that is not known, and returns its place.
+    /// Adds a new mask, and returns its index.
     fn add_tuple(&mut self, mask: FlowKey) -> usize {
         if self.tuples.len() >= MAX_TUPLES {
             self.clear_masked();
@@ -148,19 +148,19 @@ impl FlowCache {
     }
 }
 
-/// The two places where a key with this hash may be.
+/// The two slots where a key with this hash may be.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
 fn places(hash: u64) -> [usize; 2] {
     [hash as usize % EXACT_SLOTS, (hash >> 32) as usize % EXACT_SLOTS]
 }
 
-/// Exact keys remembered: 4,096 of 144 bytes, more than half a megabyte of second-level cache when
-/// all are in use.
+/// Exact keys: 4,096 of 144 bytes, more than half a megabyte of second-level cache when all are in
+/// use.
 const EXACT_SLOTS: usize = 4096;
-/// Masked keys remembered.
+/// Masked keys.
 const MAX_MASKED: usize = 65_536;
-/// Masks tried before a walk is cheaper.
+/// Masks to try before a walk is cheaper.
 const MAX_TUPLES: usize = 64;
 
 #[cfg(test)]
@@ -171,12 +171,12 @@ mod tests {
         Walked { program: Program::default(), mask: Some(mask) }
     }
 
-    /// A mask of a flow label's bits.
+    /// A mask of bits of the flow label.
     fn mask(label: u8) -> FlowKey {
         FlowKey { flow_label: [0, 0, 0, label], ..FlowKey::default() }
     }
 
-    /// Remembers a key by a mask that is the same.
+    /// Inserts a key that equals its mask.
     fn insert(cache: &mut FlowCache, epoch: u64, label: u8) {
         cache.insert(&mask(label), u64::from(label), epoch, walked(mask(label)));
     }

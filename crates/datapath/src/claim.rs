@@ -1,17 +1,18 @@
-//! Frames that a port cannot take at once: who wants them sent, and what is counted when they are.
+//! Frames that a port cannot take at once: for which port and bucket they wait, and what is counted
+//! when they have left.
 //!
 //! [`Egress::transmit`](crate::Egress::transmit) may keep a frame and send it later. It gets a
-//! [`Claim`] with each frame, which costs nothing unless it is asked; what keeps a frame makes a
-//! [`Receipt`] of it, and settles that when the frame has left, or never will. Until then the frame
-//! counts as *queued*, so that at any time each frame is somewhere.
+//! [`Claim`] with each frame, which costs nothing unless it is used. Code that keeps a frame makes
+//! a [`Receipt`] from it, and settles that when the frame has left or never will. Until then the
+//! frame counts as *queued*, so that at any time each frame is accounted for.
 //!
-//! Where a port keeps what it gets and somebody else carries it on, as a file does, an
-//! [`OwnedClaim`] stands for any number of frames.
+//! If a port's frames are carried on by somebody else, as those of a file are, an [`OwnedClaim`]
+//! stands for any number of frames.
 //!
 //! A frame for the controllers leaves by no port, and may be lost on its way to them. It has a
-//! claim of its own, [`PacketInClaim`], and where it takes its time a [`PacketInReceipt`].
+//! claim of its own, [`PacketInClaim`], and if it has to wait a [`PacketInReceipt`].
 //!
-//! The packets of a train that was cut have ends of their own: those that went are sent, whatever
+//! The packets of a cut train have ends of their own: those that were sent count as sent, whatever
 //! becomes of the others. The frame, and its bytes, count with the last one.
 
 use std::sync::Arc;
@@ -24,84 +25,83 @@ use crate::port::Port;
 use crate::traffic::Traffic;
 use crate::{DropReason, Frame};
 
-/// What has become of a frame that was to be sent.
+/// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The port has it.
+    /// The port has taken it.
     Now,
     /// It waits for the port, or for a controller. A [`Receipt`], an [`OwnedClaim`] or a
-    /// [`PacketInReceipt`] tells how that ends. Or it has ended already: see [`Claim::consumed`].
+    /// [`PacketInReceipt`] reports how that ends. Or it has ended already: see [`Claim::consumed`].
     Later,
-    /// Not all of its packets went: the frame counts as dropped.
+    /// Not all of its packets were sent: the frame counts as dropped.
     InPart(Loss),
 }
 
-/// What becomes of a frame that is dropped, by packets. Those in neither number have been counted
-/// already.
+/// The packets of a dropped frame. Those in neither number have been counted already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Packets that went.
+    /// Packets that were sent.
     pub sent: u32,
-    /// Packets that did not.
+    /// Packets that were not.
     pub dropped: u32,
-    /// Why not.
+    /// The reason of the drop.
     pub reason: DropReason,
 }
 
-/// On whose behalf a frame is to be sent.
+/// The ports and the bucket that a frame counts for when it is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     pub(crate) worker: WorkerIndex,
-    /// Where the frame is to go.
+    /// Egress port.
     pub(crate) port: &'a Arc<Port>,
     pub(crate) bucket: Option<&'a BucketRef>,
-    /// Where the frame came in; none for a packet of the controller's.
+    /// Ingress port; none for a packet of the controller.
     pub(crate) arrival: Option<&'a Arc<Port>>,
 }
 
 impl<'a> Claim<'a> {
-    /// For a packet that came in nowhere, to go to `port`, sent by `worker`.
+    /// For a packet of `worker` to `port`, without an ingress port.
     pub fn new(worker: WorkerIndex, port: &'a Arc<Port>) -> Self {
         Self { worker, port, bucket: None, arrival: None }
     }
 
-    /// What the frame is owed when it is a copy; none for a path of its own.
+    /// The contract of a copy; `None` for a path of its own.
     #[inline]
     pub fn delivery(&self) -> Option<Delivery> {
         self.bucket.and_then(|bucket| bucket.bucket().delivery)
     }
 
-    /// Bytes of each packet that the copy keeps; none for all.
+    /// Bytes of each packet that the copy keeps; `None` for all.
     pub fn snaplen(&self) -> Option<usize> {
         self.bucket.and_then(BucketRef::snaplen)
     }
 
-    /// Where the frame came in; none for a packet of the controller's.
+    /// Ingress port; `None` for a packet of the controller.
     pub fn in_port(&self) -> Option<PortNo> {
         self.arrival.map(|port| port.number)
     }
 
-    /// What `frame` counts when all of it is sent.
+    /// What `frame` counts when it is sent whole.
     pub fn traffic(&self, frame: &Frame<'_>) -> Traffic {
         let bytes = self.snaplen().map_or_else(|| frame.len(), |len| frame.part_len(len));
         Traffic::frame(bytes, frame.wire_packets())
     }
 
-    /// Lets a frame wait that counts as `traffic`: it is queued until the receipt is settled.
+    /// Queues a frame of `traffic`: it counts as queued until the receipt is settled.
     pub fn wait(&self, traffic: Traffic) -> Receipt {
         let (claim, arrival) = (self.owned(), self.arrival.cloned());
         claim.wait(self.worker, traffic);
         Receipt { worker: self.worker, claim, arrival, traffic }
     }
 
-    /// Counts the first packets of a frame of which the others wait.
+    /// Counts the first packets of a frame whose other packets wait.
     pub fn sent(&self, packets: u32, now: Millis) {
         let traffic = Traffic::packets(packets.into());
         count_sent(self.worker, self.port, self.bucket.map(BucketRef::bucket), traffic, now);
     }
 
-    /// The port has taken the frame itself, as a question that it answers: nothing goes out. A copy
-    /// is where it was to be.
+    /// The port has consumed the frame, for example a request that it answers itself, and sends
+    /// nothing. A copy counts as delivered.
     pub fn consumed(&self, frame: &Frame<'_>, now: Millis) {
         self.port.counters.add_consumed(self.worker);
         if let Some(bucket) = self.bucket {
@@ -109,13 +109,13 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// This claim, to be kept.
+    /// This claim in an owned form.
     pub fn owned(&self) -> OwnedClaim {
         OwnedClaim { port: self.port.clone(), bucket: self.bucket.cloned() }
     }
 }
 
-/// On whose behalf frames wait, for as long as they do.
+/// The ports and the bucket that waiting frames count for.
 #[derive(Clone, Debug)]
 pub struct OwnedClaim {
     port: Arc<Port>,
@@ -123,7 +123,7 @@ pub struct OwnedClaim {
 }
 
 impl OwnedClaim {
-    /// True when what counts for `claim` counts here.
+    /// True if `claim` counts for the same ports and bucket.
     #[inline]
     pub fn is(&self, claim: &Claim<'_>) -> bool {
         let is_same = |own: &BucketRef, other: &BucketRef| {
@@ -137,7 +137,7 @@ impl OwnedClaim {
             }
     }
 
-    /// Lets frames wait. Only the worker `worker` may call this.
+    /// Queues frames. Only the worker `worker` may call this.
     pub fn wait(&self, worker: WorkerIndex, traffic: Traffic) {
         self.port.counters.queued().add(worker, traffic);
         if let Some(bucket) = self.bucket() {
@@ -145,15 +145,15 @@ impl OwnedClaim {
         }
     }
 
-    /// Some of the frames have left at `now`. Only the worker `worker` may call this, which may be
-    /// [none](WorkerIndex::NONE).
+    /// Some of the frames have left at `now`. Only the worker `worker` may call this;
+    /// [none](WorkerIndex::NONE) is allowed.
     pub fn delivered(&self, worker: WorkerIndex, traffic: Traffic, now: Millis) {
         self.settle(worker, traffic);
         count_sent(worker, &self.port, self.bucket(), traffic, now);
     }
 
-    /// Some of the frames never leave, for a reason that is the egress port's. Only the worker
-    /// `worker` may call this, which may be [none](WorkerIndex::NONE).
+    /// Some of the frames never leave, for a reason of the egress port. Only the worker `worker`
+    /// may call this; [none](WorkerIndex::NONE) is allowed.
     pub fn dropped(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
         self.drop_at(&self.port, worker, traffic, reason);
     }
@@ -166,7 +166,8 @@ impl OwnedClaim {
         }
     }
 
-    /// First of all: whoever reads what is queued after what came out sees no frame twice.
+    /// Comes first, so that a reader that reads the queued frames after the sent ones sees no frame
+    /// twice.
     fn settle(&self, worker: WorkerIndex, traffic: Traffic) {
         self.port.counters.queued().sub(worker, traffic);
         if let Some(bucket) = self.bucket() {
@@ -192,7 +193,7 @@ fn count_sent(
     }
 }
 
-/// What is counted for a frame that waits, when it has left or will not.
+/// A waiting frame: counts it when it has left or never will.
 #[derive(Debug)]
 #[must_use = "the frame counts as queued until this is settled"]
 pub struct Receipt {
@@ -215,32 +216,32 @@ impl Receipt {
         self.claim.delivered(self.worker, part, now);
     }
 
-    /// The frame, or what is left of it, never leaves. Only the worker that made the receipt may
-    /// call this.
+    /// The frame, or the rest of it, never leaves. Only the worker that made the receipt may call
+    /// this.
     pub fn dropped(self, reason: DropReason) {
         let port = if reason.is_egress() { Some(&self.claim.port) } else { self.arrival.as_ref() };
-        // A packet of the controller's came in nowhere: it counts where it was to go.
+        // A packet of the controller has no ingress port: it counts at its egress port.
         let port = port.unwrap_or(&self.claim.port);
         self.claim.drop_at(port, self.worker, self.traffic, reason);
     }
 
-    /// The frame is carried on by somebody for whom it waits from now on.
+    /// Somebody else carries the frame on, and it counts as waiting there.
     pub fn handed_over(self) {
         self.claim.settle(self.worker, self.traffic);
     }
 
-    /// The same of the next packets of the frame.
+    /// The same for the next packets of the frame.
     pub fn handed_over_part(&mut self, packets: u32) {
         let part = self.take_part(packets);
         self.claim.settle(self.worker, part);
     }
 
-    /// What waits.
+    /// The waiting traffic.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// On whose behalf.
+    /// The claim of the frame.
     pub fn claim(&self) -> Claim<'_> {
         let OwnedClaim { port, bucket } = &self.claim;
         let (bucket, arrival) = (bucket.as_ref(), self.arrival.as_ref());
@@ -254,23 +255,25 @@ impl Receipt {
     }
 }
 
-/// On whose behalf a frame goes to the controllers.
+/// What a frame for the controllers counts for.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketInClaim<'a> {
     pub(crate) worker: WorkerIndex,
-    /// Where the frame came in, or so a controller says; none where there is no such port.
+    /// The ingress port, real or named by a controller's packet-out; none if that port does not
+    /// exist.
     pub(crate) port: Option<&'a Arc<Port>>,
     pub(crate) bucket: Option<&'a BucketRef>,
     pub(crate) traffic: Traffic,
 }
 
 impl<'a> PacketInClaim<'a> {
-    /// For what came in by `port`, read by `worker`.
+    /// For a frame from `port` that was read by `worker`.
     pub fn new(worker: WorkerIndex, port: &'a Arc<Port>, traffic: Traffic) -> Self {
         Self { worker, port: Some(port), bucket: None, traffic }
     }
 
-    /// The switch has taken the frame, which waits for a controller until the receipt is settled.
+    /// The switch has consumed the frame, which waits for a controller until the receipt is
+    /// settled.
     pub fn wait(&self) -> PacketInReceipt {
         self.consume();
         if let Some(bucket) = self.bucket {
@@ -295,8 +298,8 @@ impl<'a> PacketInClaim<'a> {
     }
 }
 
-/// What is counted for a frame on its way to the controllers, when it is there or will not be. Who
-/// settles it may be on any thread.
+/// A frame on its way to the controllers: counts it when it has arrived or never will. Any thread
+/// may settle it.
 #[derive(Debug)]
 #[must_use = "the copy counts as queued until this is settled"]
 pub struct PacketInReceipt {
@@ -313,7 +316,7 @@ impl PacketInReceipt {
         }
     }
 
-    /// None of them gets it.
+    /// No controller gets the frame.
     pub fn dropped(self, reason: DropReason) {
         if let Some(port) = &self.port {
             port.counters.lose_consumed(WorkerIndex::NONE, reason);
@@ -323,7 +326,7 @@ impl PacketInReceipt {
         }
     }
 
-    /// First of all, as with frames that wait for a port.
+    /// Comes first, as for frames that wait for a port.
     fn take_out(&self) -> Option<&GroupBucket> {
         let bucket = self.bucket.as_ref()?.bucket();
         bucket.queued.sub(WorkerIndex::NONE, self.traffic);

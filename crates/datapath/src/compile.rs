@@ -1,16 +1,16 @@
 //! The walk through the tables: from a flow key to a program.
 //!
 //! The walk follows OpenFlow 1.3.5 §5.1: match in table 0, apply, write, go to a later table, and
-//! at the end carry out the action set. It happens once per flow and epoch. It keeps three keys:
+//! at the end execute the action set. It happens once per flow and epoch. It maintains three keys:
 //!
 //! - the *current* key: the fields as the actions so far have left them; later tables match on it;
 //! - the *written* mask: bits of the current key that an action has set, so that they no longer
-//!   say anything about the frame that came in;
+//!   depend on the received frame;
 //! - the *consulted* mask: bits of the original key that the outcome depends on.
 //!
-//! A bit that a table looks at is consulted unless it was written. Tags change places when others
-//! are pushed or popped, so once they have moved, looking at one consults all. The key holds the
-//! first few; an outcome that depends on one that it does not hold is good for this frame only.
+//! A bit that a table matches is consulted unless it was written. Pushing and popping moves tags
+//! between positions, so once they have moved, matching one consults all. The key holds the first
+//! few tags; an outcome that depends on a tag beyond these is valid for this frame only.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};
 
-/// Walks the tables for a frame with `key`. `outlets` are those of the ports of `snapshot`.
+/// Walks the tables for a frame with `key`. `outlets` belong to the ports of `snapshot`.
 pub(crate) fn compile(
     snapshot: &Snapshot,
     outlets: &Rc<Outlets>,
@@ -50,8 +50,7 @@ pub(crate) fn compile(
     walk.finish()
 }
 
-/// Compiles the actions of a packet-out for a packet with `key`. The packet did not come in by a
-/// port.
+/// Compiles the actions of a packet-out for a packet with `key`, which was not received by a port.
 pub(crate) fn compile_actions(
     snapshot: &Snapshot,
     outlets: &Rc<Outlets>,
@@ -72,21 +71,21 @@ struct Walk<'a, 'b> {
     written: FlowKey,
     consulted: FlowKey,
     tags_moved: bool,
-    /// Tags that others have pushed out of the key, the last one last.
+    /// Tags that were pushed out of the key by others, the last one last.
     fallen: Vec<Tag>,
-    /// Tags of the original frame that were popped.
+    /// Number of popped tags of the original frame.
     popped: usize,
-    /// Tags in front of what is left of those.
+    /// Number of pushed tags in front of the remaining original ones.
     pushed: usize,
     cacheable: bool,
     action_set: ActionSet,
-    /// On whose behalf actions are carried out, for packet-in.
+    /// Reason, table and cookie for packet-ins.
     source: Source,
-    /// Bytes of each packet that the buckets around keep; none for all.
+    /// Bytes of each packet that the enclosing buckets keep; `None` for all.
     snaplen: Option<u16>,
-    /// Actions and buckets that may be yet: see [`STEP_COUNT_MAX`].
+    /// Remaining number of actions and buckets: see [`STEP_COUNT_MAX`].
     left: usize,
-    /// Groups of type SELECT around.
+    /// Number of enclosing groups of type SELECT.
     selects: u8,
     ops: Vec<Op>,
     arrival: Option<Arc<Port>>,
@@ -109,7 +108,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         key: &FlowKey,
         frame: &'a Frame<'b>,
     ) -> Self {
-        // The ingress port decides about every output, so it always matters.
+        // Every output depends on the ingress port, so it is always consulted.
         let consulted = FlowKey { in_port: [0xff; 4], ..FlowKey::default() };
         let (reason, table_id, cookie) = (PacketInReason::ACTION, TableId(0), NO_COOKIE);
         let source = Source { reason, table_id, cookie };
@@ -138,7 +137,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Ends the walk at once when the ingress port takes no frames.
+    /// Ends the walk at once if the ingress port does not accept frames.
     fn check_ingress(&mut self) -> bool {
         let refused = self.in_port().is_some_and(|port| port.refuses_ingress());
         if refused {
@@ -151,7 +150,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.snapshot.ports.find(PortNo(self.current.in_port()))
     }
 
-    /// `is_last` says that nothing comes behind the tables.
+    /// `is_last` is true if nothing follows the tables.
     fn tables(&mut self, is_last: bool) {
         let mut next = Some(TableId(0));
         while let Some(id) = next {
@@ -172,8 +171,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.run_action_set(is_last);
     }
 
-    /// Carries out one rule's instructions, in the order that OpenFlow 1.3.5 §5.9 gives them.
-    /// Returns the table to go to.
+    /// Executes one rule's instructions, in the order of OpenFlow 1.3.5 §5.9. Returns the table to
+    /// go to.
     fn rule(&mut self, rule: &FlowEntry) -> Option<TableId> {
         let reason =
             if rule.is_table_miss() { PacketInReason::NO_MATCH } else { PacketInReason::ACTION };
@@ -203,8 +202,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         next
     }
 
-    /// Several rules may have written it: what it sends to the controller has the cookie of none
-    /// (OpenFlow 1.3.5 §7.4.1), and no table was missed.
+    /// Several rules may have written the set: what it sends to the controller has no rule's cookie
+    /// (OpenFlow 1.3.5 §7.4.1), and is not a table miss.
     fn run_action_set(&mut self, is_last: bool) {
         let (reason, cookie) = (PacketInReason::ACTION, NO_COOKIE);
         self.source = Source { reason, cookie, ..self.source };
@@ -233,8 +232,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Carries out actions in order. `is_last` says that nothing comes behind them, `depth` how
-    /// many groups they lie in.
+    /// Executes actions in order. `is_last` is true if nothing follows them; `depth` is the number
+    /// of enclosing groups.
     fn apply(&mut self, actions: &[Action], depth: usize, is_last: bool) {
         for (index, action) in actions.iter().enumerate() {
             if !self.spend() {
@@ -250,7 +249,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                 Action::PopVlan => self.pop_tag(),
                 Action::SetNwTtl(ttl) => self.ops.push(Op::SetTtl(*ttl)),
                 Action::DecNwTtl => self.decrement_ttl(depth),
-                // A contract or a shape, which the bucket has: nothing is done to the frame here.
+                // A contract or a shape, which the bucket holds: it does nothing to the frame here.
                 Action::Experimenter { .. } => {}
                 // Refused when the rule was added.
                 _ => self.ops.push(Op::Drop(DropReason::BadAction)),
@@ -258,8 +257,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Has the tables handle a packet of the controller's. What ends it there ends none of the
-    /// outputs behind.
+    /// Submits a packet of the controller to the tables. A drop in there does not end later
+    /// outputs.
     fn submit(&mut self, is_last: bool) {
         let (source, place) = (self.source, self.ops.len());
         self.tables(is_last);
@@ -271,7 +270,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// In a group it ends the bucket's copy alone.
+    /// In a group, an expired TTL ends the bucket's copy only.
     fn decrement_ttl(&mut self, depth: usize) {
         let len = self.snapshot.miss_send_len;
         let origin = self.origin(PacketInReason::INVALID_TTL, len);
@@ -282,7 +281,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(Op::DecrementTtl { origin, gate });
     }
 
-    /// Rules go with the meter that they name, so it is there.
+    /// The meter exists: rules are deleted with it.
     fn meter(&mut self, id: u32) {
         let Some(meter) = self.snapshot.meters.find(id) else {
             return;
@@ -301,7 +300,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         })
     }
 
-    /// Notes one step more. Returns `false`, and drops, when there are too many.
+    /// Accounts for one more step. Returns `false`, and drops, if there are too many.
     fn spend(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else {
             self.ops.push(Op::Drop(DropReason::TooDeep));
@@ -324,7 +323,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(op);
     }
 
-    /// A port may ask that its frames that no rule knows be kept from the controller (OpenFlow
+    /// A port with `OFPPC_NO_PACKET_IN` withholds packet-ins of the table-miss entry (OpenFlow
     /// 1.3.5 §7.2.1).
     fn controller(&mut self, max_len: u16) -> Op {
         let is_miss = self.source.reason == PacketInReason::NO_MATCH;
@@ -336,8 +335,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         Op::Controller(self.origin(self.source.reason, max_len))
     }
 
-    /// What a packet-in says here. It is the same for all frames of the program, so what it says
-    /// matters.
+    /// The origin of a packet-in here. It is the same for all frames of the program, so everything
+    /// that it contains is consulted.
     fn origin(&mut self, reason: PacketInReason, max_len: u16) -> PacketInOrigin {
         let (metadata, tunnel_id) = ([0xff; 8], [0xff; 8]);
         self.consult(&FlowKey { metadata, tunnel_id, ..FlowKey::default() });
@@ -356,7 +355,8 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn output_to(&self, number: PortNo) -> Op {
         match self.snapshot.ports.find(number) {
             None => Op::Drop(DropReason::NoSuchPort),
-            // The port itself refuses when it is down, so that the drop counts there.
+            // A port that is down is kept as an output, which refuses, so that the drop counts
+            // there.
             Some(port) if self.snaplen.is_some() => Op::OutputPart(Outlet::new(port)),
             Some(port) => Op::Output(Outlet::new(port)),
         }
@@ -390,9 +390,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Every bucket runs on the frame as it was when the group was reached, and what comes behind
-    /// the group goes on with that frame too. So a bucket that rewrites gets headers of its own,
-    /// unless nobody uses the frame after it.
+    /// Every bucket runs on the frame as it was when the group was reached, and what follows the
+    /// group uses that frame too. So a bucket that rewrites gets headers of its own, unless the
+    /// frame is not used after it.
     fn buckets(
         &mut self,
         group: &Arc<Group>,
@@ -413,7 +413,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
         let fallen = self.fallen.clone();
         let (place, around, source) = (self.ops.len(), self.snaplen, self.source);
-        // The cookie stays that of the rule, as at Open vSwitch: it tells copies apart.
+        // The cookie stays that of the rule, as in Open vSwitch, so that copies can be told apart.
         self.source.reason = PacketInReason::ACTION;
         let GroupBucket { spec, snaplen, sampler, .. } = &group.buckets[index as usize];
         self.snaplen = snaplen.iter().chain(&around).min().copied();
@@ -440,8 +440,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         (self.snaplen, self.source) = (around, source);
     }
 
-    /// Each bucket has its share of all hashes, live or not, so that the flows of the others stay
-    /// where they are when one goes. Its own are shared among those that are live.
+    /// Each bucket owns a share of all hashes, live or not, so that the flows of the others stay
+    /// where they are when one fails. Its own flows are spread over the live ones.
     fn select(&mut self, group: &Arc<Group>, live: &[(u32, &Bucket)], depth: usize) {
         // Buckets without weight are never picked (OpenFlow 1.3.5 §7.3.4.2).
         if live.iter().all(|(_, bucket)| bucket.weight == 0) {
@@ -470,7 +470,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// A frame without the field stays as it is, and so does its key.
+    /// A frame without the field stays unchanged, and so does its key.
     fn set_field(&mut self, field: &Oxm) {
         let (is_there, looked_at) = presence(field, &self.current);
         self.consult(&looked_at);
@@ -479,7 +479,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
         let mut set = MatchKey::default();
         if set.add(field).is_ok() {
-            // A tag's presence is not changed by setting its identifier.
+            // Setting its identifier does not change a tag's presence.
             set.mask.tags_present = 0;
             overwrite(&mut self.current, &set.value, &set.mask);
             self.written.unite(&set.mask);
@@ -510,7 +510,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(Op::PushTag(tpid));
     }
 
-    /// A frame without a tag stays as it is, as at Open vSwitch; OpenFlow does not say.
+    /// A frame without a tag stays unchanged, as in Open vSwitch; OpenFlow does not define this.
     fn pop_tag(&mut self) {
         self.move_tags();
         if self.current.tag_count() == 0 {
@@ -526,8 +526,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.ops.push(Op::PopTag);
     }
 
-    /// Finds the tag that moves into the key's last place: one that fell out of it, or the frame's
-    /// next one.
+    /// Finds the tag that moves into the key's last position: one that was pushed out of it, or the
+    /// frame's next one.
     fn refill_last_tag(&mut self) {
         let next = self.popped + MAX_KEY_TAGS;
         let tag = self.fallen.pop().or_else(|| self.frame.tag(next - 1));
@@ -540,14 +540,15 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// From here on, any look at a tag depends on all of them; and this looks at the outermost.
+    /// From here on, matching a tag depends on all of them. The move itself depends on the outermost
+    /// one.
     fn move_tags(&mut self) {
         self.tags_moved = true;
         self.consult(&ALL_TAGS);
     }
 
-    /// Whether the original key says nothing of the tag that is outermost now, not even whether
-    /// there is one. No other is ever looked at.
+    /// True if the original key does not determine the tag that is outermost now, not even whether
+    /// it exists. No other tag is ever matched.
     fn is_outermost_unknown(&self) -> bool {
         let had_more = usize::from(self.frame.layout().tags) > MAX_KEY_TAGS;
         had_more && self.pushed == 0 && self.popped >= MAX_KEY_TAGS
@@ -567,7 +568,7 @@ impl<'a, 'b> Walk<'a, 'b> {
 }
 
 impl Op {
-    /// True when a frame may leave by this step, or is said to be dropped by it.
+    /// True if a frame may leave by this step, or is dropped by it.
     fn is_exit(&self) -> bool {
         matches!(
             self,
@@ -599,11 +600,11 @@ fn overwrite(key: &mut FlowKey, value: &FlowKey, mask: &FlowKey) {
     }
 }
 
-/// Actions and buckets that a walk carries out: as many actions as one message can hold, so that
-/// it is no bound for a rule or a group alone. Groups that name groups would multiply what they
-/// hold, to programs that no memory holds.
+/// Actions and buckets that a walk executes: as many actions as one message can hold, so that it
+/// never limits a single rule or group. Without it, groups that chain to groups would multiply
+/// their steps beyond all memory.
 const STEP_COUNT_MAX: usize = 8192;
-/// What stands for the cookie of what no rule sends (OpenFlow 1.3.5 §7.4.1).
+/// The cookie of a packet-in that no rule sends (OpenFlow 1.3.5 §7.4.1).
 const NO_COOKIE: u64 = u64::MAX;
 /// Every bit of every tag.
 const ALL_TAGS: FlowKey = FlowKey {

@@ -1,12 +1,12 @@
 //! Counters that cost a store: one slot per worker, written by that worker alone.
 //!
 //! A slot has a single writer, so adding is a plain load and store (no locked instruction), and a
-//! reader that sums the slots sees every finished frame. Slots lie on cache lines of their own, so
+//! reader that sums the slots sees every finished frame. Each slot has cache lines of its own, so
 //! that workers do not slow each other down.
 //!
-//! Who is no worker ([`WorkerIndex::NONE`]), such as a thread that writes a file, counts in a slot
-//! that all of these share, by locked instructions: many frames at a time, then. That slot is made
-//! when it is needed, since most counters never are.
+//! Threads that are not workers ([`WorkerIndex::NONE`]), such as the writer of a file, share one
+//! more slot, which they change by locked instructions, once for many frames. It is allocated when
+//! first used, since most counters never need it.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,28 +15,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::DropReason;
 use crate::traffic::Traffic;
 
-/// Which worker is counting. Workers are numbered from zero without gaps.
+/// Index of the worker that counts. Workers are numbered from zero without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerIndex(pub usize);
 
 impl WorkerIndex {
-    /// Who counts is no worker. Any number of threads may do so at once.
+    /// Not a worker. Any number of threads may count with it at once.
     pub const NONE: Self = Self(usize::MAX);
 }
 
-/// Milliseconds since an origin that the caller chose, monotonic.
+/// Milliseconds since an origin of the caller's choice, monotonic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// Time passed since `earlier`, zero when that lies in the future.
+    /// Time since `earlier`; zero if that is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// What passed one thing, such as a rule or a bucket, and when it was last used.
+/// Traffic of one object, such as a rule or a bucket, and when it was last used.
 ///
 /// A train counts as one frame with all of its bytes, and as the packets that it makes.
 pub struct Counters {
@@ -44,12 +44,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Zeroes for `workers` writers.
+    /// All zero, for `workers` writers.
     pub fn new(workers: usize) -> Self {
         Self { slots: Slots::new(workers) }
     }
 
-    /// The same, of something that was used at `last_used`.
+    /// The same, for an object that was used at `last_used`.
     pub(crate) fn used(workers: usize, last_used: Millis) -> Self {
         let counters = Self::new(workers);
         if let Some(slot) = counters.slots.workers.first() {
@@ -66,7 +66,7 @@ impl Counters {
         }
     }
 
-    /// The sums over all who count.
+    /// The sums over all writers.
     pub fn totals(&self) -> Totals {
         self.slots.iter().fold(Totals::default(), |sum, slot| Totals {
             frames: sum.frames + slot.frames.load(Ordering::Relaxed),
@@ -83,7 +83,7 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// What [`Counters`] add up to.
+/// Sums of [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Frames; a train is one.
@@ -92,22 +92,22 @@ pub struct Totals {
     pub packets: u64,
     /// Bytes of those frames.
     pub bytes: u64,
-    /// When the last one passed; zero for never.
+    /// Time of the last frame; zero for never.
     pub last_used: Millis,
 }
 
-/// What is somewhere now, such as frames that wait: it goes up and down.
+/// A number that goes up and down, such as waiting frames.
 pub struct Gauge {
     slots: Slots<GaugeSlot>,
 }
 
 impl Gauge {
-    /// Zeroes for `workers` writers.
+    /// All zero, for `workers` writers.
     pub fn new(workers: usize) -> Self {
         Self { slots: Slots::new(workers) }
     }
 
-    /// More of it. Only the worker `worker` may call this.
+    /// Adds. Only the worker `worker` may call this.
     pub fn add(&self, worker: WorkerIndex, traffic: Traffic) {
         match self.slots.of(worker) {
             Some(slot) => slot.add(traffic, bump),
@@ -115,33 +115,33 @@ impl Gauge {
         }
     }
 
-    /// Less of it: what this worker had added or, where that is no worker, somebody who has handed
-    /// it over. Only the worker `worker` may call this.
+    /// Subtracts what this worker added or, if it is not a worker, what somebody handed over to it.
+    /// Only the worker `worker` may call this.
     pub fn sub(&self, worker: WorkerIndex, traffic: Traffic) {
         let Traffic { frames, packets, bytes } = traffic;
         let [frames, packets, bytes] = [frames, packets, bytes].map(u64::wrapping_neg);
         self.add(worker, Traffic { frames, packets, bytes });
     }
 
-    /// Frames that are there, over all workers; a train is one.
+    /// Current frames, over all workers; a train is one.
     pub fn frames(&self) -> u64 {
         self.sum(|slot| &slot.frames)
     }
 
-    /// Packets that those frames make on the wire.
+    /// Packets that these frames make on the wire.
     pub fn packets(&self) -> u64 {
         self.sum(|slot| &slot.packets)
     }
 
-    /// Bytes of those frames.
+    /// Bytes of these frames.
     pub fn bytes(&self) -> u64 {
         self.sum(|slot| &slot.bytes)
     }
 
-    /// What was taken away is read before what was added: else what passes meanwhile would make
-    /// less than nothing.
+    /// Reads what was subtracted before what was added: otherwise frames that pass meanwhile could
+    /// make the difference negative.
     fn sum(&self, counter: impl Fn(&GaugeSlot) -> &AtomicU64) -> u64 {
-        // Acquire: who took something away had been handed it.
+        // Acquire: what was subtracted had been handed over before.
         let shared =
             self.slots.shared.get().map_or(0, |slot| counter(slot).load(Ordering::Acquire));
         let workers = self.slots.workers.iter();
@@ -165,7 +165,7 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// Zeroes for `workers` writers.
+    /// All zero, for `workers` writers.
     pub fn new(workers: usize) -> Self {
         Self { slots: Slots::new(workers) }
     }
@@ -176,7 +176,7 @@ impl DropCounters {
         self.add_all(worker, reason, 1);
     }
 
-    /// Adds several. Only the worker `worker` may call this.
+    /// Adds several frames. Only the worker `worker` may call this.
     #[inline]
     pub fn add_all(&self, worker: WorkerIndex, reason: DropReason, count: u64) {
         match self.slots.of(worker) {
@@ -185,17 +185,17 @@ impl DropCounters {
         }
     }
 
-    /// Frames dropped for `reason`, over all workers.
+    /// Frames that were dropped for `reason`, over all workers.
     pub fn count(&self, reason: DropReason) -> u64 {
         self.slots.iter().map(|slot| slot.0[reason.index()].load(Ordering::Relaxed)).sum()
     }
 
-    /// Frames dropped for any reason.
+    /// Frames that were dropped for any reason.
     pub fn total(&self) -> u64 {
         self.by_reason().map(|(_, count)| count).sum()
     }
 
-    /// The reasons that occurred, with their counts.
+    /// The reasons with a non-zero count.
     pub fn by_reason(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL
             .into_iter()
@@ -210,31 +210,31 @@ impl fmt::Debug for DropCounters {
     }
 }
 
-/// A slot for each worker, and one for all others.
+/// One slot per worker, and one for all others.
 pub(crate) struct Slots<T> {
     workers: Box<[T]>,
     shared: OnceLock<Box<T>>,
 }
 
 impl<T: Default> Slots<T> {
-    /// Empty ones for `workers` workers.
+    /// Empty slots for `workers` workers.
     pub(crate) fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| T::default()).collect(), shared: OnceLock::new() }
     }
 
-    /// The slot of a worker, to be added to by [`bump`].
+    /// The slot of a worker, for [`bump`].
     #[inline]
     pub(crate) fn of(&self, worker: WorkerIndex) -> Option<&T> {
         self.workers.get(worker.0)
     }
 
-    /// The slot of all others, to be added to by [`bump_shared`].
+    /// The slot of all others, for [`bump_shared`].
     #[cold]
     pub(crate) fn shared(&self) -> &T {
         self.shared.get_or_init(Box::default)
     }
 
-    /// All slots that there are.
+    /// All slots that exist.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.workers.iter().chain(self.shared.get().map(|slot| &**slot))
     }
@@ -285,14 +285,14 @@ impl Default for DropSlot {
     }
 }
 
-/// Adds to a counter that this thread alone writes.
+/// Adds to a counter that only this thread writes.
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Adds to a counter that other threads may write as well. Whoever reads it sees what had been
-/// added elsewhere before.
+/// Adds to a counter that other threads may write as well. A reader of the new value sees what the
+/// writer had seen before.
 pub(crate) fn bump_shared(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Release);
 }

@@ -1,11 +1,11 @@
-//! The named ways out of the datapath. Every frame that does not leave through a port leaves
-//! through exactly one of these, and is counted there.
+//! Drop reasons: every frame that does not leave through a port ends under exactly one of these
+//! names, and is counted there.
 
 use std::fmt;
 
 /// Why a frame, or one of its copies, was dropped.
 ///
-/// The names are part of the interface: counters, tables and metrics show them as they are.
+/// The names are part of the interface: counters, tables and metrics show them unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
@@ -13,42 +13,42 @@ pub enum DropReason {
     Truncated,
     /// The kernel took a frame off the port's queue and lost it.
     IngressLost,
-    /// It came by a port for IP without Ethernet, and is no IP packet.
+    /// Received by a port for IP without Ethernet, and not an IP packet.
     IngressNotIp,
-    /// The guest sent it by a queue that its monitor has disabled, or not enabled yet.
+    /// Sent by a guest on a queue that its VMM has disabled, or not enabled yet.
     QueueDisabled,
-    /// It came by a tunnel and is no datagram of its kind.
+    /// Received by a tunnel, and not a datagram of its encapsulation.
     NotEncapsulated,
-    /// It came by a tunnel and is of another network (VNI).
+    /// Received by a tunnel, and of another network (VNI).
     WrongTunnel,
-    /// Routers have marked it on its way through a tunnel, and its sender is not ECN-capable: it
-    /// is dropped as they would have dropped it (RFC 6040 §4.2).
+    /// Marked by routers on its way through a tunnel, while its sender is not ECN-capable: dropped
+    /// as they would have dropped it (RFC 6040 §4.2).
     OuterCongested,
     /// The offload metadata cannot be true, such as a checksum outside the frame.
     BadMetadata,
     /// The ingress port has `OFPPC_NO_RECV` or `OFPPC_PORT_DOWN` set.
     PortNoReceive,
-    /// The ingress port's mode does not take a frame with these tags: see [`crate::vlan`].
+    /// The ingress port's mode does not accept a frame with these tags: see [`crate::vlan`].
     VlanFiltered,
-    /// No rule matched in a table that has no table-miss rule (OpenFlow 1.3.5 §5.4).
+    /// No rule matched in a table without a table-miss rule (OpenFlow 1.3.5 §5.4).
     TableMiss,
-    /// The rules that matched send the frame nowhere: dropped by policy.
+    /// The matching rules have no output: dropped by policy.
     NoOutput,
     /// A rule decrements a TTL that is already 0 or 1.
     InvalidTtl,
-    /// A band of a meter drops what is beyond its rate (OpenFlow 1.3.5 §5.7).
+    /// A band of a meter drops what exceeds its rate (OpenFlow 1.3.5 §5.7).
     Metered,
     /// Addressed to the bridge group (IEEE 802.1Q-2022 §8.6.3), which NORMAL must not forward.
     BridgeReserved,
-    /// The only way out is the port that the frame came in by (OpenFlow 1.3.5 §5.12).
+    /// The only output is the ingress port (OpenFlow 1.3.5 §5.12).
     InputPort,
-    /// The group has no bucket, or none that is live.
+    /// The group has no bucket, or no live one.
     NoLiveBucket,
-    /// The rule names a group that is gone.
+    /// The rule names a group that was deleted.
     NoSuchGroup,
-    /// Groups that chain deeper than the switch follows, or come to more steps than it takes.
+    /// Groups chain deeper than the switch follows, or need more steps than it executes.
     TooDeep,
-    /// An action that does not apply to the frame.
+    /// An action does not apply to the frame.
     BadAction,
     /// Output to the controller by a table-miss rule, while the ingress port has
     /// `OFPPC_NO_PACKET_IN` set.
@@ -65,23 +65,25 @@ pub enum DropReason {
     /// The egress port has `OFPPC_NO_FWD` set.
     PortNoForward,
     /// The egress port's mode makes it no member of the frame's VLAN: see [`crate::vlan`]. Floods
-    /// pass over such a port without a word.
+    /// skip such a port, which is not a drop.
     VlanNotMember,
-    /// The payload does not fit the egress port's MTU, or the tags do not fit its envelope
-    /// (IEEE 802.3as).
+    /// The payload does not fit the egress port's MTU, or the tags do not fit its envelope (IEEE
+    /// 802.3as).
     Oversize,
-    /// The train could not be cut, or a partial checksum not be completed, for a port that cannot
+    /// The train cannot be cut, or a partial checksum cannot be completed, for a port that does not
     /// take it.
     CannotSegment,
-    /// The egress port's queue is full, and nobody waits for it: see
+    /// The egress port's queue is full, and no sender waits for it: see
     /// [`Delivery`](tapswitch_openflow::Delivery).
     EgressFull,
-    /// The egress port has taken nothing for longer than others wait for it, and its queue is full.
+    /// The egress port has taken nothing for longer than senders wait for it, and its queue is
+    /// full.
     EgressStalled,
-    /// A copy that a monitor did without while it could not keep up, by its contract.
+    /// A copy that was left out by sampling, or under pressure by the contract
+    /// `sample-on-pressure`.
     SampledOut,
-    /// It waited for a port that was taken away, or for its disk, or came in by one and was read
-    /// ahead; or the switch stopped meanwhile.
+    /// The frame waited for a port that was removed, or for its disk, or was read ahead from such a
+    /// port; or the switch stopped meanwhile.
     PortRemoved,
     /// The egress port takes IP packets without Ethernet, and this is another protocol, or an IP
     /// packet in a VLAN.
@@ -139,7 +141,7 @@ impl DropReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The name under which the drop is counted.
+    /// The name of the drop.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Truncated => "truncated",
@@ -182,8 +184,7 @@ impl DropReason {
         }
     }
 
-    /// True when the drop is the egress port's and counts there, false when it is the ingress
-    /// port's.
+    /// True if the drop counts at the egress port, false if at the ingress port.
     pub const fn is_egress(self) -> bool {
         matches!(
             self,
@@ -224,7 +225,7 @@ mod tests {
         let page = include_str!("../../../docs/drops.md");
         let row = |line: &'static str| line.strip_prefix("| `")?.split_once('`');
         let mut listed: Vec<_> = page.lines().filter_map(row).map(|(name, _)| name).collect();
-        // What the kernel drops in front of the switch, which is none of the datapath's.
+        // Includes what the kernel drops before the switch, which is not a reason of the datapath.
         let mut expected: Vec<_> = DropReason::ALL.map(DropReason::name).to_vec();
         expected.push("ring_full");
         listed.sort_unstable();

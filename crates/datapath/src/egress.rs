@@ -1,4 +1,4 @@
-//! The ways out of the datapath, as whoever runs it provides them.
+//! The way out of the datapath, implemented by its caller.
 
 use tapswitch_openflow::{PacketInReason, PortNo, TableId};
 
@@ -6,11 +6,11 @@ use crate::{Claim, DropReason, Frame, PacketInClaim, Sent, Sighting};
 
 /// The ports and the controller, as one worker reaches them.
 pub trait Egress {
-    /// Sends one frame out of `port`, which is live and whose MTU and envelope it fits, or keeps it
-    /// until it can be sent. Its tags are those that it has outside. `claim` says for whom.
+    /// Sends one frame out of `port`, or keeps it until it can be sent. The port is live, the frame
+    /// fits its MTU and envelope, and has its outer tags. `claim` is what it counts for.
     ///
     /// # Errors
-    /// Why nothing of the frame went out. It counts as dropped there for this reason.
+    /// Why nothing of the frame was sent. It counts as dropped at the port for this reason.
     fn transmit(
         &mut self,
         port: PortNo,
@@ -18,9 +18,10 @@ pub trait Egress {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason>;
 
-    /// As [`Self::transmit`], but of each packet that the frame makes on the wire the first
-    /// `snaplen` bytes, as they would be there; what fits is judged by these. The claim's bucket
-    /// says so ([`Claim::snaplen`]), to be asked again for a frame that was kept.
+    /// As [`Self::transmit`], but sends only the first `snaplen` bytes of each packet that the
+    /// frame makes on the wire, with the contents that they would have there; MTU and envelope
+    /// apply to these bytes. The number is also in the claim's bucket ([`Claim::snaplen`]), for
+    /// frames that were kept.
     ///
     /// # Errors
     /// As for [`Self::transmit`].
@@ -32,11 +33,11 @@ pub trait Egress {
         snaplen: usize,
     ) -> Result<Sent, DropReason>;
 
-    /// Hands a frame to the controller. Whoever takes it, to be carried on by others, lets it wait
-    /// by `claim`; without one it is counted already.
+    /// Hands a frame to the controller. An implementation that passes it on later makes it wait by
+    /// `claim`; without a claim the frame is already counted.
     ///
     /// # Errors
-    /// Why the controller does not get it. Then nothing waits.
+    /// Why the controller does not get it. Nothing waits then.
     fn packet_in(
         &mut self,
         origin: &PacketInOrigin,
@@ -44,25 +45,25 @@ pub trait Egress {
         claim: Option<&PacketInClaim<'_>>,
     ) -> Result<Sent, DropReason>;
 
-    /// Notes a station that the MAC table does not know there.
+    /// Reports a station that is not at this port in the MAC table.
     fn learn(&mut self, sighting: Sighting);
 }
 
-/// Why and where a frame goes to the controller.
+/// Why a frame goes to the controller, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInOrigin {
-    /// Why.
+    /// Reason of the packet-in.
     pub reason: PacketInReason,
-    /// Port where the frame came in.
+    /// Ingress port.
     pub in_port: PortNo,
-    /// Table whose rule sends it.
+    /// Table of the rule that sends it.
     pub table_id: TableId,
     /// Cookie of that rule.
     pub cookie: u64,
-    /// Bytes of the frame that the controller wants.
+    /// Bytes of the frame that the controller requested.
     pub max_len: u16,
-    /// What rules have noted about it.
+    /// Metadata, as rules have written it.
     pub metadata: u64,
-    /// Its tunnel, as rules have set it.
+    /// Tunnel identifier, as rules have set it.
     pub tunnel_id: u64,
 }

@@ -1,8 +1,8 @@
-//! When rules with timeouts are looked at.
+//! Timeouts of rules.
 //!
-//! A rule is looked at when it may be over, and never before; one that was used meanwhile is put
-//! back at its new time. So what an expiry costs depends on the rules that are due, not on those
-//! that there are, and rules without timeouts are none of its business.
+//! A rule is examined when it may have expired, never before; one that was used meanwhile is
+//! requeued at its new time. So the cost of an expiry depends on the rules that are due, not on
+//! their total number, and rules without timeouts cost nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,13 +10,13 @@ use std::sync::{Arc, Weak};
 use crate::counters::Millis;
 use crate::table::FlowEntry;
 
-/// Rules by the time when each may be over. Those that went before stay until then, or until there
-/// are many of them.
+/// Rules by the time when each may expire. Deleted rules stay until then, or until there are many
+/// of them.
 #[derive(Debug)]
 pub(crate) struct Expiry {
     due: BTreeMap<Millis, Vec<Weak<FlowEntry>>>,
     count: usize,
-    /// The count at which those that went are looked for.
+    /// The count at which deleted rules are removed.
     sweep_at: usize,
 }
 
@@ -27,7 +27,7 @@ impl Default for Expiry {
 }
 
 impl Expiry {
-    /// Notes a rule, if it has a timeout.
+    /// Adds a rule, if it has a timeout.
     pub(crate) fn insert(&mut self, rule: &Arc<FlowEntry>) {
         let Some(at) = rule.expires() else { return };
         if self.count >= self.sweep_at {
@@ -37,12 +37,13 @@ impl Expiry {
         self.count += 1;
     }
 
-    /// No rule is over before.
+    /// No rule expires before this time.
     pub(crate) fn next(&self) -> Option<Millis> {
         self.due.keys().next().copied()
     }
 
-    /// Takes out the rules that may be over by `now`, and perhaps some that went.
+    /// Removes and returns the rules that may have expired by `now`, possibly including deleted
+    /// ones.
     pub(crate) fn take_due(&mut self, now: Millis) -> Vec<Arc<FlowEntry>> {
         let later = self.due.split_off(&Millis(now.0.saturating_add(1)));
         let due = std::mem::replace(&mut self.due, later);
@@ -61,7 +62,7 @@ impl Expiry {
     }
 }
 
-/// Few enough that they are not worth a look.
+/// Below this number a sweep is not worth it.
 const SWEEP_MIN: usize = 1024;
 
 #[cfg(test)]
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
     use crate::Pipeline;
 
-    /// A rule for a port, over after so many seconds; none for zero.
+    /// A rule for a port with a timeout in seconds; none for zero.
     fn rule(pipeline: &mut Pipeline, port: u32, hard_timeout: u16) -> Arc<FlowEntry> {
         let match_fields = Match::new().with(Oxm::InPort(PortNo(port)));
         let change = FlowMod { match_fields, hard_timeout, ..FlowMod::new(FlowModCommand::Add) };

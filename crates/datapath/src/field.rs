@@ -1,8 +1,8 @@
 //! OpenFlow match fields as bits of the flow key.
 //!
-//! [`MatchKey`] is a match ready to compare: the wanted value and the mask of the bits that matter.
-//! Fields that the switch does not look into (MPLS, PBB, IPv6 extension header presence, physical
-//! ports) have no bits and are refused.
+//! [`MatchKey`] is a match in a form that can be compared: the wanted value and the mask of the
+//! bits that matter. Fields that the switch does not parse (MPLS, PBB, IPv6 extension header
+//! presence, physical ports) have no bits and are refused.
 
 use tapswitch_openflow::{Match, Oxm, VID_PRESENT};
 use tapswitch_wire::{EtherType, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MacAddr, Tag, ip_proto};
@@ -29,25 +29,25 @@ impl MatchKey {
         Ok(key)
     }
 
-    /// True when `key` has all wanted bits.
+    /// True if `key` has all wanted bits.
     #[inline]
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.value.equals_under(key, &self.mask)
     }
 
-    /// True when every frame that this matches is matched by `other` too.
+    /// True if `other` matches every frame that this matches.
     pub fn is_within(&self, other: &Self) -> bool {
         let (own, wider) = (self.mask.words(), other.mask.words());
         own.iter().zip(wider).all(|(own, wider)| own & wider == *wider)
             && other.matches(&self.value)
     }
 
-    /// True when some frame could be matched by both.
+    /// True if some frame could match both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.value.equals_under(&other.value, &self.mask.masked(&other.mask))
     }
 
-    /// Adds one field: bits that `field` wants to be one, and the bits that matter to it.
+    /// Adds one field: its wanted bits, and the bits that matter.
     pub(crate) fn add(&mut self, field: &Oxm) -> Result<(), UnsupportedField> {
         let Self { value: v, mask: m } = self;
         match field {
@@ -136,7 +136,7 @@ impl MatchKey {
             self.mask.tags_present |= 1;
         }
         let vid_mask = mask & Tag::VID_MASK;
-        // "No tag" has no identifier that could matter; where tags do not matter, those have zeros.
+        // "No tag" has no identifier that could matter; without tags its bits are zero.
         let is_without = mask & VID_PRESENT != 0 && value & VID_PRESENT == 0;
         if !is_without && vid_mask != 0 {
             let [v0, v1] = (value & vid_mask).to_be_bytes();
@@ -149,8 +149,8 @@ impl MatchKey {
     }
 }
 
-/// Whether a frame with this key has a field (OpenFlow 1.3.5 §7.2.3.8), and which bits of the key
-/// say so.
+/// Whether a frame with this key has a field (OpenFlow 1.3.5 §7.2.3.8), and the bits of the key
+/// that determine it.
 pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
     let is = |kind: EtherType| key.eth_type == kind.0.to_be_bytes();
     let (v4, v6) = (is(EtherType::IPV4), is(EtherType::IPV6));
@@ -178,7 +178,7 @@ pub(crate) fn presence(field: &Oxm, key: &FlowKey) -> (bool, FlowKey) {
     (is_there, looked_at)
 }
 
-/// The switch cannot match on this field.
+/// The switch cannot match this field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsupportedField;
 

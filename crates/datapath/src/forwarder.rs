@@ -1,20 +1,19 @@
-//! One worker's way of handling a frame: parse, look up, carry out.
+//! Processes frames for one worker: parse, look up, execute.
 //!
-//! The paths of a frame and what they cost, cheapest first:
+//! The paths of a frame and their cost, cheapest first:
 //!
-//! 1. A glance at the headers tells a flow that was seen before (`glance`): nothing is parsed.
-//!    Nearly all.
-//! 2. The flow is in the exact cache: parse, one hash and one comparison, then its program. What is
-//!    not TCP or UDP over plain IPv4 or IPv6.
+//! 1. A glance at the headers finds the program of a known flow (`glance`); nothing is parsed.
+//!    Nearly all frames.
+//! 2. The flow is in the exact cache: parse, one hash and one comparison, then its program. Frames
+//!    other than TCP or UDP over plain IPv4 or IPv6.
 //! 3. A masked key covers it: one hash per mask in use. The first frame of each new flow.
 //! 4. A walk through the tables (`compile`): the first frame of each kind, after each rule change.
 //!
-//! Nothing here allocates on paths 1 and 2, locks, logs or makes a system call; those are behind
-//! [`Egress`].
+//! Paths 1 and 2 allocate nothing, and nothing here locks, logs or makes a system call; [`Egress`]
+//! does.
 //!
-//! What frames count is tallied by their programs and added to the shared counters at the end of
-//! a burst ([`Forwarder::end_burst`]); drops count at once. See
-//! `docs/adr/0009-counting-per-burst.md`.
+//! Programs tally their frames, and [`Forwarder::end_burst`] adds the tallies to the shared
+//! counters. Drops count at once. See `docs/adr/0009-counting-per-burst.md`.
 //!
 //! From [`Forwarder::handle`] to [`Egress::transmit`] everything that a plain program passes
 //! through is inlined into the caller, so that no function returns between two system calls. That
@@ -43,25 +42,25 @@ use crate::traffic::Traffic;
 use crate::vlan::{self, Edit, PortMode};
 use crate::{DropReason, Egress, Frame, PacketInOrigin, Parts, rewrite, validate};
 
-/// What a worker looks at for a whole burst of frames.
+/// What a worker uses for a whole burst of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Tables, groups and ports.
     pub snapshot: &'a Snapshot,
-    /// Where stations are.
+    /// Learned stations.
     pub macs: &'a MacTable,
-    /// The time.
+    /// Current time.
     pub now: Millis,
 }
 
-/// A frame as a port hands it over.
+/// A received frame, as a port hands it over.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// Where it came in.
+    /// Ingress port.
     pub in_port: PortNo,
     /// Its offload metadata.
     pub meta: NetHeader,
-    /// Headroom, then the frame: all of its headers at least.
+    /// Headroom, then the frame: at least all of its headers.
     pub buf: &'a mut [u8],
     /// Where the frame starts in `buf`.
     pub start: usize,
@@ -69,18 +68,18 @@ pub struct Arrival<'a> {
     pub beyond_len: usize,
 }
 
-/// How a worker found its programs.
+/// How programs were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// By exact key, or by a glance.
+    /// By exact key, or at a glance.
     pub exact_hits: u64,
     /// By masked key.
     pub masked_hits: u64,
     /// By a walk through the tables.
     pub walks: u64,
-    /// Programs by masked key that are remembered, void ones included.
+    /// Programs in the cache by masked key, void ones included.
     pub masked_count: usize,
-    /// Ends of packets of the controller's: see [`PortCounters::ends`](crate::PortCounters::ends).
+    /// Ends of packets of the controller: see [`PortCounters::ends`](crate::PortCounters::ends).
     pub injected: u64,
 }
 
@@ -93,7 +92,7 @@ pub struct Forwarder {
     cache: FlowCache,
     stats: CacheStats,
     scratch: Vec<Vec<u8>>,
-    /// Programs with something in their tallies. The cache may have forgotten them since.
+    /// Programs with non-empty tallies. The cache may have evicted them since.
     used: Vec<Rc<Program>>,
     outlets: Rc<Outlets>,
 }
@@ -113,9 +112,9 @@ impl Forwarder {
         }
     }
 
-    /// Makes the inner form of a frame that came in by a port with a mode, for [`Self::handle`].
-    /// Nothing when the port does not take it: then it is counted and done with. Ports without a
-    /// mode need not ask.
+    /// Converts a frame from a port with a mode to the inner form, for [`Self::handle`]. `None` if
+    /// the port does not accept it: then it is already counted as dropped. Ports without a mode
+    /// need not call this.
     pub fn admit<'a>(
         &self,
         view: View<'_>,
@@ -134,16 +133,16 @@ impl Forwarder {
         }
     }
 
-    /// Handles one frame in the inner form: forwards, copies or drops it, and counts what became of
-    /// it. Others see what it counted after [`Self::end_burst`].
+    /// Processes one frame in the inner form: forwards, copies or drops it. Its counts are visible
+    /// to others after [`Self::end_burst`].
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     pub fn handle(&mut self, view: View<'_>, arrival: Arrival<'_>, egress: &mut impl Egress) {
         self.handle_with(view, arrival, None, egress);
     }
 
-    /// As [`Self::handle`], as a call. Of a train that was coalesced, the arrival is the first
-    /// packet and `more` are the payloads of the others.
+    /// As [`Self::handle`], but not inlined. For a coalesced train, the arrival is the first
+    /// packet, and `more` are the payloads of the others.
     #[inline(never)]
     pub fn handle_coalesced(
         &mut self,
@@ -201,7 +200,7 @@ impl Forwarder {
         program.ends.set(program.ends.get() + u64::from(ends));
     }
 
-    /// Paths 2 to 4. `None` when the frame ends in its Ethernet header.
+    /// Paths 2 to 4. `None` if the frame ends in its Ethernet header.
     #[inline(never)]
     fn look_up(
         &mut self,
@@ -234,7 +233,7 @@ impl Forwarder {
                 program.clone()
             }
             None => {
-                // What is behind the headers says nothing about the way of a frame.
+                // The path of a frame does not depend on anything behind the headers.
                 let frame = Frame::new(meta, layout, buf, start, 0);
                 self.find_or_walk(snapshot, &key, hash, &frame)
             }
@@ -243,15 +242,15 @@ impl Forwarder {
         Some(Flow { layout, program, hash })
     }
 
-    /// Ends a burst of frames that were handled: after this, the counters are exact.
+    /// Ends a burst: afterwards the shared counters are exact.
     pub fn end_burst(&mut self, now: Millis) {
         for program in self.used.drain(..) {
             program.flush(self.worker, now);
         }
     }
 
-    /// Carries out the actions of a packet-out on a packet of the controller's
-    /// (OpenFlow 1.3.5 §7.3.7), a burst of its own.
+    /// Executes the actions of a packet-out on a packet of the controller (OpenFlow 1.3.5 §7.3.7),
+    /// as a burst of its own.
     ///
     /// # Errors
     /// The OpenFlow error to send back.
@@ -284,8 +283,8 @@ impl Forwarder {
         CacheStats { masked_count: self.cache.masked_count(), ..self.stats }
     }
 
-    /// Counts a frame of `len` bytes that goes no further. Nobody has found the headers of a train
-    /// by then: how many packets it would have made goes by what its sender says, if that can be.
+    /// Counts a dropped frame of `len` bytes. The headers of a train are not parsed at this point,
+    /// so the number of its packets is taken from its metadata, if that is possible.
     #[cold]
     fn refuse(
         &self,
@@ -335,36 +334,36 @@ impl Forwarder {
     }
 }
 
-/// What is known of a frame's flow.
+/// A frame's key, layout and hash.
 struct Flow {
     layout: Layout,
     program: Rc<Program>,
-    /// Alike for both directions; zero when the program does not ask for it.
+    /// The same for both directions; zero if the program does not need it.
     hash: u32,
 }
 
-/// Carrying out one program for one frame.
+/// One execution of a program for one frame.
 struct Run<'a, E> {
     worker: WorkerIndex,
     view: View<'a>,
     in_port: PortNo,
-    /// The port of that number, when the frame came in there.
+    /// The ingress port, if it exists.
     arrival: Option<&'a Arc<Port>>,
-    /// Alike for both directions of its flow; zero for a program that does not ask for it.
+    /// The same for both directions of the flow; zero if the program does not need it.
     flow_hash: u32,
-    /// Packets that the frame makes on the wire, which no step changes.
+    /// Packets that the frame makes on the wire; no step changes it.
     packets: u32,
-    /// Header buffers that forks use, to be used again.
+    /// Header buffers of forks, for reuse.
     scratch: &'a mut Vec<Vec<u8>>,
-    /// Whose ledger the outputs count in.
+    /// The bucket in whose ledger the outputs count.
     bucket: Option<&'a BucketRef>,
-    /// Ends that the frame has had.
+    /// Ends of the frame so far: see [`PortCounters::ends`](crate::PortCounters::ends).
     ends: u32,
     egress: &'a mut E,
 }
 
 impl<'a, E: Egress> Run<'a, E> {
-    /// For a packet of the controller's.
+    /// A run for a packet of the controller.
     #[expect(clippy::inline_always, reason = "as for the steps")]
     #[inline(always)]
     fn new(
@@ -378,8 +377,8 @@ impl<'a, E: Egress> Run<'a, E> {
         Self { worker, view, in_port, arrival, flow_hash, packets, scratch, bucket, ends, egress }
     }
 
-    /// The steps one after the other. What nearly all programs consist of is done here, so that
-    /// their system calls are made in the caller's own function: see [`Forwarder::handle`].
+    /// Runs the steps in order. What nearly all programs consist of is done here, so that their
+    /// system calls are made in the caller's own function: see [`Forwarder::handle`].
     #[expect(clippy::inline_always, reason = "a call here costs a fifth of the packet rate")]
     #[inline(always)]
     fn ops(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
@@ -416,7 +415,7 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// The number of ends that the frame has had: one at least, if only a drop.
+    /// Ends of the frame: at least one, if only a drop.
     #[inline]
     fn finish(&mut self) -> u32 {
         if self.ends == 0 {
@@ -431,13 +430,13 @@ impl<'a, E: Egress> Run<'a, E> {
         self.ops(ops, frame);
     }
 
-    /// The frame, or the `len` bytes that are left of it, to be counted.
+    /// The frame, or the `len` bytes that are left of it, as counted.
     #[inline]
     fn traffic(&self, len: usize) -> Traffic {
         Traffic::frame(len, self.packets)
     }
 
-    /// One step, which `tail` follows. Returns what is to be done next; nothing when the frame has
+    /// Runs one step, which `tail` follows. Returns the remaining steps; `None` if the frame has
     /// ended here.
     #[inline(never)]
     fn step(&mut self, op: &'a Op, tail: &'a [Op], frame: &mut Frame<'_>) -> Option<&'a [Op]> {
@@ -522,8 +521,8 @@ impl<'a, E: Egress> Run<'a, E> {
         self.bucket = outer;
     }
 
-    /// Counts a copy that is not made, where it was to go. One that was to go to no port in
-    /// particular counts where its frame came in.
+    /// Counts a copy that is not made, at its output port; at the ingress port if its output is not
+    /// a particular port.
     #[cold]
     fn leave_out(&mut self, body: &[Op]) {
         self.ends += 1;
@@ -548,7 +547,7 @@ impl<'a, E: Egress> Run<'a, E> {
         sent
     }
 
-    /// See [`Outlet::dress`]. What came in by no port is the controller's.
+    /// See [`Outlet::dress`]. A frame without ingress port is the controller's.
     #[inline]
     fn dress(&self, outlet: &Outlet, frame: &mut Frame<'_>) -> Result<Edit, DropReason> {
         outlet.dress(frame, self.arrival.is_none())
@@ -576,7 +575,7 @@ impl<'a, E: Egress> Run<'a, E> {
         sent
     }
 
-    /// Sends what the bucket keeps of each packet, by the tally.
+    /// Sends the first bytes of each packet that the bucket keeps, counting in the tally.
     #[cold]
     fn output_part(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
         let Some(snaplen) = self.snaplen() else { return self.send_at_once(outlet, frame) };
@@ -587,12 +586,12 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Bytes of each packet that the bucket keeps; none for all.
+    /// Bytes of each packet that the bucket keeps; `None` for all.
     fn snaplen(&self) -> Option<usize> {
         self.bucket.and_then(BucketRef::snaplen)
     }
 
-    /// As [`Self::send`], of each packet the first bytes.
+    /// As [`Self::send`], but only the first bytes of each packet.
     fn send_part(
         &mut self,
         outlet: &Outlet,
@@ -616,8 +615,8 @@ impl<'a, E: Egress> Run<'a, E> {
         sent
     }
 
-    /// Counts what the bucket processed, if `bucket` only sends: the tally does not, for a frame
-    /// that waits.
+    /// Counts a frame as processed by `bucket`, if that only sends: the tally does not count frames
+    /// that wait.
     #[cold]
     fn kept(&mut self, bucket: Option<&'a BucketRef>, len: usize) {
         if let Some(bucket) = bucket {
@@ -625,7 +624,7 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Counts a drop, and in place of its tally what the bucket processed, if `bucket` only sends.
+    /// Counts a drop and, instead of the tally, a frame processed by `bucket`, if that only sends.
     #[cold]
     fn not_sent(&mut self, bucket: Option<&'a BucketRef>, outlet: &Outlet, len: usize, loss: Loss) {
         let outer = self.bucket;
@@ -637,12 +636,13 @@ impl<'a, E: Egress> Run<'a, E> {
         self.bucket = outer;
     }
 
-    /// A frame of which nothing was sent.
+    /// The loss of a whole frame.
     fn whole(&self, reason: DropReason) -> Loss {
         Loss { sent: 0, dropped: self.packets, reason }
     }
 
-    /// Counts a frame that was to leave by `outlet` and is dropped, and what went of it.
+    /// Counts a frame that was to leave by `outlet` and is dropped, and those of its packets that
+    /// were sent.
     #[cold]
     fn lose(&mut self, outlet: &Outlet, loss: Loss) {
         let Loss { sent, dropped, reason } = loss;
@@ -653,10 +653,11 @@ impl<'a, E: Egress> Run<'a, E> {
         self.drop_packets_at(Some(&outlet.port), dropped, reason);
     }
 
-    /// Sends where the tally does not tell on whose behalf.
+    /// Sends by a shared outlet, whose tally belongs to no bucket: what the bucket delivered counts
+    /// at once.
     #[inline(never)]
     fn send_at_once(&mut self, outlet: &Outlet, frame: &mut Frame<'_>) {
-        // As the rules made it: what the port's mode does to it comes after.
+        // The length as the rules made it, before the port's mode changes it.
         let (len, sent) = match self.snaplen() {
             Some(snaplen) => (frame.part_len(snaplen), self.send_part(outlet, frame, snaplen)),
             None => (frame.len(), self.send(self.bucket, outlet, frame)),
@@ -671,7 +672,7 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Sends out of every port that is open and a member of the VLAN, but the one of arrival.
+    /// Sends out of every port that is open and a member of the VLAN, except the ingress port.
     #[inline(never)]
     fn flood(&mut self, outlets: &Outlets, frame: &mut Frame<'_>) {
         for outlet in outlets.flooded(self.in_port) {
@@ -681,8 +682,8 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8). Returns where
-    /// to send to, unless everything is done.
+    /// The reserved port NORMAL: a learning switch (IEEE 802.1Q-2022 §8.6 to §8.8). Returns the
+    /// port to send to, or `None` if everything is done.
     #[inline(never)]
     fn normal(
         &mut self,
@@ -729,8 +730,7 @@ impl<'a, E: Egress> Run<'a, E> {
         self.ends += u32::from(port.is_some());
     }
 
-    /// Sends to the controller what its own meter lets pass (OpenFlow 1.3.5 §7.3.4.4,
-    /// `OFPM_CONTROLLER`).
+    /// Sends to the controller what the meter `OFPM_CONTROLLER` passes (OpenFlow 1.3.5 §7.3.4.4).
     fn tell(
         &mut self,
         origin: &PacketInOrigin,
@@ -744,12 +744,13 @@ impl<'a, E: Egress> Run<'a, E> {
         }
     }
 
-    /// Has a meter say what becomes of the frame.
+    /// The verdict of a meter on the frame.
     fn measure(&self, meter: &Meter, frame: &Frame<'_>) -> Verdict {
         meter.measure(self.worker, frame, self.view.now)
     }
 
-    /// Tells the controller, which may have asked for it, and drops (OpenFlow 1.3.5 §7.4.1).
+    /// Sends the frame to the controller, if a rule asks for that, and drops it (OpenFlow 1.3.5
+    /// §7.4.1).
     #[cold]
     fn invalid_ttl<T>(
         &mut self,
@@ -757,13 +758,13 @@ impl<'a, E: Egress> Run<'a, E> {
         gate: &Gate,
         frame: &Frame<'_>,
     ) -> Option<T> {
-        // Nobody may be listening; the drop is counted in any case.
+        // There may be no controller; the drop is counted in any case.
         let _ = self.tell(origin, frame, None);
         gate.end(frame.len(), self.packets);
         self.end(DropReason::InvalidTtl)
     }
 
-    /// Drops the frame: nothing is to be done with it any more.
+    /// Drops the frame.
     #[cold]
     fn end<T>(&mut self, reason: DropReason) -> Option<T> {
         self.drop(reason);
@@ -780,13 +781,13 @@ impl<'a, E: Egress> Run<'a, E> {
         self.drop_packets_at(port, self.packets, reason);
     }
 
-    /// Drops the frame, of which so many packets went nowhere.
+    /// Drops the frame, of which `packets` packets were not sent.
     fn drop_packets_at(&mut self, port: Option<&Port>, packets: u32, reason: DropReason) {
         let in_port = || self.view.snapshot.ports.find(self.in_port).map(|port| &**port);
         let port = if reason.is_egress() { port } else { in_port() };
         match port {
             Some(port) => port.counters.add_drop(self.worker, reason),
-            // A controller's packet that came in by no port and leaves by none is nobody's.
+            // A packet-out without ingress port that leaves by no port is not counted at any.
             None if self.arrival.is_none() => self.ends -= 1,
             None => {}
         }

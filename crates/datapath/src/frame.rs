@@ -1,5 +1,5 @@
-//! One frame on its way through the switch: header bytes that may be changed, and a rest that is
-//! shared and never touched.
+//! One frame on its way through the switch: header bytes that may be changed, and a shared rest
+//! that is never written.
 //!
 //! ```text
 //!  buf:   [ headroom | headers ... first payload bytes ]   private to this frame or copy
@@ -8,15 +8,15 @@
 //!  more:  [ payload ] [ payload ] ...                      shared, in several places
 //!  beyond: bytes that only the ports can reach, such as a guest's memory
 //! ```
-//! A frame that a port has read into one buffer of ours lies in `buf` as a whole. A copy for a
-//! bucket that rewrites has its own headers in `buf` and shares the original's payload as `rest`,
-//! so a copy costs its headers. A guest's frame has its headers in `buf` (fetched once, so that the
-//! guest cannot change them under us) and its payload `beyond`; the datapath only knows the length.
-//! A train that was coalesced has its first packet in `buf` and the payloads of the others, which
-//! lie where they were received, as `more`.
+//! A frame that a port has read into one buffer of ours is entirely in `buf`. A copy for a bucket
+//! that rewrites has its own headers in `buf` and shares the original's payload as `rest`, so a
+//! copy costs only its headers. A guest's frame has its headers in `buf` (fetched once, so that the
+//! guest cannot change them later) and its payload `beyond`; the datapath knows its length only. A
+//! coalesced train has its first packet in `buf` and the payloads of the others as `more`, where
+//! they were received.
 //!
-//! The headroom lets tags be pushed by moving the two addresses, and lets a port put its own header
-//! in front without a second buffer.
+//! The headroom allows tags to be pushed by moving the two addresses, and a port to put its own
+//! header in front without a second buffer.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ use tapswitch_wire::{
     EtherType, GsoType, Layout, MacAddr, NetHeader, Tag, ethernet, read_u16, tags, tcp, udp,
 };
 
-/// Bytes kept free in front of a frame: room for a virtio network header and a dozen tags.
+/// Bytes kept free in front of a frame: a virtio network header and a dozen tags.
 pub const HEADROOM: usize = 64;
 
 /// Payload in several places of one buffer, in order.
@@ -38,8 +38,8 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The `ranges` of a buffer of which `bytes` is what lies behind its first `base` bytes. What
-    /// does not lie there is left out.
+    /// The `ranges` of a buffer, where `bytes` is the part of that buffer from `base` on. Ranges
+    /// outside are left out.
     #[inline]
     pub fn new(bytes: &'a [u8], base: usize, ranges: &'a [Range<usize>]) -> Self {
         let parts = Self { bytes, base, ranges, len: 0 };
@@ -47,7 +47,7 @@ impl<'a> Parts<'a> {
         Self { len, ..parts }
     }
 
-    /// Bytes in all.
+    /// Total number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -76,25 +76,25 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A frame, its metadata and where its layers lie.
+/// A frame, its metadata and the offsets of its layers.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// What was left undone to the frame: a partial checksum, a train to be cut.
+    /// What is left undone: a partial checksum, a train to be cut.
     pub meta: NetHeader,
-    /// Where the layers lie, from the first byte of the frame; all within the private bytes.
+    /// Offsets of the layers from the first byte of the frame; all within the private bytes.
     layout: Layout,
     buf: &'a mut [u8],
     start: usize,
     end: usize,
     rest: &'a [u8],
     more: Option<&'a Parts<'a>>,
-    /// Bytes of `more` and of what is beyond.
+    /// Bytes of `more`, and bytes beyond.
     behind_len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// The frame in `buf[start..]`, whose layers lie as `layout` says, followed by `beyond_len`
-    /// bytes that only the ports can reach.
+    /// The frame in `buf[start..]` with layers as in `layout`, followed by `beyond_len` bytes that
+    /// only the ports can reach.
     #[inline]
     pub fn new(
         meta: NetHeader,
@@ -108,7 +108,7 @@ impl<'a> Frame<'a> {
         Self { meta, layout, buf, start, end, rest: &[], more: None, behind_len: beyond_len }
     }
 
-    /// The same frame with `more` payload behind the bytes it has.
+    /// The same frame with `more` payload behind its bytes.
     #[inline]
     #[must_use]
     pub fn with_more(self, more: Option<&'a Parts<'a>>) -> Self {
@@ -116,32 +116,32 @@ impl<'a> Frame<'a> {
         Self { more, behind_len, ..self }
     }
 
-    /// Number of bytes of the frame on the wire, without the frame check sequence; for a train, of
-    /// the whole train.
+    /// Bytes of the frame on the wire, without the frame check sequence; of a train, those of the
+    /// whole train.
     #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start + self.rest.len() + self.behind_len
     }
 
-    /// Never: a frame has at least an Ethernet header.
+    /// Always false: a frame has at least an Ethernet header.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the layers lie.
+    /// Offsets of the layers.
     #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The bytes that are private to this frame: all headers, and perhaps payload.
+    /// The bytes that are private to this frame: all headers, and possibly payload.
     #[inline]
     pub fn head(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
-    /// The private bytes, to change.
+    /// The private bytes, writable.
     #[inline]
     pub fn head_mut(&mut self) -> &mut [u8] {
         &mut self.buf[self.start..self.end]
@@ -166,8 +166,8 @@ impl<'a> Frame<'a> {
         rest.into_iter().chain(self.more.into_iter().flat_map(Parts::iter))
     }
 
-    /// All shared bytes behind the private ones in one piece, for whoever needs them so: copied to
-    /// `room` when they lie in several places.
+    /// All shared bytes behind the private ones in one piece, copied to `room` if they are in
+    /// several places.
     pub fn joined<'b>(&'b self, room: &'b mut Vec<u8>) -> &'b [u8] {
         if self.more.is_none() {
             return self.rest;
@@ -177,46 +177,45 @@ impl<'a> Frame<'a> {
         room
     }
 
-    /// Number of bytes behind [`Self::rest`]: in several places, or such that only the ports can
-    /// reach them.
+    /// Bytes behind [`Self::rest`]: in several places, or beyond.
     #[inline]
     pub fn behind_len(&self) -> usize {
         self.behind_len
     }
 
-    /// Number of bytes behind the shared ones that only the ports can reach.
+    /// Bytes that only the ports can reach.
     #[inline]
     pub fn beyond_len(&self) -> usize {
         self.behind_len - self.more.map_or(0, Parts::len)
     }
 
-    /// The private bytes with `len` bytes in front of them that the caller may overwrite, or
-    /// `None` when the headroom is used up.
+    /// The private bytes with `len` writable bytes in front of them, or `None` if the headroom is
+    /// used up.
     #[inline]
     pub fn head_with_prefix(&mut self, len: usize) -> Option<&mut [u8]> {
         let from = self.start.checked_sub(len)?;
         Some(&mut self.buf[from..self.end])
     }
 
-    /// Type of what is behind all tags.
+    /// The EtherType behind all tags.
     #[inline]
     pub fn eth_type(&self) -> EtherType {
         EtherType(read_u16(self.head(), usize::from(self.layout.network) - 2))
     }
 
-    /// Where it is to go on its link.
+    /// Destination MAC address.
     #[inline]
     pub fn destination(&self) -> MacAddr {
         address(&self.head()[ethernet::field::DST])
     }
 
-    /// Who sent it on its link.
+    /// Source MAC address.
     #[inline]
     pub fn source(&self) -> MacAddr {
         address(&self.head()[ethernet::field::SRC])
     }
 
-    /// The outermost tag, if there is one.
+    /// The outermost tag, if any.
     #[inline]
     pub fn outer_tag(&self) -> Option<Tag> {
         self.tag(0)
@@ -230,8 +229,7 @@ impl<'a> Frame<'a> {
             .then(|| Tag::new(EtherType(read_u16(self.head(), at)), read_u16(self.head(), at + 2)))
     }
 
-    /// Puts `tag` in front of all others. Returns `false`, and changes nothing, when the headroom
-    /// is used up.
+    /// Pushes `tag`. Returns `false`, and changes nothing, if the headroom is used up.
     #[must_use]
     pub fn push_tag(&mut self, tag: Tag) -> bool {
         if !tags::push(self.buf, &mut self.start, &mut self.meta, tag) {
@@ -242,7 +240,7 @@ impl<'a> Frame<'a> {
         true
     }
 
-    /// Takes the outermost tag away. Returns `false`, and changes nothing, when there is none.
+    /// Pops the outermost tag. Returns `false`, and changes nothing, if there is none.
     #[must_use]
     pub fn pop_tag(&mut self) -> bool {
         if self.layout.tags == 0 || tags::pop(self.buf, &mut self.start, &mut self.meta).is_none() {
@@ -254,8 +252,8 @@ impl<'a> Frame<'a> {
     }
 
     /// A copy with headers of its own in `scratch` and the payload shared with this frame.
-    /// `scratch` is cleared first and grows only for headers longer than any seen before. Headers
-    /// in a tunnel are its own where a checksum among them is partial.
+    /// `scratch` is cleared first, and grows only for headers longer than any before. Headers in a
+    /// tunnel are copied too if a checksum among them is partial.
     pub fn fork<'b>(&'b self, scratch: &'b mut Vec<u8>) -> Frame<'b> {
         let end = usize::from(self.layout.end);
         let headers_len = match self.has_inner_checksum() {
@@ -289,7 +287,7 @@ impl<'a> Frame<'a> {
         self.meta.wire_packets(self.len() - self.headers_end())
     }
 
-    /// True when the partial checksum is behind the headers that were parsed: in a tunnel.
+    /// True if the partial checksum is behind the parsed headers: in a tunnel.
     #[inline]
     pub fn has_inner_checksum(&self) -> bool {
         self.meta.needs_checksum() && self.meta.csum_start >= self.layout.end
@@ -322,13 +320,13 @@ impl<'a> Frame<'a> {
         self.link_len() + self.network_len()
     }
 
-    /// Bytes of all packets that the frame makes on the wire, each with its headers.
+    /// Bytes of all packets that the frame makes on the wire, headers included.
     pub fn wire_len(&self) -> usize {
         self.part_len(usize::MAX)
     }
 
-    /// Bytes that the first `snaplen` bytes of each packet make, in all. For a train more than it
-    /// has itself, when they are many: each packet has its own headers.
+    /// Total bytes of the first `snaplen` bytes of each packet. For a train of many packets this
+    /// may exceed its own length, because each packet has its own headers.
     pub fn part_len(&self, snaplen: usize) -> usize {
         let longest = self.packet_len();
         let count = self.wire_packets() as usize;
@@ -341,24 +339,24 @@ impl<'a> Frame<'a> {
         (count - 1) * longest.min(snaplen) + last.min(snaplen)
     }
 
-    /// Length in bytes of addresses, tags and the type or length behind them. Where that is a
-    /// length, LLC and SNAP are payload (IEEE 802.3-2022 §3.2.6), and the network layer starts
+    /// Length in bytes of addresses, tags and the type or length field. In a frame with a length
+    /// field, LLC and SNAP are payload (IEEE 802.3-2022 §3.2.6), and the network layer starts
     /// behind them.
     #[inline]
     pub fn link_len(&self) -> usize {
         HEADER_LEN + usize::from(self.layout.tags) * TAG_LEN
     }
 
-    /// Length in bytes of what the MTU limits: everything behind the link-layer header, of the
-    /// longest packet when the frame is a train (IEEE 802.3as counts tags apart).
+    /// Bytes that the MTU limits: everything behind the link-layer header; of a train, those of its
+    /// longest packet (IEEE 802.3as counts tags separately).
     #[inline]
     pub fn network_len(&self) -> usize {
         let whole = self.len() - self.link_len();
         if !self.meta.is_train() {
             return whole;
         }
-        // The fragments of a datagram have its UDP header only once, as payload; those of IPv6
-        // have a fragment header instead, which is as long.
+        // The fragments of a datagram carry its UDP header only once, as payload; those of IPv6
+        // have a fragment header instead, which has the same length.
         let is_ufo_v4 =
             self.meta.gso_type.kind() == GsoType::UDP && self.eth_type() == EtherType::IPV4;
         let not_repeated = if is_ufo_v4 { udp::HEADER_LEN } else { 0 };
@@ -423,7 +421,7 @@ mod tests {
         assert_eq!((frame.head(), frame.meta), (&original[..], META));
     }
 
-    /// What is behind [`tcp_frame`]'s headers is taken for another pair of them.
+    /// The bytes behind [`tcp_frame`]'s headers are parsed as another pair of headers.
     #[test]
     fn headers_in_a_tunnel_are_each_packets_own() {
         let mut original = tcp_frame(3054);
@@ -508,7 +506,7 @@ mod tests {
         assert_eq!((frame.wire_packets(), frame.network_len()), (1, 2540));
     }
 
-    /// What is behind a length is payload, whatever can be read in it.
+    /// What is behind a length field is payload, whatever it looks like.
     #[test]
     fn logical_link_control_is_payload() {
         let snap = [&[0; 12][..], &[0x05, 0xe4, 0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0xb5]].concat();

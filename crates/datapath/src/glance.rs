@@ -1,16 +1,16 @@
-//! What a glance at a frame tells, and the programs that were found by it.
+//! Recognises known flows without parsing, and caches their programs.
 //!
 //! Nearly all frames are TCP or UDP over IPv4 without options, or over IPv6 without extension
-//! headers, behind two tags at most. All that a flow key holds of such a frame lies in a few words
-//! at places that are known as soon as the type has been looked at: [`IPV4_WORDS`] of them, or
-//! [`IPV6_WORDS`]. So the words are taken as they lie there: a frame whose words were seen
-//! before has the same key, and so the same program, and nothing needs to be put together to find
-//! it. Any other frame, also one whose IP packet ends before its headers do, by its own length, is
-//! parsed ([`tapswitch_wire::parse()`]) and looked up by its key.
+//! headers, behind at most two tags. Everything that a flow key holds of such a frame is in a few
+//! words at offsets that are known once the type has been read: [`IPV4_WORDS`] of them, or
+//! [`IPV6_WORDS`]. The words are used as they are: a frame with the same words as an earlier one
+//! has the same key, and thus the same program, and no key has to be built. Any other frame is
+//! parsed ([`tapswitch_wire::parse()`]) and looked up by its key; this includes frames whose IP
+//! packet, by its own length, ends before its headers do.
 //!
 //! The words stay in registers from the frame to the comparison: everything in between is inlined,
-//! and nothing is compared as bytes. A load of what was stored just before in several pieces waits
-//! until these have reached the cache, behind all stores to buffers of guests.
+//! and nothing is compared bytewise. A load of data that was stored just before in several pieces
+//! has to wait until these have reached the cache, behind all stores to buffers of guests.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ use tapswitch_wire::{EtherType, Layout, ip_proto, ipv6, tcp, udp};
 use crate::hash::hash_words;
 use crate::program::Program;
 
-/// A frame of the common kind: what tells its flow from others, and where its layers lie.
+/// A frame of the common kind: the words that identify its flow, and the offsets of its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance<const WORDS: usize> {
     words: [u64; WORDS],
@@ -28,7 +28,7 @@ pub(crate) struct Glance<const WORDS: usize> {
 }
 
 impl Glance<IPV4_WORDS> {
-    /// `None` when the frame is not of the common kind, over IPv4.
+    /// `None` if the frame is not of the common kind over IPv4.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     pub(crate) fn of(frame: &[u8], in_port: PortNo) -> Option<Self> {
@@ -69,7 +69,7 @@ impl Glance<IPV4_WORDS> {
 }
 
 impl Glance<IPV6_WORDS> {
-    /// `None` when the frame is not of the common kind, over IPv6.
+    /// `None` if the frame is not of the common kind over IPv6.
     #[inline]
     pub(crate) fn of_ipv6(frame: &[u8], in_port: PortNo) -> Option<Self> {
         match tags_before(frame.first_chunk()?, EtherType::IPV6)? {
@@ -89,7 +89,7 @@ impl Glance<IPV6_WORDS> {
             bytes.copy_from_slice(&packet[at..at + 8]);
             bytes
         };
-        // Everything but the payload's length and the hop limit.
+        // Everything except payload length and hop limit.
         let [version, class, label0, label1, l0, l1, protocol, _] = word(0);
         if version >> 4 != 6 {
             return None;
@@ -109,7 +109,7 @@ impl Glance<IPV6_WORDS> {
 }
 
 impl<const WORDS: usize> Glance<WORDS> {
-    /// Where its flow is among those that are remembered.
+    /// The slot of its flow in the table.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "an index")]
@@ -118,7 +118,7 @@ impl<const WORDS: usize> Glance<WORDS> {
     }
 }
 
-/// The number of tags, if it is two at most, in front of a packet of type `wanted`.
+/// The number of tags, if at most two, in front of a packet of type `wanted`.
 #[expect(clippy::inline_always, reason = "see the module")]
 #[inline(always)]
 fn tags_before(head: &Head, wanted: EtherType) -> Option<usize> {
@@ -136,7 +136,7 @@ fn tags_before(head: &Head, wanted: EtherType) -> Option<usize> {
     }
 }
 
-/// Addresses, tags and how many these are, and where the frame came in.
+/// Addresses, tags and their number, and the ingress port.
 #[expect(clippy::inline_always, reason = "see the module")]
 #[inline(always)]
 fn link_words<const TAGS: usize>(head: &Head, in_port: PortNo) -> [u64; 3] {
@@ -145,12 +145,12 @@ fn link_words<const TAGS: usize>(head: &Head, in_port: PortNo) -> [u64; 3] {
         1 => u64::from(word32(head, 12)),
         _ => word64(head, 12),
     };
-    // No port has a number of more than 12 bits, but for those that are reserved.
+    // Port numbers have at most 12 bits, except the reserved ones.
     let place = u64::from(in_port.0) << 32 ^ (TAGS as u64) << 60;
     [word64(head, 0), u64::from(word32(head, 8)) | place, tags]
 }
 
-/// Length of a TCP or UDP header that is there as a whole.
+/// Length of a TCP or UDP header that is complete.
 #[expect(clippy::inline_always, reason = "see the module")]
 #[inline(always)]
 fn transport_len(frame: &[u8], at: usize, protocol: u8) -> Option<usize> {
@@ -175,8 +175,8 @@ fn layout<const TAGS: usize>(network: usize, transport: usize, end: usize, proto
     }
 }
 
-/// What is looked at without a question: two tags, and the ports behind them. A shorter frame does
-/// not come by an Ethernet.
+/// Bytes that are read without a length check: two tags, and the ports behind them. No Ethernet
+/// frame is shorter.
 type Head = [u8; 50];
 
 #[expect(clippy::inline_always, reason = "see the module")]
@@ -205,7 +205,7 @@ fn ether_type(head: &Head, at: usize) -> EtherType {
     EtherType(u16::from_be_bytes(bytes(head, at)))
 }
 
-/// Programs of one worker by what a glance tells. Void entries are those of other epochs.
+/// Programs of one worker by glance. Entries of other epochs are void.
 #[derive(Debug)]
 pub(crate) struct Recent<const WORDS: usize>(Box<[Slot<WORDS>]>);
 
@@ -223,7 +223,7 @@ impl<const WORDS: usize> Recent<WORDS> {
         Self(vec![empty; SLOTS].into())
     }
 
-    /// The program of the flow that this is a frame of.
+    /// The program of this frame's flow.
     #[expect(clippy::inline_always, reason = "see the module")]
     #[inline(always)]
     pub(crate) fn find(&self, glance: &Glance<WORDS>, epoch: u64) -> Option<&Rc<Program>> {
@@ -233,7 +233,7 @@ impl<const WORDS: usize> Recent<WORDS> {
         if differ == 0 { slot.program.as_ref() } else { None }
     }
 
-    /// Remembers the program of this flow, if it can do without the flow's hash.
+    /// Stores the program of this flow, if it does not need the flow's hash.
     pub(crate) fn insert(&mut self, glance: &Glance<WORDS>, epoch: u64, program: &Rc<Program>) {
         if !program.wants_hash {
             let program = Some(program.clone());
@@ -242,12 +242,12 @@ impl<const WORDS: usize> Recent<WORDS> {
     }
 }
 
-/// Flows that are remembered: 64 bytes each over IPv4, an eighth of a second-level cache, and 128
-/// over IPv6.
+/// Flows in the table: 64 bytes each over IPv4, an eighth of a second-level cache, and 128 over
+/// IPv6.
 const SLOTS: usize = 2048;
-/// Addresses, arrival, tags, addresses again, ports and kinds.
+/// Addresses, ingress port, tags, addresses again, ports and kinds.
 pub(crate) const IPV4_WORDS: usize = 5;
-/// The same; the addresses are four words here, and traffic class and flow label one.
+/// The same, with four words of addresses, and one of traffic class and flow label.
 pub(crate) const IPV6_WORDS: usize = 9;
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame of the common kind, or nearly so, with some bytes that are not looked at.
+    /// A frame of the common kind, or nearly so, with some bytes that are not read.
     fn frames() -> impl Strategy<Value = Vec<u8>> {
         let tags = prop::collection::vec(prop_oneof![Just(0x8100u16), Just(0x88a8)], 0..4);
         let odd = prop::collection::vec((0usize..80, any::<u8>()), 0..4);
@@ -308,8 +308,8 @@ mod tests {
         )
     }
 
-    /// The layout of a frame of the common kind over `wanted`, as a parser sees it; `None` for any
-    /// other.
+    /// The layout of a frame of the common kind over `wanted`, as the parser finds it; `None` for
+    /// any other.
     fn common(frame: &[u8], wanted: EtherType) -> Option<Layout> {
         let Parsed { key, layout } = parse(frame).ok()?;
         let header_len = if wanted == EtherType::IPV4 { 20 } else { 40 };

@@ -1,8 +1,8 @@
-//! The group table (OpenFlow 1.3.5 §5.6): named lists of action buckets.
+//! The group table (OpenFlow 1.3.5 §5.6): numbered lists of action buckets.
 //!
-//! Groups may chain. Loops, and chains that are longer than frames follow, are refused when a group
-//! is changed, so that no frame can meet one. A group that others lead to may be deleted, and these
-//! go along: our controller deletes groups in any order.
+//! Groups may chain. Loops, and chains longer than the switch follows, are refused when a group is
+//! changed, so that no frame can meet one. A group that others lead to may be deleted, and these
+//! are deleted with it: our controller deletes groups in any order.
 
 use std::sync::Arc;
 
@@ -38,22 +38,22 @@ pub struct Group {
 /// One bucket and its ledger.
 #[derive(Debug)]
 pub struct GroupBucket {
-    /// What it does.
+    /// Its actions.
     pub spec: Bucket,
-    /// What its copies are owed; none when it is a path of its own.
+    /// The contract of its copies; `None` for a path of its own.
     pub delivery: Option<Delivery>,
-    /// Bytes of each packet that its copies keep; none for all.
+    /// Bytes of each packet that its copies keep; `None` for all.
     pub(crate) snaplen: Option<u16>,
-    /// Picks the copies that it makes; none for all.
+    /// Picks the copies to make; `None` for all.
     pub(crate) sampler: Option<Sampler>,
-    /// What it processed.
+    /// Frames that it processed.
     pub counters: Counters,
-    /// Copies that it handed to a port which took them.
+    /// Copies that a port has taken.
     pub delivered: Counters,
-    /// Copies that went nowhere, by reason. For a bucket with one output, processed frames are
-    /// delivered, dropped or queued.
+    /// Dropped copies by reason. For a bucket with one output, processed frames are delivered,
+    /// dropped or queued.
     pub drops: DropCounters,
-    /// The packets that these make on the wire: of packets the same is true.
+    /// The packets that these make on the wire; the same sum holds for packets.
     pub packet_drops: DropCounters,
     /// Copies that wait for their port.
     pub queued: Gauge,
@@ -85,27 +85,27 @@ impl Group {
         }
     }
 
-    /// The groups that this one's buckets name.
+    /// The groups that its buckets name.
     pub fn chained(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.buckets.iter().flat_map(|bucket| groups_of(&bucket.spec.actions))
     }
 }
 
 impl GroupBucket {
-    /// Counts copies that go nowhere. Only the worker `worker` may call this, which may be
-    /// [none](WorkerIndex::NONE).
+    /// Counts dropped copies. Only the worker `worker` may call this; [none](WorkerIndex::NONE) is
+    /// allowed.
     pub fn drop(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
         self.drops.add_all(worker, reason, traffic.frames);
         self.packet_drops.add_all(worker, reason, traffic.packets);
     }
 }
 
-/// A bucket of a group, by its place there.
+/// A bucket of a group, by its index.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketRef {
     pub(crate) group: Arc<Group>,
     pub(crate) index: u32,
-    /// Bytes of each packet that it keeps, by its own wish or that of a bucket around it; zero for
+    /// Bytes of each packet that it keeps, by itself or because of an enclosing bucket; zero for
     /// all.
     pub(crate) snaplen: u32,
 }
@@ -115,7 +115,7 @@ impl BucketRef {
         &self.group.buckets[self.index as usize]
     }
 
-    /// Bytes of each packet that it keeps; none for all.
+    /// Bytes of each packet that it keeps; `None` for all.
     #[inline]
     pub(crate) fn snaplen(&self) -> Option<usize> {
         (self.snaplen > 0).then_some(self.snaplen as usize)
@@ -124,15 +124,16 @@ impl BucketRef {
 
 /// All groups at one moment.
 ///
-/// Workers hold the version before, so whatever a change touches is copied first. That is one part
-/// of many: a controller that deletes ten thousand groups one by one would copy all of them each
-/// time.
+/// Workers hold the previous version, so everything that a change touches is copied first. The
+/// table is split into parts, of which a change copies one: a controller that deletes ten thousand
+/// groups one by one would otherwise copy all of them each time.
 #[derive(Clone, Debug)]
 pub struct GroupTable {
     /// By their numbers.
     parts: [Arc<HashMap<GroupId, Arc<Group>>>; PARTS],
     count: usize,
-    /// How often groups are named by others. Most never are, and go without a look at all others.
+    /// How often each group is named by others. Most are not, and are deleted without searching all
+    /// others.
     named: Arc<HashMap<GroupId, usize>>,
 }
 
@@ -143,12 +144,12 @@ impl Default for GroupTable {
 }
 
 impl GroupTable {
-    /// The group of this number.
+    /// The group with this number.
     pub fn find(&self, id: GroupId) -> Option<&Arc<Group>> {
         self.parts[part(id)].get(&id)
     }
 
-    /// Puts a group in its place, and the one that was there away.
+    /// Inserts a group, replacing the one with its number.
     fn insert(&mut self, group: Group) {
         self.remove(group.id);
         self.count += 1;
@@ -173,12 +174,12 @@ impl GroupTable {
         Some(group)
     }
 
-    /// All groups in no order.
+    /// All groups, in no order.
     fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.parts.iter().flat_map(|part| part.values())
     }
 
-    /// All groups in the order of their numbers.
+    /// All groups, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
         let mut groups: Vec<_> = self.all().collect();
         groups.sort_by_key(|group| group.id);
@@ -190,9 +191,9 @@ impl GroupTable {
         self.count
     }
 
-    /// True when a bucket has one of what it watches, a live port or a live group, or watches
-    /// nothing (OpenFlow 1.3.5 §6.5). A group is live when a bucket of it is: so one that is live
-    /// by itself is looked for among all that can be reached, each group once.
+    /// True if one of the objects that a bucket watches is live, a port or a group, or if it
+    /// watches nothing (OpenFlow 1.3.5 §6.5). A group is live if one of its buckets is, so the
+    /// search covers all groups that can be reached, each once.
     pub fn is_live(&self, bucket: &Bucket, ports: &Ports) -> bool {
         let (mut open, mut seen) = (vec![bucket], HashSet::new());
         while let Some(bucket) = open.pop() {
@@ -209,8 +210,8 @@ impl GroupTable {
         false
     }
 
-    /// Adds, changes or deletes groups, by a change that [can be made](Self::check_mod). Returns
-    /// the groups that are gone; rules that use them must go too (OpenFlow 1.3.5 §6.4).
+    /// Adds, changes or deletes groups, by a change that [has been checked](Self::check_mod).
+    /// Returns the deleted groups; rules that use them must be deleted too (OpenFlow 1.3.5 §6.4).
     pub(crate) fn handle_mod(
         &mut self,
         spec: &GroupMod,
@@ -226,8 +227,8 @@ impl GroupTable {
         Vec::new()
     }
 
-    /// Deletes one group, or all; groups that chain to a deleted one go along, since they could
-    /// not do what they say.
+    /// Deletes one group, or all. Groups that chain to a deleted one are deleted too, since they
+    /// could no longer be executed.
     fn delete(&mut self, id: GroupId) -> Vec<GroupId> {
         if id == GroupId::ALL {
             return std::mem::take(self).all().map(|group| group.id).collect();
@@ -253,12 +254,12 @@ impl GroupTable {
     }
 }
 
-/// In which part of a table a group is. Controllers number them one by one, as a rule.
+/// The part of the table that holds a group. Controllers usually number them consecutively.
 fn part(id: GroupId) -> usize {
     id.0 as usize % PARTS
 }
 
-/// How the copies of a bucket are shaped.
+/// The shapes of the copies of a bucket.
 fn shapes(bucket: &Bucket) -> impl Iterator<Item = Shape> + '_ {
     bucket.actions.iter().filter_map(Shape::of)
 }
@@ -285,7 +286,7 @@ pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = GroupId> + '
     })
 }
 
-/// Groups chained behind each other that a frame follows.
+/// Longest chain of groups that a frame follows.
 pub(crate) const MAX_DEPTH: usize = 16;
 /// Parts of a table: with ten thousand groups each has 160.
 const PARTS: usize = 64;
@@ -308,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Whatever was changed, what is known of who names whom is what a look at all groups says.
+    /// The uses that are counted incrementally equal those found by a search of all groups.
     #[test]
     fn who_is_named_is_known_without_a_look_at_all() {
         let mut table = GroupTable::default();

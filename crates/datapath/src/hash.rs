@@ -2,7 +2,7 @@
 
 use tapswitch_wire::KEY_WORDS;
 
-/// Hashes a key, or a part of one. Not secure against an opponent who chooses keys to collide: the
+/// Hashes a key, or a part of one. Not secure against an attacker who chooses colliding keys: the
 /// tables that use it are bounded, and a collision costs a comparison.
 #[expect(clippy::inline_always, reason = "words in registers stay there, see `glance`")]
 #[inline(always)]
@@ -18,7 +18,7 @@ pub(crate) fn hash_words<const WORDS: usize>(words: &[u64; WORDS]) -> u64 {
     hash ^ hash >> 29
 }
 
-/// Digits of pi: nothing up the sleeve, no two alike.
+/// Digits of pi: nothing-up-my-sleeve numbers, all different.
 const SEEDS: [u64; KEY_WORDS / 2] = [
     0x243f_6a88_85a3_08d3,
     0x1319_8a2e_0370_7344,

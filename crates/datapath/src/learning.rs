@@ -1,10 +1,10 @@
-//! The MAC table behind the reserved port NORMAL: which station was last seen on which port
-//! (IEEE 802.1Q-2022 §8.7, §8.8), per VLAN: that of the outermost tag, or of the two outermost.
+//! The MAC table of the reserved port NORMAL: at which port each station was last seen (IEEE
+//! 802.1Q-2022 §8.7, §8.8), per VLAN, by the outermost tag or by the two outermost.
 //!
-//! Workers read an immutable [`MacTable`]; the one owner of [`MacLearning`] changes it and hands
-//! out a new one. A worker that meets a station that is not where the table says reports it
-//! ([`Sighting`]); one that is, is refreshed in place by a store to its own entry, so that the
-//! table needs no new version for stations that stay.
+//! Workers read an immutable [`MacTable`]; its single owner, [`MacLearning`], changes it and
+//! publishes a new one. A worker that meets a station at another port than the table says reports
+//! it ([`Sighting`]). A station at its known port is refreshed in place by a store to its own
+//! entry, so that stations that stay need no new version of the table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tapswitch_wire::{EtherType, MacAddr, Tag};
 
 use crate::{Frame, Millis};
 
-/// Where stations are, as workers see it.
+/// Ports of stations, as workers see them.
 #[derive(Clone, Debug, Default)]
 pub struct MacTable {
     by_stack: bool,
@@ -24,14 +24,14 @@ pub struct MacTable {
 }
 
 impl MacTable {
-    /// The port behind which `station` is.
+    /// The port of `station`.
     #[inline]
     pub fn port(&self, station: Station) -> Option<PortNo> {
         self.stations.get(&station).map(|location| location.port)
     }
 
-    /// Notes that `station` sent a frame into `port`. Returns `false` when the table does not say
-    /// so yet: then it is for [`MacLearning::handle_sighting`].
+    /// Refreshes `station`, which sent a frame into `port`. Returns `false` if the table does not
+    /// have it there: then it is for [`MacLearning::handle_sighting`].
     #[inline]
     pub fn refresh(&self, station: Station, port: PortNo, now: Millis) -> bool {
         match self.stations.get(&station) {
@@ -43,7 +43,7 @@ impl MacTable {
         }
     }
 
-    /// In which VLAN `frame` is for this table.
+    /// The VLAN of `frame` in this table.
     #[inline]
     pub fn vlan(&self, frame: &Frame<'_>) -> VlanKey {
         match frame.outer_tag() {
@@ -68,16 +68,17 @@ impl MacTable {
 /// A station: its address within a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Station {
-    /// Which VLAN.
+    /// Its VLAN.
     pub vlan: VlanKey,
     /// MAC address.
     pub mac: MacAddr,
 }
 
-/// A VLAN: by its kind of tag and its identifier, so that a C-VLAN and an S-VLAN of one number are
-/// two; perhaps with the one inside. Priority-tagged frames are in no VLAN, as untagged ones are.
+/// A VLAN, by kind of tag and identifier, so that a C-VLAN and an S-VLAN with the same number are
+/// different; optionally with the inner one. Priority-tagged frames are in no VLAN, like untagged
+/// ones.
 ///
-/// One word, the outermost tag in its upper half, so that it is hashed at once.
+/// One word, with the outermost tag in its upper half, so that it is hashed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VlanKey(u32);
 
@@ -85,7 +86,7 @@ impl VlanKey {
     /// No VLAN.
     pub const UNTAGGED: Self = Self(0);
 
-    /// The VLAN of frames with the tag `outer`, or the one that `inner` says within it.
+    /// The VLAN of frames with the tag `outer`, or the one of `inner` within it.
     #[inline]
     pub fn new(outer: Tag, inner: Option<Tag>) -> Self {
         Self(Self::half(outer) << 16 | inner.map_or(0, Self::half))
@@ -123,12 +124,12 @@ impl fmt::Display for VlanKey {
     }
 }
 
-/// A station seen on a port that the table does not know it on.
+/// A station at a port where the table does not have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// Who.
+    /// The station.
     pub station: Station,
-    /// Where.
+    /// Where it was seen.
     pub port: PortNo,
 }
 
@@ -147,19 +148,18 @@ impl MacLearning {
         Self { table: Arc::default(), age_limit, count_limit, refused: 0 }
     }
 
-    /// Tells VLANs apart by the two outermost tags instead of the outermost alone: for S-VLANs
-    /// within which customers use one address in several C-VLANs. To be said before anything is
-    /// learnt.
+    /// Distinguishes VLANs by the two outermost tags instead of the outermost alone: for S-VLANs in
+    /// which customers use one address in several C-VLANs. Must be set before anything is learned.
     #[must_use]
     pub fn by_stack(mut self, by_stack: bool) -> Self {
         Arc::make_mut(&mut self.table).by_stack = by_stack;
         self
     }
 
-    /// Learns or moves a station. Returns `true` when the table changed.
+    /// Learns or moves a station. Returns `true` if the table changed.
     ///
-    /// A full table refuses new stations, so that a flood of forged addresses cannot push out the
-    /// stations that are there; their frames are flooded.
+    /// A full table refuses new stations, so that a flood of forged addresses cannot evict known
+    /// ones; frames for new stations are flooded.
     pub fn handle_sighting(&mut self, sighting: Sighting, now: Millis) -> bool {
         let Sighting { station, port } = sighting;
         if !station.mac.is_unicast() || self.table.refresh(station, port, now) {
@@ -175,13 +175,12 @@ impl MacLearning {
         true
     }
 
-    /// Forgets the stations behind `port`. Returns `true` when there were any.
+    /// Forgets the stations behind `port`. Returns `true` if there were any.
     pub fn handle_port_down(&mut self, port: PortNo) -> bool {
         self.retain(|location| location.port != port)
     }
 
-    /// Forgets the stations that were not seen for the age limit. Returns `true` when there were
-    /// any.
+    /// Forgets the stations that were not seen for the age limit. Returns `true` if there were any.
     pub fn handle_timeout(&mut self, now: Millis) -> bool {
         let age_limit = self.age_limit;
         self.retain(|location| {
@@ -189,12 +188,12 @@ impl MacLearning {
         })
     }
 
-    /// The table as it stands, for the workers.
+    /// The current table, for the workers.
     pub fn table(&self) -> &Arc<MacTable> {
         &self.table
     }
 
-    /// Stations that were not learnt because the table was full.
+    /// Stations that were not learned because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -214,7 +213,7 @@ struct Location {
     last_seen: AtomicU64,
 }
 
-/// Where the kind of tag begins in half a [`VlanKey`].
+/// Position of the kind of tag in half a [`VlanKey`].
 const VID_BITS: u32 = 12;
 
 #[cfg(test)]

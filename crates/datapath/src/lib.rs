@@ -1,15 +1,15 @@
-//! The datapath: flow tables, groups, the flow cache and what is done to frames.
+//! The datapath: flow tables, groups, meters, the flow cache, and what is done to frames.
 //!
-//! State in, result out: no sockets, no clock, no threads. [`Pipeline`] owns the tables and takes
-//! OpenFlow changes; each worker has a [`Forwarder`] that handles frames against an immutable
-//! [`Snapshot`] and reaches ports and controller through [`Egress`]. Nothing here knows whether a
-//! frame lies in our memory or a guest's: see [`Frame`].
+//! State in, result out: no sockets, no clock, no threads. [`Pipeline`] owns the tables and applies
+//! OpenFlow changes. Each worker has a [`Forwarder`], which processes frames against an immutable
+//! [`Snapshot`] and reaches ports and controller through [`Egress`]. Nothing here depends on
+//! whether a frame is in our memory or a guest's: see [`Frame`].
 //!
 //! Invariants:
 //! - A frame that does not leave through a port, at once or later, is counted under one
 //!   [`DropReason`].
-//! - A rule change is seen by the next frame that is handled against the new snapshot.
-//! - The bytes of a frame behind its headers are never written, and never copied.
+//! - A rule change applies from the next frame that is processed against the new snapshot.
+//! - The payload of a frame is never written, and never copied.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

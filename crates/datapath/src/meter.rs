@@ -1,21 +1,21 @@
-//! The meter table (OpenFlow 1.3.5 §5.7): how much of what flows send goes on as it is.
+//! The meter table (OpenFlow 1.3.5 §5.7): limits the rate of flows.
 //!
-//! A band is a token bucket that fills at the band's rate. A frame that finds enough in it takes
-//! its share; one that does not is *beyond the rate*, and takes nothing. Of the bands beyond whose
-//! rate it is, the one with the highest rate says what becomes of it (§5.7.1).
+//! A band is a token bucket that fills at the band's rate. A frame that finds enough tokens takes
+//! them; one that does not *exceeds* the band, and takes none. Of the bands that it exceeds, the
+//! one with the highest rate applies (§5.7.1).
 //!
-//! All workers share a bucket: its level and the time of its last filling are two atomics, so what
-//! passes in any time is never more than the rate gives in it, plus one full bucket.
+//! All workers share a bucket: its level and the time of its last filling are two atomics, so in
+//! any period no more passes than the rate allows, plus one full bucket.
 //!
-//! - What counts is packets as they are on the wire, a train as those that it makes, with the
-//!   headers of each. Without preamble and frame check sequence, as the counters of flows.
-//! - A train is judged as a whole, since it is not cut here: it passes when there is enough for one
-//!   of its packets, and takes what all of them do. A bucket that is in debt by then fills up
-//!   first, so the rate holds in the long run, and a burst is longer by less than one train.
-//! - Nothing is starved: a packet that is larger than the bucket passes when that is full.
-//! - A band without a burst size has one second's worth of its rate, as in Open vSwitch. One with a
-//!   burst of less than [`TICK_MS`] at its rate has as much: time goes on in steps of up to that.
-//! - Counters count whether or not `OFPMF_STATS` is set.
+//! - Packets count as on the wire: a train as the packets that it makes, each with its headers,
+//!   without preamble and frame check sequence, like the counters of flows.
+//! - A train is judged as a whole, since it is not cut here: it passes if there are tokens for one
+//!   of its packets, and takes those for all. A bucket that is negative after that fills up first,
+//!   so the rate holds in the long run, and a burst is longer by less than one train.
+//! - A packet that is larger than the bucket passes when the bucket is full.
+//! - A band without a burst size has one second's worth of its rate, as in Open vSwitch. The burst
+//!   is at least [`TICK_MS`] at the band's rate, because the clock advances in steps of up to that.
+//! - Statistics are collected with or without `OFPMF_STATS`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -35,11 +35,11 @@ use crate::traffic::Traffic;
 pub struct Meter {
     /// Its number.
     pub id: u32,
-    /// Units and options.
+    /// Unit and options.
     pub flags: MeterFlags,
     /// Its bands, in the order of the message.
     pub bands: Box<[Band]>,
-    /// What it measured, bytes as on the wire.
+    /// Packets that it measured, bytes as on the wire.
     pub counters: Arc<Counters>,
     /// When it was added.
     pub created: Millis,
@@ -48,21 +48,21 @@ pub struct Meter {
 /// One band of a meter.
 #[derive(Debug)]
 pub struct Band {
-    /// What was asked for.
+    /// Its specification.
     pub spec: MeterBand,
-    /// What it applied to, bytes as on the wire.
+    /// Packets that it applied to, bytes as on the wire.
     pub counters: Counters,
     bucket: TokenBucket,
 }
 
-/// What a meter makes of a frame.
+/// The verdict of a meter on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes on as it is.
+    /// The frame continues unchanged.
     Pass,
-    /// It goes on with a drop precedence higher by so many levels.
+    /// It continues with a drop precedence higher by so many levels.
     Remark(u8),
-    /// It goes nowhere.
+    /// It is dropped.
     Drop,
 }
 
@@ -78,14 +78,14 @@ impl Meter {
         Self { id: spec.meter_id, flags: spec.flags, bands, counters, created }
     }
 
-    /// Says what becomes of a frame, and counts it. Only the worker `worker` may call this.
+    /// Measures a frame and returns the verdict. Only the worker `worker` may call this.
     pub(crate) fn measure(&self, worker: WorkerIndex, frame: &Frame<'_>, now: Millis) -> Verdict {
         let (len, share) = (frame.wire_len(), self.share(frame));
         let traffic = Traffic::frame(len, frame.wire_packets());
         self.counters.add(worker, traffic, now);
         let mut applied: Option<&Band> = None;
         for band in &self.bands {
-            // All of them measure, whichever applies.
+            // All bands measure, whichever applies.
             let is_beyond = !band.bucket.take(share, now);
             if is_beyond && applied.is_none_or(|other| other.spec.rate < band.spec.rate) {
                 applied = Some(band);
@@ -116,7 +116,7 @@ impl Band {
     }
 }
 
-/// When a meter starts, and who will count there.
+/// When a meter starts, and the number of its writers.
 #[derive(Clone, Copy)]
 struct Start {
     now: Millis,
@@ -126,25 +126,25 @@ struct Start {
 /// What a frame takes from a bucket.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Its first packet, which is among its longest.
+    /// For its first packet, which is one of its longest.
     first: i64,
-    /// All of its packets.
+    /// For all of its packets.
     all: i64,
 }
 
-/// What a band's rate still allows, in bits or thousandths of packets. These are the units in
-/// which a rate in kbit/s or packets per second is a number of them per millisecond.
+/// The tokens of a band, in bits or thousandths of packets: in these units a rate in kbit/s or
+/// packets per second is a whole number per millisecond.
 #[derive(Debug)]
 struct TokenBucket {
     per_ms: u64,
     depth: i64,
-    /// Below zero after a train that took more than there was.
+    /// Negative after a train that took more than there was.
     level: AtomicI64,
     filled_ms: AtomicU64,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// A full bucket.
     fn new(band: &MeterBand, has_burst: bool, now: Millis) -> Self {
         let burst = match has_burst && band.burst_size > 0 {
             true => i64::from(band.burst_size),
@@ -159,7 +159,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes the share of a frame, if there is enough.
+    /// Takes the tokens for a frame, if there are enough.
     fn take(&self, share: Share, now: Millis) -> bool {
         self.fill(now);
         let needed = share.first.min(self.depth);
@@ -167,9 +167,9 @@ impl TokenBucket {
         self.level.fetch_update(Relaxed, Relaxed, left).is_ok()
     }
 
-    /// Adds what came in since the last time, once for all workers: who sees the old time and sets
-    /// the new one does. Another may miss what is added just now, which makes nothing out of
-    /// nothing.
+    /// Adds the tokens of the time since the last filling, once for all workers: the worker that
+    /// replaces the old time adds them. Another one may not see tokens that are just being added;
+    /// it never sees too many.
     fn fill(&self, now: Millis) {
         let since = self.filled_ms.load(Relaxed);
         if now.0 <= since
@@ -180,15 +180,15 @@ impl TokenBucket {
         let gained = (now.0 - since).saturating_mul(self.per_ms);
         let gained = i64::try_from(gained).unwrap_or(i64::MAX);
         let filled = |level: i64| Some(level.saturating_add(gained).min(self.depth));
-        // It always has a new level.
+        // The closure always returns a level.
         let _ = self.level.fetch_update(Relaxed, Relaxed, filled);
     }
 }
 
 /// All meters at one moment.
 ///
-/// Workers hold the version before, so whatever a change touches is copied first: one part of many,
-/// as with groups.
+/// Workers hold the previous version, so everything that a change touches is copied first: one part
+/// of many, as for groups.
 #[derive(Clone, Debug)]
 pub struct MeterTable {
     parts: [Arc<HashMap<u32, Arc<Meter>>>; PARTS],
@@ -202,10 +202,10 @@ impl Default for MeterTable {
 }
 
 impl MeterTable {
-    /// Adds, changes or deletes meters, by a change that [can be made](Self::check_mod). Returns
-    /// the meters that are gone; rules that use them must go too.
+    /// Adds, changes or deletes meters, by a change that [has been checked](Self::check_mod).
+    /// Returns the deleted meters; rules that use them must be deleted too.
     ///
-    /// A meter that is changed goes on counting; its bands are new ones (§7.3.4.4).
+    /// A modified meter keeps its counters; its bands are new (§7.3.4.4).
     pub(crate) fn handle_mod(&mut self, spec: &MeterMod, now: Millis, workers: usize) -> Vec<u32> {
         if spec.command == MeterModCommand::Delete {
             return self.delete(spec.meter_id);
@@ -230,7 +230,7 @@ impl MeterTable {
         vec![id]
     }
 
-    /// Whether a change can be made.
+    /// Checks a change.
     ///
     /// # Errors
     /// The OpenFlow error to send back.
@@ -250,12 +250,12 @@ impl MeterTable {
         }
     }
 
-    /// The meter of this number.
+    /// The meter with this number.
     pub fn find(&self, id: u32) -> Option<&Arc<Meter>> {
         self.parts[part(id)].get(&id)
     }
 
-    /// All meters in the order of their numbers.
+    /// All meters, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Meter>> {
         let mut meters: Vec<_> = self.all().collect();
         meters.sort_by_key(|meter| meter.id);
@@ -267,14 +267,14 @@ impl MeterTable {
         self.count
     }
 
-    /// All meters in no order.
+    /// All meters, in no order.
     fn all(&self) -> impl Iterator<Item = &Arc<Meter>> {
         self.parts.iter().flat_map(|part| part.values())
     }
 }
 
-/// Whether a meter can have this number. There is no slow path that one could be for: the first
-/// frame of a flow is handled by the worker that read it, like all others.
+/// True if a meter can have this number. `OFPM_SLOWPATH` is not allowed, as there is no slow path:
+/// the first frame of a flow is processed by the worker that read it, like all others.
 fn can_be(id: u32) -> bool {
     (1..=METER_MAX).contains(&id) || id == METER_CONTROLLER
 }
@@ -292,7 +292,7 @@ fn check(spec: &MeterMod) -> Result<(), ErrorKind> {
     spec.bands.iter().try_for_each(|band| match band.kind {
         _ if band.rate == 0 => Err(ErrorKind::OFPMMFC_BAD_RATE),
         MeterBandKind::Drop => Ok(()),
-        // What the controller gets is the packet as it came.
+        // The controller gets the packet as it came in.
         MeterBandKind::DscpRemark { .. } if spec.meter_id == METER_CONTROLLER => {
             Err(ErrorKind::OFPMMFC_BAD_BAND)
         }
@@ -305,23 +305,22 @@ fn check(spec: &MeterMod) -> Result<(), ErrorKind> {
     })
 }
 
-/// In which part of a table a meter is. Controllers number them one by one, as a rule.
+/// The part of the table that holds a meter. Controllers usually number them consecutively.
 fn part(id: u32) -> usize {
     id as usize % PARTS
 }
 
 /// Thousandths of a packet in a packet.
 const PACKET: i64 = 1000;
-/// What a bucket counts in, in a kilobit or a packet of a burst size.
+/// Tokens in a kilobit or a packet of a burst size.
 const PER_BURST_UNIT: i64 = 1000;
-/// The longest step of the workers' clock in milliseconds, that of a kernel with 100 ticks per
-/// second.
+/// Longest step of the workers' clock in milliseconds: that of a kernel with 100 ticks per second.
 const TICK_MS: i64 = 10;
 /// Parts of a table.
 const PARTS: usize = 64;
 /// Meters that the table holds; each costs a few hundred bytes.
 pub const MAX_METERS: usize = 65_536;
-/// Bands that a meter has, as in Open vSwitch: each costs an atomic exchange per frame.
+/// Bands of a meter, as in Open vSwitch: each costs an atomic exchange per frame.
 pub const MAX_BANDS: usize = 8;
 
 #[cfg(test)]

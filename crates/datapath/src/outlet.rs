@@ -1,7 +1,7 @@
-//! Ways out, as a program holds them: all that is asked of a port for each frame in one place.
+//! Outputs, as a program holds them: everything about a port that each frame needs, in one place.
 //!
-//! A program belongs to an epoch, and a port does not change within one, so what it allows is
-//! found out when the program is made.
+//! A program belongs to an epoch, and a port does not change within one, so what the port allows is
+//! determined when the program is made.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::{DropReason, Frame};
 pub(crate) struct Outlet {
     pub(crate) number: PortNo,
     mtu: u32,
-    /// Most tags that a frame may bear.
+    /// Maximum number of tags of a frame.
     max_tags: u16,
-    /// Most bytes of payload and tags together, but for those of an outermost C-tag.
+    /// Maximum of payload and tags together in bytes, without an outermost C-tag.
     room: usize,
     refusal: Option<DropReason>,
-    /// Open, and without a mode: what is true of nearly all is one test for each frame.
+    /// Open, and without a mode: one test for what is true of nearly all ports.
     is_plain: bool,
-    /// Its number is in [`Outlets::used`].
+    /// True if its number is in [`Outlets::used`].
     is_used: Cell<bool>,
     pub(crate) port: Arc<Port>,
-    /// What left here.
+    /// Frames that left here.
     pub(crate) sent: Tally,
 }
 
@@ -50,28 +50,28 @@ impl Outlet {
         }
     }
 
-    /// True when frames may leave here.
+    /// True if frames may leave here.
     fn is_open(&self) -> bool {
         self.refusal.is_none()
     }
 
-    /// True when frames leave here as they are, if they fit.
+    /// True if frames leave here unchanged, provided that they fit.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_plain
     }
 
-    /// True when a flood goes here, too: the port is open and a member of the frame's VLAN.
+    /// True if floods leave here: the port is open and a member of the frame's VLAN.
     pub(crate) fn is_flooded(&self, frame: &Frame<'_>) -> bool {
         let emits = |mode: &PortMode| mode.emit(frame.outer_tag(), frame.tag(1)).is_some();
         self.is_plain || self.is_open() && self.port.mode.as_deref().is_none_or(emits)
     }
 
-    /// Gives `frame` the tags that it bears outside. Returns what undoes that. What the controller
-    /// sends to the next bridge is in no VLAN, and leaves as it is.
+    /// Gives `frame` its outer tags. Returns the edit that undoes this. Link-local frames of the
+    /// controller are in no VLAN, and leave unchanged.
     ///
     /// # Errors
-    /// Why it may not leave here.
+    /// Why the frame may not leave here.
     #[inline(never)]
     pub(crate) fn dress(
         &self,
@@ -93,22 +93,22 @@ impl Outlet {
         Ok(edit.undo(outer, inner))
     }
 
-    /// Gives `frame` back what [`Self::dress`] has changed: whoever gets it next sees the inner
-    /// form again.
+    /// Undoes [`Self::dress`], so that the next output sees the inner form again.
     #[inline(never)]
     pub(crate) fn undress(undo: Edit, frame: &mut Frame<'_>) {
-        // What was popped has left the room for it.
+        // The popped tags have left the room for it.
         let is_whole = undo.apply(frame);
         debug_assert!(is_whole, "the headroom was there before");
     }
 
-    /// True when the payload fits the MTU, the tags the envelope, and both what is behind the port.
+    /// True if the payload fits the MTU, the tags fit the envelope, and both fit the device behind
+    /// the port.
     #[inline]
     pub(crate) fn fits(&self, frame: &Frame<'_>) -> bool {
         self.takes(frame, frame.network_len())
     }
 
-    /// As [`Self::fits`], of the first `snaplen` bytes of each packet.
+    /// As [`Self::fits`], for the first `snaplen` bytes of each packet.
     pub(crate) fn fits_part(&self, frame: &Frame<'_>, snaplen: usize) -> bool {
         let most = snaplen.saturating_sub(frame.link_len());
         self.takes(frame, frame.network_len().min(most))
@@ -122,7 +122,7 @@ impl Outlet {
                 || tags <= self.max_tags && self.has_room(frame, payload, usize::from(tags)))
     }
 
-    /// A packet socket, and the other end of a veth, take a C-tag on top of a full-size packet.
+    /// A packet socket, and the other end of a veth, accept a C-tag on top of a full-size packet.
     #[inline]
     fn has_room(&self, frame: &Frame<'_>, payload: usize, tags: usize) -> bool {
         let behind_outermost = payload + (tags - 1) * usize::from(TAG_LEN);
@@ -131,7 +131,7 @@ impl Outlet {
             || behind_outermost <= self.room && is_c_tag()
     }
 
-    /// Notes how large `frame` is, if it was too large for the port or for what is behind it.
+    /// Records the size of `frame`, if it was too large for the port or for the device behind it.
     #[cold]
     pub(crate) fn note(&self, frame: &Frame<'_>, reason: DropReason) {
         if reason != DropReason::Oversize {
@@ -141,7 +141,7 @@ impl Outlet {
         self.port.counters.note_oversize(Oversize { payload, tags });
     }
 
-    /// Adds what left to the counters of the port, and of the bucket on whose behalf it did.
+    /// Adds the tally to the counters of the port, and of the bucket that it belongs to.
     pub(crate) fn flush(&self, worker: WorkerIndex, now: Millis, bucket: Option<&GroupBucket>) {
         if self.sent.is_empty() {
             return;
@@ -154,13 +154,13 @@ impl Outlet {
     }
 }
 
-/// All ports to send to, for steps that find their port for each frame. A worker's programs share
-/// them as long as the ports stay as they are.
+/// All outputs, for steps that find their port for each frame. A worker's programs share them as
+/// long as the ports stay the same.
 #[derive(Debug)]
 pub(crate) struct Outlets {
     ports: Arc<Ports>,
     by_place: Box<[Place]>,
-    /// Those that were asked for since the last flush.
+    /// Outputs used since the last flush.
     used: RefCell<Vec<PortNo>>,
 }
 
@@ -176,12 +176,12 @@ impl Outlets {
         Self { ports: ports.clone(), by_place, used: RefCell::default() }
     }
 
-    /// True when they are the ways out of `ports`.
+    /// True if these are the outputs of `ports`.
     pub(crate) fn are_of(&self, ports: &Arc<Ports>) -> bool {
         Arc::ptr_eq(&self.ports, ports)
     }
 
-    /// The way out of this number, to be used.
+    /// The output with this number, to be used.
     #[inline]
     pub(crate) fn find(&self, number: PortNo) -> Option<&Outlet> {
         let outlet = self.by_place.get(Ports::place(number))?.0.as_ref()?;
@@ -191,13 +191,13 @@ impl Outlets {
         Some(outlet)
     }
 
-    /// Where ALL and FLOOD go but for `in_port`; open or not.
+    /// The outputs of ALL and FLOOD except `in_port`; open or not.
     pub(crate) fn flooded(&self, in_port: PortNo) -> impl Iterator<Item = &Outlet> {
         let others = self.ports.flooded().iter().filter(move |&&number| number != in_port);
         others.filter_map(|&number| self.find(number))
     }
 
-    /// Adds what left to the counters of the ports.
+    /// Adds the tallies to the counters of the ports.
     pub(crate) fn flush(&self, worker: WorkerIndex, now: Millis) {
         for number in self.used.borrow_mut().drain(..) {
             if let Some(Place(Some(outlet))) = self.by_place.get(Ports::place(number)) {

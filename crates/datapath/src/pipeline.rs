@@ -1,8 +1,8 @@
-//! The owner of tables, groups and ports: takes changes in, hands versions out.
+//! Owns tables, groups and ports: applies changes, publishes versions.
 //!
-//! Workers hold a [`Snapshot`], which never changes. Each change makes a new one that shares what
-//! stayed the same, under a new *epoch*: whatever a worker has cached of an older epoch is void, so
-//! a rule works on flows that already run from the next frame on.
+//! Workers hold an immutable [`Snapshot`]. Each change makes a new one that shares everything
+//! unchanged, under a new *epoch*: whatever a worker has cached in an older epoch is void, so a
+//! rule applies to running flows from the next frame on.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -26,19 +26,19 @@ use crate::validate;
 /// Rules that one table holds; each costs about a kilobyte.
 pub const MAX_RULES: usize = 1_000_000;
 
-/// Tables of which versions share the list.
+/// Tables per group in a [`Snapshot`], whose versions share unchanged groups.
 const GROUP_COUNT: usize = 16;
 
 /// Tables, groups and ports at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Grows with every change.
+    /// Incremented by every change.
     pub epoch: u64,
-    /// True while the switch does without its rules and forwards as NORMAL: fail-mode standalone
+    /// True while the switch ignores its rules and forwards by NORMAL: fail-mode standalone
     /// (OpenFlow 1.3.5 §6.4 "fail standalone mode").
     pub standalone: bool,
-    /// Bytes of a packet that the controller gets where no action says how many: with an invalid
-    /// TTL (OpenFlow 1.3.5 §7.3.2).
+    /// Bytes of a packet for the controller where no action says how many: with an invalid TTL
+    /// (OpenFlow 1.3.5 §7.3.2).
     pub miss_send_len: u16,
     /// The ports.
     pub ports: Arc<Ports>,
@@ -46,20 +46,20 @@ pub struct Snapshot {
     pub groups: Arc<GroupTable>,
     /// The meters.
     pub meters: Arc<MeterTable>,
-    /// In groups of [`GROUP_COUNT`]: a change copies one of them and the list of them, not the list
+    /// In groups of [`GROUP_COUNT`]: a change copies one group and the list of groups, not the list
     /// of all tables.
     tables: Vec<Arc<Vec<Arc<FlowTable>>>>,
 }
 
 impl Snapshot {
-    /// The table of this number.
+    /// The table with this number.
     #[inline]
     pub fn table(&self, id: TableId) -> Option<&Arc<FlowTable>> {
         let (group, place) = place_of(id);
         self.tables.get(group)?.get(place)
     }
 
-    /// The tables that `id` names: one, or all.
+    /// The tables that `id` denotes: one, or all.
     pub fn tables(&self, id: TableId) -> impl Iterator<Item = (TableId, &Arc<FlowTable>)> {
         let tables = self.tables.iter().flat_map(|group| group.iter());
         let numbered = (0..TABLE_COUNT).map(TableId).zip(tables);
@@ -67,25 +67,25 @@ impl Snapshot {
     }
 }
 
-/// The owner. One thread changes it; [`Pipeline::snapshot`] is what others see.
+/// The owner of the tables. One thread changes it; others see [`Pipeline::snapshot`].
 #[derive(Debug)]
 pub struct Pipeline {
     current: Arc<Snapshot>,
     workers: usize,
     expiry: Expiry,
-    /// How many rules name each group: most groups that are deleted have none any more, which
-    /// nobody has to look for then.
+    /// Number of rules that name each group: most groups that are deleted have none, so no rule has
+    /// to be searched for.
     uses: HashMap<GroupId, usize>,
-    /// How many rules pass each meter.
+    /// Number of rules that use each meter.
     metered: HashMap<u32, usize>,
 }
 
-/// A rule that is gone, and why.
+/// A removed rule, and the reason.
 #[derive(Clone, Debug)]
 pub struct Removal {
     /// The rule with its counters.
     pub entry: Arc<FlowEntry>,
-    /// Why it went.
+    /// Why it was removed.
     pub reason: FlowRemovedReason,
 }
 
@@ -111,17 +111,17 @@ impl Pipeline {
         }
     }
 
-    /// Tables, groups and ports as they stand.
+    /// The current tables, groups and ports.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.current
     }
 
-    /// Number of workers that count here.
+    /// Number of workers that have counters here.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Adds, changes or deletes rules (OpenFlow 1.3.5 §6.4). Returns the rules that are gone.
+    /// Adds, changes or deletes rules (OpenFlow 1.3.5 §6.4). Returns the removed rules.
     ///
     /// # Errors
     /// The OpenFlow error to send back; nothing has changed then.
@@ -143,8 +143,8 @@ impl Pipeline {
         }
     }
 
-    /// Adds, changes or deletes groups (OpenFlow 1.3.5 §6.4). Returns the rules that went with a
-    /// deleted group.
+    /// Adds, changes or deletes groups (OpenFlow 1.3.5 §6.4). Returns the rules that were deleted
+    /// with a group.
     ///
     /// # Errors
     /// The OpenFlow error to send back; nothing has changed then.
@@ -164,8 +164,8 @@ impl Pipeline {
         Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
     }
 
-    /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that went with
-    /// a deleted meter.
+    /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that were
+    /// deleted with a meter.
     ///
     /// # Errors
     /// The OpenFlow error to send back; nothing has changed then.
@@ -184,11 +184,11 @@ impl Pipeline {
         let gone: HashSet<u32> = gone.into_iter().collect();
         let passes = |rule: &FlowEntry| rule.meter().is_some_and(|id| gone.contains(&id));
         let orphans = self.select(TableId::ALL, passes);
-        // OpenFlow 1.3 has no reason of its own for this.
+        // OpenFlow 1.3 has no reason for a deleted meter.
         Ok(self.remove_all(orphans, FlowRemovedReason::DELETE))
     }
 
-    /// Checks the actions of a packet-out before they are handed to a worker.
+    /// Checks the actions of a packet-out before a worker gets them.
     ///
     /// # Errors
     /// The OpenFlow error to send back.
@@ -196,12 +196,12 @@ impl Pipeline {
         validate::packet_out_actions(actions, &self.current.groups)
     }
 
-    /// Adds or replaces a port. Returns `false` when no port can have its number.
+    /// Adds or replaces a port. Returns `false` if its number is not that of a port.
     pub fn set_port(&mut self, port: Port) -> bool {
         Arc::make_mut(&mut self.change().ports).insert(port)
     }
 
-    /// Takes a port away. Rules that name it stay and drop (OpenFlow 1.3.5 §4.6).
+    /// Removes a port. Rules that name it stay and drop (OpenFlow 1.3.5 §4.6).
     pub fn remove_port(&mut self, number: PortNo) -> Option<Arc<Port>> {
         Arc::make_mut(&mut self.change().ports).remove(number)
     }
@@ -213,14 +213,14 @@ impl Pipeline {
         }
     }
 
-    /// Sets how much of a packet with an invalid TTL the controller gets.
+    /// Sets how many bytes of a packet with an invalid TTL the controller gets.
     pub fn set_miss_send_len(&mut self, len: u16) {
         if self.current.miss_send_len != len {
             self.change().miss_send_len = len;
         }
     }
 
-    /// Removes the rules whose timeouts are over.
+    /// Removes expired rules.
     pub fn handle_timeout(&mut self, now: Millis) -> Vec<Removal> {
         if self.expiry.next().is_none_or(|at| at > now) {
             return Vec::new();
@@ -243,7 +243,7 @@ impl Pipeline {
         removals
     }
 
-    /// False when the rule went, or another took its place.
+    /// False if the rule was removed or replaced.
     fn is_current(&self, rule: &Arc<FlowEntry>) -> bool {
         let table = self.current.table(rule.table_id);
         let current = table.and_then(|table| table.find(&rule.key, rule.priority));
@@ -291,8 +291,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Modifies what matches; what does not match is not added (OpenFlow 1.3.5 §6.4). Timeouts go
-    /// on as they were: one without a frame, too, whatever becomes of the counters.
+    /// Modifies matching rules; none is added (OpenFlow 1.3.5 §6.4). Timeouts continue, the idle
+    /// one too, even if counters are reset.
     fn modify_rules(&mut self, change: &FlowMod, key: &MatchKey) -> Result<(), ErrorKind> {
         self.check_table(change.table_id, false)?;
         let mut rules = self.matching(change, key);
@@ -336,18 +336,18 @@ impl Pipeline {
         self.current.table(id).ok_or(ErrorKind::OFPFMFC_BAD_TABLE_ID)
     }
 
-    /// How many rules send to a group.
+    /// Number of rules that name a group.
     pub fn rules_to(&self, group: GroupId) -> usize {
         self.uses.get(&group).map_or(0, |count| *count)
     }
 
-    /// How many rules pass a meter.
+    /// Number of rules that use a meter.
     pub fn rules_through(&self, meter: u32) -> usize {
         self.metered.get(&meter).map_or(0, |count| *count)
     }
 
-    /// The rules that a change is about, whatever their cookies: one of each table when it is
-    /// strict, which is looked up; else all within its match.
+    /// The rules that a change concerns, whatever their cookies: if it is strict, at most one of
+    /// each table, which is looked up; otherwise all within its match.
     fn matching(&self, change: &FlowMod, key: &MatchKey) -> Vec<Arc<FlowEntry>> {
         let strict = [FlowModCommand::ModifyStrict, FlowModCommand::DeleteStrict];
         if !strict.contains(&change.command) {
@@ -375,7 +375,7 @@ impl Pipeline {
         rules.into_iter().map(|entry| Removal { entry, reason }).collect()
     }
 
-    /// Adds a rule, in place of one with the same match and priority.
+    /// Adds a rule, replacing one with the same match and priority.
     fn put(&mut self, entry: FlowEntry) {
         let rule = Arc::new(entry);
         self.count_uses(&rule, 1);
@@ -406,7 +406,7 @@ impl Pipeline {
     }
 }
 
-/// Notes that something is used once more, or once less.
+/// Adds to or subtracts from the number of uses.
 fn count_use<K: Eq + Hash>(uses: &mut HashMap<K, usize>, used: K, by: isize) {
     let count = uses.get(&used).map_or(0, |count| *count).saturating_add_signed(by);
     match count {
@@ -415,7 +415,7 @@ fn count_use<K: Eq + Hash>(uses: &mut HashMap<K, usize>, used: K, by: isize) {
     };
 }
 
-/// The group of a table, and its place in there.
+/// The group of a table, and its index there.
 fn place_of(id: TableId) -> (usize, usize) {
     (usize::from(id.0) / GROUP_COUNT, usize::from(id.0) % GROUP_COUNT)
 }
@@ -424,8 +424,8 @@ fn has_cookie(rule: &FlowEntry, change: &FlowMod) -> bool {
     (rule.cookie ^ change.cookie) & change.cookie_mask == 0
 }
 
-/// Refuses a rule whose statistics fit no message. OpenFlow has no code of its own for that (1.3.5
-/// §6.4, the last paragraph about flow-mods).
+/// Refuses a rule whose statistics fit no message. OpenFlow has no error code for that (1.3.5 §6.4,
+/// last paragraph on flow-mods).
 fn check_len(matching: &Match, instructions: &[Instruction]) -> Result<(), ErrorKind> {
     FlowStats::fits(matching, instructions).then_some(()).ok_or(ErrorKind::OFPFMFC_UNKNOWN)
 }

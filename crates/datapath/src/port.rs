@@ -1,4 +1,4 @@
-//! The ports as the datapath sees them: what may go out where, and what went.
+//! The ports as the datapath sees them: what may be sent where, and counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::traffic::Traffic;
 use crate::vlan::PortMode;
 use crate::{DropCounters, DropReason, Gauge, Millis, WorkerIndex};
 
-/// Highest number that a port can have here; [`PortNo::LOCAL`] comes on top.
+/// Highest port number, besides [`PortNo::LOCAL`].
 pub const MAX_PORT: u32 = 4095;
-/// A place that no port is at.
+/// An index that no port has.
 const NOWHERE: usize = usize::MAX;
-/// Bytes of tags that a port takes unless told otherwise: an S-tag around a C-tag.
+/// Default envelope: bytes of an S-tag around a C-tag.
 pub const DEFAULT_ENVELOPE: u16 = 8;
 
 /// One port.
@@ -24,35 +24,35 @@ pub const DEFAULT_ENVELOPE: u16 = 8;
 pub struct Port {
     /// Its number.
     pub number: PortNo,
-    /// Its name, the interface's.
+    /// Name of its interface.
     pub name: String,
     /// Its MAC address.
     pub hw_addr: MacAddr,
-    /// What the administrator and the controller set.
+    /// Configuration by the administrator and the controller.
     pub config: PortConfig,
-    /// How its link is.
+    /// State of its link.
     pub state: PortState,
-    /// Largest payload of a frame in bytes; tags do not count, trains count by packet.
+    /// Largest payload of a frame in bytes, without tags; of a train, of each packet.
     pub mtu: u32,
-    /// Most bytes of tags that a frame may bear on top of its payload, however long that is: the
-    /// envelope of IEEE 802.3as.
+    /// Maximum bytes of tags of a frame in addition to its payload, whatever the length of that:
+    /// the envelope of IEEE 802.3as.
     pub envelope: u16,
-    /// Most bytes behind the Ethernet header of a packet that what is behind the port takes, tags
-    /// included, but for four of an outermost C-tag. Where that is less than [`Self::mtu`] and
-    /// [`Self::envelope`] together, full-size frames have room for fewer tags than short ones.
+    /// Maximum bytes behind the Ethernet header that the device behind the port accepts, tags
+    /// included except an outermost C-tag. If that is less than [`Self::mtu`] plus
+    /// [`Self::envelope`], full-size frames have room for fewer tags than short ones.
     pub room: u32,
-    /// How it stands to VLANs. Without a mode it is a member of all, and frames look outside as
-    /// they do inside.
+    /// VLAN mode. Without a mode the port is a member of all VLANs, and frames look outside as they
+    /// do inside.
     pub mode: Option<Arc<PortMode>>,
     /// When it was added.
     pub created: Millis,
-    /// What passed, shared by all versions of this port.
+    /// Counters, shared by all versions of this port.
     pub counters: Arc<PortCounters>,
 }
 
 impl Port {
-    /// A port that is up since the origin of time, with the usual envelope and no mode, and
-    /// counters for `workers` writers.
+    /// A port that is up since the origin of time, with the default envelope, without a mode, and
+    /// with counters for `workers` writers.
     pub fn new(number: PortNo, name: String, hw_addr: MacAddr, mtu: u32, workers: usize) -> Self {
         let counters = Arc::new(PortCounters::new(workers));
         let (config, state) = (PortConfig::empty(), PortState::LIVE);
@@ -61,25 +61,25 @@ impl Port {
         Self { number, name, hw_addr, config, state, mtu, envelope, room, mode, created, counters }
     }
 
-    /// Most bytes of tags that a frame may bear on top of a payload as long as the MTU.
+    /// Maximum bytes of tags of a full-size frame.
     pub fn full_size_envelope(&self) -> u16 {
         let room = self.room.saturating_sub(self.mtu);
         self.envelope.min(u16::try_from(room).unwrap_or(u16::MAX))
     }
 
-    /// True when frames can pass: neither taken down nor without a link.
+    /// True if frames can pass: the port is neither down by configuration nor without a link.
     pub fn is_live(&self) -> bool {
         !self.config.contains(PortConfig::PORT_DOWN) && !self.state.contains(PortState::LINK_DOWN)
     }
 
-    /// True when what goes everywhere goes here, too. A port that is blocked takes only what is
-    /// meant for it (OpenFlow 1.3.5 §4.5, §7.2.1): one that is for copies would get other traffic
-    /// among them. So it is with ALL as with FLOOD: it stands for the ports that can be used.
+    /// True if floods are sent here. A blocked port gets only what names it (OpenFlow 1.3.5 §4.5,
+    /// §7.2.1): a port for copies would otherwise get other traffic among them. This applies to ALL
+    /// as to FLOOD, because ALL stands for the ports that can be used.
     pub fn is_flooded(&self) -> bool {
         !self.state.contains(PortState::BLOCKED)
     }
 
-    /// Why a frame may not leave here, if it may not.
+    /// Why a frame may not leave here, if so.
     pub fn egress_refusal(&self) -> Option<DropReason> {
         if !self.is_live() {
             Some(DropReason::PortDown)
@@ -90,7 +90,7 @@ impl Port {
         }
     }
 
-    /// True when frames that come in here must be dropped.
+    /// True if frames that come in here must be dropped.
     pub fn refuses_ingress(&self) -> bool {
         self.config.intersects(PortConfig::NO_RECV | PortConfig::PORT_DOWN)
     }
@@ -99,20 +99,20 @@ impl Port {
 /// All ports at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
-    /// By number; the place of number 0, which no port has, is that of [`PortNo::LOCAL`].
+    /// By number; index 0, which is not a port number, is [`PortNo::LOCAL`].
     by_number: Vec<Option<Arc<Port>>>,
-    /// The numbers of those that take floods in order, [`PortNo::LOCAL`] last.
+    /// Numbers of the ports that take floods in order, [`PortNo::LOCAL`] last.
     flooded: Vec<PortNo>,
 }
 
 impl Ports {
-    /// The port of this number.
+    /// The port with this number.
     #[inline]
     pub fn find(&self, number: PortNo) -> Option<&Arc<Port>> {
         self.by_number.get(Self::place(number))?.as_ref()
     }
 
-    /// Where the port of this number is among [`Self::places`].
+    /// Index of the port with this number in [`Self::places`].
     #[inline]
     pub(crate) fn place(number: PortNo) -> usize {
         match number {
@@ -122,29 +122,29 @@ impl Ports {
         }
     }
 
-    /// Whether a port can have this number.
+    /// True if a port can have this number.
     pub(crate) const fn can_be(number: PortNo) -> bool {
         matches!(number, PortNo::LOCAL | PortNo(1..=MAX_PORT))
     }
 
-    /// The ports by their place.
+    /// The ports by index.
     pub(crate) fn places(&self) -> &[Option<Arc<Port>>] {
         &self.by_number
     }
 
-    /// All ports in the order of their numbers, [`PortNo::LOCAL`] first.
+    /// All ports, ordered by number, [`PortNo::LOCAL`] first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Port>> {
         self.by_number.iter().flatten()
     }
 
-    /// Where ALL and FLOOD go: every standard port (OpenFlow 1.3.5 §4.5), of which
-    /// [`PortNo::LOCAL`] is one (§4.1), but for those that take no floods ([`Port::is_flooded`]).
+    /// The ports of ALL and FLOOD: every standard port (OpenFlow 1.3.5 §4.5), which includes
+    /// [`PortNo::LOCAL`] (§4.1), except those that take no floods ([`Port::is_flooded`]).
     #[inline]
     pub fn flooded(&self) -> &[PortNo] {
         &self.flooded
     }
 
-    /// Adds or replaces a port. Returns `false` when the number is not one that a port can have.
+    /// Adds or replaces a port. Returns `false` if its number is not that of a port.
     pub(crate) fn insert(&mut self, port: Port) -> bool {
         if !Self::can_be(port.number) {
             return false;
@@ -158,7 +158,7 @@ impl Ports {
         true
     }
 
-    /// Takes a port away.
+    /// Removes a port.
     pub(crate) fn remove(&mut self, number: PortNo) -> Option<Arc<Port>> {
         let port = self.by_number.get_mut(Self::place(number))?.take();
         self.note_flooded();
@@ -172,7 +172,7 @@ impl Ports {
     }
 }
 
-/// What passed a port, and what was dropped there.
+/// Traffic and drops of a port.
 pub struct PortCounters {
     slots: Slots<Slot>,
     drops: DropCounters,
@@ -182,7 +182,7 @@ pub struct PortCounters {
 }
 
 impl PortCounters {
-    /// Zeroes for `workers` writers.
+    /// All zero, for `workers` writers.
     pub fn new(workers: usize) -> Self {
         Self {
             slots: Slots::new(workers),
@@ -193,7 +193,7 @@ impl PortCounters {
         }
     }
 
-    /// Counts what came in.
+    /// Counts received frames.
     pub(crate) fn add_rx(&self, worker: WorkerIndex, traffic: Traffic) {
         match self.slots.of(worker) {
             Some(slot) => slot.rx.add(traffic, bump),
@@ -201,7 +201,7 @@ impl PortCounters {
         }
     }
 
-    /// Counts what went out.
+    /// Counts sent frames.
     pub(crate) fn add_tx(&self, worker: WorkerIndex, traffic: Traffic) {
         match self.slots.of(worker) {
             Some(slot) => slot.tx.add(traffic, bump),
@@ -214,12 +214,12 @@ impl PortCounters {
         self.count(worker, |slot| &slot.ends, count);
     }
 
-    /// Counts a frame that came in here, or was to go out, and that the switch itself took.
+    /// Counts a frame that the switch itself consumed, at its ingress or egress port.
     pub(crate) fn add_consumed(&self, worker: WorkerIndex) {
         self.count(worker, |slot| &slot.consumed, 1);
     }
 
-    /// Counts frames that came in here and went no further.
+    /// Counts received frames that were dropped.
     #[cold]
     pub fn refuse(&self, worker: WorkerIndex, traffic: Traffic, reason: DropReason) {
         self.add_rx(worker, traffic);
@@ -227,8 +227,7 @@ impl PortCounters {
         self.add_drops(worker, reason, traffic.frames);
     }
 
-    /// A frame that came in here was taken by the switch, and lost on its way to the controller
-    /// after all.
+    /// Counts a consumed frame as lost on its way to the controller.
     pub(crate) fn lose_consumed(&self, worker: WorkerIndex, reason: DropReason) {
         self.count(worker, |slot| &slot.consumed, 1u64.wrapping_neg());
         self.add_drop(worker, reason);
@@ -253,58 +252,57 @@ impl PortCounters {
         self.drops.add_all(worker, reason, count);
     }
 
-    /// Notes how large a frame was that did not fit. Rare, and of all workers: so it is one place
-    /// for all.
+    /// Records the size of a frame that did not fit. This is rare, so all workers share one record.
     #[cold]
     pub(crate) fn note_oversize(&self, size: Oversize<usize>) {
         self.oversize.payload.fetch_max(size.payload, Ordering::Relaxed);
         self.oversize.tags.fetch_max(size.tags, Ordering::Relaxed);
     }
 
-    /// The longest payload and the longest tags of frames that did not fit; zero when all did.
+    /// The longest payload and the most tags of frames that did not fit; zero if all did.
     pub fn oversize(&self) -> Oversize<usize> {
         let Oversize { payload, tags } = &self.oversize;
         let read = |value: &AtomicUsize| value.load(Ordering::Relaxed);
         Oversize { payload: read(payload), tags: read(tags) }
     }
 
-    /// What came in.
+    /// Received frames.
     pub fn rx(&self) -> Traffic {
         self.slots.iter().map(|slot| slot.rx.read()).sum()
     }
 
-    /// What went out.
+    /// Sent frames.
     pub fn tx(&self) -> Traffic {
         self.slots.iter().map(|slot| slot.tx.read()).sum()
     }
 
-    /// Ends that the frames had which came in here: one for each port that was to send them, each
-    /// time that the switch took one, each drop. More than frames came in when some were copied or
-    /// flooded.
+    /// Ends of the frames that came in here: one for each port that was to send them, each time
+    /// that the switch consumed one, and each drop. More than the received frames if some were
+    /// copied or flooded.
     pub fn ends(&self) -> u64 {
         self.slots.iter().map(|slot| slot.ends.load(Ordering::Relaxed)).sum()
     }
 
-    /// Frames that the switch itself took: that came in here, for its controllers, and that were to
-    /// go out, where the port answered them.
+    /// Frames that the switch itself consumed: received here for its controllers, or addressed to
+    /// this port and answered by it.
     pub fn consumed(&self) -> u64 {
         let of = |slot: &Slot| slot.consumed.load(Ordering::Relaxed);
         self.slots.iter().map(of).fold(0, u64::wrapping_add)
     }
 
-    /// Frames that came in here, were read before their time and are not handled yet. They have not
-    /// been received.
+    /// Frames of this port that were read ahead and are not processed yet. They do not count as
+    /// received.
     pub fn ahead(&self) -> &Gauge {
         &self.ahead
     }
 
-    /// Frames that wait to go out here.
+    /// Frames that wait to be sent here.
     pub fn queued(&self) -> &Gauge {
         &self.queued
     }
 
-    /// What was dropped here: frames that came in by this port and went nowhere, and copies that
-    /// should have gone out by it.
+    /// Drops: frames that came in here and were sent nowhere, and frames that should have been sent
+    /// here.
     pub fn drops(&self) -> &DropCounters {
         &self.drops
     }
@@ -320,10 +318,10 @@ impl fmt::Debug for PortCounters {
     }
 }
 
-/// How large frames were that did not fit a port, so that somebody can be told what would.
+/// Sizes of frames that did not fit a port, to be reported with what would fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oversize<T> {
-    /// Bytes that the MTU limits: behind the last tag, of the longest packet of a train.
+    /// Bytes that the MTU limits: those behind the last tag; of a train, of its longest packet.
     pub payload: T,
     /// Bytes of tags.
     pub tags: T,

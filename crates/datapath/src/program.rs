@@ -1,8 +1,7 @@
-//! The outcome of a walk through the tables, as a short program that is run for every frame of a
-//! flow.
+//! Programs: the result of a walk through the tables, executed for every frame of a flow.
 //!
-//! A program belongs to one worker. It tallies what it does, and adds that to the shared counters
-//! when it is flushed, at the end of a burst.
+//! A program belongs to one worker. It tallies its frames, and adds the tallies to the shared
+//! counters when it is flushed, at the end of a burst.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,26 +23,26 @@ use crate::{DropReason, PacketInOrigin};
 /// What happens to the frames of one flow.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
-    /// Frames that it was run for.
+    /// Frames that it was executed for.
     pub(crate) run: Tally,
-    /// Ends that they had: see [`PortCounters::ends`](crate::PortCounters::ends).
+    /// Their ends: see [`PortCounters::ends`](crate::PortCounters::ends).
     pub(crate) ends: Cell<u64>,
-    /// It picks a bucket by the hash of the flow.
+    /// Picks a bucket by the hash of the flow.
     pub(crate) wants_hash: bool,
-    /// What to do.
+    /// The steps.
     pub(crate) ops: Box<[Op]>,
-    /// The port where its frames came in, to be counted.
+    /// The ingress port of its frames, to be counted.
     pub(crate) arrival: Option<Arc<Port>>,
     /// The rules that matched, to be counted.
     pub(crate) rules: Box<[Arc<FlowEntry>]>,
-    /// The table in which no rule matched, to be counted.
+    /// The table in which no rule matched, to be counted, if any.
     pub(crate) missed: Option<Arc<TableCounters>>,
-    /// The steps that end frames on their way to rules behind, if there are any.
+    /// Steps that end some frames before later rules, if any.
     pub(crate) gates: Box<[Rc<Gate>]>,
 }
 
 impl Program {
-    /// Adds what the tallies hold to the counters of `worker`.
+    /// Adds the tallies to the counters of `worker`.
     pub(crate) fn flush(&self, worker: WorkerIndex, now: Millis) {
         let run = self.run.take();
         if let Some(port) = &self.arrival {
@@ -66,7 +65,7 @@ impl Program {
         flush(&self.ops, worker, now, None);
     }
 
-    /// What of `run` got to the rule at `index`.
+    /// The part of `run` that reached the rule at `index`.
     #[inline]
     fn reached(&self, index: usize, run: Traffic) -> Traffic {
         let before = self.gates.iter().filter(|gate| gate.rule_count <= index);
@@ -74,38 +73,37 @@ impl Program {
     }
 }
 
-/// A step that ends some frames of a flow and lets others go on: by their TTL, which the key does
-/// not hold, or by the rate of a meter. So a program goes on to rules that some of its frames do
-/// not get to.
+/// A step that ends some frames of a flow and passes others: by their TTL, which is not in the key,
+/// or by the rate of a meter. So a program contains rules that some of its frames do not reach.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Rules that a frame which ends here has matched.
+    /// Number of rules that a frame which ends here has matched.
     pub(crate) rule_count: usize,
-    /// Tags that were put in front of it by then, and its own that were taken away.
+    /// Tags that were pushed before this step, and original tags that were popped.
     pub(crate) pushed: usize,
     pub(crate) popped: usize,
-    /// Frames that ended here, as they came in.
+    /// Frames that ended here, with their length at the ingress.
     pub(crate) ended: Tally,
 }
 
 impl Gate {
-    /// Counts a frame that ends here, `len` bytes long by now.
+    /// Counts a frame that ends here with its current length `len`.
     pub(crate) fn end(&self, len: usize, packets: u32) {
         let len = len + self.popped * ethernet::TAG_LEN;
         self.ended.add(len.saturating_sub(self.pushed * ethernet::TAG_LEN), packets);
     }
 }
 
-/// A program, and which frames it is good for.
+/// A program, and the frames that it is valid for.
 #[derive(Debug)]
 pub(crate) struct Walked {
     pub(crate) program: Program,
-    /// Bits of the key that the walk looked at: the program is good for every frame with the
-    /// same bits. `None` when it looked at something that is not in the key.
+    /// Bits of the key that the walk consulted: the program is valid for every frame with the same
+    /// bits. `None` if the walk depended on something that is not in the key.
     pub(crate) mask: Option<FlowKey>,
 }
 
-/// One step. Steps that hold others are followed by them: `len` is how many.
+/// One step. The steps inside a step follow it; `len` is their number.
 #[derive(Debug)]
 #[repr(align(64))] // Sends and tallies on one cache line.
 pub(crate) enum Op {
@@ -113,48 +111,47 @@ pub(crate) enum Op {
     Output(Outlet),
     /// Send out of a port on behalf of a bucket that does nothing else.
     BucketOutput { bucket: BucketRef, outlet: Outlet },
-    /// Send the first bytes of each packet out of a port: those that the bucket keeps.
+    /// Send the first bytes of each packet out of a port, as many as the bucket keeps.
     OutputPart(Outlet),
-    /// Send out of every port but the one of arrival.
+    /// Send out of every port except the ingress port.
     Flood(Rc<Outlets>),
-    /// Forward as a learning switch, which learns stations if they are behind a port.
+    /// Forward as a learning switch, which learns the source if the frame came in by a port.
     Normal { outlets: Rc<Outlets>, learns: bool },
     /// Send to the controller.
     Controller(PacketInOrigin),
     /// Change a header field.
     SetField(Oxm),
-    /// Put a tag in front: priority and identifier as in the tag before, if any.
+    /// Push a tag: priority and identifier are those of the tag before, if any.
     PushTag(EtherType),
-    /// Take the outermost tag away.
+    /// Pop the outermost tag.
     PopTag,
-    /// Take one off the TTL; at zero the frame ends here, and the controller is told of `origin`.
+    /// Decrement the TTL. At zero the frame ends here, and the controller gets it with `origin`.
     DecrementTtl { origin: PacketInOrigin, gate: Rc<Gate> },
     /// Pass a meter, which may end the frame here.
     Meter { meter: Arc<Meter>, gate: Rc<Gate> },
-    /// Set the TTL.
+    /// Set the TTL or hop limit.
     SetTtl(u8),
     /// Count a frame of a group.
     Group { group: Arc<Group>, reached: Tally },
-    /// Run the next `len` ops as a bucket, on a copy with headers of its own if `isolated`.
+    /// Run the next `len` steps as a bucket, on a copy with headers of its own if `isolated`.
     Bucket { bucket: BucketRef, isolated: bool, len: usize },
-    /// Run one of the next buckets, picked by the hash of the flow; `len` ops in all.
+    /// Run one of the next buckets, picked by the hash of the flow; `len` steps in all.
     Select { arms: Box<[Arm]>, shares: Shares, len: usize },
-    /// Run the next `len` ops as one output of several: what ends the frame there ends it there
-    /// alone.
+    /// Run the next `len` steps as one output of several: a drop in there does not end the frame.
     Tables { len: usize },
-    /// A named way out without a port.
+    /// Drop under a name.
     Drop(DropReason),
 }
 
-/// What the weights of a [`Op::Select`] sum up to.
+/// Sums of the weights of an [`Op::Select`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shares {
     /// Of all buckets.
     pub(crate) all: u32,
     /// Of those that are live.
     pub(crate) live: u32,
-    /// How many selections the frame has been through on its way here. They are what the hash has
-    /// decided before, so it is mixed as many times: else each arm would go on to one arm.
+    /// Number of selections before this one. The hash has already decided those, so it is mixed as
+    /// many times; otherwise each arm would lead to one arm only.
     pub(crate) level: u8,
 }
 
@@ -162,29 +159,29 @@ pub(crate) struct Shares {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arm {
     pub(crate) weight: u32,
-    /// Shares below this, and not further below than its weight, pick this arm: of all, and of
-    /// those that are live when the bucket of the share is not.
+    /// Among the shares of all buckets, the arm owns the `weight` shares below this bound.
     pub(crate) up_to: u32,
+    /// The same among the shares of live buckets, which replace those of dead ones.
     pub(crate) live_up_to: u32,
-    /// Where its steps lie behind the select op.
+    /// Start of its steps behind the select step.
     pub(crate) start: usize,
-    /// Where they end.
+    /// End of its steps.
     pub(crate) end: usize,
 }
 
-/// The arm for a flow of this hash.
+/// The arm for a flow with this hash.
 pub(crate) fn pick_arm(arms: &[Arm], shares: Shares, hash: u32) -> Option<&Arm> {
     let hash = (0..shares.level).fold(hash, |hash, _| mix(hash));
     let share = hash.checked_rem(shares.all)?;
     let own = arms.iter().find(|arm| share < arm.up_to && arm.up_to - share <= arm.weight);
     own.or_else(|| {
-        // Other bits of the hash, so that the flows of one bucket go to all others.
+        // Other bits of the hash, so that the flows of one bucket spread over all others.
         let share = (hash / shares.all).checked_rem(shares.live)?;
         arms.iter().find(|arm| share < arm.live_up_to)
     })
 }
 
-/// Other bits that are as even, the same on all switches: the finalizer of MurmurHash3.
+/// Other bits, evenly distributed and the same on all switches: the finalizer of MurmurHash3.
 fn mix(hash: u32) -> u32 {
     let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
@@ -192,7 +189,7 @@ fn mix(hash: u32) -> u32 {
 }
 
 impl Op {
-    /// The port that it sends to, if there is one in particular.
+    /// The port that the step sends to, if it is a particular one.
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
         match self {
             Self::Output(outlet) | Self::OutputPart(outlet) => Some(&outlet.port),
@@ -204,8 +201,8 @@ impl Op {
 
 /// As [`Program::flush`], for steps that belong to `bucket`.
 ///
-/// What a bucket processed is added before what it delivered: whoever reads in between sees copies
-/// under way, not copies from nowhere.
+/// What a bucket processed is added before what it delivered: a reader in between sees copies in
+/// flight instead of more deliveries than copies.
 fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBucket>) {
     let mut rest = ops;
     while let [op, tail @ ..] = rest {
@@ -235,7 +232,7 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
 mod tests {
     use super::*;
 
-    /// Arms of these weights, of which some are not live.
+    /// Arms with these weights, some of them not live.
     fn arms(weights: &[(u32, bool)]) -> (Vec<Arm>, Shares) {
         let (mut arms, mut shares) = (Vec::new(), Shares::default());
         for (index, (weight, is_live)) in weights.iter().enumerate() {

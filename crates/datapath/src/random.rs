@@ -1,30 +1,30 @@
-//! Numbers that no pattern in the traffic follows, for samples. They are the same at each start:
-//! this is no secret.
+//! Pseudorandom numbers for samples, so that no pattern in the traffic decides. They are the same
+//! at each start, and not secret.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins with `seed`, which tells it from others.
+    /// Starts with `seed`.
     pub fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_mul(GOLDEN)))
     }
 
-    /// Goes on where another one was.
+    /// Continues from a [`Self::state`].
     pub(crate) fn at(state: u64) -> Self {
         Self(state)
     }
 
-    /// Where it is.
+    /// The current state.
     pub(crate) fn state(&self) -> u64 {
         self.0
     }
 
-    /// The next number less than `bound`; zero when there is none.
+    /// The next number less than `bound`; zero if `bound` is.
     pub fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_add(GOLDEN);
-        // The upper half of a product is evenly spread but for 1 in 2^32 / bound.
+        // The upper half of the product is uniform except for 1 in 2^32 / bound.
         let product = (mix(self.0) >> 32) * u64::from(bound);
         u32::try_from(product >> 32).unwrap_or(0)
     }
@@ -37,7 +37,7 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// 2^64 divided by the golden ratio, odd: the step.
+/// 2^64 divided by the golden ratio, odd: the increment.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Changing header fields of a frame in place, checksums included.
+//! Changes header fields of a frame in place, checksums included.
 //!
 //! Checksums are updated incrementally (RFC 1624), never recomputed. A partial transport checksum
-//! holds the pseudo-header's sum only, so a change of an address updates it uncomplemented, and a
-//! change of a port does not touch it. A UDP checksum of zero means "none" and stays zero, as that
-//! of UDP-Lite, which means nothing; a partial one may be zero like any other. ICMP for IPv4 does
-//! not cover addresses, and a destination that is not the last one of a source route is covered by
-//! nobody.
+//! is the sum of the pseudo-header only, so a changed address updates it uncomplemented, and a
+//! changed port does not touch it. A UDP checksum of zero means "none" and stays zero; so does one
+//! of UDP-Lite, where zero is invalid. A partial one may be zero like any other. The checksum of
+//! ICMP for IPv4 does not cover addresses, and no checksum covers an IPv6 destination that is not
+//! the last one of a source route.
 //!
-//! A field that the frame does not have (a port of a later fragment, say) is left alone: rules
-//! state their prerequisites, so this happens only to malformed frames.
+//! A field that the frame does not have (a port of a later fragment, for example) is left alone:
+//! rules state their prerequisites, so this concerns malformed frames only.
 
 use tapswitch_openflow::Oxm;
 use tapswitch_wire::checksum::{update, update_partial, update_udp};
@@ -49,7 +49,7 @@ pub(crate) fn set_field(frame: &mut Frame<'_>, field: &Oxm) {
         Oxm::ArpTpa(ip) => set_arp(frame, arp::field::TARGET_IP.start, &ip.value.octets()),
         Oxm::ArpSha(mac) => set_arp(frame, arp::field::SENDER_MAC.start, &mac.value.0),
         Oxm::ArpTha(mac) => set_arp(frame, arp::field::TARGET_MAC.start, &mac.value.0),
-        // Registers of the pipeline live in the flow key; the rest is refused with the rule.
+        // Pipeline registers are in the flow key; other fields are refused when the rule is added.
         _ => {}
     }
 }
@@ -61,9 +61,9 @@ pub(crate) fn set_ttl(frame: &mut Frame<'_>, ttl: u8) {
     }
 }
 
-/// Takes one off the TTL or hop limit; frames that are not IP have none and pass.
+/// Decrements the TTL or hop limit; frames that are not IP have none and pass.
 ///
-/// Returns `false`, and changes nothing, when it would reach zero.
+/// Returns `false`, and changes nothing, if it would reach zero.
 #[must_use]
 pub(crate) fn decrement_ttl(frame: &mut Frame<'_>) -> bool {
     match ttl_field(frame) {
@@ -76,16 +76,16 @@ pub(crate) fn decrement_ttl(frame: &mut Frame<'_>) -> bool {
     }
 }
 
-/// Raises the drop precedence of a packet of an assured forwarding class by so many levels, to the
-/// highest at most (RFC 2597 §6); others have none and stay as they are.
+/// Raises the drop precedence of a packet of an assured forwarding class by `levels`, at most to
+/// the highest (RFC 2597 §6); other packets stay unchanged.
 pub(crate) fn raise_drop_precedence(frame: &mut Frame<'_>, levels: u8) {
     if let Some(dscp) = dscp(frame) {
         set_tos(frame, 0xfc, dropped_sooner(dscp, levels) << 2);
     }
 }
 
-/// The DSCP, which is `AFxy` when its bits are `xxxyy0` with a class of 1 to 4 and a precedence of
-/// 1 to 3.
+/// The DSCP with a higher drop precedence. `AFxy` has the bits `xxxyy0`, with a class of 1 to 4 and
+/// a precedence of 1 to 3.
 fn dropped_sooner(dscp: u8, levels: u8) -> u8 {
     let (class, precedence, low_bit) = (dscp >> 3, dscp >> 1 & 0b11, dscp & 1);
     match (class, precedence, low_bit) {
@@ -109,7 +109,7 @@ fn set_tci(frame: &mut Frame<'_>, mask: u16, value: u16) {
     }
 }
 
-/// Offset of a whole network header of the given type, from the frame's first byte.
+/// Offset of a complete network header of the given type in the frame.
 fn network_header(frame: &Frame<'_>, eth_type: EtherType, min_len: usize) -> Option<usize> {
     let at = usize::from(frame.layout().network);
     (frame.eth_type() == eth_type && usize::from(frame.layout().end) >= at + min_len).then_some(at)
@@ -165,7 +165,7 @@ fn set_ipv6(frame: &mut Frame<'_>, field: usize, address: [u8; 16]) {
     frame.head_mut()[at..at + address.len()].copy_from_slice(&address);
 }
 
-/// True when the transport checksum covers the address at `field` of the IPv6 header.
+/// True if the transport checksum covers the address at `field` of the IPv6 header.
 fn covers_ipv6(frame: &Frame<'_>, network: usize, field: usize) -> bool {
     let protocol = frame.layout().protocol;
     if !has_pseudo_header(protocol) && protocol != ip_proto::ICMPV6 {
@@ -175,12 +175,12 @@ fn covers_ipv6(frame: &Frame<'_>, network: usize, field: usize) -> bool {
     field == ipv6::field::SRC.start || !ipv6::is_routed_on(headers)
 }
 
-/// True for a protocol whose checksum covers the addresses over either version of IP.
+/// True for a protocol whose checksum covers the addresses over both versions of IP.
 fn has_pseudo_header(protocol: u8) -> bool {
     matches!(protocol, ip_proto::TCP | ip_proto::UDP | ip_proto::UDP_LITE | ip_proto::DCCP)
 }
 
-/// Replaces an even number of bytes at `at` in an IPv4 header and mends its checksum.
+/// Replaces an even number of bytes at `at` in an IPv4 header and updates its checksum.
 fn replace_in_ipv4(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     let checksum_at = usize::from(frame.layout().network) + ipv4::field::CHECKSUM;
     let head = frame.head_mut();
@@ -227,7 +227,7 @@ fn transport_header(frame: &Frame<'_>, protocol: u8) -> Option<usize> {
     layout.transport.filter(|_| layout.protocol == protocol).map(usize::from)
 }
 
-/// Replaces an even number of bytes at `at` in a transport header and mends its checksum, unless
+/// Replaces an even number of bytes at `at` in a transport header and updates its checksum, unless
 /// that is partial: then the header is summed later.
 fn replace_in_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     if !has_partial_checksum(frame) {
@@ -236,7 +236,7 @@ fn replace_in_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     frame.head_mut()[at..at + new.len()].copy_from_slice(new);
 }
 
-/// Mends the transport checksum for `new` in place of what now lies at `at`.
+/// Updates the transport checksum for `new` in place of the bytes at `at`.
 fn update_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     let Some(field) = checksum_field(frame) else {
         return;
@@ -254,13 +254,13 @@ fn update_transport(frame: &mut Frame<'_>, at: usize, new: &[u8]) {
     write_u16(head, field, checksum);
 }
 
-/// True when the transport checksum is left for later.
+/// True if the transport checksum is partial.
 fn has_partial_checksum(frame: &Frame<'_>) -> bool {
     frame.meta.needs_checksum() && frame.layout().transport == Some(frame.meta.csum_start)
 }
 
-/// Where the transport checksum lies, if the protocol has one that covers the pseudo-header, or
-/// the header that is changed.
+/// Offset of the transport checksum, if the protocol has one that covers the pseudo-header, or the
+/// changed header.
 fn checksum_field(frame: &Frame<'_>) -> Option<usize> {
     let layout = frame.layout();
     let offset = match layout.protocol {

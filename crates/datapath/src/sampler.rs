@@ -1,8 +1,8 @@
-//! One copy of every so many, by a bucket's own wish ([`Shape::Sample`]).
+//! Sampling for a bucket that makes one copy of every N frames ([`Shape::Sample`]).
 //!
-//! Of each run of so many copies exactly one is taken, at a random place in the run: the ratio is
-//! exact, and no pattern in the traffic, such as question and answer in turns, decides which ones.
-//! Each worker has runs of its own.
+//! Of each run of N copies exactly one is taken, at a random position in the run: the ratio is
+//! exact, and no pattern in the traffic, such as alternating requests and answers, decides which
+//! ones. Each worker has runs of its own.
 //!
 //! [`Shape::Sample`]: tapswitch_openflow::Shape::Sample
 
@@ -24,13 +24,13 @@ pub(crate) struct Sampler {
 struct Slot {
     /// Copies of this run so far.
     seen: AtomicU32,
-    /// The one to take.
+    /// Position of the copy to take.
     pick: AtomicU32,
     random: AtomicU64,
 }
 
 impl Sampler {
-    /// One copy of `every`, for `workers`; `seed` tells it from others.
+    /// Takes one copy of `every`, for `workers`; `seed` distinguishes it from other samplers.
     pub(crate) fn new(every: u32, seed: u64, workers: usize) -> Self {
         let slot = |worker: u64| {
             let seed = Random::new(seed).state().wrapping_add(worker);
@@ -40,7 +40,7 @@ impl Sampler {
         Self { every: every.max(1), slots: (0..workers as u64).map(slot).collect() }
     }
 
-    /// Decides about the next copy. Only the worker `worker` may call this.
+    /// Decides on the next copy. Only the worker `worker` may call this.
     pub(crate) fn takes(&self, worker: WorkerIndex) -> bool {
         let Some(slot) = self.slots.get(worker.0) else { return true };
         let seen = slot.seen.load(Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! Flow tables: rules by priority and masked match, looked up by tuple space search
-//! (Srinivasan, Suri, Varghese: "Packet Classification using Tuple Space Search", 1999).
+//! Flow tables: rules by priority and masked match, looked up by tuple space search (Srinivasan,
+//! Suri, Varghese: "Packet Classification using Tuple Space Search", 1999).
 //!
 //! All rules with the same mask form a *tuple*, a hash table over masked keys. A lookup tries the
-//! tuples from the highest priority down and stops when no later one can win. It also tells which
-//! bits of the key it looked at: a cached outcome is valid for every frame that agrees in those.
+//! tuples from the highest priority down and stops when no later one can win. It also returns the
+//! bits of the key that it looked at: a cached outcome is valid for every frame with the same bits.
 //!
-//! Tables are versions: a change makes new tuples where it must and shares the rest, so that
-//! workers go on with the version they hold.
+//! Tables have versions: a change makes new tuples where necessary and shares the rest, so that
+//! workers continue with their version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,41 +34,41 @@ pub struct FlowEntry {
     pub table_id: TableId,
     /// Higher wins.
     pub priority: u16,
-    /// Which frames, as the controller said it.
+    /// The match, as the controller sent it.
     pub matching: Match,
-    /// Which frames, as bits of the key.
+    /// The match, as bits of the key.
     pub key: MatchKey,
-    /// The controller's own mark.
+    /// The controller's own identifier.
     pub cookie: u64,
     /// Options.
     pub flags: FlowModFlags,
-    /// Seconds without a frame until the rule goes; 0 for never.
+    /// Seconds without a frame until the rule is removed; 0 for never.
     pub idle_timeout: u16,
-    /// Seconds until the rule goes; 0 for never.
+    /// Seconds until the rule is removed; 0 for never.
     pub hard_timeout: u16,
     /// When it was added.
     pub created: Millis,
     /// What happens to its frames.
     pub instructions: Arc<[Instruction]>,
-    /// Frames that it matched; survives a change of instructions.
+    /// Frames that it matched; kept when its instructions change.
     pub counters: Arc<Counters>,
-    /// Lookups of the table that the rule is in.
+    /// Lookup counters of its table.
     pub table_counters: Arc<TableCounters>,
 }
 
 impl FlowEntry {
-    /// True when the rule has this exact match and priority.
+    /// True if the rule has this exact match and priority.
     pub fn is_same_rule(&self, key: &MatchKey, priority: u16) -> bool {
         self.priority == priority && self.key == *key
     }
 
-    /// True when one of the rule's actions outputs to `port`, or `port` is the wildcard.
+    /// True if one of the rule's actions outputs to `port`, or `port` is the wildcard.
     pub fn outputs_to(&self, port: PortNo) -> bool {
         port == PortNo::ANY
             || self.actions().any(|a| matches!(a, Action::Output { port: to, .. } if *to == port))
     }
 
-    /// True when one of the rule's actions is the group, or `group` is the wildcard.
+    /// True if one of the rule's actions is the group, or `group` is the wildcard.
     pub fn uses_group(&self, group: GroupId) -> bool {
         group == GroupId::ANY
             || self.actions().any(|a| matches!(a, Action::Group(id) if *id == group))
@@ -91,12 +91,12 @@ impl FlowEntry {
         })
     }
 
-    /// True for the rule that matches what no other does (OpenFlow 1.3.5 §5.4).
+    /// True for the table-miss rule (OpenFlow 1.3.5 §5.4).
     pub fn is_table_miss(&self) -> bool {
         self.priority == 0 && self.key.mask == FlowKey::default()
     }
 
-    /// When the rule is due to go, by its timeouts and its last frame.
+    /// When the rule expires, by its timeouts and its last frame.
     pub fn expires(&self) -> Option<Millis> {
         let after = |from: Millis, seconds: u16| {
             (seconds > 0).then(|| Millis(from.0 + u64::from(seconds) * 1000))
@@ -119,7 +119,7 @@ impl FlowEntry {
 /// One version of a flow table.
 #[derive(Clone, Debug)]
 pub struct FlowTable {
-    /// Highest priority first.
+    /// Ordered by highest priority.
     tuples: Vec<Arc<Tuple>>,
     count: usize,
     counters: Arc<TableCounters>,
@@ -131,8 +131,8 @@ impl FlowTable {
         Self { tuples: Vec::new(), count: 0, counters: Arc::new(TableCounters::new(workers)) }
     }
 
-    /// The rule of highest priority that matches `key`. Every bit of the key that the answer
-    /// depends on is added to `consulted`.
+    /// The rule of highest priority that matches `key`. Adds to `consulted` every bit of the key
+    /// that the result depends on.
     pub fn lookup(&self, key: &FlowKey, consulted: &mut FlowKey) -> Option<&Arc<FlowEntry>> {
         let mut best: Option<&Arc<FlowEntry>> = None;
         for tuple in &self.tuples {
@@ -149,7 +149,7 @@ impl FlowTable {
         best
     }
 
-    /// The rule of exactly this match and priority.
+    /// The rule with exactly this match and priority.
     pub fn find(&self, key: &MatchKey, priority: u16) -> Option<&Arc<FlowEntry>> {
         let tuple = self.tuples.iter().find(|tuple| tuple.mask == key.mask)?;
         tuple.rules(&key.value)?.iter().find(|rule| rule.priority == priority)
@@ -165,12 +165,12 @@ impl FlowTable {
         self.count
     }
 
-    /// Lookups of this table.
+    /// Lookup counters.
     pub fn counters(&self) -> &Arc<TableCounters> {
         &self.counters
     }
 
-    /// Adds a rule; returns the one with the same match and priority whose place it takes.
+    /// Adds a rule; returns the one with the same match and priority that it replaces.
     pub(crate) fn insert(&mut self, entry: Arc<FlowEntry>) -> Option<Arc<FlowEntry>> {
         let mask = entry.key.mask;
         let index = self.tuples.iter().position(|tuple| tuple.mask == mask).unwrap_or_else(|| {
@@ -183,7 +183,7 @@ impl FlowTable {
         replaced
     }
 
-    /// Takes a rule away.
+    /// Removes a rule.
     pub(crate) fn remove(&mut self, entry: &FlowEntry) -> bool {
         let mask = &entry.key.mask;
         let Some(index) = self.tuples.iter().position(|tuple| tuple.mask == *mask) else {
@@ -210,7 +210,7 @@ struct Tuple {
     mask: FlowKey,
     slots: Slots,
     priorities: Priorities,
-    /// The highest of them.
+    /// The highest priority among them.
     max_priority: u16,
 }
 
@@ -259,7 +259,7 @@ impl Tuple {
     }
 }
 
-/// Lookups of one table.
+/// Lookup counters of one table.
 #[derive(Debug)]
 pub struct TableCounters {
     slots: Box<[TableSlot]>,
@@ -278,7 +278,7 @@ impl TableCounters {
         }
     }
 
-    /// Frames looked up, and of those the ones that matched a rule.
+    /// Frames looked up, and those that matched a rule.
     pub fn totals(&self) -> (u64, u64) {
         let sum = |field: fn(&TableSlot) -> &AtomicU64| {
             self.slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).sum()

@@ -1,13 +1,13 @@
-//! What a worker counts for itself during a burst, to be added to the shared counters at its end.
+//! Tallies: what a worker counts during a burst, added to the shared counters at its end.
 //!
-//! A tally lies where its frame's program lies, so counting touches no memory that the frame has
-//! not touched already; a shared counter is several pointers away.
+//! A tally is stored in its frame's program, so counting touches no further memory; a shared
+//! counter is several pointers away.
 
 use std::cell::Cell;
 
 use crate::traffic::Traffic;
 
-/// Traffic that the shared counters do not know of yet.
+/// Traffic that is not in the shared counters yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Cell<Traffic>);
 
@@ -23,18 +23,18 @@ impl Tally {
         });
     }
 
-    /// True when there is nothing to be added.
+    /// True if nothing is to be added.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.get().frames == 0
     }
 
-    /// What there is.
+    /// The tallied traffic.
     pub(crate) fn sum(&self) -> Traffic {
         self.0.get()
     }
 
-    /// Takes what there is.
+    /// Returns the tallied traffic and resets it.
     pub(crate) fn take(&self) -> Traffic {
         self.0.take()
     }

@@ -1,9 +1,9 @@
-//! How much went one way.
+//! Amounts of traffic.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// Traffic in one direction.
+/// Frames, packets and bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Frames; a train is one.
@@ -21,19 +21,19 @@ impl Traffic {
         Self { frames: 1, packets: packets as u64, bytes: len as u64 }
     }
 
-    /// Packets of a frame that counts with the last of them.
+    /// Packets of a frame that itself counts with the last of them.
     #[inline]
     pub const fn packets(packets: u64) -> Self {
         Self { frames: 0, packets, bytes: 0 }
     }
 
-    /// True when it is nothing.
+    /// True if all are zero.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.frames == 0 && self.packets == 0
     }
 
-    /// What is left without `part` of it.
+    /// The rest without `part`.
     #[must_use]
     pub(crate) const fn without(self, part: Self) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Traffic {
         }
     }
 
-    /// What is left when the first `packets` packets are counted on their own.
+    /// The rest after the first `packets` packets were counted separately.
     #[inline]
     #[must_use]
     pub const fn behind(self, packets: u32) -> Self {

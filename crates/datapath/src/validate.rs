@@ -1,6 +1,7 @@
-//! What a rule's actions must satisfy before they are taken in (OpenFlow 1.3.5 §6.4, §7.4.4).
+//! Checks of a rule's actions before the rule is accepted (OpenFlow 1.3.5 §6.4, §7.4.4).
 //!
-//! Whatever passes here is done for every frame that has the fields; nothing is ignored silently.
+//! What passes these checks is executed for every frame that has the fields; nothing is ignored
+//! silently.
 
 use tapswitch_openflow::{
     Action, Context, Delivery, EXPERIMENTER, ErrorKind, GroupType, Instruction, METER_MAX, Match,
@@ -23,10 +24,10 @@ pub(crate) fn instructions(
     groups: &GroupTable,
     meters: &MeterTable,
 ) -> Result<(), ErrorKind> {
-    // What is known of the frames that an action will meet: at first what the match says. Nothing,
-    // and prerequisites cannot be checked.
+    // What is known of the frames that an action will meet: at first what the match implies. If
+    // nothing is known, prerequisites cannot be checked.
     let mut known = Some(Context::from(matching));
-    // Whatever their order in the message, what is applied is done first (§5.9).
+    // Applied actions are executed first, whatever the order in the message (§5.9).
     instructions.iter().try_for_each(|instruction| match instruction {
         Instruction::GotoTable(next) if next.0 <= table.0 || next.0 >= TABLE_COUNT => {
             Err(ErrorKind::OFPBIC_BAD_TABLE_ID)
@@ -34,7 +35,7 @@ pub(crate) fn instructions(
         Instruction::ApplyActions(list) => actions(list, &mut known, groups, Where::Rule),
         Instruction::GotoTable(_) | Instruction::WriteMetadata { .. } => Ok(()),
         Instruction::ClearActions | Instruction::WriteActions(_) => Ok(()),
-        // Virtual meters are for what no rule names.
+        // Virtual meters are for frames that no rule sends.
         Instruction::Meter(id @ ..=METER_MAX) if meters.find(*id).is_some() => Ok(()),
         Instruction::Meter(_) => Err(ErrorKind::OFPMMFC_INVALID_METER),
         Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
@@ -53,8 +54,8 @@ pub(crate) fn instructions(
     })
 }
 
-/// Whether rules of other tables may push and pop tags before the action set is carried out, or in
-/// it: those behind, and those before unless the set is cleared of what they wrote.
+/// True if rules of other tables may push and pop tags before the action set is executed, or in it:
+/// later ones, and earlier ones unless the set is cleared.
 fn has_others(instructions: &[Instruction], table: TableId) -> bool {
     let goes_on = |it: &Instruction| matches!(it, Instruction::GotoTable(_));
     let clears = |it: &Instruction| matches!(it, Instruction::ClearActions);
@@ -66,8 +67,8 @@ pub(crate) fn packet_out_actions(list: &[Action], groups: &GroupTable) -> Result
     actions(list, &mut None, groups, Where::PacketOut)
 }
 
-/// Checks the actions of a bucket, whose frames may be anything. One of a group that copies may say
-/// what its copies are owed and how they are shaped, each once.
+/// Checks the actions of a bucket, whose frames may be anything. A bucket of a group that copies
+/// may have a contract and shapes for its copies, each once.
 pub(crate) fn bucket_actions(
     list: &[Action],
     kind: GroupType,
@@ -88,8 +89,8 @@ pub(crate) fn bucket_actions(
     }
 }
 
-/// Where actions stand: the reserved port TABLE makes sense in a packet-out only, a contract or a
-/// shape in a bucket of a group that copies, or that picks who gets the copy.
+/// Where actions are used: the reserved port TABLE is allowed in a packet-out only, a contract or a
+/// shape only in a bucket of a group that copies or selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Rule,
@@ -97,7 +98,7 @@ enum Where {
     PacketOut,
 }
 
-/// Whether the frames that an action will meet have something, as far as that is known.
+/// True if the frames that an action will meet may have something, as far as that is known.
 fn may(known: Option<&Context>, have: impl Fn(&Context) -> bool) -> bool {
     known.is_none_or(have)
 }
@@ -120,7 +121,7 @@ fn actions(
         }
         Action::PushVlan(_) => Err(ErrorKind::OFPBAC_BAD_ARGUMENT),
         Action::PopVlan if may(known.as_ref(), |known| known.has_vlan) => {
-            // What is under the tag is not known from the match: another pop must be allowed.
+            // The match does not determine what is under the tag: another pop must be allowed.
             *known = None;
             Ok(())
         }
@@ -142,8 +143,8 @@ fn require(consistent: bool) -> Result<(), ErrorKind> {
     consistent.then_some(()).ok_or(ErrorKind::OFPBAC_MATCH_INCONSISTENT)
 }
 
-/// A port that is not there yet is allowed: rules may come before the port does. Numbers that no
-/// port can have are not.
+/// A port that does not exist yet is allowed, since rules may come before the port; a number that
+/// no port can have is not.
 fn output(port: PortNo, place: Where) -> Result<(), ErrorKind> {
     match port {
         PortNo(1..=MAX_PORT)

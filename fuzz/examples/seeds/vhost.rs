@@ -1,4 +1,4 @@
-//! Rings of honest drivers, and what an honest VMM says.
+//! Rings of well-behaved drivers, and messages of a well-behaved VMM.
 
 /// A target, a name, an input.
 pub(crate) type Input = (&'static str, &'static str, Vec<u8>);
@@ -18,7 +18,7 @@ pub(crate) fn inputs() -> Vec<Input> {
         ("packed_tables", 7, packed_tables(0)),
         ("packed_receive", 9, packed(WRITE)),
     ] {
-        // Eight descriptors; fetch, complete, undo, publish, sleep, poll, and begin anew.
+        // Eight descriptors; fetch, complete, undo, publish, sleep, poll, and start again.
         let operations = [0x20, 0x51, 0x09, 0x02, 0x03, 0x04, 0x05, 0x07, 0x40, 0x21, 0x0f, 0x40];
         let size = if choices & 1 == 0 { 3 } else { 7 };
         let head = [choices, size, operations.len() as u8];
@@ -33,7 +33,7 @@ pub(crate) fn inputs() -> Vec<Input> {
         let operations = [0x10, 0x01, 0x02, 0x03, 0x00, 0x0d, 9, 9, 0x10, 0x01];
         let [from_choices, to_choices] = choices;
         let head = [from_choices, to_choices, 3, 3, operations.len() as u8];
-        // Both images are as long as the longer one.
+        // Both images have the length of the longer one.
         let len = from.len().max(to.len());
         let images = [from, to].map(|mut image| {
             image.resize(len, 0);
@@ -44,13 +44,13 @@ pub(crate) fn inputs() -> Vec<Input> {
     all
 }
 
-/// A descriptor, whose address is told by an offset as `fuzz/src/guest.rs` reads it.
+/// A descriptor with its address as an offset, in the format that `fuzz/src/guest.rs` reads.
 fn descriptor(offset: u64, len: u32, third: u16, fourth: u16) -> Vec<u8> {
     let words = [third, fourth].map(u16::to_le_bytes).concat();
     [&(offset + 8).to_le_bytes()[..], &len.to_le_bytes(), &words].concat()
 }
 
-/// Available: four heads, of which two are chains of two.
+/// The available ring: four heads, two of which start chains of two.
 fn available(heads: &[u16]) -> Vec<u8> {
     let words = [&[0, heads.len() as u16], heads].concat();
     words.into_iter().flat_map(u16::to_le_bytes).collect()
@@ -100,7 +100,7 @@ fn packed_tables(write: u16) -> Vec<u8> {
     image
 }
 
-/// A message as `fuzz/src/vhost_user.rs` reads it.
+/// A message in the format that `fuzz/src/vhost_user.rs` reads.
 fn message(request: u8, fds: u8, payload: &[u8]) -> Vec<u8> {
     [&[request, 1, fds, payload.len() as u8], payload].concat()
 }

@@ -1,4 +1,4 @@
-//! Lengths and checksums of packets in a tunnel, of both levels.
+//! Lengths and checksums of packets in a tunnel, inner and outer.
 
 use tapswitch_offload::{SplitOptions, Verdict, verify};
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
@@ -6,8 +6,8 @@ use tapswitch_wire::{
     EtherType, GsoType, LongNetHeader, Parsed, ip_proto, ipv4, ipv6, read_u16, tcp, udp, write_u16,
 };
 
-/// Has the train cut once more with the partial checksum that its sender should have left inside,
-/// and each packet judged inside and outside. Not where it cannot be told what is inside.
+/// Cuts the train once more with a correct inner partial checksum, and verifies each packet inside
+/// and outside; only if the inner headers can be located.
 pub(super) fn check_with_true_checksum(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -28,8 +28,8 @@ pub(super) fn check_with_true_checksum(
     }
 }
 
-/// Where the inner IP header is: the only place, behind the outer headers, from which one without
-/// extension headers leads to the checksum.
+/// Offset of the inner IP header: the only one, behind the outer headers, from which a header
+/// without extension headers leads to the checksum.
 fn inner_network(meta: &LongNetHeader, frame: &[u8], outer_end: usize) -> Option<usize> {
     let upper_at = usize::from(meta.base.csum_start);
     let kind = meta.base.gso_type.inner().kind();
@@ -77,7 +77,7 @@ fn write_partial_checksum(meta: &LongNetHeader, frame: &mut [u8], at: usize) {
     write_u16(frame, upper_at + udp::field::CHECKSUM, pseudo_header.add(len).partial());
 }
 
-/// The inner IP packet, whose transport header is at `upper_at`.
+/// Checks the inner IP packet, whose transport header is at `upper_at`.
 fn check_inside(packet: &[u8], upper_at: usize) {
     check_length(packet);
     let is_v4 = packet[0] >> 4 == 4;
@@ -94,7 +94,7 @@ fn check_inside(packet: &[u8], upper_at: usize) {
     }
 }
 
-/// The outer IP packet of `frame`, and what of the tunnel has a length or a checksum.
+/// Checks the outer IP packet of `frame`, and all lengths and checksums of the tunnel.
 fn check_outside(frame: &[u8], Parsed { key, layout }: &Parsed) {
     check_length(&frame[usize::from(layout.network)..]);
     if let (ip_proto::UDP, Some(at)) = (key.ip_proto, layout.transport.map(usize::from)) {
@@ -117,7 +117,7 @@ fn check_length(packet: &[u8]) {
     assert_eq!(said, packet.len(), "{packet:02x?}");
 }
 
-/// Bytes of extension headers at most.
+/// Maximum bytes of extension headers.
 const MAX_EXTENSIONS_LEN: usize = ipv6::MAX_EXTENSIONS * 256 * 8;
 /// IP protocol: GRE (RFC 2784), and the flag of its checksum in the first byte.
 const GRE: u8 = 47;

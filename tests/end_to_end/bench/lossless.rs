@@ -1,4 +1,5 @@
-//! `tapswitch bench lossless`: each part gives its data, and what was lost is lost under a name.
+//! `tapswitch bench lossless`: each part reports its data, and every lost frame was dropped by
+//! name.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +18,8 @@ fn what_a_slow_link_does_not_take_is_accounted_for() {
     let rows = rows(&report, "queue");
     assert_eq!(rows.len(), 16, "four kinds of traffic, two rings, reading ahead or not");
     for row in rows {
-        // With room for one packet a connection may wait for its timeouts for all of the window.
+        // With room for one packet, a connection may spend the whole window in retransmission
+        // timeouts.
         let may_stand = row["queue"] == 1 && row["sends"].as_str().unwrap().starts_with("tcp");
         assert!(may_stand || row["mbps"].as_f64().unwrap() > 0.0, "{row}");
         let [sent, received] = ["sent", "received"].map(|name| number(&row[name]));
@@ -25,7 +27,7 @@ fn what_a_slow_link_does_not_take_is_accounted_for() {
         let named = drops.values().map(number).sum::<u64>() + number(&row["losses"]["shed"]);
         let lost = sent - received;
         assert!(lost <= named, "lost {lost}: {row}");
-        // Hosts may also say something of their own, which is lost with the rest; of TCP, only
+        // Hosts may also send packets of their own, which are lost with the rest; of TCP, only
         // probes are counted.
         let is_all = row["sends"].as_str().unwrap().starts_with("tcp") || named - lost <= 20;
         assert!(is_all, "lost {lost}: {row}");
@@ -51,7 +53,7 @@ fn the_ledger_of_a_slow_monitor_adds_up() {
     }
 }
 
-/// The shortest ring of all, on the kernel that can let packets wait in front of it.
+/// The shortest ring, on the kernel that can let packets wait in front of it.
 #[test]
 fn in_a_guest_a_ring_of_one_loses_nothing_with_back_pressure() {
     let said = match run_in_guest() {
@@ -69,7 +71,7 @@ fn in_a_guest_a_ring_of_one_loses_nothing_with_back_pressure() {
     assert_eq!(rows.len(), 2, "without back-pressure and with it");
     for row in rows {
         let drops = row["losses"]["drops"].as_object().unwrap();
-        // What the queueing discipline in front of the ring sheds is its own policy.
+        // What the queueing discipline in front of the ring drops is its own policy.
         match row["backpressure"] == true {
             true => assert!(drops.is_empty(), "{row}"),
             false => assert!(drops.contains_key("ring_full"), "{row}"),
@@ -77,7 +79,7 @@ fn in_a_guest_a_ring_of_one_loses_nothing_with_back_pressure() {
     }
 }
 
-/// Runs the benchmark on this machine, as shortly as it can be; `None` where it cannot run.
+/// Runs the benchmark on this machine, as briefly as possible; `None` if it cannot run.
 fn measure(args: &[&str]) -> Option<Value> {
     if !can_run(&["tc"]) {
         return None;
@@ -99,7 +101,7 @@ fn measure(args: &[&str]) -> Option<Value> {
     Some(serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap())
 }
 
-/// Answers what the program said.
+/// Runs it in a guest; returns its output.
 fn run_in_guest() -> Result<String, Error> {
     let outcome = Guest::new(&Kernel::of(Series::V7_3)?, BINARY)
         .modules(["tun", "veth", "bridge", "sch_netem", "sch_tbf"])

@@ -1,4 +1,4 @@
-//! Devices that are set up wrong, each in one way.
+//! Devices that are misconfigured, each in one way.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn findings_are_lines_with_commands_and_data() {
     let line = said.out.lines().find(|line| line.contains(" down: ")).unwrap();
     assert!(line.starts_with("warning  t0 "), "{line}");
     assert!(line.ends_with("; mend: tapswitch device set t0 --up"), "{line}");
-    // From another namespace, the command says where.
+    // Run from another namespace, the command names the device's namespace.
     let elsewhere = Room::new();
     let netns = room.namespace().label();
     let said = elsewhere.device(&format!("doctor --netns {netns} --json"));
@@ -70,8 +70,8 @@ fn offloads_that_were_not_asked_for() {
         }
         let found = finding(&examine(&room), rule).unwrap();
         assert_eq!(found["severity"], severity);
-        // ethtool might have switched it off: the attempt to undo that gives the program nothing
-        // that it has not asked for, and then it is known.
+        // ethtool may have switched it off: the attempt to undo that gives the program nothing that
+        // it did not request, and afterwards that is known.
         let before = room.show("t0")["offloads"].clone();
         room.shell(found["mend"].as_str().unwrap()).refused(&["t0", "has not asked for it"]);
         let is_on = |it: &Value| it["state"] == "on";
@@ -103,7 +103,7 @@ fn a_program_without_a_network_header() {
     room.device("set t0 --up").well();
     let findings = examine(&room);
     let found = finding(&findings, "no-checksum").unwrap();
-    // Before Linux 6.11 others get EIO; since then it is slow and no more.
+    // Before Linux 6.11 other programs get EIO; since then it is only slow.
     let text = found["text"].as_str().unwrap();
     let severity = if text.contains("EIO") { "warning" } else { "hint" };
     assert_eq!((&found["severity"], &found["mend"]), (&severity.into(), &Value::Null));
@@ -116,7 +116,7 @@ fn offloads_of_a_former_program() {
     drop(room.hold(&t0().persistent(true)));
     mends(&room, "stale-offloads", "hint");
     drop(room.hold(&t0().exclusive(false)));
-    // A program that knows of no header opens it as it always did.
+    // A program without support for the header opens the device as before.
     let plain = Flags::TAP | Flags::NO_PI;
     drop(room.namespace().enter(|| Handle::open("t0", plain)).unwrap().unwrap());
     mends(&room, "stale-offloads", "warning");
@@ -205,7 +205,7 @@ fn a_device_that_nobody_reads_and_everybody_may_open() {
     room.device("create t0 --up").well();
     mends(&room, "unread", "hint");
     if has_backpressure(&room) {
-        // Linux 7.3 asks for privilege where no owner was set.
+        // Linux 7.3 requires privilege if no owner was set.
         assert!(finding(&examine(&room), "open-to-all").is_none());
     } else {
         mends(&room, "open-to-all", "hint");
@@ -226,7 +226,7 @@ fn a_ring_that_is_too_short() {
     assert!(finding(&examine(&room), "short-queue").is_none(), "nothing was lost yet");
     room.flood();
     mends(&room, "short-queue", "warning");
-    // What was lost stays lost: that is still said.
+    // Frames that were lost are still reported.
     let findings = examine(&room);
     assert_eq!(finding(&findings, "frames-dropped").unwrap()["severity"], "hint");
     drop(device);
@@ -278,13 +278,13 @@ fn a_foreign_program_on_our_queues() {
     let mut command: Command = room.namespace().command("python3");
     command.args(["-c", JOIN]).stdout(Stdio::piped()).stdin(Stdio::piped());
     let mut stranger = die_with_parent(&mut command).spawn().unwrap();
-    // To wait for it would close this, and it would end by itself.
+    // Waiting for it would close this, and it would end by itself.
     let _stdin = stranger.stdin.take();
     until("the stranger has joined", || {
         room.show("t0")["queues"] == 3 || stranger.try_wait().unwrap().is_some()
     });
-    // Both are told, with what tells them apart; who is the stranger nobody can know. That this
-    // process has started it may mean that it belongs there.
+    // Both programs are reported, with what tells them apart; which one is the stranger cannot be
+    // known. That this process has started it may mean that it belongs there.
     let found = finding(&examine(&room), "foreign-queue").unwrap();
     assert_eq!((&found["severity"], &found["mend"]), (&"hint".into(), &Value::Null));
     let text = found["text"].as_str().unwrap();
@@ -324,7 +324,7 @@ fn a_switch_is_known_by_its_name_and_not_waited_for_long() {
     switch.stop();
 }
 
-/// Whoever has a user namespace names devices as he likes; root runs what the doctor says.
+/// Anybody with a user namespace can choose names of devices; root runs what the doctor prints.
 #[test]
 fn names_that_a_shell_or_a_terminal_would_obey() {
     let Some(room) = room() else { return };
@@ -351,7 +351,7 @@ fn names_that_a_shell_or_a_terminal_would_obey() {
     }
 }
 
-/// Linux takes any bytes for a name.
+/// Linux accepts nearly any bytes as a name.
 #[test]
 fn a_name_that_is_no_text_hides_nothing_but_itself() {
     if !can_run(&["python3"]) {
@@ -407,7 +407,7 @@ fn back_pressure_that_has_no_effect_or_is_not_used() {
     assert_eq!(room.show("t0")["backpressure"], "in-force");
 }
 
-/// The same on a kernel that has back-pressure, VLANs and trains in tunnels.
+/// The same on a kernel that has backpressure, VLANs and trains in tunnels.
 #[test]
 fn devices_on_linux_7_3() {
     if tapswitch_guest::inside().is_some() {
@@ -466,7 +466,7 @@ fn borrow(room: &Room) -> Handle {
     Handle::borrow(std::process::id(), i32::try_from(fd).unwrap()).unwrap()
 }
 
-/// What the doctor says of `t0`.
+/// The doctor's findings about `t0`.
 fn examine(room: &Room) -> Value {
     let said = room.device("doctor t0 --json");
     let findings: Value = serde_json::from_str(&said.out).unwrap();
@@ -479,7 +479,7 @@ fn finding(findings: &Value, rule: &str) -> Option<Value> {
     findings.as_array().unwrap().iter().find(|it| it["rule"] == rule).cloned()
 }
 
-/// The finding is there, and its command does away with it.
+/// Checks that the finding is there, and that its command removes it.
 fn mends(room: &Room, rule: &str, severity: &str) -> Value {
     let before = examine(room);
     let found = finding(&before, rule).unwrap_or_else(|| panic!("no {rule}: {before}"));
@@ -489,7 +489,7 @@ fn mends(room: &Room, rule: &str, severity: &str) -> Value {
     found
 }
 
-/// Makes the device `t0` with a header of 100,000 bytes and waits for the end.
+/// Creates the device `t0` with a header of 100,000 bytes and waits until its input ends.
 const ODD_HEADER: &str = r#"
 import fcntl, os, struct, sys
 tun = os.open("/dev/net/tun", os.O_RDWR)
@@ -498,7 +498,7 @@ fcntl.ioctl(tun, 0x400454d8, struct.pack("i", 100000))
 sys.stdin.read()
 "#;
 
-/// Joins the multi-queue device `t0` and waits for the end.
+/// Joins the multi-queue device `t0` and waits until its input ends.
 const JOIN: &str = r#"
 import fcntl, os, struct, sys
 tun = os.open("/dev/net/tun", os.O_RDWR)

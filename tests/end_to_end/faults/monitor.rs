@@ -1,9 +1,9 @@
-//! A program that takes copies is stopped, and killed.
+//! A program that receives copies is stopped, and killed.
 
 use crate::support::*;
 use crate::taps::matched;
 
-/// What a program that is stopped costs, under each contract.
+/// The effect of a stopped program under each contract.
 const CONTRACTS: [(&str, &str); 3] = [
     ("best-effort", "egress_full"),
     ("lossless", "egress_stalled"),
@@ -24,7 +24,7 @@ fn a_monitor_is_killed_under_each_contract() {
     tapswitch_in(&lab.room, &["device", "delete", "m3"]).well();
 }
 
-/// The traffic that is copied goes on all the time and loses nothing.
+/// The traffic that is copied goes on all the time without losses.
 fn kill_monitor(lab: &Lab, (contract, reason): (&str, &str)) {
     let mut monitor = Monitor::start(lab);
     let stream = Stream::new(lab.host(1), lab.host(2));
@@ -70,7 +70,7 @@ impl Monitor {
         tapswitch(&["show", "ports", "--json", "--socket", &self.socket])
     }
 
-    /// Copies that it has taken.
+    /// Copies that it has received.
     fn received(&self) -> u64 {
         number(&self.ask().json()[0]["rx"]["packets"])
     }

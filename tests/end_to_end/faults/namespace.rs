@@ -1,4 +1,4 @@
-//! A namespace goes, and another one has its name: a container that was started again.
+//! A namespace is deleted, and another one gets its name: a restarted container.
 
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 
@@ -17,7 +17,7 @@ fn a_namespace_that_has_the_name_of_one_that_was_is_another_one() {
     lab.assert_books_closed();
 }
 
-/// A port in a namespace of this name, whose link is watched; both are gone afterwards.
+/// A port in a namespace of this name, whose link is monitored; both are gone afterwards.
 fn come_and_go(lab: &Lab, name: &str) {
     let namespace = OwnedNamespace::create(name).unwrap();
     lab.switch_says(&["port", "add", &format!("3=tap:again,netns={name}")]);

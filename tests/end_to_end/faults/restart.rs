@@ -12,7 +12,7 @@ fn a_switch_that_stops_tells_of_the_frames_that_waited() {
     memory.assert_same();
 }
 
-/// What is sent to the program waits for it when the switch is told to stop.
+/// Frames for the program wait when the switch is told to stop.
 fn restart(scene: &mut Scene) {
     let probes = injected(&scene.lab);
     scene.others().finish_after(100);
@@ -25,7 +25,7 @@ fn restart(scene: &mut Scene) {
         let (from, to) = (scene.lab.port(1), scene.lab.port(4));
         let ahead = number(&from["pressure"]["ahead"]["frames"]);
         let waiting = ahead + number(&to["pressure"]["queued"]["frames"]);
-        // The others have left for the ring of the device.
+        // The others are in the ring of the device.
         (waiting + RING_LEN >= sent).then_some(waiting)
     });
     assert!(waiting > 0, "nothing waits, of {sent}");
@@ -37,7 +37,7 @@ fn restart(scene: &mut Scene) {
     let expected = sent - arrived;
     assert!((expected..=expected + probes).contains(&told), "{expected}, {probes} probes:\n{log}");
 
-    // What the switch did not tell in time is not made up.
+    // What the switch did not report in time is not invented.
     let report = eventually("the policy waits", || {
         let report = scene.lab.policy("tap");
         (report["state"]["is"] == "pending").then_some(report)
@@ -51,7 +51,7 @@ fn restart(scene: &mut Scene) {
     conservation::policies_after_a_loss(|args| scene.lab.ask_controller(args));
 }
 
-/// How many frames the switch says that waited.
+/// The number of waiting frames that the switch reports.
 fn frames_that_waited(log: &str) -> u64 {
     let told = log.lines().filter(|line| line.contains("frames waited for it"));
     let count = |line: &str| {
@@ -63,5 +63,5 @@ fn frames_that_waited(log: &str) -> u64 {
     told.map(count).sum()
 }
 
-/// Frames that the kernel keeps for the program.
+/// Frames that the kernel holds for the program.
 const RING_LEN: u64 = 20;

@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
 };
 
-/// Who vouches for both sides.
+/// The authority of both sides.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     pub(crate) path: PathBuf,
@@ -19,7 +19,7 @@ impl Authority {
         Self::named("authority", directory)
     }
 
-    /// One of several, whose certificate is in a file of its name.
+    /// One of several authorities, whose certificate is in a file of its name.
     pub(crate) fn named(name: &str, directory: &Path) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -30,9 +30,9 @@ impl Authority {
         Self { issuer, path, directory: directory.to_owned() }
     }
 
-    /// Key and certificate, of this machine.
+    /// Issues a key and a certificate for this machine.
     pub(crate) fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
-        // OpenSSL takes a certificate with its issuer's name for one that vouches for itself.
+        // OpenSSL takes a certificate with its issuer's name for a self-signed one.
         self.issue_for(Some(name), name)
     }
 
@@ -47,7 +47,7 @@ impl Authority {
         }
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let path = |end: &str| self.directory.join(format!("{name}.{end}"));
-        // A key and its certificate are changed one after the other; who reads in between waits.
+        // Key and certificate are replaced one after the other; a reader in between retries.
         fs::write(path("key"), key.serialize_pem()).unwrap();
         fs::write(path("pem"), cert.pem()).unwrap();
         (path("key"), path("pem"))

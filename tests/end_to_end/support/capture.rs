@@ -1,4 +1,4 @@
-//! Frames seen and sent at a host's interface.
+//! Receiving and sending frames at a host's interface.
 
 use std::io::IoSlice;
 
@@ -16,7 +16,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     pub(crate) fn open(host: &Host) -> Self {
-        // Room for all that a test sends, so that nothing depends on who reads when.
+        // Room for all frames of a test, so that it does not matter when they are read.
         let config = Config::default().receive_buffer_len(256 << 20);
         let open = || PacketPort::open(&host.interface, &config).unwrap();
         Self { port: host.namespace.enter(open).unwrap(), buf: vec![0; RECV_BUF_LEN] }
@@ -38,15 +38,15 @@ impl Capture {
         }
     }
 
-    /// The next frame that waits, with its offload metadata.
+    /// The next waiting frame, with its offload metadata.
     pub(crate) fn next(&mut self) -> Option<(NetHeader, Vec<u8>)> {
         let received = self.port.recv(&mut self.buf, HEADROOM_MIN).unwrap()?;
-        // How much of the frame lies together is the kernel's own affair.
+        // `hdr_len` is only the kernel's hint.
         let header = NetHeader { hdr_len: 0, ..received.header };
         Some((header, self.buf[received.frame].to_vec()))
     }
 
-    /// Waits for a frame, for a tenth of a second at most.
+    /// Waits for a frame, for at most a tenth of a second.
     pub(crate) fn wait(&self) {
         let mut fds = [PollFd::new(&self.port, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -60,8 +60,8 @@ impl Capture {
         frames
     }
 
-    /// Frames from now on until the last of a stream of `count` frames is among them. That a stream
-    /// has arrived does not say that its copies have: a switch sends them one after the other.
+    /// Frames from now on until the last of a stream of `count` frames is among them. The arrival
+    /// of a stream does not imply that of its copies: a switch sends them one after the other.
     pub(crate) fn until_last(&mut self, stream: &Stream, count: u32) -> Vec<(NetHeader, Vec<u8>)> {
         let mut frames = Vec::new();
         until("the last copy arrives", || {
@@ -76,7 +76,7 @@ impl Capture {
         stream.numbers(&self.until_last(stream, count))
     }
 
-    /// Numbers of the stream's frames that wait now, as they came. Each is as it was sent.
+    /// Numbers of the stream's frames that wait now, in order of arrival. Each is unchanged.
     pub(crate) fn numbers(&mut self, stream: &Stream) -> Vec<u32> {
         stream.numbers(&self.drain())
     }

@@ -1,6 +1,6 @@
-//! Several controllers that share a store: three members of etcd, three controllers. Each of these
-//! asks etcd, and is found by switches, at loopback addresses of its own, so that it can be cut off
-//! from either.
+//! Several controllers that share a store: three members of etcd, three controllers. Each
+//! controller connects to etcd, and accepts switches, at loopback addresses of its own, so that it
+//! can be cut off from either.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tapswitch_netlink::Namespace;
 
 use super::{Daemon, Said, eventually, tapswitch, until};
 
-/// A running cluster, ended with this value. Its parts are known by numbers from 0 on.
+/// A running cluster, stopped on drop. Its parts have numbers from 0 on.
 pub(crate) struct Cluster {
     controllers: Vec<Option<Daemon>>,
     members: Vec<Option<Daemon>>,
@@ -19,7 +19,7 @@ pub(crate) struct Cluster {
     directory: PathBuf,
 }
 
-/// From whom a controller is cut off.
+/// The side that a controller is cut off from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Etcd,
@@ -27,7 +27,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Where this side and a controller meet.
+    /// The address that this side and a controller use for each other.
     fn address(self, number: usize) -> String {
         match self {
             Self::Etcd => format!("127.1.0.{}", 1 + number),
@@ -36,14 +36,14 @@ impl Side {
     }
 }
 
-/// What REST answered: the status and the document.
+/// An answer of REST: the status and the document.
 pub(crate) type Answer = (u16, Value);
 
 impl Cluster {
-    /// What it needs.
+    /// Programs that it needs.
     pub(crate) const PROGRAMS: [&str; 3] = ["etcd", "curl", "ip"];
 
-    /// Starts all, and waits until one of the controllers leads.
+    /// Starts everything, and waits until one of the controllers leads.
     pub(crate) fn start(room: &Namespace, directory: &Path) -> Self {
         let (controllers, members) = ((0..COUNT).map(|_| None), (0..COUNT).map(|_| None));
         let (controllers, members) = (controllers.collect(), members.collect());
@@ -55,13 +55,13 @@ impl Cluster {
         cluster
     }
 
-    /// Where switches find the controllers.
+    /// The controllers' addresses for switches.
     pub(crate) fn endpoints() -> Vec<String> {
         let endpoint = |number| format!("tcp:{}:{}", Side::Switches.address(number), 6653 + number);
         (0..COUNT).map(endpoint).collect()
     }
 
-    /// Starts a member of etcd, anew or with what it has on disk.
+    /// Starts a member of etcd, empty or with its data on disk.
     pub(crate) fn start_member(&mut self, number: usize) {
         let data = self.directory.join(format!("etcd{number}")).display().to_string();
         let url = |port: usize| format!("http://127.0.0.1:{}", port + number);
@@ -90,7 +90,7 @@ impl Cluster {
         });
     }
 
-    /// Ends a member of etcd as a failure of its machine would.
+    /// Kills a member of etcd, as a failure of its machine would.
     pub(crate) fn kill_member(&mut self, number: usize) {
         self.members[number].take().unwrap().kill();
     }
@@ -104,12 +104,12 @@ impl Cluster {
         self.controllers[number].as_ref().unwrap().signal(signal);
     }
 
-    /// From here on what is sent between a controller and this side is lost on its way.
+    /// From now on packets between a controller and this side are lost.
     pub(crate) fn cut_off(&self, number: usize, side: Side) {
         self.route("add", number, side);
     }
 
-    /// Takes that back.
+    /// Reverts that.
     pub(crate) fn join_again(&self, number: usize, side: Side) {
         self.route("del", number, side);
     }
@@ -120,12 +120,12 @@ impl Cluster {
         Said::by(&mut command).well();
     }
 
-    /// Runs a command on a controller's management socket, for data.
+    /// Runs a command with `--json` on a controller's management socket.
     pub(crate) fn ask(&self, number: usize, command: &[&str]) -> Said {
         tapswitch(&[command, &["--json", "--socket", &self.socket(number)]].concat())
     }
 
-    /// Which controller leads, of those that are there and not among `others`.
+    /// The controller that leads, if it is not one of `others`.
     pub(crate) fn leader(&self, others: &[usize]) -> Option<usize> {
         let there = (0..COUNT).filter(|number| self.controllers[*number].is_some());
         there.filter(|number| !others.contains(number)).find(|number| {
@@ -134,14 +134,14 @@ impl Cluster {
         })
     }
 
-    /// The same as soon as one leads, and how long that took.
+    /// Waits until one leads; returns it and how long that took.
     pub(crate) fn wait_for_leader(&self, others: &[usize]) -> (usize, Duration) {
         let start = Instant::now();
         let leader = eventually("a controller leads", || self.leader(others));
         (leader, start.elapsed())
     }
 
-    /// Asks a controller by REST; `None` when it does not answer.
+    /// Sends a request to a controller's REST; `None` if it does not answer.
     pub(crate) fn rest(
         &self,
         number: usize,

@@ -11,17 +11,17 @@ use super::lab::CONTROLLER;
 use super::ovs::{Build, Ovs, bridge};
 use super::{Daemon, Host, Said, can_run, conservation, directory, join, room, tapswitch, until};
 
-/// Whose switch it is.
+/// Kind of switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ours,
     OpenVswitch,
-    /// The same with DPDK's ports. Not beside the other one in one fabric.
+    /// Open vSwitch with DPDK's ports. Cannot be combined with the other build in one fabric.
     OpenVswitchDpdk,
 }
 
 impl Kind {
-    /// The Open vSwitch that is needed for it.
+    /// The build of Open vSwitch that it needs.
     const fn build(self) -> Option<Build> {
         match self {
             Self::Ours => None,
@@ -32,8 +32,8 @@ impl Kind {
 }
 
 /// Switch *n* has host *n* at its port 1, a monitor at its port 2, and cables from port 3 on.
-/// Cables are veth pairs; `c1-2` is the end of that between switches 1 and 2 which is at switch 1.
-/// The fields go in this order.
+/// Cables are veth pairs; `c1-2` is the end at switch 1 of the cable between switches 1 and 2.
+/// Fields are dropped in this order.
 pub(crate) struct Fabric {
     pub(crate) switches: Vec<Option<Daemon>>,
     ovs: Option<Ovs>,
@@ -42,27 +42,27 @@ pub(crate) struct Fabric {
     pub(crate) monitors: Vec<Host>,
     kinds: Vec<Kind>,
     cables: Vec<(u8, u8)>,
-    /// More options of the ports at cables, by the switch.
+    /// Further options of the ports at cables, by switch.
     options: Vec<&'static str>,
     pub(crate) room: OwnedNamespace,
     directory: TempDir,
 }
 
-/// Who controls it.
+/// The controllers.
 enum Controllers {
     One(Daemon),
     Several(Box<Cluster>),
 }
 
 impl Fabric {
-    /// `None` when a peer is not installed, or this is not root.
+    /// `None` if a peer is not installed, or this is not root.
     pub(crate) fn new(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
         Self::with_controllers(2, kinds, cables, |room, directory| {
             Controllers::One(start_controller(room, directory))
         })
     }
 
-    /// The same; Open vSwitch looks at this many tags.
+    /// The same; Open vSwitch parses this many tags.
     fn looking_at(tags: u8, kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
         Self::with_controllers(tags, kinds, cables, |room, directory| {
             Controllers::One(start_controller(room, directory))
@@ -123,18 +123,18 @@ impl Fabric {
         Some(fabric)
     }
 
-    /// Switches in a ring, of these kinds.
+    /// A ring of switches of these kinds.
     pub(crate) fn ring(kinds: &[Kind]) -> Option<Self> {
         let count = u8::try_from(kinds.len()).unwrap();
         Self::new(kinds, &(1..=count).map(|at| (at, at % count + 1)).collect::<Vec<_>>())
     }
 
-    /// Switches in a line, of these kinds.
+    /// A line of switches of these kinds.
     pub(crate) fn line(kinds: &[Kind]) -> Option<Self> {
         Self::line_looking_at(2, kinds)
     }
 
-    /// The same; Open vSwitch looks at this many tags.
+    /// The same; Open vSwitch parses this many tags.
     pub(crate) fn line_looking_at(tags: u8, kinds: &[Kind]) -> Option<Self> {
         let count = u8::try_from(kinds.len()).unwrap();
         Self::looking_at(tags, kinds, &(1..count).map(|at| (at, at + 1)).collect::<Vec<_>>())
@@ -146,22 +146,22 @@ impl Fabric {
         Self::new(&[&leaves[..], &spines].concat(), &cables)
     }
 
-    /// Whether all switches are ours.
+    /// True if all switches are ours.
     pub(crate) fn is_ours(&self) -> bool {
         self.ovs.is_none()
     }
 
-    /// Whether there are two ways to each switch.
+    /// True if there are two paths to each switch.
     pub(crate) fn is_ring(&self) -> bool {
         self.cables.len() == self.kinds.len()
     }
 
-    /// Whether a switch has DPDK's ports.
+    /// True if a switch has DPDK's ports.
     pub(crate) fn has_dpdk(&self) -> bool {
         self.kinds.contains(&Kind::OpenVswitchDpdk)
     }
 
-    /// Whose a switch is.
+    /// The kind of a switch.
     pub(crate) fn kind(&self, number: u8) -> Kind {
         self.kinds[usize::from(number) - 1]
     }
@@ -187,8 +187,8 @@ impl Fabric {
         }
     }
 
-    /// Starts all switches again, which are ours, with such ports at their cables, and does
-    /// something while they are away.
+    /// Restarts all switches, which must be ours, with these options of the ports at cables; runs
+    /// `meanwhile` while they are stopped.
     pub(crate) fn restart_with(&mut self, options: &[&'static str], meanwhile: impl FnOnce(&Self)) {
         self.switches.iter_mut().for_each(|switch| _ = switch.take().unwrap().stop());
         meanwhile(self);
@@ -197,8 +197,8 @@ impl Fabric {
         self.wait_for_links(self.cables.len());
     }
 
-    /// Puts a bridge into a cable, which passes on what switches say to each other, and so many
-    /// bits a second towards the second switch.
+    /// Inserts a bridge into a cable, which forwards LLDP and limits the rate towards the second
+    /// switch.
     pub(crate) fn narrow(&self, a: u8, b: u8, rate: &str) {
         let ends = [format!("c{a}-{b}"), format!("c{b}-{a}")];
         let mut netlink = Netlink::open(&self.room).unwrap();
@@ -213,13 +213,13 @@ impl Fabric {
         let run = |program: &str, args: &[&str]| {
             Said::by(self.room.command(program).args(args)).well();
         };
-        // LLDP stays on its link but for this.
+        // Without this, LLDP would not pass the bridge.
         run("ip", &["link", "set", "narrow", "type", "bridge", "group_fwd_mask", "0x4000"]);
         let limits = ["rate", rate, "burst", "20k", "limit", "40k"];
         run("tc", &[&["qdisc", "add", "dev", "nout", "root", "tbf"], &limits[..]].concat());
     }
 
-    /// Gives a switch a rule that is not the controller's, in the words of ovs-ofctl(8).
+    /// Gives a switch a rule that is not the controller's, in the syntax of ovs-ofctl(8).
     pub(crate) fn add_foreign_rule(&self, number: u8, rule: &str) {
         let at = match (self.kind(number), &self.ovs) {
             (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => {
@@ -232,7 +232,7 @@ impl Fabric {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// Lets all hosts talk, and waits until the controller knows them.
+    /// Lets all hosts communicate, and waits until the controller knows them.
     pub(crate) fn introduce(&self) {
         for host in &self.hosts {
             for other in self.hosts.iter().filter(|other| other.number != host.number) {
@@ -248,7 +248,7 @@ impl Fabric {
         self.settle();
     }
 
-    /// Takes a cable away, or brings it back, at the end of the first switch.
+    /// Sets a cable down or up, at the end of the first switch.
     pub(crate) fn set_cable(&self, a: u8, b: u8, is_up: bool) {
         let mut netlink = Netlink::open(&self.room).unwrap();
         let end = format!("c{a}-{b}");
@@ -265,19 +265,19 @@ impl Fabric {
         netlink.link(&format!("c{from}-{to}")).unwrap().stats.tx_packets
     }
 
-    /// Takes a cable away while nobody tells the controller.
+    /// Sets a cable down while the controller does not receive anything.
     pub(crate) fn cut_unheard(&self, a: u8, b: u8) {
         self.controller().signal(Signal::STOP);
         Netlink::open(&self.room).unwrap().set_down(&format!("c{a}-{b}")).unwrap();
     }
 
-    /// The controller goes on, and learns of what happened meanwhile.
+    /// The controller resumes, and learns what happened meanwhile.
     pub(crate) fn hear(&self) {
         self.controller().signal(Signal::CONT);
         self.wait_for_links(self.cables.len() - 1);
     }
 
-    /// True when the controller found so many links, and all switches are taken over.
+    /// Waits until the controller has found `count` links, and all switches are taken over.
     pub(crate) fn wait_for_links(&self, count: usize) {
         until("the controller finds the links", || {
             let links = self.ask(&["show", "links"]).json();
@@ -300,7 +300,7 @@ impl Fabric {
         });
     }
 
-    /// Adds a policy; it must become active.
+    /// Adds a policy, which must become active.
     pub(crate) fn add(&self, name: &str, fields: &[&str]) -> Value {
         let added = self.ask(&[&["policy", "add", name], fields].concat()).json();
         assert_eq!(added["state"]["is"], "active", "{added}");
@@ -313,12 +313,12 @@ impl Fabric {
         conservation::policies(|command| self.ask(command));
     }
 
-    /// Lets Open vSwitch count what has passed so far.
+    /// Makes Open vSwitch count what has passed so far.
     pub(crate) fn settle(&self) {
         self.ovs.iter().for_each(Ovs::settle);
     }
 
-    /// Open vSwitch's datapath is the one that was asked for, and frames passed through it.
+    /// Checks that Open vSwitch used the requested datapath, and that frames passed through it.
     pub(crate) fn assert_carried(&self) {
         if !self.has_dpdk() {
             self.ovs.iter().for_each(Ovs::assert_carried);
@@ -348,7 +348,7 @@ impl Fabric {
         }
     }
 
-    /// Where switches find controllers.
+    /// Addresses of the controllers for switches.
     fn endpoints(&self) -> Vec<String> {
         match &self.control {
             Controllers::One(_) => vec![CONTROLLER.to_owned()],
@@ -356,8 +356,8 @@ impl Fabric {
         }
     }
 
-    /// Runs a command on the management socket of the controller, or of the one that leads, for
-    /// data.
+    /// Runs a command with `--json` on the management socket of the controller, or of the one that
+    /// leads.
     pub(crate) fn ask(&self, command: &[&str]) -> Said {
         if let Controllers::Several(cluster) = &self.control {
             return cluster.ask(cluster.wait_for_leader(&[]).0, command);
@@ -366,13 +366,13 @@ impl Fabric {
         tapswitch(&[command, &["--json", "--socket", &socket]].concat())
     }
 
-    /// The same on the management socket of a switch of ours.
+    /// The same on the management socket of one of our switches.
     pub(crate) fn ask_switch(&self, number: u8, command: &[&str]) -> Said {
         let socket = self.directory.path().join(format!("s{number}.sock")).display().to_string();
         tapswitch(&[command, &["--json", "--socket", &socket]].concat())
     }
 
-    /// The same for people; it must succeed.
+    /// The same for text output; it must succeed.
     pub(crate) fn says(&self, command: &[&str]) -> String {
         let socket = self.directory.path().join("controller.sock").display().to_string();
         tapswitch(&[command, &["--socket", &socket]].concat()).well()
@@ -389,7 +389,7 @@ impl Fabric {
         hosts.into_iter().chain(cables).collect()
     }
 
-    /// What comes to DPDK's ports of a switch is cut, and its checksums are complete.
+    /// Makes the kernel cut trains and complete checksums before DPDK's ports of a switch.
     fn spare_dpdk(&self, number: u8) {
         if self.kind(number) != Kind::OpenVswitchDpdk {
             return;
@@ -428,8 +428,8 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        // Of a switch that is gone the last counters are not known, and where several controllers
-        // take turns there may be none that leads. A test that fails has other worries.
+        // The last counters of a killed switch are unknown, and with several controllers there may
+        // be no leader. A test that has failed is not checked.
         if !matches!(self.control, Controllers::One(_)) || std::thread::panicking() {
             return;
         }
@@ -443,7 +443,7 @@ impl Drop for Fabric {
     }
 }
 
-/// Where a switch of ours listens for others than the controller.
+/// Where one of our switches listens for `ovs-ofctl`.
 fn listen(number: u8) -> String {
     format!("tcp:127.0.0.1:{}", 6660 + u16::from(number))
 }

@@ -8,7 +8,7 @@ use tapswitch_wire::MacAddr;
 
 use super::{Said, unique, until};
 
-/// A host. Its interface is called like its port on the switch.
+/// A host. Its interface has the name of its port on the switch.
 pub(crate) struct Host {
     pub(crate) namespace: OwnedNamespace,
     /// Number of its port, and last byte of its addresses.
@@ -17,7 +17,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A namespace without the interface. IPv6 is off, so that the host says nothing by itself.
+    /// A namespace without the interface. IPv6 is off, so that the host sends nothing on its own.
     pub(crate) fn new(number: u8) -> Self {
         let namespace = room();
         let quiet = || {
@@ -53,15 +53,14 @@ impl Host {
         netlink.add_address(&self.interface, self.ip(), 24).unwrap();
     }
 
-    /// Lets IPv6 in, with an address.
+    /// Enables IPv6, with an address.
     pub(crate) fn configure6(&self) {
         let setting = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
         self.namespace.enter(|| fs::write(setting, "0").unwrap()).unwrap();
         self.netlink().add_address(&self.interface, self.ip6(), 64).unwrap();
     }
 
-    /// Pings another host until it answers: the first packets may fall to rules that are not there
-    /// yet.
+    /// Pings another host until it answers: rules for the first packets may not be installed yet.
     pub(crate) fn ping(&self, ip: IpAddr) {
         let ip = ip.to_string();
         let command = || {
@@ -77,27 +76,27 @@ impl Host {
     }
 }
 
-/// A namespace of its own, with loopback.
+/// A new namespace with loopback.
 pub(crate) fn room() -> OwnedNamespace {
     let namespace = OwnedNamespace::create(&unique()).unwrap();
     Netlink::open(&namespace).unwrap().set_up("lo").unwrap();
     namespace
 }
 
-/// Joins the host's interface by a veth pair with `name` in `room`, which is up then.
+/// Joins the host's interface by a veth pair with `name` in `room`, which is set up.
 pub(crate) fn join(host: &Host, room: &Namespace, name: &str) {
     host.netlink().create_veth(&host.interface, name, room).unwrap();
     Netlink::open(room).unwrap().set_up(name).unwrap();
     host.netlink().set_up(&host.interface).unwrap();
 }
 
-/// Packets that the kernel found broken (proc(5), `net/snmp`).
+/// Packets with errors that the kernel counted (proc(5), `net/snmp`).
 pub(crate) fn checksum_errors(namespace: &Namespace) -> u64 {
     let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     count_checksum_errors(&namespace.enter(read).unwrap())
 }
 
-/// The same, by the text of the file.
+/// The same, from the text of the file.
 pub(crate) fn count_checksum_errors(text: &str) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let errors = |pair: &[&str]| -> u64 {

@@ -1,4 +1,4 @@
-//! Hosts around a switch that `tapswitch controller` drives: ours or Open vSwitch.
+//! Hosts around a switch that `tapswitch controller` controls: ours or Open vSwitch.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use super::{
     until,
 };
 
-/// Who the controller's peer is.
+/// The kind of switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Tapswitch,
     OpenVswitch,
 }
 
-/// What leads to the hosts.
+/// How hosts are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// Tap devices of the switch.
@@ -28,7 +28,7 @@ pub(crate) enum Ends {
     Veths,
 }
 
-/// Host *n* has 10.0.0.*n* and is behind port *n*. The fields go in this order.
+/// Host *n* has 10.0.0.*n* and is behind port *n*. Fields are dropped in this order.
 pub(crate) struct Lab {
     switch: Switch,
     pub(crate) controller: Daemon,
@@ -45,7 +45,7 @@ enum Switch {
 }
 
 impl Lab {
-    /// `None` when the peer is not installed, or this is not root.
+    /// `None` if the peer is not installed, or this is not root.
     pub(crate) fn new(peer: Peer, ends: Ends, count: u8) -> Option<Self> {
         if !can_run(&["ping"]) {
             return None;
@@ -83,7 +83,7 @@ impl Lab {
         }
     }
 
-    /// Lets hosts talk, and waits until the controller knows where they are.
+    /// Lets hosts communicate, and waits until the controller knows where they are.
     pub(crate) fn introduce(&self, numbers: &[u8]) {
         for number in numbers {
             for other in numbers.iter().filter(|other| *other != number) {
@@ -97,44 +97,44 @@ impl Lab {
         self.settle();
     }
 
-    /// Lets the switch count what has passed so far for the rules that it passed by.
+    /// Makes the switch count what its cache has forwarded so far.
     pub(crate) fn settle(&self) {
         if let Switch::Theirs(ovs) = &self.switch {
             ovs.settle();
         }
     }
 
-    /// Open vSwitch's datapath is the one that was asked for, and frames passed through it.
+    /// Checks that Open vSwitch used the requested datapath, and that frames passed through it.
     pub(crate) fn assert_carried(&self) {
         if let Switch::Theirs(ovs) = &self.switch {
             ovs.assert_carried();
         }
     }
 
-    /// Lets a table of Open vSwitch hold so many rules; more are refused.
+    /// Limits the number of rules in a table of Open vSwitch; more are refused.
     pub(crate) fn limit_rules(&self, table: u8, count: u16) {
         let Switch::Theirs(ovs) = &self.switch else { panic!("ours has no such limit") };
         ovs.limit_rules(table, count);
     }
 
-    /// True when the controller knows a host by both of its addresses.
+    /// True if the controller knows a host by both of its addresses.
     pub(crate) fn knows(&self, mac: &str, ip: &str) -> bool {
         let hosts = self.ask_controller(&["show", "hosts"]).json();
         let has_ip = |host: &Value| host["addresses"].as_array().unwrap().iter().any(|a| a == ip);
         hosts.as_array().unwrap().iter().any(|host| host["mac"] == mac && has_ip(host))
     }
 
-    /// Runs a command on the controller's management socket, for data.
+    /// Runs a command with `--json` on the controller's management socket.
     pub(crate) fn ask_controller(&self, command: &[&str]) -> Said {
         self.ask(command, CONTROLLER_SOCKET)
     }
 
-    /// The same for people; it must succeed.
+    /// The same for text output; it must succeed.
     pub(crate) fn controller_says(&self, command: &[&str]) -> String {
         self.says(command, CONTROLLER_SOCKET)
     }
 
-    /// What our switch says to people.
+    /// Runs a command on our switch's management socket; returns its text output.
     pub(crate) fn switch_says(&self, command: &[&str]) -> String {
         self.says(command, SWITCH_SOCKET)
     }
@@ -145,7 +145,7 @@ impl Lab {
         conservation::policies(|command| self.ask_controller(command));
     }
 
-    /// Every frame that came into our switch is somewhere, and none waits.
+    /// Every frame that came into our switch is accounted for, and none waits.
     pub(crate) fn assert_books_closed(&self) {
         conservation::books(|command| self.ask_switch(command));
     }
@@ -162,25 +162,25 @@ impl Lab {
         self.port(number)["drops"].as_object().unwrap().values().map(self::number).sum()
     }
 
-    /// The memory of our switch from now on.
+    /// Watches the memory of our switch from now on.
     pub(crate) fn watch_memory(&self) -> Memory {
         let Switch::Ours(Some(switch)) = &self.switch else { panic!("that is not ours") };
         let workers = self.ask_switch(&["show", "workers"]).json();
         Memory::of(switch.id(), workers.as_array().unwrap().len() as u64)
     }
 
-    /// Files that our switch has open.
+    /// Number of open files of our switch.
     pub(crate) fn open_count(&self) -> usize {
         let Switch::Ours(Some(switch)) = &self.switch else { panic!("that is not ours") };
         std::fs::read_dir(format!("/proc/{}/fd", switch.id())).unwrap().count()
     }
 
-    /// The same with the switch's, which must be ours.
+    /// The same on the switch's management socket; the switch must be ours.
     pub(crate) fn ask_switch(&self, command: &[&str]) -> Said {
         self.ask(command, SWITCH_SOCKET)
     }
 
-    /// Adds a policy; answers its report.
+    /// Adds a policy; returns its report.
     pub(crate) fn add(&self, name: &str, fields: &[&str]) -> Value {
         self.ask_controller(&[&["policy", "add", name], fields].concat()).json()
     }
@@ -189,7 +189,7 @@ impl Lab {
         self.ask_controller(&["policy", "show", name]).json()
     }
 
-    /// Deletes a policy; answers its last report.
+    /// Deletes a policy; returns its last report.
     pub(crate) fn delete(&self, name: &str) -> Value {
         self.ask_controller(&["policy", "delete", name]).json()
     }
@@ -214,8 +214,8 @@ impl Lab {
         }
     }
 
-    /// The ledgers of our switch, one for each bucket of copies: matched, delivered and dropped.
-    /// None of others, which keep no such ledgers.
+    /// The ledgers of our switch, one for each bucket that copies: matched, delivered and dropped.
+    /// Empty for Open vSwitch, which has no such ledgers.
     pub(crate) fn ledgers(&self) -> Vec<[u64; 3]> {
         if self.peer == Peer::OpenVswitch {
             return Vec::new();
@@ -233,7 +233,7 @@ impl Lab {
         }
     }
 
-    /// Stops the switch cleanly; answers what ours has said.
+    /// Stops the switch cleanly; returns the log of ours.
     pub(crate) fn stop_switch(&mut self) -> String {
         match &mut self.switch {
             Switch::Ours(switch) => {
@@ -248,18 +248,18 @@ impl Lab {
         }
     }
 
-    /// Ends our switch without a chance to say anything.
+    /// Kills our switch.
     pub(crate) fn kill_switch(&mut self) {
         let Switch::Ours(switch) = &mut self.switch else { panic!("that is not ours") };
         switch.take().unwrap().kill();
     }
 
-    /// Starts another controller in the place of the one that has ended.
+    /// Starts another controller in place of the one that has ended.
     pub(crate) fn start_controller(&mut self) {
         self.controller = start_controller(&self.room, self.directory.path());
     }
 
-    /// True when the switch is connected with all of its ports.
+    /// Waits until the switch is connected with all of its ports.
     pub(crate) fn wait_for_switch(&self) {
         let count = self.hosts.len();
         until("the switch connects", || {
@@ -310,8 +310,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Of a switch that is gone the last counters are not known. A test that fails has other
-        // worries.
+        // The last counters of a killed switch are unknown. A test that has failed is not checked.
         if !std::thread::panicking() && !matches!(self.switch, Switch::Ours(None)) {
             self.settle();
             conservation::at_the_end(|command| self.ask_controller(command));
@@ -351,7 +350,7 @@ pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// Where the controller is, in the room.
+/// Address of the controller, in the room.
 pub(crate) const CONTROLLER: &str = "tcp:127.0.0.1:6653";
 const CONTROLLER_SOCKET: &str = "controller.sock";
 const SWITCH_SOCKET: &str = "switch.sock";

@@ -1,4 +1,4 @@
-//! What a program may leave behind: namespaces and files that bear its number, and children.
+//! What a program may leave behind: namespaces and files with its number, and children.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tapswitch_netlink::Namespace;
 
-/// What is there of one process.
+/// The leftovers of one process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
     pub(crate) namespaces: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Of a laboratory that the process `id` has made.
+    /// Those of a lab that the process `id` has made.
     pub(crate) fn of(id: u32) -> Self {
         let prefix = format!("tapswitch-lab-{id}-");
         let mut namespaces = Namespace::list().unwrap();
@@ -29,21 +29,21 @@ impl Leftovers {
     }
 }
 
-/// Whoever makes a laboratory sweeps up behind those that were killed. So who kills one must be
-/// alone while it looks at what that left.
+/// A program that makes a lab removes the leftovers of killed ones. So a test that kills one must
+/// be alone while it examines the leftovers.
 static LABORATORIES: RwLock<()> = RwLock::new(());
 
-/// For who makes laboratories.
+/// For tests that make labs.
 pub(crate) fn among_others() -> RwLockReadGuard<'static, ()> {
     LABORATORIES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For who kills them.
+/// For tests that kill them.
 pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     LABORATORIES.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Numbers of the processes that `id` has started and that run still.
+/// Running processes that `id` has started.
 pub(crate) fn children(id: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -56,7 +56,8 @@ pub(crate) fn is_running(id: u32) -> bool {
     Path::new(&path).exists() && fs::read(&path).is_ok_and(|line| !line.is_empty())
 }
 
-/// The fourth field of `/proc/PID/stat`; the second, in parentheses, may hold anything (proc(5)).
+/// The fourth field of `/proc/PID/stat`; the second, in parentheses, may contain anything
+/// (proc(5)).
 fn parent(id: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()

@@ -1,14 +1,14 @@
-//! Memory that a switch has, and what of it its budgets explain.
+//! The memory of a switch, and how much of it its budgets explain.
 
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::PATIENCE;
 
-/// The memory of a switch, as it was and as it is.
+/// The memory of a switch, at the start and now.
 pub(crate) struct Memory {
     id: u32,
-    /// Bytes when it was looked at first.
+    /// Bytes at the first reading.
     before: u64,
     workers: u64,
 }
@@ -18,12 +18,12 @@ impl Memory {
         Self { id, before: own(id), workers }
     }
 
-    /// What faults have filled is given back, but for what workers keep for the next time.
+    /// Memory that faults have filled is freed, except what workers keep for reuse.
     pub(crate) fn assert_same(&self) {
         self.assert_within(0);
     }
 
-    /// And there are no more than `budgets` bytes beside that.
+    /// In addition to that, at most `budgets` bytes are used.
     pub(crate) fn assert_within(&self, budgets: u64) {
         let most = self.before + budgets + self.workers * (POOL_LEN + TRIM_LEN);
         let deadline = Instant::now() + PATIENCE;
@@ -37,20 +37,20 @@ impl Memory {
     }
 }
 
-/// Resident bytes that are a process's own: no files', and nothing that guests share (proc(5)).
+/// Resident bytes of a process: no files', and nothing that guests share (proc(5)).
 fn own(id: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Frames that wait for one port at most, for each worker (`switch/src/tx/queue.rs`).
+/// Limit of waiting frames for one port, per worker (`switch/src/tx/queue.rs`).
 pub(crate) const QUEUE_LEN: u64 = 8 << 20;
-/// Frames that are read ahead of one queue (`drain-ahead`).
+/// Limit of frames that are read ahead from one queue (`drain-ahead`).
 pub(crate) const AHEAD_LEN: u64 = 4 << 20;
-/// Chunks that a worker keeps (`switch/src/store.rs`).
+/// Limit of the chunks that a worker keeps (`switch/src/store.rs`).
 const POOL_LEN: u64 = 8 * CHUNK_LEN;
-/// What the allocator keeps of what was given back: twice the largest piece (mallopt(3),
+/// What the allocator keeps of freed memory: twice the largest piece (mallopt(3),
 /// `M_MMAP_THRESHOLD`).
 const TRIM_LEN: u64 = 2 * CHUNK_LEN;
 const CHUNK_LEN: u64 = 256 << 10;

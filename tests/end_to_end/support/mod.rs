@@ -1,4 +1,4 @@
-//! What the tests share: rooms, hosts, programs, peers, streams of frames and what is seen of them.
+//! Shared by the tests: rooms, hosts, programs, peers, streams of frames and captures.
 
 mod authority;
 mod capture;
@@ -35,8 +35,8 @@ pub(crate) use stream::{Flow, Stream};
 pub(crate) use tcp::send_by_tcp;
 pub(crate) use testpmd::{Guests, Testpmd};
 
-/// True when the test may make namespaces and tap devices and has these programs; otherwise says
-/// that it is skipped.
+/// True if the test may create namespaces and tap devices and has these programs; otherwise reports
+/// it as skipped.
 pub(crate) fn can_run(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
         return skip("needs root to make network namespaces");
@@ -50,7 +50,7 @@ pub(crate) fn can_run(programs: &[&str]) -> bool {
     }
 }
 
-/// Says loudly that a test cannot run; such lines are counted by `cargo xtask check`.
+/// Reports that a test cannot run; `cargo xtask check` counts such lines.
 pub(crate) fn skip(reason: &str) -> bool {
     println!("SKIP: {reason}");
     false
@@ -60,7 +60,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = std::env::split_paths(&path);
     directories.any(|directory| directory.join(program).is_file())
-        // Where Debian keeps daemons; not on every user's path.
+        // Where Debian installs daemons; not in every user's path.
         || Path::new("/usr/sbin").join(program).is_file()
 }
 
@@ -71,13 +71,12 @@ pub(crate) fn unique() -> String {
     format!("e2e-{}-{count}", std::process::id())
 }
 
-/// A directory that is removed when it is dropped. Its path is short: sockets have room for 108
-/// bytes.
+/// A directory that is removed on drop. Its path is short: sockets have room for 108 bytes.
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix(&unique()).tempdir().unwrap()
 }
 
-/// Asks `question` until it answers, for as long as patience lasts.
+/// Repeats `question` until it returns a value, for at most [`PATIENCE`].
 pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(1);
@@ -86,22 +85,22 @@ pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>)
             return answer;
         }
         assert!(Instant::now() < deadline, "no answer in time: {what}");
-        // Only to leave the processor to those that are waited for.
+        // Only to leave the processor to others.
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     eventually(what, || holds().then_some(()));
 }
 
-/// How long a test waits for what must come at once.
+/// How long a test waits for what should happen at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether a port, as `show ports --json` tells of it, has dropped nothing but what a flood found
-/// nobody for, such as what a host says to all before others are there.
+/// True if a port, by `show ports --json`, has dropped nothing but floods without a receiver, such
+/// as broadcasts of a host before others are attached.
 pub(crate) fn has_lost_nothing(port: &serde_json::Value) -> bool {
     port["drops"].as_object().unwrap().keys().all(|reason| reason == "no_output")
 }

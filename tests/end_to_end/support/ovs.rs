@@ -1,5 +1,5 @@
-//! Open vSwitch with private directories, sockets and namespace. Its datapath is the one in
-//! userspace, or that of the kernel where the environment says so.
+//! Open vSwitch with private directories, sockets and namespace. Its datapath is the userspace one,
+//! or the kernel's if the environment requests that.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ use tapswitch_netlink::Namespace;
 
 use super::{CONTROLLER, Daemon, Host, Said, is_installed, join, skip, unique, until};
 
-/// A running Open vSwitch, ended with this value.
+/// A running Open vSwitch, stopped on drop.
 pub(crate) struct Ovs {
     switch: Option<Daemon>,
     _database: Daemon,
@@ -21,16 +21,16 @@ pub(crate) struct Ovs {
     directory: PathBuf,
 }
 
-/// Which of Debian's two binaries it is.
+/// Which of Debian's two binaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
     Plain,
-    /// Its ports are DPDK's, which take whole packets with complete checksums only.
+    /// Its ports are DPDK's, which take only whole packets with complete checksums.
     Dpdk,
 }
 
 impl Build {
-    /// The program of the switch itself.
+    /// The daemon.
     const fn program(self) -> &'static str {
         match self {
             Self::Plain => "ovs-vswitchd",
@@ -38,12 +38,12 @@ impl Build {
         }
     }
 
-    /// What a switch is told that looks at this many tags.
+    /// Configuration of a switch that parses this many tags.
     fn options(self, tags: u8) -> Vec<String> {
         let known = match self {
             Self::Plain => datapath_options(),
-            // Without --legacy-mem it would ask for memory that is in no file, which wants huge
-            // pages. A thread that polls sleeps while nothing comes, for others' sake.
+            // Without --legacy-mem it would request memory that is in no file, which needs huge
+            // pages. A polling thread sleeps while nothing arrives, for the sake of other tests.
             Self::Dpdk => vec![
                 "other_config:dpdk-init=true".to_owned(),
                 format!(
@@ -57,7 +57,7 @@ impl Build {
         known.into_iter().chain([format!("other_config:vlan-limit={tags}")]).collect()
     }
 
-    /// The type of its bridges' datapath, in its words.
+    /// The datapath type of its bridges.
     fn datapath(self) -> String {
         let in_userspace = || "netdev".to_owned();
         match self {
@@ -66,11 +66,11 @@ impl Build {
         }
     }
 
-    /// How it is told of an interface that is to be its port.
+    /// Settings of an interface that is to be its port.
     fn settings(self, interface: &str) -> Vec<String> {
         match self {
             Self::Plain => Vec::new(),
-            // DPDK's driver for packet sockets makes 802.1Q tags of all outermost ones.
+            // DPDK's driver for packet sockets turns all outermost tags into 802.1Q tags.
             Self::Dpdk => {
                 let device = format!("net_pcap_{interface}");
                 let ends = format!("rx_iface_in={interface},tx_iface={interface}");
@@ -82,16 +82,16 @@ impl Build {
 }
 
 impl Ovs {
-    /// What is run.
+    /// Programs that it needs.
     pub(crate) const PROGRAMS: [&str; 6] =
         ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd", "ovs-ofctl", "ovs-appctl"];
 
-    /// True when everything is installed.
+    /// True if all of them are installed.
     pub(crate) fn is_there() -> bool {
         Self::PROGRAMS.iter().all(|program| is_installed(program)) && Path::new(SCHEMA).exists()
     }
 
-    /// The same for one of the builds; otherwise says that the test is skipped.
+    /// The same for one of the builds; otherwise reports the test as skipped.
     pub(crate) fn can_run(build: Build) -> bool {
         if !Self::is_there() {
             return skip("Open vSwitch is not installed; install openvswitch-switch");
@@ -103,7 +103,7 @@ impl Ovs {
         true
     }
 
-    /// A bridge that forwards by the rules of its controller alone, with a port for each host.
+    /// A bridge that forwards only by the rules of its controller, with a port for each host.
     pub(crate) fn start(room: &Namespace, directory: &Path, hosts: &[Host]) -> Self {
         let options = datapath_options();
         let options: Vec<_> = options.iter().map(String::as_str).collect();
@@ -115,7 +115,7 @@ impl Ovs {
         ovs
     }
 
-    /// One that looks at this many tags, with no bridge yet.
+    /// A switch that parses this many tags, without a bridge.
     pub(crate) fn start_empty(room: &Namespace, directory: &Path, build: Build, tags: u8) -> Self {
         let options = build.options(tags);
         let options: Vec<_> = options.iter().map(String::as_str).collect();
@@ -124,7 +124,7 @@ impl Ovs {
         ovs
     }
 
-    /// One of several bridges, with these interfaces as its ports from 1 on.
+    /// Adds one of several bridges, with these interfaces as its ports from 1 on.
     pub(crate) fn add_switch(
         &self,
         datapath_id: u64,
@@ -147,8 +147,8 @@ impl Ovs {
         self.vsctl(&set.chain(controllers.iter().map(String::as_str)).collect::<Vec<_>>());
     }
 
-    /// A bridge that learns by itself and looks at this many tags, with these ports: interfaces
-    /// that are there, each with its settings.
+    /// A learning bridge that parses this many tags, with these ports: existing interfaces, each
+    /// with its settings.
     pub(crate) fn start_learning(
         room: &Namespace,
         directory: &Path,
@@ -166,7 +166,7 @@ impl Ovs {
         ovs
     }
 
-    /// The database, and no switch yet.
+    /// Starts the database only.
     fn with_options(room: &Namespace, directory: &Path, build: Build, options: &[&str]) -> Self {
         let directory = directory.join("ovs");
         fs::create_dir(&directory).unwrap();
@@ -184,7 +184,7 @@ impl Ovs {
         ovs
     }
 
-    /// Starts the switch itself; the database remembers its bridge.
+    /// Starts the daemon; the database holds its bridge.
     pub(crate) fn start_switch(&mut self) {
         if self.build.datapath() == KERNEL {
             until("processors are counted", || uptime() >= COUNTS_PROCESSORS_AFTER);
@@ -194,28 +194,29 @@ impl Ovs {
         self.switch = Some(start(&self.room, &self.directory, program, &[&socket]));
     }
 
-    /// Ends the switch itself.
+    /// Stops the daemon.
     pub(crate) fn stop_switch(&mut self) {
         self.switch.take().unwrap().stop();
     }
 
-    /// Its rules, each a line, without counters.
+    /// Its rules, one per line, without counters.
     pub(crate) fn flows(&self) -> Vec<String> {
         self.ofctl(&["--no-stats", "dump-flows"])
     }
 
-    /// Its groups, each a line.
+    /// Its groups, one per line.
     pub(crate) fn groups(&self) -> Vec<String> {
         self.ofctl(&["dump-groups"])
     }
 
-    /// Counts what its cache has forwarded: it does so once in a while, for the rules of that time.
+    /// Waits until what its cache has forwarded is counted: it counts periodically, for the rules
+    /// of that time.
     pub(crate) fn settle(&self) {
         self.appctl("revalidator/purge");
     }
 
-    /// The datapath that was asked for is the one that has the ports, and it forwarded frames by
-    /// what it knows itself.
+    /// Checks that the requested datapath has the ports, and that it forwarded frames from its own
+    /// cache.
     pub(crate) fn assert_carried(&self) {
         let said = self.appctl("dpctl/show");
         let datapath = self.build.datapath();
@@ -227,7 +228,7 @@ impl Ovs {
         println!("{said}");
     }
 
-    /// Lets a table of the only bridge hold so many rules; more are refused.
+    /// Limits the number of rules in a table of the only bridge; more are refused.
     pub(crate) fn limit_rules(&self, table: u8, count: u16) {
         let (table, limit) = (format!("flow_tables:{table}=@table"), format!("flow_limit={count}"));
         let create =
@@ -235,7 +236,7 @@ impl Ovs {
         self.vsctl(&[&["set", "bridge", BRIDGE, &table][..], &create].concat());
     }
 
-    /// Has its controller on an encrypted connection, by these files: key, certificate, authority.
+    /// Connects it to its controller by TLS, with these files: key, certificate, authority.
     pub(crate) fn control_by_tls(&self, [key, cert, ca]: [&Path; 3], controller: &str) {
         let text = |path: &Path| path.display().to_string();
         self.vsctl(&["set-ssl", &text(key), &text(cert), &text(ca)]);
@@ -257,7 +258,7 @@ impl Ovs {
         self.vsctl(&["add-port", BRIDGE, &name, "--", "set", "interface", &name, &number]);
     }
 
-    /// Has the switch itself do something; answers what it says.
+    /// Runs ovs-appctl; returns its output.
     fn appctl(&self, what: &str) -> String {
         let name = Path::new(self.build.program()).file_name().unwrap().to_str().unwrap();
         let control = self.path(&format!("{name}.ctl"));
@@ -269,12 +270,12 @@ impl Ovs {
         run(self.room.command("ovs-vsctl").args([&database, "--timeout=30"]).args(args));
     }
 
-    /// Where a bridge takes orders.
+    /// Where a bridge accepts OpenFlow connections.
     pub(crate) fn management(&self, bridge: &str) -> String {
         format!("unix:{}", self.path(&format!("{bridge}.mgmt")).display())
     }
 
-    /// The answer's lines, sorted, without their heading.
+    /// The output's lines, sorted, without the heading.
     fn ofctl(&self, args: &[&str]) -> Vec<String> {
         let bridge = self.management(BRIDGE);
         let mut command = Command::new("ovs-ofctl");
@@ -295,19 +296,19 @@ pub(crate) fn bridge(datapath_id: u64) -> String {
     format!("br{datapath_id}")
 }
 
-/// What the datapath in userspace needs: else it neither takes trains from veths nor completes
-/// checksums there.
+/// Options that the userspace datapath needs to take trains from veths and to complete their
+/// checksums.
 fn datapath_options() -> Vec<String> {
     if Build::Plain.datapath() == KERNEL { Vec::new() } else { vec![TSO.to_owned()] }
 }
 
-/// Whether frames of a flow never overtake each other. With the kernel's datapath they do, those
-/// that it has asked the switch about: as soon as that knows what to do, later ones pass.
+/// True if frames of a flow are never reordered. The kernel datapath reorders them during an
+/// upcall: as soon as the answer is there, later frames pass the ones that wait.
 pub(crate) fn keeps_order() -> bool {
     Build::Plain.datapath() != KERNEL
 }
 
-/// What arrived, in the order in which it was sent if that may have changed on the way.
+/// The received numbers, sorted if they may have been reordered.
 pub(crate) fn in_order(mut numbers: Vec<u32>) -> Vec<u32> {
     if !keeps_order() {
         numbers.sort_unstable();
@@ -315,13 +316,13 @@ pub(crate) fn in_order(mut numbers: Vec<u32>) -> Vec<u32> {
     numbers
 }
 
-/// How long the machine has been up.
+/// Uptime of the machine.
 fn uptime() -> Duration {
     let said = fs::read_to_string("/proc/uptime").unwrap();
     Duration::from_secs_f64(said.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// How others reach the database.
+/// Path of the database's socket.
 fn socket(directory: &Path) -> String {
     format!("unix:{}", directory.join("db.sock").display())
 }
@@ -338,7 +339,7 @@ fn start(room: &Namespace, directory: &Path, program: &str, args: &[&str]) -> Da
     Daemon::start(command, directory)
 }
 
-/// Whether DPDK's plug-in for libpcap is there.
+/// True if DPDK's plug-in for libpcap is installed.
 fn has_pcap_driver() -> bool {
     let libraries = Path::new("/usr/lib");
     let inside = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
@@ -351,15 +352,15 @@ fn run(command: &mut Command) -> String {
     Said::by(command).well()
 }
 
-/// Variable that names the type of datapath, and the kernel's type.
+/// Environment variable with the datapath type, and the type of the kernel's.
 pub(crate) const DATAPATH: &str = "TAPSWITCH_TEST_OVS_DATAPATH";
 pub(crate) const KERNEL: &str = "system";
-/// Open vSwitch renews its count of processors when that is older than ten seconds, and begins
-/// with none, counted when the machine started (`count_cpu_cores` of its `lib/ovs-thread.c`, 3.1).
-/// Before, it has no thread that hears what the kernel's datapath asks.
+/// Open vSwitch renews its count of processors when that is older than ten seconds, and starts with
+/// zero, counted when the machine booted (`count_cpu_cores` of its `lib/ovs-thread.c`, 3.1). Before
+/// that, no thread of it handles upcalls.
 const COUNTS_PROCESSORS_AFTER: Duration = Duration::from_secs(11);
 const BRIDGE: &str = "br0";
 const DATAPATH_ID: &str = "other-config:datapath-id=0000000000000001";
 const TSO: &str = "other_config:userspace-tso-enable=true";
-/// Where Debian's package keeps the database's schema.
+/// Where Debian's package installs the database schema.
 pub(crate) const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";

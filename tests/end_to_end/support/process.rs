@@ -1,4 +1,4 @@
-//! Programs: those that run in the background, and those whose output is looked at.
+//! Programs: those that run in the background, and those whose output is examined.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,14 +13,14 @@ use tapswitch_netlink::{Namespace, die_with_parent};
 
 use super::{PATIENCE, unique};
 
-/// A program in the background, ended with this value. Its words are kept in a file.
+/// A program in the background, stopped on drop. Its output is kept in a file.
 pub(crate) struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts `tapswitch` in `namespace`; what it says goes into `directory`.
+    /// Starts `tapswitch` in `namespace`, with its output in `directory`.
     pub(crate) fn tapswitch(namespace: &Namespace, directory: &Path, args: &[&str]) -> Self {
         let mut command = namespace.command(BINARY);
         command.args(args).env(MMAP_THRESHOLD.0, MMAP_THRESHOLD.1);
@@ -40,14 +40,14 @@ impl Daemon {
         self.child.id()
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).unwrap();
-        // It may have ended already; until it is waited for, its number belongs to nobody else.
+        // It may have ended already; its process id is not reused before it is waited for.
         let _ = kill_process(Pid::from_raw(id).unwrap(), signal);
     }
 
@@ -63,7 +63,7 @@ impl Daemon {
         self.wait()
     }
 
-    /// Ends it without a chance to clean up.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
@@ -98,17 +98,18 @@ impl Drop for Daemon {
             println!("--- {} ---\n{log}", self.log.display());
         } else {
             assert!(!log.contains("panicked"), "{log}");
-            // A switch closes its books when it ends: whatever a test did, each frame is somewhere.
+            // A switch checks conservation when it ends: whatever a test did, each frame is
+            // accounted for.
             assert!(!log.contains("are nowhere"), "{log}");
         }
     }
 }
 
-/// Larger pieces are given back to the system when they are freed (mallopt(3)): else what is small
-/// and lies behind them keeps them, and what a switch has cannot be told from what it had.
+/// Larger allocations are returned to the system when they are freed (mallopt(3)). Otherwise small
+/// ones behind them prevent that, and the memory of a switch before and after cannot be compared.
 const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
 
-/// What a program said, and how it ended.
+/// The output of a program, and how it ended.
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -120,11 +121,11 @@ impl Said {
         Self::by_telling(command, "")
     }
 
-    /// The same, with this text to read.
+    /// The same, with this text as its input.
     pub(crate) fn by_telling(command: &mut Command, text: &str) -> Self {
         let io = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = io.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        // It may end without reading; all that is told here fits the pipe.
+        // It may end without reading; all texts here fit the pipe.
         let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -132,19 +133,19 @@ impl Said {
         Self { code: status.code(), out, err }
     }
 
-    /// What it printed; it must have succeeded.
+    /// Its output; it must have succeeded.
     pub(crate) fn well(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
         self.out
     }
 
-    /// What it printed, as data.
+    /// Its output, as JSON.
     pub(crate) fn json(self) -> Value {
         let text = self.well();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// The one line that says why it failed, which must hold all `words`.
+    /// The one-line error message of a failed program, which must contain all `words`.
     pub(crate) fn refused(self, words: &[&str]) -> String {
         let Self { code, out, err } = self;
         assert_eq!(code, Some(1), "{out}{err}");
@@ -168,16 +169,17 @@ pub(crate) fn tapswitch_in(namespace: &Namespace, args: &[&str]) -> Said {
     Said::by(namespace.command(BINARY).args(args))
 }
 
-/// A copy of the binary in `directory`, for users who may not read where it is. A program of its
-/// own makes it: had we written it, one that another thread starts just then might hold it open a
-/// moment longer, and what somebody may write to cannot be run (`ETXTBSY`).
+/// A copy of the binary in `directory`, for users who may not read the original. Another program
+/// makes it: if this process had written it, a program that another thread starts at that moment
+/// might hold it open a little longer, and a file that is open for writing cannot be executed
+/// (`ETXTBSY`).
 pub(crate) fn copy_of_binary(directory: &Path) -> PathBuf {
     let copy = directory.join("tapswitch");
     Said::by(Command::new("cp").arg(BINARY).arg(&copy)).well();
     copy
 }
 
-/// The binary that is tested.
+/// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_tapswitch");
 /// How long a program may take to clean up.
 const GRACE: Duration = Duration::from_secs(10);

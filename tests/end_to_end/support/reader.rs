@@ -1,4 +1,4 @@
-//! A host that is a program at the far end of a tap device, and takes frames when it likes.
+//! A host that is a program at the far end of a tap device, and reads frames on demand.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tapswitch_wire::MacAddr;
 
 use super::{Capture, Host, Lab, PATIENCE, until};
 
-/// The program. The kernel keeps few frames for it; of more it says ENOBUFS to the switch.
+/// The program. The kernel holds few frames for it; beyond that the switch gets ENOBUFS.
 pub(crate) struct Reader {
     queue: tap::Queue,
     pub(crate) mac: MacAddr,
@@ -21,14 +21,15 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Makes the device, joins it to port `number` with these options, and is known there.
+    /// Creates the device and joins it to port `number` with these options, so that the controller
+    /// knows it there.
     pub(crate) fn join(lab: &Lab, number: u8, options: &str) -> Self {
         let name = format!("r{number}");
         let config = tap::Config::new(name.parse().unwrap()).net_header(tap::HeaderLen::None);
         let device = lab.room.enter(|| tap::Device::create(&config)).unwrap().unwrap();
         let mut netlink = Netlink::open(&lab.room).unwrap();
         netlink.set_txqueuelen(&name, RING_LEN).unwrap();
-        // Else frames wait, and are dropped, where the switch does not see it.
+        // Otherwise frames wait, and are dropped, where the switch does not see it.
         netlink.set_qdisc(&name, &QdiscSpec::new("noqueue")).unwrap();
         netlink.set_up(&name).unwrap();
         let mac = MacAddr([2, 0, 0, 0, 0, number]);
@@ -38,7 +39,7 @@ impl Reader {
         reader
     }
 
-    /// Joins the device to the port, again, and lets the controller know who is there.
+    /// Joins the device to the port again, and announces it to the controller.
     pub(crate) fn attach(&self, lab: &Lab, options: &str) {
         let number = self.number;
         lab.switch_says(&["port", "add", &format!("{number}=netdev:r{number}{options}")]);
@@ -56,7 +57,7 @@ impl Reader {
         self.queue.send(frame).unwrap();
     }
 
-    /// Numbers of the frames that wait now, as they came.
+    /// Numbers of the waiting frames, in order of arrival.
     pub(crate) fn numbers(&mut self) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(len) = self.queue.recv(&mut self.buf).unwrap() {
@@ -65,7 +66,7 @@ impl Reader {
         numbers
     }
 
-    /// The same of those that come within `time`.
+    /// Numbers of the frames that arrive within `time`.
     pub(crate) fn numbers_for(&mut self, time: Duration) -> Vec<u32> {
         let (mut numbers, end) = (self.numbers(), Instant::now() + time);
         while Instant::now() < end {
@@ -82,14 +83,14 @@ impl Reader {
     }
 }
 
-/// Frame `number`, of a type that nobody joins to trains (IEEE 802 local experimental).
+/// Frame `number`, of a type that is never joined to trains (IEEE 802 local experimental).
 pub(crate) fn numbered(to: MacAddr, from: MacAddr, number: u32) -> Vec<u8> {
     let mut frame = [&to.0[..], &from.0, &TYPE, &number.to_be_bytes()].concat();
     frame.resize(60 + number as usize * 37 % 1400, number.to_be_bytes()[3]);
     frame
 }
 
-/// The number of such a frame, which must be as it was sent.
+/// The number of such a frame, which must be unchanged.
 pub(crate) fn number_in(frame: &[u8], to: MacAddr) -> Option<u32> {
     let is_one = frame.len() >= 60 && frame[..6] == to.0 && frame[12..14] == TYPE;
     let number = is_one.then(|| u32::from_be_bytes(frame[14..18].try_into().unwrap()))?;
@@ -98,7 +99,7 @@ pub(crate) fn number_in(frame: &[u8], to: MacAddr) -> Option<u32> {
     Some(number)
 }
 
-/// Sends numbered frames to one address in the background, whatever becomes of them.
+/// Sends numbered frames to one address in the background, without regard to their delivery.
 pub(crate) struct Feed {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
@@ -114,7 +115,7 @@ impl Feed {
         let next = Arc::new(AtomicU32::new(first));
         let (told, in_haste, counter) = (stop.clone(), hastens.clone(), next.clone());
         let thread = thread::spawn(move || {
-            // A test that failed elsewhere does not say stop.
+            // A test that failed elsewhere does not stop it.
             let end = Instant::now() + PATIENCE;
             while !told.load(Ordering::Relaxed) && Instant::now() < end {
                 let number = counter.load(Ordering::Relaxed);
@@ -129,7 +130,7 @@ impl Feed {
         Self { thread, stop, hastens, next }
     }
 
-    /// As fast as it can from now on.
+    /// Sends as fast as it can from now on.
     pub(crate) fn in_haste(self) -> Self {
         self.hastens.store(true, Ordering::Relaxed);
         self
@@ -140,7 +141,7 @@ impl Feed {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Ends it; answers the number of the frame that would be next.
+    /// Stops it; returns the number of the frame that would be next.
     pub(crate) fn finish(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
@@ -148,8 +149,8 @@ impl Feed {
     }
 }
 
-/// Frames that the kernel keeps for the program.
+/// Frames that the kernel holds for the program.
 const RING_LEN: u32 = 20;
 const TYPE: [u8; 2] = [0x88, 0xb5];
-/// A moderate rate: other tests want the processor too.
+/// A moderate rate: other tests need the processor too.
 const PAUSE: Duration = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! Streams of numbered frames, each different, whose every byte is known.
+//! Streams of numbered frames with known contents, all different.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{Capture, Host, PATIENCE, ovs};
 pub(crate) struct Stream {
     pub(crate) from: (MacAddr, IpAddr),
     pub(crate) to: (MacAddr, IpAddr),
-    /// EtherType and identifier, the outermost first.
+    /// EtherType and identifier, outermost first.
     pub(crate) tags: Vec<(u16, u16)>,
     pub(crate) ports: (u16, u16),
-    /// Tells the frames of this stream from all others.
+    /// Distinguishes the frames of this stream from all others.
     mark: [u8; 4],
 }
 
@@ -38,17 +38,17 @@ impl Stream {
         Self { from: (ipv4.from.0, from.ip6()), to: (ipv4.to.0, to.ip6()), ..ipv4 }
     }
 
-    /// In a VLAN of IEEE 802.1Q.
+    /// In an IEEE 802.1Q VLAN.
     pub(crate) fn vlan(self, id: u16) -> Self {
         Self { tags: vec![(0x8100, id)], ..self }
     }
 
-    /// In a customer's VLAN, within a provider's (IEEE 802.1ad).
+    /// In a customer's VLAN within a provider's (IEEE 802.1ad).
     pub(crate) fn vlan_in_vlan(self, provider: u16, customer: u16) -> Self {
         Self { tags: vec![(0x88a8, provider), (0x8100, customer)], ..self }
     }
 
-    /// The same frames without so many of their outermost tags.
+    /// The same frames without their `count` outermost tags.
     pub(crate) fn without_tags(self, count: usize) -> Self {
         Self { tags: self.tags.into_iter().skip(count).collect(), ..self }
     }
@@ -57,8 +57,8 @@ impl Stream {
         Self { ports: (from, to), ..self }
     }
 
-    /// Frame `number`, whole: lengths and contents change from one to the next, and so do hops, for
-    /// nobody who makes trains of packets may join these.
+    /// Frame `number`, complete. Length, contents and hop limit change from one frame to the next,
+    /// so that they are never joined to trains.
     pub(crate) fn frame(&self, number: u32) -> Vec<u8> {
         let filler_len = number as usize * 37 % 1400;
         let filler = (0..=250_u8).cycle().skip(number as usize % 251).take(filler_len);
@@ -78,7 +78,7 @@ impl Stream {
         frame
     }
 
-    /// Number of a frame of this stream, `None` for others. It must be as it was sent.
+    /// Number of a frame of this stream, `None` for others. The frame must be unchanged.
     pub(crate) fn number(&self, frame: &[u8]) -> Option<u32> {
         let place = self.headers_len();
         let payload = frame.get(place..place + 8).filter(|payload| payload[..4] == self.mark)?;
@@ -87,7 +87,7 @@ impl Stream {
         Some(number)
     }
 
-    /// Numbers of this stream's frames, as they came.
+    /// Numbers of this stream's frames, in order of arrival.
     pub(crate) fn numbers(&self, frames: &[(NetHeader, Vec<u8>)]) -> Vec<u32> {
         frames.iter().filter_map(|(_, frame)| self.number(frame)).collect()
     }
@@ -99,8 +99,8 @@ impl Stream {
     }
 }
 
-/// A stream that runs in the background. Each frame must arrive once, in order, unchanged. Never
-/// more than a few are under way, so that nobody loses any by being slow.
+/// A stream that runs in the background. Each frame must arrive once, in order, unchanged. Only a
+/// few are in flight at a time, so that slowness does not cause losses.
 pub(crate) struct Flow {
     thread: JoinHandle<u32>,
     stop: Arc<AtomicBool>,
@@ -132,13 +132,13 @@ impl Flow {
         assert!(!self.thread.is_finished(), "the flow {:?} has failed", self.stream);
     }
 
-    /// Lets at least `count` more arrive, then stops it.
+    /// Waits until at least `count` more have arrived, then stops it.
     pub(crate) fn finish_after(self, count: u32) -> u32 {
         self.go_on(count);
         self.finish()
     }
 
-    /// Stops it. All that was sent has arrived; answers how much that is.
+    /// Stops it. All that was sent has arrived; returns its number of frames.
     pub(crate) fn finish(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -156,14 +156,14 @@ impl Ends {
     fn run(mut self, stop: &AtomicBool, arrived: &AtomicU32) -> u32 {
         let (mut sent, mut received) = (0, 0);
         let mut deadline = Instant::now() + PATIENCE;
-        // A test that failed elsewhere does not say stop.
+        // A test that failed elsewhere does not stop it.
         let end = Instant::now() + PATIENCE * 4;
         while received < sent || !(stop.load(Ordering::Relaxed) || Instant::now() > end) {
             let stops = stop.load(Ordering::Relaxed) || Instant::now() > end;
             if sent - received < self.under_way_max && !stops {
                 self.source.send(&self.stream.frame(sent));
                 sent += 1;
-                // A moderate rate: other tests want the processor too.
+                // A moderate rate: other tests need the processor too.
                 thread::sleep(PAUSE);
             } else {
                 self.sink.wait();
@@ -184,6 +184,6 @@ impl Ends {
     }
 }
 
-/// Frames that may be under way at once: far less than any queue holds.
+/// Maximum number of frames in flight: far less than any queue holds.
 const UNDER_WAY_MAX: u32 = 32;
 const PAUSE: Duration = Duration::from_micros(200);

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::{Host, PATIENCE, eventually};
 
-/// Sends `len` bytes over one TCP connection; all must arrive as they were.
+/// Sends `len` bytes over one TCP connection; all must arrive unchanged.
 pub(crate) fn send_by_tcp(from: &Host, to: &Host, len: usize) {
     let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
     let listener = to.namespace.enter(|| TcpListener::bind((to.ip(), 0)).unwrap()).unwrap();

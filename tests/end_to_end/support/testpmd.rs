@@ -3,8 +3,8 @@
 //! ```text
 //!  net_pcap ──> guest 0 ── switch ── guest 1 ──> net_null
 //! ```
-//! A file of frames, read from for ever, feeds the first guest; what the second gets is swallowed.
-//! So the sender never stops, whatever happens to the switch.
+//! A file of frames, read in a loop, feeds the first guest; frames to the second are discarded. So
+//! the sender never stops, whatever happens to the switch.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -24,7 +24,7 @@ use tapswitch_netlink::die_with_parent;
 
 use super::{eventually, is_installed, number, skip, until};
 
-/// A running testpmd. It ends with this value.
+/// A running testpmd, stopped on drop.
 pub(crate) struct Testpmd {
     child: Child,
     input: ChildStdin,
@@ -32,12 +32,12 @@ pub(crate) struct Testpmd {
     log: PathBuf,
 }
 
-/// What its guests are like.
+/// Configuration of its guests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guests<'a> {
     /// Sockets of the sender and of the receiver.
     pub(crate) sockets: [&'a Path; 2],
-    /// It listens at them; else it connects.
+    /// It listens at them; otherwise it connects.
     pub(crate) server: bool,
     pub(crate) packed: bool,
     pub(crate) mergeable: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Guests<'a> {
 }
 
 impl Testpmd {
-    /// True when it is there with all that is needed; otherwise says that it is skipped.
+    /// True if it is installed with all that it needs; otherwise reports the test as skipped.
     pub(crate) fn is_there() -> bool {
         let missing = |plug_in: &str| !Path::new(PLUG_INS).join(plug_in).exists();
         if is_installed(PROGRAM) && !DRIVERS.iter().any(|plug_in| missing(plug_in)) {
@@ -58,20 +58,20 @@ impl Testpmd {
         )
     }
 
-    /// Starts it; returns at once, before a switch is there. Files go into `directory`.
+    /// Starts it and returns at once, before a switch is there. Files go into `directory`.
     pub(crate) fn spawn(guests: Guests<'_>, directory: &Path) -> Starting {
         if guests.server {
-            // It does not take the place of one that is gone.
+            // It does not replace sockets of an earlier one.
             for socket in guests.sockets {
                 let _ = std::fs::remove_file(socket);
             }
         }
         let frames = directory.join("frames.pcap");
         write_frames(&frames);
-        // One runtime directory for each: one that was killed leaves its own behind.
+        // A runtime directory of its own: a killed testpmd leaves its directory behind.
         let runtime = tempfile::tempdir_in(directory).unwrap().keep();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // It would die of a switch that is gone.
+        // Otherwise SIGPIPE kills it when a switch is gone.
         let mut command = Command::new("env");
         command.args([
             "--ignore-signal=PIPE",
@@ -95,7 +95,7 @@ impl Testpmd {
         Starting { child: Some(child), runtime }
     }
 
-    /// Gives a command, as at its prompt.
+    /// Enters a command at its prompt.
     pub(crate) fn command(&mut self, command: &str) {
         self.input.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
@@ -110,13 +110,13 @@ impl Testpmd {
         self.count(2, "ipackets")
     }
 
-    /// How often it has noticed that a switch came or went.
+    /// How often it has noticed that a switch connected or disconnected.
     pub(crate) fn link_changes(&self) -> usize {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.matches("link state change event").count()
     }
 
-    /// Stops sending, and waits until nothing is sent any more.
+    /// Stops sending, and waits until nothing more is sent.
     pub(crate) fn stop_sending(&mut self) {
         self.command("stop");
         let mut sent = self.sent();
@@ -129,7 +129,7 @@ impl Testpmd {
         });
     }
 
-    /// Ends it without a chance to say good-bye.
+    /// Kills it.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -139,7 +139,7 @@ impl Testpmd {
         number(&self.ask(device)[name])
     }
 
-    /// The counters of a device; none before it is there.
+    /// The counters of a device; null before the device exists.
     fn ask(&self, device: usize) -> Value {
         let question = format!("/ethdev/stats,{device}");
         retry_on_intr(|| send(&self.telemetry, question.as_bytes(), SendFlags::NOSIGNAL)).unwrap();
@@ -157,7 +157,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// One that has not found a switch at both sockets yet.
+/// A testpmd that has not found a switch at both sockets yet.
 pub(crate) struct Starting {
     child: Option<Child>,
     runtime: PathBuf,
@@ -194,7 +194,7 @@ impl Drop for Starting {
 }
 
 impl Guests<'_> {
-    /// In the order of their numbers: the source, both guests, the sink.
+    /// Ordered by number: the source, both guests, the sink.
     fn devices(&self, frames: &Path) -> [String; 4] {
         let guest = |index: usize| {
             let mut device = format!("--vdev=net_virtio_user{index},path=");
@@ -222,7 +222,7 @@ fn try_connect(path: &Path) -> Option<OwnedFd> {
     let limit = Some(Duration::from_secs(10));
     sockopt::set_socket_timeout(&telemetry, sockopt::Timeout::Recv, limit).unwrap();
     connect(&telemetry, &SocketAddrUnix::new(path).unwrap()).ok()?;
-    answer(&telemetry); // Who it is.
+    answer(&telemetry); // Greeting.
     Some(telemetry)
 }
 
@@ -232,10 +232,10 @@ fn answer(telemetry: &OwnedFd) -> Value {
     serde_json::from_slice(&buf[..len]).unwrap()
 }
 
-/// A file of 64 frames of 60 to 1323 bytes, of sixteen flows, from one station to another.
+/// A file of 64 frames of 60 to 1323 bytes, in sixteen flows between two stations.
 fn write_frames(file: &Path) {
     let mut pcap = Vec::new();
-    // The file's head: byte order, version 2.4, snapshot length, Ethernet.
+    // The file header: byte order, version 2.4, snapshot length, Ethernet.
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {
         pcap.extend(word.to_le_bytes());
     }
@@ -243,7 +243,7 @@ fn write_frames(file: &Path) {
         let len = 60 + u32::from(number / 16) * 421;
         let mut frame = vec![0; len as usize];
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
-        // An experimental EtherType, and something that tells flows apart.
+        // An experimental EtherType, and a byte that distinguishes flows.
         frame[12..15].copy_from_slice(&[0x88, 0xb5, number % 16]);
         for word in [0, 0, len, len] {
             pcap.extend(word.to_le_bytes());

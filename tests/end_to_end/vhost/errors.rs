@@ -1,4 +1,4 @@
-//! What goes wrong with sockets and memory, and how the switch says so.
+//! Errors of sockets and memory, and how the switch reports them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn sockets_that_cannot_be_are_refused_with_a_remedy() {
         tapswitch_in(&lab.room, &args)
     };
     let refused = |port: &str, words: &[&str]| start(port).refused(words);
-    // What cannot even be read as a port.
+    // Text that is not even a valid port.
     let misread = |port: &str, word: &str| {
         let Said { code, err, .. } = start(port);
         assert!(code == Some(2) && err.contains(word), "{port}: {err}");
@@ -86,7 +86,7 @@ fn memory_of_which_the_monitor_has_a_copy_is_named_with_the_remedy() {
     misled(Guest::private_file);
 }
 
-/// A switch that has said what is wrong with the memory of a guest.
+/// A switch that has reported what is wrong with the memory of a guest.
 fn misled(mistake: fn(Guest) -> Guest) -> Option<Lab> {
     if !can_boot() {
         return None;

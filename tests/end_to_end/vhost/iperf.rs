@@ -7,14 +7,14 @@ use super::machine::Machine;
 use super::talk::TRAIN_LEN;
 use crate::support::*;
 
-/// One end of a measurement: its port of the switch is as its number, and so is its address.
+/// One end of a measurement: the number of its switch port, which is also in its address.
 pub(super) struct End<'a> {
     pub(super) number: u8,
     pub(super) machine: &'a mut Machine,
 }
 
-/// TCP both ways and datagrams, with the offloads that a driver turns on by itself: TCP's frames
-/// are trains, and each datagram that did not arrive was dropped by somebody who says so.
+/// TCP both ways and datagrams, with the driver's default offloads: TCP's frames are trains, and
+/// each datagram that did not arrive was counted as dropped somewhere.
 pub(super) fn measure(lab: &Lab, client: End<'_>, server: End<'_>) {
     if !is_installed("iperf3") {
         skip("iperf3 is not installed: machines do not measure what is between them");
@@ -31,7 +31,7 @@ pub(super) fn measure(lab: &Lab, client: End<'_>, server: End<'_>) {
 }
 
 impl End<'_> {
-    /// The driver has agreed with the switch on checksums and trains.
+    /// Checks that the driver has negotiated checksums and trains.
     fn check_offloads(&mut self) {
         if !is_installed("ethtool") {
             skip("ethtool is not installed: nobody says which offloads are on");
@@ -43,7 +43,7 @@ impl End<'_> {
         }
     }
 
-    /// What iperf3 has measured to `there`.
+    /// iperf3's report on traffic to `there`.
     fn iperf3(&mut self, there: &str, options: &str) -> Value {
         let command = format!("timeout 60 iperf3 -J -p {PORT} -c {there} {options}");
         let said = self.machine.run(&command);
@@ -54,14 +54,14 @@ impl End<'_> {
         format!("10.0.0.{}", self.number)
     }
 
-    /// Datagrams that the machine's own kernel could not hand on.
+    /// Datagrams that the machine's own kernel dropped.
     fn shed(&mut self) -> u64 {
         let dropped = self.machine.counter("eth0", "rx_dropped");
         let field = "awk '/^Udp: [0-9]/ { print $6 + 0 }' /proc/net/snmp";
         dropped + self.machine.number(field)
     }
 
-    /// Frames that did not get through the port, by whatever name.
+    /// Frames that the port dropped, for any reason.
     fn drops(&self, lab: &Lab) -> u64 {
         let port = lab.port(self.number);
         port["drops"].as_object().unwrap().values().map(number).sum()
@@ -75,7 +75,7 @@ fn send_streams(lab: &Lab, client: &mut End<'_>, server: &End<'_>, options: &str
     let end = client.iperf3(&server.ip(), &format!("-n {BYTES} -P 2 {options}"))["end"].take();
     let mean = Seen::of(&lab.port(sender), "rx").mean_len_since(before);
     let [sent, received] = ["sum_sent", "sum_received"].map(|sum| number(&end[sum]["bytes"]));
-    // It ends when the last byte is written, so what is under way then is never received.
+    // It ends when the last byte is written, so what is in flight then is never received.
     assert!(sent >= BYTES && (1..=sent).contains(&received), "{sent} {received}");
     assert!(mean > TRAIN_LEN, "frames of port {sender} have {mean} bytes");
 }
@@ -89,7 +89,7 @@ fn send_datagrams(lab: &Lab, client: &mut End<'_>, server: &mut End<'_>) {
     assert!(lost <= drops + shed, "{lost} of {sent} did not arrive; {drops} and {shed} are named");
 }
 
-/// Not the one where a machine's sink listens, which is iperf3's own.
+/// Not the port of a machine's sink, which is iperf3's default.
 const PORT: u16 = 5301;
-/// What two streams send together.
+/// Bytes of two streams together.
 const BYTES: u64 = 4_000_000;

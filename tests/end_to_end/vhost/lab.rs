@@ -1,4 +1,4 @@
-//! A switch with `vhost:` ports, and what namespaces do with machines behind them.
+//! A switch with `vhost:` ports, and what runs in namespaces for tests with machines behind them.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::machine::{SINK_PORT, data};
 use crate::support::*;
 
-/// A switch, where sockets lie, and the namespace in which it runs.
+/// A switch, a directory for sockets, and the namespace in which it runs.
 pub(super) struct Lab {
     switch: Option<Daemon>,
     pub(super) room: OwnedNamespace,
@@ -23,7 +23,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// No switch runs yet.
+    /// Starts no switch yet.
     pub(super) fn new() -> Self {
         Self { switch: None, room: room(), directory: directory() }
     }
@@ -53,12 +53,12 @@ impl Lab {
         assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
     }
 
-    /// Ends the switch without a chance to clean up.
+    /// Kills the switch.
     pub(super) fn kill_switch(&mut self) {
         self.switch.take().unwrap().kill();
     }
 
-    /// What the switch has said.
+    /// The log of the switch.
     pub(super) fn log(&self) -> String {
         self.switch.as_ref().map_or_else(String::new, Daemon::log)
     }
@@ -67,7 +67,7 @@ impl Lab {
         tapswitch(&["show", what, "--json", "--socket", &self.management()]).json()
     }
 
-    /// What people are shown.
+    /// The text output of `tapswitch show`.
     pub(super) fn show_text(&self, what: &str) -> String {
         tapswitch(&["show", what, "--socket", &self.management()]).well()
     }
@@ -89,7 +89,7 @@ impl Lab {
     }
 }
 
-/// Frames and bytes that somebody has counted; a train is one frame.
+/// Counters of frames and bytes; a train is one frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) frames: u64,
@@ -103,17 +103,17 @@ impl Seen {
         Self { frames: count("frames"), bytes: count("bytes") }
     }
 
-    /// Mean length of the frames that came since `before`.
+    /// Mean length of the frames since `before`.
     pub(super) fn mean_len_since(self, before: Self) -> u64 {
         (self.bytes - before.bytes) / (self.frames - before.frames).max(1)
     }
 }
 
-/// A host's end of connections: it compares what it gets with what it should be.
+/// A host's end of connections: it compares what it receives with what was sent.
 pub(super) struct Sink {
-    /// Connections that brought all of it as it is.
+    /// Connections that brought all data unchanged.
     whole: Arc<AtomicU32>,
-    /// Connections that brought something else, however much of it.
+    /// Connections that brought anything else, of any length.
     broken: Arc<AtomicU32>,
 }
 
@@ -133,21 +133,21 @@ impl Sink {
         sink
     }
 
-    /// Connections that have brought all so far; none has brought anything else.
+    /// Number of connections that have brought all data so far; none has brought anything else.
     pub(super) fn whole(&self) -> u32 {
         assert_eq!(self.broken.load(Ordering::Relaxed), 0, "other bytes arrived");
         self.whole.load(Ordering::Relaxed)
     }
 
-    /// Waits until `count` more connections have brought all.
+    /// Waits until `count` more connections have brought all data.
     pub(super) fn wait_for(&self, count: u32) {
         let goal = self.whole() + count;
         until("the machine's data", || self.whole() >= goal);
     }
 }
 
-/// Takes one connection. What a machine that went leaves behind is less than all, but no less true.
-/// Whoever sends keeps its direction open while it waits for the answer.
+/// Receives one connection. A connection of a killed machine may be short, but its data must be
+/// right. The sender keeps its direction open while it waits for the answer.
 fn receive(mut stream: TcpStream, whole: &AtomicU32, broken: &AtomicU32) {
     let (mut got, expected) = (Vec::new(), data());
     let is_timed = stream.set_read_timeout(Some(PATIENCE)).is_ok();
@@ -159,11 +159,11 @@ fn receive(mut stream: TcpStream, whole: &AtomicU32, broken: &AtomicU32) {
         broken.fetch_add(1, Ordering::Relaxed);
     }
     let answer: &[u8] = if is_complete { b"same\n" } else { b"different\n" };
-    // Who has gone does not want to know.
+    // The peer may be gone.
     let _ = stream.write_all(answer);
 }
 
-/// Sends the data from a namespace to a machine, which must get it as it is.
+/// Sends the data from a namespace to a machine, which must receive it unchanged.
 pub(super) fn send_data(from: &Namespace, ip: &str) {
     let there = SocketAddr::new(ip.parse().unwrap(), SINK_PORT);
     let connect = || TcpStream::connect_timeout(&there, PATIENCE).ok();
@@ -178,7 +178,7 @@ pub(super) fn send_data(from: &Namespace, ip: &str) {
     assert_eq!(answer, "same\n", "what arrived at {ip}");
 }
 
-/// Echoes of a machine, asked for all the time.
+/// Continuous pings of a machine.
 pub(super) struct Pings(Daemon);
 
 impl Pings {
@@ -188,7 +188,7 @@ impl Pings {
         Self(Daemon::start(command, lab.directory.path()))
     }
 
-    /// When answers came, in seconds.
+    /// Times of the replies, in seconds.
     fn times(&self) -> Vec<f64> {
         let time = |line: &str| {
             let (time, answer) = line.strip_prefix('[')?.split_once(']')?;
@@ -197,13 +197,13 @@ impl Pings {
         self.0.log().lines().filter_map(time).collect()
     }
 
-    /// Waits for some more answers.
+    /// Waits for some more replies.
     pub(super) fn go_on(&self) {
         let goal = self.times().len() + 20;
         until("answers of the machine", || self.times().len() >= goal);
     }
 
-    /// The longest time without an answer.
+    /// Stops; returns the longest time without a reply.
     pub(super) fn finish(self) -> Duration {
         let times = self.times();
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -211,7 +211,7 @@ impl Pings {
     }
 }
 
-/// A port by vhost-user.
+/// A vhost-user port.
 pub(super) fn vhost(number: u8, socket: &Path, options: &str) -> String {
     format!("{number}=vhost:{}{options}", socket.display())
 }

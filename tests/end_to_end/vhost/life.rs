@@ -1,4 +1,4 @@
-//! What happens to a machine under load while others talk on: its link goes down and up, its queues
+//! Events of a machine under load while others communicate: its link goes down and up, its queues
 //! change, it is reset, it is killed.
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -53,7 +53,7 @@ fn what_befalls_a_machine_under_load_concerns_its_port_alone() {
     let Some([mut machine]) = boot([start]) else { return };
     put_under_load(&mut machine);
     sink.wait_for(1);
-    // What was said to the machine that was not there counts nowhere else.
+    // Frames to the missing machine count nowhere else.
     others.finish_after(100);
     let guest = lab.port(1)["guest"].clone();
     assert_eq!((&guest["resets"], &guest["sessions"]), (&0.into(), &2.into()), "{guest}");
@@ -78,7 +78,7 @@ fn change_link(lab: &Lab, machine: &mut Machine, sink: &Sink) {
     assert_eq!(lab.port(1)["state"], "up");
 }
 
-/// From one pair of queues to two and back, while it sends.
+/// From one queue pair to two and back, while it sends.
 fn change_queues(lab: &Lab, machine: &mut Machine, sink: &Sink) {
     if !is_installed("ethtool") {
         skip("ethtool is not installed: queues are not changed");
@@ -94,7 +94,7 @@ fn change_queues(lab: &Lab, machine: &mut Machine, sink: &Sink) {
     }
 }
 
-/// Ends QEMU without a chance to say so.
+/// Kills QEMU.
 fn kill(machine: &Machine) {
     let id = i32::try_from(machine.id()).unwrap();
     kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();

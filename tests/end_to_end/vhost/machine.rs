@@ -1,5 +1,5 @@
-//! Virtual machines with interfaces by vhost-user. A shell runs in each, which takes commands by a
-//! serial port: so one boot serves many checks, and a test says when what happens.
+//! Virtual machines with vhost-user interfaces. Each runs a shell that takes commands over a serial
+//! port, so one boot serves many checks, and the test controls the order of events.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -13,19 +13,19 @@ use tapswitch_guest::{Error, Guest, Kernel, Running, Series};
 use super::lab::Seen;
 use crate::support::*;
 
-/// An interface of a machine, and the socket where QEMU and the switch meet.
+/// An interface of a machine, and the socket that QEMU and the switch share.
 #[derive(Clone, Debug)]
 pub(super) struct Nic {
     socket: PathBuf,
     /// QEMU listens there, and the switch connects.
     qemu_listens: bool,
     queues: u16,
-    /// More options of QEMU's device, such as `packed=on`.
+    /// Further options of QEMU's device, such as `packed=on`.
     options: String,
 }
 
 impl Nic {
-    /// QEMU connects, again and again, as `reconnect` makes it.
+    /// QEMU connects, repeatedly, because of `reconnect`.
     pub(super) fn new(socket: &Path) -> Self {
         let (socket, options) = (socket.to_owned(), String::new());
         Self { socket, qemu_listens: false, queues: 1, options }
@@ -62,16 +62,16 @@ impl Nic {
     }
 }
 
-/// The address of an interface of a machine.
+/// The MAC address of an interface of a machine.
 pub(super) fn mac(number: u8, index: usize) -> String {
     format!("52:54:00:00:{number:02x}:{index:02x}")
 }
 
-/// A running machine. Dropped, it is killed.
+/// A running machine, killed on drop.
 pub(super) struct Machine {
     running: Running,
     shell: BufReader<UnixStream>,
-    /// Where QEMU takes commands.
+    /// QEMU's monitor socket.
     monitor: PathBuf,
     number: u8,
 }
@@ -87,7 +87,7 @@ impl Machine {
         Self::start_as(series, number, directory, nics, |guest| guest)
     }
 
-    /// The same, with changes to what runs.
+    /// The same, with changes to the guest.
     pub(super) fn start_as(
         series: Series,
         number: u8,
@@ -110,7 +110,7 @@ impl Machine {
             .qemu_args(["-chardev", &chardev, "-device", "isa-serial,chardev=shell,index=3"])
             .qemu_args(["-qmp", &format!("unix:{},server=on,wait=off", monitor.display())])
             .qemu_args(args)
-            // A kernel that the emulation brings down while it boots tries again.
+            // A kernel that crashes while it boots, because of the emulation, boots again.
             .reboots()
             .limit(PATIENCE * 10);
         let tools = TOOLS.into_iter().filter(|tool| is_installed(tool));
@@ -121,24 +121,24 @@ impl Machine {
         Ok(Self { running, shell: BufReader::new(shell), monitor, number })
     }
 
-    /// The number of QEMU's process.
+    /// Process id of QEMU.
     pub(super) fn id(&self) -> u32 {
         self.running.id()
     }
 
-    /// Waits until the shell runs; that of the next boot, after a reset.
+    /// Waits until the shell runs; after a reset, that of the next boot.
     pub(super) fn wait_until_ready(&mut self) {
         self.read_to("<ready>", BOOT_PATIENCE);
     }
 
-    /// Runs a command in the guest. Answers what it printed; it must succeed.
+    /// Runs a command in the guest and returns its output; it must succeed.
     pub(super) fn run(&mut self, command: &str) -> String {
         let (status, said) = self.try_run(command);
         assert_eq!(status, 0, "machine {}: {command}: {said}", self.number);
         said
     }
 
-    /// The same for one that may fail; with its exit status.
+    /// The same for a command that may fail; also returns its exit status.
     pub(super) fn try_run(&mut self, command: &str) -> (i32, String) {
         assert!(!command.contains('\n'), "one line: {command}");
         self.shell.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
@@ -160,33 +160,34 @@ impl Machine {
         said.trim().parse().unwrap_or_else(|_| panic!("{command}: {said}"))
     }
 
-    /// Sets an interface up with an address, and silences all that it would say by itself.
+    /// Sets an interface up with an address, and disables all packets that it would send on its
+    /// own.
     pub(super) fn configure(&mut self, interface: &str, address: &str) {
         self.run(&format!("ip addr add {address}/24 dev {interface}"));
         self.run(&format!("ip link set {interface} up"));
     }
 
-    /// Pings until there is an answer.
+    /// Pings until there is a reply.
     pub(super) fn ping(&mut self, ip: &str) {
         let command = format!("for i in $(seq 60); do ping -c 1 -W 1 {ip} && break; done");
         let said = self.run(&command);
         assert!(said.contains(" 0% packet loss"), "{said}");
     }
 
-    /// Sends all of the data to the sink there, which must get it as it is.
+    /// Sends all of the data to the sink there, which must receive it unchanged.
     pub(super) fn send_data(&mut self, ip: &str) {
         let said = self.run(&format!("timeout 200 nc {ip} {SINK_PORT} -e /bin/give"));
         assert_eq!(said, "same\n", "machine {} to {ip}", self.number);
     }
 
-    /// Sends the data there again and again in the background, with pauses for whoever else wants
-    /// the processor.
+    /// Sends the data there repeatedly in the background, with pauses for others that need the
+    /// processor.
     pub(super) fn send_forever(&mut self, ip: &str) {
         let send = format!("timeout 60 nc {ip} {SINK_PORT} -e /bin/give");
         self.run(&format!("while :; do {send}; sleep 0.2; done >/dev/null 2>&1 &"));
     }
 
-    /// Packets that the guest's kernel found broken.
+    /// Packets with errors that the guest's kernel counted.
     pub(super) fn checksum_errors(&mut self) -> u64 {
         let text = self.run("cat /proc/net/snmp");
         count_checksum_errors(&text)
@@ -203,15 +204,15 @@ impl Machine {
         Seen { frames, bytes: self.counter(interface, &format!("{direction}_bytes")) }
     }
 
-    /// Resets the machine as its button would.
+    /// Resets the machine as its reset button would.
     pub(super) fn reset(&mut self) {
         Monitor::connect(&self.monitor).execute("system_reset", &json!({}));
     }
 
-    /// Moves what runs here to `there`, which waits for it, and waits until it is there.
+    /// Migrates this machine to `there`, which waits for it, and waits until it is there.
     pub(super) fn move_to(&mut self, there: &Arriving) {
         let uri = json!({ "uri": format!("unix:{}", there.socket.display()) });
-        // It listens when it has answered.
+        // It listens once it has answered.
         Monitor::connect(&there.machine.monitor).execute("migrate-incoming", &uri);
         let mut monitor = Monitor::connect(&self.monitor);
         monitor.execute("migrate", &uri);
@@ -222,7 +223,7 @@ impl Machine {
         });
     }
 
-    /// The connection has ended: so has QEMU, or it is about to.
+    /// The connection has ended: QEMU has ended, or is about to.
     fn give_up(&mut self, what: &str) -> ! {
         let how = eventually("the end of QEMU", || self.running.poll().transpose());
         let complaints = self.running.complaints();
@@ -234,7 +235,7 @@ impl Machine {
         while self.read_line(deadline, wanted) != wanted {}
     }
 
-    /// The next line that the shell says.
+    /// The next line of the shell's output.
     fn read_line(&mut self, deadline: Instant, what: &str) -> String {
         let mut line = Vec::new();
         loop {
@@ -253,15 +254,15 @@ impl Machine {
     }
 }
 
-/// A machine that waits for what runs in another one.
+/// A machine that waits for an incoming migration.
 pub(super) struct Arriving {
     machine: Machine,
-    /// Where it is to listen.
+    /// The socket where it is to listen.
     socket: PathBuf,
 }
 
 impl Arriving {
-    /// Starts it; the same as the other one, but for its sockets.
+    /// Starts it with the same configuration as the other one, except for its sockets.
     pub(super) fn start(
         series: Series,
         number: u8,
@@ -274,32 +275,32 @@ impl Arriving {
         Ok(Self { machine, socket })
     }
 
-    /// The machine, when all is there.
+    /// The machine, when the migration is complete.
     pub(super) fn arrived(self) -> Machine {
         self.machine
     }
 }
 
-/// QEMU's own ear, where it takes commands (QMP).
+/// QEMU's monitor (QMP).
 struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {
     fn connect(path: &Path) -> Self {
-        // QEMU may have been started a moment ago: it has no ear yet then.
+        // QEMU may have just been started, and not have the socket yet.
         let stream = eventually("QEMU's ear", || UnixStream::connect(path).ok());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut monitor = Self(BufReader::new(stream));
-        // What it is.
+        // The greeting.
         monitor.read();
         monitor.execute("qmp_capabilities", &json!({}));
         monitor
     }
 
-    /// Has a command done, and answers what came of it.
+    /// Executes a command, and returns its result.
     fn execute(&mut self, command: &str, arguments: &Value) -> Value {
         let request = json!({ "execute": command, "arguments": arguments });
         self.0.get_mut().write_all(request.to_string().as_bytes()).unwrap();
-        // Events come between.
+        // Events may come first.
         loop {
             let mut answer = self.read();
             assert!(answer.get("error").is_none(), "{command}: {answer}");
@@ -316,7 +317,8 @@ impl Monitor {
     }
 }
 
-/// Starts machines and waits until all of them are ready; `None`, said loudly, where none can run.
+/// Starts machines and waits until all of them are ready; `None`, reported as skipped, if none can
+/// run.
 pub(super) fn boot<const N: usize>(
     machines: [impl FnOnce() -> Result<Machine, Error>; N],
 ) -> Option<[Machine; N]> {
@@ -339,7 +341,7 @@ fn start_or_skip(start: impl FnOnce() -> Result<Machine, Error>) -> Option<Machi
     }
 }
 
-/// Connects to a socket of QEMU's, which makes it when it starts.
+/// Connects to a socket of QEMU, which creates it when it starts.
 fn connect(path: &Path, running: &mut Running) -> Result<UnixStream, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -352,38 +354,39 @@ fn connect(path: &Path, running: &mut Running) -> Result<UnixStream, Error> {
     }
 }
 
-/// What both ends of a connection have: lines of numbers, so no part of it is like another. As
-/// `seq` makes it in a guest.
+/// The data that both ends of a connection have: lines of numbers, so no part of it equals another.
+/// In a guest, `seq` generates it.
 pub(super) fn data() -> Vec<u8> {
     (100_000..DATA_END).flat_map(|number: u32| format!("{number}\n").into_bytes()).collect()
 }
 
-/// Says what a file of the machine's own can tell, beside a failed test.
+/// The release of the guest's kernel.
 pub(super) fn kernel_of(machine: &mut Machine) -> String {
     machine.run("uname -r").trim().to_owned()
 }
 
-/// True when the module's tests can run as far as this machine's programs go.
+/// True if the programs for these tests are installed.
 pub(super) fn can_boot() -> bool {
     tapswitch_guest::inside().is_none() && can_run(&["ping"]) && fs::exists("/usr/bin/env").unwrap()
 }
 
-/// The port where each end compares what it gets with what it has.
+/// The port where each end compares what it receives with the data.
 pub(super) const SINK_PORT: u16 = 5201;
-/// Behind the last number of the data, in [`SHELL`] too: 700,000 bytes, some twenty trains.
+/// Behind the last number of the data, in [`SHELL`] too: 700,000 bytes, about twenty trains.
 const DATA_END: u32 = 200_000;
-/// QEMU 7.2 without KVM uses an interrupt route that it has not made, and crashes, when a driver
+/// QEMU 7.2 without KVM uses an interrupt route that it has not created, and crashes, when a driver
 /// turns MSI-X on for a vhost-user device.
 const NO_MSIX: &str = "vectors=0";
-/// Copied into the guest where the host has them.
+/// Copied into the guest if the host has them.
 const TOOLS: [&str; 2] = ["ethtool", "iperf3"];
-/// An emulated processor on a busy machine takes its time.
+/// An emulated processor on a busy machine is slow.
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
-/// Reads commands from the fourth serial port and answers there, a line `<STATUS>` behind each.
+/// Reads commands from the fourth serial port and answers there, followed by a line `<STATUS>`.
 /// Every address is answered for on its own interface only, as routers do.
 ///
-/// The data is sent by `cat`, which gives the socket all of it at once. `nc` alone writes 1 KiB at
-/// a time, and a guest that is slower than its peer would send each write as a packet of its own.
+/// The data is sent by `cat`, which writes all of it to the socket at once. `nc` alone writes 1 KiB
+/// at a time, and a guest that is slower than its peer would send each write as a packet of its
+/// own.
 const SHELL: &str = r#"
 stty -F /dev/ttyS3 raw -echo
 exec </dev/ttyS3 >/dev/ttyS3 2>&1

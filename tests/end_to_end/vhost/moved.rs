@@ -1,5 +1,5 @@
-//! A machine that is moved while it runs, from one port of the switch to another, as it would be to
-//! another host: QEMU's live migration, between two QEMUs.
+//! QEMU's live migration of a running machine between two QEMUs, from one port of the switch to
+//! another, as it would be to another host.
 
 use tapswitch_guest::Series;
 
@@ -37,7 +37,7 @@ fn move_one(options: &str) {
     machine.send_forever("10.0.0.9");
     sink.wait_for(1);
 
-    // The host asks all the time: while the machine's memory is copied, we write to it.
+    // The host pings all the time, so the switch writes to the machine's memory while it is copied.
     let pings = Pings::start(&lab, &host, "10.0.0.1");
     pings.go_on();
     let arriving = Arriving::start(Series::V7_3, 1, directory, &nic(&to)).unwrap();

@@ -1,7 +1,7 @@
-//! A switch that is killed and started again under machines that run on, and know nothing of it.
+//! A switch that is killed and restarted under running machines, without any action of theirs.
 //!
-//! QEMU knows no better than what it started with where a packed ring stood whose back end went
-//! without a word: the next one finds it by the ring's flags.
+//! If the back end of a packed ring is killed, QEMU only knows the position at which it started the
+//! ring: the next back end finds the position by the ring's flags.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! One machine of each kernel with an interface of each kind: split and packed rings, buffers that
-//! are mergeable or not, with offloads and without them. All lead to one host.
+//! One machine of each kernel with an interface of each kind: split and packed rings, mergeable
+//! buffers or not, with offloads and without. All are connected to one host.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,12 +19,12 @@ fn linux_7_3_serves_rings_of_each_kind() {
     try_all(Series::V7_3);
 }
 
-/// An interface, and what it comes to.
+/// An interface, and its expected behaviour.
 struct Kind {
     device: &'static str,
     port: &'static str,
     rings: &'static str,
-    /// Whether trains pass, to the machine and from it.
+    /// True if trains pass, in both directions.
     trains: bool,
 }
 
@@ -68,7 +68,7 @@ fn try_all(series: Series) {
     assert_eq!((machine.checksum_errors(), checksum_errors(&host.namespace)), (0, 0));
 }
 
-/// Each interface has a network of its own.
+/// Each interface has a subnet of its own.
 fn ip(number: u8, host: u8) -> IpAddr {
     Ipv4Addr::new(10, 0, number, host).into()
 }
@@ -80,7 +80,7 @@ fn configure(host: &Host) {
     }
 }
 
-/// Data there and back, in trains or not.
+/// Data in both directions, as trains or packets.
 fn try_one(lab: &Lab, machine: &mut Machine, number: u8, kind: &Kind, host: &Host) {
     lab.wait_for_state(number, "up");
     let (here, there) = (ip(number, 1).to_string(), ip(number, 2).to_string());
@@ -96,7 +96,7 @@ fn try_one(lab: &Lab, machine: &mut Machine, number: u8, kind: &Kind, host: &Hos
     for (direction, (after, before)) in ["rx", "tx"].into_iter().zip(after.into_iter().zip(before))
     {
         if kind.trains {
-            // How long they are depends on who else is at work on the machine.
+            // Their length depends on the load of the machine.
             let [packets, frames] = ["packets", "frames"].map(|what| &port[direction][what]);
             assert!(packets.as_u64() > frames.as_u64(), "no trains {direction}: {port}");
         } else {
@@ -108,6 +108,6 @@ fn try_one(lab: &Lab, machine: &mut Machine, number: u8, kind: &Kind, host: &Hos
     assert_eq!(after["guest"]["resets"], 0, "{after}");
 }
 
-/// A device that does nothing for its driver.
+/// A device that offloads nothing from its driver.
 const PLAIN: &str = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
                      guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";

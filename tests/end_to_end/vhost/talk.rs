@@ -1,5 +1,5 @@
 //! Two machines, a third one as the monitor of a TAP, and hosts behind a tap device and a veth
-//! pair, on one switch that a controller drives.
+//! pair, on one switch with a controller.
 
 use serde_json::Value;
 use tapswitch_guest::Series;
@@ -49,7 +49,7 @@ fn machines_talk_to_each_other_to_hosts_and_a_monitor_gets_all_of_it() {
     for host in &hosts {
         exchange_with_host(&lab, &mut new, host);
     }
-    // A monitor under emulation may be slower than two machines; the ledger says so then.
+    // A monitor under emulation may be slower than two machines; then the ledger reports drops.
     let ledger = Ledger::of(&lab);
     assert_eq!(ledger.matched, ledger.delivered + ledger.dropped, "{ledger:?}");
     let after = lab.port(3);
@@ -85,7 +85,7 @@ fn ports(lab: &Lab, hosts: &[Host; 2]) -> Vec<String> {
     machines.chain([tap, "5=netdev:p5".to_owned()]).collect()
 }
 
-/// Everybody says something to everybody, so that the controller knows them.
+/// Everyone sends something to everyone, so that the controller knows them.
 fn introduce(hosts: &[Host; 2], machines: [&mut Machine; 2]) {
     for machine in machines {
         machine.ping("10.0.0.4");
@@ -94,7 +94,7 @@ fn introduce(hosts: &[Host; 2], machines: [&mut Machine; 2]) {
     hosts[0].ping(hosts[1].ip());
 }
 
-/// Data both ways between the machines, in trains.
+/// Data in both directions between the machines, as trains.
 fn exchange_trains(lab: &Lab, old: &mut Machine, new: &mut Machine) {
     for (number, from, to) in [(1, &mut *old, "10.0.0.2"), (2, new, "10.0.0.1")] {
         let before = Seen::of(&lab.port(number), "rx");
@@ -118,7 +118,7 @@ fn exchange_with_host(lab: &Lab, machine: &mut Machine, host: &Host) {
     assert!(means.0 > TRAIN_LEN && means.1 > TRAIN_LEN, "{ip}: {means:?}");
 }
 
-/// A controller of its own, and its TAP.
+/// A controller with its TAP.
 struct Controller {
     _daemon: Daemon,
     socket: String,
@@ -135,7 +135,7 @@ impl Controller {
         Self { _daemon: daemon, socket }
     }
 
-    /// Copies what the machines say to each other, and to anybody else, to port 3.
+    /// Copies the traffic of the machines, to each other and to others, to port 3.
     fn add_tap(&self, lab: &Lab) {
         let add = ["policy", "add", "vms", "--src-ip", "10.0.0.2"];
         let more = ["--monitor", "0x1/3", "--socket", &self.socket];
@@ -170,5 +170,5 @@ impl Ledger {
     }
 }
 
-/// Where frames are packets, none is longer than 1514 bytes.
+/// A frame that is a single packet has at most 1514 bytes.
 pub(super) const TRAIN_LEN: u64 = 1514;

@@ -1,23 +1,23 @@
 //! An archive for `initrd`: cpio in the "newc" format, which the kernel unpacks into its root
 //! (`Documentation/driver-api/early-userspace/buffer-format.rst`).
 //!
-//! A member is a header of 110 ASCII characters, the name with a closing zero, and the data; name
-//! and data each end at a multiple of four bytes. Folders must come before what is in them.
+//! A member is a header of 110 ASCII characters, the name with a terminating zero, and the data;
+//! name and data are each padded to a multiple of four bytes. Folders must precede their contents.
 //!
-//! Not done: owners (all is root's), times, hard links.
+//! Not supported: owners (everything is root's), times, hard links.
 
 use std::collections::BTreeSet;
 
-/// An archive that grows.
+/// An archive under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
-    /// Paths that are in it, without the leading slash.
+    /// Paths in the archive, without the leading slash.
     names: BTreeSet<String>,
 }
 
 impl Archive {
-    /// Adds a file, which anybody may read and run, and the folders above it.
+    /// Adds a file, readable and executable by everybody, and the folders above it.
     pub(crate) fn file(&mut self, path: &str, data: &[u8]) {
         self.member(path, FILE | 0o755, (0, 0), data);
     }

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why no guest ran, or why it did not come to its end.
+/// Why no guest ran, or why it did not reach its end.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This machine lacks something: a test that needs a guest is skipped.
+    /// This machine lacks something: tests that need a guest are skipped.
     #[error("{what}; {remedy}")]
     Unavailable {
         /// What is missing, and why.
         what: String,
-        /// What brings it.
+        /// The remedy.
         remedy: String,
     },
-    /// What the caller asked for is not there.
+    /// The caller requested something that does not exist.
     #[error("{0}")]
     Wrong(String),
     /// A file or a program of the host failed.
@@ -27,7 +27,7 @@ pub enum Error {
     Io {
         /// The file or program.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel of the guest panicked or oopsed.
@@ -35,31 +35,31 @@ pub enum Error {
     Panicked {
         /// Release of the kernel.
         release: String,
-        /// The kernel's own line.
+        /// The kernel's message.
         why: String,
-        /// True when the program had been started.
+        /// True if the program had been started.
         booted: bool,
         /// The end of the console and of the output.
         console: Tail,
     },
-    /// The guest was not done in time.
+    /// The guest was not done within its limit.
     #[error("{release}: not done within {limit:?}; allow more, or see where it hangs:\n{console}")]
     TimedOut {
         /// Release of the kernel.
         release: String,
-        /// As the guest was given, or what all are given until the program begins.
+        /// The guest's limit, or that of a boot until the program begins.
         limit: Duration,
-        /// True when the program had been started.
+        /// True if the program had been started.
         booted: bool,
         /// The end of the console and of the output.
         console: Tail,
     },
-    /// QEMU ended, or the guest's init gave up, before the program told its exit status.
+    /// QEMU ended, or the guest's init gave up, before the program's exit status was reported.
     #[error("{release}: {why}\n{console}")]
     Died {
         /// Release of the kernel.
         release: String,
-        /// What was seen.
+        /// What was observed.
         why: String,
         /// The end of the console and of the output.
         console: Tail,
@@ -76,7 +76,7 @@ impl Error {
     }
 }
 
-/// The last lines of what a guest said.
+/// The last lines of a guest's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail(String);
 
@@ -95,8 +95,8 @@ impl Tail {
     }
 }
 
-/// Where what is worth showing begins: where a kernel says that it stops, as its trace is as long
-/// as the stack was deep; else some lines before the end.
+/// Start of the relevant lines: the message of a kernel panic, whose trace is as long as the stack
+/// was deep; otherwise some lines before the end.
 fn begin(lines: &[&str]) -> usize {
     let panic = lines.iter().position(|line| line.contains(PANIC)).unwrap_or(lines.len());
     panic.saturating_sub(PRELUDE_LINES).min(lines.len().saturating_sub(TAIL_LINES))
@@ -108,7 +108,7 @@ impl fmt::Display for Tail {
     }
 }
 
-/// Runs a program to its end; answers what it printed, or its complaint.
+/// Runs a program to its end; returns its output, or its error message.
 pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output { status, stdout, stderr } = command.output().map_err(Error::io(&name))?;
@@ -116,7 +116,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
         return Ok(stdout);
     }
     let complaint = String::from_utf8_lossy(&stderr);
-    // Of several errors apt tells the cause first, other programs last.
+    // Of several errors apt reports the cause first, other programs last.
     let mut lines = complaint.lines();
     let complaint =
         lines.clone().find(|line| line.starts_with("E: ")).or_else(|| lines.next_back());
@@ -124,11 +124,11 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Error> {
     Err(Error::Io { what: name, source: io::Error::other(format!("{status}: {complaint}")) })
 }
 
-/// What a kernel says when it stops.
+/// The message of a kernel panic.
 pub(crate) const PANIC: &str = "Kernel panic - not syncing";
-/// Lines of each part that are worth showing.
+/// Lines of each part that are shown.
 const TAIL_LINES: usize = 40;
-/// Lines before a panic that are worth showing: an oops, or who asked for it.
+/// Lines before a panic that are shown: an oops, or its cause.
 const PRELUDE_LINES: usize = 40;
 
 #[cfg(test)]

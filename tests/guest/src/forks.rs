@@ -1,8 +1,8 @@
-//! Keeps the programs that this crate starts from holding what tests are about to close.
+//! Keeps programs that this crate starts from holding files open that tests are about to close.
 //!
 //! Between fork(2) and execve(2) a child has copies of all open files, whatever their flags. A tap
 //! device lives until its last file is closed: one that a test closes in that moment stays, and the
-//! next use of its name is refused. So programs are started while no test has files that matter.
+//! next use of its name is refused. So programs are started while no test has such files open.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,8 +28,8 @@ impl Drop for NoForks {
     }
 }
 
-/// Waits for a moment in which no [`NoForks`] lives; none comes to life until the answer is
-/// dropped. Tests that overlap without end make it go ahead after [`PATIENCE`].
+/// Waits until no [`NoForks`] lives; none can be created until the returned value is dropped. If
+/// tests overlap without a gap, it goes ahead after [`PATIENCE`].
 pub(crate) fn forking() -> impl Drop {
     let guard = GONE.wait_timeout_while(holders(), PATIENCE, |holders| *holders > 0);
     guard.unwrap_or_else(PoisonError::into_inner).0

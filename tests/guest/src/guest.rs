@@ -1,9 +1,9 @@
-//! A guest: what shall be in it and how large it is, then its run.
+//! A guest: its contents and size, and its run.
 //!
-//! QEMU emulates the processor (TCG), so no `/dev/kvm` is needed; a boot takes some five seconds.
-//! Three serial ports lead out: the console, the program's output, and what the rig is told. They
-//! and the guest's root lie in memory (memfd_create(2)), which QEMU opens through `/proc`: nothing
-//! is written to disk, and nothing is left behind, however this process ends.
+//! QEMU emulates the processor (TCG), so no `/dev/kvm` is needed; a boot takes about five seconds.
+//! Three serial ports lead out: the console, the program's output, and reports to the rig. They and
+//! the guest's root are in memory (memfd_create(2)), which QEMU opens through `/proc`: nothing is
+//! written to disk, and nothing is left behind, however this process ends.
 
 use std::env;
 use std::fs::File;
@@ -24,12 +24,12 @@ use crate::forks::forking;
 use crate::kernel::Kernel;
 use crate::root;
 
-/// What shall run where. Starts from one processor, 512 MiB, no modules, five minutes.
+/// What runs in which kernel. Defaults: one processor, 512 MiB, no modules, five minutes.
 #[derive(Clone, Debug)]
 pub struct Guest {
     kernel: Kernel,
     modules: Vec<String>,
-    /// Files of the host, and where they lie in the guest.
+    /// Files of the host, and their paths in the guest.
     files: Vec<(PathBuf, String)>,
     program: PathBuf,
     args: Vec<String>,
@@ -44,7 +44,8 @@ pub struct Guest {
 
 impl Guest {
     /// A guest of `kernel` that runs `program` of the host, which is copied with the libraries that
-    /// it needs. It finds `/proc`, `/sys`, `/dev`, busybox in `/bin`, and `lo` up; it is root.
+    /// it needs. The program runs as root with `/proc`, `/sys`, `/dev`, busybox in `/bin`, and `lo`
+    /// up.
     #[must_use]
     pub fn new(kernel: &Kernel, program: impl Into<PathBuf>) -> Self {
         Self {
@@ -63,7 +64,7 @@ impl Guest {
         }
     }
 
-    /// Loads these modules, in this order, and before each what it needs.
+    /// Loads these modules, in this order, each after its dependencies.
     #[must_use]
     pub fn modules<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.modules.extend(names.into_iter().map(Into::into));
@@ -77,10 +78,10 @@ impl Guest {
         self
     }
 
-    /// Copies the program called `name` of the host to `/bin`, in place of busybox's.
+    /// Copies the program called `name` of the host to `/bin`, replacing busybox's.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the host has none.
+    /// [`Error::Unavailable`] if the host has none.
     pub fn bin(self, name: &str) -> Result<Self, Error> {
         let missing = || {
             Error::unavailable(format!("{name} is not installed"), "install the package it is in")
@@ -96,45 +97,46 @@ impl Guest {
         self
     }
 
-    /// A variable of the program's environment.
+    /// Sets a variable of the program's environment.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Further arguments for QEMU, for example devices. The guest's memory is called `memory` and
-    /// can be shared, as vhost-user needs it.
+    /// Further arguments for QEMU, for example devices. The guest's memory has the id `memory` and
+    /// can be shared, as vhost-user requires.
     #[must_use]
     pub fn qemu_args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.qemu_args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Memory in MiB. The root lies in it too.
+    /// Memory in MiB, including the root.
     #[must_use]
     pub const fn memory_mib(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// Keeps the guest's memory to QEMU: in memory that has no file, as it is where nobody has
-    /// asked for anything else.
+    /// Gives the guest memory that is not a file, as by default in QEMU, so that it cannot be
+    /// shared.
     #[must_use]
     pub const fn private_memory(mut self) -> Self {
         self.sharing = "ram,share=off";
         self
     }
 
-    /// The same, in a file that QEMU hands out and of which it has copies of its own.
+    /// Gives the guest memory in a file that QEMU passes on, while it works on a private copy
+    /// (`share=off`).
     #[must_use]
     pub const fn private_file(mut self) -> Self {
         self.sharing = "memfd,share=off";
         self
     }
 
-    /// Lets the guest boot again after a reset, a reboot or a panic, from the same root; else it
-    /// ends then.
+    /// Lets the guest boot again after a reset, a reboot or a panic, from the same root; otherwise
+    /// it ends then.
     #[must_use]
     pub const fn reboots(mut self) -> Self {
         self.reboots = true;
@@ -148,21 +150,21 @@ impl Guest {
         self
     }
 
-    /// How long it may take from its start to its end.
+    /// Limit of the time from start to end.
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Runs it to the end of its program. A kernel that panics or stands still before that has
-    /// begun is booted again, as is one that meets a breakpoint of its own: where QEMU emulates
-    /// each processor by a thread, one of them now and then goes on with an old translation of code
-    /// that another one patches (`int3` in `ktime_get`, where the clock's source changes).
+    /// Runs it to the end of its program. A kernel that panics or hangs before the program has
+    /// begun is booted again, as is one that meets a breakpoint of its own: if QEMU emulates each
+    /// processor by a thread, one of them sometimes continues with an old translation of code that
+    /// another one patches (`int3` in `ktime_get`, when the clock's source changes).
     ///
     /// # Errors
     /// [`Error::Unavailable`] without QEMU or busybox; [`Error::Panicked`], [`Error::TimedOut`],
-    /// [`Error::Died`]. That the program fails is no error: see [`Outcome::status`].
+    /// [`Error::Died`]. A failure of the program is not an error: see [`Outcome::status`].
     pub fn run(&self) -> Result<Outcome, Error> {
         for _ in 1..BOOT_COUNT {
             match self.start()?.wait() {
@@ -176,10 +178,11 @@ impl Guest {
         self.start()?.wait()
     }
 
-    /// Starts it. It is killed when the answer is dropped, and when the calling thread ends.
+    /// Starts it. It is killed when the returned value is dropped, and when the calling thread
+    /// ends.
     ///
     /// # Errors
-    /// As [`Self::run`], for what is known at once.
+    /// As [`Self::run`], as far as they are detected at once.
     pub fn start(&self) -> Result<Running, Error> {
         let _forking = forking();
         let root = memory_file("root", &self.root(None)?)?;
@@ -203,7 +206,7 @@ impl Guest {
         })
     }
 
-    /// Runs a shell in it on this terminal instead of the program, to its end.
+    /// Runs a shell on this terminal instead of the program, to its end.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -215,10 +218,10 @@ impl Guest {
         child.wait().map_err(Error::io(QEMU))
     }
 
-    /// The archive that the guest starts from; with a file called `mark` in `/guest`.
+    /// The guest's initrd, with a file called `mark` in `/guest`.
     fn root(&self, mark: Option<&str>) -> Result<Vec<u8>, Error> {
         let mut archive = Archive::default();
-        // First of all, as they may take the place of busybox's programs.
+        // First, because they may replace busybox's programs.
         for (host, inside) in &self.files {
             root::program(&mut archive, host, inside)?;
         }
@@ -272,7 +275,7 @@ impl Guest {
     }
 }
 
-/// A guest that runs. Dropped, it is killed.
+/// A running guest, killed on drop.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -280,35 +283,35 @@ pub struct Running {
     release: String,
     limit: Duration,
     ports: Ports,
-    /// What QEMU itself has to say.
+    /// QEMU's own messages.
     complaints: File,
     /// Kept open until QEMU has read it.
     _root: File,
 }
 
 impl Running {
-    /// What the program has said so far.
+    /// The program's output so far.
     pub fn output(&self) -> String {
         contents(&self.ports.output)
     }
 
-    /// What the kernel has said so far, and QEMU itself: for who is about to give up.
+    /// The messages of the kernel and of QEMU so far, for a caller that is about to give up.
     pub fn complaints(&self) -> Tail {
         self.tail()
     }
 
-    /// The number of QEMU's process.
+    /// Process id of QEMU.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until the program has said `text`.
+    /// Waits until the program's output contains `text`.
     ///
     /// # Errors
-    /// As [`Self::wait`]; [`Error::Died`] when the program ends without having said it.
+    /// As [`Self::wait`]; [`Error::Died`] if the program ends before that.
     pub fn wait_for(&mut self, text: &str) -> Result<(), Error> {
         while !self.output().contains(text) {
-            // Asked first: the output is all there when the end is told.
+            // Polled first: the output is complete when the end is reported.
             let status = self.poll()?;
             if let Some(status) = status.filter(|_| !self.output().contains(text)) {
                 let why = format!("the program ended ({status}) and did not say {text:?}");
@@ -339,7 +342,7 @@ impl Running {
         })
     }
 
-    /// The program's exit status, once it is told.
+    /// The program's exit status, once it is reported.
     ///
     /// # Errors
     /// As [`Self::wait`].
@@ -357,7 +360,7 @@ impl Running {
             return Ok(None);
         }
         let (release, console) = (self.release.clone(), self.tail());
-        // It ends QEMU, but only after all that the kernel has to say of it.
+        // A panic ends QEMU, but only after all messages of the kernel.
         if let Some(why) = panic_in(&contents(&self.ports.console)) {
             return Err(Error::Panicked { release, why, booted, console });
         }
@@ -380,7 +383,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already; then there is nobody to kill.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -390,11 +393,11 @@ impl Drop for Running {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Exit status as sh(1) has it: above 128 for a signal.
+    /// Exit status as in sh(1): above 128 for a signal.
     pub status: i32,
-    /// What the program said, on either stream.
+    /// The program's output, of both streams.
     pub output: String,
-    /// What the kernel said.
+    /// The kernel's messages.
     pub console: String,
     /// Lines that the program wrote to [`crate::REPORT`], and the exit status.
     pub told: String,
@@ -402,7 +405,7 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// Where the serial ports lead.
+/// The files that the serial ports lead to.
 #[derive(Debug)]
 struct Ports {
     console: File,
@@ -426,12 +429,12 @@ fn memory_file(name: &str, contents: &[u8]) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Where other processes of this user find an open file of this one.
+/// The path under which other processes of this user find an open file of this one.
 fn path_of(file: &File) -> String {
     format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd())
 }
 
-/// All that is in a file so far, wherever it is being written.
+/// The contents of a file so far, wherever it is being written.
 fn contents(file: &File) -> String {
     let len = file.metadata().map_or(0, |metadata| metadata.len());
     let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
@@ -439,14 +442,14 @@ fn contents(file: &File) -> String {
     outcome.map_or_else(|_| String::new(), |()| String::from_utf8_lossy(&bytes).replace('\r', ""))
 }
 
-/// The kernel's line that says why it stops, with that of the breakpoint it met, if it met one.
+/// The kernel's panic message, with the line of the breakpoint that it met, if any.
 fn panic_in(console: &str) -> Option<String> {
     let find = |text| console.lines().find(|line| line.contains(text)).map(str::trim);
     let why = find(PANIC)?;
     Some(find(BREAKPOINT).map_or(why.to_owned(), |met| format!("{why} ({met})")))
 }
 
-/// Whether this machine has what guests need beside a kernel.
+/// Checks that this machine has what guests need, apart from a kernel.
 pub(crate) fn check_machine() -> Result<(), Error> {
     let missing = |program: &str, package: &str| {
         let what = format!("{program} is missing");
@@ -461,25 +464,25 @@ pub(crate) fn check_machine() -> Result<(), Error> {
     Ok(())
 }
 
-/// What the guest's memory is made of, in QEMU's words.
+/// The guest's memory, as an option of QEMU.
 const SHARED: &str = "memfd,share=on";
 const QEMU: &str = "qemu-system-x86_64";
-/// Where the program lies in the guest.
+/// Path of the program in the guest.
 const PROGRAM: &str = "/guest/program";
-/// How often a guest is looked at.
+/// Interval between two polls of a guest.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What the kernel says of a breakpoint that it knows nothing of.
+/// The kernel's message for an unexpected breakpoint.
 const BREAKPOINT: &str = "int3: 0000";
-/// Times that a kernel is booted which panics or stands still for what is no fault of the program.
+/// How often a kernel is booted that panics or hangs for reasons other than the program.
 const BOOT_COUNT: usize = 3;
-/// How long it may take until the program begins: some five seconds, on a busy machine a minute.
+/// Limit until the program begins: about five seconds, on a busy machine a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// One thread for all processors of a guest: with one for each, code that a processor patches may
-/// be old to another one, and kernels panic or stand still now and then.
+/// be stale on another one, and kernels sometimes panic or hang.
 const ACCEL: &str = "tcg,thread=single";
-/// What init tells before it starts the program.
+/// Init's report before it starts the program.
 const STARTED: &str = "started";
-/// Says little, fails fast. An emulated clock is late on a busy machine: the kernel shall not check
-/// it. Nobody attacks a guest: no mitigations.
+/// Few messages, fast failure. An emulated clock is late on a busy machine, so the kernel does not
+/// check it. Guests are not attacked, so no mitigations.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic no_timer_check \
                             mitigations=off nokaslr";

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# The first process of a guest: prepares the system, runs the program, tells its exit status.
+# The first process of a guest: prepares the system, runs the program, reports its exit status.
 #
-# ttyS0 is the console, ttyS1 the program's output, ttyS2 what the rig is told: lines of
+# ttyS0 is the console, ttyS1 the program's output, ttyS2 reports to the rig: lines of
 # `started`, `passed KEY` (by tests), `exit STATUS`, or `broken WHY`.
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TMPDIR=/tmp
 

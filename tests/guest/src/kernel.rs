@@ -1,4 +1,4 @@
-//! Kernels to boot: which one, where its files lie, and its modules.
+//! Kernels to boot: selection, files and modules.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,9 +18,9 @@ use crate::packages::Suite;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
     suite: &'static str,
-    /// Taken when there is one.
+    /// Preferred, if available.
     wanted: (u32, u32),
-    /// Whether a later series will do.
+    /// True if a later series will do.
     or_later: bool,
 }
 
@@ -30,7 +30,7 @@ impl Series {
     /// 6.1 of Debian 12, which has no UDP trains.
     pub const V6_1: Self = Self { suite: "bookworm", wanted: (6, 1), or_later: false };
 
-    /// The best of `names`; each belongs to a release.
+    /// The best of `names`, each of which belongs to a release.
     fn best<T>(self, releases: impl Iterator<Item = (String, T)>) -> Option<(String, T)> {
         let rank = |release: &str| {
             let numbers = numbers(release);
@@ -45,22 +45,23 @@ impl Series {
     }
 }
 
-/// A kernel that is ready to boot: its image and its modules.
+/// A kernel that is ready to boot: image and modules.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     release: String,
     image: PathBuf,
-    /// Files of modules by their names.
+    /// Module files by name.
     modules: BTreeMap<String, PathBuf>,
 }
 
 impl Kernel {
-    /// A kernel of `series`. The first call fetches some 35 MB of packages; from then on it lies in
-    /// the cache ([`crate::cache`]), and no network is asked. Several processes may call at once.
+    /// A kernel of `series`. The first call downloads about 35 MB of packages; afterwards the
+    /// kernel is in the cache ([`crate::cache`]), and the network is not used. Several processes
+    /// may call at once.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it cannot be had (no Debian, no network) or not be run (no
-    /// amd64, no QEMU, no busybox).
+    /// [`Error::Unavailable`] if it cannot be obtained (no Debian, no network) or run (no amd64, no
+    /// QEMU, no busybox).
     pub fn of(series: Series) -> Result<Self, Error> {
         if !cfg!(target_arch = "x86_64") {
             let what = "only kernels for amd64 are booted";
@@ -82,7 +83,7 @@ impl Kernel {
         Self::open(release, &folder)
     }
 
-    /// What `uname -r` says in it.
+    /// Its release, as `uname -r` prints it.
     pub fn release(&self) -> &str {
         &self.release
     }
@@ -92,7 +93,7 @@ impl Kernel {
         &self.image
     }
 
-    /// Reads what packages of a kernel were unpacked into `folder`.
+    /// Reads a folder with the unpacked packages of a kernel.
     fn open(release: String, folder: &Path) -> Result<Self, Error> {
         let mut files = Vec::new();
         walk(folder, &mut files).map_err(Error::io(folder.display()))?;
@@ -103,8 +104,8 @@ impl Kernel {
         Ok(Self { release, image, modules: modules.collect() })
     }
 
-    /// The modules called `names` and those that they need, each behind those that it needs, with
-    /// the bytes that insmod(8) takes.
+    /// The modules called `names` and their dependencies, each after its dependencies, with the
+    /// bytes that insmod(8) takes.
     pub(crate) fn modules(&self, names: &[String]) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let mut loaded = Vec::new();
         for name in names {
@@ -131,8 +132,9 @@ impl Kernel {
     }
 }
 
-/// Where kernels are kept: `TAPSWITCH_GUEST_CACHE` if that is set, else `tapswitch-guest` in
-/// cargo's target folder, so that `cargo clean` clears it, else below `XDG_CACHE_HOME`.
+/// The folder of downloaded kernels: `TAPSWITCH_GUEST_CACHE` if that is set, otherwise
+/// `tapswitch-guest` in cargo's target folder, so that `cargo clean` clears it, otherwise below
+/// `XDG_CACHE_HOME`.
 pub fn cache() -> PathBuf {
     if let Some(folder) = env::var_os("TAPSWITCH_GUEST_CACHE") {
         return folder.into();
@@ -144,11 +146,11 @@ pub fn cache() -> PathBuf {
     target.map_or_else(user, Path::to_owned).join("tapswitch-guest")
 }
 
-/// Fetches the best kernel of `series` into `folder`. A folder has the name of a release only once
-/// all of it is there.
+/// Downloads the best kernel of `series` into `folder`. A folder gets the name of a release only
+/// when it is complete.
 fn fetch(series: Series, folder: &Path) -> Result<(), Error> {
     let work = folder.join(format!("partial-{}", process::id()));
-    // What a process that was killed has left; nobody else is here while the lock is held.
+    // Leftovers of a killed process; nobody else is here while the lock is held.
     for (name, path) in entries(folder) {
         if name.starts_with("partial-") {
             fs::remove_dir_all(&path).map_err(Error::io(path.display()))?;
@@ -179,8 +181,8 @@ fn fetch_into(series: Series, folder: &Path, work: &Path) -> Result<(), Error> {
     fs::rename(&unpacked, &place).map_err(Error::io(place.display()))
 }
 
-/// The releases among `names` of packages, each with the packages that hold image and modules: two
-/// of them in later suites, one in former ones.
+/// The releases among `names` of packages, each with the packages that contain image and modules:
+/// two in newer suites, one in older ones.
 fn offered(names: &[String]) -> impl Iterator<Item = (String, Vec<String>)> {
     names.iter().filter_map(|name| {
         let is_cloud = |release: &&str| release.ends_with(FLAVOUR);
@@ -190,13 +192,13 @@ fn offered(names: &[String]) -> impl Iterator<Item = (String, Vec<String>)> {
             return is_there.then(|| (release.to_owned(), vec![name.clone(), modules]));
         }
         let release = name.strip_prefix("linux-image-").filter(is_cloud)?;
-        // Beside the two, an empty package that needs them has this name.
+        // An empty metapackage that depends on the two has this name.
         let is_whole = !names.contains(&format!("linux-binary-unsigned-{release}"));
         is_whole.then(|| (release.to_owned(), vec![name.clone()]))
     })
 }
 
-/// The releases that are in the cache, with their folders.
+/// The releases in the cache, with their folders.
 fn kept(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     entries(folder).into_iter().filter(|(name, _)| name.ends_with(FLAVOUR))
 }
@@ -212,7 +214,7 @@ fn numbers(release: &str) -> Vec<u32> {
     flavour.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Locks the file at `path` until the answer is dropped.
+/// Locks the file at `path` until the returned value is dropped.
 fn lock(path: &Path) -> Result<File, Error> {
     let file = File::create(path).map_err(Error::io(path.display()))?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive)
@@ -236,7 +238,7 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// The name under which the kernel knows the module in the file at `path`.
+/// The kernel's name of the module in the file at `path`.
 fn module_name(path: &Path) -> Option<String> {
     let name = file_name(path);
     let stem = name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz"))?;
@@ -251,7 +253,7 @@ fn decompressed(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// The modules that a module needs, as its section `.modinfo` has it: `depends=a,b`.
+/// The dependencies of a module, from its section `.modinfo`: `depends=a,b`.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -263,9 +265,9 @@ fn needs(module: &[u8]) -> Vec<String> {
     names.map(|name| name.replace('-', "_")).collect()
 }
 
-/// A mirror that is being brought up to date answers with files that do not fit each other.
+/// A mirror that is being updated may return files that do not match each other.
 const ATTEMPTS: u32 = 2;
-/// How the names of all these releases end.
+/// The end of the names of all these releases.
 const FLAVOUR: &str = "-cloud-amd64";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Boots another Linux kernel in QEMU and runs a test in it.
+//! Boots another Linux kernel in QEMU and runs tests in it.
 //!
-//! What a release of Linux brought can be tested on a machine that does not run it. Debian ships
-//! the kernels, QEMU emulates the processor, so neither root nor `/dev/kvm` is needed; a boot takes
-//! some five seconds. README.md beside this crate says how to use it, and how to look inside by
-//! hand.
+//! Features of a Linux release can be tested on a machine that does not run it. Debian provides the
+//! kernels, QEMU emulates the processor, so neither root nor `/dev/kvm` is needed; a boot takes
+//! about five seconds. README.md beside this crate explains how to use it, and how to look inside
+//! by hand.
 //!
-//! A test says what it needs as a [`Rig`], and is written as if it ran there already:
+//! A test states what it needs as a [`Rig`], and is written as if it ran there already:
 //!
 //! ```no_run
 //! use tapswitch_guest::{Rig, Series};
@@ -24,15 +24,15 @@
 //! # fn main() {}
 //! ```
 //!
-//! Below that, [`Kernel`] gets a kernel and [`Guest`] runs any program in it.
+//! At a lower level, [`Kernel`] obtains a kernel and [`Guest`] runs any program in it.
 //!
 //! **How it works.** A test binary copies itself into the guest with the libraries that it needs,
-//! and runs there with a variable in its environment that says so ([`inside`]). One boot serves all
-//! tests of a binary that share a rig. Which of them passed is told over a serial port of its own,
-//! so no output has to be understood.
+//! and runs there with an environment variable that says so ([`inside`]). One boot serves all tests
+//! of a binary that share a rig. Results are reported over a serial port of their own, so no output
+//! has to be parsed.
 //!
-//! **Not done:** files or a network shared with the host; guests of other architectures. A device
-//! is added by [`Guest::qemu_args`].
+//! **Not supported:** files or a network shared with the host; guests of other architectures.
+//! Devices are added by [`Guest::qemu_args`].
 
 #![forbid(unsafe_code)]
 
@@ -54,11 +54,11 @@ pub use guest::{Guest, Outcome, Running};
 pub use kernel::{Kernel, Series, cache};
 pub use rig::{Rig, inside};
 
-/// Says loudly that a test is skipped: past the harness, which would swallow `println!`; in one
-/// piece, on a line of its own.
+/// Reports that a test is skipped: past the harness, which would capture `println!`, and as one
+/// line in one piece.
 pub fn skip(reason: impl std::fmt::Display) {
     let _ = io::stdout().write_all(format!("\nSKIP: {reason}\n").as_bytes());
 }
 
-/// A file in the guest. Lines that are written to it are found in [`Outcome::told`].
+/// A file in the guest. Lines that are written to it are in [`Outcome::told`].
 pub const REPORT: &str = "/dev/ttyS2";

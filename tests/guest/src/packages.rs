@@ -1,8 +1,8 @@
-//! Packages of any Debian suite, fetched and unpacked beside the system, never installed.
+//! Packages of any Debian suite, downloaded and unpacked in a folder of their own, never installed.
 //!
 //! apt(8) gets folders of its own for lists and downloads, so neither the machine's sources nor its
-//! lists change, and no privilege is needed. It checks signatures and digests as always, and takes
-//! proxies from the machine's configuration.
+//! lists change, and no privilege is needed. It checks signatures and digests as usual, and uses
+//! the machine's configuration of proxies.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,15 +12,15 @@ use std::process::Command;
 use crate::error::{Error, output_of};
 use crate::sources;
 
-/// A suite of Debian, with folders below one folder of our own.
+/// A suite of Debian, with its folders below one folder of ours.
 pub(crate) struct Suite {
     folder: PathBuf,
-    /// What the packages are called for, for errors.
+    /// The subject of error messages.
     name: String,
 }
 
 impl Suite {
-    /// Reads the lists of the suite called `name`; `folder` is for its files alone.
+    /// Reads the package lists of the suite called `name`; `folder` is for its files alone.
     pub(crate) fn open(name: &str, folder: &Path) -> Result<Self, Error> {
         let suite = Self { folder: folder.to_owned(), name: name.to_owned() };
         for part in ["parts", "lists/partial", "cache/archives/partial", "debs"] {
@@ -33,16 +33,16 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Names of all packages that begin with `prefix`.
+    /// Names of all packages that start with `prefix`.
     pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        // `pkgnames` would also tell what is installed, or was once.
+        // `pkgnames` would also list what is, or was once, installed.
         let pattern = format!("^{}", prefix.replace('.', "\\."));
         let output = self.apt("apt-cache", ["search", "--names-only", &pattern])?;
         let text = String::from_utf8_lossy(&output);
         Ok(text.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect())
     }
 
-    /// Fetches `packages` and unpacks them into `folder`.
+    /// Downloads `packages` and unpacks them into `folder`.
     pub(crate) fn unpack(&self, packages: &[String], folder: &Path) -> Result<(), Error> {
         let arguments = ["download"].into_iter().chain(packages.iter().map(String::as_str));
         self.apt("apt-get", arguments)?;
@@ -96,7 +96,7 @@ fn machine_sources(suite: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// The contents of all files of `/etc/apt/sources.list.d` with this ending.
+/// The contents of all files of `/etc/apt/sources.list.d` with this extension.
 fn read_all(extension: &str) -> Vec<String> {
     let entries = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path()).collect::<Vec<_>>();
@@ -105,7 +105,7 @@ fn read_all(extension: &str) -> Vec<String> {
     paths.iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
 }
 
-/// The release of Debian that the machine runs.
+/// The Debian release of the machine.
 fn codename() -> Option<String> {
     let text = fs::read_to_string("/etc/os-release").ok()?;
     let field = |name: &str| {
@@ -115,7 +115,7 @@ fn codename() -> Option<String> {
     (field("ID")? == "debian").then(|| field("VERSION_CODENAME"))?
 }
 
-/// What makes apt keep to our folders, fail when anything fails, and give up some time.
+/// Makes apt use our folders, fail when anything fails, and give up after some time.
 const OPTIONS: [&str; 7] = [
     "Dir::Etc::SourceList=/dev/null",
     "APT::Sandbox::User=root",

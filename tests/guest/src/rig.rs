@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Series};
 use crate::root::find;
 use crate::{REPORT, skip};
 
-/// What a test needs to run in. Starts from no modules, two processors, 512 MiB, five minutes.
+/// The environment of a test. Defaults: no modules, two processors, 512 MiB, five minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rig {
     series: Series,
@@ -33,15 +33,15 @@ impl Rig {
         Self { series, modules: &[], programs: &[], memory_mib: 512, cpus: 2, limit }
     }
 
-    /// Loads these modules, and those that they need.
+    /// Loads these modules and their dependencies.
     #[must_use]
     pub const fn modules(mut self, names: &'static [&'static str]) -> Self {
         self.modules = names;
         self
     }
 
-    /// Copies these programs of the host to `/bin`, in place of busybox's of that name. What the
-    /// host lacks is left out.
+    /// Copies these programs of the host to `/bin`, replacing busybox's. Programs that the host
+    /// lacks are left out.
     #[must_use]
     pub const fn programs(mut self, names: &'static [&'static str]) -> Self {
         self.programs = names;
@@ -62,7 +62,7 @@ impl Rig {
         self
     }
 
-    /// How long boot and tests together may take.
+    /// Limit of the time for boot and tests together.
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -70,11 +70,11 @@ impl Rig {
     }
 
     /// Runs `body` in the guest. Called by a test of this binary, in its own name: the first test
-    /// boots the guest, which runs the binary with the host's own filter; the others wait for what
-    /// became of theirs. Skips loudly where no guest can run.
+    /// boots the guest, which runs the binary with the host's own filter; the others wait for their
+    /// results. Reports the test as skipped if no guest can run.
     ///
     /// # Panics
-    /// When `body` does in the guest, with all that the guest said; when the guest fails.
+    /// If `body` does in the guest, with all output of the guest; if the guest fails.
     #[expect(clippy::panic, reason = "this is the assertion of a test")]
     pub fn test<F: FnOnce()>(&self, body: F) {
         // The same binary on both sides gives a closure the same name.
@@ -97,11 +97,11 @@ impl Rig {
     }
 
     /// Runs all tests of this binary in the guest; those that call [`Self::test_all`] pass there.
-    /// Each counts as a test, and what is skipped there is told. Skips loudly where no guest can
-    /// run.
+    /// Each counts as a test, and skipped ones are reported. Reports the test as skipped if no
+    /// guest can run.
     ///
     /// # Panics
-    /// When a test fails in the guest, with all that the guest said; when the guest fails.
+    /// If a test fails in the guest, with all output of the guest; if the guest fails.
     #[expect(clippy::panic, reason = "this is the assertion of a test")]
     pub fn test_all(&self) {
         if rig_inside().is_some() {
@@ -156,7 +156,7 @@ impl Rig {
         guest.run()
     }
 
-    /// Tells rigs apart, on both sides.
+    /// Identifies the rig, on both sides.
     fn key(&self) -> String {
         format!("{self:?}")
     }
@@ -167,13 +167,13 @@ impl Outcome {
         self.told.lines().any(|line| line.strip_prefix("passed ") == Some(key))
     }
 
-    /// The output in a form that nobody takes for the host's own.
+    /// The output in a form that is not taken for the host's own.
     fn quoted(&self) -> String {
         self.output.lines().map(|line| format!("| {line}\n")).collect()
     }
 
-    /// Lets the world see what was skipped in the guest, and lines that begin with one of `more`;
-    /// all of it when it asks for that.
+    /// Prints lines about tests that were skipped in the guest, and lines that start with one of
+    /// `more`; everything if the environment requests that.
     fn forward(&self, more: &[&str]) {
         if env::args().any(|arg| arg == "--nocapture" || arg == "--no-capture") {
             print!("{}", self.quoted());
@@ -188,7 +188,7 @@ impl Outcome {
     }
 }
 
-/// The release of the guest's kernel, when this runs in a guest.
+/// The release of the guest's kernel, if this runs in a guest.
 pub fn inside() -> Option<String> {
     env::var(INSIDE).ok()
 }
@@ -197,7 +197,7 @@ fn rig_inside() -> Option<String> {
     env::var(RIG).ok()
 }
 
-/// Tells the host a line, in one piece. What cannot be told counts as not passed.
+/// Reports a line to the host, in one piece. A test whose report fails counts as not passed.
 fn report(line: &str) {
     let told = OpenOptions::new().write(true).open(REPORT);
     let told = told.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
@@ -206,7 +206,7 @@ fn report(line: &str) {
     }
 }
 
-/// The arguments of a libtest harness that choose tests.
+/// The arguments of a libtest harness that select tests.
 fn filters(args: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut args = args.into_iter();
     let mut filters = Vec::new();
@@ -236,10 +236,10 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Variables that are set in a guest: the kernel's release, and which rig it is.
+/// Environment variables that are set in a guest: the kernel's release, and the rig.
 const INSIDE: &str = "TAPSWITCH_GUEST";
 const RIG: &str = "TAPSWITCH_GUEST_RIG";
-/// What a guest tells that has run all tests of a binary.
+/// The report of a guest that has run all tests of a binary.
 const ALL: &str = "passed all";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the guest finds in its root when it starts: busybox and its names, modules, the program
-//! with the libraries that it needs, and the script that the kernel runs first.
+//! The guest's root: busybox and its names, modules, the program with the libraries that it needs,
+//! and the script that the kernel runs first.
 
 use std::env;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::cpio::Archive;
 use crate::error::{Error, output_of};
 
-/// Adds busybox, its names in `/bin`, and the folders that the script mounts things on.
+/// Adds busybox, its names in `/bin`, and the folders of the script's mount points.
 pub(crate) fn system(archive: &mut Archive) -> Result<(), Error> {
     let busybox = find("busybox")
         .ok_or_else(|| Error::unavailable("busybox is missing", "apt-get install busybox"))?;
@@ -26,8 +26,8 @@ pub(crate) fn system(archive: &mut Archive) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds the program at `path` of the host as `inside`, and the libraries that it needs where it
-/// looks for them.
+/// Adds the program at `path` of the host as `inside`, and the libraries that it needs at their
+/// paths.
 pub(crate) fn program(archive: &mut Archive, path: &Path, inside: &str) -> Result<(), Error> {
     archive.file(inside, &read(path)?);
     for library in libraries(path)? {
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(Error::io(path.display()))
 }
 
-/// Where `program` lies on this machine; daemons may be off the user's path.
+/// The path of `program` on this machine; daemons may be outside the user's path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -58,12 +58,13 @@ fn libraries(path: &Path) -> Result<Vec<String>, Error> {
     let mut command = Command::new("ldd");
     command.arg(path).env("LC_ALL", "C");
     let output = command.output().map_err(Error::io("ldd"))?;
-    // It fails for a static program, of which it says so; what is no program fails in the guest.
+    // ldd(1) fails for a static program, and says so; a file that is not a program fails in the
+    // guest.
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter_map(|line| library(line).transpose()).collect()
 }
 
-/// The file that a line of ldd(1) names; none for what the kernel brings.
+/// The file in a line of ldd(1); none for the kernel's own (vDSO).
 fn library(line: &str) -> Result<Option<String>, Error> {
     if line.contains("=> not found") {
         return Err(Error::Wrong(format!("a library is missing here already:{line}")));

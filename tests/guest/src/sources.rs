@@ -1,10 +1,10 @@
-//! Where Debian's packages come from on this machine, said for another suite.
+//! The machine's sources of Debian packages, rewritten for another suite.
 //!
-//! A machine may have a mirror, a proxy or a snapshot of its own; the files of sources.list(5) name
-//! it, in either format. So what is read there is kept, and only the suite is replaced.
+//! A machine may use its own mirror, proxy or snapshot, which the files of sources.list(5) name, in
+//! either format. So everything in them is kept, and only the suite is replaced.
 
 /// Sources for `suite` in the format of `*.sources` files, made from the entries for the machine's
-/// own `codename`. Empty when there is none.
+/// own `codename`. Empty if there is none.
 ///
 /// `deb822` are the contents of `*.sources` files, `one_line` those of `*.list` files.
 pub(crate) fn for_suite(
@@ -27,7 +27,7 @@ struct Source {
     uris: String,
     suites: Vec<String>,
     components: Vec<String>,
-    /// `Signed-By` and what else there is, as lines of a stanza.
+    /// `Signed-By` and all other options, as lines of a stanza.
     options: String,
 }
 
@@ -44,7 +44,7 @@ impl Source {
     }
 }
 
-/// The stanzas of a `*.sources` file that are for binary packages and enabled.
+/// The enabled stanzas of a `*.sources` file for binary packages.
 fn stanzas(text: &str) -> Vec<Source> {
     let text = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
     text.split("\n\n").filter_map(stanza).collect()
@@ -94,7 +94,7 @@ fn line(text: &str) -> Option<Source> {
     })
 }
 
-/// An option of the one-line format, which has other names than in a stanza; those that matter.
+/// An option of the one-line format by its name in a stanza; only those that matter.
 fn line_option(option: &str) -> Option<String> {
     let (name, value) = option.split_once('=')?;
     ["signed-by", "trusted", "check-valid-until"]

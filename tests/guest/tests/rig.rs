@@ -1,4 +1,4 @@
-//! A guest runs what it is given, and whatever goes wrong in it is told.
+//! A guest runs what it is given, and every kind of failure in it is reported.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what fails fails the test")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tapswitch_guest::{Error, Guest, Kernel, Rig, Series, inside, skip};
 
-/// Its tests are those of this file that run in the guest; all share one boot.
+/// For the tests of this file that run in the guest; all share one boot.
 const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["vhost-net"]);
 
 #[test]
@@ -38,7 +38,7 @@ fn a_test_that_fails_in_the_guest_fails() {
     if inside().is_none() && kernel().is_none() {
         return;
     }
-    // On both sides: the guest does not tell that it passed, and the host hears nothing of it.
+    // On both sides: the guest does not report that it passed, and the host gets no report.
     let outcome = panic::catch_unwind(|| LINUX_7_3.test(|| panic!("as it shall")));
     let message = outcome.unwrap_err();
     if inside().is_none() {
@@ -110,7 +110,7 @@ fn what_is_not_there_is_named() {
     assert!(error.to_string().contains("'warp-drive' is not a valid device"), "{error}");
 }
 
-/// The kernel, unless it cannot be had, which is said, or this is a guest already.
+/// The kernel, unless it cannot be obtained, which is reported, or this is a guest already.
 fn kernel() -> Option<Kernel> {
     if inside().is_some() {
         return None;

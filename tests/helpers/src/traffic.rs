@@ -1,4 +1,4 @@
-//! Traffic of the kernel, and what carries it.
+//! Traffic by the kernel's sockets, and a cable to carry frames.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,13 +11,13 @@ use tapswitch_netlink::Namespace;
 
 use crate::{PATIENCE, eventually, wait_readable};
 
-/// `len` bytes in which what is lost, doubled or moved shows.
+/// `len` bytes in which a lost, duplicated or moved part shows.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at / 7) % 251).unwrap()).collect()
 }
 
 /// Sends `bytes` over one TCP connection from a socket of `client` to one of `server`, which is at
-/// `to`; answers what arrives. Fails instead of waiting for ever.
+/// `to`; returns what arrives. Fails instead of waiting for ever.
 pub fn tcp_transfer(client: &Namespace, server: &Namespace, to: IpAddr, bytes: &[u8]) -> Vec<u8> {
     let listener = server.enter(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -43,15 +43,15 @@ pub fn set_udp_segment(socket: &UdpSocket, len: u16) {
     setsockopt(socket, UdpGsoSegment, &len.into()).unwrap();
 }
 
-/// Carries frames between `a` and `b`, from one to the other by `carry`, while `action` runs;
-/// answers also the sum of what `carry` answered.
+/// Carries frames between `a` and `b` by `carry`, in both directions, while `action` runs; also
+/// returns the sum of `carry`'s results.
 pub fn with_cable<E: AsFd + Sync, R>(
     a: &E,
     b: &E,
     carry: impl Fn(&E, &E) -> usize + Send,
     action: impl FnOnce() -> R,
 ) -> (R, usize) {
-    /// Ends the cable also when `action` panics, so that the test fails instead of hanging.
+    /// Ends the cable also if `action` panics, so that the test fails instead of hanging.
     struct Cut<'a>(&'a AtomicBool);
     impl Drop for Cut<'_> {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Small frames through the datapath, to ports that take everything.
+//! Small frames through the datapath, to ports that accept everything.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tapswitch_openflow::{
 };
 use tapswitch_wire::{MacAddr, NetHeader};
 
-/// Frames of a burst.
+/// Frames per burst.
 pub(crate) const BURST: u32 = 32;
 
-/// The frame to port 2.
+/// Forwards the frame to port 2.
 pub(crate) fn forward(frame: &[u8], turns: u32) {
     run(&[Action::output(PortNo(2))], frame, turns);
 }
 
-/// The frame to port 2, and a copy to port 3.
+/// Forwards the frame to port 2, and a copy to port 3.
 pub(crate) fn copy(frame: &[u8], turns: u32) {
     run(&[Action::Group(GroupId(1))], frame, turns);
 }
@@ -42,7 +42,7 @@ fn run(actions: &[Action], frame: &[u8], turns: u32) {
     }
 }
 
-/// Three ports, a group of type ALL to the last two, and one rule.
+/// Three ports, a group of type ALL with outputs to the last two, and one rule.
 pub(crate) fn pipeline(actions: &[Action]) -> Pipeline {
     let mut pipeline = Pipeline::new(1);
     for number in 1..=3 {
@@ -60,13 +60,13 @@ pub(crate) fn pipeline(actions: &[Action]) -> Pipeline {
         instructions: vec![Instruction::ApplyActions(actions.to_vec())],
         ..FlowMod::new(FlowModCommand::Add)
     };
-    // Both are what the pipeline takes; the count of instructions would tell if it did not.
+    // The pipeline accepts both; if not, the instruction count would reveal it.
     let _ = pipeline.handle_group_mod(&group, Millis(0));
     let _ = pipeline.handle_flow_mod(&rule, Millis(0));
     pipeline
 }
 
-/// Ports that take everything.
+/// Ports that accept everything.
 struct Taker;
 
 impl Egress for Taker {
@@ -78,7 +78,7 @@ impl Egress for Taker {
         claim: &Claim<'_>,
     ) -> Result<Sent, DropReason> {
         black_box((port, frame.head()));
-        // As a switch does where no port is full: it looks at the claim when one is.
+        // As in a switch without full ports, which does not use the claim.
         if frame.is_empty() {
             black_box(claim.delivery());
         }
@@ -108,7 +108,7 @@ impl Egress for Taker {
     fn learn(&mut self, _: Sighting) {}
 }
 
-/// A frame of 60 bytes, UDP over IPv4, behind so many tags.
+/// A frame of 60 bytes, UDP over IPv4, behind `tags` tags.
 pub(crate) fn udp_ipv4(tags: usize) -> Vec<u8> {
     let ip = [0x45, 0, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     frame(tags, [0x08, 0x00], &[&ip[..], &UDP].concat())

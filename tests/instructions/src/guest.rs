@@ -16,7 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 /// Buffers of a ring, all of which are used in one turn.
 pub(crate) const RING_SIZE: u16 = 32;
 
-/// Moves bursts of frames of 60 bytes from one ring of a guest to the other.
+/// Moves bursts of 60-byte frames from one ring of a guest to the other.
 pub(crate) fn relay(turns: u32) {
     if let Err(error) = try_relay(turns) {
         eprintln!("no guest: {error}");
@@ -30,8 +30,7 @@ fn try_relay(turns: u32) -> Result<(), Box<dyn Error>> {
     let (Some(from), Some(to)) = (from, to) else { return Err("no queues".into()) };
     let mut available = 0u16;
     for _ in 0..turns {
-        // The descriptors and the ring of those that are available stay as they are: only how
-        // many there are grows.
+        // The descriptors and the available ring stay the same: only the available index grows.
         available = available.wrapping_add(RING_SIZE);
         for ring in [RECEIVE, TRANSMIT] {
             memory.write_all_at(&available.to_le_bytes(), ring + AVAILABLE + 2)?;
@@ -59,7 +58,7 @@ fn burst(from: &Queue, to: &Queue) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Memory with two split rings whose drivers want no notifications.
+/// Memory with two split rings whose drivers have disabled notifications.
 fn memory() -> Result<File, Box<dyn Error>> {
     let memory = tempfile::tempfile_in("/dev/shm")?;
     memory.set_len(LEN)?;
@@ -78,7 +77,7 @@ fn memory() -> Result<File, Box<dyn Error>> {
     Ok(memory)
 }
 
-/// A session by which both rings run, for as long as what is returned lives.
+/// A session that runs both rings, for as long as the returned value lives.
 fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Error>> {
     let (ours, theirs) = UnixStream::pair()?;
     let serving = device.clone();
@@ -115,15 +114,15 @@ fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Erro
         frontend.set_vring_kick(index, &kick)?;
         frontend.set_vring_enable(index, true)?;
     }
-    // An answer to this says that all of it was heard.
+    // A reply to this means that all earlier messages were processed.
     frontend.get_features()?;
     Ok(frontend)
 }
 
-/// Where the guest's memory begins, for itself and for its VMM.
+/// Start of the guest's memory, both for the guest and for its VMM.
 const BASE: u64 = 0x10_0000;
 const LEN: u64 = 1 << 20;
-/// The rings, and what belongs to each behind its descriptors.
+/// Offsets of the rings, and of their parts behind the descriptors.
 const RECEIVE: u64 = 0;
 const TRANSMIT: u64 = LEN / 2;
 const AVAILABLE: u64 = 0x1000;

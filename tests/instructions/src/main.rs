@@ -1,4 +1,4 @@
-//! Does one kind of late work on frames again and again, for a tool that counts instructions.
+//! Repeats one kind of late work on frames, for a tool that counts instructions.
 //!
 //! ```text
 //! instructions              the loop that sums bytes here, then the names of all cases, each with
@@ -6,8 +6,8 @@
 //! instructions CASE TURNS   does it so many times
 //! ```
 //!
-//! Counts of two runs of different length differ by the work alone. Everything is determined: no
-//! clock, no random number, no address is looked at.
+//! Counts of two runs of different length differ by the work alone. Everything is deterministic: no
+//! clock, no random numbers, and addresses do not matter.
 
 mod forward;
 mod guest;
@@ -23,7 +23,7 @@ use tapswitch_wire::checksum::{Implementation, Sum, update};
 use tapswitch_wire::{EtherType, NetHeader, NetHeaderFlags, Tag, tags};
 
 use forward::BURST;
-// For its feature alone: see the manifest.
+// Only for its feature: see the manifest.
 use rustix as _;
 use train::{HEADROOM, SEGMENTS, Train};
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Name, packets or operations in one turn, and what does so many turns.
+/// Name, packets or operations per turn, and the function that runs so many turns.
 type Case = (&'static str, u32, fn(u32));
 
 const CASES: [Case; 21] = [
@@ -121,7 +121,7 @@ fn split_in_place(mut train: Train, turns: u32) {
     }
 }
 
-/// The packets of trains of as many flows, by turns, become trains again.
+/// Packets of several flows in turn are joined to trains again.
 fn coalesce(trains: &[Train], flags: u8, turns: u32) {
     let meta = NetHeader { flags, ..NetHeader::PLAIN };
     let (mut buf, mut batch) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Small frames from one tap device to another by the switch's own worker: what it does for each,
-//! and what is done here to have it read one.
+//! Small frames from one tap device to another by the switch's own worker: its work per frame, plus
+//! what this program does to make it read one.
 
 use std::error::Error;
 use std::io::IoSlice;
@@ -12,10 +12,10 @@ use tapswitch_wire::NetHeader;
 
 use crate::forward;
 
-/// Frames of a burst.
+/// Frames per burst.
 pub(crate) const BURST: u32 = 32;
 
-/// Moves bursts of frames of 60 bytes from one device to the other, both of which are made in the
+/// Moves bursts of 60-byte frames from one device to the other, both of which are created in the
 /// network namespace of this process.
 pub(crate) fn relay(turns: u32) {
     if let Err(error) = try_relay(turns) {
@@ -26,7 +26,7 @@ pub(crate) fn relay(turns: u32) {
 
 fn try_relay(turns: u32) -> Result<(), Box<dyn Error>> {
     let tables = forward::pipeline(&[Action::output(PortNo(2))]);
-    // One frame after the other: what joins them has cases of its own.
+    // Without coalescing, which has cases of its own.
     let ports = ["1=tap:in,gro=off", "2=tap:out,gro=off"].into_iter().map(str::parse);
     let ports = ports.collect::<Result<Vec<PortSpec>, _>>()?;
     let mut worker = LoneWorker::open(tables.snapshot().clone(), &ports)?;

@@ -1,9 +1,9 @@
-//! Two trains of 45 packets to work on.
+//! Two trains of 45 packets as input.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, ipv4, read_u16, write_u16};
 
-/// A train as a tap device's host sends it: all that can be left to others is.
+/// A train as a tap device's host sends it: everything that can be deferred is.
 pub(crate) struct Train {
     pub(crate) meta: NetHeader,
     /// Headroom and the frame.
@@ -91,11 +91,11 @@ const UDP_IPV6: [u8; 48] = [
     0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, //
     0x03, 0xe8, 0x14, 0x51, 0, 0, 0, 0,
 ];
-/// An S-tag and a C-tag, both with the type in front.
+/// An S-tag and a C-tag, each preceded by its TPID.
 const TAGS: [u8; 8] = [0x88, 0xa8, 0, 200, 0x81, 0, 0, 100];
-/// In front of the frame.
+/// Bytes in front of the frame.
 pub(crate) const HEADROOM: usize = 64;
-/// Packets of a train, as many as IP lets one have.
+/// Packets of a train: as many as the IP length permits.
 pub(crate) const SEGMENTS: u32 = 45;
 /// Payload of each packet in bytes.
 const SEGMENT_LEN: usize = 1448;

@@ -1,12 +1,12 @@
-//! Late work on frames takes no more instructions per packet than is on record.
+//! Late work on frames takes no more instructions per packet than recorded.
 //!
-//! Instructions are counted by callgrind, which makes them a property of the code alone: neither
-//! the machine's speed nor what else runs on it counts. They do depend on the compiler, and on the
-//! vector loops that valgrind lets the program see; the record says both. A packet that became
-//! cheaper is found as well, so that the record keeps up.
+//! Instructions are counted by callgrind, which makes them a property of the code alone,
+//! independent of the machine's speed and load. They do depend on the compiler, and on the vector
+//! loops that valgrind lets the program detect; the record has both. A packet that became cheaper
+//! is reported as well, so that the record keeps up.
 //!
-//! After a change that was meant: `TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions` writes
-//! the record anew; the commit shows what it did.
+//! After an intended change, `TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions` writes the
+//! record anew; the commit shows the effect.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,9 +54,9 @@ fn no_packet_takes_more_instructions_than_on_record() {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
-    /// What built it.
+    /// Compiler version.
     rustc: String,
-    /// The vector loops that were used.
+    /// Vector loops that were used.
     loops: String,
     instructions: BTreeMap<String, f64>,
 }
@@ -96,7 +96,7 @@ impl Record {
     }
 }
 
-/// The program that does the work, built as it is released.
+/// The program that does the work, in a release build.
 struct Counter {
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -121,12 +121,12 @@ impl Counter {
         }
     }
 
-    /// Cases with devices need somebody who may make them.
+    /// True if the case can run: cases with devices need privilege.
     fn can_run(name: &str) -> bool {
         can_make_devices() || !name.starts_with("tap-")
     }
 
-    /// Takes the difference of two runs: what comes before and after the work is left out.
+    /// The difference of two runs, which excludes everything before and after the work.
     fn per_unit(&self, line: &str) -> Option<(String, f64)> {
         let (units, name) = line.split_once(' ').unwrap();
         if !Self::can_run(name) {
@@ -164,7 +164,7 @@ impl Counter {
     }
 }
 
-/// Who may make devices makes them in a network namespace where nobody else is.
+/// True if devices can be created, in a network namespace of their own.
 fn can_make_devices() -> bool {
     let apart = Command::new("unshare").args(["--net", "true"]).status();
     apart.is_ok_and(|status| status.success()) && Path::new("/dev/net/tun").exists()
@@ -191,13 +191,14 @@ fn both_directions_and_missing_cases_are_complained_of() {
     assert_eq!(before.complaints(&record(&counts, "2")), expected);
 }
 
-/// Runs a program where the kernel says nothing by itself on new devices: that would be counted.
+/// Runs a program in a namespace whose kernel sends nothing on its own on new devices: that would
+/// be counted.
 const QUIETLY: &str = "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6; exec \"$0\" \"$@\"";
 /// Turns of the two runs.
 const TURNS: [u32; 2] = [10, 60];
-/// By what factor a count may change.
+/// Factors by which a count may change.
 const SAME_COMPILER: (f64, f64) = (0.85, 1.10);
-/// With another one a regression must be gross to be told from it.
+/// With another compiler only a large regression can be distinguished from its effect.
 const OTHER_COMPILER: (f64, f64) = (0.5, 1.3);
 
 const HEAD: &str =

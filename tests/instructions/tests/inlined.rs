@@ -1,11 +1,12 @@
 //! No function returns between two system calls of the plain path.
 //!
-//! A return that is predicted wrong leaves the processor in a state in which every return inside
-//! the next system call is predicted wrong, too; that costs a small frame a fifth of its rate
+//! A mispredicted return leaves the processor in a state in which every return inside the next
+//! system call is mispredicted, too; that costs a small frame a fifth of its rate
 //! (`docs/adr/0008-one-function-from-read-to-write.md`). So everything from read(2) to write(2) is
-//! one function. What the compiler likes to inline is another matter in each build, so all of it is
-//! told to be: such functions have no code of their own, not even where nothing is optimised, which
-//! is what is looked at. A closure in one of them would, and cannot be told.
+//! one function. What the compiler inlines on its own differs between builds, so all of these
+//! functions are marked: such functions have no code of their own, even in a build without
+//! optimisation, which is what is examined here. A closure in one of them would have code, and
+//! cannot be marked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
 mod common;
@@ -34,7 +35,7 @@ fn from_read_to_write_there_is_one_function() {
     }
 }
 
-/// Names of the functions that the switch's library has code for when nothing is optimised.
+/// Names of the functions of the switch's library that have code in a build without optimisation.
 fn functions() -> BTreeSet<String> {
     let unoptimised = "profile.dev.package.tapswitch-switch.opt-level=0";
     let args = ["--package", "tapswitch-switch", "--lib", "--config", unoptimised];
@@ -43,20 +44,20 @@ fn functions() -> BTreeSet<String> {
     String::from_utf8(symbols).unwrap().lines().filter_map(function).collect()
 }
 
-/// The function in a line of nm's, without closures in it.
+/// The function in a line of nm(1), without closures in it.
 fn function(line: &str) -> Option<String> {
     let (_, name) = line.split_once(" t ").or_else(|| line.split_once(" T "))?;
     Some(name.split("::{{closure}}").next()?.to_owned())
 }
 
-/// Where the switch's code is.
+/// The path of the switch's source.
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/switch/src")
 }
 
-/// What everything is inlined into.
+/// The function that everything is inlined into.
 const WORKER: &str = "tapswitch_switch::worker::Worker::burst";
-/// What must be inlined, and where it is written.
+/// What must be inlined, and its source file.
 const INLINED: [(&str, &str); 6] = [
     ("worker.rs", "tapswitch_switch::worker::Worker::fill"),
     ("tx/ports.rs", "tapswitch_switch::tx::ports::TxPorts::send"),

@@ -1,5 +1,5 @@
-//! What a change of groups must satisfy (OpenFlow 1.3.5 §6.5, §7.3.4.2): no loops, no chains that
-//! are longer than frames follow.
+//! Checks of group changes (OpenFlow 1.3.5 §6.5, §7.3.4.2): no loops, no chains longer than the
+//! switch follows.
 
 use hashbrown::{HashMap, HashSet};
 use tapswitch_openflow::multipart::GroupDesc;
@@ -12,7 +12,7 @@ use crate::port::Ports;
 use crate::validate;
 
 impl GroupTable {
-    /// Whether a change can be made.
+    /// Checks a change.
     ///
     /// # Errors
     /// The OpenFlow error to send back.
@@ -39,7 +39,7 @@ impl GroupTable {
         if spec.group_type == GroupType::Indirect && spec.buckets.len() != 1 {
             return Err(ErrorKind::OFPGMFC_INVALID_GROUP);
         }
-        // One whose description fits no message could not be told of.
+        // A group whose description fits no message could not be reported.
         if spec.buckets.len() > MAX_BUCKETS || !GroupDesc::fits(&spec.buckets) {
             return Err(ErrorKind::OFPGMFC_OUT_OF_BUCKETS);
         }
@@ -67,7 +67,7 @@ impl GroupTable {
         validate::bucket_actions(&bucket.actions, spec.group_type, self)
     }
 
-    /// Refuses a group from which a walk along the chains comes back to it.
+    /// Refuses a group whose chains lead back to it.
     fn check_loops(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
         let mut open: Vec<_> = spec.buckets.iter().flat_map(named).collect();
         let mut seen = HashSet::new();
@@ -82,8 +82,8 @@ impl GroupTable {
         Ok(())
     }
 
-    /// Refuses a group that makes a chain longer than frames follow. Where it gets no longer below
-    /// the group, nobody need look for the groups above, which takes a look at all.
+    /// Refuses a group that makes a chain too long. If the chain below the group does not get
+    /// longer, the groups above are not searched for, which would take a search of all groups.
     fn check_depth(&self, spec: &GroupMod) -> Result<(), ErrorKind> {
         let next = |id: &GroupId| self.chained_of(*id);
         let below = depth(spec.buckets.iter().flat_map(named).collect(), next);
@@ -111,8 +111,8 @@ impl GroupTable {
     }
 }
 
-/// Length of the longest chain that begins with one of these; one that is too long is not followed
-/// to its end. Each level is a set, so that a group that many lead to is looked at once in it.
+/// Length of the longest chain that starts with one of these; one that is too long is not followed
+/// to its end. Each level is a set, so a group that many lead to is examined once per level.
 fn depth(mut level: HashSet<GroupId>, next: impl Fn(&GroupId) -> Vec<GroupId>) -> usize {
     let mut depth = 0;
     while !level.is_empty() && depth < MAX_DEPTH {
@@ -127,5 +127,5 @@ fn named(bucket: &Bucket) -> impl Iterator<Item = GroupId> + '_ {
     groups_of(&bucket.actions)
 }
 
-/// Buckets of one group; a message of 64 KiB holds more, but no use for them is known.
+/// Buckets of one group; a message of 64 KiB holds more, but there is no known use for them.
 const MAX_BUCKETS: usize = 1024;

@@ -1,7 +1,7 @@
-//! How many rules there are of each priority, and which is the highest.
+//! The number of rules of each priority, and the highest priority.
 //!
-//! By the upper and the lower half of the priority: what is of another upper half is shared with
-//! the version before. Each rule may have a priority of its own.
+//! Indexed by the upper and the lower half of the priority: a new version shares the counts of all
+//! other upper halves with the previous one. Each rule may have a priority of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 pub(super) struct Priorities(BTreeMap<u8, Arc<BTreeMap<u8, usize>>>);
 
 impl Priorities {
-    /// One rule more.
+    /// Adds a rule.
     pub(super) fn add(&mut self, priority: u16) {
         let [upper, lower] = priority.to_be_bytes();
         let counts = Arc::make_mut(self.0.entry(upper).or_default());
         *counts.entry(lower).or_default() += 1;
     }
 
-    /// One rule less, of those that were added.
+    /// Removes a rule that was added.
     pub(super) fn remove(&mut self, priority: u16) {
         let [upper, lower] = priority.to_be_bytes();
         let Some(counts) = self.0.get_mut(&upper).map(Arc::make_mut) else { return };
@@ -33,7 +33,7 @@ impl Priorities {
         }
     }
 
-    /// The highest one; 0 when there are no rules.
+    /// The highest priority; 0 if there are no rules.
     pub(super) fn highest(&self) -> u16 {
         let upper = self.0.last_key_value();
         let lower = upper.and_then(|(upper, counts)| Some((upper, counts.last_key_value()?.0)));

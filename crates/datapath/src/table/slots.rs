@@ -1,11 +1,11 @@
-//! The rules of a tuple by their masked keys: a tree by the bits of their hashes, the nodes of
-//! which are shared by all versions of the table that have the same in them (Bagwell: "Ideal Hash
-//! Trees", 2001).
+//! The rules of a tuple by their masked keys: a tree by the bits of their hashes, whose nodes are
+//! shared by all versions of the table in which they are the same (Bagwell: "Ideal Hash Trees",
+//! 2001).
 //!
-//! Workers hold the version before, so whatever a change touches is copied first. Of one hash table
-//! that would be all of it, and a controller that adds rules one by one, a barrier behind each,
-//! would wait longer for each. Of a tree it is the way from the root to a leaf, whose length grows
-//! with the logarithm of the number of keys.
+//! Workers hold the previous version, so everything that a change touches is copied first. Of a
+//! hash table that would be all of it, and a controller that adds rules one by one, each followed
+//! by a barrier, would wait longer for each. Of a tree it is the path from the root to a leaf,
+//! whose length grows with the logarithm of the number of keys.
 
 use std::array;
 use std::slice;
@@ -16,15 +16,15 @@ use tapswitch_wire::FlowKey;
 use super::FlowEntry;
 use crate::hash::hash_words;
 
-/// Slots, by their keys.
+/// Slots by key.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     root: Node,
     count: usize,
 }
 
-/// The rules with one mask and one value, which is that of their keys; one at least, highest
-/// priority first. Most have none beside them, and lie where a lookup looks first.
+/// The rules with one mask and one value, which is the value of their keys; at least one, highest
+/// priority first. Most slots have a single rule, which is where a lookup looks first.
 #[derive(Clone, Debug)]
 enum Slot {
     One(Arc<FlowEntry>),
@@ -35,7 +35,7 @@ enum Slot {
 enum Node {
     /// By the next bits of the hash.
     Branch(Arc<[Self; FANOUT]>),
-    /// With their hashes, which are looked at first.
+    /// With their hashes, which are compared first.
     Leaf(Arc<[(u64, Slot)]>),
 }
 
@@ -44,7 +44,7 @@ impl Slots {
         Self { root: Node::Leaf(Arc::default()), count: 0 }
     }
 
-    /// Changes the rules of a key, of which there may be none yet.
+    /// Changes the rules of a key, which may have none yet.
     pub(super) fn change<T>(
         &mut self,
         value: FlowKey,
@@ -116,7 +116,7 @@ impl Node {
             }
             Self::Leaf(leaf) => {
                 let mut slots = leaf.to_vec();
-                // Whatever no other version has is ours then, and need not be copied again.
+                // A leaf that no other version has is now ours, and need not be copied again.
                 *leaf = Arc::default();
                 let outcome = change(&mut slots);
                 *self = match slots.len() > LEAF_COUNT_MAX && depth < DEPTH_MAX {
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// A branch in place of a leaf.
+    /// Makes a branch of a leaf.
     fn split(slots: Vec<(u64, Slot)>, depth: u32) -> Self {
         let mut leaves = array::from_fn::<_, FANOUT, _>(|_| Vec::new());
         for (hash, slot) in slots {
@@ -138,8 +138,8 @@ impl Node {
     }
 }
 
-/// Changes the rules of a key in its leaf; they stay in their place among the others there, so that
-/// small tables are listed as they were made.
+/// Changes the rules of a key in its leaf. Slots keep their order there, so that small tables are
+/// listed in the order of insertion.
 fn change_slot<T>(
     slots: &mut Vec<(u64, Slot)>,
     hash: u64,
@@ -184,20 +184,20 @@ impl Slot {
     }
 }
 
-/// Which child of a branch `depth` nodes below the root leads to a hash: by its highest bits first.
+/// Index of the child for a hash in a branch `depth` nodes below the root: the highest bits first.
 fn index(hash: u64, depth: u32) -> usize {
     (hash << (depth * INDEX_BITS) >> (u64::BITS - INDEX_BITS)) as usize
 }
 
 const NO_SLOTS: &[(u64, Slot)] = &[];
-/// Bits of a hash that a branch goes by.
+/// Bits of a hash that select a child.
 const INDEX_BITS: u32 = 4;
 /// Children of a branch.
 const FANOUT: usize = 1 << INDEX_BITS;
-/// Where no bits of a hash are left.
+/// Depth at which all bits of a hash are used up.
 const DEPTH_MAX: u32 = u64::BITS / INDEX_BITS;
-/// Slots that a leaf has before it becomes a branch: about what a branch has children, so that both
-/// cost the same to copy.
+/// Maximum slots of a leaf before it becomes a branch: about as many as a branch has children, so
+/// that both cost the same to copy.
 const LEAF_COUNT_MAX: usize = 16;
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
         FlowKey { in_port: number.to_be_bytes(), ..FlowKey::default() }
     }
 
-    /// What a version has beside one from before: nodes, and what is in them.
+    /// Nodes of a version that an earlier one does not share, and slots in them.
     fn news(new: &Node, old: &Node) -> (usize, usize) {
         match (new, old) {
             (Node::Branch(children), Node::Branch(others)) if Arc::ptr_eq(children, others) => {
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!((slots.count, slots.iter().count()), (40_000, 40_000));
     }
 
-    /// As keys may be that somebody has chosen.
+    /// An attacker may choose such keys.
     #[test]
     fn keys_of_one_hash_are_told_apart() {
         let mut node = Node::Leaf(Arc::default());

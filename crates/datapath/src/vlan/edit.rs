@@ -1,4 +1,4 @@
-//! Edits of the two outermost tags: on a frame that is not parsed yet, and on one that is.
+//! Edits of the two outermost tags of parsed and unparsed frames.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
 use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag, read_u16};
@@ -6,37 +6,37 @@ use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag, read_u16};
 use super::PortMode;
 use crate::{DropReason, Frame};
 
-/// What is done to the tags of a frame, in this order.
+/// Changes of the tags of a frame, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// The outermost tag is taken away.
+    /// Pop the outermost tag.
     pub pop: bool,
-    /// The tag that is then the outermost becomes this one.
+    /// Set the tag that is then the outermost.
     pub set: Option<Tag>,
-    /// This one is put in front.
+    /// Push this tag.
     pub push: Option<Tag>,
 }
 
 impl Edit {
-    /// Nothing is done.
+    /// No change.
     pub const NONE: Self = Self { pop: false, set: None, push: None };
 
-    /// Puts `tag` in front.
+    /// Pushes `tag`.
     pub const fn push(tag: Tag) -> Self {
         Self { push: Some(tag), ..Self::NONE }
     }
 
-    /// Makes the outermost tag `tag`.
+    /// Sets the outermost tag to `tag`.
     pub const fn set(tag: Tag) -> Self {
         Self { set: Some(tag), ..Self::NONE }
     }
 
-    /// Takes the outermost tag away.
+    /// Pops the outermost tag.
     pub const fn pop() -> Self {
         Self { pop: true, ..Self::NONE }
     }
 
-    /// What undoes an edit that only pops and sets, of a frame with these tags before.
+    /// The edit that undoes one that only pops and sets, for a frame with these tags before.
     #[inline]
     #[must_use]
     pub fn undo(self, outer: Option<Tag>, inner: Option<Tag>) -> Self {
@@ -44,7 +44,7 @@ impl Edit {
         Self { pop: false, set: self.set.and(changed), push: if self.pop { outer } else { None } }
     }
 
-    /// Carries it out on a parsed frame. Returns `false` when a tag to pop is not there, or the
+    /// Applies the edit to a parsed frame. Returns `false` if a tag to pop is missing, or the
     /// headroom is used up.
     #[inline]
     #[must_use]
@@ -59,11 +59,11 @@ impl Edit {
     }
 }
 
-/// Makes the inner form of the frame in `buf[start..]`, which is `len` bytes long and not parsed
-/// yet. Returns where it starts now, and its metadata.
+/// Converts the frame in `buf[start..]`, which is `len` bytes long and not parsed yet, to the inner
+/// form. Returns its new start, and its metadata.
 ///
 /// # Errors
-/// Why the frame ends here.
+/// Why the frame is dropped.
 #[inline(never)]
 pub(crate) fn admit(
     mode: &PortMode,
@@ -76,7 +76,7 @@ pub(crate) fn admit(
     if outer.is_none() && mode.keeps_on_link(destination(&buf[start..])) {
         return Ok((start, meta));
     }
-    // What lies inside the tags that change must not seem to be right behind them.
+    // An offset inside the tags that change must not seem to be right behind them.
     meta.check(len).map_err(|_| DropReason::BadMetadata)?;
     let edit = mode.admit(outer).ok_or(DropReason::VlanFiltered)?;
     if let Some(tag) = edit.set {
@@ -95,7 +95,7 @@ fn destination(frame: &[u8]) -> MacAddr {
     frame.first_chunk().copied().map_or(MacAddr::ZERO, MacAddr)
 }
 
-/// The outermost tag of a frame that is not parsed.
+/// The outermost tag of an unparsed frame.
 fn outer_tag(frame: &[u8]) -> Result<Option<Tag>, DropReason> {
     if frame.len() < HEADER_LEN {
         return Err(DropReason::Truncated);

@@ -4,16 +4,16 @@ use std::fmt;
 
 use super::Vid;
 
-/// One line of the map: the C-VLANs `first` to `last` belong to the S-VLAN `service`.
+/// One entry of the map: the C-VLANs `first` to `last` belong to the S-VLAN `service`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapEntry {
-    /// First C-VLAN, as the customer calls it.
+    /// First C-VLAN, by the customer's identifier.
     pub first: Vid,
     /// Last C-VLAN.
     pub last: Vid,
     /// The S-VLAN around it.
     pub service: Vid,
-    /// What a single C-VLAN is called behind the S-tag; as the customer calls it when `None`.
+    /// Identifier of a single C-VLAN behind the S-tag; the customer's if `None`.
     pub inner: Option<Vid>,
 }
 
@@ -45,20 +45,20 @@ impl fmt::Display for MapEntry {
     }
 }
 
-/// A map of C-VLANs to S-VLANs that can be gone both ways. Finding a line is a binary search.
+/// A reversible map of C-VLANs to S-VLANs. A lookup is a binary search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceMap {
-    /// By the customer's identifier.
+    /// Ordered by the customer's identifier.
     entries: Box<[MapEntry]>,
-    /// Positions in `entries`, by S-VLAN and identifier behind its tag.
+    /// Indices into `entries`, ordered by S-VLAN and identifier behind its tag.
     by_service: Box<[usize]>,
 }
 
 impl ServiceMap {
-    /// The map with these lines, in any order.
+    /// The map with these entries, in any order.
     ///
     /// # Errors
-    /// [`MapError`], when a frame could be meant by two lines, on its way in or out.
+    /// [`MapError`] if two entries would apply to the same frame, in either direction.
     pub fn new(mut entries: Vec<MapEntry>) -> Result<Self, MapError> {
         if let Some(wrong) = entries.iter().find(|it| it.first > it.last) {
             return Err(MapError::Backwards(*wrong));
@@ -83,7 +83,7 @@ impl ServiceMap {
         Ok(Self { entries: entries.into(), by_service })
     }
 
-    /// The S-VLAN of a customer's C-VLAN, and what the C-VLAN is called behind its tag.
+    /// The S-VLAN of a customer's C-VLAN, and the identifier of the C-VLAN behind its tag.
     #[inline]
     pub fn inward(&self, customer: u16) -> Option<(Vid, u16)> {
         let at = self.entries.partition_point(|entry| entry.first.number() <= customer);
@@ -92,7 +92,7 @@ impl ServiceMap {
         is_in.then(|| (entry.service, entry.inner_first() + (customer - entry.first.number())))
     }
 
-    /// What the customer calls the C-VLAN that is called `inner` behind the tag of `service`.
+    /// The customer's identifier of the C-VLAN `inner` behind the tag of `service`.
     #[inline]
     pub fn outward(&self, service: u16, inner: u16) -> Option<u16> {
         let key = |&at: &usize| {
@@ -105,13 +105,13 @@ impl ServiceMap {
         is_in.then(|| entry.first.number() + (inner - entry.inner_first()))
     }
 
-    /// Its lines, by the customer's identifier.
+    /// Its entries, ordered by the customer's identifier.
     pub fn entries(&self) -> &[MapEntry] {
         &self.entries
     }
 }
 
-/// The first two neighbours that are as `wrong` says.
+/// The first two neighbours for which `wrong` is true.
 fn neighbours(
     entries: &[MapEntry],
     wrong: impl Fn(&MapEntry, &MapEntry) -> bool,
@@ -129,10 +129,10 @@ pub enum MapError {
     /// A translation of several C-VLANs into one.
     #[error("{0} would give many C-VLANs one identifier; translate them one by one")]
     RangeTranslated(MapEntry),
-    /// A C-VLAN that is there twice.
+    /// Two entries for the same C-VLAN.
     #[error("{0} and {1} overlap; a C-VLAN belongs to one S-VLAN")]
     Overlap(MapEntry, MapEntry),
-    /// Two C-VLANs that look alike inside.
+    /// Two C-VLANs that are the same inside.
     #[error("{0} and {1} look the same behind the S-tag, so there is no way back")]
     NoWayBack(MapEntry, MapEntry),
 }

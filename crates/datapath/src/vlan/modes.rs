@@ -1,19 +1,19 @@
-//! The modes: what each does to the tags of a frame, on its way in and out.
+//! The modes: what each does to the tags of received and sent frames.
 
 use tapswitch_wire::{EtherType, MacAddr, Tag};
 
 use super::{Edit, ServiceMap, Vid, VidSet};
 
-/// How a port stands to VLANs. See the [module](super).
+/// The VLAN mode of a port. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortMode {
-    /// One C-VLAN, whose frames bear no tag outside; those with more tags do not pass.
+    /// One C-VLAN, untagged outside; frames with further tags do not pass.
     Access(Vid),
     /// Several C-VLANs, tagged.
     Trunk(Trunk),
-    /// One S-VLAN around whatever a customer sends.
+    /// One S-VLAN around all frames of a customer.
     Tunnel(Tunnel),
-    /// S-VLANs around the C-VLANs of a customer, as a map says.
+    /// S-VLANs around the C-VLANs of a customer, by a map.
     Selective(Selective),
     /// S-VLANs, tagged.
     Provider(Provider),
@@ -22,27 +22,27 @@ pub enum PortMode {
 /// Several C-VLANs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trunk {
-    /// Which.
+    /// The VLANs.
     pub vlans: VidSet,
-    /// The one whose frames bear no tag outside; a member in any case.
+    /// The VLAN that is untagged outside; always a member.
     pub native: Option<Vid>,
 }
 
-/// One S-VLAN around whatever a customer sends.
+/// One S-VLAN around all frames of a customer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// The S-VLAN.
     pub service: Vid,
-    /// The C-VLANs that pass; everything does, tagged or not, when `None`.
+    /// The C-VLANs that pass; if `None`, all frames, tagged or not.
     pub customers: Option<VidSet>,
 }
 
 /// S-VLANs around the C-VLANs of a customer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selective {
-    /// Which around which.
+    /// C-VLANs to S-VLANs.
     pub map: ServiceMap,
-    /// The S-VLAN of untagged frames; they do not pass when `None`.
+    /// The S-VLAN of untagged frames; if `None`, they do not pass.
     pub untagged: Option<Vid>,
 }
 
@@ -55,7 +55,7 @@ pub struct Provider {
 }
 
 impl PortMode {
-    /// Whether untagged frames to this address are for the link, and in no VLAN.
+    /// True if untagged frames to this address are link-local, and in no VLAN.
     #[inline]
     pub(crate) fn keeps_on_link(&self, to: MacAddr) -> bool {
         match self {
@@ -66,13 +66,13 @@ impl PortMode {
         }
     }
 
-    /// Whether frames pass whose S-tag is none of the port's own.
+    /// True if frames with foreign S-tags pass.
     pub const fn passes_service_tags(&self) -> bool {
         matches!(self, Self::Provider(_))
     }
 
-    /// What makes the inner form of a frame that comes in with this outermost tag. Nothing when
-    /// the port does not take it.
+    /// The edit that converts a received frame with this outermost tag to the inner form. `None` if
+    /// the port does not accept it.
     #[inline]
     pub fn admit(&self, outer: Option<Tag>) -> Option<Edit> {
         match self {
@@ -84,8 +84,8 @@ impl PortMode {
         }
     }
 
-    /// What a frame with these two outermost tags looks like outside. Nothing when the port is no
-    /// member of its VLAN, or does not give out such stacks. The edit pops and sets, and never
+    /// The edit that gives a frame with these two outermost tags its outer form. `None` if the port
+    /// is not a member of its VLAN, or does not send such stacks. The edit pops and sets, and never
     /// pushes.
     #[inline]
     pub fn emit(&self, outer: Option<Tag>, inner: Option<Tag>) -> Option<Edit> {
@@ -112,7 +112,7 @@ impl Trunk {
     }
 
     /// A frame of the native VLAN with another tag inside keeps its tag: without it, the neighbour
-    /// would take it for one of the inner VLAN.
+    /// would take it for a frame of the inner VLAN.
     #[inline]
     fn emit(&self, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
         if outer.tpid() != EtherType::VLAN || !self.is_member(outer.vid()) {
@@ -145,7 +145,7 @@ impl Tunnel {
         is_ours.then_some(Edit::pop())
     }
 
-    /// Whether a frame with this outermost tag of the customer's passes.
+    /// True if a frame with this outermost tag of the customer passes.
     #[inline]
     fn takes(&self, customer: Option<Tag>) -> bool {
         let Some(allowed) = &self.customers else { return true };
@@ -163,7 +163,7 @@ impl Selective {
                 let push = Some(service_tag(service, outer));
                 Some(Edit { pop: false, set, push })
             }
-            // A priority tag stays inside: what is behind it is not for the map.
+            // A priority tag stays inside: what is behind it is not subject to the map.
             None => Some(Edit::push(service_tag(self.untagged?, None))),
             Some(tag) => {
                 let is_priority = tag.tpid() == EtherType::VLAN;
@@ -190,11 +190,11 @@ impl Selective {
 }
 
 impl Provider {
-    /// The S-VLANs `vlans`, by the neighbour's identifiers, in tags with `tpid`. When `vlans` is
-    /// `None`: all, but for identifiers that the switch uses for a translated one.
+    /// The S-VLANs `vlans`, by the neighbour's identifiers, in tags with `tpid`. If `vlans` is
+    /// `None`: all, except identifiers that the switch uses for a translated one.
     ///
     /// # Errors
-    /// [`ProviderError`], when the list and the translations contradict each other.
+    /// [`ProviderError`] if the list and the translations contradict each other.
     pub fn new(
         vlans: Option<VidSet>,
         tpid: EtherType,
@@ -228,7 +228,7 @@ impl Provider {
         self.tpid
     }
 
-    /// Identifiers that the neighbour has for other S-VLANs than the switch.
+    /// Translated identifiers.
     pub fn translations(&self) -> &Translations {
         &self.translations
     }
@@ -248,19 +248,19 @@ impl Provider {
     }
 }
 
-/// A list of S-VLANs and their translations contradict each other.
+/// The list of S-VLANs and their translations contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
     /// An S-VLAN is translated, but does not pass.
     #[error("S-VLAN {0} is translated, but not among the VLANs of the port; list it, too")]
     NotListed(Vid),
-    /// Two S-VLANs of the neighbour's would be one inside.
+    /// Two S-VLANs of the neighbour would be one inside.
     #[error("S-VLAN {0} of the neighbour and one that is translated to {0} would be the same")]
     Shadowed(Vid),
 }
 
-/// Pairs of identifiers: one of a neighbour's, and the switch's for the same S-VLAN.
+/// Pairs of identifiers of one S-VLAN: the neighbour's and the switch's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translations {
     by_outside: Box<[(Vid, Vid)]>,
@@ -271,7 +271,7 @@ impl Translations {
     /// These pairs, the neighbour's identifier first.
     ///
     /// # Errors
-    /// [`TranslationError`] when an identifier is there twice on one side.
+    /// [`TranslationError`] if an identifier occurs twice on one side.
     pub fn new(mut pairs: Vec<(Vid, Vid)>) -> Result<Self, TranslationError> {
         let twice = |pairs: &[(Vid, Vid)], of: fn(&(Vid, Vid)) -> Vid| {
             pairs.windows(2).find(|it| of(&it[0]) == of(&it[1])).map(|it| of(&it[0]))
@@ -288,7 +288,7 @@ impl Translations {
         Ok(Self { by_outside, by_inside: pairs.into() })
     }
 
-    /// The pairs, by the neighbour's identifier.
+    /// The pairs, ordered by the neighbour's identifier.
     pub fn pairs(&self) -> &[(Vid, Vid)] {
         &self.by_outside
     }
@@ -299,8 +299,8 @@ impl Translations {
         found.map_or(tag.vid(), |at| self.by_outside[at].1.number())
     }
 
-    /// The neighbour's identifier for the switch's; nothing when the neighbour has given that
-    /// number to another S-VLAN.
+    /// The neighbour's identifier for the switch's; `None` if the neighbour uses that number for
+    /// another S-VLAN.
     fn outward(&self, tag: Tag) -> Option<u16> {
         let vid = tag.vid();
         if let Ok(at) = self.by_inside.binary_search_by_key(&vid, |pair| pair.1.number()) {
@@ -319,7 +319,7 @@ pub struct TranslationError {
     side: &'static str,
 }
 
-/// Takes untagged and priority-tagged frames into the C-VLAN `vlan`.
+/// Accepts untagged and priority-tagged frames into the C-VLAN `vlan`.
 #[inline]
 fn untagged_into(vlan: Vid, outer: Option<Tag>) -> Option<Edit> {
     let tag = |tci| with_vid(Tag::new(EtherType::VLAN, tci), vlan.number());
@@ -332,8 +332,8 @@ fn untagged_into(vlan: Vid, outer: Option<Tag>) -> Option<Edit> {
     }
 }
 
-/// Gives frames of the C-VLAN `vlan` without their tag. Those with another tag inside stay: the
-/// neighbour would take them for frames of the inner VLAN. A priority tag names none.
+/// Sends frames of the C-VLAN `vlan` without their tag. Frames with another tag inside are not
+/// sent: the neighbour would take them for frames of the inner VLAN. A priority tag names no VLAN.
 #[inline]
 fn untagged_from(vlan: Vid, outer: Tag, inner: Option<Tag>) -> Option<Edit> {
     let is_untagged = inner.is_none_or(|tag| customer_vid(Some(tag)) == Some(0));
@@ -352,7 +352,7 @@ fn with_vid(tag: Tag, number: u16) -> Tag {
     Tag::new(tag.tpid(), tag.tci() & !Tag::VID_MASK | number)
 }
 
-/// Makes `tag` one of `tpid` with this identifier.
+/// Sets TPID and identifier of `tag`.
 #[inline]
 fn renamed(tag: Tag, tpid: EtherType, number: u16) -> Edit {
     let new = with_vid(Tag::new(tpid, tag.tci()), number);

@@ -18,7 +18,7 @@ impl Vid {
         None => Self::MIN,
     };
 
-    /// The identifier with this number, if it is one.
+    /// The identifier with this number, if it is valid.
     #[inline]
     pub const fn new(number: u16) -> Option<Self> {
         match NonZeroU16::new(number) {
@@ -42,7 +42,7 @@ impl FromStr for Vid {
     }
 }
 
-/// A text is no VLAN identifier.
+/// A text is not a VLAN identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a VLAN identifier from 1 to 4094")]
 pub struct NoVid;
@@ -64,38 +64,38 @@ impl fmt::Debug for Vid {
 pub struct VidSet(Box<[u64; WORDS]>);
 
 impl VidSet {
-    /// No identifier.
+    /// The empty set.
     pub fn none() -> Self {
         Self(Box::new([0; WORDS]))
     }
 
-    /// All of them.
+    /// All identifiers.
     pub fn all() -> Self {
         let mut set = Self::none();
         set.insert_range(Vid::MIN, Vid::MAX);
         set
     }
 
-    /// Adds `first` to `last`, both included.
+    /// Adds `first` to `last`, both inclusive.
     pub fn insert_range(&mut self, first: Vid, last: Vid) {
         for number in first.number()..=last.number() {
             self.0[usize::from(number / 64)] |= 1 << (number % 64);
         }
     }
 
-    /// Takes one away.
+    /// Removes an identifier.
     pub fn remove(&mut self, vid: Vid) {
         self.0[usize::from(vid.number() / 64)] &= !(1 << (vid.number() % 64));
     }
 
-    /// True when the number is that of an identifier in the set; never for 0 and 4095.
+    /// True if the number is an identifier in the set; never for 0 and 4095.
     #[inline]
     pub fn contains(&self, number: u16) -> bool {
         let word = self.0.get(usize::from(number / 64)).copied().unwrap_or(0);
         word >> (number % 64) & 1 == 1
     }
 
-    /// The set as ranges, both ends included, in order.
+    /// The set as ordered ranges, both ends inclusive.
     pub fn ranges(&self) -> impl Iterator<Item = (Vid, Vid)> + '_ {
         let mut next = Vid::MIN.number();
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! A switch without I/O: a pipeline, one forwarder, and an egress that remembers what it was given.
+//! A switch without I/O: a pipeline, one forwarder, and an egress that records what it was given.
 #![allow(
     unreachable_pub,
     clippy::unwrap_used,
@@ -27,16 +27,16 @@ use tapswitch_wire::{EtherType, MacAddr, NetHeader, ip_proto};
 pub struct Recorder {
     pub sent: Vec<(u32, Vec<u8>, NetHeader)>,
     pub packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
-    /// Ports to which the first bytes of each packet went, and how many.
+    /// Ports that got the first bytes of each packet, and how many.
     pub snaplens: Vec<(u32, usize)>,
     pub sightings: Vec<Sighting>,
     pub refuse: Option<(u32, DropReason)>,
-    /// A port that takes a part of what it is sent, and which.
+    /// A port that takes only a part of each frame, and which.
     pub part: Option<(u32, Loss)>,
     /// A port that is full, and what waits for it.
     pub full: Option<u32>,
     pub receipts: Vec<Receipt>,
-    /// The controller takes its time, and what waits for it.
+    /// The controller takes its frames later, and what waits for it.
     pub is_told_later: bool,
     pub told: Vec<PacketInReceipt>,
 }
@@ -159,7 +159,7 @@ impl Switch {
         self.pipeline.handle_group_mod(&change, self.now)
     }
 
-    /// Sends one frame into `port`, a burst of its own; returns the ports it left by, in order.
+    /// Sends one frame into `port`, as a burst of its own; returns the ports it left by, in order.
     pub fn receive(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
         self.receive_with(port, frame, NetHeader::PLAIN)
     }

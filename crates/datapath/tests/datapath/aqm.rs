@@ -1,5 +1,5 @@
-//! Marking by sojourn time: the rule beside RFC 8289's own pseudo-code, the rule in a loop with
-//! senders that obey it, and the mark beside another implementation of the headers.
+//! Marking by sojourn time: compared with RFC 8289's own pseudo-code, in a loop with senders that
+//! obey it, and the mark itself compared with another implementation of the headers.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -72,8 +72,8 @@ proptest! {
     }
 }
 
-/// The point of it all: flows that halve their window at a mark keep the queue short and lose
-/// little of the rate, where without marks they fill the buffer and lose packets.
+/// The purpose: flows that halve their window at a mark keep the queue short and lose little of the
+/// rate, where without marks they fill the buffer and lose packets.
 #[test]
 fn senders_that_obey_marks_do_not_stand_in_the_queue() {
     for flows in [1, 4, 16] {
@@ -86,8 +86,8 @@ fn senders_that_obey_marks_do_not_stand_in_the_queue() {
     }
 }
 
-/// RFC 8289 §5 as its pseudo-code says it, with marks in place of drops: a marked packet leaves,
-/// so what would be the next turn of its loop is the next call (Linux does so with ECN).
+/// The pseudo-code of RFC 8289 §5 with marks in place of drops: a marked packet leaves, so what
+/// would be the next turn of its loop is the next call (Linux does so with ECN).
 #[derive(Default)]
 struct Reference {
     first_above_time: u64,
@@ -98,7 +98,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Of a packet: how long it has waited, and the bytes behind it.
+    /// `packet` is how long it has waited, and the bytes behind it.
     fn dequeue(&mut self, now: u64, packet: Option<(u64, usize)>) -> bool {
         let ok_to_drop = self.dodequeue(now, packet);
         if self.dropping {
@@ -145,14 +145,14 @@ impl Reference {
     }
 }
 
-/// A link that takes a packet a millisecond, with a buffer for 200 in front of it and 40 ms around
-/// it, and flows that add a packet per round trip and halve their window at a mark or a loss.
+/// A link that takes one packet per millisecond, with a buffer for 200 before it and a round trip
+/// of 40 ms, and flows that add a packet per round trip and halve their window at a mark or a loss.
 struct Bottleneck {
     codel: Option<Codel>,
     flows: Vec<Flow>,
     /// When each packet came, and its flow.
     buffer: VecDeque<(u64, usize)>,
-    /// What senders will hear: when, which flow, whether to slow down.
+    /// Signals on their way to senders: when, which flow, whether to slow down.
     news: VecDeque<(u64, usize, bool)>,
     waits_ms: Vec<u64>,
     dropped: usize,
@@ -162,7 +162,7 @@ struct Flow {
     window: f64,
     in_flight: usize,
     in_slow_start: bool,
-    /// Until then further signals are of the same round trip.
+    /// Until then further signals belong to the same round trip.
     obeys_from_ms: u64,
 }
 

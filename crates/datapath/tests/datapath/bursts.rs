@@ -1,4 +1,4 @@
-//! Counters and bursts: what frames count is there when their burst ends, all of it and once.
+//! Counters and bursts: when a burst ends, everything that its frames count is there, once.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn frames_that_are_refused_count_as_received() {
     assert_eq!(switch.drops(1, DropReason::BadMetadata), 1);
 }
 
-/// Nobody has looked at their headers; what their senders say of them is near enough, if it can be.
+/// Their headers are not parsed; the senders' metadata is close enough, if it can be true.
 #[test]
 fn trains_that_are_refused_count_their_packets() {
     let train = NetHeader {
@@ -170,7 +170,7 @@ enum Step {
     },
     /// A port begins to refuse frames, or all take them again.
     Refuse(Option<u32>),
-    /// A rule goes, so that programs are made anew.
+    /// A rule is removed, so that programs are made anew.
     Change,
 }
 
@@ -242,7 +242,7 @@ fn take(switch: &mut Switch, step: &Step) -> Vec<u32> {
     vec![]
 }
 
-/// All that is counted, in words.
+/// All counters, in words.
 fn counts(switch: &Switch) -> Vec<String> {
     let snapshot = switch.pipeline.snapshot();
     let ports = snapshot.ports.iter().map(|port| format!("{} {:?}", port.number, port.counters));
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// Frames from port 1 go to port 2, and as `copy` says.
+/// Frames from port 1 go to port 2, and copies as `copy` says.
 fn tapped(copy: Vec<Action>) -> Switch {
     let mut switch = Switch::new(3);
     let buckets = vec![Bucket::new(vec![out(2)]), Bucket::new(copy)];

@@ -1,8 +1,8 @@
-//! The cache against the rules: whatever it has learnt, a frame must fare as the rules say.
+//! The cache against the rules: whatever it has learned, a frame must be treated as the rules say.
 //!
-//! Random rules over few values overlap a lot. Each frame is handled by a forwarder that has seen
-//! all the others, and compared with a reading of the rules that knows neither tuples nor caches:
-//! try every rule, take the best.
+//! Random rules over few values overlap a lot. Each frame is processed by a forwarder that has seen
+//! all the others, and compared with an evaluation of the rules without tuples or caches: try every
+//! rule, take the best.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -78,7 +78,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn frame() -> impl Strategy<Value = (u32, Ip)> {
-    // More than the key holds, too.
+    // More tags than the key holds, too.
     let tag = || prop_oneof![Just(0x8100_0001u32), Just(0x88a8_0002)];
     let tags = prop_oneof![vec(tag(), 0..3), vec(tag(), 4..8)];
     (1..4u32, 1..4u8, 1..4u8, 1..4u16, tags).prop_map(|(in_port, src, dst, dst_port, tags)| {
@@ -113,7 +113,7 @@ impl Rule {
         std::iter::once(apply(&actions)).chain(next).collect()
     }
 
-    /// Carries out the rewrite on a frame's description.
+    /// Applies the rewrite to a frame's description.
     fn rewrite(&self, packet: &mut Described) {
         match &self.rewrite {
             Some(Rewrite::EthDst(last)) => packet.eth_dst = *last,
@@ -153,7 +153,7 @@ impl Described {
     }
 }
 
-/// What the rules say: outputs with the bytes of each, in order. `None` when two rules of the same
+/// Evaluates the rules: outputs with the bytes of each, in order. `None` if two rules of the same
 /// priority match, where the specification leaves the choice open.
 fn read_rules(rules: &[Rule], in_port: u32, packet: &Ip) -> Option<Vec<(u32, Vec<u8>)>> {
     let mut packet = Described { in_port, eth_dst: packet.dst, ip: packet.clone() };

@@ -15,7 +15,7 @@ use tapswitch_wire::{GsoType, NetHeader};
 const META: NetHeader =
     NetHeader { gso_type: GsoType::TCPV4, gso_size: 1000, hdr_len: 54, ..NetHeader::PLAIN };
 
-/// A TCP train of three packets: what lies together, and the payloads of the other packets.
+/// A TCP train of three packets: the first one, and the payloads of the others.
 fn train() -> (Vec<u8>, [Vec<u8>; 2]) {
     let mut first = crate::common::tcp().bytes()[..54].to_vec();
     first[16..18].copy_from_slice(&2540u16.to_be_bytes());

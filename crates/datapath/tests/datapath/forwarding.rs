@@ -1,4 +1,4 @@
-//! What frames do on their way through tables, groups and actions.
+//! Frames on their way through tables, groups and actions.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -221,7 +221,7 @@ fn matching_sees_through_tags_and_inner_tags_appear_when_outer_ones_go() {
     assert_eq!(switch.receive(1, &packet.bytes()), [3]);
 }
 
-/// The key holds the first four tags: all that any of these is judged by.
+/// The key holds the first four tags, which is all that these outcomes depend on.
 #[test]
 fn frames_with_more_tags_than_the_key_holds_are_walked_once() {
     let tagged =
@@ -241,8 +241,8 @@ fn frames_with_more_tags_than_the_key_holds_are_walked_once() {
     }
 }
 
-/// What comes to the front behind the key's four is not known of another frame, not even whether it
-/// is there.
+/// A tag that comes to the front from behind the key's four is unknown for another frame, even
+/// whether it exists.
 #[test]
 fn a_tag_from_behind_the_key_is_looked_at_for_each_frame() {
     let mut switch = Switch::new(4);
@@ -278,7 +278,7 @@ fn six_tags_are_popped_one_by_one() {
     assert!(switch.receive(1, &packet.bytes()).is_empty(), "the last tag is another");
 }
 
-/// A group's buckets are for frames with tags and without.
+/// A group's buckets are executed for frames with tags and without.
 #[test]
 fn a_pop_leaves_a_frame_without_a_tag_as_it_is() {
     let mut switch = Switch::new(2);
@@ -316,8 +316,8 @@ fn an_ended_ttl_goes_to_the_controller_and_not_on() {
     assert_eq!(lens, [DEFAULT_MISS_SEND_LEN, 0, 64, CONTROLLER_MAX_LEN_NO_BUFFER]);
 }
 
-/// Neither the statistics of rules that such a frame did not get to, nor their idle timeouts, know
-/// of it. An action of a bucket ends the bucket's copy alone.
+/// Neither statistics nor idle timeouts of rules that such a frame did not reach count it. An
+/// action of a bucket ends the bucket's copy alone.
 #[test]
 fn an_ended_ttl_counts_for_no_rule_behind() {
     let mut switch = Switch::new(2);
@@ -505,7 +505,7 @@ fn a_port_that_receives_nothing_receives_nothing_without_rules_either() {
     }
 }
 
-/// What comes behind the tables in a packet-out gets the frame, not what a bucket made of it.
+/// Actions of a packet-out behind the tables get the frame, not what a bucket made of it.
 #[test]
 fn a_bucket_keeps_its_rewrites_from_what_follows_the_tables() {
     let mut switch = Switch::new(4);
@@ -549,7 +549,7 @@ fn one_match_is_of_frames_without_a_tag_and_with_one_of_no_vlan() {
     let no_vlan = Oxm::VlanVid(Masked::with_mask(0, 0xfff));
     switch.flow(0, 2, &[no_vlan], &[apply(&[out(2)])]);
     switch.flow(0, 1, &[], &[apply(&[out(3)])]);
-    // Twice: by the tables, and by what is remembered of them.
+    // Twice: by the tables, and by the cache.
     for _ in 0..2 {
         for (tags, to) in [
             (vec![], 2),
@@ -564,7 +564,7 @@ fn one_match_is_of_frames_without_a_tag_and_with_one_of_no_vlan() {
     }
 }
 
-/// The rule asks for a tag only, which is checked; that the packet in it is TCP is not.
+/// The rule requires a tag, which is checked; that the packet in it is TCP is not.
 #[test]
 fn a_field_that_a_frame_does_not_have_is_not_set_for_later_tables_either() {
     let mut switch = Switch::new(3);
@@ -641,7 +641,7 @@ fn normal_floods_to_the_switch_itself_too() {
     assert_eq!(switch.receive(1, &tcp().bytes()), [PortNo::LOCAL.0], "and is learnt there");
 }
 
-/// A learning switch that is a controller's floods by these.
+/// A controller that is a learning switch floods by these.
 #[test]
 fn all_and_flood_go_to_the_switch_itself_too() {
     for port in [PortNo::ALL, PortNo::FLOOD] {
@@ -732,7 +732,7 @@ fn what_is_no_frame_is_dropped_by_name() {
     assert_eq!(switch.port(1).counters.rx().frames, 2, "received, then dropped");
 }
 
-/// Whoever completes the checksum would write it into what rules have looked at.
+/// Completing the checksum would write into bytes that rules have matched.
 #[test]
 fn a_partial_checksum_among_the_fields_is_a_lie() {
     let mut switch = Switch::new(2);

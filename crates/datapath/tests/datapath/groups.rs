@@ -1,4 +1,4 @@
-//! Groups: which buckets are live, which one a flow takes, and how far chains go.
+//! Groups: which buckets are live, which one a flow takes, and how long chains may be.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ fn share(action: Action) -> Bucket {
     Bucket { weight: 1, ..Bucket::new(vec![action]) }
 }
 
-/// By which port each of many flows leaves.
+/// The ports by which many flows leave.
 fn spread(switch: &mut Switch) -> Vec<u32> {
     let flows = (0..2000).map(|flow| Ip { src_port: 1000 + flow, ..tcp() });
     flows.flat_map(|flow| switch.receive(1, &flow.bytes())).collect()
@@ -44,7 +44,7 @@ fn a_bucket_is_live_by_its_port_or_its_group() {
     }
 }
 
-/// Ports may come later; numbers that no port can have would never be live.
+/// Ports may be added later; numbers that no port can have would never be live.
 #[test]
 fn a_bucket_watches_only_what_can_be_a_port() {
     for (number, is_fine) in [
@@ -65,7 +65,7 @@ fn a_bucket_watches_only_what_can_be_a_port() {
     }
 }
 
-/// Each group is looked at once, however many buckets watch it.
+/// Each group is examined once, however many buckets watch it.
 #[test]
 fn groups_that_watch_each_other_are_looked_at_once() {
     let mut switch = Switch::new(2);
@@ -93,13 +93,13 @@ fn a_selection_behind_a_selection_is_even() {
         let count = ports.iter().filter(|taken| **taken == port).count();
         assert!(count.abs_diff(500) < 100, "{count} flows left by port {port}");
     }
-    // The other direction of a flow takes the same way.
+    // The other direction of a flow takes the same bucket.
     let both = Ip { src_port: 80, dst_port: 1000, src: 2, dst: 1, ..tcp() };
     assert_eq!(switch.receive(1, &both.bytes()), ports[..1]);
 }
 
-/// Switches pick alike where they select once, whether a group of another type is around or not:
-/// copies of both directions of a flow meet at one monitor.
+/// Switches select alike at the first selection, inside a group of another type or not: copies of
+/// both directions of a flow meet at one monitor.
 #[test]
 fn a_selection_is_the_same_in_a_group_of_another_type() {
     let ways = || vec![share(out(2)), share(out(3))];
@@ -124,13 +124,13 @@ fn chains_do_not_multiply_without_bound() {
     let count = switch.receive(1, &tcp().bytes()).len();
     assert!((1000..8192).contains(&count), "{count} copies of one frame");
     assert!(switch.drops(1, DropReason::TooDeep) > 0);
-    // One that is no larger than its messages is carried out as a whole.
+    // A group that is no larger than its messages is executed completely.
     switch.group(9, GroupType::All, vec![Bucket::new(vec![out(2); 4]); 800]);
     switch.flow(0, 1, &[], &[apply(&[to(9)])]);
     assert_eq!(switch.receive(1, &tcp().bytes()).len(), 3200);
 }
 
-/// A bucket without weight is none that a flow may take, also when no other is left.
+/// A bucket without weight is never selected, not even when no other is left.
 #[test]
 fn a_copy_for_a_selection_of_which_no_bucket_with_weight_is_live_is_dropped_by_name() {
     let mut switch = Switch::new(4);
@@ -150,7 +150,7 @@ fn a_copy_for_a_selection_of_which_no_bucket_with_weight_is_live_is_dropped_by_n
     assert_eq!(copy.drops.by_reason().collect::<Vec<_>>(), [(DropReason::NoLiveBucket, 1)]);
 }
 
-/// Nor where no bucket has any: such a group picks nothing (OpenFlow 1.3.5 §7.3.4.2).
+/// A group in which no bucket has a weight selects none (OpenFlow 1.3.5 §7.3.4.2).
 #[test]
 fn a_selection_without_weights_sends_nowhere() {
     let mut switch = Switch::new(3);

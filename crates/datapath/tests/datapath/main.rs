@@ -1,6 +1,6 @@
-//! What becomes of frames by rules, groups, modes and queues, from outside of the crate.
+//! The datapath from outside the crate: rules, groups, modes and queues.
 //!
-//! One program, as each file by itself would take as long to link.
+//! One program, because each file by itself would take as long to link.
 
 #[path = "../common/mod.rs"]
 mod common;

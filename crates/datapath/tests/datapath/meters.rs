@@ -1,5 +1,5 @@
-//! Meters: what is beyond a rate is dropped or marked, a train as the packets that it makes, and
-//! all of it is counted once.
+//! Meters: packets beyond a rate are dropped or marked, a train counts as its packets, and all of
+//! them count once.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -47,14 +47,14 @@ fn metered(flags: MeterFlags, bands: &[MeterBand]) -> Switch {
     switch
 }
 
-/// The same behind one frame, which was all that the bands let pass.
+/// The same after one frame, which was all that the bands pass.
 fn exhausted(bands: &[MeterBand]) -> Switch {
     let mut switch = metered(PACKETS, bands);
     assert_eq!(switch.receive(1, &tcp().bytes()), [2]);
     switch
 }
 
-/// How many of so many frames get through.
+/// How many of `count` frames pass.
 fn passed(switch: &mut Switch, count: usize, frame: &[u8]) -> usize {
     (0..count).filter(|_| !switch.receive(1, frame).is_empty()).count()
 }
@@ -63,7 +63,7 @@ fn meter(switch: &Switch, id: u32) -> &Meter {
     switch.pipeline.snapshot().meters.find(id).unwrap()
 }
 
-/// Packets and bytes that a meter saw, and that each of its bands applied to.
+/// Packets and bytes that a meter measured, and that each of its bands applied to.
 fn counted(switch: &Switch, id: u32) -> ((u64, u64), Vec<(u64, u64)>) {
     let meter = meter(switch, id);
     let of = |counters: &tapswitch_datapath::Counters| {
@@ -73,7 +73,7 @@ fn counted(switch: &Switch, id: u32) -> ((u64, u64), Vec<(u64, u64)>) {
     (of(&meter.counters), meter.bands.iter().map(|band| of(&band.counters)).collect())
 }
 
-/// All ends of frames are known: each left, or was dropped by name.
+/// Checks that all ends of frames are accounted for: each left, or was dropped by name.
 #[track_caller]
 fn assert_books(switch: &Switch, received: u64) {
     let counters = switch.port(1).counters;
@@ -100,7 +100,7 @@ fn what_is_beyond_the_rate_is_dropped() {
     assert_books(&switch, 30);
 }
 
-/// Those behind do not see what a meter dropped, and do not stay because of it.
+/// Later rules do not count what a meter dropped, and expire in spite of it.
 #[test]
 fn what_is_dropped_counts_for_no_rule_behind() {
     let mut switch = metered(PACKETS, &[drop_above(1, 2)]);
@@ -174,7 +174,7 @@ fn a_train_counts_as_its_packets() {
     switch.now = Millis(1050);
     assert!(passes(&mut switch));
     assert_eq!(switch.drops(1, DropReason::Metered), 2);
-    // Each packet has headers of its own.
+    // Each packet has its own headers.
     let len = 5 * 54 + 4500;
     assert_eq!(counted(&switch, 1), ((30, 6 * len), vec![(10, 2 * len)]));
     assert_books(&switch, 6);
@@ -205,7 +205,7 @@ fn the_band_of_the_highest_rate_that_is_exceeded_applies() {
     assert_eq!(counted(&switch, 1), ((6, 6 * len), bands), "the first of two with one rate");
 }
 
-/// A TCP frame with this DSCP, checksums and all.
+/// A TCP frame with this DSCP and valid checksums.
 fn with_dscp(dscp: u8) -> Vec<u8> {
     let mut switch = Switch::new(2);
     let set = Action::SetField(Oxm::IpDscp(dscp));
@@ -254,7 +254,7 @@ fn a_remark_reaches_ipv6_behind_tags_and_leaves_others_alone() {
     assert_eq!(switch.sent(2), frame);
 }
 
-/// What a remark makes of a packet depends on the moment, so it is nothing that tables know of.
+/// The result of a remark depends on the moment, so later tables match the original DSCP.
 #[test]
 fn tables_behind_match_on_the_dscp_as_it_came() {
     let mut switch = exhausted(&[remark_above(1, 1, 1)]);
@@ -302,7 +302,7 @@ fn a_rule_goes_with_its_meter() {
     assert_eq!((rules(&switch), switch.pipeline.snapshot().meters.count()), (1, 0));
 }
 
-/// A rule that takes another's place, or is changed, names what it names now.
+/// A rule that replaces another, or is modified, uses the meter that it names now.
 #[test]
 fn rules_that_lose_their_meter_stay_when_that_goes() {
     let mut switch = metered(PACKETS, &[]);
@@ -330,7 +330,7 @@ fn the_controllers_meter_spares_it_and_nobody_else() {
     assert_eq!(passed(&mut switch, 5, &tcp().bytes()), 5);
     assert_eq!(switch.out.packet_ins.len(), 2);
     assert_eq!(switch.drops(1, DropReason::Metered), 3);
-    // Nor is it told of what it asked for by itself.
+    // The packet-in for an expired TTL passes the same meter.
     switch.flow(0, 2, &[ip()], &[apply(&[Action::DecNwTtl, out(2)])]);
     switch.receive(1, &Ip { ttl: 1, ..tcp() }.bytes());
     assert_eq!(switch.out.packet_ins.len(), 2);
@@ -355,7 +355,7 @@ fn a_copy_that_the_controllers_meter_drops_is_in_its_ledger() {
 #[test]
 fn workers_share_a_meter() {
     let mut switch = metered(PACKETS, &[drop_above(1, 10)]);
-    // Counters for one worker: the second counts where all others do.
+    // Counters for one worker: the second one uses the shared slot.
     for turn in 0..20 {
         let mut other = Forwarder::new(WorkerIndex(turn % 2));
         std::mem::swap(&mut switch.forwarder, &mut other);
@@ -377,7 +377,7 @@ fn a_packet_of_the_controllers_passes_meters_in_the_tables() {
     assert_eq!(counted(&switch, 1).0.0, 2);
 }
 
-/// The tables are one of several outputs: what ends there leaves by the others.
+/// The tables are one of several outputs: a frame that ends there still leaves by the others.
 #[test]
 fn what_ends_in_the_tables_leaves_by_the_other_outputs_of_a_packet_out() {
     let mut switch = exhausted(&[drop_above(1, 1)]);

@@ -1,4 +1,5 @@
-//! What a packet-in says: why, by whose cookie, and what rules have noted (OpenFlow 1.3.5 §7.4.1).
+//! The contents of a packet-in: reason, cookie, and what rules have written (OpenFlow 1.3.5
+//! §7.4.1).
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -30,7 +31,7 @@ fn flow(switch: &mut Switch, table: u8, priority: u16, instructions: &[Instructi
     switch.pipeline.handle_flow_mod(&change, switch.now).unwrap();
 }
 
-/// What the packet-in of one frame says.
+/// The origin in the packet-in of one frame.
 fn told(switch: &mut Switch) -> PacketInOrigin {
     switch.out.packet_ins.clear();
     switch.receive(1, &tcp().bytes());
@@ -47,7 +48,7 @@ fn a_port_may_keep_what_no_rule_knows_from_the_controller() {
     switch.receive(1, &tcp().bytes());
     assert_eq!(switch.out.packet_ins.len(), 1);
     assert_eq!(switch.drops(1, DropReason::PortNoPacketIn), 1);
-    // What a rule asks for it gets.
+    // A rule's own output to the controller is not withheld.
     flow(&mut switch, 0, 1, &[apply(&[ASK])]);
     let origin = told(&mut switch);
     assert_eq!((origin.reason, origin.cookie), (PacketInReason::ACTION, 7));
@@ -76,7 +77,8 @@ fn what_no_rule_sends_has_no_cookie() {
     assert_eq!((origin.reason, origin.cookie), (PacketInReason::ACTION, NO_COOKIE));
 }
 
-/// A group is no table-miss rule, whoever leads to it; copies are known by the cookie.
+/// A group is not a table-miss rule, whichever rule leads to it; copies are identified by the
+/// cookie.
 #[test]
 fn a_bucket_has_the_cookie_of_its_rule() {
     let mut switch = Switch::new(2);

@@ -1,5 +1,5 @@
-//! Rewriting headers: after any sequence of actions a frame is what its sender would have made of
-//! the new fields, checksums computed anew by another implementation, byte for byte.
+//! Rewriting headers: after any sequence of actions a frame equals what its sender would have made
+//! of the new fields, with checksums computed by another implementation, byte for byte.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -31,8 +31,8 @@ proptest! {
     }
 }
 
-/// What a field of one word does to a sum that is nearly one of the two zeros is where incremental
-/// updates go wrong (RFC 1624 §3): all values of a port, with a checksum that comes by zero.
+/// Incremental updates fail where a changed word meets a sum that is nearly one of the two zeros
+/// (RFC 1624 §3): all values of a port, with a checksum that passes zero.
 #[test]
 fn every_port_gives_the_checksum_computed_anew() {
     for protocol in [ip_proto::TCP, ip_proto::UDP] {
@@ -46,8 +46,8 @@ fn every_port_gives_the_checksum_computed_anew() {
     }
 }
 
-/// Neither in the frame nor for the tables behind: a later fragment has no ports, be it one of a
-/// flow whose first fragments are known.
+/// Neither in the frame nor for later tables: a later fragment has no ports, even if it belongs to
+/// a flow whose first fragments are cached.
 #[test]
 fn a_port_is_not_set_in_a_fragment_that_has_none() {
     let mut switch = Switch::new(3);
@@ -81,7 +81,7 @@ fn a_udp_checksum_that_becomes_zero_is_sent_as_ones() {
         assert_eq!(now, expected);
         u16::from_be_bytes([now[40], now[41]])
     };
-    // With this much added to the port, the rest of the sum is made up to all ones.
+    // The value that, added to the port, makes the rest of the sum all ones.
     let port = packet.src_port + checksum(packet.src_port);
     assert_eq!(checksum(port), 0xffff);
     assert_eq!(checksum(port + 1), 0xfffe);
@@ -90,7 +90,8 @@ fn a_udp_checksum_that_becomes_zero_is_sent_as_ones() {
 #[test]
 fn a_partial_checksum_of_zero_is_no_special_case() {
     let mut packet = Packet { protocol: ip_proto::UDP, left_for_later: true, ..Packet::PLAIN };
-    // The pseudo-header sums up to all ones: a value that "no checksum" and its cure do not touch.
+    // The pseudo-header sums up to all ones: a value that "no checksum" and its substitute leave
+    // alone.
     let (_, at) = packet.transport_header();
     let rest = !u16::from_be_bytes([packet.bytes()[at + 6], packet.bytes()[at + 7]]);
     packet.src[2..4].copy_from_slice(&rest.to_be_bytes());
@@ -99,7 +100,7 @@ fn a_partial_checksum_of_zero_is_no_special_case() {
     assert_eq!(now, expected);
 }
 
-/// What comes out of the switch, and what the sender would have made.
+/// The output of the switch, and what the sender would have made.
 fn rewrite(packet: &Packet, changes: &[Change]) -> (Vec<u8>, Vec<u8>) {
     let mut expected = packet.clone();
     let mut actions: Vec<_> = changes.iter().flat_map(|change| expected.apply(change)).collect();
@@ -114,25 +115,25 @@ fn rewrite(packet: &Packet, changes: &[Change]) -> (Vec<u8>, Vec<u8>) {
 #[derive(Clone, Debug)]
 struct Packet {
     tags: Vec<u16>,
-    /// IPv6, and these extension headers of 8 bytes; IPv4 without.
+    /// IPv6 with these extension headers of 8 bytes; `None` for IPv4.
     extensions: Option<Vec<Extension>>,
     /// Words of IPv4 options.
     options: u8,
     tos: u8,
     ttl: u8,
     flow_label: u32,
-    /// IPv4 takes the first four bytes.
+    /// IPv4 uses the first four bytes.
     src: [u8; 16],
     dst: [u8; 16],
     /// TCP, UDP, UDP-Lite, DCCP, or ICMP of either kind.
     protocol: u8,
-    /// Of ICMP, type and code.
+    /// Type and code for ICMP.
     src_port: u16,
     dst_port: u16,
     payload: Vec<u8>,
     /// UDP without a checksum.
     without_checksum: bool,
-    /// TCP or UDP with a partial one.
+    /// TCP or UDP with a partial checksum.
     left_for_later: bool,
 }
 
@@ -144,7 +145,7 @@ enum Extension {
     Destination,
 }
 
-/// What rules ask for. Those that the packet has no field for are left out.
+/// Set-field actions. Those for fields that the packet does not have are left out.
 #[derive(Clone, Debug)]
 enum Change {
     Tos(u8),
@@ -190,7 +191,7 @@ impl Packet {
         vec![Oxm::EthType(eth_type), Oxm::IpProto(self.protocol)]
     }
 
-    /// Changes the model; gives the actions that do so in the switch.
+    /// Changes the model; returns the actions that do the same in the switch.
     fn apply(&mut self, change: &Change) -> Vec<Action> {
         match (change, self.extensions.is_some()) {
             (Change::Tos(dscp), _) => {
@@ -229,7 +230,7 @@ impl Packet {
                     Oxm::Ipv4Dst(v4(*address).into())
                 })]
             }
-            // Rules have no name for these ports.
+            // Rules have no field for these ports.
             (Change::SrcPort(_) | Change::DstPort(_), _) if self.is_like_udp() => Vec::new(),
             (Change::SrcPort(port), _) => {
                 self.src_port = if self.is_icmp() { port & 0xff } else { *port };
@@ -322,10 +323,10 @@ impl Packet {
                 let len = 8 + self.payload.len() as u16;
                 [&ports[..], &len.to_be_bytes(), &[0; 2]].concat()
             }
-            // The checksum of both covers all of it.
+            // The checksum of both covers the whole datagram.
             ip_proto::UDP_LITE => [&ports[..], &[0; 4]].concat(),
             ip_proto::DCCP => [&ports[..], &[3, 0, 0, 0, 4, 0, 0, 9]].concat(),
-            // No neighbour discovery: its fields lie in the payload.
+            // No neighbour discovery: its fields are in the payload.
             _ => vec![ports[1], ports[3], 0, 0, 0, 1, 0, 2],
         };
         [header, self.payload.clone()].concat()

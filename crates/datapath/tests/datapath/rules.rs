@@ -209,7 +209,7 @@ fn chains_that_no_frame_follows_are_refused() {
     assert_eq!(switch.receive(1, &tcp().bytes()), [2], "this one is followed");
     let too_deep = ErrorKind::OFPGMFC_CHAINING_UNSUPPORTED;
     assert_eq!(switch.try_group(17, GroupType::All, to(16)).unwrap_err(), too_deep);
-    // Nor may one below get longer.
+    // Nor may a chain become longer at a lower group.
     switch.group(20, GroupType::Indirect, vec![Bucket::new(vec![out(2)])]);
     let mut modify = |id, buckets| {
         let (command, group_type) = (GroupModCommand::Modify, GroupType::All);
@@ -278,7 +278,7 @@ fn contracts_are_for_the_copies_of_groups_that_copy() {
     let rule = switch.try_flow(0, 1, &[], &[apply(&[deliver.clone(), out(2)])]);
     assert_eq!(rule.unwrap_err(), bad_type);
 
-    // One that picks who gets a copy says what that is owed.
+    // A group that selects who gets a copy may have its contract.
     switch.group(2, GroupType::Select, vec![Bucket::new(vec![deliver.clone(), out(2)])]);
     let behind = Bucket::new(vec![out(3), Delivery::SampleOnPressure.action()]);
     let buckets = vec![Bucket::new(vec![out(2)]), Bucket::new(vec![deliver, out(3)]), behind];
@@ -341,8 +341,8 @@ fn bad_rules_are_refused_with_their_own_error() {
     assert_eq!(result.unwrap_err(), ErrorKind::OFPFMFC_BAD_TABLE_ID);
 }
 
-/// The set is carried out after what its rule applies, in an order of its own, and with what other
-/// tables do.
+/// The set is executed after the rule's applied actions, in an order of its own, and together with
+/// actions of other tables.
 #[test]
 fn an_action_set_is_checked_as_it_is_carried_out() {
     let vid = || Action::SetField(Oxm::VlanVid(Masked::exact(VID_PRESENT | 5)));
@@ -360,7 +360,7 @@ fn an_action_set_is_checked_as_it_is_carried_out() {
         (1, vec![write(&[pop(), port()])], Ok(())),
         (0, vec![write(&[vid(), port()]), goto(1)], Ok(())),
         (1, vec![Instruction::ClearActions, write(&[pop(), port()])], refused),
-        // No action makes a frame one of TCP.
+        // No action turns a frame into TCP.
         (1, vec![write(&[Action::SetField(Oxm::TcpDst(1)), port()])], refused),
     ] {
         let mut switch = Switch::new(2);
@@ -395,7 +395,7 @@ fn lookups_and_matches_are_counted_by_table() {
     assert_eq!((totals(0), totals(1)), ((3, 3), (3, 0)));
 }
 
-/// An epoch more would void what every worker has cached.
+/// A new epoch would void what every worker has cached.
 #[test]
 fn a_refused_change_of_groups_changes_nothing() {
     let mut switch = Switch::new(2);

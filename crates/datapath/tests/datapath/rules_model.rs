@@ -1,5 +1,5 @@
-//! Changes of rules and groups in any order do what a list of rules would, which is searched from
-//! one end to the other each time (OpenFlow 1.3.5 §6.4).
+//! Changes of rules and groups in any order have the same result as on a plain list of rules that
+//! is searched each time (OpenFlow 1.3.5 §6.4).
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use tapswitch_openflow::{
     PortNo, TableId,
 };
 
-/// A rule of the model, and what a change is about.
+/// A rule of the model, also as the target of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rule {
     table: u8,
@@ -25,7 +25,7 @@ struct Rule {
     /// All frames, those of IPv4, or TCP to port 1 or 2.
     frames: u8,
     cookie: u64,
-    /// Where they go: to a group, or to port 2.
+    /// Its output: a group, or port 2.
     group: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ enum Change {
     DeleteGroup(u32),
 }
 
-/// What should be there.
+/// The expected state.
 #[derive(Default)]
 struct Model {
     rules: Vec<Rule>,
@@ -76,7 +76,7 @@ struct Model {
 }
 
 impl Model {
-    /// Makes a change; returns what goes by it, or nothing when it is refused.
+    /// Makes a change; returns the rules that it removes, or `None` if it is refused.
     fn apply(&mut self, change: &Change) -> Option<Vec<Rule>> {
         match change {
             Change::Add(new) => {
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// A rule may only name a group that is there.
+    /// A rule may only name a group that exists.
     fn check(&self, rule: Rule) -> Option<()> {
         rule.group.is_none_or(|group| self.groups.contains(&group)).then_some(())
     }
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// The same of the switch; `None` when it refuses.
+/// Makes the change in the switch; `None` if it is refused.
 fn apply_to(switch: &mut Switch, change: &Change) -> Option<Vec<Removal>> {
     let flow = |switch: &mut Switch, change: FlowMod| {
         switch.pipeline.handle_flow_mod(&change, Millis(0)).ok()

@@ -13,7 +13,7 @@ use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
 
 const TRUNCATE: Shape = Shape::Truncate { len: 64 };
 
-/// Four ports; what comes in by port 1 goes to port 2, and `copy` is made of it.
+/// Four ports; frames from port 1 go to port 2, and copies as `copy` says.
 fn tapped(copy: Vec<Action>) -> Switch {
     let mut switch = Switch::new(4);
     switch.group(1, GroupType::All, vec![Bucket::new(vec![out(2)]), Bucket::new(copy)]);

@@ -1,4 +1,4 @@
-//! Port modes, the envelope and learning per VLAN, as a whole switch shows them.
+//! Port modes, the envelope and learning per VLAN, on a whole switch.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -252,8 +252,8 @@ fn packets_of_the_controller_are_in_the_inner_form() {
     assert_eq!(switch.out.packet_ins[0].1, tagged(&[C10]));
 }
 
-/// What bridges keep to a link is in no VLAN: it comes in as it is, whatever the mode. A provider's
-/// bridge keeps less to itself, and customers' spanning trees are among what it carries.
+/// Link-local frames are in no VLAN: they come in unchanged, whatever the mode. A provider's bridge
+/// keeps fewer addresses to itself, and forwards customers' spanning trees among others.
 #[test]
 fn what_is_for_the_link_is_in_no_vlan() {
     let modes = [access(10), trunk(&[10]), native(10), tunnel(100), provider(&[100])];
@@ -273,8 +273,8 @@ fn what_is_for_the_link_is_in_no_vlan() {
     assert_eq!(switch.drops(5, DropReason::VlanFiltered), 1);
 }
 
-/// Only what the controller itself sends there leaves without a VLAN: by rules, hosts of two VLANs
-/// would reach each other.
+/// Only the controller's own frames to these addresses leave without a VLAN: by rules, hosts of two
+/// VLANs would reach each other.
 #[test]
 fn what_is_for_the_link_leaves_a_port_with_a_mode_when_the_controller_sends_it() {
     let modes = [access(10), trunk(&[10]), native(10), tunnel(100), provider(&[100])];
@@ -292,7 +292,7 @@ fn what_is_for_the_link_leaves_a_port_with_a_mode_when_the_controller_sends_it()
     assert!(switch.packet_out(PortNo::CONTROLLER, &for_link(0x0e), &[out(5)]).is_empty());
 }
 
-/// To one of the addresses that bridges keep to a link.
+/// A frame to one of the addresses that bridges do not forward.
 fn for_link(last: u8) -> Vec<u8> {
     let mut frame = tagged(&[]);
     frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, last]);
@@ -373,7 +373,7 @@ fn trains_are_judged_by_their_packets_and_tags() {
     }
 }
 
-/// What the interface behind the port takes in all: 1500 bytes, and a C-tag for nothing.
+/// Total length that the interface behind the port accepts: 1500 bytes, plus a C-tag.
 #[test]
 fn tags_that_have_no_room_behind_a_port_are_oversize_for_trains_as_for_packets() {
     let mut switch = Switch::new(2);
@@ -459,7 +459,7 @@ fn any_mode() -> impl Strategy<Value = Option<PortMode>> {
     ])
 }
 
-/// Anything that a port could hand over: often a stack of tags, cut anywhere.
+/// Bytes that a port could deliver: often a stack of tags, cut anywhere.
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just([0x81, 0x00, 0, 10]),
@@ -494,7 +494,7 @@ fn any_meta() -> impl Strategy<Value = NetHeader> {
 }
 
 proptest! {
-    /// Whatever comes in, by whatever mode: it leaves by a port, or is dropped under a name.
+    /// Every received frame, in any mode, leaves by a port or is dropped under a name.
     #[test]
     fn nothing_is_lost_between_modes(
         modes in [any_mode(), any_mode()],
@@ -512,7 +512,7 @@ proptest! {
         prop_assert_eq!(counted(1) + counted(2), 1);
     }
 
-    /// A bucket that rewrites shares the payload of the frame: tags change on its own headers.
+    /// A bucket that rewrites shares the payload of the frame: tags change in its own headers.
     #[test]
     fn copies_with_headers_of_their_own_pass_modes_too(mode in any_mode(), bytes in any_bytes()) {
         let mut switch = with_modes(&[None, mode, None]);

@@ -1,4 +1,4 @@
-//! The books: every end of every frame is where it went, or why not, or that it waits.
+//! Conservation: every end of every frame is counted as sent, dropped or waiting.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -18,13 +18,13 @@ const PORTS: u32 = 4;
 const GROUP: u32 = 1;
 const TO_GROUP: Action = Action::Group(GroupId(GROUP));
 
-/// A switch whose port 4 is full and whose port 3 is broken, that does `actions` with all frames.
+/// A switch whose port 4 is full and whose port 3 is broken, which applies `actions` to all frames.
 fn switch(actions: &[Action], buckets: Vec<Vec<Action>>) -> Switch {
     let mut switch = Switch::new(PORTS);
     switch.out.full = Some(4);
     switch.out.refuse = Some((3, DropReason::EgressFailed));
     switch.group(GROUP, GroupType::All, buckets.into_iter().map(Bucket::new).collect());
-    // What only IP has, needs a rule for IP.
+    // Fields of IP need a rule that matches IP.
     switch.flow(0, 1, &[ip()], &[apply(actions)]);
     let all: Vec<_> = actions.iter().filter(|it| **it != Action::DecNwTtl).cloned().collect();
     switch.flow(0, 0, &[], &[apply(&all)]);
@@ -35,7 +35,7 @@ fn ports(switch: &Switch) -> Vec<&Port> {
     switch.pipeline.snapshot().ports.iter().map(|port| &**port).collect()
 }
 
-/// Sums over all ports: ends of frames, and where they were found.
+/// Sums over all ports: ends of frames, and where they were counted.
 fn books(switch: &Switch) -> (u64, u64) {
     ports(switch).iter().map(|port| &port.counters).fold((0, 0), |(ends, found), counters| {
         let here = counters.tx().frames + counters.drops().total() + counters.consumed();
@@ -43,7 +43,7 @@ fn books(switch: &Switch) -> (u64, u64) {
     })
 }
 
-/// What a bucket processed, and what became of that.
+/// What a bucket processed, and the sum of its outcomes.
 fn ledger(bucket: &GroupBucket) -> (u64, u64) {
     let found = bucket.delivered.totals().frames + bucket.drops.total() + bucket.queued.frames();
     (bucket.counters.totals().frames, found)
@@ -55,7 +55,7 @@ fn check(switch: &Switch) {
     let group = switch.pipeline.snapshot().groups.find(GroupId(GROUP)).unwrap();
     for bucket in &group.buckets {
         let (processed, found) = ledger(bucket);
-        // One that floods makes as many copies as there are ports.
+        // A copy that floods has as many outcomes as there are ports.
         let is_plain =
             |action: &Action| !matches!(action, Action::Output { port, .. } if port.0 > PORTS + 1);
         let outputs =
@@ -89,7 +89,7 @@ fn a_copy_that_waits_is_queued_until_its_receipt_is_settled() {
     check(&switch);
 }
 
-/// What goes to a controller may be lost on its way, and is not delivered before it is there.
+/// A frame for a controller may be lost on its way, and is delivered only when it arrives.
 #[test]
 fn a_copy_for_the_controller_is_queued_until_its_receipt_is_settled() {
     let copy = vec![Delivery::BestEffort.action(), out(PortNo::CONTROLLER.0)];
@@ -125,7 +125,7 @@ fn receive_train(switch: &mut Switch) {
     switch.receive_with(1, &frame, meta);
 }
 
-/// Packets of the copies: processed, delivered, dropped, and that wait.
+/// Packets of the copies: processed, delivered, dropped, waiting.
 fn packets(switch: &Switch) -> [u64; 4] {
     let group = switch.pipeline.snapshot().groups.find(GroupId(GROUP)).unwrap().clone();
     let copies = &group.buckets[1];
@@ -137,7 +137,7 @@ fn packets(switch: &Switch) -> [u64; 4] {
 #[test]
 fn what_went_of_a_train_that_failed_is_sent_and_the_rest_dropped() {
     let reason = DropReason::EgressFailed;
-    // The copies of a bucket that only sends, of one that rewrites, and of one that keeps a part.
+    // The copies of a bucket that only sends, of one that rewrites, and of one that truncates.
     let rewrites = Action::SetField(Oxm::EthDst(mac(9).into()));
     for first in [vec![], vec![rewrites], vec![Shape::Truncate { len: 100 }.action()]] {
         let mut switch = switch(&[TO_GROUP], vec![vec![out(2)], [first, vec![out(3)]].concat()]);
@@ -145,7 +145,7 @@ fn what_went_of_a_train_that_failed_is_sent_and_the_rest_dropped() {
         switch.out.part = Some((3, Loss { sent: 1, dropped: 2, reason }));
         receive_train(&mut switch);
         assert_eq!(packets(&switch), [3, 1, 2, 0]);
-        // Its port has one already, by another way of counting.
+        // Its port has counted one already, in another way.
         switch.out.part = Some((3, Loss { sent: 0, dropped: 2, reason }));
         receive_train(&mut switch);
         assert_eq!(packets(&switch), [6, 1, 4, 0]);
@@ -230,7 +230,7 @@ fn bucket() -> impl Strategy<Value = Vec<Action>> {
     })
 }
 
-/// A bucket does not know that its frames are IP.
+/// A bucket may get frames other than IP.
 fn without_ttl(mut buckets: Vec<Vec<Action>>) -> Vec<Vec<Action>> {
     buckets.iter_mut().for_each(|actions| actions.retain(|it| *it != Action::DecNwTtl));
     buckets

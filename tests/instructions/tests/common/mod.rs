@@ -1,9 +1,9 @@
-//! Programs that the tests run.
+//! Programs for the tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The file with `name` in its path that a `cargo build` with these arguments names under `key`.
+/// The file with `name` in its path that a `cargo build` with these arguments reports under `key`.
 pub(crate) fn built(args: &[&str], key: &str, name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("build").args(args).args(["--message-format", "json-render-diagnostics"]);

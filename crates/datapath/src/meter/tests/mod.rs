@@ -1,4 +1,4 @@
-//! Buckets by numbers: what passes when, alone and with several workers at once.
+//! Token buckets: what passes when, alone and with several workers at once.
 
 use tapswitch_openflow::METER_SLOWPATH;
 
@@ -54,7 +54,7 @@ fn without_a_burst_there_is_one_of_a_second() {
     assert_eq!(drain(&unflagged, PACKET, 0), 70, "without OFPMF_BURST the size means nothing");
 }
 
-/// The clock of workers goes on in steps: a shallower bucket would lose what one of them brings.
+/// The clock of workers advances in steps: a shallower bucket would lose tokens of one step.
 #[test]
 fn a_burst_below_a_tick_counts_as_a_tick() {
     let bucket = bucket(10_000, 1);

@@ -1,4 +1,4 @@
-//! What each mode takes, makes of it, and gives back.
+//! What each mode accepts and sends, and the inner form in between.
 
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ fn edited(stack: &[Tag], edit: Edit) -> Vec<Tag> {
     edit.push.into_iter().chain(stack).collect()
 }
 
-/// The inner form of a stack, if the mode takes it.
+/// The inner form of a stack, if the mode accepts it.
 fn inside(mode: &PortMode, stack: &[Tag]) -> Option<Vec<Tag>> {
     Some(edited(stack, mode.admit(stack.first().copied())?))
 }
@@ -227,9 +227,9 @@ fn any_stack() -> impl Strategy<Value = Vec<Tag>> {
 }
 
 proptest! {
-    /// What comes in and leaves by the same kind of port looks as it did. But a priority tag is
-    /// not put back: the frame is untagged then, or in the native VLAN by name. What is hidden
-    /// behind a priority tag does not leave an access port.
+    /// A frame that comes in and leaves by the same kind of port looks as it did. Exceptions: a
+    /// priority tag is not restored, so the frame is untagged then, or tagged with the native VLAN.
+    /// A frame with a tag behind a priority tag does not leave an access port.
     #[test]
     fn what_comes_in_goes_out_alike(mode in any_mode(), stack in any_stack()) {
         if let Some(inner) = inside(&mode, &stack) {
@@ -244,7 +244,7 @@ proptest! {
         }
     }
 
-    /// The inner form says the VLAN by a C-tag or an S-tag, outermost.
+    /// In the inner form the outermost tag is a C-tag or an S-tag with the VLAN.
     #[test]
     fn inside_there_are_c_tags_and_s_tags(mode in any_mode(), stack in any_stack()) {
         if let Some(inner) = inside(&mode, &stack) {
