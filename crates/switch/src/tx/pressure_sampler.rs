@@ -1,9 +1,10 @@
 //! The sampler of `sample-on-pressure`: which copies a slow monitor gets.
-//! One of every so many, at random, each by itself: so that what it sees stands for what it does
-//! not see, which the ends of bursts that a full queue leaves do not. Counting would be led astray
-//! by questions and answers that come in turns, and give one TAP of a port all and another one
-//! nothing; chance gives each its part, with nothing to be remembered of any. How many are left
-//! out depends on the monitor's queue: twice as many when it fills up, a quarter less when it has
+//!
+//! It takes one of every N copies at random, each independently, so that the sample represents the
+//! traffic; the gaps that a full queue leaves do not. Taking every Nth copy would alias with
+//! requests and responses that alternate, and could give one TAP of a port all copies and another
+//! none. Random choice gives each TAP its share and needs no state per TAP. N depends on the
+//! monitor's queue: it doubles when the queue fills up, and shrinks by a quarter when the queue has
 //! been nearly empty for a while.
 
 use std::time::{Duration, Instant};
