@@ -181,7 +181,7 @@ fn an_interface_is_the_same_whatever_it_is_called() {
     let index = netlink.link("p9").unwrap().index;
     let event = LinkEvent::Deleted { index, name: "p9".to_owned(), moved: None };
     server.handle_link(LinkNews { namespace: 0, event });
-    refuses(&mut server, "3=netdev:p9"); // A deleted interface may return, and is then restored by its port.
+    refuses(&mut server, "3=netdev:p9"); // A deleted interface may return; its port restores it.
     add(&mut server, "3=tap:t1").unwrap();
     add(&mut server, "4=tap:p1").unwrap();
 }
