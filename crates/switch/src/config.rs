@@ -31,8 +31,8 @@ pub struct Config {
     pub learning: Learning,
     /// Its ports.
     pub ports: Vec<PortSpec>,
-    /// Number of workers; by default the number of queues of the ports, limited to the number of
-    /// cores.
+    /// Number of workers; by default the number of queues of the port with the most, limited to the
+    /// number of cores.
     pub workers: Option<NonZeroUsize>,
     /// Cores to which the workers are pinned, in order; if empty, the kernel places them.
     pub cores: Vec<usize>,

@@ -121,7 +121,7 @@ pub enum OpenGuestError {
     Access {
         /// Path of the socket.
         path: String,
-        /// The intended owner, group or mode.
+        /// The attribute that could not be set.
         what: &'static str,
         /// The kernel's error.
         source: io::Error,
@@ -388,8 +388,7 @@ impl Keeper {
                     backoff.handle_success();
                     Duration::ZERO
                 }
-                // A VMM that disconnects for lack of a feature usually reconnects at once, and
-                // disconnects again.
+                // An unsatisfied VMM usually reconnects at once, and disconnects again.
                 SessionEnd::Closed => backoff.handle_failure(),
                 // A VMM that was cut off will do the same again.
                 _ => PENANCE,

@@ -53,8 +53,8 @@ pub struct PortSpec {
     pub mode: Option<PortMode>,
     /// What happens to traffic that cannot be sent at once.
     pub pressure: Pressure,
-    /// Whether floods and controllers' link probes are sent to the port. Without them, it gets only
-    /// frames addressed to it: it is for copies.
+    /// Whether floods and controllers' link probes are sent to the port. Otherwise it gets only
+    /// frames that rules send to it, as for copies.
     pub is_flooded: bool,
     /// Whether trains and partial checksums are sent to the port; otherwise they are cut and
     /// completed first. A tap device without offloads has no network header either

@@ -137,7 +137,7 @@ fn is_hidden(frame: &Frame<'_>) -> bool {
 
 /// True for a TCP train whose packets all have CWR, a bit of AccECN's counter (RFC 9768 §3.2.2).
 /// The metadata cannot express this, and Linux clears CWR on all packets but the first when it cuts
-/// a train, as drivers make interfaces do; the receiver would count marks that nobody set.
+/// a train, and so do interfaces with TSO; the receiver would count marks that nobody set.
 #[inline]
 fn has_cwr_on_all(frame: &Frame<'_>) -> bool {
     if !matches!(frame.meta.gso_type, GsoType::TCPV4 | GsoType::TCPV6) {
