@@ -48,7 +48,6 @@ pub(crate) struct GuestNews {
     change: GuestChange,
 }
 
-/// The change.
 #[derive(Debug)]
 enum GuestChange {
     /// No VMM can connect, for this reason; it is retried.

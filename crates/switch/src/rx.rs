@@ -40,7 +40,6 @@ pub(crate) struct Intake {
     pub(crate) ahead: Option<Box<Ahead>>,
     /// epoll reports when there is something to read.
     pub(crate) is_watched: bool,
-    /// The device is gone.
     pub(crate) is_gone: bool,
     pausing: Pausing,
     /// A bridge behind the queue has sent a link probe.

@@ -444,7 +444,6 @@ enum Held {
     Ring,
     /// A file's buffer.
     Buffer,
-    /// Nothing.
     Nothing,
 }
 
