@@ -229,7 +229,7 @@ impl Agent {
     fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
         let removals = self.pipeline.handle_flow_mod(change, now)?;
         let mut outcome = Outcome { gone: Gone::of(removals, now), ..Outcome::default() };
-        // A deleting command ignores the buffer id (OpenFlow 1.3.5 §7.3.4.1).
+        // What deletes has no use for a packet, whatever the field says (OpenFlow 1.3.5 §7.3.4.1).
         if change.buffer_id != BufferId::NO_BUFFER && !change.command.deletes() {
             // The rule is in force; the packet to apply it to was never buffered.
             outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
@@ -345,7 +345,7 @@ fn reply(body: Body) -> Outcome {
     Outcome { replies: vec![body], ..Outcome::default() }
 }
 
-/// Tables have no configuration, so any request with a valid table succeeds.
+/// Nothing about a table can be configured, so anything that names one is fine.
 fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
     let known = change.table_id == TableId::ALL || change.table_id.0 < TABLE_COUNT;
     known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())
