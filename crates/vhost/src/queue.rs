@@ -136,7 +136,7 @@ impl Queue {
         self.lock().as_mut().map(|running| running.set_enabled(is_enabled)).is_some()
     }
 
-    /// Takes the ring out during a change: afterwards it is started again, or [let
+    /// Takes the ring out during a change, after which it is started again or [let
     /// go](Self::let_go). Chains that were fetched and not used have been undone.
     pub(crate) fn stop(&self) -> Option<Running> {
         self.stop_if(|_| true)
