@@ -3,7 +3,7 @@
 //! A write(2) to an eventfd blocks while the counter is full, unless `O_NONBLOCK` is set. The file
 //! is shared with the VMM, which may fill the counter and clear the flag: a worker that serves
 //! other guests would block. No other write helps: eventfds do not support pwritev2(2) with
-//! `RWF_NOWAIT`, and checking first leaves a race to a hostile VMM.
+//! `RWF_NOWAIT`, and checking first leaves a race that a hostile VMM can win.
 //!
 //! The kernel itself signals eventfds without blocking when an asynchronous I/O operation completes
 //! (io_submit(2), `aio_resfd`). So we submit an operation that completes at once: a read of zero

@@ -43,7 +43,7 @@ pub struct Chains {
     /// Keeps the pieces mapped.
     memory: Option<Arc<GuestMemory>>,
     entries: Vec<Entry>,
-    /// The pieces of chains with several.
+    /// The pieces of chains that have several.
     pieces: Vec<Piece>,
 }
 
@@ -111,7 +111,7 @@ impl Chains {
         self.entries.shrink_to(ENTRIES_KEPT);
     }
 
-    /// Pieces of chains with several, including chains already used.
+    /// Pieces of chains that have several, including chains already used.
     #[inline]
     pub fn piece_count(&self) -> usize {
         self.pieces.len()

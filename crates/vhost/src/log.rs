@@ -30,7 +30,7 @@ use crate::ring::{RingFeatures, RingPlace};
 /// A dirty bitmap shared with the VMM.
 pub(crate) struct DirtyLog {
     mapping: Mapping,
-    /// Length in bytes of eight pages each.
+    /// Length in bytes, each for eight pages.
     len: u64,
 }
 
@@ -55,10 +55,10 @@ impl DirtyLog {
             let to = if index == last / 8 { last % 8 } else { 7 };
             let bits = u8::MAX << from & u8::MAX >> (7 - to);
             // Unconditionally, although most pages of a ring are logged again and again: a check of
-            // the bits first might see bits that the VMM has cleared, while the VMM does not see
-            // our write yet, as even x86 lets a load pass stores. A fence in front would need one
-            // in the VMM (`tests` has the model). Two such exchanges are totally ordered. Release:
-            // a reader that sees the bits sees the write.
+            // the bits first might still see bits that the VMM has already cleared, while the VMM
+            // does not see our write yet, as even x86 lets a load pass stores. A fence in front
+            // would need one in the VMM (`tests` has the model). Two such exchanges are totally
+            // ordered. Release: a reader that sees the bits sees the write.
             byte.fetch_or(bits, Ordering::Release);
         }
     }

@@ -1,9 +1,9 @@
 //! Checks of the descriptors that a VMM passes for notifications in both directions.
 //!
 //! A worker waits for one and signals the other while it serves other guests, too. So only eventfds
-//! are accepted: polling or signalling one ([`crate::call`]) never blocks. Any other file may block
-//! for as long as its owner likes: a file on FUSE, or an epoll instance that contains one, for as
-//! long as the guest's owner likes.
+//! are accepted: polling or signalling one ([`crate::call`]) never blocks. Any other file may
+//! block: a file on FUSE, or an epoll instance that contains one, for as long as the guest's owner
+//! likes.
 //!
 //! The kind of a descriptor is read once, when it arrives, from `/proc/self/fd`. This reads a name
 //! that the kernel keeps, without accessing the file itself; names of files in file systems begin
