@@ -88,7 +88,7 @@ pub(super) struct Waiting {
 /// How a frame for a full port is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Queued; its sender waits until the port has taken nothing for this long.
+    /// Queued; its sender waits, unless the port takes nothing for this long.
     Held(Duration),
     /// Queued; nobody waits.
     Kept,

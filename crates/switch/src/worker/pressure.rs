@@ -1,4 +1,4 @@
-//! Back pressure: a worker stops reading queues that bring frames for full ports.
+//! Back-pressure: a worker stops reading queues that bring frames for full ports.
 //!
 //! ```text
 //! a batch contains a frame that had to be queued (see `tx::queue`)
