@@ -304,7 +304,7 @@ impl PortSpec {
         Ok(())
     }
 
-    /// Reports an equal number of `other`.
+    /// Reports `other` if it has the same number.
     pub(crate) fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
         if other.number != self.number {
             return Ok(());

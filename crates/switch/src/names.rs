@@ -1,11 +1,11 @@
 //! Ports in namespaces that were deleted, or whose container has ended.
 //!
-//! A namespace lives as long as a file descriptor refers to it, or a socket or device was opened in
-//! it. A port holds all of these. So the namespace would outlive its name and its processes, with a
-//! host that answers pings and receives copies, next to the new owner of the name. The kernel does
-//! not report this, so the switch checks once a second what the name of each namespace refers to.
-//! If it refers to another namespace or none, the port releases everything in the old one, and is
-//! gone.
+//! A namespace lives as long as a file descriptor refers to it, or to a socket or device that was
+//! opened in it. A port holds all of these. So the namespace would outlive its name and its
+//! processes, with a host that answers pings and receives copies, next to the new owner of the
+//! name. The kernel does not report this, so the switch checks once a second what the name of each
+//! namespace refers to. If it refers to another namespace or none, the port releases everything in
+//! the old one, and is gone.
 
 use std::collections::HashMap;
 
