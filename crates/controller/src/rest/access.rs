@@ -147,9 +147,9 @@ impl Gate {
         Ok(Admitted { session: Some(key), ..Admitted::by(token, peer) })
     }
 
-    /// Authenticates a token. After repeated wrong ones a client gets a generic error for a while,
-    /// and only their number is recorded; a valid token is always accepted, also from that address.
-    /// As nobody guesses 256 random bits, the limit protects the audit log, not the tokens.
+    /// Authenticates a token. After repeated wrong ones a network is told to wait, and only their
+    /// number is recorded; a valid token is always accepted, also from there. As nobody guesses 256
+    /// random bits, the limit protects the audit log, not the tokens.
     pub(super) fn admit_token(
         &self,
         peer: SocketAddr,
