@@ -10,7 +10,7 @@
 //! ```text
 //!  packet-in, port-status ─▶ hosts, ports ─┐
 //!  policies, filters ─▶ regions ─▶ overlap ┴▶ translate ─▶ desired ─┐
-//!  what the switch told it holds ──────────────────────▶ held ──────┴▶ difference ─▶ messages
+//!  tables read from the switch ────────────────────────▶ held ──────┴▶ difference ─▶ messages
 //!  flow-removed, counters ─▶ ledger
 //! ```
 //!

@@ -211,12 +211,18 @@ impl TapPolicy {
     }
 
     /// Number of regions, which is the number of rules in a switch that knows none of the hosts.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub fn region_count(&self) -> Result<usize, PolicyError> {
         self.check_fields()?;
         self.cells().map(|cells| cells.regions().count())
     }
 
     /// Readable description of the match: one line for each set of frames.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub fn words(&self) -> Result<Vec<String>, PolicyError> {
         self.check_fields()?;
         Ok(self.frames()?.terms().iter().map(ToString::to_string).collect())

@@ -314,8 +314,8 @@ impl Switch {
         self.note_talk(sighting.key, sighting.to);
     }
 
-    /// Whether a new host, or a claimed address, is in conflict with a host on another switch that
-    /// receives copies.
+    /// Whether a new host, or a claimed address, is in conflict with another host, behind another
+    /// port, that receives copies.
     fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;

@@ -179,7 +179,7 @@ impl Control {
         let knowing: Vec<_> = match self.is_vast {
             true => self.knowing(key, place),
             false => {
-                // All have it, so they are recorded in case there will be too many hosts.
+                // All switches get the route, and keep it should there be too many hosts.
                 if place.is_some() && self.talks.remembered.has(key) {
                     self.talks.remembered.take(key);
                 }
