@@ -18,7 +18,7 @@ pub enum PolicyError {
     /// The name is too long.
     #[error("name: {len} characters; at most {MAX_NAME_LEN} are allowed")]
     NameTooLong {
-        /// Its characters.
+        /// Its length in characters.
         len: usize,
     },
     /// The name would garble a terminal, or look like another one.

@@ -4,10 +4,10 @@
 //! old one is deleted after its counters were read, so no copy is lost to the ledger.
 //!
 //! **Each monitor exactly once.** Only monitors that the original path does not reach have a
-//! bucket. Flooding reaches every port that is not declared otherwise, so the group for flooded
-//! frames has other buckets only for such ports and for the controller; likewise for the
-//! destination's port. (Open vSwitch can be configured, outside OpenFlow 1.3, to exclude a port
-//! from flooding without declaring it: such a port gets no copies of flooded frames.)
+//! bucket. Flooding reaches every port except those that declare that they take no floods, so the
+//! group for flooded frames has further buckets only for these and for the controller; likewise for
+//! the destination's port. (Open vSwitch can be configured, outside OpenFlow 1.3, to exclude a port
+//! from flooding without such a declaration: the port then gets no copies of flooded frames.)
 //!
 //! **Shared flows.** Monitors that share flows have a group of type SELECT: at their switch if they
 //! are at one, else where copies are made. All switches list them in the same order, so those with

@@ -159,7 +159,7 @@ enum Link {
 }
 
 impl Switch {
-    /// A switch of which nothing is known.
+    /// A switch without any known state.
     pub(crate) fn new(id: DatapathId) -> Self {
         Self {
             id,

@@ -1,10 +1,10 @@
 //! Too many hosts: the rules for copies of frames to them do not fit.
 //!
 //! A host takes a rule for each region of a policy that its frames match, and forged hosts cost
-//! nothing, so an attacker at one port could displace policies. Before a policy yields, the ports
-//! with the most hosts are limited to the number of the next ones, but not below [`FEW`]. The hosts
-//! seen last are removed, and no others are accepted there for a while; frames to them are flooded,
-//! and copied as flooded frames.
+//! nothing, so an attacker at one port could displace policies. Before a policy yields, the most
+//! crowded ports are reduced to the level of the next ones, but not below [`FEW`]. The hosts seen
+//! last are removed, and no others are accepted there for a while; frames to them are flooded, and
+//! copied as flooded frames.
 
 use std::collections::BTreeMap;
 

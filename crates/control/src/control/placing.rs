@@ -11,9 +11,9 @@
 //!
 //! **Everywhere, or at the senders.** In general a policy is applied at all switches where its
 //! frames could come in. A rule at each of a thousand switches for each of a hundred thousand
-//! policies exceeds what switches hold; so beyond [`Limits::max_places`], in a fabric of hundreds
-//! of switches, a policy whose senders are all known hosts is applied at their switches only, to
-//! their frames, and follows them.
+//! policies exceeds what switches hold; so beyond [`Limits::max_places`], and always in fabrics of
+//! hundreds of switches, a policy whose senders are all known hosts is applied at their switches
+//! only, to their frames, and follows them.
 //!
 //! [`Limits::max_places`]: crate::Limits::max_places
 

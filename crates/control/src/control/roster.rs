@@ -1,6 +1,6 @@
 //! Policies by number and name, and indices of what affects them.
 //!
-//! A change only touches the policies that it affects: with a hundred thousand of them, inspecting
+//! A change inspects only the policies that it affects: with a hundred thousand of them, inspecting
 //! all would dominate the cost.
 
 use std::collections::{BTreeMap, BTreeSet};

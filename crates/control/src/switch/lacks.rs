@@ -1,4 +1,4 @@
-//! Rules that a switch is known to lack, for tracing frames.
+//! Rules that a switch is known to lack; used when frames are traced.
 
 use super::{Link, Switch};
 use crate::rule::FlowId;
