@@ -3,10 +3,10 @@
 //! A connection never waits for the hub, as it could not answer echo requests meanwhile, and the
 //! switch would take the controller for dead. The queue is bounded by dropping what may be lost.
 //! Packet-ins arrive as fast as hosts send; the frame of a dropped one is forwarded all the same,
-//! and another one reveals its host. Discovery probes come before other packet-ins. The number of
-//! replies is that of requests, and nothing else may be lost: with too much of it, reading stops.
-//! Until then it does not displace packet-ins: when a policy is deleted, a switch sends thousands
-//! of flow-removed at once, and dropped probes would make links seem dead.
+//! and another one reveals its host. Discovery probes come before other packet-ins. There are no
+//! more replies than requests, and no other message may be lost; if too many of these are queued,
+//! reading stops. Until then they do not displace packet-ins: when a policy is deleted, a switch
+//! sends thousands of flow-removed at once, and dropped probes would make links seem dead.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The store in one file, by `redb`: an embedded database with atomic transactions, also after kill
-//! -9. <https://docs.rs/redb>
+//! The store in one file, by `redb`: an embedded database whose transactions are atomic, also if
+//! the process is killed. <https://docs.rs/redb>
 
 mod guarded;
 
