@@ -81,7 +81,7 @@ impl Switch {
         route.single()
     }
 
-    /// The switch rejected a fork, so it gets none of that kind any more.
+    /// The switch rejected a fork, so it gets none any more.
     pub(super) fn give_up_forks(&mut self, kind: ErrorKind) {
         let reason = format!(
             "a group that picks one of several ways: {kind}; frames to hosts on other switches \

@@ -41,11 +41,11 @@ struct Count {
 /// Handling of a wrong token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongToken {
-    /// Reported and recorded.
+    /// Answered as a wrong token, and recorded.
     Recorded,
-    /// Reported only.
+    /// Answered as a wrong token only.
     LeftOut,
-    /// Neither: there were too many.
+    /// Answered by "wait": there were too many.
     TooMany,
 }
 
