@@ -1,4 +1,4 @@
-//! What is wrong with a policy, in words that name the field and the remedy.
+//! Errors of policies, whose messages name the field and the remedy.
 
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
@@ -8,7 +8,7 @@ use crate::region::MAX_SIZE;
 use crate::text::switch_name;
 use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange, VidRange};
 
-/// Why a policy is refused, or not found. Whoever wrote it is to change it.
+/// Why a policy is refused or not found. Its author has to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -18,7 +18,7 @@ pub enum PolicyError {
     /// The name is too long.
     #[error("name: {len} characters; at most {MAX_NAME_LEN} are allowed")]
     NameTooLong {
-        /// Its characters.
+        /// Its length in characters.
         len: usize,
     },
     /// The name would garble a terminal, or look like another one.
@@ -29,13 +29,13 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
-    /// The name would look like another one.
+    /// The name is invisible.
     #[error("name {name:?}: it begins or ends with a blank; leave that out")]
     NameBlank {
         /// The name.
         name: String,
     },
-    /// The policy could not be asked for by REST.
+    /// The policy could not be addressed by REST.
     #[error("name {name}: that is a step in a path; choose another name")]
     NameStep {
         /// The name.
@@ -47,7 +47,7 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
-    /// Copies would go nowhere.
+    /// There is no monitor.
     #[error("monitor: the list is empty; name a port, or a host, to which copies go")]
     NoMonitor,
     /// There are too many monitors.
@@ -55,31 +55,31 @@ pub enum PolicyError {
         "monitor: {count} monitors; at most {MAX_MONITORS} are allowed: make two policies of it"
     )]
     TooManyMonitors {
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// A monitor would get each copy once, however often it is named.
+    /// A monitor is named twice, but would get each copy once.
     #[error("monitor {monitor}: it is named twice; name it once")]
     MonitorTwice {
-        /// Which one.
+        /// The monitor.
         monitor: MonitorSpec,
     },
-    /// No frame is from there.
+    /// No frame has this source.
     #[error("src-mac {mac}: no frame has such a source address; leave src-mac out")]
     NeverSource {
         /// The address.
         mac: MacAddr,
     },
-    /// No frame comes back from there.
+    /// No frame comes back from this address.
     #[error("dst-mac {mac}: a group never answers; leave direction out, or say forward")]
     NeverAnswers {
         /// The address.
         mac: MacAddr,
     },
-    /// No frame goes there.
+    /// No frame has this destination.
     #[error("dst-mac 00:00:00:00:00:00: no host has this address; leave dst-mac out")]
     NoDestination,
-    /// No host may send there.
+    /// Hosts may not use this VLAN.
     #[error(
         "vlan {id}: {range} are the VLANs of copies between switches, and frames of hosts with \
          one of them are dropped; name another VLAN"
@@ -87,15 +87,15 @@ pub enum PolicyError {
     ReservedVlan {
         /// The VLAN.
         id: u16,
-        /// Those that are reserved.
+        /// The reserved VLANs.
         range: VidRange,
     },
-    /// Copies cannot have another destination where it is not known yet.
+    /// Copies cannot travel with another address if they are made at the ingress.
     #[error(
         "point ingress: transport rewrite copies where frames go out; leave point or transport out"
     )]
     RewriteAtIngress,
-    /// Nobody says where frames go out.
+    /// Copying at the egress requires a destination host.
     #[error(
         "{by} copies at the switch of the one host that frames are for: name it by dst-mac, or \
          leave {by} out"
@@ -104,7 +104,7 @@ pub enum PolicyError {
         /// The field and its value.
         by: &'static str,
     },
-    /// The destination is no host.
+    /// The destination is a group address.
     #[error(
         "dst-mac {mac} is a group: {by} copies at the switch of one host; name that, or leave {by} \
          out"
@@ -115,7 +115,7 @@ pub enum PolicyError {
         /// The address.
         mac: MacAddr,
     },
-    /// Frames back go out elsewhere.
+    /// Answers leave at another switch.
     #[error(
         "direction both: {by} copies at the switch of one host, and answers are for another; make \
          a policy for each, or leave direction or {by} out"
@@ -124,7 +124,7 @@ pub enum PolicyError {
         /// The field and its value.
         by: &'static str,
     },
-    /// The destination is at no switch.
+    /// The destination host is at no known switch.
     #[error(
         "dst-mac {mac}: copies are made at the switch of this host, which is not known; let it \
          speak first, or see `tapswitch show hosts` for those that are known"
@@ -133,7 +133,7 @@ pub enum PolicyError {
         /// The address.
         mac: MacAddr,
     },
-    /// No packet is of both families.
+    /// No packet has addresses of both families.
     #[error(
         "src-ip {src} and dst-ip {dst}: one is IPv4 and one IPv6, no packet has both; \
          leave one out"
@@ -170,13 +170,13 @@ pub enum PolicyError {
         /// The protocol.
         proto: IpProto,
     },
-    /// No VLAN has this identifier.
+    /// The VLAN id is invalid.
     #[error("vlan {id}: ids go from 1 to {MAX_VLAN_ID}; `untagged` means frames without a tag")]
     VlanRange {
         /// The identifier.
         id: u16,
     },
-    /// Each port is a rule.
+    /// The range needs too many rules, one for each port.
     #[error(
         "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, of \
          {MAX_SIZE} that one policy may have; narrow it, or give ip-proto and \
@@ -187,10 +187,10 @@ pub enum PolicyError {
         field: &'static str,
         /// Its value.
         ports: PortRange,
-        /// How many.
+        /// Number of rules.
         rules: usize,
     },
-    /// A field that these frames have not.
+    /// Frames of this type do not have this field.
     #[error("{field}: frames of type {eth_type} have none; leave {field} or eth-type out")]
     NotOfType {
         /// The field.
@@ -198,7 +198,7 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// The addresses of these frames are others.
+    /// Frames of this type have addresses of another family.
     #[error("{field} {prefix}: frames of type {eth_type} have no such addresses; leave one out")]
     WrongFamily {
         /// The field.
@@ -208,7 +208,7 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// Each IP has an ICMP of its own.
+    /// The ICMP protocol belongs to the other IP version.
     #[error("ip-proto {proto}: not in frames of type {eth_type}, which have the other ICMP")]
     WrongIcmp {
         /// The protocol.
@@ -216,25 +216,25 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// The type of a tag is not that of what is behind it.
+    /// The EtherType is that of a tag, after which the payload's type follows.
     #[error("eth-type {eth_type}: this is a tag, and types are those behind all tags; use vlan")]
     TagType {
         /// The type.
         eth_type: EthType,
     },
-    /// The number is a length.
+    /// The number is a length, not an EtherType.
     #[error("eth-type {eth_type}: types begin at 0x0600, below are lengths; give a type")]
     NoType {
         /// The type.
         eth_type: EthType,
     },
-    /// Less than a header.
+    /// Shorter than the Ethernet header.
     #[error("snaplen {len}: packets keep {MIN_SNAPLEN} bytes at least, the Ethernet header")]
     SnaplenRange {
         /// The length.
         len: u16,
     },
-    /// A text says nothing.
+    /// A text is empty.
     #[error("{field}: it is empty; say something or leave {field} out")]
     TextEmpty {
         /// The field.
@@ -245,16 +245,16 @@ pub enum PolicyError {
     TextTooLong {
         /// The field.
         field: &'static str,
-        /// Its characters.
+        /// Its length in characters.
         len: usize,
     },
-    /// A text would garble a terminal, or what stands behind it.
+    /// A text would garble a terminal, or what follows it.
     #[error("{field}: it has a control character, or another that is not seen; leave that out")]
     TextUnseen {
         /// The field.
         field: &'static str,
     },
-    /// The filter cannot be.
+    /// The filter is invalid.
     #[error("filter: {0}")]
     Filter(#[from] FilterError),
     /// The filter and the other fields exclude each other.
@@ -263,7 +263,7 @@ pub enum PolicyError {
          policy"
     )]
     NothingLeft,
-    /// What the policy matches is never answered.
+    /// The matched frames are never answered.
     #[error(
         "direction both: frames to groups are never answered; leave direction out, or say forward"
     )]
@@ -274,28 +274,28 @@ pub enum PolicyError {
          ranges and fewer exceptions, or make several policies of it"
     )]
     TooManyRegions {
-        /// At least so many.
+        /// Number of regions needed, at least.
         needed: usize,
     },
-    /// What it matches takes too long to find out.
+    /// Computing the match takes too long.
     #[error(
         "this takes too long to find out what it matches: use fewer ranges of ports and exceptions \
          together, or make several policies of it"
     )]
     TooInvolved,
-    /// The time is over.
+    /// The time is in the past.
     #[error("expires {at}: that is past; give a time to come, or a span as in 30m")]
     Past {
         /// The time.
         at: Expiry,
     },
-    /// The monitor is not there.
+    /// The monitor is unavailable.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// The policy needs more of a switch than is granted.
+    /// The policy exceeds the limits of a switch.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// There are too many.
+    /// There are too many policies.
     #[error("there are {max} policies, as many as allowed; delete one first")]
     TooMany {
         /// The limit.
@@ -306,14 +306,14 @@ pub enum PolicyError {
     Unknown {
         /// The name.
         name: String,
-        /// Which there are.
+        /// Existing policies.
         known: String,
     },
 }
 
 impl PolicyError {
-    /// The field of the policy that is to be changed, by its name in TOML and JSON; the first of
-    /// several. `None` when it is not about one.
+    /// The field to change, by its name in TOML and JSON; the first of several. `None` if the error
+    /// concerns no field.
     pub const fn field(&self) -> Option<&'static str> {
         Some(match self {
             Self::NameEmpty
@@ -359,17 +359,17 @@ impl PolicyError {
     }
 }
 
-/// Why a policy's monitor cannot be used now.
+/// Why a policy's monitor is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonitorError {
-    /// No switch at all.
+    /// No switch is connected.
     #[error("monitor {monitor}: no switch is connected; point one at this controller")]
     NoSwitch {
         /// The monitor.
         monitor: MonitorSpec,
     },
-    /// The switch with the monitor is not connected now.
+    /// The monitor's switch is disconnected.
     #[error(
         "monitor {monitor}: switch {} is not connected; the rules that it has stay in force there",
         switch_name(*switch)
@@ -380,20 +380,20 @@ pub enum MonitorError {
         /// Its switch.
         switch: DatapathId,
     },
-    /// The switch is not there.
+    /// The switch is unknown.
     #[error("monitor {monitor}: no such switch is connected; connected: {known}")]
     UnknownSwitch {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Which are.
+        /// Known switches.
         known: String,
     },
-    /// The port is not there.
+    /// The port is unknown.
     #[error("monitor {monitor}: there is no such port; {known}")]
     UnknownPort {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Which ports and hosts there are.
+        /// Known ports and hosts.
         known: String,
     },
     /// The host has not been seen.
@@ -404,20 +404,20 @@ pub enum MonitorError {
     UnknownHost {
         /// The monitor.
         monitor: MonitorSpec,
-        /// What it should have done.
+        /// How it would have been found.
         why: &'static str,
-        /// Which ports and hosts there are.
+        /// Known ports and hosts.
         known: String,
     },
-    /// There are several.
+    /// The monitor is ambiguous.
     #[error("monitor {monitor}: it could be any of {places}; name one of these")]
     Ambiguous {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Where it could be, as a monitor is written.
+        /// The candidates in the text form of monitors.
         places: String,
     },
-    /// Another switch is behind the port.
+    /// The port has a link to another switch.
     #[error(
         "monitor {monitor}: port {}/{port} leads to another switch; name a port of that one, which \
          copies reach by themselves",
@@ -445,8 +445,8 @@ pub enum MonitorError {
         /// Its port.
         port: PortNo,
     },
-    /// The switch's own port is no monitor: switches disagree whether flooding reaches it, so
-    /// that copies could come twice or not at all.
+    /// LOCAL cannot be a monitor: switches disagree on whether flooding includes it, so that frames
+    /// could be copied twice or not at all.
     #[error("monitor {monitor}: LOCAL, the switch's own port, cannot be a monitor; use another")]
     Local {
         /// The monitor.
@@ -454,11 +454,11 @@ pub enum MonitorError {
     },
 }
 
-/// Why a policy's rules would be too many for a switch.
+/// Why a policy needs too many rules on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// There is no room for the policy, whatever it overlaps.
+    /// There is no room for the policy, even without overlaps.
     #[error(
         "switch {} has {used} of {max} combinations in use, and this policy takes {needed} more; \
          delete some policies, or give this one fewer ports and addresses",
@@ -467,14 +467,14 @@ pub enum BudgetError {
     Full {
         /// The switch.
         switch: DatapathId,
-        /// Combinations of policies and of their overlaps that there are.
+        /// Regions in use, including intersections.
         used: usize,
-        /// What the policy takes by itself.
+        /// Regions that the policy needs by itself.
         needed: usize,
         /// The limit.
         max: usize,
     },
-    /// Overlaps of overlaps.
+    /// It has too many intersections with other policies.
     #[error(
         "together with the policies that it overlaps, it would need more than {max} combinations \
          on one switch; give the policies more fields, one direction, or the same monitor, or \
@@ -484,7 +484,7 @@ pub enum BudgetError {
         /// The limit.
         max: usize,
     },
-    /// Too many match the same frames.
+    /// Too many policies match the same frames.
     #[error(
         "more policies would match the same frames at switch {} than priorities can tell apart; \
          delete some that match what others do",
@@ -494,19 +494,19 @@ pub enum BudgetError {
         /// The switch.
         switch: DatapathId,
     },
-    /// Combinations times hosts.
+    /// Too many rules: regions times hosts.
     #[error(
         "together with the policies that it overlaps, it would need {needed} more rules on the \
          switch, and {left} are left; give the policies a dst-mac or a vlan, one direction, or the \
          same monitor, or delete some"
     )]
     Rules {
-        /// Rules that may still be added.
+        /// Remaining rules.
         left: usize,
-        /// Rules that it needs.
+        /// Rules needed.
         needed: usize,
     },
-    /// It fitted, until there were more hosts.
+    /// It fitted until hosts were added.
     #[error(
         "with the hosts that were learned since, the policies need more than {max} rules on one \
          switch; give the policies a dst-mac or a vlan, or delete some"

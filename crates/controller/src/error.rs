@@ -1,4 +1,4 @@
-//! Why the server does not start, and why a request fails.
+//! Errors of starting the server and of requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,82 +9,82 @@ use tapswitch_openflow::DatapathId;
 
 use crate::{Leader, StoreError, TlsError, TokenError};
 
-/// Why the server does not start.
+/// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// The address is in use.
     #[error("{address} is already in use: another controller? choose another with --listen")]
     InUse {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// The address is not one of this machine.
+    /// The address is not local.
     #[error(
         "{address} is not an address of this machine; `ip address` lists those, choose with \
          --listen"
     )]
     NotHere {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Only root may listen there.
+    /// The port requires root.
     #[error("{address}: not permitted; choose a port from 1024 up with --listen, or run as root")]
     NotPermitted {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Something else.
+    /// Another error.
     #[error("cannot listen on {address}: {error}")]
     Io {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// There is no randomness.
+    /// No random bytes.
     #[error("no random name for this controller: {0}")]
     NoRandom(io::Error),
-    /// Nowhere to listen.
+    /// There is no listening address.
     #[error("no address to listen on; name one with --listen, as in 127.0.0.1:6653")]
     Nowhere,
-    /// A configured policy cannot be.
+    /// A configured policy is invalid.
     #[error("policy {name}: {error}")]
     Policy {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         error: PolicyError,
     },
-    /// What is kept cannot be read.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// REST cannot listen there.
+    /// REST cannot bind the address.
     #[error(
         "REST cannot listen on {address}: {error}; choose another with --rest, or `--rest off`"
     )]
     Rest {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// REST would be open to others.
+    /// REST would be open to other machines.
     #[error(
         "REST on {address}: others than this machine need --tokens and --tls-cert with --tls-key; \
          --insecure goes without, where you trust the network"
     )]
     Unguarded {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// The tokens cannot be used.
+    /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
-    /// Switches are to connect by TLS, and there is no certificate to show them.
+    /// There is no certificate for the TLS address.
     #[error("tls:{address} needs a certificate and its key: --tls-cert and --tls-key")]
     NoCertificate {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
     /// The certificate cannot be used.
@@ -111,7 +111,7 @@ impl BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The policy is refused, or there is none.
+    /// The policy is refused, or does not exist.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The policy could not be put in force, and was deleted again.
@@ -119,10 +119,10 @@ pub enum RequestError {
     NotInstalled {
         /// Its name.
         name: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Frames would not go where they should.
+    /// Frames would be misdirected.
     #[error(
         "policy {name}: {problem}; a dry run tells more, and force does it all the same (--force, \
          ?force=true)"
@@ -130,7 +130,7 @@ pub enum RequestError {
     NotProved {
         /// Its name.
         name: String,
-        /// A frame, and where it would go.
+        /// An example frame, and where it would go.
         problem: String,
     },
     /// The policy is from the configuration.
@@ -139,7 +139,7 @@ pub enum RequestError {
         /// Its name.
         name: String,
     },
-    /// The switch did not answer in time.
+    /// A switch did not answer in time.
     #[error(
         "policy {name}: the switch did not confirm it within {after:?}; it stays asked for, \
          `policy show` tells how it goes on"
@@ -147,31 +147,31 @@ pub enum RequestError {
     TimedOut {
         /// Its name.
         name: String,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// A switch did not say what it holds.
+    /// A switch did not report its tables in time.
     #[error(
         "switch {:#x} did not say what it holds within {after:?}; look at it, then try again",
         switch.0
     )]
     SwitchSilent {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// Switches that should be known have not been heard yet.
+    /// Expected switches have not connected yet.
     #[error(
         "the controller has just begun to lead, and waits for {}, of which it knows: try again in \
          a second",
         list(switches)
     )]
     NotHeard {
-        /// Which ones.
+        /// The switches.
         switches: Vec<DatapathId>,
     },
-    /// Somebody else changes the policy at this moment.
+    /// The policy is being changed by another request.
     #[error(
         "policy {name} is being changed: what was asked before ends when its switches confirm or \
          refuse it, or are gone, and the audit log tells how; then try again; to delete it once is \
@@ -181,12 +181,12 @@ pub enum RequestError {
         /// Its name.
         name: String,
     },
-    /// More dry runs are asked for than are made.
+    /// Too many dry runs.
     #[error(
         "{max} dry runs are under way or wait, which are as many as may; try again in some seconds"
     )]
     TooManyPlans {
-        /// How many there are.
+        /// The maximum.
         max: usize,
     },
     /// The store cannot be written.
@@ -198,10 +198,10 @@ pub enum RequestError {
         leader.rest.as_ref().map_or_else(String::new, |rest| format!(", its REST is {rest}"))
     )]
     NotLeader {
-        /// That one.
+        /// The leader.
         leader: Leader,
     },
-    /// Nobody leads, as far as is known.
+    /// No leader is known.
     #[error(
         "no controller leads at the moment, so policies cannot be changed: one takes over within \
          seconds if etcd answers; look whether most of its members run; what is in force goes on"
@@ -212,7 +212,7 @@ pub enum RequestError {
     Stopped,
 }
 
-/// The first few switches, and how many more there are.
+/// Lists the first few switches and the number of the others.
 fn list(switches: &[DatapathId]) -> String {
     let named = switches.iter().take(MAX_LISTED).map(|switch| format!("switch {:#x}", switch.0));
     let named = named.collect::<Vec<_>>().join(", ");
@@ -222,5 +222,5 @@ fn list(switches: &[DatapathId]) -> String {
     }
 }
 
-/// How many switches an error names.
+/// Maximum switches listed in an error.
 const MAX_LISTED: usize = 4;
