@@ -134,7 +134,6 @@ impl Config {
     ///
     /// Opening many queues takes time: each one takes the RTNL lock and, on most kernels, waits for
     /// an RCU grace period.
-    /// kernels waits until no processor uses the former number of queues.
     #[must_use]
     pub const fn queues(mut self, queues: NonZeroU16) -> Self {
         self.queues = queues;

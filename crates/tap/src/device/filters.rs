@@ -22,7 +22,6 @@ impl Device {
     ///
     /// # Errors
     /// [`SettingError::Refused`] if the descriptor is not such a program.
-    /// [`SettingError::Refused`] when the descriptor is no such program.
     pub fn set_steering(&self, program: Option<BorrowedFd<'_>>) -> Result<(), SettingError> {
         let outcome = ioctl::set_steering(&self.queues[0], program);
         outcome.map_err(|errno| self.program_error("the steering program", errno))

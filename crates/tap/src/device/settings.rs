@@ -140,7 +140,6 @@ impl Device {
     ///
     /// # Errors
     /// If the device was deleted.
-    /// When the device is gone.
     pub fn set_send_buffer_len(&self, bytes: Option<NonZeroU32>) -> Result<(), SettingError> {
         let unlimited = crate::config::UNLIMITED;
         let len = bytes.map_or(unlimited, |bytes| bytes.get().min(unlimited));
