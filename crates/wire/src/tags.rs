@@ -126,36 +126,37 @@ pub fn set(frame: &mut [u8], index: usize, tag: Tag) -> Option<Tag> {
     Some(old)
 }
 
-/// Gives the tag at `index` of `frame` another identifier, 0..=4095, and leaves the rest of it.
-/// Returns what it was, or `None`, and changes nothing, when there are not as many.
+/// Sets the VLAN ID of the tag at `index` of `frame`, 0..=4095. Returns the old tag, or `None`
+/// without a change if there are fewer.
 pub fn translate(frame: &mut [u8], index: usize, vid: u16) -> Option<Tag> {
     let old = has(frame, index).then(|| get(frame, index)).flatten()?;
     set(frame, index, with_vid(old, vid))
 }
 
-/// `tag` with the identifier `vid`; bits above the twelfth are dropped.
+/// `tag` with the VLAN ID `vid`; bits above the twelfth are ignored.
 #[inline]
 #[must_use]
 pub const fn with_vid(tag: Tag, vid: u16) -> Tag {
     Tag::new(tag.tpid(), tag.tci() & !Tag::VID_MASK | vid & Tag::VID_MASK)
 }
 
-/// `tag` with the identifier and the priority it has, and another TPID.
+/// `tag` with the same ID and priority, and another TPID.
 #[inline]
 #[must_use]
 pub const fn with_tpid(tag: Tag, tpid: EtherType) -> Tag {
     Tag::new(tpid, tag.tci())
 }
 
-/// True when a tag says that its frame may be dropped first (DEI, IEEE 802.1Q-2022 §9.6).
+/// True if the tag is drop eligible (DEI, IEEE 802.1Q-2022 §9.6).
 #[inline]
 #[must_use]
 pub const fn is_drop_eligible(tag: Tag) -> bool {
     tag.tci() & DROP_ELIGIBLE != 0
 }
 
-/// What becomes of priorities where a tag begets another: a customer's priority seen by a provider,
-/// or a translated tag (IEEE 802.1Q-2022 §6.9.3, "priority code point decoding/encoding").
+/// Mapping of priorities when a tag is derived from another: a customer's priority seen by a
+/// provider, or a translated tag (IEEE 802.1Q-2022 §6.9.3, "priority code point
+/// decoding/encoding").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcpMap {
     /// The new priority code point for each old one, 0..=7.
@@ -167,21 +168,21 @@ pub struct PcpMap {
 /// The drop eligible indicator of a tag made from another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeiRule {
-    /// As it was.
+    /// Unchanged.
     #[default]
     Keep,
-    /// Not eligible, whatever it was: what a provider does who does not trust the customer's bit.
+    /// Cleared: for a provider that does not trust the customer's bit.
     Clear,
-    /// Eligible, whatever it was.
+    /// Set.
     Set,
 }
 
 impl PcpMap {
-    /// Everything as it was.
+    /// The identity mapping.
     pub const KEEP: Self = Self { pcp: [0, 1, 2, 3, 4, 5, 6, 7], dei: DeiRule::Keep };
 
-    /// `to` with the priority and the drop eligible indicator that this makes of those of `from`.
-    /// TPID and identifier of `to` stay.
+    /// Returns `to` with priority and drop eligible indicator mapped from those of `from`. TPID and
+    /// ID of `to` are unchanged.
     #[inline]
     #[must_use]
     pub const fn apply(&self, from: Tag, to: Tag) -> Tag {
@@ -201,12 +202,12 @@ impl Default for PcpMap {
     }
 }
 
-/// True when `frame` has an Ethernet header and at least `index` tags in front of its type.
+/// True if `frame` has an Ethernet header and at least `index` tags before its type.
 fn has(frame: &[u8], index: usize) -> bool {
     frame.len() >= HEADER_LEN && (0..index).all(|index| get(frame, index).is_some())
 }
 
-/// Where the tag at `index` starts, from the frame's first byte.
+/// Offset of the tag at `index` from the start of the frame.
 #[inline]
 fn place(index: usize) -> Option<usize> {
     index.checked_mul(TAG_LEN)?.checked_add(ADDRESSES_LEN)
@@ -230,7 +231,7 @@ fn open(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, at: usize, t
     true
 }
 
-/// Moves the first `at` bytes of the frame over the tag behind them.
+/// Moves the first `at` bytes of the frame over the tag after them.
 #[inline]
 fn close(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, at: usize) {
     buf.copy_within(*start..*start + at, *start + TAG_LEN);
@@ -243,7 +244,7 @@ const DROP_ELIGIBLE: u16 = 0x1000;
 /// Length of a type field in bytes.
 const TYPE_LEN: usize = 2;
 const TAG_LEN_I16: i16 = 4;
-/// Addresses, one tag and a type field: what a push or pop of the outermost tag touches.
+/// Addresses, one tag and a type field: the bytes that a push or pop of the outermost tag changes.
 const FRONT_LEN: usize = ADDRESSES_LEN + TAG_LEN + TYPE_LEN;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 
@@ -264,7 +265,7 @@ mod tests {
         csum_offset: 16,
     };
 
-    /// An untagged frame behind `headroom` bytes.
+    /// An untagged frame after `headroom` bytes.
     fn buffer(headroom: usize) -> Vec<u8> {
         let mut buf = vec![0xee; headroom];
         buf.extend(0..12);
