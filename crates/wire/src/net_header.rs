@@ -97,7 +97,7 @@ pub struct NetHeader {
 
 impl NetHeader {
     /// Maximum number of packets of a train: the largest IP packet in the smallest packets of Linux
-    /// (`TCP_MIN_GSO_SIZE`, 8 bytes). With packets of one byte, segmenting one frame would cost
+    /// (`TCP_MIN_GSO_SIZE`, 8 bytes). With packets of one byte, one frame would become
     /// 65,000 packets.
     pub const PACKETS_MAX: usize = 8192;
 
