@@ -31,8 +31,8 @@ impl ClassicInstruction {
         Self { code: 0x28, jump_true: 0, jump_false: 0, operand: offset }
     }
 
-    /// Skips instructions depending on whether the loaded value equals `value` (`BPF_JMP | BPF_JEQ
-    /// | BPF_K`).
+    /// Skips instructions depending on whether the loaded value equals `value`
+    /// (`BPF_JMP | BPF_JEQ | BPF_K`).
     #[must_use]
     pub const fn if_equal(value: u32, jump_true: u8, jump_false: u8) -> Self {
         Self { code: 0x15, jump_true, jump_false, operand: value }
