@@ -51,7 +51,7 @@ pub use rule::{End, Rule};
 /// use tapswitch_tap::FilterConfig;
 /// use tapswitch_tap::filter::{End, Rule};
 ///
-/// No LLDP, no multicast DNS; the first 128 bytes of all other frames.
+/// // No LLDP, no multicast DNS; the first 128 bytes of all other frames.
 /// let config = FilterConfig::ETHERNET
 ///     .drop_matching([
 ///         Rule::ANY.ether_type(0x88cc),

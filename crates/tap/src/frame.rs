@@ -135,7 +135,7 @@ impl FrameMut<'_> {
     /// ```
     /// use tapswitch_tap::{Burst, FrameMut, NetHeader};
     ///
-    /// Inserts an 802.1Q tag after the MAC addresses.
+    /// /// Inserts an 802.1Q tag after the MAC addresses.
     /// fn push_tag(frame: &mut FrameMut<'_>, vlan: u16) -> Option<()> {
     ///     let bytes = frame.push_front(4)?;
     ///     bytes.copy_within(4..16, 0);

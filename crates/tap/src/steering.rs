@@ -64,7 +64,7 @@ use table::Table;
 /// let tap = Device::create(&Config::new("tap0".parse()?).queues(queues))?;
 /// let steering = Steering::load(FlowHash::ETHERNET, queues)?;
 /// tap.set_steering(Some(steering.as_fd()))?;
-/// Both directions of a flow now arrive on one queue, the same on each such device.
+/// // Both directions of a flow now arrive on one queue, the same on each such device.
 /// println!("{:?}", steering.counters(0)?);
 /// # Ok(())
 /// # }
