@@ -104,7 +104,7 @@ impl Switch {
     /// Number of frames dropped on sending, over all ports.
     pub(super) async fn dropped(&self) -> Result<u64, Failure> {
         if self.target.is_empty() {
-            return Ok(0); // The bare loop counts none.
+            return Ok(0); // The bare loop has no counters.
         }
         Ok(transmit_drops(&self.ask(&["dump-ports", &self.target]).await?))
     }

@@ -53,7 +53,7 @@ impl Telemetry {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_LIMIT))?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let telemetry = Self(socket);
-        telemetry.answer()?; // Who it is.
+        telemetry.answer()?; // The greeting.
         Ok(telemetry)
     }
 
