@@ -189,7 +189,7 @@ fn packets_that_are_strung_together_pass_as_trains() {
     }
 }
 
-/// The metadata of a tunneled train does not describe its outer headers.
+/// The metadata of a tunnelled train does not describe its outer headers.
 #[test]
 fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
     if !is_root() {

@@ -26,7 +26,7 @@ use crate::Offloads;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendFallback {
     send: Offloads,
-    /// TCP over IPv4, TCP over IPv6, UDP, and all tunneled trains.
+    /// TCP over IPv4, TCP over IPv6, UDP, and all tunnelled trains.
     states: [State; TYPE_COUNT],
 }
 

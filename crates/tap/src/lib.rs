@@ -71,7 +71,7 @@
 //!   detects the ones that a former user left.
 //! - Linux accepts any eBPF program, even one for Ethernet frames on a tun device, where it
 //!   misreads each packet. [`Steering::attach`] and [`Filter::attach`] check for that;
-//!   [`Device::set_steering`] and [`Device::set_filter`] accept foreign programs and cannot.
+//!   [`Device::set_steering`] and [`Device::set_filter`] accept any program and cannot.
 //! - A full ring drops frames: see the interface's `tx_dropped`, and its `txqueuelen` (1000 frames
 //!   per queue by default). In the other direction, nothing fills up by default: the file
 //!   descriptor is writable while the interface is up.

@@ -10,7 +10,7 @@ bitflags! {
     ///
     /// Linux accepts or refuses a set as a whole. It refuses trains without [`Self::CSUM`],
     /// [`Self::TSO_ECN`] without TCP trains, one of the two UDP train types without the other,
-    /// tunneled trains without any other trains, and unknown bits.
+    /// tunnelled trains without any other trains, and unknown bits.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Offloads: u32 {
         /// Transport checksums (`TUN_F_CSUM`). Required by all others.

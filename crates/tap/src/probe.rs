@@ -46,7 +46,7 @@ fn ask() -> Result<Capabilities, CreateError> {
     let flags = Flags::TAP | Flags::NO_PI | Flags::VNET_HDR | Flags::TUN_EXCL;
     ioctl::attach(&fd, NAME, flags).map_err(|errno| failed("TUNSETIFF", errno))?;
     let send = sendable(&fd).map_err(|errno| failed("write", errno))?;
-    // The header now has its maximum length, which tunneled trains need.
+    // The header now has its maximum length, which tunnelled trains need.
     let receive =
         negotiate(&fd, Offloads::DEFAULT).map_err(|errno| failed("TUNSETOFFLOAD", errno))?;
     let has_tunnels = send.union(receive).intersects(Offloads::TUNNEL);

@@ -148,7 +148,7 @@ fn a_tun_device_takes_trains_too() {
     }
 }
 
-/// Quirk 5: tunneled trains are never enabled with a short header, because Linux would then lose
+/// Quirk 5: tunnelled trains are never enabled with a short header, because Linux would then lose
 /// every frame.
 #[test]
 fn trains_in_tunnels_need_the_long_header() {
@@ -179,7 +179,7 @@ fn trains_in_tunnels_need_the_long_header() {
     assert!(matches!(lost, RecvError::Lost { .. }), "{lost}");
 }
 
-/// Quirk 5: with the long header, plain frames and tunneled trains arrive as such.
+/// Quirk 5: with the long header, plain frames and tunnelled trains arrive as such.
 #[test]
 fn a_train_in_a_tunnel_arrives_as_one() {
     if !can_tap() || !knows_tunnels() {

@@ -12,7 +12,7 @@
 //!   - `create.rs: the_probe_leaves_no_trace`
 //!   - `offloads.rs: the_probe_tells_what_the_kernel_understands`
 //!   - `offloads.rs: a_tun_device_takes_trains_too`
-//! - 5: tunneled trains with a short header lose every frame:
+//! - 5: tunnelled trains with a short header lose every frame:
 //!   - `offloads.rs: trains_in_tunnels_need_the_long_header`
 //!   - `offloads.rs: a_train_in_a_tunnel_arrives_as_one`
 //! - 6: a persistent device keeps header length and offloads:
@@ -60,7 +60,7 @@
 //!   - `filters.rs: an_ebpf_filter_drops_until_it_is_taken_off`
 //!   - `persistent.rs: what_the_former_user_let_through_and_where_is_forgotten`
 //!   - `steering.rs: a_program_is_not_given_to_what_it_would_misread`
-//! - 19: frames have no hash, and a program that hashes a fixed layout sees only one tag:
+//! - 19: frames have no hash, and a program with a bitwise hash parses only one tag:
 //!   - `quirks.rs: no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was`
 //!   - `steering.rs: the_program_computes_the_hash_that_is_documented`
 //!   - `steering.rs: both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in`

@@ -12,7 +12,7 @@
 //! (`udp_unexpected_gso` in Linux `include/linux/udp.h` lets it pass), without its segment size.
 //! TCP may be segmented anywhere, so it becomes a train of packets that fill the tunnel's MTU. For
 //! UDP the size matters: a train of datagrams is treated as one packet that is too long. If that is
-//! a problem, disable tunneled trains on the vxlan device's lower interface: `ethtool -K veth0
+//! a problem, disable tunnelled trains on the vxlan device's lower interface: `ethtool -K veth0
 //! tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off`.
 //!
 //! The meaning of CWR in such a train is unknown as well. If AE is set, both are bits of AccECN's

@@ -1,8 +1,8 @@
-//! The virtio network header with its later extensions: a hash, and the offsets of a tunneled train
-//! (virtio 1.2 §5.1.6.1; the latter in Linux `include/uapi/linux/virtio_net.h`, `struct
+//! The virtio network header with its later extensions: a hash, and the offsets of a tunnelled
+//! train (virtio 1.2 §5.1.6.1; the latter in Linux `include/uapi/linux/virtio_net.h`, `struct
 //! virtio_net_hdr_v1_hash_tunnel`).
 //!
-//! A tunneled train ([`GsoType::UDP_TUNNEL_IPV4`], [`GsoType::UDP_TUNNEL_IPV6`]) is a TCP or UDP
+//! A tunnelled train ([`GsoType::UDP_TUNNEL_IPV4`], [`GsoType::UDP_TUNNEL_IPV6`]) is a TCP or UDP
 //! train inside VXLAN or Geneve. `csum_start` points to the *inner* transport header.
 
 use crate::net_header::{MetadataError, NET_HEADER_LEN, NetHeader};
@@ -18,9 +18,9 @@ pub struct LongNetHeader {
     pub hash_value: u32,
     /// Type of the hash (`VIRTIO_NET_HASH_REPORT_*`), zero for none.
     pub hash_report: u16,
-    /// Offset of the outer UDP header; zero unless the train is tunneled.
+    /// Offset of the outer UDP header; zero unless the train is tunnelled.
     pub outer_transport: u16,
-    /// Offset of the inner IP header; zero unless the train is tunneled.
+    /// Offset of the inner IP header; zero unless the train is tunnelled.
     pub inner_network: u16,
 }
 
@@ -74,7 +74,7 @@ impl LongNetHeader {
         self.base.gso_type.tunnel() != 0
     }
 
-    /// As [`NetHeader::shift`], including the offsets of a tunneled train.
+    /// As [`NetHeader::shift`], including the offsets of a tunnelled train.
     #[inline]
     pub fn shift(&mut self, delta: i16) {
         self.base.shift(delta);
@@ -85,7 +85,7 @@ impl LongNetHeader {
         }
     }
 
-    /// As [`NetHeader::check`], including tunneled trains: their offsets must be in order.
+    /// As [`NetHeader::check`], including tunnelled trains: their offsets must be in order.
     ///
     /// # Errors
     /// [`MetadataError`].

@@ -22,7 +22,7 @@ impl NetHeaderFlags {
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksum was verified before delivery.
     pub const DATA_VALID: u8 = 2;
-    /// The outer UDP checksum of a tunneled train must be completed as well (Linux 6.17).
+    /// The outer UDP checksum of a tunnelled train must be completed as well (Linux 6.17).
     pub const UDP_TUNNEL_CSUM: u8 = 8;
 }
 
@@ -222,7 +222,7 @@ pub enum MetadataError {
     /// A train whose packets have no payload, or so little that there are more than
     /// [`NetHeader::PACKETS_MAX`].
     GsoSize,
-    /// A tunneled train whose headers are out of order, or a tunnel without a train.
+    /// A tunnelled train whose headers are out of order, or a tunnel without a train.
     Tunnel,
 }
 

@@ -239,7 +239,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Records in `log` the outcome of the frames from index `first` on, up to one that was canceled
+/// Records in `log` the outcome of the frames from index `first` on, up to one that was cancelled
 /// because the one before it failed; `why` converts an errno. Returns the number of frames that
 /// were tried, or `None` if the call ends.
 fn note_sent(

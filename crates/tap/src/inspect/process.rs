@@ -136,8 +136,8 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
 }
 
 /// The files of a process that may be queues. Without privilege, root may list the descriptors of
-/// another root's process but not read the links. A process that is refused despite
-/// `CAP_SYS_PTRACE` belongs outside of this container, and has devices of its own.
+/// another root's process but not read the links. A process that is inaccessible even with
+/// `CAP_SYS_PTRACE` is outside of this container, which has devices of its own.
 fn queues_of(pid: u32) -> io::Result<impl Iterator<Item = u32>> {
     let directory = format!("/proc/{pid}/fd");
     let fds = numbers(&directory)?;

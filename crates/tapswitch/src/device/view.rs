@@ -289,5 +289,5 @@ pub(super) const TUNNEL_CSUM: &str = "tx-udp_tnl-csum-segmentation";
 pub(super) const MANGLE_ID: &str = "tx-tcp-mangleid-segmentation";
 pub(super) const UDP_GRO_FORWARDING: &str = "rx-udp-gro-forwarding";
 pub(super) const GRO_LIST: &str = "rx-gro-list";
-/// Length of `struct virtio_net_hdr_v1_hash_tunnel` in bytes, required for tunneled trains.
+/// Length of `struct virtio_net_hdr_v1_hash_tunnel` in bytes, required for tunnelled trains.
 pub(super) const TUNNEL_HEADER_LEN: usize = 24;

@@ -153,7 +153,7 @@ fn odd_header(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "odd-header", text, mend))
 }
 
-/// The kernel cannot store the metadata of a tunneled train in a short header, and loses every
+/// The kernel cannot store the metadata of a tunnelled train in a short header, and loses every
 /// frame of any kind.
 fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
     let has_tunnels = it.device.has(TUNNEL) || it.device.has(TUNNEL_CSUM);
