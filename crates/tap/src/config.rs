@@ -200,7 +200,7 @@ impl Config {
         self
     }
 
-    /// Makes each segment of a vectored write a fragment of the packet (`IFF_NAPI_FRAGS`, Linux
+    /// Makes each part of a vectored write a fragment of the packet (`IFF_NAPI_FRAGS`, Linux
     /// 4.15), at most one page each. Intended for tests of the network stack: needs [`Self::napi`],
     /// a tap device, and `CAP_NET_ADMIN` in the initial user namespace.
     #[must_use]

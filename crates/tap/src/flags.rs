@@ -20,7 +20,7 @@ bitflags! {
         const TAP = 0x0002;
         /// Written frames pass through NAPI and its GRO (Linux 4.15).
         const NAPI = 0x0010;
-        /// The segments of writev(2) become the fragments of a packet; for tests of the network
+        /// The parts of writev(2) become the fragments of a packet; for tests of the network
         /// stack (Linux 4.15).
         const NAPI_FRAGS = 0x0020;
         /// The device starts without a carrier (Linux 6.1).

@@ -197,7 +197,7 @@ impl FrameMut<'_> {
     }
 }
 
-/// A frame to send: one in a [`Burst`], or metadata and segments of memory.
+/// A frame to send: one in a [`Burst`], or metadata and parts of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a>(pub(crate) Source<'a>);
 
@@ -206,16 +206,16 @@ pub struct Outgoing<'a>(pub(crate) Source<'a>);
 pub(crate) enum Source<'a> {
     /// Contiguous, after a prefix.
     Whole(Frame<'a>),
-    /// In segments, at most [`Outgoing::MAX_PARTS`].
+    /// In parts, at most [`Outgoing::MAX_PARTS`].
     Parts { header: NetHeader, protocol: Option<EtherType>, parts: &'a [IoSlice<'a>] },
 }
 
 impl<'a> Outgoing<'a> {
-    /// Maximum number of segments of a frame: the kernel's 1024 (`IOV_MAX`) less one for the
+    /// Maximum number of parts of a frame: the kernel's 1024 (`IOV_MAX`) less one for the
     /// header.
     pub const MAX_PARTS: usize = 1023;
 
-    /// Creates a frame whose bytes are `parts` in sequence. Each segment costs the kernel some 25
+    /// Creates a frame whose bytes are `parts` in sequence. Each part costs the kernel some 25
     /// ns, as much as copying 1.5 kB in cache: join small ones.
     ///
     /// If the queue has protocol information, it is derived from the IP version of the packet; for

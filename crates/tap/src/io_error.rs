@@ -51,7 +51,7 @@ pub enum SendError {
     /// The metadata does not fit the frame, or this kernel does not support it (`EINVAL`). Some
     /// releases (6.6.44, 6.10.3) refuse trains that others accept, so fall back per train type. On
     /// a device with [`Config::napi_fragments`](crate::Config::napi_fragments), also an empty
-    /// segment or one longer than a page.
+    /// part or one longer than a page.
     #[error("the kernel refuses the frame or its metadata")]
     Rejected,
     /// The frame for a tap device is shorter than its Ethernet header of 14 bytes, or the buffer is

@@ -2,7 +2,7 @@
 //!
 //! Each read(2) or write(2) moves one frame after its [`Prefix`], contiguous or scattered. No
 //! system call moves several (recvmmsg(2) needs a socket). A vectored write costs the kernel about
-//! 25 ns per segment, as much as copying 1.5 kB in cache: gather large segments, join small ones.
+//! 25 ns per part, as much as copying 1.5 kB in cache: gather large parts, join small ones.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -238,7 +238,7 @@ fn frames_in_pieces_keep_their_place_among_the_others() {
         for (header, bytes) in &sent {
             assert!(burst.push(header, &[bytes]));
         }
-        // Every third one in segments: 1, 2, 3, and so on.
+        // Every third one in parts: 1, 2, 3, and so on.
         let pieces = sent.iter().enumerate().map(|(index, (_, bytes))| {
             bytes.chunks(bytes.len().div_ceil(index / 3 + 1)).map(IoSlice::new).collect::<Vec<_>>()
         });

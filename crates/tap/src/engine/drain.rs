@@ -3,7 +3,7 @@
 //! No engine was measured to be faster on a busy queue. A burst of reads followed by a burst of
 //! writes costs 2 to 4 % less than alternating them (1.53 instead of 1.58 µs for an echo of 60
 //! bytes, Linux 6.18), because the kernel's code for each stays in the cache. Prefix and frame are
-//! contiguous: a second segment costs the kernel some 50 ns.
+//! contiguous: a second part costs the kernel some 50 ns.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -121,7 +121,7 @@ pub(super) fn fill(queue: &Queue, layout: Prefix, burst: &mut Burst) -> Option<R
 /// Sends one frame.
 ///
 /// 1. From a burst with the prefix layout of the queue: one write(2).
-/// 2. Otherwise the prefix is created: one writev(2), some 25 ns more per segment.
+/// 2. Otherwise the prefix is created: one writev(2), some 25 ns more per part.
 #[inline]
 pub(super) fn send_frame(
     queue: &Queue,
@@ -168,7 +168,7 @@ fn prefix_for(
     layout.encode(header, protocol).ok_or(SendError::Rejected)
 }
 
-/// Sends a prefix followed by up to `N - 1` segments.
+/// Sends a prefix followed by up to `N - 1` parts.
 fn gather<const N: usize>(
     queue: &Queue,
     prefix: &PrefixBytes,

@@ -24,7 +24,7 @@
 //! **If the kernel refuses a call** permanently (out of memory, for example), the engine continues
 //! with read(2) and write(2), and loses no frame.
 //!
-//! **Limits.** [`BATCH`] operations per call. A frame in segments, or with another prefix than the
+//! **Limits.** [`BATCH`] operations per call. A frame in parts, or with another prefix than the
 //! queue's, is sent by a writev(2) of its own. Needs Linux 6.4, whose tun files support
 //! `RWF_NOWAIT`.
 

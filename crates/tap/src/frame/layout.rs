@@ -1,7 +1,7 @@
 //! Layout of a [`Prefix`] before a frame, in a queue and in a burst.
 //!
 //! In a burst the header has at least 12 bytes, so that any frame can have metadata. A queue with a
-//! shorter header costs a few moves per received frame, and a second segment per sent frame.
+//! shorter header costs a few moves per received frame, and a second part per sent frame.
 
 use std::ops::Range;
 

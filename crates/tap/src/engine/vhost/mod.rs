@@ -379,7 +379,7 @@ impl Vhost {
     /// Queues one frame.
     ///
     /// 1. From a burst: one copy.
-    /// 2. From elsewhere: its header, then one copy per segment.
+    /// 2. From elsewhere: its header, then one copy per part.
     #[inline]
     fn send_frame(&mut self, frame: &Outgoing<'_>) -> Result<(), SendError> {
         let header = frame.header();
