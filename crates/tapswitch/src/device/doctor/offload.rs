@@ -134,7 +134,7 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     }
 }
 
-/// Linux accepts any length from 10 bytes on, whether by mistake or from a former program.
+/// Linux accepts any length from 10 bytes on: also one set by mistake or left by a former program.
 fn odd_header(it: &Subject<'_>) -> Option<Finding> {
     let len = it.device.header_len()?;
     if !it.device.tun.net_header || HeaderLen::from_bytes(len).is_some() {
