@@ -117,6 +117,9 @@ async fn a_dry_run_of_a_change_changes_nothing() {
     let [added, removed] = ["add", "remove"].map(|what| plan["changes"][0][what].to_string());
     assert!(added.contains("output:4") && !added.contains("output:3"), "{added}");
     assert_ne!(removed, "[]");
+    let deletion = ("DELETE", "/api/v1/policies/web?dry_run=true");
+    let plan = ask_with(&server, deletion, &[], vec![]).await.json();
+    assert_eq!(plan["changes"][0]["switch"], "0x1", "{plan}");
     assert_eq!(switch.state.lock().unwrap().changes, before);
 }
 
