@@ -1,4 +1,4 @@
-// The frame around the views: navigation, connection, alarms.
+// The frame around the views: navigation, connection state, alarms.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { mismatches } from "./api/history";
 import { alarms, liveness, lostAt } from "./api/live";
@@ -145,7 +145,7 @@ function Connection() {
   );
 }
 
-/** How many ledgers do not add up, and the way to them. */
+/** The number of policies whose ledger does not add up, as a link to them. */
 function Mismatches() {
   const { value } = mismatches;
   return (
@@ -160,7 +160,7 @@ function Mismatches() {
   );
 }
 
-/** Says for how long what is shown is old. */
+/** Shows the age of the data while the connection is lost. */
 function Lost() {
   if (liveness.value !== "lost") return null;
   return <LostFor since={lostAt.value} />;
@@ -177,7 +177,7 @@ function LostFor({ since }: { since: number }) {
   );
 }
 
-/** The newest alarm, also told to screen readers. */
+/** The newest alarm, which screen readers announce. */
 function Alarms() {
   const [seen, setSeen] = useState<unknown>();
   const newest = alarms.value[0];
@@ -214,7 +214,7 @@ function ThemeChoice() {
   );
 }
 
-/** Another view has its own title, begins at its top, and there keys and screen readers go on. */
+/** Sets the title of a new view, scrolls to its top and moves the focus there. */
 function useArrival(parts: string[]): void {
   const words = parts.join(" ");
   const isFirst = useRef(true);
@@ -228,7 +228,7 @@ function useArrival(parts: string[]): void {
   }, [words]);
 }
 
-/** The address is the view's, so the jump must not change it. */
+/** The fragment of the URL selects the view, so this link must not change it. */
 function skipToMain(event: Event): void {
   event.preventDefault();
   document.getElementById("main")?.focus();
