@@ -1,9 +1,9 @@
-// Switches, in words.
+// Texts about switches.
 import type { SwitchReport } from "../api/types";
 import { plural } from "./format";
 import type { Verdict } from "./policy";
 
-/** How a switch is doing, in the words of `tapswitch show switches`. */
+/** The state of a switch, in the words of `tapswitch show switches`. */
 export function condition({
   is_connected,
   is_silent,
@@ -18,14 +18,14 @@ const SILENT =
   "It does not tell its counters: those that it told before count on. Look for a switch, or a way " +
   "to it, that is overloaded.";
 
-/** What was done to a switch that was not believed, or undone, and what to do about it. */
+/** Claims that the controller rejected or changes that it reverted, each with a remedy. */
 export const troubles = (report: SwitchReport): string[] =>
   TROUBLES.flatMap(([key, words]) => {
     const times = report[key] ?? 0;
     return times > 0 ? [`${plural(times, "time")} ${words}`] : [];
   });
 
-/** As `tapswitch show switches` says it. */
+/** The texts of `tapswitch show switches`. */
 const TROUBLES: [keyof Counts, string][] = [
   [
     "hosts_refused",

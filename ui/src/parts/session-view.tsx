@@ -1,4 +1,4 @@
-// Signing in with a token, where the controller wants one.
+// Sign-in with a token, for controllers that require one.
 import { useState } from "preact/hooks";
 import { ApiError } from "../api/client";
 import { signIn } from "../api/session";

@@ -1,4 +1,4 @@
-// Who tapped whom, when, why, and until when.
+// The audit log: who tapped which traffic, when, why, and until when.
 import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
 import type { Topic } from "../api/live";
@@ -12,7 +12,7 @@ import { usePages } from "../parts/pages";
 export function Audit() {
   const [text, setText] = useState("");
   const q = useSettled(text.trim());
-  // A search looks through thousands of records: not for each one that comes.
+  // A search reads thousands of records, so new records do not trigger it.
   const topics: Topic[] = q ? [] : ["audit"];
   const pages = usePages<AuditRecord>("/audit", { q }, { topics, everyMs: 5000 });
   const { items, total, data } = pages;
@@ -99,7 +99,7 @@ function Row({ record }: { record: AuditRecord }) {
   );
 }
 
-/** What changed nothing, but showed something to somebody. */
+/** Actions that changed nothing, but disclosed data. */
 const LOOKS: Record<string, string> = {
   "packets.watch": "looked at its packets",
   "packets.download": "took its packets as a file",

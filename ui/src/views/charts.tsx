@@ -1,4 +1,4 @@
-// Throughput and loss: of all TAPs together since the page was opened, and of chosen ones.
+// Throughput and loss: of all policies since the page was opened, and of selected ones.
 import { useMemo, useState } from "preact/hooks";
 import { type Moment, moments } from "../api/history";
 import { useResource } from "../api/resource";
@@ -86,7 +86,7 @@ function All({ points }: { points: Moment[] }) {
   );
 }
 
-/** Any policy can be chosen: the controller looks for it among all. */
+/** Selects policies; the controller searches all of them. */
 function Chooser({ chosen, onChange }: { chosen: string[]; onChange(names: string[]): void }) {
   const add = (name: string) =>
     name && !chosen.includes(name) && onChange([...chosen, name].slice(-MOST_CHARTS));

@@ -1,4 +1,4 @@
-// What happened, newest first.
+// The event log, newest first.
 import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
@@ -77,7 +77,7 @@ export function Events() {
   );
 }
 
-/** Events since the view was opened, newest first, taken in a few times a second: many may come. */
+/** Events since the view was opened, newest first. They are batched, as there may be many. */
 function useFresh() {
   const [fresh, setFresh] = useState<LoggedEvent[]>([]);
   useEffect(() => {
@@ -102,7 +102,9 @@ function useFresh() {
 
 export const kindOf = (event: LoggedEvent): string => String(event.event ?? event.kind ?? "");
 
-/** An event in words: the controller's own, ours for what is known, else its fields. */
+/**
+ * An event as text: the controller's if there is one, else ours for known kinds, else its fields.
+ */
 export function words(event: LoggedEvent): string {
   const own = event.message ?? event.text ?? event.summary;
   if (typeof own === "string") return event.switch ? `${event.switch}: ${own}` : own;

@@ -1,4 +1,4 @@
-// All policies, or those with problems: how each is doing, what it costs, and what can be done with it.
+// All policies, or those with problems: state, counters and actions.
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { PolicyReport } from "../api/types";
@@ -97,7 +97,7 @@ export function Policies() {
 
 const WITH_PROBLEMS = { what: "policy with a problem", many: "policies with problems" };
 
-/** In the address, so that a link leads there. */
+/** Part of the URL, so that links can lead here. */
 const showing = (what: string): Record<string, string> => (what ? { show: what } : {});
 
 const ORDER: Record<Column, (report: PolicyReport) => string | number> = {
@@ -180,7 +180,7 @@ function Row({
   onDelete,
 }: {
   report: PolicyReport;
-  /** Whether what is wrong is said without being asked for. */
+  /** Whether to show reasons in the row, rather than as tooltips. */
   hasReasons: boolean;
   onDelete(): void;
 }) {
@@ -274,7 +274,9 @@ function monitors(report: PolicyReport): string {
   return ports.length ? ports.map(monitorText).join(", ") : monitorNames(report.policy).join(", ");
 }
 
-/** Shows what deleting would do, asks, deletes, and says what went wrong. */
+/**
+ * Shows the effects of deleting a policy, asks for confirmation, deletes it, and reports errors.
+ */
 export function Delete({
   report,
   onDeleted,

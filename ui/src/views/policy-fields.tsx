@@ -1,10 +1,10 @@
-// The fields of a policy's form: what each is called, and what is wrong with it.
+// The fields of the policy form, with labels, hints and errors.
 import type { ComponentChildren } from "preact";
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, SwitchReport } from "../api/types";
 import { type Draft, type Field, PROTOCOLS, type Problems, TYPES } from "../model/validate";
 
-/** What all fields are given. */
+/** State shared by all fields. */
 export interface Shared {
   draft: Draft;
   found: Problems;
@@ -137,7 +137,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
   );
 }
 
-/** Behind the word "More", which opens by itself when something is wrong there. */
+/** Fields under "More", which opens if one of them has an error. */
 const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
@@ -209,14 +209,14 @@ function Choice({ values, ...common }: Common & { values: [string, string][] }) 
   );
 }
 
-/** What ties a control to its label and to what is said about it. */
+/** Attributes that tie a control to its label, hint and messages. */
 interface Described {
   id: string;
   "aria-describedby": string | undefined;
   "aria-invalid": boolean;
 }
 
-/** A control with its label, and below it its hint, its problem, and what is to be known of it. */
+/** A control with its label, hint, error and warning. */
 function Labelled({
   field,
   label,
@@ -258,7 +258,7 @@ function Labelled({
   );
 }
 
-/** Ports and hosts to choose from while a monitor is typed. */
+/** Suggestions for the monitor: ports and hosts. */
 function Monitors() {
   const { data: switches } = useResource<ListOf<SwitchReport>>("/switches?limit=50");
   const { data: hosts } = useResource<ListOf<HostReport>>("/hosts?limit=100");

@@ -1,4 +1,4 @@
-// One policy: its ledger by monitor, the way of its copies, and its last five minutes.
+// One policy: its ledger by monitor, the paths of its copies, and its last five minutes.
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { useResource } from "../api/resource";
@@ -239,7 +239,7 @@ function Copies({ name, copied }: { name: string; copied: Copied }) {
   );
 }
 
-/** The port of one switch; each has the port CONTROLLER. */
+/** Identifies a port; the port number alone does not, as every switch has a port CONTROLLER. */
 const portKey = ({ switch: id, port }: MonitorPort): string => `${id}/${port}`;
 
 function PathList({ report }: { report: PolicyReport }) {

@@ -1,4 +1,5 @@
-// The rules and groups of a switch: what it shall have, and what it says that it has.
+// The rules and groups of a switch: those that the controller installed, compared with those that
+// the switch reports.
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { Topic } from "../api/live";
@@ -10,7 +11,7 @@ import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
 
-/** A few at first: a switch may have many. */
+/** A small first page: a switch may have many rules. */
 const FRESH: { topics: Topic[]; everyMs: number; step: number } = {
   topics: ["policy"],
   everyMs: 3000,
@@ -26,7 +27,7 @@ const STANDINGS: Record<Standing, [Tone, string, string]> = {
   unread: ["wait", "not read", "The switch did not tell what it has."],
 };
 
-/** What the tables of ours are for; others have none. */
+/** Purposes of our tables; other tables are not named. */
 const TABLES: Record<number, string> = { 0: "who sends", 1: "copies", 2: "forwarding" };
 
 const PURPOSES: Record<string, string> = {
@@ -210,7 +211,7 @@ function Counted({ counts }: { counts: Counts | null }) {
   );
 }
 
-/** What a rule matches or does, which goes to another line behind a comma rather than in a word. */
+/** Matches or actions of a rule; lines break after commas rather than within words. */
 function Terms({ text }: { text: string }) {
   const parts = text.split(/(?<=,)/);
   return (

@@ -86,7 +86,7 @@ const ROLES: Record<string, string> = {
   monitor: "copies alone",
 };
 
-/** Columns of counters: what they are called, and how they are read. */
+/** Counter columns: key, heading, format. */
 const COUNTERS: [string, string, (n: number) => string][] = [
   ["rx_packets", "Packets in", count],
   ["rx_bytes", "Bytes in", size],
@@ -138,7 +138,7 @@ function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
 
 function Port({ port, isConnected }: { port: PortDetail; isConnected: boolean }) {
   const { counters } = port;
-  // Of a switch that is lost nobody knows more than what it said last.
+  // The last load of a disconnected switch is outdated.
   const load = isConnected ? port.load : undefined;
   const [tone, word]: [Tone, string] = !isConnected
     ? ["wait", "unknown"]
@@ -227,5 +227,5 @@ function Hosts({ id }: { id: string }) {
   );
 }
 
-/** A new policy for all that a host says and hears. */
+/** Link to a new policy for all traffic of a host. */
 export const tapHost = (host: HostReport): string => link(["new"], tapped(host));

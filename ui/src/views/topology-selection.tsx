@@ -1,4 +1,4 @@
-// What is selected in the picture, and what can be done with it.
+// The selected object, with its actions.
 import { mayChange } from "../api/session";
 import type { HostReport, PolicyReport } from "../api/types";
 import { linkWord, loadText } from "../graph/load";
@@ -13,7 +13,7 @@ import { link } from "../parts/route";
 import { tapHost } from "./switch";
 import type { Taps } from "./topology-data";
 
-/** What all beside the picture is given. */
+/** Properties of everything beside the picture. */
 export interface SideProps {
   shape: Frame;
   hosts: HostReport[];
@@ -171,7 +171,7 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   );
 }
 
-/** Policies are about traffic, not about links: what crosses a link is what hosts at its ends say. */
+/** Policies select traffic, not links: suggests pairs of hosts at the ends of the link. */
 function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   const ends = [edge.link.a.switch, edge.link.b.switch];
   const [left, right] = ends.map((id) =>
@@ -217,7 +217,7 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   );
 }
 
-/** Hosts at one end, while nobody is known at the other. */
+/** Addresses at one end, if no host is known at the other. */
 const alone = (hosts: HostReport[]): [string, undefined][] =>
   hosts
     .flatMap((host) => host.addresses)

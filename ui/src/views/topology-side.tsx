@@ -1,4 +1,4 @@
-// Beside the picture: what is selected, and TAPs, switches and links as lists.
+// Beside the picture: the selection, and lists of TAPs, switches and links.
 import { useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { type Edge, type Node, nodeCondition } from "../graph/scene";

@@ -1,4 +1,4 @@
-// The fabric as a live picture, with the same as lists beside it.
+// The topology view: a live picture of the fabric, and the same as lists.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { Mode } from "../graph/layout";
@@ -87,7 +87,7 @@ function Size({ shape: { nodes, edges }, hosts }: { shape: Frame; hosts: number 
   );
 }
 
-/** `#/topology?switch=0x1` and `?tap=web`. */
+/** The target of `#/topology?switch=0x1` or `?tap=web`. */
 function fromAddress(): Target | undefined {
   const { query } = route.value;
   const [id, name] = [query.get("switch"), query.get("tap")];
@@ -130,7 +130,7 @@ function Chooser({
   );
 }
 
-/** Nodes and links, which keep their places while only their numbers change. */
+/** Nodes and links; nodes keep their positions while only numbers change. */
 function useShape(topology: Parameters<typeof frame>[0] | undefined): Frame {
   const last = useRef<Frame>();
   return useMemo(() => {

@@ -1,5 +1,4 @@
-// Having the copies of a policy come to this page, and no longer: the monitor `controller` is added to
-// the policy, and taken away again.
+// Adds this page to the monitors of a policy, as the monitor `controller`, and removes it.
 import { useState } from "preact/hooks";
 import type { PolicyReport, TapPolicy } from "../api/types";
 import { elsewhere, notShownHere, shownHere } from "../model/policy";
@@ -12,7 +11,7 @@ interface WatchProps {
   onMade(): void;
 }
 
-/** While the copies go elsewhere: where they go, and how they come here as well. */
+/** Shown while copies go elsewhere: where they go, and how to show them here too. */
 export function NotWatched({ report, onMade }: WatchProps) {
   const [isAsked, setAsked] = useState(false);
   const { policy } = report;
@@ -46,12 +45,12 @@ export function NotWatched({ report, onMade }: WatchProps) {
   );
 }
 
-/** While they come here. */
+/** Shown while copies come here. */
 export function StopWatching({ report, onMade }: WatchProps) {
   const [isAsked, setAsked] = useState(false);
   const { policy } = report;
   const without = notShownHere(policy);
-  // A policy has a monitor: without another one, it would have to go.
+  // A policy needs a monitor: without another one, it would have to be deleted.
   if (!without) return null;
   return (
     <>
@@ -77,7 +76,7 @@ export function StopWatching({ report, onMade }: WatchProps) {
   );
 }
 
-/** Of a policy that has no other monitor: how that ends. */
+/** How to stop a policy that has no other monitor. */
 export function OnlyHere({ report: { policy } }: { report: PolicyReport }) {
   if (notShownHere(policy)) return null;
   return (
@@ -90,7 +89,7 @@ export function OnlyHere({ report: { policy } }: { report: PolicyReport }) {
   );
 }
 
-/** For those whose role is not enough, instead of a button that does nothing. */
+/** Shown to users without the required role, instead of a disabled button. */
 export function MayNotWatch() {
   return (
     <Empty title="Packets are shown to operators">
