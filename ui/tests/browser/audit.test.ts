@@ -1,4 +1,4 @@
-// The audit log, cell by cell.
+// The audit log.
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import { list } from "./stand-in";
 
 setUp();
 
-/** The words of a table's rows, cell by cell. */
+/** The text of each cell, by row. */
 const cells = (page: Page, label: string): Promise<string[][]> =>
   page
     .getByRole("region", { name: label })

@@ -1,4 +1,4 @@
-// The form of a policy: what is said while it is typed, where the controller refuses, what is sent.
+// The policy form: validation while typing, refusals by the controller, and what is sent.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { report, reports } from "./furnished";

@@ -1,4 +1,4 @@
-// What a user does on the page, with the real controller, real switches and real traffic behind it.
+// Use of the page with a real controller, real switches and real traffic.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
@@ -11,7 +11,7 @@ let browser: Browser;
 
 before(async () => {
   if (skip) return;
-  // Two spines, three leaves, two hosts at each leaf: there are loops, and several shortest ways.
+  // Two spines, three leaves, two hosts at each leaf: a topology with loops and equal-cost paths.
   const links: [number, number][] = [1, 2].flatMap((spine) =>
     [3, 4, 5].map((leaf): [number, number] => [spine, leaf]),
   );
@@ -23,12 +23,12 @@ after(async () => {
   try {
     await browser?.close();
   } finally {
-    // Also when the page said an error: else switches and namespaces stay, and nobody ends.
+    // Closed even if the browser reports an error: otherwise switches and namespaces would remain.
     lab?.close();
   }
 });
 
-/** A number in the ledger of the policy's page. */
+/** A number in the ledger on the policy's page. */
 async function ledgered(page: Page, what: string): Promise<number> {
   const cell = page.locator(`[data-what=${what}]`).first();
   const text = (await cell.count()) === 0 ? "0" : await cell.innerText();

@@ -1,4 +1,4 @@
-// Packets of a policy: watched, filtered, decoded, and for whom.
+// Packets of a policy: watching, filtering, decoding, and permissions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -46,7 +46,7 @@ test("packets come live, are filtered and decoded", options, async () => {
   await page.close();
 });
 
-/** A controller that replaces a policy, and tells what was wanted from then on. */
+/** A controller that replaces a policy and returns the new one from then on. */
 function replaceable(name: string): void {
   controller.answers.set(`PUT /policies/${name}`, (request: { url?: string }, body: string) => {
     if (request.url!.includes("dry_run")) return DRY_RUN;
@@ -58,7 +58,7 @@ function replaceable(name: string): void {
 
 const CONTROLS = ["Pause", "Clear", "Download pcapng"];
 
-/** Nothing can be done with packets, as long as none come. */
+/** Packet buttons are disabled while no packets arrive. */
 async function assertIdle(page: Page): Promise<void> {
   for (const name of CONTROLS)
     assert.ok(await page.getByRole("button", { name }).isDisabled(), `${name} does nothing`);

@@ -1,4 +1,4 @@
-// The list of policies and their charts: found, sorted and deleted.
+// The list of policies and the charts: searching, sorting, deleting.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DRY_RUN, report, reports } from "./furnished";

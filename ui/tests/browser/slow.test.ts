@@ -1,4 +1,4 @@
-// What the page says and does while the controller takes its time.
+// The page while the controller is slow.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DRY_RUN, report } from "./furnished";
@@ -7,7 +7,7 @@ import { until } from "./support";
 
 setUp();
 
-/** An answer that comes when it is let go. */
+/** An answer that is withheld until `release`. */
 function held(answer: unknown): { answer: () => Promise<unknown>; release(): void } {
   let release = (): void => {};
   const gate = new Promise<void>((done) => (release = done));

@@ -1,6 +1,6 @@
-// What the page makes of answers that a small lab does not give: each view with something in it and
-// with nothing, accessible in both palettes; a ledger that does not add up, a controller that goes
-// and comes, one that asks for a token, one that lacks endpoints.
+// States that a small lab does not have: each view with and without data, checked for accessibility
+// in both themes; a ledger that does not add up, a controller that goes and returns, one that
+// requires a token, one that lacks endpoints.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";
@@ -127,7 +127,7 @@ test("a follower says where the leader is, and goes on when it leads", options, 
   assert.equal(await link.getAttribute("href"), leader);
   assert.equal(await page.getByText("The connection to the controller is lost").count(), 0);
   await assertAccessible(page, "a follower");
-  // Without the stream, a view asks again by itself.
+  // Without the event stream, the view retries by itself.
   controller.answers.set("GET /policies", before[2]![1]);
   await page.locator("tr[data-policy=web]").waitFor();
   for (const [path, answer] of before) controller.answers.set(path, answer);

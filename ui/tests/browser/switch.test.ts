@@ -1,4 +1,4 @@
-// Switches: how each is doing, and what it has.
+// Switches: their states, and what they have.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";

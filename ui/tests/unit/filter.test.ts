@@ -78,7 +78,7 @@ test("filters mean what tcpdump's mean", () => {
     ["ether dst ff:ff:ff:ff:ff:ff", ["arp"]],
     ["not arp and not tcp", ["udp", "ping6"]],
     ["!(arp || tcp)", ["udp", "ping6"]],
-    // `and` and `or` are of equal precedence, and go from left to right, as in policies.
+    // `and` and `or` are of equal precedence and left-associative, as in policies.
     ["tcp or udp and vlan", ["udp"]],
     ["tcp or (udp and vlan)", ["tcp", "udp"]],
     ["udp and vlan or tcp", ["tcp", "udp"]],

@@ -110,7 +110,7 @@ test("what is right passes", () => {
     { "src-port": "8000-8010" },
     { delivery: "lossless" },
     { delivery: "lossless", stall: "65535" },
-    // What is not shown is not sent, and so cannot be wrong.
+    // Hidden fields are not sent, so they cannot be wrong.
     { delivery: "best-effort", stall: "soon" },
     { expires: "30m" },
     { expires: "1h30m" },
@@ -171,7 +171,7 @@ test("the stall bound of a lossless policy is a field of its own, and goes back 
   assert.equal(changed({ stall: "" }).delivery, "lossless");
   assert.equal(changed({ delivery: "sample-on-pressure" }).delivery, "sample-on-pressure");
   assert.equal(changed({ delivery: "best-effort" }).delivery, undefined);
-  // A link may prefill the form; what is wrong in it is said at the field.
+  // A link may prefill the form; an invalid value is reported at its field.
   const asked = withStall(draft({ delivery: "lossless:0" }));
   assert.deepEqual(Object.keys(problems(asked)), ["stall"]);
 });
