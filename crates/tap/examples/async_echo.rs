@@ -1,4 +1,5 @@
-//! As the example `echo`, but on tokio: the device is one of many things that a program waits for.
+//! Like the example `echo`, but on tokio: the device is one of several things that the program
+//! waits for.
 //!
 //! ```text
 //! # cargo run --release --example async_echo &
@@ -24,7 +25,7 @@ async fn main() -> ExitCode {
 
 async fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("async_echo [DEVICE]")?;
-    // One that was prepared will do, too.
+    // A persistent device is accepted, too.
     let config = Config::new(options.name(0, "echo0").parse()?).exclusive(false);
     let tap = Device::create(&config)?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
@@ -40,7 +41,7 @@ async fn echo() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The device, and what came back from it.
+/// The device and the frames read from it.
 struct Echo {
     engine: AsyncFd<Engine>,
     burst: Burst,
@@ -63,14 +64,14 @@ impl Echo {
             let mut ready = self.engine.readable_mut().await?;
             let engine = ready.get_inner_mut();
             match engine.recv(&mut self.burst) {
-                // Only now: tokio hears of the next frame because there was none.
+                // Cleared only when a read finds no frame: tokio reports the next one after that.
                 Ok(0) => ready.clear_ready(),
                 Ok(_) => {
                     self.burst.retain(|frame| turn_round(frame.bytes_mut()));
                     self.frames += engine.send(&self.burst).count;
                     self.bursts += 1;
                     engine.flush()?;
-                    // Others have their turn between two bursts.
+                    // Lets other tasks run between two bursts.
                     tokio::task::yield_now().await;
                 }
                 Err(RecvError::Gone) => return Err(RecvError::Gone.into()),
@@ -80,7 +81,7 @@ impl Echo {
     }
 }
 
-/// Returns when the time is over, or Ctrl-C was pressed.
+/// Returns when the time is over or Ctrl-C is pressed.
 async fn end(options: &Options) {
     while !options.is_over() {
         tokio::time::sleep(options.patience().max(Duration::from_millis(1))).await;

@@ -1,4 +1,4 @@
-//! What the examples share: their options, when they end, and an interface that is up.
+//! Code that the examples share: options, termination, and configuration of the interface.
 #![allow(dead_code, reason = "each example uses a part")]
 
 use std::error::Error;
@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use tapswitch_netlink::{Namespace, Netlink};
 
-/// MAC address of the station that an example plays.
+/// MAC address of the emulated station.
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Ends an example, with the message of what went wrong: Rust shows an error that `main` returns in
-/// its form for programmers.
+/// Ends an example and prints its error message: Rust prints an error returned by `main` in its
+/// `Debug` form.
 pub(crate) fn finish(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the command line, and has Ctrl-C end the example in good order.
+    /// Parses the command line and installs a handler for Ctrl-C.
     pub(crate) fn from_args(usage: &str) -> Result<Self, Box<dyn Error>> {
         let (mut names, mut deadline) = (Vec::new(), None);
         let mut args = std::env::args().skip(1);
@@ -65,7 +65,7 @@ impl Options {
         self.names.get(index).map_or(default, String::as_str)
     }
 
-    /// True when the time is over, or Ctrl-C was pressed.
+    /// True when the time is over or Ctrl-C was pressed.
     pub(crate) fn is_over(&self) -> bool {
         self.time_left() == Some(Duration::ZERO) || self.stopped.load(Ordering::Relaxed)
     }
@@ -76,19 +76,19 @@ impl Options {
         self.time_left().map_or(often, |left| left.min(often))
     }
 
-    /// `None` without `--seconds`.
+    /// Time left; `None` without `--seconds`.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Reads an argument; the message names it.
+/// Parses an argument; an error names it.
 pub(crate) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|error| format!("{what} {text}: {error}"))
 }
 
-/// Switches the interface on, gives it the address `own`/24, and lets the kernel know that the
-/// station `behind` is [`STATION`]. All of it goes away with the interface.
+/// Brings the interface up with the address `own`/24, and adds a neighbour entry that maps `behind`
+/// to [`STATION`]. Both are removed with the interface.
 pub(crate) fn set_up(
     namespace: &Namespace,
     interface: &str,
@@ -102,8 +102,8 @@ pub(crate) fn set_up(
     Ok(())
 }
 
-/// Turns a frame round: who sent it gets it back from whom it was sent to. Checksums stay right, as
-/// they do not depend on the order of the addresses. Answers `false` for what is not IP.
+/// Swaps source and destination addresses. Checksums stay valid, as they do not depend on the order
+/// of the addresses. Returns `false` for frames other than IP.
 pub(crate) fn turn_round(frame: &mut [u8]) -> bool {
     let mut at = 12;
     while matches!(frame.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8])) {
@@ -117,7 +117,7 @@ pub(crate) fn turn_round(frame: &mut [u8]) -> bool {
     swap(frame, source, len) && swap(frame, 0, 6)
 }
 
-/// Exchanges the `len` bytes at `at` with those behind them.
+/// Swaps the `len` bytes at `at` with the `len` bytes after them.
 fn swap(frame: &mut [u8], at: usize, len: usize) -> bool {
     let Some(both) = frame.get_mut(at..at + 2 * len) else { return false };
     both.rotate_left(len);
