@@ -22,7 +22,7 @@ import { TopologyView } from "./views/topology";
 
 export function App() {
   const { value } = session;
-  if (value.is === "starting") return <p class="starting">tapswitch is starting …</p>;
+  if (value.is === "starting") return <p class="starting">Loading …</p>;
   if (value.is === "out") return <SignIn reason={value.reason} />;
   if (value.is === "unreachable") return <Unreachable />;
   return <Shell me={value.me} />;
@@ -32,7 +32,7 @@ function Unreachable() {
   return (
     <main class="sign-in" id="main">
       <h1>The controller does not answer</h1>
-      <p role="status">It is asked again every few seconds; this page goes on by itself.</p>
+      <p role="status">This page retries every few seconds and continues by itself.</p>
     </main>
   );
 }
@@ -43,7 +43,7 @@ function Shell({ me }: { me: Me }) {
   return (
     <>
       <a class="skip" href="#main" onClick={skipToMain}>
-        Skip to the content
+        Skip to content
       </a>
       <header class="bar">
         <a class="brand" href={link(["topology"])}>
@@ -96,9 +96,9 @@ function View({ parts }: { parts: string[] }) {
     default:
       return (
         <>
-          <Heading title="There is no such page" />
+          <Heading title="Page not found" />
           <p>
-            <a href={link(["topology"])}>To the topology</a>
+            <a href={link(["topology"])}>Go to the topology</a>
           </p>
         </>
       );
@@ -133,7 +133,7 @@ function Connection() {
     connecting: "connecting",
     live: "live",
     lost: "no connection",
-    polled: "asked every few seconds",
+    polled: "polling",
     follows: "follows another controller",
   };
   const tone = value === "live" ? "good" : value === "lost" ? "bad" : "wait";
@@ -170,9 +170,9 @@ function LostFor({ since }: { since: number }) {
   const ms = useNow() - since;
   return (
     <p class="lost" role="alert">
-      The connection to the controller is lost; what you see is{" "}
+      The connection to the controller is lost; this data is{" "}
       <span aria-hidden="true">{duration(ms)} </span>
-      old. It is tried again all the time. Switches go on by the rules that they have.
+      old. Reconnecting … Switches keep forwarding with their current rules.
     </p>
   );
 }

@@ -58,7 +58,7 @@ export async function request<T>(
     response = await fetch(BASE + path, { credentials: "same-origin", ...init });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(0, "unreachable", "The controller does not answer. It is tried again.");
+    throw new ApiError(0, "unreachable", "The controller does not answer; retrying.");
   }
   const text = await response.text();
   if (response.status === 401) noToken();

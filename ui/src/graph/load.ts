@@ -23,7 +23,7 @@ export function loadText({
   a_to_b_bits_per_second,
   b_to_a_bits_per_second,
 }: Link): string {
-  if (bits_per_second == null) return "not known";
+  if (bits_per_second == null) return "unknown";
   const way = (from: string, to: string, bits: number | null | undefined) =>
     bits == null ? "" : `${from} → ${to} ${bitRate(bits)}`;
   const ways = [

@@ -141,7 +141,7 @@ class Parser {
     this.takeAny("host");
     const token = this.next();
     const mac = parseMac(token.text);
-    if (!mac) throw new FilterError(`'${token.text}' is no MAC address`, token.at);
+    if (!mac) throw new FilterError(`'${token.text}' is not a MAC address`, token.at);
     const is = (bytes?: number[]) => bytes !== undefined && mac.every((b, i) => b === bytes[i]);
     return ({ decoded }) => onSide(side, is(decoded.etherSrc), is(decoded.etherDst));
   }
@@ -185,7 +185,7 @@ class Parser {
   }
 
   private unknown(token: Token): string {
-    return `'${token.text}' is no address, and no word of a filter; for text, write "${token.text}"`;
+    return `'${token.text}' is neither an address nor a filter keyword; for text, write "${token.text}"`;
   }
 
   private portRange(side: Side): Predicate {

@@ -16,7 +16,7 @@ export function addresses(host: HostReport): string {
 /** Explains "unproven" if any of the hosts has such an address. */
 export const unproven = (hosts: HostReport[]): string | undefined =>
   hosts.some((host) => host.unproven_addresses?.length)
-    ? "Unproven: the host sent packets from it, and told it by no ARP or neighbour discovery."
+    ? "Unproven: learned only from the source of packets, without ARP or neighbour discovery."
     : undefined;
 
 /** Form values of a policy for all traffic of a host in both directions, IPv4 and IPv6. */

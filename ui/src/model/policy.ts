@@ -66,9 +66,7 @@ export const traffic = (policy: TapPolicy): string => trafficWords(policy).join(
 
 /** Where frames are copied. */
 export const pointText = (point: string): string =>
-  point === "egress"
-    ? "where frames go out, after what was rewritten on their way"
-    : "where frames come in, before anything is rewritten";
+  point === "egress" ? "at the egress, after rewrites" : "at the ingress, before rewrites";
 
 /** The name of a delivery contract, and the maximum time that senders wait, as written. */
 export function contract(delivery: string): { word: string; stall?: string } {
@@ -140,11 +138,15 @@ export function ledger(report: PolicyReport): Verdict {
     return {
       tone: "wait",
       word: "incomplete",
-      sentence: "A switch was lost, or a counter did not come: something may be missing.",
+      sentence: "A switch was lost or did not report a counter: the counts may be incomplete.",
     };
   }
   if (dropped > 0) {
-    return { tone: "wait", word: "adds up, drops", sentence: "Copies were dropped, by name." };
+    return {
+      tone: "wait",
+      word: "adds up, drops",
+      sentence: "Copies were dropped; each drop is counted by name.",
+    };
   }
   return { tone: "good", word: "adds up", sentence: "Every frame that matched is accounted for." };
 }
@@ -158,7 +160,7 @@ export function state(report: PolicyReport): Verdict {
     case "partial":
       return { tone: "bad", word: "partial", sentence: reason };
     case "installing":
-      return { tone: "wait", word: "installing", sentence: "Switches are being told." };
+      return { tone: "wait", word: "installing", sentence: "Rules are being installed." };
     case "pending":
       return { tone: "wait", word: "pending", sentence: reason };
     case "resting":

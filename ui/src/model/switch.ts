@@ -9,14 +9,14 @@ export function condition({
   is_silent,
 }: Pick<SwitchReport, "is_connected" | "is_silent">): Verdict {
   if (!is_connected)
-    return { tone: "bad", word: "lost", sentence: "It goes on by the rules that it has." };
+    return { tone: "bad", word: "lost", sentence: "It keeps forwarding with its current rules." };
   if (is_silent) return { tone: "wait", word: "silent", sentence: SILENT };
   return { tone: "good", word: "connected", sentence: "" };
 }
 
 const SILENT =
-  "It does not tell its counters: those that it told before count on. Look for a switch, or a way " +
-  "to it, that is overloaded.";
+  "It does not report its counters; the last reported values still count. Look for an overloaded " +
+  "switch, or an overloaded path to it.";
 
 /** Claims that the controller rejected or changes that it reverted, each with a remedy. */
 export const troubles = (report: SwitchReport): string[] =>

@@ -101,25 +101,25 @@ const CHECKS: Partial<Record<Field, Check>> = {
   name(text) {
     if (text === "") return "Give the policy a name.";
     if ([...text].length > 64) return "At most 64 characters.";
-    if (text === "." || text === "..") return "A step in a path cannot be a name.";
-    return UNSEEN.test(text) ? "It has characters that are not seen: leave them out." : undefined;
+    if (text === "." || text === "..") return "A name cannot be “.” or “..”.";
+    return UNSEEN.test(text) ? "Remove the invisible characters." : undefined;
   },
   monitor(text) {
     const monitors = list(text);
     if (monitors.length === 0)
       return "Name a monitor: a port (0x1/3), its name, or a host's address.";
     const twice = monitors.find((name, index) => monitors.indexOf(name) !== index);
-    return twice ? `${twice} is there twice.` : undefined;
+    return twice ? `${twice} is listed twice.` : undefined;
   },
   "src-mac": (text) => macProblem(text, true),
   "dst-mac"(text, draft) {
     const isGroup = ((parseMac(text)?.[0] ?? 0) & 1) === 1;
     if (isGroup && draft.direction === "both")
-      return "A group never answers: copy one direction only.";
+      return "A group address never sends: use the forward direction.";
     if (draft.point === "egress") {
-      if (text === "" || isGroup) return "Copied at the destination's switch: name one host.";
+      if (text === "" || isGroup) return "Copying at the egress requires the address of one host.";
       if (draft.direction === "both")
-        return "Copied at the switch of one host, and answers are for another: one direction only.";
+        return "Copying at the egress works in the forward direction only.";
     }
     return macProblem(text, false);
   },
@@ -127,7 +127,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
   "dst-ip"(text, draft) {
     const [src, dst] = [parsePrefix(draft["src-ip"].trim()), parsePrefix(text)];
     if (src && dst && src.bytes.length !== dst.bytes.length) {
-      return "One of source and destination is IPv4 and one IPv6: no packet has both.";
+      return "Source and destination must both be IPv4 or both be IPv6.";
     }
     return prefixProblem(text, draft);
   },
@@ -156,16 +156,16 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const at = /^\d{4}-\d\d-\d\dT.*(z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) : NaN;
     if (Number.isNaN(at))
       return "A duration such as 30m, 2h30m or 1w, or a time such as 2027-01-31T18:00:00Z.";
-    return at <= Date.now() ? "That time is over." : undefined;
+    return at <= Date.now() ? "This time is in the past." : undefined;
   },
   point: (text, draft) =>
     text !== "egress" && draft.transport === "rewrite"
-      ? "Readdressed copies are taken where frames go out."
+      ? "A rewritten destination MAC requires copying at the egress."
       : undefined,
   snaplen: (text) => numberProblem(text, 14, 65535, "bytes"),
   sample(text) {
     const isRatio = text === "" || /^(1\/)?[1-9]\d*$/.test(text);
-    return isRatio ? undefined : "One of how many: 1/100.";
+    return isRatio ? undefined : "A ratio such as 1/100.";
   },
   priority: (text) => numberProblem(text, 0, 255, ""),
 };
@@ -175,14 +175,14 @@ function macProblem(text: string, isSource: boolean): string | undefined {
   const mac = parseMac(text);
   if (!mac) return "Six hexadecimal bytes: 02:00:00:00:00:01.";
   if (mac.every((byte) => byte === 0)) return "No host has this address.";
-  return isSource && mac[0]! & 1 ? "No frame has a group's address as its source." : undefined;
+  return isSource && mac[0]! & 1 ? "A group address cannot be a source." : undefined;
 }
 
 function prefixProblem(text: string, draft: Draft): string | undefined {
   if (text === "") return undefined;
   const prefix = parsePrefix(text);
   if (!prefix) return "An IPv4 or IPv6 address or prefix: 10.0.0.0/24, 2001:db8::/32.";
-  if (!isWholePrefix(prefix)) return "All bits behind the prefix must be zero.";
+  if (!isWholePrefix(prefix)) return "All bits after the prefix must be zero.";
   const [proto, isV4] = [draft["ip-proto"].trim().toLowerCase(), prefix.bytes.length === 4];
   if (proto === "icmp" && !isV4) return "This is IPv6, which has no icmp: use icmpv6.";
   return proto === "icmpv6" && isV4 ? "This is IPv4, which has no icmpv6: use icmp." : undefined;
@@ -203,7 +203,7 @@ function typeProblem(text: string, draft: Draft): string | undefined {
   if (text === "") return undefined;
   const type = typeNumber(text);
   if (type === undefined) return `Expected ${TYPES}, lldp or another number.`;
-  if (TAG_TYPES.has(type)) return "This is the type of a tag: say which by VLAN.";
+  if (TAG_TYPES.has(type)) return "This is the EtherType of a VLAN tag: use the VLAN field.";
   if (type < 0x600) return "This is a length, not a type: types begin at 0x600.";
   const isIp = type === IPV4 || type === IPV6;
   const without = [...(isIp || type === ARP ? [] : ADDRESSES), ...(isIp ? [] : INSIDE)];
@@ -219,7 +219,7 @@ function familyProblem(type: number, draft: Draft): string | undefined {
     return prefix !== undefined && prefix.bytes.length !== size;
   };
   const odd = ADDRESSES.find(isOdd);
-  if (odd) return `Frames of this type have ${family} addresses, which ${odd} is not.`;
+  if (odd) return `Frames of this type have ${family} addresses, but ${odd} is not one.`;
   const [wrong, right] = type === IPV6 ? ["icmp", "icmpv6"] : ["icmpv6", "icmp"];
   const proto = draft["ip-proto"].trim().toLowerCase();
   return proto === wrong ? `${family} has no ${wrong}: use ${right}.` : undefined;

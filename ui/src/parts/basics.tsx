@@ -66,7 +66,7 @@ export function Failure({
   if (error.isMissingEndpoint) {
     return (
       <Empty title={`${what}: not available in this controller`}>
-        <p>The controller that serves this page does not offer it.</p>
+        <p>This controller does not support it.</p>
       </Empty>
     );
   }
@@ -77,7 +77,7 @@ export function Failure({
       {error.leader && (
         <>
           {" "}
-          <a href={error.leader}>To the page of that controller</a>
+          <a href={error.leader}>Open the page of that controller</a>
         </>
       )}
     </div>
@@ -108,7 +108,7 @@ export function Waiting({ is }: { is: boolean }) {
     const timer = setTimeout(() => setLong(true), LONG_MS);
     return () => clearTimeout(timer);
   }, [is]);
-  return <div role="status">{isLong && <p class="muted">Asking the controller …</p>}</div>;
+  return <div role="status">{isLong && <p class="muted">Loading …</p>}</div>;
 }
 
 const LONG_MS = 500;
@@ -194,7 +194,7 @@ export function useNow(): number {
 export function Countdown({ endsAt }: { endsAt: number }) {
   const left = endsAt - useNow();
   const tone = left < 60_000 ? "wait" : "plain";
-  const text = left <= 0 ? "over" : duration(left);
+  const text = left <= 0 ? "ended" : duration(left);
   return (
     <Tag tone={tone} title={new Date(endsAt).toLocaleString("en-GB")}>
       {text}

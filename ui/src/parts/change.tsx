@@ -53,7 +53,7 @@ export function ConfirmChange({
   return (
     <Confirm
       title={title}
-      action={isUnproved ? `${action} all the same` : action}
+      action={isUnproved ? `${action} anyway` : action}
       isFinal={method === "DELETE"}
       isBusy={isBusy}
       onConfirm={() => void make()}
@@ -62,7 +62,7 @@ export function ConfirmChange({
       {children}
       <section class="preview" aria-labelledby="preview" aria-live="polite">
         <h3 id="preview">What will change</h3>
-        {!trial.run && !trial.error && <p class="muted">Tried on the model of the fabric …</p>}
+        {!trial.run && !trial.error && <p class="muted">Dry run in progress …</p>}
         <Failure error={trial.error} what="Dry run" />
         {trial.run && <Changes run={trial.run} />}
       </section>

@@ -51,7 +51,7 @@ export function Foot({
           </button>
         </>
       )}
-      {!all && !more && " Search to see others."}
+      {!all && !more && " Search for others."}
     </p>
   );
 }

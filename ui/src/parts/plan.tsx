@@ -55,7 +55,7 @@ function Proof({ proof }: { proof: NonNullable<DryRun["proof"]> }) {
             {words}
           </li>
         ))}
-        <li>{plural(proof.checked, "way", "ways")} of frames followed, from port to port.</li>
+        <li>{plural(proof.checked, "frame path")} checked from port to port.</li>
       </ul>
     </div>
   );

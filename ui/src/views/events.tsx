@@ -43,21 +43,21 @@ export function Events() {
         </select>
         <Search value={text} onChange={setText} label="Search events" />
       </Heading>
-      <Failure error={error} what="Events so far" />
+      <Failure error={error} what="Event log" />
       <Waiting is={!data && !error && all.length === 0} />
-      {all.length > 0 && shown.length === 0 && <Empty title="No event is what you look for" />}
+      {all.length > 0 && shown.length === 0 && <Empty title="No matching events" />}
       {all.length === 0 && (data || error) && (
-        <Empty title="Nothing has happened yet">
-          <p>Switches, hosts and policies that come and go are listed here.</p>
+        <Empty title="No events yet">
+          <p>Changes of switches, links, ports, hosts and policies are listed here.</p>
         </Empty>
       )}
       {shown.length > 0 && (
         <Table label="Events">
           <thead>
             <tr>
-              <th scope="col">When</th>
+              <th scope="col">Time</th>
               <th scope="col">Kind</th>
-              <th scope="col">What</th>
+              <th scope="col">Event</th>
             </tr>
           </thead>
           <tbody>
@@ -137,8 +137,7 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
         : what === "gone"
           ? `is gone from ${portText(at_port)}`
           : `was seen at ${portText(at_port)}`;
-    const others =
-      typeof untold === "number" ? ` (${count(untold)} events before are not told)` : "";
+    const others = typeof untold === "number" ? ` (${count(untold)} earlier events omitted)` : "";
     return `${who} ${where}${others}`;
   },
   policy({ name, state, unproved }) {

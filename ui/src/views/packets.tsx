@@ -54,7 +54,7 @@ function Controls({ stream, name, isLive }: { stream: Stream; name: string; isLi
         aria-pressed={stream.isPaused}
         onClick={stream.pause}
       >
-        {stream.isPaused ? "Go on" : "Pause"}
+        {stream.isPaused ? "Resume" : "Pause"}
       </button>
       <button type="button" disabled={!isLive} onClick={stream.clear}>
         Clear
@@ -85,8 +85,8 @@ function Watched({ report, stream }: { report: PolicyReport; stream: Stream }) {
       <FilterBox text={text} onChange={setText} problem={filter.problem} />
       <p class="muted" aria-live="off">
         {plural(rows.length, "packet")}
-        {text.trim() && ` of ${count(stream.rows.length)}`}; the last {count(MOST)} are kept here.
-        {stream.isPaused && ` Paused: ${plural(stream.waiting, "packet waits", "packets wait")}.`}
+        {text.trim() && ` of ${count(stream.rows.length)}`}; this page keeps the last {count(MOST)}.
+        {stream.isPaused && ` Paused: ${plural(stream.waiting, "packet")} pending.`}
         <OnlyHere report={report} />
       </p>
       <div class="packets">
@@ -273,11 +273,11 @@ function List({
   };
   if (shown.length === 0) {
     return isEmpty ? (
-      <Empty title="No packet yet">
+      <Empty title="No packets yet">
         <p>{waitingFor(report)}</p>
       </Empty>
     ) : (
-      <Empty title="No packet passes the filter" />
+      <Empty title="No packet matches the filter" />
     );
   }
   return (
@@ -330,7 +330,7 @@ function List({
 
 function waitingFor(report: PolicyReport): string {
   const { word, sentence } = state(report);
-  if (word === "active") return "They appear here as soon as traffic matches the policy.";
+  if (word === "active") return "Packets appear here as soon as traffic matches the policy.";
   return `The policy is ${word}${sentence && `: ${sentence}`}`;
 }
 
@@ -338,7 +338,7 @@ function Detail({ packet }: { packet: Packet }) {
   const bytes = useMemo(() => fromHex(packet.bytes_hex), [packet]);
   const { layers } = useMemo(() => decode(bytes), [bytes]);
   return (
-    <section class="detail" aria-label="The chosen packet">
+    <section class="detail" aria-label="Selected packet">
       <h2>
         {preciseTime(packet.at)}, {plural(packet.len, "byte")}
       </h2>
@@ -361,7 +361,7 @@ function Detail({ packet }: { packet: Packet }) {
         {hexDump(bytes).join("\n")}
       </pre>
       {bytes.length < packet.len && (
-        <p class="muted">{plural(packet.len - bytes.length, "byte")} more were not kept.</p>
+        <p class="muted">The last {plural(packet.len - bytes.length, "byte")} were not captured.</p>
       )}
     </section>
   );

@@ -30,8 +30,8 @@ export function PolicyForm({ name }: { name?: string }) {
     return (
       <>
         <Heading title={name ?? "New policy"} />
-        <Empty title="You may look, but not change policies">
-          <p>Ask for a token of an operator.</p>
+        <Empty title="You cannot change policies">
+          <p>Your role can only view them. Ask for an operator token.</p>
         </Empty>
       </>
     );
@@ -119,7 +119,7 @@ function Form({ old }: { old?: PolicyReport }) {
           </button>
           {refusal?.code === "not-proved" && (
             <button type="button" disabled={isBusy} onClick={() => void save(undefined, true)}>
-              {old ? "Save" : "Create"} all the same
+              {old ? "Save" : "Create"} anyway
             </button>
           )}
           <a class="button" href={old ? link(["policies", old.policy.name]) : link(["policies"])}>
@@ -146,7 +146,7 @@ async function send(draft: Draft, old?: PolicyReport, force = false): Promise<Po
   }
 }
 
-const NO_EDIT = "This controller changes no policy in place; delete it, and make another one.";
+const NO_EDIT = "This controller cannot change a policy in place; delete it and create a new one.";
 
 function focusFirst(form: HTMLFormElement | null, found: Problems): void {
   const first = FIELDS.find((field) => found[field]);
@@ -188,7 +188,7 @@ function Matches({ lines }: { lines: string[] | undefined }) {
     <div class="matches" aria-live="polite">
       {lines && lines.length > 0 && (
         <>
-          <p class="muted">The filter matches, of what the other fields leave:</p>
+          <p class="muted">Within the other fields, the filter matches:</p>
           <ul>
             {lines.map((line) => (
               <li key={line}>{line}</li>
@@ -217,8 +217,8 @@ function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; is
   return (
     <section class="preview" aria-labelledby="preview" aria-live="polite">
       <h2 id="preview">What will change</h2>
-      {!isClean && <p class="muted">Shown when all fields are right.</p>}
-      {isClean && !isFresh && <p class="muted">Tried on the model of the fabric …</p>}
+      {!isClean && <p class="muted">Shown when all fields are valid.</p>}
+      {isClean && !isFresh && <p class="muted">Dry run in progress …</p>}
       {isClean && isFresh && result.error && <Failure error={result.error} what="Dry run" />}
       {isClean && isFresh && result.run && <Changes run={result.run} />}
     </section>

@@ -73,7 +73,7 @@ export function Picture(props: PictureProps) {
         role="application"
         data-placed={placed}
         data-final={isFinal}
-        aria-label={`Picture of the fabric: ${summary}. Arrow keys go from node to node, Enter shows one, plus and minus zoom, 0 shows all. The same is in the lists beside.`}
+        aria-label={`Picture of the fabric: ${summary}. Arrow keys move between nodes, Enter opens one, plus and minus zoom, 0 shows everything. The lists beside the picture have the same contents.`}
         onKeyDown={(event) => onKey(event, renderer.current, selected, props)}
       />
       <Zoom renderer={renderer} />
@@ -206,10 +206,10 @@ function Zoom({ renderer }: { renderer: { current: Renderer | undefined } }) {
   const by = (factor: number) => () => zoomBy(renderer.current, factor);
   return (
     <div class="zoom" role="group" aria-label="Zoom">
-      <button type="button" aria-label="Nearer" onClick={by(1.3)}>
+      <button type="button" aria-label="Zoom in" onClick={by(1.3)}>
         +
       </button>
-      <button type="button" aria-label="Farther" onClick={by(1 / 1.3)}>
+      <button type="button" aria-label="Zoom out" onClick={by(1 / 1.3)}>
         −
       </button>
       <button type="button" onClick={() => renderer.current?.fit()}>

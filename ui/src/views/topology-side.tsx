@@ -56,10 +56,10 @@ function TapList({ taps, selected, onSelect }: SideProps) {
     return taps.error ? <Failure error={taps.error} what="TAPs" /> : <Waiting is />;
   if (taps.reports.length === 0) {
     return (
-      <Empty title="Nothing is tapped">
+      <Empty title="No policies">
         {mayChange() && (
           <p>
-            Click a host or a link, or <a href={link(["new"])}>make a policy</a>.
+            Click a host or a link, or <a href={link(["new"])}>create a policy</a>.
           </p>
         )}
       </Empty>

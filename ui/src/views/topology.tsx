@@ -45,9 +45,7 @@ export function TopologyView() {
       <Failure error={fabric.error} what="Topology" hasData={fabric.topology !== undefined} />
       <Waiting is={!fabric.topology && !fabric.error} />
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
-        <p class="note">
-          This controller does not tell of links between switches; they are not shown.
-        </p>
+        <p class="note">This controller does not report links between switches.</p>
       )}
       {isEmpty ? (
         <NoSwitch />
@@ -113,9 +111,9 @@ function Chooser({
         value={mode}
         onChange={(event) => onMode(event.currentTarget.value as Mode)}
       >
-        <option value="auto">Layout: by itself</option>
-        <option value="layers">In layers</option>
-        <option value="forces">By forces</option>
+        <option value="auto">Layout: automatic</option>
+        <option value="layers">Layout: layered</option>
+        <option value="forces">Layout: force-directed</option>
       </select>
       <select
         aria-label="Detail"

@@ -17,10 +17,10 @@ export function NotWatched({ report, onMade }: WatchProps) {
   const { policy } = report;
   const others = elsewhere(policy).join(", ");
   return (
-    <Empty title="Nothing is watched here">
+    <Empty title="Packets are not shown here">
       <p>
-        The copies of {policy.name} go to {others}. Have them come here as well, and you see the
-        start of each packet as it passes.
+        The copies of {policy.name} go to {others}. Watch them here to see the start of each packet
+        live as well.
       </p>
       <button type="button" class="primary" onClick={() => setAsked(true)}>
         Watch here
@@ -35,9 +35,9 @@ export function NotWatched({ report, onMade }: WatchProps) {
           onCancel={() => setAsked(false)}
         >
           <p>
-            The policy gets <code>controller</code> as one more monitor until you stop watching,
-            also when you leave this page. What goes to {others} goes on without a gap; the ledger
-            begins at zero, and the audit log keeps the change.
+            This adds <code>controller</code> to the monitors of the policy until you stop watching,
+            even if you leave this page. Copies to {others} continue without a gap. The ledger
+            starts at zero, and the audit log records the change.
           </p>
         </ConfirmChange>
       )}
@@ -67,8 +67,8 @@ export function StopWatching({ report, onMade }: WatchProps) {
           onCancel={() => setAsked(false)}
         >
           <p>
-            Copies go to {elsewhere(policy).join(", ")} alone from then on. The packets in this list
-            go: download them first if you need them. The ledger begins at zero.
+            Copies then go to {elsewhere(policy).join(", ")} only. This list is cleared: download
+            the packets first if you need them. The ledger starts at zero.
           </p>
         </ConfirmChange>
       )}
@@ -82,9 +82,10 @@ export function OnlyHere({ report: { policy } }: { report: PolicyReport }) {
   return (
     <>
       {" "}
-      They go nowhere else: to stop, <a href={link(["policies", policy.name, "edit"])}>
+      This is the only monitor: to stop, <a href={link(["policies", policy.name, "edit"])}>
         edit
-      </a> or <a href={link(["policies", policy.name])}>delete</a> the policy.
+      </a>{" "}
+      or <a href={link(["policies", policy.name])}>delete</a> the policy.
     </>
   );
 }
@@ -92,10 +93,10 @@ export function OnlyHere({ report: { policy } }: { report: PolicyReport }) {
 /** Shown to users without the required role, instead of a disabled button. */
 export function MayNotWatch() {
   return (
-    <Empty title="Packets are shown to operators">
+    <Empty title="Packets are visible to operators only">
       <p>
-        You may look at policies and their counts, but neither see what is in the packets nor change
-        where they go. Ask for a token of an operator.
+        With your role you can see policies and their counters, but not the contents of packets, and
+        you cannot change policies. Ask for an operator token.
       </p>
     </Empty>
   );

@@ -70,7 +70,7 @@ test("the audit log says in words who saw packets", options, async () => {
   const taken = { ...record, seq: 2, what: "packets.download" };
   controller.answers.set("GET /audit", list([taken, watched]));
   const page = await browser.page(`${controller.url}/#/audit`);
-  await page.getByText("packets.watch looked at its packets").waitFor();
-  await page.getByText("packets.download took its packets as a file").waitFor();
+  await page.getByText("packets.watch watched packets").waitFor();
+  await page.getByText("packets.download downloaded packets").waitFor();
   await page.close();
 });

@@ -79,7 +79,7 @@ test(
     const rows = page.locator(".packet-list tbody tr button");
     await rows.nth(1).waitFor();
     await page.getByRole("button", { name: "Clear" }).click();
-    await page.getByText("No packet yet").waitFor();
+    await page.getByText("No packets yet").waitFor();
     await controller.stop();
     await controller.listen();
     await watches();
@@ -112,7 +112,7 @@ test("a form asks for one dry run at a time, and then of what is in it", options
   }
   assert.deepEqual(asked, [undefined], "the first one is not answered yet");
   release();
-  await page.getByText("30 ways of frames followed").waitFor();
+  await page.getByText("30 frame paths checked").waitFor();
   assert.deepEqual(asked, [undefined, 81]);
   await page.close();
 });

@@ -86,7 +86,7 @@ test("who added a policy is not taken for its owner", options, async () => {
   await fact("Added by").waitFor();
   assert.equal(await fact("Added by").locator("dd").innerText(), "ada");
   assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
-  const last = await fact("Changed last").locator("dd").innerText();
+  const last = await fact("Last changed").locator("dd").innerText();
   assert.equal(last, `${dateTime(changed.changed_at)} by bob`);
   await screenshot(page, "policy-changed", "all");
   await page.close();

@@ -110,7 +110,7 @@ test("switches are joined to groups, and a group is looked into", { skip: noBrow
   await screenshot(page, "topology-groups-light", "all");
   await page.getByRole("button", { name: "Switches", exact: true }).click();
   await page.locator("[data-node]").first().click();
-  await page.getByRole("button", { name: "Look into the group" }).click();
+  await page.getByRole("button", { name: "Open the group" }).click();
   await page.getByRole("button", { name: "Back to the whole fabric" }).waitFor();
   const inside = await page.locator("[data-what=size]").innerText();
   assert.doesNotMatch(inside, /1,000 switches/);
