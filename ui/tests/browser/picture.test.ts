@@ -36,7 +36,7 @@ test("a click on a host, a link or a TAP offers what can be done with it", optio
   await clickOn(page, "host");
   await page.getByRole("link", { name: "Tap this host" }).waitFor();
   await clickOn(page, "link");
-  await page.getByRole("heading", { name: "Link" }).waitFor();
+  await page.getByRole("heading", { name: "Link", exact: true }).waitFor();
   await page.locator("[data-tap=web]").click();
   await page.getByRole("heading", { name: "TAP web" }).waitFor();
   await clickOn(page, "host");
