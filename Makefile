@@ -1,7 +1,7 @@
 # tapswitch: the commands of the README.
 #
-# `make demo` and `make test` are all that a fresh Debian 12 machine with cargo and make needs:
-# they install what is missing from Debian's packages themselves.
+# `make demo` and `make test` run on a fresh Debian 12 machine with cargo and make: they install
+# missing programs from Debian's packages.
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -9,16 +9,16 @@ CARGO ?= cargo
 .PHONY: help demo test bench bench-guest build install tidy format clean
 
 help:
-	@echo 'make demo     build the release binary and show it at work (as root)'
-	@echo 'make test     run all checks and tests (as root: all of them; else those that can)'
-	@echo 'make bench    measure beside bare loops, Open vSwitch and tun-rs (as root; minutes);'
-	@echo '              BENCH=NAME measures only that (tap-forward, echo, vlan, vhost, offload,'
-	@echo '              lossless, controller); ARGS=... go to it'
+	@echo 'make demo     build the release binary and run the demo (as root)'
+	@echo 'make test     run all checks and tests (tests that need root are skipped without it)'
+	@echo 'make bench    compare with bare loops, Open vSwitch and tun-rs (as root; minutes);'
+	@echo '              BENCH=NAME runs only that one (tap-forward, echo, vlan, vhost, offload,'
+	@echo '              lossless, controller) with ARGS=...'
 	@echo 'make bench-guest  the part of lossless that needs Linux 7.3, in a guest (minutes; no root)'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
-	@echo 'make page     build the web page that the binary contains (Node.js; else it is left out)'
+	@echo 'make page     build the web page in the binary (needs Node.js, else left out)'
 
 demo: cargo
 	@scripts/install-packages iperf3 tshark ping
@@ -43,14 +43,15 @@ bench: cargo page
 	  $(TARGET)/release/tapswitch "$$@" || exit 1; \
 	done
 
-# The pictures in docs/benchmarks.md: a file, and a directory for several. Runs with ARGS, which
-# may be of a part, draw none unless told to (--svg).
+# The pictures in docs/benchmarks.md: a file, and a directory for several. With ARGS, which may
+# select a part, none are drawn unless ARGS contains --svg.
 ECHO_SVG ?= docs/echo.svg
 VHOST_SVG ?= docs
 
-# The tables about long ways, on a kernel with IFF_BACKPRESSURE. The processor is emulated: ratios
-# count, rates do not.
-# WIREGUARD=FILE measures that build of wireguard-go beside (go install golang.zx2c4.com/wireguard@latest).
+# The tables about long paths, on a kernel with IFF_BACKPRESSURE. The processor is emulated: ratios
+# are meaningful, rates are not.
+# WIREGUARD=FILE also measures that build of wireguard-go
+# (go install golang.zx2c4.com/wireguard@latest).
 ROUNDS ?= 1
 GUEST_MODULES := tun veth bridge vxlan sch_netem sch_tbf
 bench-guest: cargo
@@ -74,7 +75,7 @@ format: cargo
 	$(CARGO) fmt --all
 	@if [ -d ui/node_modules ]; then cd ui && npm run --silent format; fi
 
-# The controller's page, ui/dist; build.rs of the controller puts it into the binary.
+# The controller's page, ui/dist, which build.rs of the controller embeds in the binary.
 .PHONY: page
 page:
 	@scripts/install-packages --optional node npm

@@ -1,6 +1,6 @@
-// Bundles the page into dist/: one script, one worker, one style sheet, each also compressed.
+// Bundles the page into dist/: a script, a worker and a style sheet, each also compressed.
 //
-// Files keep their time when their contents do, so that cargo embeds again only what changed.
+// Unchanged files keep their modification time, so that cargo embeds only changed ones again.
 import { build } from "esbuild";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const dist = join(here, "dist");
-/** Of script and style sheet together, as the browser holds them, in bytes. */
+/** Maximum uncompressed size of all files together, in bytes. */
 const LIMIT = 300_000;
 
 const result = await build({

@@ -1,6 +1,7 @@
-// Runs the page's tests: `node test.mjs unit`, `node test.mjs browser`, or both without a word.
+// Runs the page's tests: `node test.mjs unit`, `node test.mjs browser`, or both without an
+// argument.
 //
-// Results are lines as cargo's tests have them, so that `cargo xtask check` counts all in one way.
+// Results have the format of cargo's tests, so that `cargo xtask check` counts both alike.
 import { build } from "esbuild";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";

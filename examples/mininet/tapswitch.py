@@ -26,7 +26,7 @@ BINARY = os.environ.get('TAPSWITCH', 'tapswitch')
 
 
 class Program:
-    """One tapswitch in the background, beside a node of Mininet."""
+    """A tapswitch process in the background, for a node of Mininet."""
 
     def __init__(self, node, arguments):
         self.socket = '/run/tapswitch/%s.sock' % node.name
@@ -35,12 +35,12 @@ class Program:
             self.process = node.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ask(self, *command):
-        """What it answers on its management socket."""
+        """Runs a command on its management socket and returns the output."""
         out, err, _code = errRun(BINARY, *command, '--socket', self.socket)
         return out or err
 
     def wait(self):
-        """Waits until it takes questions. Returns whether it runs."""
+        """Waits until the management socket exists. Returns whether the process runs."""
         while self.process.poll() is None:
             if os.path.exists(self.socket):
                 return True
@@ -48,18 +48,18 @@ class Program:
         return False
 
     def stop(self):
-        """Ends it; its devices and sockets go with it."""
+        """Stops the process, which removes its devices and sockets."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait()
 
 
 class TapswitchSwitch(Switch):
-    """A switch of tapswitch, with the links of Mininet as its ports."""
+    """A tapswitch switch, whose ports are the links of Mininet."""
 
     def __init__(self, name, fail_mode='secure', options='', **params):
-        """fail_mode: what it does while no controller answers (secure, standalone)
-           options: of its ports, as in 'mtu=9000,offload=off'"""
+        """fail_mode: behaviour while no controller answers (secure, standalone)
+           options: port options, such as 'mtu=9000,offload=off'"""
         Switch.__init__(self, name, **params)
         self.fail_mode = fail_mode
         self.options = ',' + options if options else ''
@@ -67,7 +67,7 @@ class TapswitchSwitch(Switch):
 
     @classmethod
     def setup(cls):
-        """Says so when it is not installed."""
+        """Exits with a message if tapswitch is not installed."""
         _out, _err, code = errRun(BINARY, '--version')
         if code:
             error('%s cannot be run; put tapswitch on the PATH (make install), '
@@ -75,7 +75,7 @@ class TapswitchSwitch(Switch):
             raise SystemExit(1)
 
     def start(self, controllers):
-        """Starts it with all links that the switch has by now."""
+        """Starts the switch with its current links as ports."""
         arguments = ['switch', '--name', self.name, '--datapath-id', '0x' + self.dpid,
                      '--fail-mode', self.fail_mode]
         for controller in controllers:
@@ -106,30 +106,30 @@ class TapswitchSwitch(Switch):
             return False
 
     def attach(self, intf):
-        """Makes a port of one more link."""
+        """Adds a link as a port."""
         interface = self.nameToIntf.get(intf, intf)
         self.cmd('ip link set %s up' % interface)
         error(self.program.ask('port', 'add', self.port(interface)))
 
     def detach(self, intf):
-        """Gives a link back."""
+        """Removes the port of a link."""
         interface = self.nameToIntf.get(intf, intf)
         error(self.program.ask('port', 'remove', str(self.ports[interface])))
 
     def dpctl(self, *args):
-        """`dpctl ports` and so on: what `tapswitch show` says."""
+        """`dpctl ports` and so on: the output of `tapswitch show`."""
         return self.program.ask('show', *args)
 
     def port(self, interface):
-        """How its command line calls an interface."""
+        """The port argument for an interface."""
         return '%d=netdev:%s%s' % (self.ports[interface], interface, self.options)
 
 
 class TapswitchController(Controller):
-    """The controller of tapswitch; it forgets its policies when it ends."""
+    """A tapswitch controller, which does not store policies."""
 
     def __init__(self, name, rest='127.0.0.1:8653', **params):
-        """rest: where its page and REST are, or 'off'"""
+        """rest: address of the page and the REST API, or 'off'"""
         self.rest = rest
         self.program = None
         Controller.__init__(self, name, **params)
@@ -147,12 +147,12 @@ class TapswitchController(Controller):
         if self.program:
             self.program.stop()
         self.program = None
-        # Not the way of Controller, which looks for a job of the node's shell.
+        # Skips Controller.stop, which would kill a job of the node's shell.
         super(Controller, self).stop(*args, **kwargs)
 
     @classmethod
     def isAvailable(cls):
-        """Whether it is installed."""
+        """Whether tapswitch is installed."""
         return errRun(BINARY, '--version')[2] == 0
 
 

@@ -259,7 +259,7 @@ fn sctp_checksums() -> [(&'static str, NetHeader, Vec<u8>); 3] {
     ]
 }
 
-/// Trains that are refused, each for another reason.
+/// Trains that are refused, each for a different reason.
 fn lies() -> Vec<(&'static str, NetHeader, Vec<u8>)> {
     let train = small(Train::tcp_v4());
     let (meta, frame) = (train.meta(), train.frame());

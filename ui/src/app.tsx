@@ -1,4 +1,4 @@
-// The frame around the views: navigation, connection, alarms.
+// The frame around the views: navigation, connection state, alarms.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { mismatches } from "./api/history";
 import { alarms, liveness, lostAt } from "./api/live";
@@ -22,7 +22,7 @@ import { TopologyView } from "./views/topology";
 
 export function App() {
   const { value } = session;
-  if (value.is === "starting") return <p class="starting">tapswitch is starting …</p>;
+  if (value.is === "starting") return <p class="starting">Loading …</p>;
   if (value.is === "out") return <SignIn reason={value.reason} />;
   if (value.is === "unreachable") return <Unreachable />;
   return <Shell me={value.me} />;
@@ -32,7 +32,7 @@ function Unreachable() {
   return (
     <main class="sign-in" id="main">
       <h1>The controller does not answer</h1>
-      <p role="status">It is asked again every few seconds; this page goes on by itself.</p>
+      <p role="status">This page retries every few seconds and continues by itself.</p>
     </main>
   );
 }
@@ -43,7 +43,7 @@ function Shell({ me }: { me: Me }) {
   return (
     <>
       <a class="skip" href="#main" onClick={skipToMain}>
-        Skip to the content
+        Skip to content
       </a>
       <header class="bar">
         <a class="brand" href={link(["topology"])}>
@@ -96,9 +96,9 @@ function View({ parts }: { parts: string[] }) {
     default:
       return (
         <>
-          <Heading title="There is no such page" />
+          <Heading title="Page not found" />
           <p>
-            <a href={link(["topology"])}>To the topology</a>
+            <a href={link(["topology"])}>Go to the topology</a>
           </p>
         </>
       );
@@ -133,7 +133,7 @@ function Connection() {
     connecting: "connecting",
     live: "live",
     lost: "no connection",
-    polled: "asked every few seconds",
+    polled: "polling",
     follows: "follows another controller",
   };
   const tone = value === "live" ? "good" : value === "lost" ? "bad" : "wait";
@@ -145,7 +145,7 @@ function Connection() {
   );
 }
 
-/** How many ledgers do not add up, and the way to them. */
+/** The number of policies whose ledger does not add up, as a link to them. */
 function Mismatches() {
   const { value } = mismatches;
   return (
@@ -160,7 +160,7 @@ function Mismatches() {
   );
 }
 
-/** Says for how long what is shown is old. */
+/** Shows the age of the data while the connection is lost. */
 function Lost() {
   if (liveness.value !== "lost") return null;
   return <LostFor since={lostAt.value} />;
@@ -170,14 +170,14 @@ function LostFor({ since }: { since: number }) {
   const ms = useNow() - since;
   return (
     <p class="lost" role="alert">
-      The connection to the controller is lost; what you see is{" "}
+      The connection to the controller is lost; this data is{" "}
       <span aria-hidden="true">{duration(ms)} </span>
-      old. It is tried again all the time. Switches go on by the rules that they have.
+      old. Reconnecting … Switches keep forwarding with their current rules.
     </p>
   );
 }
 
-/** The newest alarm, also told to screen readers. */
+/** The newest alarm, which screen readers announce. */
 function Alarms() {
   const [seen, setSeen] = useState<unknown>();
   const newest = alarms.value[0];
@@ -214,7 +214,7 @@ function ThemeChoice() {
   );
 }
 
-/** Another view has its own title, begins at its top, and there keys and screen readers go on. */
+/** Sets the title of a new view, scrolls to its top and moves the focus there. */
 function useArrival(parts: string[]): void {
   const words = parts.join(" ");
   const isFirst = useRef(true);
@@ -228,7 +228,7 @@ function useArrival(parts: string[]): void {
   }, [words]);
 }
 
-/** The address is the view's, so the jump must not change it. */
+/** The fragment of the URL selects the view, so this link must not change it. */
 function skipToMain(event: Event): void {
   event.preventDefault();
   document.getElementById("main")?.focus();

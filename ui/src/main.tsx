@@ -1,4 +1,4 @@
-// Where the page begins.
+// Entry point of the page.
 import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
 import "./style/palette.css";

@@ -1,4 +1,4 @@
-// Says of each test what cargo's tests say: `test NAME ... ok`, `SKIP: why`, and the sums.
+// Reports tests in the format of cargo's tests: `test NAME ... ok`, `SKIP: why`, and the totals.
 import { basename } from "node:path";
 
 export default async function* report(events) {
@@ -7,7 +7,8 @@ export default async function* report(events) {
     if (type === "test:stdout" || type === "test:stderr") yield data.message;
     if (type === "test:pass" && isTest(data)) {
       sums.passed += 1;
-      // As in cargo's tests, one that is skipped passes and says so; the sum sets that right.
+      // As with cargo's tests, a skipped test counts as passed; `cargo xtask check` corrects the
+      // total.
       if (data.skip !== undefined) yield `SKIP: ${data.skip}\n`;
       yield `test ${nameOf(data)} ... ok\n`;
     }
@@ -20,7 +21,7 @@ export default async function* report(events) {
   yield `\ntest result: ${result}. ${sums.passed} passed; ${sums.failed} failed; 0 ignored; 0 measured; 0 filtered out\n`;
 }
 
-/** Node 18 tells of each file as if it were a test around those in it. */
+/** Node 18 also reports each file as a test. */
 const isTest = (data) =>
   !/\.mjs$/.test(data.name) || data.details?.error?.failureType === "testCodeFailure";
 

@@ -1,10 +1,10 @@
-//! `cargo xtask check`: everything that must hold, in one run with one summary.
+//! `cargo xtask check`: runs all checks and tests, and prints one summary.
 //!
-//! The page, format, lints and documentation count as one test each; the tests themselves are
-//! cargo's, and the page's, which say their results in the same words. A test
-//! that cannot run for want of a peer or a privilege says so in a line that starts with `SKIP:`; it
-//! is counted as skipped, and named again at the end, where the longest parts stand with their
-//! times as well. The last line is `N passed, N failed, N skipped`.
+//! The page, its format and types, and Rust format, lints and documentation count as one test each.
+//! The tests themselves are cargo's and the page's, which print results in libtest's format. A test
+//! that lacks a peer or a privilege prints a line that starts with `SKIP:`. It counts as skipped
+//! and is listed again at the end, as are the longest parts with their times. The last line is
+//! `N passed, N failed, N skipped`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -16,50 +16,50 @@ mod clock;
 
 use clock::Clock;
 
-/// What the run has found so far.
+/// Results of the run so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// As libtest says it: tests that were skipped among them.
+    /// As libtest counts them, which includes skipped tests.
     passed: u64,
     failed: u64,
-    /// Tests that libtest itself left out.
+    /// Tests that libtest ignored.
     ignored: u64,
-    /// Names of what failed.
+    /// Names of failed tests and steps.
     failures: Vec<String>,
     /// Why tests were skipped.
     skips: Vec<String>,
-    /// What lines are part of.
+    /// Section of the output that the next line belongs to.
     section: Section,
-    /// What panics of failed tests said.
+    /// Panic messages and errors of failed tests.
     panics: Vec<String>,
     clock: Clock,
 }
 
-/// Parts of what libtest prints.
+/// Sections of libtest's output.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Section {
-    /// One line for each test, and what tests say past libtest.
+    /// One line for each test, and output that libtest does not capture.
     #[default]
     Results,
-    /// What tests said that passed: nobody wants to read it.
+    /// Captured output of passed tests, which is not printed.
     OfPassed,
-    /// What tests said that failed.
+    /// Captured output of failed tests.
     OfFailed,
-    /// The same after a panic, until its backtrace begins.
+    /// The same, from a panic to its backtrace.
     Panic,
-    /// Behind the line of a test that failed: why, if the lines are set in; of so many of them
-    /// people are reminded.
+    /// Indented lines after a failed test of the page, which give the cause. The number is how many
+    /// more of them the summary repeats.
     Cause(u8),
 }
 
-/// Whether a line is worth printing.
+/// Whether to print a line.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     Yes,
     No,
 }
 
-/// Runs everything.
+/// Runs all checks and tests.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut tally = Tally::default();
     tally.begin("page");
@@ -78,7 +78,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     ExitCode::from(u8::from(tally.failed > 0))
 }
 
-/// Builds the page, which the binary contains; it comes first, so that all else is about that one.
+/// Builds and checks the page. This comes first because the binary embeds it.
 fn page(root: &Path, tally: &mut Tally) {
     let is_there = Command::new("node").arg("--version").output().is_ok();
     if !is_there {
@@ -97,12 +97,12 @@ fn page(root: &Path, tally: &mut Tally) {
 
 fn cargo_tests(root: &Path) -> Command {
     let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
-    // Shown for those that pass as well, so that what was skipped can be seen and counted.
+    // Shows the output of passed tests too, so that skipped ones can be counted.
     command.args(["--", "--show-output"]);
     command
 }
 
-/// They run the binary that cargo's tests have built.
+/// The page's tests, which run the binary that cargo's tests have built.
 fn page_tests(root: &Path) -> Command {
     let mut command = Command::new(root.join("scripts/test-ui"));
     let target =
@@ -112,7 +112,7 @@ fn page_tests(root: &Path) -> Command {
     command
 }
 
-/// Runs tests whose output has libtest's words.
+/// Runs tests that print results in libtest's format.
 fn tests(name: &str, mut command: Command, tally: &mut Tally) {
     if let Err(error) = run_tests(name, &mut command, tally) {
         eprintln!("{name}: {error}");
@@ -137,14 +137,14 @@ fn run_tests(name: &str, command: &mut Command, tally: &mut Tally) -> io::Result
         tally.clock.append(clock);
     }
     if !held && tally.failed == failed_before {
-        // Something did not even compile or start.
+        // The tests did not compile or start.
         tally.step(name, false);
     }
     Ok(())
 }
 
 impl Tally {
-    /// Says that a part of the run begins.
+    /// Prints and times the start of a part of the run.
     fn begin(&mut self, name: &str) {
         println!("==> {name}");
         self.clock.begin(name);
@@ -159,7 +159,7 @@ impl Tally {
         }
     }
 
-    /// Takes in one line of libtest's output; says whether people want to see it.
+    /// Processes one line of libtest's output; returns whether to print it.
     fn take(&mut self, line: &str) -> News {
         if let Some(reason) = line.strip_prefix("SKIP:") {
             self.skips.push(reason.trim().to_owned());
@@ -178,7 +178,7 @@ impl Tally {
         News::Yes
     }
 
-    /// Takes in a line that is no result.
+    /// Processes a line that is not a result.
     fn listen(&mut self, line: &str) -> News {
         self.section = match (line, self.section) {
             ("successes:", _) => Section::OfPassed,
@@ -223,26 +223,25 @@ impl Tally {
     }
 }
 
-/// Each reason once, with how often it was given.
+/// Each reason once, with its number of occurrences.
 fn by_reason(skips: &[String]) -> Vec<String> {
     let mut counts = BTreeMap::new();
     skips.iter().for_each(|reason| *counts.entry(reason).or_insert(0) += 1);
     counts.into_iter().map(|(reason, count)| format!("{count} × {reason}")).collect()
 }
 
-/// The number before `word` in libtest's closing line.
+/// The number before `word` in libtest's last line.
 fn count(result: &str, word: &str) -> u64 {
     let before = result.split(word).next().unwrap_or_default();
     before.split_whitespace().next_back().and_then(|n| n.parse().ok()).unwrap_or_default()
 }
 
-/// The name of a test that failed, from its line.
+/// The name of the failed test in its result line.
 fn failure(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// What people want to see of libtest's output: everything but the tests that pass and their
-/// headings.
+/// Whether to print a line of libtest's output: true for all but passed tests and headings.
 fn is_news(line: &str) -> bool {
     let is_quiet = line.is_empty()
         || line.ends_with(" ... ok")
@@ -261,10 +260,10 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What differs may be long; the rest stands in the output above.
+/// Limits the summary: a diff may be long, and the output above has all of it.
 const CAUSE_LINES: u8 = 12;
 
-/// What must hold beside the tests.
+/// Checks other than tests.
 const STEPS: [(&str, &[&str]); 3] = [
     ("format", &["fmt", "--all", "--check"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),

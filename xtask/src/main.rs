@@ -1,4 +1,5 @@
-//! The project's own checks: `cargo xtask check` runs all, `cargo xtask tidy` those of style.
+//! The project's own checks: `cargo xtask check` runs all of them, `cargo xtask tidy` those of
+//! style.
 
 mod check;
 mod tidy;
@@ -32,7 +33,7 @@ fn run_tidy() -> ExitCode {
     }
 }
 
-/// The folder that this package lies in.
+/// The folder of the workspace.
 fn workspace() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package)

@@ -1,11 +1,11 @@
-//! The rules of CONTRIBUTING.md and ARCHITECTURE.md that a machine can check.
+//! The rules of CONTRIBUTING.md and ARCHITECTURE.md that can be checked mechanically.
 //!
-//! Each submodule knows one kind of file; its rules are data at its top. A violation is one line,
-//! `path:line: what is wrong; what to do`. Rust is looked at as tokens (so that neither strings nor
-//! comments count as code) and as a syntax tree (for functions and test code), never built.
+//! Each submodule checks one kind of file; its rules are tables. A violation is one line,
+//! `path:line: what is wrong; what to do`. Rust is read as tokens (so that strings and comments do
+//! not count as code) and as a syntax tree (for functions and test code); it is not built.
 //!
-//! Deliberately absent: what clippy and rustfmt check already, and an opt-out. A rule that needs an
-//! exception gets one in its table, with the reason beside it.
+//! Deliberately absent: what clippy and rustfmt already check, and a way to opt out. An exception
+//! to a rule is an entry in its table, with the reason.
 
 mod layers;
 mod markdown;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use source::{Function, Source};
 
-/// What is wrong with one line of one file.
+/// A violation of a rule in one line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Violation {
     /// Relative to the workspace.
@@ -42,7 +42,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What tidy finds.
+/// Result of all rules.
 pub(crate) struct Report {
     /// Sorted by path and line.
     pub(crate) violations: Vec<Violation>,
@@ -81,7 +81,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
     walk(root, &mut files)?;
     for file in files {
         let path = relative(root, &file);
-        // Others may be pictures, or compressed.
+        // Other files may be images or compressed.
         let kind = file.extension().and_then(|extension| extension.to_str());
         let Some(kind @ ("md" | "rs")) = kind else { continue };
         let text = fs::read_to_string(&file)?;
@@ -105,7 +105,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
     Ok(Report { violations, functions })
 }
 
-/// Collects all files below `folder` but those that nobody writes by hand.
+/// Collects all files below `folder` except generated ones.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
-//! Blocks of pcapng files (IETF draft-ietf-opsawg-pcapng): one section, one Ethernet interface,
-//! packets, and how many were lost.
+//! Writes blocks of pcapng files (IETF draft-ietf-opsawg-pcapng): one section with one Ethernet
+//! interface, its packets, and the number of packets lost.
 //!
 //! ```
 //! use tapswitch_pcapng::{Statistics, begin, packet, statistics};
@@ -11,37 +11,36 @@
 //! statistics(&mut file, 1_700_000_000_000_000_000, &counts);
 //! ```
 //!
-//! Blocks are written in the machine's byte order, which the section header tells. Times are
-//! nanoseconds since 1970 (UTC). Each block ends where a reader may stop: a file that was cut off
-//! is good up to its last whole block.
+//! Blocks are written in native byte order, which the section header records. Timestamps are
+//! nanoseconds since 1970 (UTC). A truncated file can be read up to its last complete block.
 //!
-//! **Not done here:** files, and reading them beyond [`next_block`]; several sections or
-//! interfaces; simple packet blocks, name resolution, secrets.
+//! **Not supported:** file I/O; reading beyond [`next_block`]; several sections or interfaces;
+//! simple packet blocks, name resolution, decryption secrets.
 
 #![forbid(unsafe_code)]
 
-/// What became of the packets of an interface, for [`statistics`]. What came to it (`isb_ifrecv`)
-/// is the sum of both.
+/// Packet counts of the interface, for [`statistics`]. The number of packets received
+/// (`isb_ifrecv`) is the sum of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics<'a> {
     /// Packets in the file (`isb_usrdeliv`).
     pub written: u64,
-    /// Packets that are not, since there was no room for them (`isb_ifdrop`). A train of packets
-    /// that was dropped may have been counted as one: `comment` should say so.
+    /// Packets dropped for lack of room (`isb_ifdrop`). A dropped train may count as one packet;
+    /// `comment` should then say so.
     pub dropped: u64,
-    /// A word about it (`opt_comment`).
+    /// Comment on the counts (`opt_comment`).
     pub comment: Option<&'a str>,
 }
 
-/// Begins a file or another section of one: written by `application`, packets of `interface`, each
-/// kept to `snaplen` bytes; zero for no bound.
+/// Begins a section, and a file if it is the first: `application` writes packets of `interface`,
+/// each truncated to `snaplen` bytes. A `snaplen` of 0 declares no limit.
 pub fn begin(out: &mut Vec<u8>, application: &str, interface: &str, snaplen: u32) {
     let mut block = Block::open(out, SECTION_HEADER);
     block.u32(BYTE_ORDER_MAGIC);
     // Version 1.0.
     block.u16(1);
     block.u16(0);
-    // Nobody knows yet how long the section will be.
+    // The section length is not known yet.
     block.u64(u64::MAX);
     block.option(SECTION_APPLICATION, application.as_bytes());
     block.end_of_options();
@@ -56,8 +55,8 @@ pub fn begin(out: &mut Vec<u8>, application: &str, interface: &str, snaplen: u32
     block.close();
 }
 
-/// Appends the packet that lies in `parts`, one after the other: its first `snaplen` bytes, and how
-/// long it was.
+/// Appends the packet that is the concatenation of `parts`: its first `snaplen` bytes and its
+/// original length.
 pub fn packet(out: &mut Vec<u8>, time_ns: u64, snaplen: usize, parts: &[&[u8]]) {
     let len = parts.iter().map(|part| part.len()).sum();
     let mut packet = Packet::begin(out, time_ns, snaplen, len);
@@ -65,23 +64,23 @@ pub fn packet(out: &mut Vec<u8>, time_ns: u64, snaplen: usize, parts: &[&[u8]]) 
     packet.end();
 }
 
-/// Bytes of the block of a packet of `len` bytes, kept to `snaplen`.
+/// Length in bytes of the block of a packet of `len` bytes, truncated to `snaplen`.
 pub const fn packet_block_len(len: usize, snaplen: usize) -> usize {
     let kept = if len < snaplen { len } else { snaplen };
     PACKET_OVERHEAD + kept.next_multiple_of(4)
 }
 
-/// A packet whose bytes come piece by piece.
+/// A packet block that is written piece by piece.
 #[derive(Debug)]
 pub struct Packet<'a> {
     block: Block<'a>,
-    /// Bytes to be kept yet.
+    /// Bytes still to be written.
     room: usize,
 }
 
 impl<'a> Packet<'a> {
-    /// Begins the block of a packet of `len` bytes, of which the first `snaplen` are kept. All of
-    /// these are to be [pushed](Self::push).
+    /// Begins the block of a packet of `len` bytes and reserves room for its first `snaplen` bytes,
+    /// which the caller [pushes](Self::push).
     pub fn begin(out: &'a mut Vec<u8>, time_ns: u64, snaplen: usize, len: usize) -> Self {
         let room = len.min(snaplen);
         out.reserve(packet_block_len(len, snaplen));
@@ -93,14 +92,14 @@ impl<'a> Packet<'a> {
         Self { block, room }
     }
 
-    /// The next bytes; what is beyond those to be kept is left out.
+    /// Appends the next bytes of the packet; bytes beyond the snaplen are ignored.
     pub fn push(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.room)];
         self.block.out.extend_from_slice(bytes);
         self.room -= bytes.len();
     }
 
-    /// The next `len` bytes, which `fill` writes: as many of them as are to be kept.
+    /// Appends the next `len` bytes, truncated to the snaplen. `fill` writes them.
     pub fn push_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
         let len = len.min(self.room);
         let start = self.block.out.len();
@@ -109,7 +108,7 @@ impl<'a> Packet<'a> {
         self.room -= len;
     }
 
-    /// Ends the block. What was to come and did not is zeroes.
+    /// Ends the block. Bytes that were not pushed are zero.
     pub fn end(mut self) {
         let len = self.block.out.len() + self.room;
         self.block.out.resize(len, 0);
@@ -118,7 +117,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Appends what became of the packets since the section began.
+/// Appends the packet counts since the start of the section.
 pub fn statistics(out: &mut Vec<u8>, time_ns: u64, statistics: &Statistics<'_>) {
     let Statistics { written, dropped, comment } = *statistics;
     let received = written.saturating_add(dropped);
@@ -135,8 +134,8 @@ pub fn statistics(out: &mut Vec<u8>, time_ns: u64, statistics: &Statistics<'_>) 
     block.close();
 }
 
-/// Length of the block that `bytes` begin with, when all of it is there and it says so at both
-/// ends.
+/// Returns the length of the block at the start of `bytes` if it is complete and both length fields
+/// agree.
 pub fn next_block(bytes: &[u8]) -> Option<usize> {
     let len = word(bytes, 4)? as usize;
     let is_block = len >= BLOCK_OVERHEAD && len.is_multiple_of(4);
@@ -144,14 +143,14 @@ pub fn next_block(bytes: &[u8]) -> Option<usize> {
     is_whole.then_some(len)
 }
 
-/// Time of the packet whose block `bytes` begin with; none for another block.
+/// Returns the timestamp of the packet block at the start of `bytes`; `None` for other blocks.
 pub fn packet_time(bytes: &[u8]) -> Option<u64> {
     let is_packet = word(bytes, 0)? == ENHANCED_PACKET;
     let (high, low) = (word(bytes, TIME_AT)?, word(bytes, TIME_AT + 4)?);
     is_packet.then_some((u64::from(high) << 32) | u64::from(low))
 }
 
-/// Changes the time of the packet whose block `bytes` begin with.
+/// Sets the timestamp of the packet block at the start of `bytes`; other blocks are left alone.
 pub fn set_packet_time(bytes: &mut [u8], time_ns: u64) {
     if packet_time(bytes).is_some() {
         bytes[TIME_AT..TIME_AT + 8].copy_from_slice(&time_bytes(time_ns));
@@ -170,7 +169,7 @@ impl<'a> Block<'a> {
         let start = out.len();
         let mut block = Self { out, start };
         block.u32(kind);
-        // The length, when it is known.
+        // Placeholder for the length, which `close` writes.
         block.u32(0);
         block
     }
@@ -219,7 +218,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// High and low half of the nanoseconds (§4.3).
+/// High and low 32 bits of the timestamp (§4.3).
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of 64 bits")]
 fn time_bytes(time_ns: u64) -> [u8; 8] {
     let [a, b, c, d] = ((time_ns >> 32) as u32).to_ne_bytes();
@@ -247,11 +246,11 @@ const STATISTICS_DROPPED: u16 = 5;
 const STATISTICS_DELIVERED: u16 = 8;
 /// The only interface of the section.
 const INTERFACE: u32 = 0;
-/// Bytes of a block around its body.
+/// Bytes of a block without its body: type and both lengths.
 const BLOCK_OVERHEAD: usize = 12;
-/// Bytes of a packet's block around the packet.
+/// Bytes of a packet block without the packet and its padding.
 const PACKET_OVERHEAD: usize = BLOCK_OVERHEAD + 20;
-/// Where the time of a packet is in its block.
+/// Offset of the timestamp in a packet block.
 const TIME_AT: usize = 12;
 
 #[cfg(test)]

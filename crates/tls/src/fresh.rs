@@ -1,4 +1,4 @@
-//! Files that are read again when they have changed.
+//! Configuration files that are read again when they change.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 
 use crate::TlsError;
 
-/// Files from which an end of TLS is made.
+/// Files from which a TLS configuration is built.
 pub trait Source {
-    /// What is made of them.
+    /// The configuration.
     type Config: fmt::Debug;
 
     /// The files.
     fn paths(&self) -> Vec<&Path>;
 
-    /// Reads them.
+    /// Reads the files and builds the configuration.
     ///
     /// # Errors
-    /// Which file is of no use, and why.
+    /// Names the unusable file and the reason.
     fn read(&self) -> Result<Self::Config, TlsError>;
 }
 
-/// What was made of files, and is made anew when they are other ones.
+/// A configuration that is rebuilt when its files change.
 #[derive(Debug)]
 pub struct Fresh<S: Source> {
     source: S,
     config: Arc<S::Config>,
-    /// What the files looked like when they were read.
+    /// State of the files before they were last read.
     stamps: Vec<Option<Stamp>>,
 }
 
@@ -35,9 +35,9 @@ impl<S: Source> Fresh<S> {
     /// Reads the files.
     ///
     /// # Errors
-    /// Which file is of no use, and why.
+    /// Names the unusable file and the reason.
     pub fn open(source: S) -> Result<Self, TlsError> {
-        // What changes while it is read is read again at the next look.
+        // Taken first: a file that changes while it is read is read again at the next refresh.
         let stamps = look(&source);
         let config = Arc::new(source.read()?);
         Ok(Self { source, config, stamps })
@@ -46,7 +46,7 @@ impl<S: Source> Fresh<S> {
     /// Reads the files again if they have changed.
     ///
     /// # Errors
-    /// Which file is of no use now, and why; what they said before stays in force.
+    /// Names the unusable file and the reason; the previous configuration stays in force.
     pub fn refresh(&mut self) -> Result<(), TlsError> {
         let stamps = look(&self.source);
         if stamps != self.stamps {
@@ -56,7 +56,7 @@ impl<S: Source> Fresh<S> {
         Ok(())
     }
 
-    /// What the files said when they were read last.
+    /// The configuration from the last successful read.
     pub fn config(&self) -> Arc<S::Config> {
         self.config.clone()
     }
@@ -67,7 +67,7 @@ impl<S: Source> Fresh<S> {
     }
 }
 
-/// What tells a file from the one that was there before: the node, its size, and when it changed.
+/// Identifies a version of a file: its inode, size and change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     node: (u64, u64),

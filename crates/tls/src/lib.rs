@@ -1,10 +1,10 @@
-//! Keys and certificates from files, for both ends of TLS, and what a failed handshake means.
+//! TLS keys and certificates from files, for both ends, and explanations of failed handshakes.
 //!
-//! [`TlsFiles`] are those of an end that is connected to, [`ClientFiles`] those of one that
-//! connects. [`Fresh`] reads them again when they have changed, so that certificates can be renewed
-//! while connections go on. [`explain`] says in words why nobody shook hands, and what mends it.
+//! [`TlsFiles`] names the files of a server, [`ClientFiles`] those of a client. [`Fresh`] reads
+//! them again when they change, so that certificates can be renewed while connections stay open.
+//! [`explain`] describes why a handshake failed and how to fix it.
 //!
-//! There is no socket here: whoever has one wraps it. TLS 1.2 and 1.3, by rustls.
+//! This crate opens no sockets: the caller wraps its own. TLS 1.2 and 1.3, by rustls.
 #![forbid(unsafe_code)]
 
 mod fresh;
@@ -27,25 +27,26 @@ pub use fresh::{Fresh, Source};
 pub use name::{ParsePeerNameError, PeerName};
 pub use words::explain;
 
-/// Where keys and certificates are, as PEM, of an end that is connected to.
+/// PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, and those that vouch for it.
+    /// Our certificate and its chain.
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who vouches for clients; with this, whoever has no certificate of theirs is turned away.
+    /// CA certificates for clients. If set, clients without a certificate from one of these CAs are
+    /// refused.
     pub ca: Option<PathBuf>,
 }
 
-/// Where keys and certificates are, as PEM, of an end that connects.
+/// PEM files of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// Who vouches for the other end.
+    /// CA certificates for the server.
     pub ca: PathBuf,
-    /// Our certificate, with those that vouch for it, and its key; for who wants to see one.
+    /// Our certificate with its chain, and its key, for servers that require one.
     pub own: Option<(PathBuf, PathBuf)>,
-    /// What the certificate of the other end must be for.
+    /// The name that the server's certificate must have.
     pub name: PeerName,
 }
 
@@ -97,7 +98,7 @@ impl Source for ClientFiles {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::new(&self.ca, "TLS", &error))?
-            // Nothing is verified less: names are as the files' owner wants them, see `AnyName`.
+            // Only the name check differs, as configured: see `AnyName`.
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let Some((cert, key)) = &self.own else { return Ok(builder.with_no_client_auth()) };
@@ -140,7 +141,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// Why there is no TLS.
+/// Why no TLS configuration could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}: {cause}; PEM files are expected", path.display())]
 pub struct TlsError {

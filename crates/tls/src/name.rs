@@ -1,4 +1,4 @@
-//! What the certificate of the other end must be for.
+//! The name that the server's certificate must have.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -13,21 +13,21 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// What the certificate of the other end must be for.
+/// The name that the server's certificate must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PeerName {
-    /// The address, or the name, that is connected to.
+    /// The address or name that we connect to.
     #[default]
     Address,
-    /// This name, whatever is connected to.
+    /// This name, whatever address we connect to.
     Named(ServerName<'static>),
-    /// Anything: where an authority vouches for nobody but such ends, as `ovs-pki` has one for
-    /// controllers.
+    /// Any name: for a CA that issues certificates to such servers only, as the controller CA of
+    /// `ovs-pki` does.
     Any,
 }
 
 impl PeerName {
-    /// The name to ask for at this address.
+    /// The name to request when connecting to `address`.
     pub fn at(&self, address: IpAddr) -> ServerName<'static> {
         match self {
             Self::Named(name) => name.clone(),
@@ -48,7 +48,7 @@ impl FromStr for PeerName {
     }
 }
 
-/// A text is no name of a certificate.
+/// The text is not a valid certificate name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no name that a certificate is for; expected a host's name or address, or {ANY} for \
@@ -56,7 +56,7 @@ impl FromStr for PeerName {
 )]
 pub struct ParsePeerNameError(String);
 
-/// Verifies all but the name.
+/// Verifies everything except the name.
 #[derive(Debug)]
 pub(crate) struct AnyName {
     roots: Arc<RootCertStore>,
@@ -107,5 +107,5 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// The word for [`PeerName::Any`].
+/// Text form of [`PeerName::Any`].
 const ANY: &str = "any";

@@ -1,4 +1,4 @@
-//! Handshakes between both ends, in memory, and everything that may be wrong with files.
+//! Handshakes between both ends in memory, and errors in files.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// An authority, and a directory for what it vouches for.
+/// A CA and the directory for the certificates that it issues.
 struct Authority {
     directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -30,7 +30,7 @@ impl Authority {
         self.directory.path().join("ca")
     }
 
-    /// A certificate for these names, until the end of this year.
+    /// Issues a certificate for these names that expires at the end of `last_year`.
     fn issue(&self, names: &[&str], last_year: i32) -> TlsFiles {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -49,7 +49,7 @@ impl Authority {
     }
 }
 
-/// What each end says of a handshake at 127.0.0.1: the client, and the server.
+/// Performs a handshake at 127.0.0.1 and returns the results of the client and of the server.
 fn shake(client: &ClientFiles, server: &TlsFiles) -> (Result<(), String>, Result<(), String>) {
     let name = client.name.at(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut client = ClientConnection::new(Arc::new(client.read().unwrap()), name).unwrap();

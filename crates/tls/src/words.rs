@@ -1,12 +1,13 @@
-//! Why nobody shook hands, in the words of who has the files.
+//! Explanations of failed handshakes for the operator who owns the files.
 
 use std::io;
 
 use rustls::AlertDescription as Alert;
 use rustls::{CertificateError, Error};
 
-/// Says what is wrong when TLS fails, whose fault it is, and what mends it. What has nothing to do
-/// with TLS is told as it is. Where the other end speaks no TLS, `plain` is what may be meant.
+/// Describes why TLS failed, which end is at fault, and how to fix it. Errors that do not come from
+/// TLS are returned unchanged. `plain` is the unencrypted scheme to suggest when the other end does
+/// not speak TLS.
 pub fn explain(error: &io::Error, plain: &str) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Moves available frames. Returns `None` if there are none, when the driver will notify us of the
+/// Moves available frames. Returns `None` if there are none; the driver then notifies us of the
 /// next.
 fn burst(from: &Queue, to: &Queue) -> Result<Option<(u64, u64)>, String> {
     let (mut from, mut to) = (from.lock(), to.lock());

@@ -160,7 +160,7 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 const AVAIL: u16 = 1 << 7;
-/// As in `fuzz/src/guest.rs`.
+/// The same as in `fuzz/src/guest.rs`.
 const BASE: u64 = 0x10_0000;
 const LEN: u64 = 0x4000;
 const DRIVER: usize = 0x300;

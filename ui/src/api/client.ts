@@ -1,29 +1,29 @@
-// Requests to the controller, and its errors as values that views can show.
+// Requests to the controller, with errors as values that views can show.
 import { parse } from "./json";
 
-/** Why a request failed: the controller's own words where it had some. */
+/** Why a request failed, with the controller's message if there is one. */
 export class ApiError extends Error {
   constructor(
-    /** 0 when nothing came back. */
+    /** HTTP status; 0 without a response. */
     readonly status: number,
     readonly code: string,
     message: string,
-    /** The field of a policy that it is about. */
+    /** The policy field that the error is about. */
     readonly field: string | null = null,
-    /** Where in a filter. */
+    /** Offset of the error in the filter, in bytes. */
     readonly at: number | null = null,
-    /** Where the page of the controller is that leads, when this one does not. */
+    /** URL of the leading controller's page if this controller does not lead. */
     readonly leader: string | null = null,
   ) {
     super(message);
   }
 
-  /** It may be answered later without anybody's help: another controller may lead by then. */
+  /** Whether a retry may succeed: with 421, another controller may lead by then. */
   get mayHeal(): boolean {
     return this.status === 0 || this.status === 421 || this.status >= 500;
   }
 
-  /** The controller has no such endpoint: not a thing that is not found there. */
+  /** Whether the controller lacks the endpoint, as opposed to an object that does not exist. */
   get isMissingEndpoint(): boolean {
     return [404, 405, 501].includes(this.status) && MISSING_CODES.has(this.code);
   }
@@ -31,17 +31,17 @@ export class ApiError extends Error {
 
 export const BASE = "/api/v1";
 
-/** Has somebody told when the controller wants a token. */
+/** Sets the callback for requests that the controller refuses for lack of a token. */
 export const whenNoToken = (told: () => void): void => {
   noToken = told;
 };
 let noToken = (): void => {};
 
-/** Asks for something. */
+/** Sends a GET request. */
 export const get = <T>(path: string, signal?: AbortSignal): Promise<T> =>
   request<T>("GET", path, undefined, signal);
 
-/** Changes something; `body` is sent as JSON. */
+/** Sends a request; `body` is sent as JSON. */
 export async function request<T>(
   method: string,
   path: string,
@@ -49,7 +49,7 @@ export async function request<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
-  // No form of another site can send this header.
+  // CSRF protection: a form of another site cannot send this header.
   if (method !== "GET") headers["X-Tapswitch"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const init = { method, headers, body: JSON.stringify(body), signal };
@@ -58,7 +58,7 @@ export async function request<T>(
     response = await fetch(BASE + path, { credentials: "same-origin", ...init });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(0, "unreachable", "The controller does not answer. It is tried again.");
+    throw new ApiError(0, "unreachable", "The controller does not answer; retrying.");
   }
   const text = await response.text();
   if (response.status === 401) noToken();
@@ -79,12 +79,14 @@ export function asError(status: number, text: string): ApiError {
   );
 }
 
-/** What may be behind a link: whatever a controller says, nothing that a click would run. */
+/**
+ * Whether a value from the controller is safe as a link: `javascript:` and other schemes are not.
+ */
 function isWebAddress(value: unknown): value is string {
   return typeof value === "string" && /^https?:\/\//.test(value);
 }
 
-/** Data; `undefined` where an answer is none. */
+/** Parses JSON; `undefined` if it is invalid. */
 function data(text: string): unknown {
   try {
     return parse(text);
@@ -93,10 +95,10 @@ function data(text: string): unknown {
   }
 }
 
-/** Codes that say: this controller has no such endpoint, or does not do that there. */
+/** Error codes of a controller that lacks the endpoint or does not support the method there. */
 const MISSING_CODES = new Set(["", "unknown-path", "unknown-method", "not-offered"]);
 
-/** A query string of what is set. */
+/** A query string of the parameters that are set. */
 export function query(parts: Record<string, string | number | null | undefined>): string {
   const set = Object.entries(parts).filter(([, value]) => value != null && value !== "");
   const words = set.map(([key, value]) => `${key}=${encodeURIComponent(String(value))}`);

@@ -1,11 +1,11 @@
-// What the controller tells each second: its totals of the last minutes, kept from when the page was
-// opened, and how many ledgers do not add up.
+// Data from the controller's event of each second: totals of the last five minutes, from when the
+// page was opened, and the number of ledgers that do not add up.
 import { signal } from "@preact/signals";
 import { listen } from "./live";
 
-/** All policies together at one moment. */
+/** Totals over all policies at one time. */
 export interface Moment {
-  /** Seconds of the clock. */
+  /** Seconds since 1970. */
   at: number;
   delivered: number;
   matched: number;
@@ -13,7 +13,7 @@ export interface Moment {
 }
 
 export const moments = signal<Moment[]>([]);
-/** Policies that do not add up, of all. */
+/** Number of policies whose ledger does not add up, of all policies. */
 export const mismatches = signal(0);
 
 listen((topic, { policies_that_do_not_add_up: count }) => {

@@ -1,14 +1,15 @@
-// The controller's JSON, with all that is in its texts to be seen.
+// The controller's JSON, with invisible characters made visible.
 
 /**
- * Reads JSON. What is not seen, and turns around or hides what is beside it (Unicode TR 36), is
- * written out as the controller does it in its own messages: an owner, a reason or a name that was
- * refused is not to make a record of the audit log read as another one.
+ * Parses JSON, with invisible characters that hide or reorder the text around them (Unicode TR 36)
+ * written as escapes, as in the controller's own messages. Otherwise the owner, reason or refused
+ * name in a record of the audit log could make it read as another record.
  *
- * The controller sends all characters as they are; of JSON itself none is such, so each is in a text.
+ * The controller sends all characters unescaped. JSON's syntax contains none of these, so each of
+ * them is in a string.
  */
 export const parse = (json: string): unknown =>
   JSON.parse(json.replace(UNSEEN, (char) => `\\\\u{${char.codePointAt(0)!.toString(16)}}`));
 
-/** Formats without being seen, and other ends of lines. */
+/** Invisible format characters, and line and paragraph separators. */
 const UNSEEN = /[\p{Cf}\p{Zl}\p{Zp}]/gu;

@@ -1,17 +1,17 @@
-// The controller's events, as they come, and whether it is there.
+// The controller's event stream and the state of the connection.
 import { signal } from "@preact/signals";
 import { BASE } from "./client";
 import { parse } from "./json";
 import type { LoggedEvent } from "./types";
 
 /**
- * `polled`: a controller without events is asked instead; `follows`: another one leads, and this one
- * is asked until it does.
+ * `polled`: the controller has no event stream, so it is polled. `follows`: another controller
+ * leads; this one is polled until it leads itself.
  */
 export type Liveness = "connecting" | "live" | "lost" | "polled" | "follows";
 
 export const liveness = signal<Liveness>("connecting");
-/** When it was lost, by the clock of the browser. */
+/** When the connection was lost, in milliseconds of the browser's clock. */
 export const lostAt = signal(0);
 /** The last alarms, newest first. */
 export const alarms = signal<LoggedEvent[]>([]);
@@ -33,13 +33,13 @@ const listeners = new Set<Listener>();
 let source: EventSource | undefined;
 let retry: ReturnType<typeof setTimeout> | undefined;
 
-/** Hears every event; `again` means that some may have been missed. */
+/** Calls `listener` for each event. `again` means that events may have been missed. */
 export function listen(listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-/** Connects, and keeps connecting. */
+/** Connects, and reconnects until `disconnect`. */
 export function connect(): void {
   disconnect();
   source = new EventSource(`${BASE}/events`);
@@ -49,7 +49,7 @@ export function connect(): void {
     if (wasLost) tell("again", { id: "" });
   };
   source.onerror = () => lost();
-  // Some that were missed are gone: lists are read anew.
+  // Missed events are no longer available, so views fetch their lists again.
   source.addEventListener("reset", () => tell("again", { id: "" }));
   for (const topic of TOPICS) {
     source.addEventListener(topic, (message) => take(topic, message as MessageEvent<string>));
@@ -61,10 +61,10 @@ export function disconnect(): void {
   clearTimeout(retry);
 }
 
-/** The browser connects again by itself, but not after an answer that is no stream. */
+/** The browser reconnects by itself, except after a response that is not an event stream. */
 function lost(): void {
   const isRefused = source?.readyState === EventSource.CLOSED;
-  // One that follows refuses it every time; whether it still does is asked below.
+  // A follower refuses the stream every time; `again` checks whether it still follows.
   if (!isRefused || liveness.value !== "follows") note("lost");
   if (!isRefused) return;
   clearTimeout(retry);
@@ -76,7 +76,7 @@ function note(value: "lost" | "follows"): void {
   liveness.value = value;
 }
 
-/** A stream that is refused may mean that this controller has none, follows, or wants a token. */
+/** Finds out why the stream was refused: no event stream, a follower, or no token. */
 async function again(): Promise<void> {
   const status = await fetch(`${BASE}/events/log?limit=1`).then(
     (r) => r.status,

@@ -1,4 +1,4 @@
-// Answers of the controller as hooks: asked for, kept fresh by events, with the error beside.
+// The controller's data as hooks: fetched, refetched after events, with the last error.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "./client";
 import { listen, liveness, type Topic } from "./live";
@@ -6,25 +6,25 @@ import { listen, liveness, type Topic } from "./live";
 export interface Resource<T> {
   data: T | undefined;
   error: ApiError | undefined;
-  /** When `data` came. */
+  /** When `data` was received. */
   at: number;
   reload(): void;
 }
 
 interface Options<T> {
-  /** Events after which it is asked for again. */
+  /** Event topics that trigger a refetch. */
   topics?: Topic[];
-  /** Asked for at least so often; 0: never without a reason. */
+  /** Maximum time between fetches; 0 for no limit. */
   everyMs?: number;
-  /** Between two questions at least. */
+  /** Minimum time between fetches. */
   pauseMs?: number;
-  /** How it is asked for, where that is more than one request. */
+  /** How to fetch, if that takes more than one request. */
   ask?: Ask<T>;
 }
 
 type Ask<T> = (path: string, signal: AbortSignal) => Promise<T>;
 
-/** The answer to `GET path`; nothing is asked while `path` is `undefined`. */
+/** The response to `GET path`; nothing is fetched while `path` is `undefined`. */
 export function useResource<T>(path: string | undefined, options: Options<T> = {}): Resource<T> {
   const { topics = [], everyMs = 0, pauseMs = PAUSE_MS, ask: how = get } = options;
   const [state, setState] = useState<{ path?: string; data?: T; error?: ApiError; at: number }>({
@@ -67,20 +67,20 @@ export function useResource<T>(path: string | undefined, options: Options<T> = {
   };
 }
 
-/** Other errors may pass, and what was known is still the best there is; this is not there now. */
+/** After 404 the object is gone; after other errors, which may pass, the old data stays useful. */
 const isGone = (error: ApiError | undefined): boolean => error?.status === 404;
 
-/** Asks before a view does, while it is still found out who asks. */
+/** Starts a fetch before a view needs it, while the session is still being looked up. */
 export function prefetch(path: string): void {
   const answer = get(path);
-  // Whoever takes it asks anew then.
+  // The view that takes a failed fetch repeats it.
   answer.catch(() => undefined);
   prefetched.set(path, answer);
 }
 
 const prefetched = new Map<string, Promise<unknown>>();
 
-/** Asks one question at a time, and not more often than is of use. */
+/** Sends one request at a time, and limits their rate. */
 class Asker<T> {
   private isBusy = false;
   private isWanted = false;
@@ -108,7 +108,7 @@ class Asker<T> {
       const early = prefetched.get(this.path) as Promise<T> | undefined;
       prefetched.delete(this.path);
       const now = () => this.how(this.path, this.abort.signal);
-      // What failed before may be answered by now: to who has signed in since, for one.
+      // A failed prefetch is repeated: the user may have signed in since.
       this.tell(await (early ? early.catch(now) : now()), undefined);
     } catch (error) {
       this.fail(error);
@@ -125,12 +125,12 @@ class Asker<T> {
     if (this.abort.signal.aborted) return;
     if (!(error instanceof ApiError)) throw error;
     this.tell(undefined, error);
-    // Without events nobody says when the controller is back.
+    // Without the event stream, only a retry can tell that the controller is back.
     if (error.mayHeal && liveness.value !== "live")
       setTimeout(() => this.abort.signal.aborted || this.ask(), HEAL_MS);
   }
 }
 
-/** Between two questions about the same, unless somebody wants more. */
+/** Minimum time between fetches of a path, unless a view asks for another one. */
 const PAUSE_MS = 300;
 const HEAL_MS = 1500;

@@ -1,4 +1,4 @@
-// Who is signed in.
+// The session of the signed-in user.
 import { signal } from "@preact/signals";
 import { ApiError, get, request, whenNoToken } from "./client";
 import { connect, disconnect } from "./live";
@@ -12,7 +12,7 @@ export type Session =
 
 export const session = signal<Session>({ is: "starting" });
 
-/** Asks who we are; without a token that may be enough. */
+/** Fetches the user's identity, which may need no token. */
 export async function start(): Promise<void> {
   try {
     const me = await get<Me>("/me");
@@ -25,7 +25,7 @@ export async function start(): Promise<void> {
   }
 }
 
-/** Exchanges a token for a session that scripts of other sites cannot use. */
+/** Exchanges a token for a session cookie that scripts cannot read. */
 export async function signIn(token: string): Promise<void> {
   await request("POST", "/session", { token });
   await start();
@@ -43,11 +43,11 @@ whenNoToken(() => {
   session.value = { is: "out", reason: "Your session has ended." };
 });
 
-/** Whether somebody is to sign in again who did not mean to leave. */
+/** Whether the session ended without the user signing out. */
 export const hasEnded = (): boolean =>
   session.value.is === "out" && session.value.reason !== undefined;
 
-/** Whether policies may be changed. */
+/** Whether the user may change policies. */
 export const mayChange = (): boolean =>
   session.value.is === "in" && session.value.me.role !== "viewer";
 

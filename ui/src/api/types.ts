@@ -1,20 +1,22 @@
-// What the controller's REST API (v1) says, as its OpenAPI document has it.
+// Types of the controller's REST API (v1), as in its OpenAPI document.
 
-/** Packets and bytes. Our switch counts the packets of a train, Open vSwitch counts it as one. */
+/**
+ * Packets and bytes. tapswitch counts the packets of a train, Open vSwitch counts a train as one.
+ */
 export interface Counts {
   packets: number;
   bytes: number;
 }
 
-/** A port of a switch where copies go. */
+/** A switch port to which copies go. */
 export interface MonitorPort {
   switch: string;
   port: number;
-  /** What it was where the port is gone; empty when nobody has told it. */
+  /** The last known name if the port is gone; empty if the controller does not know one. */
   name: string;
 }
 
-/** Copies to one monitor, and what became of them there. */
+/** Copies to one monitor, and what became of them. */
 export interface Copied extends Counts {
   monitor: MonitorPort;
   delivered: Counts;
@@ -27,7 +29,7 @@ export type PolicyState =
   | { is: "pending" | "partial" | "resting" | "failed"; reason: string }
   | { is: "installing" | "active" | "deleted" };
 
-/** A policy as an operator writes it; fields that are left out match anything. */
+/** A policy as written by the operator; omitted fields match anything. */
 export interface TapPolicy {
   name: string;
   monitor: string | string[];
@@ -56,14 +58,14 @@ export interface TapPolicy {
   [field: string]: unknown;
 }
 
-/** One switch on the way of copies. */
+/** One switch on the path of copies. */
 export interface Hop {
   switch: string;
   in_port?: number | string | null;
   out_port?: number | string | null;
 }
 
-/** The way of copies to one monitor. */
+/** The path of copies to one monitor. */
 export interface CopyPath {
   monitor: MonitorPort;
   hops: Hop[];
@@ -78,13 +80,13 @@ export interface PolicyReport {
   copied: Copied[];
   adds_up: boolean;
   is_complete: boolean;
-  /** What is not as the policy asks, or not known; also what was not proved when it was put in force. */
+  /** Deviations from the policy, unknowns, and what was not proved when it was applied. */
   notes?: string[];
   created_at?: string | null;
   expires_at?: string | null;
-  /** Who added it; whose it is says the policy itself. */
+  /** The user who added the policy; `policy` has its owner. */
   owner?: string | null;
-  /** When, and by whom, it was changed last. */
+  /** Time and user of the last change. */
   changed_at?: string | null;
   changed_by?: string | null;
   path?: unknown;
@@ -100,7 +102,7 @@ export interface PortReport {
 export interface SwitchReport {
   switch: string;
   is_connected: boolean;
-  /** It does not tell its counters; what it told before counts on. */
+  /** The switch does not report its counters; the last reported values still count. */
   is_silent?: boolean;
   is_ours?: boolean;
   ports: PortReport[];
@@ -110,11 +112,11 @@ export interface SwitchReport {
   rules: number;
   groups: number;
   refusals: number;
-  /** Frames that claim to prove a link and do not. */
+  /** Forged link probes (LLDP). */
   lldp_forged?: number;
-  /** Frames of the controller's own that came too late to prove one. */
+  /** The controller's own link probes that arrived too late. */
   lldp_late?: number;
-  /** Rules and groups that were not as told, and were put right. */
+  /** Rules and groups that differed from those installed, and were restored. */
   drifted?: number;
 }
 
@@ -124,18 +126,18 @@ export interface HostReport {
   port_name: string;
   mac: string;
   vlan: number | null;
-  /** Of the tags inside that one, from the outside. */
+  /** Inner VLAN tags, outermost first. */
   inner_vlans?: number[];
   addresses: string[];
-  /** Those of them that it merely sent packets from. */
+  /** Addresses learned only from the source of packets, without ARP or neighbour discovery. */
   unproven_addresses?: string[];
 }
 
 /** One end of a link. */
 export interface LinkEnd {
-  /** Or the id of a group. */
+  /** Datapath id, or the id of a group. */
   switch: string;
-  /** None at a group. */
+  /** `null` for a group. */
   port: number | null;
   port_name?: string;
 }
@@ -144,11 +146,11 @@ export interface Link {
   a: LinkEnd;
   b: LinkEnd;
   is_up: boolean;
-  /** It is not used for so long, as it came and went again and again. */
+  /** Remaining time for which the link is not used because it was flapping. */
   held_ms?: number;
   is_tree?: boolean;
   latency_ns?: number | null;
-  /** Both ways together. */
+  /** Sum of both directions. */
   bits_per_second?: number | null;
   a_to_b_bits_per_second?: number | null;
   b_to_a_bits_per_second?: number | null;
@@ -159,20 +161,20 @@ export interface TopologySwitch {
   is_connected: boolean;
   is_silent?: boolean;
   is_ours?: boolean;
-  /** Counts; the lists are at `/switches/{id}`. */
+  /** Number of ports; `/switches/{id}` lists them. */
   ports: number;
   hosts: number;
   monitors: number;
 }
 
-/** Switches that were joined into one node, since there are many. */
+/** Switches joined into one node to limit the number of nodes. */
 export interface Group {
   id: string;
   switches: number;
   hosts: number;
-  /** Whether all are. */
+  /** Whether all switches of the group are connected. */
   is_connected: boolean;
-  /** Whether one of them is. */
+  /** Whether a switch of the group is silent. */
   is_silent?: boolean;
   members: string[];
 }
@@ -190,7 +192,7 @@ export interface Me {
   role: "viewer" | "operator" | "admin";
   version: string;
   started_at: string;
-  /** Whether there is something to sign out of. */
+  /** Whether the controller uses tokens, so that the user can sign out. */
   has_tokens?: boolean;
 }
 
@@ -218,7 +220,7 @@ export interface Series {
   points: SeriesPoint[];
 }
 
-/** One packet that a monitor of kind `controller` saw. */
+/** A packet copied to the monitor `controller`. */
 export interface Packet {
   at: string;
   len: number;
@@ -250,7 +252,7 @@ export interface AuditRecord {
   hash: string;
 }
 
-/** What a filter matches, in words. */
+/** What a filter matches, as text. */
 export interface FilterCheck {
   ok: boolean;
   regions?: number;
@@ -258,7 +260,7 @@ export interface FilterCheck {
   total?: number;
 }
 
-/** A port with what it counted; null for what its switch does not count. */
+/** A port with its counters; `null` for those that the switch does not support. */
 export interface PortDetail extends PortReport {
   role: string;
   counters: Record<string, number | null> | null;
@@ -266,7 +268,7 @@ export interface PortDetail extends PortReport {
   load: { rx: number; tx: number } | null;
 }
 
-/** Whether a switch has what it shall have. */
+/** How the rules of a switch compare with those that the controller installed. */
 export type Standing = "in-place" | "missing" | "other" | "surplus" | "foreign" | "unread";
 
 export interface RuleReport {

@@ -1,9 +1,9 @@
-// Joins switches into groups when there are more than can be drawn, as the controller does it for
-// `max_nodes`: for controllers that do not, and for a closer look at a group.
+// Joins switches into groups when there are too many to draw, as the controller does for
+// `max_nodes`: for controllers without that, and for zooming into a group.
 import type { Group, Link, Topology } from "../api/types";
 import { distances, neighbours } from "./layout";
 
-/** A topology of at most `most` nodes; itself when it has no more. */
+/** Reduces a topology to at most `most` nodes; returns it unchanged if it has no more. */
 export function aggregate(topology: Topology, most: number): Topology {
   const { switches, links = [] } = topology;
   if (switches.length <= most) return topology;
@@ -18,7 +18,7 @@ export function aggregate(topology: Topology, most: number): Topology {
   return { ...topology, switches: [], links: joined(links, groups), is_aggregated: true, groups };
 }
 
-/** Nodes that lie far from each other: each next one is the farthest from those before. */
+/** Nodes far apart from each other: each next one is the farthest from all previous ones. */
 function seeds(near: number[][], count: number): number[] {
   const chosen: number[] = [];
   const distance = new Array<number>(near.length).fill(Infinity);
@@ -37,7 +37,7 @@ function seeds(near: number[][], count: number): number[] {
   return chosen;
 }
 
-/** For each node, the seed that it is nearest to. */
+/** The nearest seed of each node. */
 function regions(near: number[][], roots: number[]): number[] {
   const home = new Array<number>(near.length).fill(-1);
   const queue = [...roots];
@@ -49,7 +49,7 @@ function regions(near: number[][], roots: number[]): number[] {
       queue.push(next);
     }
   }
-  // What no seed reaches is joined to the first one.
+  // Nodes that no seed reaches join the first one.
   return home.map((seed) => (seed === -1 ? roots[0]! : seed));
 }
 
@@ -75,7 +75,7 @@ function grouped({ switches }: Topology, home: number[]): Group[] {
   return [...groups.values()];
 }
 
-/** Links between groups: one for each pair, with the sum of the loads. */
+/** Links between groups: one for each pair, with the sum of their loads. */
 function joined(links: Link[], groups: Group[]): Link[] {
   const home = new Map(groups.flatMap((group) => group.members.map((id) => [id, group.id])));
   const pairs = new Map<string, Link>();
@@ -101,11 +101,11 @@ function joined(links: Link[], groups: Group[]): Link[] {
   return [...pairs.values()];
 }
 
-/** Of what is known. */
+/** The sum of the known values. */
 const sum = (a?: number | null, b?: number | null): number | null | undefined =>
   a == null || b == null ? (a ?? b) : a + b;
 
-/** The part of a topology that these switches are, with the links among them. */
+/** The part of a topology with these switches and the links between them. */
 export function only(topology: Topology, members: Iterable<string>): Topology {
   const kept = new Set(members);
   return {

@@ -1,16 +1,16 @@
-// The canvas: lines, shapes and words in the colours of the style sheet.
+// The canvas: draws lines, shapes and text in the colours of the style sheet.
 import type { Point } from "./geometry";
 import type { Label } from "./labels";
 
-/** Words and how they look. */
+/** Text and its style. */
 export type Line = Pick<Label, "words" | "colour" | "px" | "isBold">;
 
-/** How a line is drawn; `colour` is a variable of the style sheet, as everywhere here. */
+/** Style of a line; `colour` is a CSS variable, as everywhere here. */
 interface Stroke {
   colour: string;
   width: number;
   dash?: number[];
-  /** How far the dashes have moved. */
+  /** Offset of the dash pattern. */
   offset?: number;
 }
 
@@ -23,7 +23,7 @@ export class Brush {
     this.context = canvas.getContext("2d")!;
   }
 
-  /** As many pixels as the screen has there. */
+  /** Sets the resolution to that of the screen. */
   resize(size: Point): void {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(size.x * ratio);
@@ -31,14 +31,14 @@ export class Brush {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  /** Begins a picture. */
+  /** Clears the canvas for a new picture. */
   clear(size: Point): void {
     this.context.clearRect(0, 0, size.x, size.y);
     this.context.lineCap = "round";
     this.context.lineJoin = "round";
   }
 
-  /** Reads the colours of the style sheet again. */
+  /** Reads the colours from the style sheet again. */
   restyle(): void {
     this.colours.clear();
   }
@@ -63,7 +63,7 @@ export class Brush {
     c.fill();
   }
 
-  /** Around what is chosen. */
+  /** A ring around the selection. */
   ring(at: Point, radius: number): void {
     const c = this.context;
     c.strokeStyle = this.colour("accent");
@@ -73,7 +73,7 @@ export class Brush {
     c.stroke();
   }
 
-  /** A square on its tip, with a light edge. */
+  /** A diamond with a light outline. */
   diamond(at: Point, radius: number, colour: string): void {
     const c = this.context;
     c.fillStyle = this.colour(colour);
@@ -89,7 +89,7 @@ export class Brush {
     c.fill();
   }
 
-  /** A box of `half` its size around its middle; without a line where there is none. */
+  /** A box of half size `half` around `at`, with an outline if `line` is given. */
   box(at: Point, half: Point, fill: string, line?: Stroke): void {
     const c = this.context;
     c.fillStyle = this.colour(fill);
@@ -108,7 +108,7 @@ export class Brush {
     this.context.fillText(words, at.x, at.y);
   }
 
-  /** Words with a light edge, which keeps them apart from the lines below. */
+  /** Text with a light outline, which separates it from the lines below. */
   label(line: Line, at: Point): void {
     const c = this.context;
     this.setFont(line.px, line.isBold);
@@ -118,14 +118,14 @@ export class Brush {
     this.text(line, at);
   }
 
-  /** How wide words are. */
+  /** Width of text in pixels. */
   width(words: string, px: number, isBold: boolean): number {
     const key = `${px}${isBold} ${words}`;
     let width = this.widths.get(key);
     if (width === undefined) {
       this.setFont(px, isBold);
       width = this.context.measureText(words).width;
-      // Rates are other words every second.
+      // Rates change every second, so old widths are useless.
       if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
       this.widths.set(key, width);
     }

@@ -1,4 +1,4 @@
-// The words of the picture that lie beside what they name, and where each of them may be.
+// Labels beside the objects of the picture, and the places where each may go.
 import { bitRate, count, latency } from "../model/format";
 import type { Tone } from "../model/policy";
 import { type Point, along } from "./geometry";
@@ -7,12 +7,12 @@ import { type Label, type Rank, around } from "./labels";
 import { type Target, edgeKey } from "./target";
 import { type Edge, type Node, type Outlet, type Spot, type Way, nodeCondition } from "./scene";
 
-/** What captions are to know of the picture on the screen. */
+/** What captions need from the picture on the screen. */
 export interface View {
   at(p: Point): Point;
   isSeen(at: Point): boolean;
   isChosen(target: Target): boolean;
-  /** How wide words are. */
+  /** Width of text in pixels. */
   width(words: string, px: number, isBold: boolean): number;
   /** Half the size of a node. */
   half(node: Node): Point;
@@ -22,7 +22,7 @@ export interface View {
   node(id: string): Node | undefined;
 }
 
-/** How a caption looks, and how important it is. */
+/** Style and rank of a caption. */
 interface Look {
   colour: string;
   px: number;
@@ -30,7 +30,7 @@ interface Look {
   rank: Rank;
 }
 
-/** A switch that is too small for its name has it beside. */
+/** The name of a switch, beside it if it is too small to contain it. */
 export function ofNode(node: Node, view: View): Label[] {
   const isChosen = view.isChosen({ kind: "node", id: node.id });
   const rank = isChosen ? "chosen" : node.isConnected ? "switch" : "lost";
@@ -38,13 +38,13 @@ export function ofNode(node: Node, view: View): Label[] {
   return caption(nameOf(node), look, view.at(node), [view.half(node)], view);
 }
 
-/** A host's address lies on the side that is turned away from its switch, if there is room. */
+/** A host's address, on the side away from its switch if there is room. */
 export function ofSpot(spot: Spot, view: View): Label[] {
   const { host } = spot;
   const isChosen = view.isChosen({ kind: "host", mac: host.mac, switch: host.switch });
   const words = host.addresses[0] ?? `…${host.mac.slice(-8)}`;
   const look: Look = { colour: "text", px: 11, rank: isChosen ? "chosen" : "host" };
-  // What is drawn around the dot: a ring, or the sign of a monitor.
+  // Half the size of the dot with its ring or monitor sign.
   const half = isChosen ? 12 : spot.isMonitor ? 10 : 6;
   const node = view.node(host.switch);
   return caption(
@@ -63,7 +63,7 @@ export function ofOutlet(outlet: Outlet, view: View): Label[] {
   return caption(words, look, view.at(outlet), [{ x: 10, y: 10 }], view, true);
 }
 
-/** Of each TAP and monitor one way, to say once what is copied there. */
+/** One path for each TAP and monitor, so that its label appears once. */
 export function oneEach(ways: Way[]): Way[] {
   const known = new Set<string>();
   return ways.filter(({ report, monitor }) => {
@@ -74,7 +74,7 @@ export function oneEach(ways: Way[]): Way[] {
   });
 }
 
-/** What a TAP copies stands where its line ends; those at one monitor stack up there. */
+/** A TAP's label, at the end of its line; labels at the same monitor are stacked. */
 export function ofWay({ points, tone, report }: Way, words: string, view: View): Label[] {
   const isChosen = view.isChosen({ kind: "tap", name: report.policy.name });
   const end = points[points.length - 1]!;
@@ -89,7 +89,7 @@ export function ofWay({ points, tone, report }: Way, words: string, view: View):
   return caption(words, look, view.at(end), halves, view, isAbove);
 }
 
-/** What passes a link, somewhere along it where nothing else is. */
+/** A link's load, at a free place along the link. */
 export function ofEdge(edge: Edge, view: View): Label[] {
   const { link } = edge;
   const isChosen = view.isChosen({ kind: "link", key: edgeKey(edge) });
@@ -120,7 +120,7 @@ export function hostsOf(node: Node): string {
   return (node.hosts === 0 ? none : hosts) + (node.monitors ? `, ${node.monitors} mon.` : "");
 }
 
-/** Words beside a thing: as near as there is room. */
+/** Text beside an object, as near as there is room. */
 function caption(
   words: string,
   { colour, px, isBold = false, rank }: Look,
@@ -141,12 +141,12 @@ export const TAP_COLOURS: Record<Tone, string> = {
   bad: "bad",
   plain: "muted",
 };
-/** Not all at the middles of their links, where those of a fabric cross. */
+/** Places along a link. The middle is not enough: links of a fabric often cross there. */
 const ALONG = [0.5, 0.4, 0.6, 0.32, 0.68, 0.24, 0.76];
-/** In pixels: what is shorter has no room for words. */
+/** Links shorter than this many pixels have no room for text. */
 const SHORT_LINK = 90;
-/** From the end of a TAP's line, in pixels. */
+/** Distances from the end of a TAP's line, in pixels. */
 const STACK = [4, 20, 36, 52, 68];
-/** The light edge around words. */
+/** Width of the outline around text, in pixels. */
 const PAD = 4;
 const LINE = 1.3;

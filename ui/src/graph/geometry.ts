@@ -1,4 +1,4 @@
-// Points, lines, and which of them is under the pointer.
+// Points and lines, and hit testing.
 
 export interface Point {
   x: number;
@@ -12,7 +12,7 @@ export interface Box {
   bottom: number;
 }
 
-/** Where the picture is looked at: `scale` pixels for one unit, `x` and `y` in the middle. */
+/** View of the picture: `scale` is pixels per unit, `x` and `y` are the centre. */
 export interface Camera extends Point {
   scale: number;
 }
@@ -20,7 +20,7 @@ export interface Camera extends Point {
 export const SCALE_LEAST = 0.02;
 export const SCALE_MOST = 4;
 
-/** From the picture to the screen. */
+/** Converts picture coordinates to screen coordinates. */
 export function toScreen(camera: Camera, size: Point, p: Point): Point {
   return {
     x: (p.x - camera.x) * camera.scale + size.x / 2,
@@ -28,7 +28,7 @@ export function toScreen(camera: Camera, size: Point, p: Point): Point {
   };
 }
 
-/** From the screen to the picture. */
+/** Converts screen coordinates to picture coordinates. */
 export function toPicture(camera: Camera, size: Point, p: Point): Point {
   return {
     x: (p.x - size.x / 2) / camera.scale + camera.x,
@@ -36,7 +36,7 @@ export function toPicture(camera: Camera, size: Point, p: Point): Point {
   };
 }
 
-/** Zooms by `factor` so that what is at `at` on the screen stays there. */
+/** Zooms by `factor`, with `at` on the screen as the fixed point. */
 export function zoom(camera: Camera, size: Point, at: Point, factor: number): Camera {
   const scale = Math.min(SCALE_MOST, Math.max(SCALE_LEAST, camera.scale * factor));
   const fixed = toPicture(camera, size, at);
@@ -47,7 +47,7 @@ export function zoom(camera: Camera, size: Point, at: Point, factor: number): Ca
   };
 }
 
-/** A camera that shows all of the box with a margin, and single nodes not too large. */
+/** A camera that shows the whole box with a margin; `most` limits the scale for small boxes. */
 export function fit(box: Box, size: Point, margin: number, most = 1.5): Camera {
   const width = Math.max(box.right - box.left, 1) + 2 * margin;
   const height = Math.max(box.bottom - box.top, 1) + 2 * margin;
@@ -59,7 +59,7 @@ export function fit(box: Box, size: Point, margin: number, most = 1.5): Camera {
   };
 }
 
-/** The smallest box around points. */
+/** The bounding box of points. */
 export function bounds(points: Iterable<Point>): Box {
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   for (const { x, y } of points) {
@@ -71,13 +71,13 @@ export function bounds(points: Iterable<Point>): Box {
   return box.left <= box.right ? box : { left: 0, top: 0, right: 0, bottom: 0 };
 }
 
-/** Whether two boxes have more than an edge in common. */
+/** Whether two boxes overlap by more than an edge. */
 export const overlap = (a: Box, b: Box): boolean =>
   a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 
 /**
- * The scale from which boxes of `size` pixels around the points lie apart, for all but `tight` of
- * them: a few that are close to each other are no reason to make all small.
+ * The smallest scale at which boxes of `size` pixels around the points do not overlap, except for a
+ * share `tight` of them, so that a few close ones do not shrink all others.
  */
 export function roomyScale(points: Point[], size: Point, tight = 0.1): number {
   const all = points.filter((p) => Number.isFinite(p.x + p.y)).sort((a, b) => a.x - b.x);
@@ -86,7 +86,7 @@ export function roomyScale(points: Point[], size: Point, tight = 0.1): number {
   return 1 / gap;
 }
 
-/** How many boxes fit between a point and its nearest one; `sorted` is by `x`. */
+/** How many boxes fit between a point and its nearest neighbour; `sorted` is by `x`. */
 function nearestGap(sorted: Point[], index: number, size: Point): number {
   const { x, y } = sorted[index]!;
   let least = Infinity;
@@ -100,13 +100,13 @@ function nearestGap(sorted: Point[], index: number, size: Point): number {
   return least;
 }
 
-/** The point at `t`, from 0 to 1, of the line between two. */
+/** The point at fraction `t` of the line from `a` to `b`. */
 export const along = (a: Point, b: Point, t: number): Point => ({
   x: a.x + (b.x - a.x) * t,
   y: a.y + (b.y - a.y) * t,
 });
 
-/** Distance of a point from a line between two points. */
+/** Distance of a point from a line segment. */
 export function distanceTo(p: Point, a: Point, b: Point): number {
   const [dx, dy] = [b.x - a.x, b.y - a.y];
   const square = dx * dx + dy * dy;
@@ -115,7 +115,9 @@ export function distanceTo(p: Point, a: Point, b: Point): number {
   return Math.hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
-/** A way beside `points`, `offset` to its right all along: TAPs on one link lie side by side. */
+/**
+ * A path parallel to `points`, `offset` to its right, so that TAPs on one link lie side by side.
+ */
 export function beside(points: Point[], offset: number): Point[] {
   const way = points.filter(
     (p, i) => i === 0 || Math.hypot(p.x - points[i - 1]!.x, p.y - points[i - 1]!.y) > 1e-6,
@@ -124,7 +126,7 @@ export function beside(points: Point[], offset: number): Point[] {
     const before = normal(way[i - 1] ?? p, way[i - 1] ? p : (way[i + 1] ?? p));
     const after = normal(way[i + 1] ? p : (way[i - 1] ?? p), way[i + 1] ?? p);
     const sum = { x: before.x + after.x, y: before.y + after.y };
-    // The joint of two parallels lies on the line that halves the angle; not too far at sharp ones.
+    // The joint is on the bisector of the angle, at a limited distance where the angle is sharp.
     const square = sum.x * sum.x + sum.y * sum.y;
     const reach = square < 1e-6 ? 0 : Math.min(2 / square, 1.5);
     const flat = square < 1e-6 ? before : { x: sum.x * reach, y: sum.y * reach };
@@ -132,17 +134,17 @@ export function beside(points: Point[], offset: number): Point[] {
   });
 }
 
-/** The unit vector to the right of the way from `a` to `b`. */
+/** The unit vector to the right of the direction from `a` to `b`. */
 function normal(a: Point, b: Point): Point {
   const len = Math.hypot(b.x - a.x, b.y - a.y);
   return len === 0 ? { x: 0, y: 0 } : { x: -(b.y - a.y) / len, y: (b.x - a.x) / len };
 }
 
-/** Where the lanes of `count` parallels lie: around zero, `gap` apart. */
+/** Offset of lane `index` of `count` parallel lanes, which are `gap` apart and centred on zero. */
 export const lane = (index: number, count: number, gap: number): number =>
   (index - (count - 1) / 2) * gap;
 
-/** The index of the nearest point in a direction, by arrow key; -1 when there is none. */
+/** The index of the nearest point in the direction of an arrow key; -1 if there is none. */
 export function nearest(points: Point[], from: number, direction: Point): number {
   const origin = points[from];
   if (!origin) return points.length > 0 ? 0 : -1;

@@ -1,31 +1,31 @@
-// Where words go so that none covers another one, or a node: the most important ones choose first,
-// and what finds no place is left out until there is room.
+// Places labels so that none covers another label or a node. Labels are placed in order of rank; a
+// label without a free place is left out.
 import { type Box, type Point, overlap } from "./geometry";
 
-/** Words that want a place. */
+/** Text to be placed. */
 export interface Label {
   words: string;
-  /** As the style sheet names it. */
+  /** Name of a CSS variable. */
   colour: string;
   px: number;
   isBold: boolean;
   rank: Rank;
   size: Point;
-  /** Middles of where it may be, the best one first. */
+  /** Possible centres, best first. */
   places: Point[];
 }
 
-/** Words at their place. */
+/** A placed label. */
 export interface Placed extends Label {
   at: Point;
   box: Box;
 }
 
-/** Who chooses before whom. */
+/** Ranks in the order of placement. */
 export const RANKS = ["chosen", "monitor", "tap", "lost", "switch", "host", "load"] as const;
 export type Rank = (typeof RANKS)[number];
 
-/** Boxes in cells of a grid, so that few are looked at. */
+/** Occupied boxes in a grid, so that a lookup tests few of them. */
 export class Space {
   private readonly cells = new Map<number, Box[]>();
 
@@ -40,7 +40,7 @@ export class Space {
     }
   }
 
-  /** Whether nothing is there but perhaps `own`. */
+  /** Whether nothing occupies the box, except perhaps `own`. */
   isFree(box: Box, own?: Box): boolean {
     const [left, top, right, bottom] = cellsOf(box);
     for (let x = left; x <= right; x++) {
@@ -61,8 +61,8 @@ const cellsOf = ({ left, top, right, bottom }: Box): [number, number, number, nu
 ];
 
 /**
- * Places for labels in what is free of `space`, within `limits`; each that is placed takes its own.
- * What is chosen is always there, at its best place when none is free.
+ * Places labels in free space within `limits`; each placed label occupies its box. The selected
+ * label is always placed, if necessary over others.
  */
 export function arrange(labels: Label[], space: Space, limits: Box): Placed[] {
   const order = RANKS.flatMap((rank) => labels.filter((label) => label.rank === rank));
@@ -79,7 +79,7 @@ export function arrange(labels: Label[], space: Space, limits: Box): Placed[] {
   });
 }
 
-/** A box of this whole size around its middle. */
+/** A box of full size `size` around its centre. */
 export const boxAt = ({ x, y }: Point, size: Point): Box => ({
   left: x - size.x / 2,
   top: y - size.y / 2,
@@ -87,7 +87,9 @@ export const boxAt = ({ x, y }: Point, size: Point): Box => ({
   bottom: y + size.y / 2,
 });
 
-/** Middles for words beside a thing of `half` its size: below and above, at its sides, at its corners. */
+/**
+ * Centres for text beside an object of half size `half`: below and above, left and right, corners.
+ */
 export function around(at: Point, half: Point, size: Point, isAbove = false): Point[] {
   const [beside, off] = [half.x + size.x / 2 + GAP, half.y + size.y / 2 + GAP];
   const below = isAbove ? -off : off;
@@ -110,8 +112,8 @@ const isWithin = (box: Box, limits: Box): boolean =>
   box.right <= limits.right &&
   box.bottom <= limits.bottom;
 
-/** About as wide as a word, in pixels of the screen. */
+/** Size of a grid cell in pixels: about the width of a word. */
 const CELL = 64;
-/** More cells than a screen is high. */
+/** More than the number of cells in a column of any screen. */
 const COLUMN = 100_003;
 const GAP = 2;

@@ -1,24 +1,24 @@
-// Where the nodes of a graph go: by layers for fabrics that have them, else by forces.
+// Computes node positions: by layers if the fabric has them, otherwise force-directed.
 //
-// Pure and without chance: the same graph gives the same picture, and nodes that were placed
-// before stay near where they were. The cost of a step by forces is n log n (Barnes and Hut 1986).
+// Pure and deterministic: the same graph gives the same picture, and nodes placed before stay near
+// their positions. A force-directed step costs n log n (Barnes and Hut 1986).
 
-/** Nodes by index; edges join two of them. */
+/** Nodes are indexes; an edge joins two of them. */
 export interface Graph {
-  /** Hosts at each node: those with hosts are the edge of a fabric. */
+  /** Number of hosts at each node. Nodes with hosts are the edge of the fabric. */
   hosts: number[];
   edges: [number, number][];
 }
 
 export type Mode = "auto" | "layers" | "forces";
 
-/** x and y of each node in turn, in units of the picture. */
+/** x and y of each node in turn, in picture units. */
 export type Positions = Float64Array;
 
-/** Distance of neighbours. */
+/** Distance between neighbours. */
 export const SPACING = 140;
 
-/** The layers of a fabric from the hosts up, or `undefined` when it has none worth drawing. */
+/** The layer of each node, from the hosts up; `undefined` if the fabric is not layered. */
 export function layers(graph: Graph): number[] | undefined {
   const near = neighbours(graph);
   const rank = distances(
@@ -31,7 +31,7 @@ export function layers(graph: Graph): number[] | undefined {
   return flat <= graph.edges.length * MOST_FLAT ? rank : undefined;
 }
 
-/** Positions to begin with, and whether they are final already. */
+/** Initial positions, and whether they are final. */
 export function begin(
   graph: Graph,
   mode: Mode,
@@ -47,12 +47,12 @@ export function begin(
   return { positions, isFinal: graph.hosts.length < 2 };
 }
 
-/** Rows from the highest layer at the top to the hosts at the bottom. */
+/** Rows, with the highest layer at the top and the hosts' at the bottom. */
 function inRows(graph: Graph, rank: number[]): Positions {
   const positions = new Float64Array(2 * rank.length);
   const rows = orderedRows(graph, rank);
   const widest = Math.max(...rows.map((row) => row.length));
-  // Many links between two long rows are told apart by their slopes.
+  // The longer the rows, the steeper their links must be to stay distinguishable.
   const rise = SPACING * Math.max(1.5, widest / 4);
   rows.forEach((row, level) => {
     const least = row.some((node) => graph.hosts[node]! >= WIDE_FROM) ? 1.3 : 1;
@@ -65,7 +65,7 @@ function inRows(graph: Graph, rank: number[]): Positions {
   return positions;
 }
 
-/** Rings from the hosts outside to the highest layer in the middle; what belongs together is near. */
+/** Rings, with the hosts' layer outside and the highest in the middle; connected nodes are near. */
 function inRings(graph: Graph, rank: number[]): Positions {
   const positions = new Float64Array(2 * rank.length);
   const top = rank.reduce((max, r) => Math.max(max, r), 0);
@@ -91,7 +91,7 @@ function inRings(graph: Graph, rank: number[]): Positions {
   return positions;
 }
 
-/** All nodes, those first that hang together below the highest layer. */
+/** All nodes, with parts that are connected below the highest layer together and first. */
 function byPart(near: number[][], rank: number[], top: number): number[] {
   const seen = new Set<number>();
   const order: number[] = [];
@@ -111,14 +111,14 @@ function byPart(near: number[][], rank: number[], top: number): number[] {
   return [...order, ...rank.flatMap((r, node) => (r === top ? [node] : []))];
 }
 
-/** The mean of directions, from 0 to a whole turn. */
+/** The circular mean of angles, from 0 to 2π. */
 function meanAngle(nodes: number[], angle: Float64Array): number {
   const sum = (f: (a: number) => number) => nodes.reduce((all, n) => all + f(angle[n]!), 0);
   const mean = Math.atan2(sum(Math.sin), sum(Math.cos));
   return mean < 0 ? mean + 2 * Math.PI : mean;
 }
 
-/** Few crossings: each row in the order of the means of its neighbours, a few times over. */
+/** Reduces crossings: sorts each row by the mean position of its neighbours, several times. */
 function orderedRows(graph: Graph, rank: number[]): number[][] {
   const near = neighbours(graph);
   const rows: number[][] = [];
@@ -146,7 +146,10 @@ function meanOf(nodes: number[], place: Float64Array): number {
   return nodes.reduce((sum, node) => sum + place[node]!, 0) / nodes.length;
 }
 
-/** Nodes on rings around the middle of the graph, near those through which they are reached. */
+/**
+ * Start positions for the forces: a circle for a ring, otherwise a spiral in breadth-first order
+ * from the nodes of highest degree.
+ */
 function around(graph: Graph): Positions {
   const count = graph.hosts.length;
   const positions = new Float64Array(2 * count);
@@ -212,7 +215,7 @@ function settled(graph: Graph, before: Positions): Positions {
   return positions;
 }
 
-/** Improves positions step by step until nothing moves much. */
+/** Force-directed layout, improved step by step until movements are small. */
 export class Forces {
   private heat: number;
   private readonly force: Float64Array;
@@ -230,7 +233,7 @@ export class Forces {
     return this.heat < SPACING * 0.01;
   }
 
-  /** One step: what is near repels, links pull, everything falls gently to the middle. */
+  /** One step: nodes repel each other, links pull, and a weak force pulls to the centre. */
   step(): void {
     this.force.fill(0);
     this.repel();
@@ -271,7 +274,7 @@ export class Forces {
   }
 }
 
-/** A square of the plane with the mass in it; far ones act as one. */
+/** A node of the quadtree with its mass; distant ones act as one body. */
 class Quad {
   private mass = 0;
   private x = 0;
@@ -316,14 +319,14 @@ class Quad {
     return (this.children![index] ??= make());
   }
 
-  /** Adds what this square does to `node`. */
+  /** Adds the force of this square on `node`. */
   push(positions: Positions, node: number, force: Float64Array): void {
     const dx = positions[2 * node]! - this.x;
     const dy = positions[2 * node + 1]! - this.y;
     const square = dx * dx + dy * dy;
     if (!this.children || this.side * this.side < square * FAR) {
       if (square < 1e-9) return;
-      // As charges in space: what is far hardly counts, so that groups do not blow each other up.
+      // Falls with the square of the distance, so that groups do not push each other far apart.
       const strength = (this.mass * SPACING ** 3) / (square * Math.sqrt(square) + 1);
       force[2 * node]! += dx * strength;
       force[2 * node + 1]! += dy * strength;
@@ -344,7 +347,7 @@ export function neighbours(graph: Graph): number[][] {
   return near;
 }
 
-/** Steps from the nearest of `roots` to each node; -1 where there is no way. */
+/** Number of hops from the nearest of `roots` to each node; -1 if unreachable. */
 export function distances(near: number[][], roots: number[]): number[] {
   const distance = new Array<number>(near.length).fill(-1);
   const queue = [...roots];
@@ -360,20 +363,20 @@ export function distances(near: number[][], roots: number[]): number[] {
   return distance;
 }
 
-/** More nodes than this are drawn in rings. */
+/** Fabrics with more nodes than this are drawn in rings. */
 const MOST_IN_ROWS = 80;
-/** So many hosts reach out to those of the next switch. */
+/** From this number on, the hosts of a switch reach those of the next switch. */
 const WIDE_FROM = 4;
-/** Neighbours on the outermost ring, which is so many rings deep at most. */
+/** Nodes on the outermost ring for each ring that it is split into, up to `DEEPEST_RING` rings. */
 const RING_STAGGER = 150;
 const DEEPEST_RING = 4;
-/** Share of the links that may lie within a layer. */
+/** Maximum share of links within a layer. */
 const MOST_FLAT = 0.1;
 const SWEEPS = 6;
 const GOLDEN_ANGLE = Math.PI * (3 - Math.sqrt(5));
-/** About 150 steps from hot to cold. */
+/** About 150 steps from start to end. */
 const COOLING = 0.97;
 const GRAVITY = 0.08;
-/** A square acts as one when its side is less than 0.9 of its distance. */
+/** A square acts as one body if its side is less than 0.9 times its distance (squared here). */
 const FAR = 0.81;
 const DEEPEST = 24;

@@ -1,21 +1,21 @@
-// How much passes a link: in steps, which have a colour each, and in words.
+// The load of a link: as one of several colours, and as text.
 import type { Link } from "../api/types";
 import { bitRate } from "../model/format";
 
-/** From so many bits per second on, both ways together. */
+/** Lower bound of each step in bits per second, sum of both directions. */
 export const LOADS: { from: number; key: string; words: string }[] = [
   { from: 1e6, key: "load-low", words: "link with 1\u202fMb/s" },
   { from: 1e8, key: "load-mid", words: "100\u202fMb/s" },
   { from: 1e9, key: "load-high", words: "1\u202fGb/s or more" },
 ];
 
-/** The colour of a link, as the style sheet names it. */
+/** The CSS variable with the colour of a link. */
 export function loadColour(bitsPerSecond: number | null | undefined): string {
   const steps = LOADS.filter(({ from }) => (bitsPerSecond ?? 0) >= from);
   return steps[steps.length - 1]?.key ?? "link";
 }
 
-/** What passes, both ways where that is known. */
+/** The load in both directions if known, otherwise their sum. */
 export function loadText({
   a,
   b,
@@ -23,7 +23,7 @@ export function loadText({
   a_to_b_bits_per_second,
   b_to_a_bits_per_second,
 }: Link): string {
-  if (bits_per_second == null) return "not known";
+  if (bits_per_second == null) return "unknown";
   const way = (from: string, to: string, bits: number | null | undefined) =>
     bits == null ? "" : `${from} → ${to} ${bitRate(bits)}`;
   const ways = [
@@ -33,7 +33,7 @@ export function loadText({
   return ways.length ? ways.join(", ") : bitRate(bits_per_second);
 }
 
-/** How a link is doing, in a word. */
+/** The state of a link in one word. */
 export function linkWord({ is_up, held_ms }: Link): string {
   if (held_ms !== undefined) return "held";
   return is_up ? "up" : "down";

@@ -1,7 +1,7 @@
-// Draws the scene on a canvas: only when something changed, and only what is seen.
+// Draws the scene on a canvas: only after changes, and only what is visible.
 //
-// The level of detail follows the scale: dots, then boxes, then cards with loads, then hosts. Words
-// beside things are where nothing else is: `labels.ts`.
+// The level of detail follows the scale: dots, then boxes, then cards with loads, then hosts.
+// `labels.ts` places the text beside them.
 import { count } from "../model/format";
 import { Brush, type Line } from "./brush";
 import {
@@ -40,16 +40,16 @@ import {
 } from "./scene";
 import { type Target, edgeKey, isSame } from "./target";
 
-/** What the picture shows. */
+/** Contents of the picture. */
 export interface Scene extends Frame {
   spots: Spot[];
   outlets: Outlet[];
   ways: Way[];
 }
 
-/** Words that come from elsewhere. */
+/** Text from outside the picture. */
 export interface Words {
-  /** A TAP's rate and drops, beside its line. */
+  /** A TAP's rate and drops, shown beside its line. */
   tap(name: string): string;
 }
 
@@ -67,25 +67,25 @@ export class Renderer {
   selected: Target | undefined;
   hovered: Target | undefined;
   scene: Scene = EMPTY;
-  /** How long the last picture took, in milliseconds. */
+  /** Time taken by the last drawing, in milliseconds. */
   drawMs = 0;
-  /** Told whenever the camera or the size changed. */
+  /** Called when the camera or the size has changed. */
   onView: () => void = () => {};
-  /** Told when the reader moved the picture. */
+  /** Called when the user has moved the picture. */
   canvasMoved: () => void = () => {};
 
   private size: Point = { x: 1, y: 1 };
   private frame = 0;
   private dash = 0;
   private isMarked = false;
-  /** The words of the last picture that found a place, and what they may not cover. */
+  /** Labels that were placed in the last drawing, and the boxes that they must not cover. */
   placed: Placed[] = [];
   solid: Box[] = [];
-  /** What lies over the picture: its legend and its buttons. */
+  /** Elements over the picture: legend and buttons. */
   private covers: Box[] = [];
-  /** Nodes that have room for a card. */
+  /** Nodes with room for a card. */
   private cards = new Set<Node>();
-  /** Half the size of a card, and from which scale on they lie apart. */
+  /** Half the size of a card, and the scale from which cards do not overlap. */
   private card: Point = { x: 0, y: 0 };
   private cardScale = 0;
   private readonly brush: Brush;
@@ -110,15 +110,15 @@ export class Renderer {
     this.draw();
   }
 
-  /** Words go where nothing lies over them. */
+  /** Sets the areas that labels must avoid. */
   cover(boxes: Box[]): void {
     this.covers = boxes;
     this.draw();
   }
 
-  /** Looks at everything. */
+  /** Shows everything. */
   fit(): void {
-    // The legend covers the lowest part, and words at the rim want room.
+    // The legend covers the bottom, and labels at the border need room.
     const below = this.covers.filter(({ top }) => top > this.size.y / 2);
     const legend = below.reduce((most, { top }) => Math.max(most, this.size.y - top), 0);
     const free = { x: this.size.x - 2 * RIM, y: this.size.y - legend - 2 * RIM };
@@ -131,7 +131,7 @@ export class Renderer {
     this.moved();
   }
 
-  /** Looks at one node from near. */
+  /** Zooms in on one node. */
   centre(p: Point, scale = Math.max(this.camera.scale, DETAIL)): void {
     this.camera = { x: p.x, y: p.y, scale };
     this.moved();
@@ -142,7 +142,7 @@ export class Renderer {
     this.draw();
   }
 
-  /** Draws with the next frame of the browser. */
+  /** Draws at the next animation frame. */
   draw(): void {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
@@ -156,7 +156,7 @@ export class Renderer {
     });
   }
 
-  /** Reads the colours of the style sheet again. */
+  /** Reads the colours from the style sheet again. */
   restyle(): void {
     this.brush.restyle();
     this.draw();
@@ -181,7 +181,7 @@ export class Renderer {
     return this.camera.scale >= DETAIL;
   }
 
-  /** What is at a point of the screen: hosts before nodes before TAPs before links. */
+  /** The object at a point of the screen: hosts before nodes before TAPs before links. */
   hit(p: Point): Target | undefined {
     const near = (q: Point, reach: number) => {
       const at = this.at(q);
@@ -216,8 +216,8 @@ export class Renderer {
   }
 
   /**
-   * Dashes of TAPs move while copies flow, unless the reader wants no motion, or each picture is so
-   * large that nothing else would be done.
+   * Moves the dashes of TAPs, unless the user prefers reduced motion or the picture is so large
+   * that drawing it would keep the browser busy.
    */
   private animate(): void {
     const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -246,17 +246,19 @@ export class Renderer {
     if (this.hasHosts) this.scene.spots.forEach((spot) => this.paintSpot(spot));
     for (const outlet of this.scene.outlets) this.paintOutlet(outlet);
     this.placed = arrange(this.captions(), space, boxAt({ x: size.x / 2, y: size.y / 2 }, size));
-    // Those that matter most lie on top.
+    // Labels of the highest rank are drawn last, on top.
     for (const label of [...this.placed].reverse()) this.brush.label(label, label.at);
   }
 
-  /** The first ones lie on top of the others, and the chosen one on top of all. */
+  /**
+   * Drawing order: the first paths are on top of the others, and the selected one on top of all.
+   */
   private upwards(ways: Way[]): Way[] {
     const isChosen = ({ report }: Way) => this.isChosenTap(report.policy.name);
     return [...ways.filter((way) => !isChosen(way)).reverse(), ...ways.filter(isChosen)];
   }
 
-  /** What words may not cover; nodes that can have a card without covering something get one. */
+  /** The areas that labels must not cover. Nodes whose card covers nothing get one. */
   private occupied(): Space {
     const space = new Space();
     const seen = this.visible();
@@ -294,7 +296,7 @@ export class Renderer {
     return boxAt(this.at(node), { x: 2 * half.x, y: 2 * half.y });
   }
 
-  /** All words that want to be beside something. */
+  /** All labels to be placed. */
   private captions(): Label[] {
     const { spots, outlets, ways } = this.scene;
     const { view, hasWords } = this;
@@ -319,7 +321,7 @@ export class Renderer {
     ];
   }
 
-  /** Links whose load is told: so few that it is clear whose it is, else what is chosen. */
+  /** Links with a load label: all visible ones if they are few, otherwise the selected one. */
   private toldLinks(): Edge[] {
     const seen = this.hasCards ? this.scene.edges.filter((edge) => this.edgeIsSeen(edge)) : [];
     const isTold = seen.length > 0 && seen.length <= MOST_LOADS;
@@ -417,7 +419,7 @@ export class Renderer {
     });
   }
 
-  /** All cards are as large as the longest name wants it. */
+  /** Sets the size of all cards to fit the longest name. */
   private measureCards(): void {
     const { nodes } = this.scene;
     const lines = nodes.flatMap((node) => this.linesOf(node));
@@ -429,7 +431,7 @@ export class Renderer {
     this.cardScale = roomyScale(nodes, whole);
   }
 
-  /** The ends of a link; parallels are a little apart. */
+  /** The ends of a link; parallel links are slightly apart. */
   private ends({ a, b, slot, slots }: Edge): [Point, Point] {
     const [from, to] = [this.scene.nodes[a]!, this.scene.nodes[b]!];
     const offset = lane(slot, slots, 8) * (a < b ? 1 : -1);
@@ -453,7 +455,7 @@ export class Renderer {
     return { x: this.card.x * growth(node), y: this.card.y * growth(node) };
   }
 
-  /** Whether a switch that is no card has room for its name. */
+  /** Whether a switch without a card has room for its name. */
   private isInside(node: Node): boolean {
     const { x } = this.nodeSize(node);
     const { words, px, isBold } = inside(node);
@@ -464,13 +466,13 @@ export class Renderer {
     return this.camera.scale >= this.cardScale;
   }
 
-  /** From near, and where they are so few that they have room from afar. */
+  /** Hosts are drawn when zoomed in, and from further away if there are few. */
   private get hasHosts(): boolean {
     const isFew = this.scene.spots.length <= FEW && this.camera.scale >= NAMES;
     return this.hasDetail || isFew;
   }
 
-  /** Whether there is room for the names of what is usual. */
+  /** Whether there is room for the names of ordinary objects. */
   private get hasWords(): boolean {
     return this.hasCards || this.scene.nodes.length <= FEW || this.camera.scale >= NAMES;
   }
@@ -509,7 +511,7 @@ export class Renderer {
     return this.isChosen({ kind: "tap", name });
   }
 
-  /** Of many links none is usually chosen, and their keys are long. */
+  /** Checks first whether any link is selected: there are many links, and their keys are long. */
   private isChosenLink(edge: Edge): boolean {
     const isAny = this.selected?.kind === "link" || this.hovered?.kind === "link";
     return isAny && this.isChosen({ kind: "link", key: edgeKey(edge) });
@@ -530,17 +532,17 @@ function lineColour(node: Node, isChosen: boolean): string {
   return isChosen ? "accent" : "node-line";
 }
 
-/** Groups are larger than switches. */
+/** Groups are drawn larger than switches. */
 const growth = (node: Node): number => (node.group ? 1 + Math.log10(node.switches) * 0.25 : 1);
 
-/** Thicker by the logarithm of the load: 1 Mb/s shows, 100 Gb/s is no beam. */
+/** Grows with the logarithm of the load, so that both 1 Mb/s and 100 Gb/s are readable. */
 function loadWidth(bitsPerSecond: number, scale: number): number {
   const load = Math.max(0, Math.log10(bitsPerSecond / 1e5 + 1)) * 0.5;
   return Math.max(0.6, Math.min(1.5, 3 * scale)) + load * Math.min(1, scale * 1.5);
 }
 
 const NAMES = 0.3;
-/** With so many nodes there is room for words. */
+/** Up to this number of objects there is room for text. */
 const FEW = 60;
 const DETAIL = 0.8;
 const MOST_MOVING = 400;

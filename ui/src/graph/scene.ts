@@ -1,4 +1,4 @@
-// What the picture shows: nodes, links, hosts and TAPs with their places.
+// Contents of the picture: nodes, links, hosts and TAPs with their positions.
 import type {
   CopyPath,
   Group,
@@ -15,7 +15,7 @@ import { parsePrefix, parseIp, prefixContains } from "../model/address";
 import { type Point, beside, lane } from "./geometry";
 import type { Graph, Positions } from "./layout";
 
-/** A switch, or several that were joined. */
+/** A switch, or a group of switches. */
 export interface Node extends Point {
   id: string;
   hosts: number;
@@ -27,7 +27,7 @@ export interface Node extends Point {
   member?: TopologySwitch;
 }
 
-/** A link by the indexes of its nodes; `slot` of `slots` tells parallels apart. */
+/** A link by the indexes of its nodes; `slot` of `slots` numbers parallel links. */
 export interface Edge {
   a: number;
   b: number;
@@ -48,7 +48,7 @@ export interface Outlet extends Point {
   node: number;
 }
 
-/** A way of a policy's copies; there are as many to a monitor as switches where copies are made. */
+/** A path of a policy's copies: one for each monitor and switch that makes copies for it. */
 export interface Way {
   report: PolicyReport;
   monitor: MonitorPort;
@@ -56,7 +56,7 @@ export interface Way {
   points: Point[];
 }
 
-/** Nodes and links of a topology; they have no places yet. */
+/** Nodes and links of a topology, not placed yet. */
 export interface Frame {
   nodes: Node[];
   edges: Edge[];
@@ -85,7 +85,7 @@ function asGroup(group: Group): Node {
   return { id, hosts, switches, isConnected, isSilent, monitors: 0, group, x: 0, y: 0 };
 }
 
-/** How a switch is doing, or those that were joined. */
+/** The state of a switch, or of a group. */
 export function nodeCondition({ group, isConnected, isSilent }: Node): Verdict {
   const how = condition({ is_connected: isConnected, is_silent: isSilent });
   return group && how.tone !== "good" ? { ...how, word: `some ${how.word}` } : how;
@@ -129,7 +129,7 @@ export function spots(node: Point, hosts: HostReport[], monitors: Set<string>): 
   });
 }
 
-/** Place `i` of `count` around a node: below it first, on rings of growing size. */
+/** Place `i` of `count` around a node: starts below it, on rings of growing size. */
 function onRing(node: Point, i: number, count: number): Point {
   let [ring, first] = [0, 0];
   while (i - first >= RING_FIRST + ring * RING_MORE) {
@@ -146,7 +146,7 @@ function onRing(node: Point, i: number, count: number): Point {
   return { x: node.x + wide * Math.cos(angle), y: node.y + high * Math.sin(angle) };
 }
 
-/** Where the copies for a port are drawn to: its host's place, else a place of its own. */
+/** Where copies for a port are drawn to: its host, or a place of its own without one. */
 export function outlet(monitor: MonitorPort, scene: Frame, known: Spot[]): Outlet | undefined {
   const node = scene.index.get(monitor.switch);
   if (node === undefined) return undefined;
@@ -154,7 +154,7 @@ export function outlet(monitor: MonitorPort, scene: Frame, known: Spot[]): Outle
     ({ host }) => host.switch === monitor.switch && host.port === String(monitor.port),
   );
   if (at) return { monitor, node, x: at.x, y: at.y };
-  // Left and right of the switch, where neither hosts nor most links are.
+  // Left and right of the switch, where there are neither hosts nor most links.
   const side = OUTLET_ANGLES[monitor.port % OUTLET_ANGLES.length]!;
   const { x, y } = scene.nodes[node]!;
   return {
@@ -178,7 +178,7 @@ export function ways(reports: PolicyReport[], scene: Frame, known: Spot[]): Way[
   });
 }
 
-/** The ways that the controller tells; else only where the monitors are. */
+/** The paths that the controller reports, or only the monitors' switches without them. */
 function pathsOf(report: PolicyReport): CopyPath[] {
   const told = paths(report);
   if (told.length > 0) return told;
@@ -218,6 +218,6 @@ const RING_GAP = 16;
 const OUTLET_WIDTH = 72;
 const OUTLET_HEIGHT = 50;
 const OUTLET_ANGLES = [0, 180, -35, 215].map((degrees) => (degrees * Math.PI) / 180);
-/** So many TAPs side by side; the next ones share lanes. */
+/** Number of TAPs side by side; further ones share lanes. */
 const LANES = 6;
 const LANE_GAP = 5;

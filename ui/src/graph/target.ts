@@ -1,4 +1,4 @@
-// What in the picture is pointed at, or selected.
+// The selected object of the picture, or the one under the pointer.
 import type { Edge } from "./scene";
 
 export type Target =
@@ -7,7 +7,7 @@ export type Target =
   | { kind: "host"; mac: string; switch: string }
   | { kind: "tap"; name: string };
 
-/** What tells a link from others. */
+/** Identifies a link. */
 export const edgeKey = ({ link: { a, b } }: Edge): string =>
   `${a.switch}/${a.port} – ${b.switch}/${b.port}`;
 

@@ -1,16 +1,16 @@
-// Computes layouts beside the page, so that it stays smooth.
+// Computes layouts in a worker, so that the page stays responsive.
 import { Forces, type Graph, type Mode, type Positions, begin } from "./layout";
 
-/** What the page asks for. */
+/** A request of the page. */
 export interface Task {
   id: number;
   graph: Graph;
   mode: Mode;
-  /** Where nodes were; NaN for new ones. */
+  /** Previous positions; NaN for new nodes. */
   before?: Positions;
 }
 
-/** What it hears, several times for one task. */
+/** A result; there are several for one task. */
 export interface Progress {
   id: number;
   positions: Positions;
@@ -26,7 +26,7 @@ self.onmessage = ({ data: task }: MessageEvent<Task>) => {
   if (!isFinal) improve(task.id, new Forces(task.graph, positions, task.before !== undefined));
 };
 
-/** Steps for as long as a frame lasts, tells, and lets a newer task come in between. */
+/** Computes for one time slice, reports, and yields so that a newer task can take over. */
 function improve(id: number, forces: Forces): void {
   const end = performance.now() + FRAME_MS;
   while (!forces.isDone && performance.now() < end) forces.step();

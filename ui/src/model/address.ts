@@ -1,4 +1,4 @@
-// Addresses as people write them, to numbers and back.
+// Parses and formats MAC and IP addresses.
 
 /** The bytes of a MAC address, or `undefined`. */
 export function parseMac(text: string): number[] | undefined {
@@ -26,7 +26,7 @@ export function parseIpv6(text: string): number[] | undefined {
   return gap < 2 ? undefined : [...head, ...new Array<number>(gap).fill(0), ...tail];
 }
 
-/** The bytes of groups between colons; the last one may be an IPv4 address. */
+/** The bytes of colon-separated groups; the last group may be an IPv4 address. */
 function groups(text: string): number[] | undefined {
   if (text === "") return [];
   const bytes: number[] = [];
@@ -44,7 +44,7 @@ function groups(text: string): number[] | undefined {
 /** An IPv4 or IPv6 address. */
 export const parseIp = (text: string): number[] | undefined => parseIpv4(text) ?? parseIpv6(text);
 
-/** An address and how many of its bits count. */
+/** An address and its prefix length in bits. */
 export interface Prefix {
   bytes: number[];
   bits: number;
@@ -60,12 +60,12 @@ export function parsePrefix(text: string): Prefix | undefined {
   return isNumber ? { bytes, bits: Number(bits) } : undefined;
 }
 
-/** Whether all bits behind the prefix are zero. */
+/** Whether all host bits are zero. */
 export function isWholePrefix({ bytes, bits }: Prefix): boolean {
   return bytes.every((byte, index) => (byte & ~maskByte(bits, index) & 255) === 0);
 }
 
-/** Whether `bytes` lie in the prefix. */
+/** Whether the address `bytes` is in the prefix. */
 export function prefixContains(prefix: Prefix, bytes: number[]): boolean {
   if (bytes.length !== prefix.bytes.length) return false;
   return bytes.every((byte, index) => {

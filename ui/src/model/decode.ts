@@ -1,16 +1,16 @@
-// Reads the headers of a packet: for its header lines and for the filter box.
+// Decodes the headers of a packet, for the packet view and for the filter box.
 //
-// Bytes that end too early end the decoding; what was read until then is shown.
+// Decoding stops where the packet is truncated; what was decoded until then is shown.
 import { ipText, macText } from "./address";
 
-/** One header, as a line and as names with values. */
+/** One header, as a line and as named fields. */
 export interface Layer {
   name: string;
   line: string;
   fields: [string, string][];
 }
 
-/** What a filter asks for. */
+/** Values that filters test. */
 export interface Decoded {
   layers: Layer[];
   etherSrc?: number[];
@@ -26,7 +26,7 @@ export interface Decoded {
   payload: number;
 }
 
-/** The bytes of hexadecimal text; what is no digit ends it. */
+/** The bytes of hexadecimal text, up to the first invalid digit. */
 export function fromHex(text: string): Uint8Array {
   const digits = /^(?:[0-9a-f]{2})*/i.exec(text)?.[0] ?? "";
   return Uint8Array.from({ length: digits.length / 2 }, (_, i) =>
@@ -273,7 +273,7 @@ const protoName = (proto: number): string => PROTOCOLS.get(proto) ?? `protocol $
 
 const TAGS = new Set([0x8100, 0x88a8, 0x9100]);
 const MOST_TAGS = 16;
-/** Hop-by-hop, routing, fragment, destination options. */
+/** IPv6 extension headers: hop-by-hop, routing, fragment, destination options. */
 const EXTENSIONS = new Set([0, 43, 44, 60]);
 const MOST_EXTENSIONS = 8;
 const NETWORK = new Map<number, (r: Reader, out: Decoded) => void>([
@@ -322,7 +322,7 @@ const ICMPV6_TYPES = new Map([
   [143, "multicast listener report"],
 ]);
 
-/** Lines of a hex dump, sixteen bytes each. */
+/** A hex dump, sixteen bytes per line. */
 export function hexDump(bytes: Uint8Array): string[] {
   const lines: string[] = [];
   for (let at = 0; at < bytes.length; at += 16) {

@@ -1,14 +1,14 @@
-// The filter box of the packet list: the part of pcap-filter(7) that people type, and "text".
+// The filter box of the packet list: a common subset of pcap-filter(7), and "text".
 //
-//   all   := not { ("or" | "||" | ["and" | "&&"]) not }     of equal precedence, to the left
+//   all   := not { ("or" | "||" | ["and" | "&&"]) not }     of equal precedence, left-associative
 //   not   := ("not" | "!") not | "(" all ")" | primitive
 //
-// It chooses among packets that are here already; which packets are copied is the policy's matter.
+// It selects among packets already received; the policy determines which packets are copied.
 import { parseIp, parseMac, parsePrefix, prefixContains } from "./address";
 import { type Decoded, decode, fromHex } from "./decode";
 import type { Packet } from "../api/types";
 
-/** What a filter is asked about. */
+/** What a filter is applied to. */
 export interface Subject {
   decoded: Decoded;
   len: number;
@@ -17,7 +17,7 @@ export interface Subject {
 
 export type Predicate = (subject: Subject) => boolean;
 
-/** Why an expression is none, and at which character. */
+/** A syntax error in an expression, with the offset of the character. */
 export class FilterError extends Error {
   constructor(
     message: string,
@@ -34,7 +34,7 @@ export function subject(packet: Packet): Subject {
   return { decoded, len: packet.len, text };
 }
 
-/** Compiles an expression; an empty one lets everything through. */
+/** Compiles an expression; an empty one accepts every packet. */
 export function compile(expression: string): Predicate {
   const parser = new Parser(tokens(expression), expression.length);
   return parser.isAtEnd ? () => true : parser.whole();
@@ -141,7 +141,7 @@ class Parser {
     this.takeAny("host");
     const token = this.next();
     const mac = parseMac(token.text);
-    if (!mac) throw new FilterError(`'${token.text}' is no MAC address`, token.at);
+    if (!mac) throw new FilterError(`'${token.text}' is not a MAC address`, token.at);
     const is = (bytes?: number[]) => bytes !== undefined && mac.every((b, i) => b === bytes[i]);
     return ({ decoded }) => onSide(side, is(decoded.etherSrc), is(decoded.etherDst));
   }
@@ -185,7 +185,7 @@ class Parser {
   }
 
   private unknown(token: Token): string {
-    return `'${token.text}' is no address, and no word of a filter; for text, write "${token.text}"`;
+    return `'${token.text}' is neither an address nor a filter keyword; for text, write "${token.text}"`;
   }
 
   private portRange(side: Side): Predicate {

@@ -1,4 +1,4 @@
-// Numbers, rates and times as people read them.
+// Formats numbers, rates and times.
 
 const whole = new Intl.NumberFormat("en");
 
@@ -75,11 +75,11 @@ export function dateTime(at: string): string {
   return `${date.toLocaleDateString("sv-SE")} ${date.toLocaleTimeString("en-GB")}`;
 }
 
-/** A name in a sentence: one that is read from right to left turns nothing else around. */
+/** A name within a sentence, isolated so that right-to-left text does not reorder the rest. */
 export const isolated = (name: string): string =>
   RIGHT_TO_LEFT.test(name) ? `\u2068${name}\u2069` : name;
 
-/** Hebrew, Arabic and all that have their direction: the blocks that Unicode keeps for such. */
+/** Hebrew, Arabic and other right-to-left scripts: the blocks that Unicode reserves for them. */
 const RIGHT_TO_LEFT =
   /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 

@@ -1,25 +1,25 @@
-// Hosts, in words.
+// Texts about hosts.
 import type { HostReport } from "../api/types";
 
-/** The stack of its VLAN tags from the outside, as in 100.20; empty when it has none. */
+/** The VLAN tags of a host, outermost first, such as 100.20; empty without tags. */
 export function vlans(host: HostReport): string {
   if (host.vlan === null) return "";
   return [host.vlan, ...(host.inner_vlans ?? [])].join(".");
 }
 
-/** Its IP addresses, and which of them it did not tell itself. */
+/** The IP addresses of a host, with unproven ones marked. */
 export function addresses(host: HostReport): string {
   const unproven = new Set(host.unproven_addresses);
   return host.addresses.map((a) => (unproven.has(a) ? `${a} (unproven)` : a)).join(", ");
 }
 
-/** What that means, where there are such. */
+/** Explains "unproven" if any of the hosts has such an address. */
 export const unproven = (hosts: HostReport[]): string | undefined =>
   hosts.some((host) => host.unproven_addresses?.length)
-    ? "Unproven: the host sent packets from it, and told it by no ARP or neighbour discovery."
+    ? "Unproven: learned only from the source of packets, without ARP or neighbour discovery."
     : undefined;
 
-/** What a new policy begins with that is for all that a host says and hears, of whatever family. */
+/** Form values of a policy for all traffic of a host in both directions, IPv4 and IPv6. */
 export function tapped(host: HostReport): Record<string, string> {
   return {
     "src-mac": host.mac,
@@ -29,7 +29,7 @@ export function tapped(host: HostReport): Record<string, string> {
   };
 }
 
-/** Addresses of hosts at one end with those of hosts at another that they can speak to, some of each family. */
+/** Pairs of addresses of hosts at two ends, a few of each address family. */
 export function pairs(left: HostReport[], right: HostReport[]): [string, string][] {
   return [false, true].flatMap((isV6) => {
     const [from, to] = [left, right].map((hosts) =>

@@ -1,10 +1,10 @@
-// What a policy and its ledger say, for tables and the picture.
+// Texts about a policy and its ledger, for tables and the picture.
 import type { Copied, CopyPath, Hop, MonitorPort, PolicyReport, TapPolicy } from "../api/types";
 
-/** How urgent something is; each has a colour and a word, never only a colour. */
+/** Severity; each is shown by a colour and a word, never by the colour alone. */
 export type Tone = "good" | "wait" | "bad" | "plain";
 
-/** The monitors that a policy names. */
+/** The monitors of a policy. */
 export function monitorNames(policy: TapPolicy): string[] {
   return [policy.monitor]
     .flat()
@@ -12,34 +12,34 @@ export function monitorNames(policy: TapPolicy): string[] {
     .map(String);
 }
 
-/** The monitor that is the controller itself: it shows the starts of copies on this page. */
+/** The monitor that is the controller: this page shows the start of each copy. */
 const HERE = "controller";
 
-/** Whether the copies of a policy are shown here. */
+/** Whether this page shows the copies of a policy. */
 export const isShownHere = (policy: TapPolicy): boolean => monitorNames(policy).includes(HERE);
 
-/** The policy with this page as one more monitor. */
+/** The policy with this page as an additional monitor. */
 export const shownHere = (policy: TapPolicy): TapPolicy => ({
   ...policy,
   monitor: [...elsewhere(policy), HERE],
 });
 
-/** The policy without this page; `undefined` where its copies would go nowhere. */
+/** The policy without this page; `undefined` if it has no other monitor. */
 export function notShownHere(policy: TapPolicy): TapPolicy | undefined {
   const [first, ...more] = elsewhere(policy);
   if (first === undefined) return undefined;
   return { ...policy, monitor: more.length ? [first, ...more] : first };
 }
 
-/** The other monitors of a policy. */
+/** The monitors of a policy other than this page. */
 export const elsewhere = (policy: TapPolicy): string[] =>
   monitorNames(policy).filter((name) => name !== HERE);
 
-/** Whose a policy is: whom it names, else who added it. */
+/** The owner that the policy names, or the user who added it. */
 export const owner = (report: PolicyReport): string | undefined =>
   report.policy.owner ?? report.owner ?? undefined;
 
-/** Fields that say which traffic is copied, in the order in which people read them. */
+/** The fields that select traffic, in display order. */
 export const TRAFFIC = [
   "src-mac",
   "dst-mac",
@@ -53,7 +53,7 @@ export const TRAFFIC = [
   "filter",
 ] as const;
 
-/** Which traffic a policy copies, field by field. */
+/** The selected traffic, one text per field. */
 export function trafficWords(policy: TapPolicy): string[] {
   const fields = TRAFFIC.filter((field) => policy[field] !== undefined);
   const words = fields.map((field) => `${field}=${quoted(String(policy[field]))}`);
@@ -61,22 +61,20 @@ export function trafficWords(policy: TapPolicy): string[] {
   return policy.direction === "both" ? [...words, "both directions"] : words;
 }
 
-/** The same in one line. */
+/** The selected traffic in one line. */
 export const traffic = (policy: TapPolicy): string => trafficWords(policy).join(" ");
 
-/** Where frames are copied, in words. */
+/** Where frames are copied. */
 export const pointText = (point: string): string =>
-  point === "egress"
-    ? "where frames go out, after what was rewritten on their way"
-    : "where frames come in, before anything is rewritten";
+  point === "egress" ? "at the egress, after rewrites" : "at the ingress, before rewrites";
 
-/** What copies are owed: the contract's name, and how long senders wait at most, as it is written. */
+/** The name of a delivery contract, and the maximum time that senders wait, as written. */
 export function contract(delivery: string): { word: string; stall?: string } {
   const [, stall] = /^lossless:(.*)$/s.exec(delivery) ?? [];
   return stall === undefined ? { word: delivery } : { word: "lossless", stall };
 }
 
-/** The same in words. */
+/** A delivery contract as text. */
 export function contractText(delivery: string): string {
   const { word, stall } = contract(delivery);
   if (word === "lossless")
@@ -88,7 +86,7 @@ export function contractText(delivery: string): string {
 
 const quoted = (text: string): string => (/\s/.test(text) ? `"${text}"` : text);
 
-/** Frames that are accounted for at one monitor. */
+/** Frames that the ledger accounts for at one monitor. */
 export function accounted(copied: Copied): number {
   return copied.delivered.packets + copied.flooded + copied.in_flight + lost(copied);
 }
@@ -120,7 +118,7 @@ export function totals(report: PolicyReport): Totals {
   };
 }
 
-/** What the ledger says, in a word and a sentence. */
+/** A state or ledger in one word and in one sentence. */
 export interface Verdict {
   tone: Tone;
   word: string;
@@ -140,16 +138,20 @@ export function ledger(report: PolicyReport): Verdict {
     return {
       tone: "wait",
       word: "incomplete",
-      sentence: "A switch was lost, or a counter did not come: something may be missing.",
+      sentence: "A switch was lost or did not report a counter: the counts may be incomplete.",
     };
   }
   if (dropped > 0) {
-    return { tone: "wait", word: "adds up, drops", sentence: "Copies were dropped, by name." };
+    return {
+      tone: "wait",
+      word: "adds up, drops",
+      sentence: "Copies were dropped; each drop is counted by name.",
+    };
   }
   return { tone: "good", word: "adds up", sentence: "Every frame that matched is accounted for." };
 }
 
-/** How a policy is doing, in a word. */
+/** The state of a policy. */
 export function state(report: PolicyReport): Verdict {
   const reason = "reason" in report.state ? report.state.reason : "";
   switch (report.state.is) {
@@ -158,7 +160,7 @@ export function state(report: PolicyReport): Verdict {
     case "partial":
       return { tone: "bad", word: "partial", sentence: reason };
     case "installing":
-      return { tone: "wait", word: "installing", sentence: "Switches are being told." };
+      return { tone: "wait", word: "installing", sentence: "Rules are being installed." };
     case "pending":
       return { tone: "wait", word: "pending", sentence: reason };
     case "resting":
@@ -170,32 +172,32 @@ export function state(report: PolicyReport): Verdict {
   }
 }
 
-/** The worse the smaller: what lists are sorted by. */
+/** Sort key: the more severe, the smaller. */
 export const urgency = (tone: Tone): number => URGENT.indexOf(tone);
 
 const URGENT: Tone[] = ["bad", "wait", "good", "plain"];
 
-/** The tone in which a TAP is drawn: the worse of its state's and its ledger's. */
+/** The tone of a TAP in the picture: the worse one of its state and its ledger. */
 export function tone(report: PolicyReport): Tone {
   const tones = [state(report).tone, ledger(report).tone];
   return URGENT.find((t) => tones.includes(t)) ?? "plain";
 }
 
-/** Whether somebody should look at it: it failed, reaches some monitors only, or does not add up. */
+/** Whether a policy needs attention: it failed, is partial, or does not add up. */
 export const hasProblem = (report: PolicyReport): boolean => tone(report) === "bad";
 
-/** Those with problems first, and else in their order. */
+/** Policies with problems first, otherwise in the same order. */
 export const worstFirst = (reports: PolicyReport[]): PolicyReport[] =>
   [...reports].sort((a, b) => Number(hasProblem(b)) - Number(hasProblem(a)));
 
-/** Where the copies of a policy go, as far as that is known. */
+/** The ports to which copies go, as far as known. */
 export function monitorPorts(report: PolicyReport): MonitorPort[] {
   if (report.monitors) return report.monitors;
   if (report.monitor) return [report.monitor];
   return report.copied.map((copied) => copied.monitor);
 }
 
-/** OpenFlow's port CONTROLLER, of whichever switch: the copies come to this page. */
+/** Whether the port is OpenFlow's CONTROLLER of any switch, whose copies this page shows. */
 export const isController = (port: MonitorPort): boolean => port.port === OFPP_CONTROLLER;
 
 /** `watch0 (0x1/3)`. */
@@ -207,7 +209,7 @@ export function monitorText(port: MonitorPort): string {
 
 const OFPP_CONTROLLER = 0xfffffffd;
 
-/** The ways of a policy's copies; `[]` when the controller does not tell. */
+/** The paths of a policy's copies; empty if the controller does not report them. */
 export function paths(report: PolicyReport): CopyPath[] {
   if (!Array.isArray(report.path)) return [];
   return report.path.flatMap((path) => {
@@ -218,7 +220,7 @@ export function paths(report: PolicyReport): CopyPath[] {
   });
 }
 
-/** When a policy ends, in milliseconds of the clock; `undefined` when it does not. */
+/** Expiry of a policy, in milliseconds since 1970; `undefined` if it does not expire. */
 export function endsAt(report: PolicyReport): number | undefined {
   const text = report.expires_at ?? report.policy.expires;
   const at = typeof text === "string" ? Date.parse(text) : NaN;

@@ -1,29 +1,29 @@
-// Rates from counters that are read now and then.
+// Rates from counters that are read at irregular intervals.
 
-/** Counters of one thing at one time. */
+/** The counters of one object at one time. */
 interface Reading {
   atMs: number;
   values: number[];
 }
 
-/** Remembers the last readings of many counters, and says how fast they grow. */
+/** Keeps the last readings of many objects and computes their rates. */
 export class Rates {
   private readonly before = new Map<string, Reading>();
   private readonly perSecond = new Map<string, number[]>();
 
-  /** Takes in the counters of `name` as they are at `atMs`. */
+  /** Records the counters of `name` at `atMs`. */
   feed(name: string, atMs: number, values: number[]): void {
     const last = this.before.get(name);
     if (last && atMs - last.atMs < SHORTEST_MS) return;
     if (last) this.perSecond.set(name, growth(last, { atMs, values }));
-    // Whoever is asked about stays among the last ones.
+    // Moves the entry to the end, so that the first one is the least recently updated.
     this.before.delete(name);
     this.before.set(name, { atMs, values });
     const [oldest] = this.before.keys();
     if (this.before.size > MOST) this.forget(oldest!);
   }
 
-  /** The growth of each counter per second, once there were two readings. */
+  /** The growth of each counter per second; `undefined` before the second reading. */
   of(name: string): number[] | undefined {
     return this.perSecond.get(name);
   }
@@ -34,7 +34,7 @@ export class Rates {
   }
 }
 
-/** A counter that went back was set to zero: what it shows has grown since then. */
+/** A counter that decreased was reset to zero, and has grown by its value since. */
 function growth(before: Reading, now: Reading): number[] {
   const seconds = (now.atMs - before.atMs) / 1000;
   return now.values.map((value, index) => {
@@ -43,7 +43,7 @@ function growth(before: Reading, now: Reading): number[] {
   });
 }
 
-/** More than one view shows; names come and go for as long as the page is open. */
+/** More than any view shows. The limit is needed because names change while the page is open. */
 const MOST = 5000;
-/** Readings that are closer than this say little. */
+/** Readings closer than this give inaccurate rates. */
 const SHORTEST_MS = 400;

@@ -1,31 +1,31 @@
-// Switches, in words.
+// Texts about switches.
 import type { SwitchReport } from "../api/types";
 import { plural } from "./format";
 import type { Verdict } from "./policy";
 
-/** How a switch is doing, in the words of `tapswitch show switches`. */
+/** The state of a switch, in the words of `tapswitch show switches`. */
 export function condition({
   is_connected,
   is_silent,
 }: Pick<SwitchReport, "is_connected" | "is_silent">): Verdict {
   if (!is_connected)
-    return { tone: "bad", word: "lost", sentence: "It goes on by the rules that it has." };
+    return { tone: "bad", word: "lost", sentence: "It keeps forwarding with its current rules." };
   if (is_silent) return { tone: "wait", word: "silent", sentence: SILENT };
   return { tone: "good", word: "connected", sentence: "" };
 }
 
 const SILENT =
-  "It does not tell its counters: those that it told before count on. Look for a switch, or a way " +
-  "to it, that is overloaded.";
+  "It does not report its counters; the last reported values still count. Look for an overloaded " +
+  "switch, or an overloaded path to it.";
 
-/** What was done to a switch that was not believed, or undone, and what to do about it. */
+/** Claims that the controller rejected or changes that it reverted, each with a remedy. */
 export const troubles = (report: SwitchReport): string[] =>
   TROUBLES.flatMap(([key, words]) => {
     const times = report[key] ?? 0;
     return times > 0 ? [`${plural(times, "time")} ${words}`] : [];
   });
 
-/** As `tapswitch show switches` says it. */
+/** The texts of `tapswitch show switches`. */
 const TROUBLES: [keyof Counts, string][] = [
   [
     "hosts_refused",

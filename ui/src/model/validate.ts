@@ -1,12 +1,12 @@
-// What is wrong with a policy while it is typed, in the words of the controller.
+// Validates a policy while it is typed, with the controller's rules.
 //
-// The controller has the last word: what passes here may still be refused, by its dry run or when
-// the policy is saved.
+// The controller decides: it may still refuse a policy that passes here, in a dry run or when
+// saving.
 import { TRAFFIC, contract } from "./policy";
 import { isWholePrefix, parseMac, parsePrefix } from "./address";
 import type { TapPolicy } from "../api/types";
 
-/** The form's fields as they are typed: those of a policy, and `stall`, which is part of its delivery. */
+/** The form's fields as typed: those of a policy, and `stall`, which is part of its delivery. */
 export type Draft = Record<Field, string>;
 export type Field = (typeof FIELDS)[number];
 export const FIELDS = [
@@ -28,7 +28,7 @@ export const FIELDS = [
   "reason",
 ] as const;
 
-/** What to change, or what to know, by field. */
+/** Errors or warnings by field. */
 export type Problems = Partial<Record<Field, string>>;
 
 export const emptyDraft = (): Draft => {
@@ -36,7 +36,7 @@ export const emptyDraft = (): Draft => {
   return { ...fields, direction: "both", ...DEFAULTS };
 };
 
-/** Checks everything; an empty answer means that the policy may be sent. */
+/** Checks all fields; an empty result means that the policy can be sent. */
 export function problems(draft: Draft): Problems {
   const found: Problems = {};
   for (const field of FIELDS) {
@@ -47,16 +47,16 @@ export function problems(draft: Draft): Problems {
   return found;
 }
 
-/** What a policy may say, and will not do: frames that bridges keep to a link are not copied. */
+/** Warnings about a valid policy without effect: link-local frames are not copied. */
 export function warnings(draft: Draft): Problems {
   const address = parseMac(draft["dst-mac"].trim());
-  // As the controller has it: the address decides, where there is one, and else the type.
+  // As in the controller: the destination address decides if there is one, otherwise the type.
   if (address) return isForBridges(address) ? { "dst-mac": KEPT } : {};
   const type = typeNumber(draft["eth-type"]);
   return type !== undefined && LINK_TYPES.has(type) ? { "eth-type": KEPT } : {};
 }
 
-/** The policy that a draft without problems says; `rest` are fields that the form does not know. */
+/** Converts a draft without problems to a policy; `rest` has fields that are not in the form. */
 export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy {
   const policy: Record<string, unknown> = { ...rest };
   for (const field of FIELDS) {
@@ -74,25 +74,25 @@ export function toPolicy(draft: Draft, rest: Partial<TapPolicy> = {}): TapPolicy
   return policy as TapPolicy;
 }
 
-/** The draft that a policy is edited as. */
+/** Converts a policy to a draft for editing. */
 export function toDraft(policy: TapPolicy): Draft {
   const draft = emptyDraft();
   for (const field of FIELDS) {
     const value = policy[field];
     if (value !== undefined && value !== null) draft[field] = [value].flat().join(", ");
   }
-  // A policy that does not say: where its transport takes them.
+  // The default point of copies depends on the transport.
   if (policy.point === undefined && policy.transport === "rewrite") draft.point = "egress";
   return withStall(draft);
 }
 
-/** Takes `lossless:20` apart, which the form has as two fields. */
+/** Splits a delivery such as `lossless:20` into the form's two fields. */
 export function withStall(draft: Draft): Draft {
   const { word, stall } = contract(draft.delivery);
   return stall === undefined ? draft : { ...draft, delivery: word, stall };
 }
 
-/** The parts between commas and blanks. */
+/** Splits a list at commas and blanks. */
 export const list = (text: string): string[] => text.split(/[\s,]+/).filter((part) => part !== "");
 
 type Check = (text: string, draft: Draft) => string | undefined;
@@ -101,25 +101,25 @@ const CHECKS: Partial<Record<Field, Check>> = {
   name(text) {
     if (text === "") return "Give the policy a name.";
     if ([...text].length > 64) return "At most 64 characters.";
-    if (text === "." || text === "..") return "A step in a path cannot be a name.";
-    return UNSEEN.test(text) ? "It has characters that are not seen: leave them out." : undefined;
+    if (text === "." || text === "..") return "A name cannot be “.” or “..”.";
+    return UNSEEN.test(text) ? "Remove the invisible characters." : undefined;
   },
   monitor(text) {
     const monitors = list(text);
     if (monitors.length === 0)
       return "Name a monitor: a port (0x1/3), its name, or a host's address.";
     const twice = monitors.find((name, index) => monitors.indexOf(name) !== index);
-    return twice ? `${twice} is there twice.` : undefined;
+    return twice ? `${twice} is listed twice.` : undefined;
   },
   "src-mac": (text) => macProblem(text, true),
   "dst-mac"(text, draft) {
     const isGroup = ((parseMac(text)?.[0] ?? 0) & 1) === 1;
     if (isGroup && draft.direction === "both")
-      return "A group never answers: copy one direction only.";
+      return "A group address never sends: use the forward direction.";
     if (draft.point === "egress") {
-      if (text === "" || isGroup) return "Copied at the destination's switch: name one host.";
+      if (text === "" || isGroup) return "Copying at the egress requires the address of one host.";
       if (draft.direction === "both")
-        return "Copied at the switch of one host, and answers are for another: one direction only.";
+        return "Copying at the egress works in the forward direction only.";
     }
     return macProblem(text, false);
   },
@@ -127,7 +127,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
   "dst-ip"(text, draft) {
     const [src, dst] = [parsePrefix(draft["src-ip"].trim()), parsePrefix(text)];
     if (src && dst && src.bytes.length !== dst.bytes.length) {
-      return "One of source and destination is IPv4 and one IPv6: no packet has both.";
+      return "Source and destination must both be IPv4 or both be IPv6.";
     }
     return prefixProblem(text, draft);
   },
@@ -148,7 +148,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const isKnown = /^(best-effort|lossless|sample-on-pressure)$/.test(text);
     return isKnown ? undefined : "Expected best-effort, lossless or sample-on-pressure.";
   },
-  // Of other contracts it is neither shown nor sent.
+  // The form hides this field for other contracts, and does not send it.
   stall: (text, draft) =>
     draft.delivery === "lossless" ? numberProblem(text, 1, 65535, "milliseconds") : undefined,
   expires(text) {
@@ -156,16 +156,16 @@ const CHECKS: Partial<Record<Field, Check>> = {
     const at = /^\d{4}-\d\d-\d\dT.*(z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) : NaN;
     if (Number.isNaN(at))
       return "A duration such as 30m, 2h30m or 1w, or a time such as 2027-01-31T18:00:00Z.";
-    return at <= Date.now() ? "That time is over." : undefined;
+    return at <= Date.now() ? "This time is in the past." : undefined;
   },
   point: (text, draft) =>
     text !== "egress" && draft.transport === "rewrite"
-      ? "Readdressed copies are taken where frames go out."
+      ? "A rewritten destination MAC requires copying at the egress."
       : undefined,
   snaplen: (text) => numberProblem(text, 14, 65535, "bytes"),
   sample(text) {
     const isRatio = text === "" || /^(1\/)?[1-9]\d*$/.test(text);
-    return isRatio ? undefined : "One of how many: 1/100.";
+    return isRatio ? undefined : "A ratio such as 1/100.";
   },
   priority: (text) => numberProblem(text, 0, 255, ""),
 };
@@ -175,14 +175,14 @@ function macProblem(text: string, isSource: boolean): string | undefined {
   const mac = parseMac(text);
   if (!mac) return "Six hexadecimal bytes: 02:00:00:00:00:01.";
   if (mac.every((byte) => byte === 0)) return "No host has this address.";
-  return isSource && mac[0]! & 1 ? "No frame has a group's address as its source." : undefined;
+  return isSource && mac[0]! & 1 ? "A group address cannot be a source." : undefined;
 }
 
 function prefixProblem(text: string, draft: Draft): string | undefined {
   if (text === "") return undefined;
   const prefix = parsePrefix(text);
   if (!prefix) return "An IPv4 or IPv6 address or prefix: 10.0.0.0/24, 2001:db8::/32.";
-  if (!isWholePrefix(prefix)) return "All bits behind the prefix must be zero.";
+  if (!isWholePrefix(prefix)) return "All bits after the prefix must be zero.";
   const [proto, isV4] = [draft["ip-proto"].trim().toLowerCase(), prefix.bytes.length === 4];
   if (proto === "icmp" && !isV4) return "This is IPv6, which has no icmp: use icmpv6.";
   return proto === "icmpv6" && isV4 ? "This is IPv4, which has no icmpv6: use icmp." : undefined;
@@ -203,7 +203,7 @@ function typeProblem(text: string, draft: Draft): string | undefined {
   if (text === "") return undefined;
   const type = typeNumber(text);
   if (type === undefined) return `Expected ${TYPES}, lldp or another number.`;
-  if (TAG_TYPES.has(type)) return "This is the type of a tag: say which by VLAN.";
+  if (TAG_TYPES.has(type)) return "This is the EtherType of a VLAN tag: use the VLAN field.";
   if (type < 0x600) return "This is a length, not a type: types begin at 0x600.";
   const isIp = type === IPV4 || type === IPV6;
   const without = [...(isIp || type === ARP ? [] : ADDRESSES), ...(isIp ? [] : INSIDE)];
@@ -211,7 +211,7 @@ function typeProblem(text: string, draft: Draft): string | undefined {
   return other ? `Frames of this type have no ${other}.` : familyProblem(type, draft);
 }
 
-/** Whether addresses and protocol are of the family that the type says. */
+/** Whether addresses and protocol match the IP version of the frame type. */
 function familyProblem(type: number, draft: Draft): string | undefined {
   const [size, family] = type === IPV6 ? [16, "IPv6"] : [4, "IPv4"];
   const isOdd = (field: Field) => {
@@ -219,13 +219,13 @@ function familyProblem(type: number, draft: Draft): string | undefined {
     return prefix !== undefined && prefix.bytes.length !== size;
   };
   const odd = ADDRESSES.find(isOdd);
-  if (odd) return `Frames of this type have ${family} addresses, which ${odd} is not.`;
+  if (odd) return `Frames of this type have ${family} addresses, but ${odd} is not one.`;
   const [wrong, right] = type === IPV6 ? ["icmp", "icmpv6"] : ["icmpv6", "icmp"];
   const proto = draft["ip-proto"].trim().toLowerCase();
   return proto === wrong ? `${family} has no ${wrong}: use ${right}.` : undefined;
 }
 
-/** `1w2d3h4m5s`: each unit once at most, larger ones first. */
+/** A duration such as `1w2d3h4m5s`: each unit at most once, in this order. */
 function isSpan(text: string): boolean {
   const counts = /^(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$/.exec(text)?.slice(1);
   const seconds = counts?.reduce((sum, count, i) => sum + Number(count ?? 0) * UNITS[i]!, 0);
@@ -247,14 +247,14 @@ function numberProblem(
 const isForBridges = (mac: number[]): boolean =>
   [1, 0x80, 0xc2, 0, 0].every((byte, index) => mac[index] === byte) && mac[5]! < 16;
 
-/** A type of frames by its name or its number. */
+/** The EtherType for a name or number. */
 function typeNumber(text: string): number | undefined {
   const word = text.trim().toLowerCase();
   const type = TYPE_NAMES.get(word) ?? (/^(0x[0-9a-f]+|\d+)$/.test(word) ? Number(word) : NaN);
   return type <= 0xffff ? type : undefined;
 }
 
-/** What may be asked for, of what is copied; LLDP is not, but where it goes to an odd address. */
+/** Examples of types. LLDP is left out: it is copied only if sent to an unusual address. */
 export const TYPES = "arp, ipv4, ipv6, 0x88b5";
 
 const [ARP, IPV4, IPV6, LLDP] = [0x0806, 0x0800, 0x86dd, 0x88cc];
@@ -264,27 +264,27 @@ const TYPE_NAMES = new Map([
   ["ipv6", IPV6],
   ["lldp", LLDP],
 ]);
-/** Those of 802.1Q and 802.1ad, and what was before that. */
+/** EtherTypes of VLAN tags: 802.1Q, 802.1ad, and the older 0x9100. */
 const TAG_TYPES = new Set([0x8100, 0x88a8, 0x9100]);
-/** What packets have that are of IP, or of ARP; and what those of IP alone have. */
+/** Fields of IP and ARP packets, and fields of IP packets only. */
 const ADDRESSES = ["src-ip", "dst-ip"] as const;
 const INSIDE = ["ip-proto", "src-port", "dst-port"] as const;
-/** LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges. */
+/** LLDP and the slow protocols such as LACP, which are sent to link-local addresses. */
 const LINK_TYPES = new Set([LLDP, 0x8809]);
-/** The controller's words in the notes of such a policy. */
+/** The controller's note on such a policy. */
 export const KEPT =
   "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: " +
   "switches do not forward them, and they are not copied";
 
-/** Controls, what formats text without being seen, and other ends of lines (Unicode). */
+/** Invisible characters: control and format characters, line and paragraph separators (Unicode). */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
 
-/** Seconds of a week, a day, an hour, a minute and a second. */
+/** Seconds in a week, day, hour, minute and second. */
 const UNITS = [604_800, 86_400, 3600, 60, 1];
-/** Ten years: what is longer is a slip. */
+/** Ten years; longer durations are typing errors. */
 const MOST_SECONDS = 10 * 366 * 86_400;
 
-/** What a policy need not say. */
+/** Default values, which are omitted from the policy. */
 const DEFAULTS = {
   delivery: "best-effort",
   tags: "keep",

@@ -1,4 +1,4 @@
-// Small pieces that all views use.
+// Components and hooks that several views use.
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
@@ -7,7 +7,7 @@ import type { TapPolicy } from "../api/types";
 import { duration } from "../model/format";
 import { type Tone, trafficWords } from "../model/policy";
 
-/** A word with a colour and a sign, so that the colour is not all. */
+/** A word with a colour and a sign, so that meaning does not depend on colour. */
 export function Tag({
   tone,
   children,
@@ -26,7 +26,7 @@ export function Tag({
 
 const SIGNS: Record<Tone, string> = { good: "●", wait: "◐", bad: "▲", plain: "○" };
 
-/** Which traffic a policy copies; lines break between its fields. */
+/** The traffic that a policy copies; lines break only between fields. */
 export function Traffic({ of }: { of: TapPolicy }) {
   return (
     <>
@@ -39,7 +39,7 @@ export function Traffic({ of }: { of: TapPolicy }) {
   );
 }
 
-/** Why there is nothing to see, and what to do. */
+/** Why there is nothing to show, and what to do about it. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -50,8 +50,8 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 /**
- * An error in words; the view goes on with what it had. That this is old the frame says where the
- * connection is lost, and once is enough.
+ * An error message; the view keeps its old data. A lost connection is not reported here, because
+ * the frame already reports it.
  */
 export function Failure({
   error,
@@ -66,7 +66,7 @@ export function Failure({
   if (error.isMissingEndpoint) {
     return (
       <Empty title={`${what}: not available in this controller`}>
-        <p>The controller that serves this page does not offer it.</p>
+        <p>This controller does not support it.</p>
       </Empty>
     );
   }
@@ -77,14 +77,14 @@ export function Failure({
       {error.leader && (
         <>
           {" "}
-          <a href={error.leader}>To the page of that controller</a>
+          <a href={error.leader}>Open the page of that controller</a>
         </>
       )}
     </div>
   );
 }
 
-/** What came instead of an answer: an error, or nothing yet. */
+/** Shows an error, or that the response is pending. */
 export function Unanswered({
   of: { data, error },
   what,
@@ -100,7 +100,7 @@ export function Unanswered({
   );
 }
 
-/** Says that an answer is waited for, when it takes long. */
+/** Reports that a response is pending, if it takes long. */
 export function Waiting({ is }: { is: boolean }) {
   const [isLong, setLong] = useState(false);
   useEffect(() => {
@@ -108,12 +108,12 @@ export function Waiting({ is }: { is: boolean }) {
     const timer = setTimeout(() => setLong(true), LONG_MS);
     return () => clearTimeout(timer);
   }, [is]);
-  return <div role="status">{isLong && <p class="muted">Asking the controller …</p>}</div>;
+  return <div role="status">{isLong && <p class="muted">Loading …</p>}</div>;
 }
 
 const LONG_MS = 500;
 
-/** What is to be known of something. */
+/** Notes on an object. */
 export function Notes({ notes = [] }: { notes?: string[] | undefined }) {
   return (
     <>
@@ -126,7 +126,7 @@ export function Notes({ notes = [] }: { notes?: string[] | undefined }) {
   );
 }
 
-/** The heading of a view with what can be done there. */
+/** The heading of a view, with its actions. */
 export function Heading({
   title,
   children,
@@ -163,7 +163,7 @@ export function Search({
   );
 }
 
-/** `value` once it has been the same for a moment. */
+/** `value` once it has not changed for `ms`. */
 export function useSettled<T>(value: T, ms = 250): T {
   const [settled, setSettled] = useState(value);
   useEffect(() => {
@@ -173,14 +173,14 @@ export function useSettled<T>(value: T, ms = 250): T {
   return settled;
 }
 
-/** The last value that there was: what somebody works with stays when what it is of has ended. */
+/** The last defined value, so that what the user works on stays when its object is gone. */
 export function useLast<T>(value: T | undefined): T | undefined {
   const last = useRef(value);
   last.current = value ?? last.current;
   return last.current;
 }
 
-/** The clock, once a second. */
+/** The current time, updated every second. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -190,11 +190,11 @@ export function useNow(): number {
   return now;
 }
 
-/** How long something still is. */
+/** The time left. */
 export function Countdown({ endsAt }: { endsAt: number }) {
   const left = endsAt - useNow();
   const tone = left < 60_000 ? "wait" : "plain";
-  const text = left <= 0 ? "over" : duration(left);
+  const text = left <= 0 ? "ended" : duration(left);
   return (
     <Tag tone={tone} title={new Date(endsAt).toLocaleString("en-GB")}>
       {text}
@@ -202,7 +202,7 @@ export function Countdown({ endsAt }: { endsAt: number }) {
   );
 }
 
-/** Asks before something is done; the browser keeps the focus inside, and it goes back afterwards. */
+/** A confirmation dialog. The browser keeps the focus inside; afterwards it returns. */
 export function Confirm({
   title,
   action,
@@ -214,9 +214,9 @@ export function Confirm({
 }: {
   title: string;
   action: string;
-  /** It cannot be undone. */
+  /** Whether the action cannot be undone. */
   isFinal?: boolean;
-  /** It is being done. */
+  /** Whether the action is in progress. */
   isBusy?: boolean;
   onConfirm(): void;
   onCancel(): void;
@@ -226,7 +226,7 @@ export function Confirm({
   useEffect(() => {
     const asker = document.activeElement as HTMLElement | null;
     dialog.current?.showModal();
-    // Not before the dialog has gone: as long as it is there, nothing else can have the focus.
+    // Delayed until the dialog is gone: until then nothing else can have the focus.
     return () => void setTimeout(() => giveFocus(asker));
   }, []);
   return (
@@ -250,14 +250,14 @@ export function Confirm({
   );
 }
 
-/** To whoever asked, or to the view where that has gone. */
+/** Returns the focus to the element that had it, or to the view if that element is gone. */
 function giveFocus(asker: HTMLElement | null): void {
   const isFree = document.activeElement === document.body;
   const to = asker?.isConnected ? asker : document.getElementById("main");
   if (isFree) to?.focus({ preventScroll: true });
 }
 
-/** A column's heading that sorts by it. */
+/** A column heading that sorts by its column. */
 export function SortHead<K extends string>({
   id,
   sort,
@@ -289,7 +289,7 @@ export interface Sort<K extends string> {
   isDown: boolean;
 }
 
-/** Sorted by what `of` says, without a change to `items`. */
+/** A copy of `items`, sorted by the key `of`. */
 export function sorted<T>(items: T[], of: (item: T) => string | number, isDown: boolean): T[] {
   const compare = (a: string | number, b: string | number) =>
     typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b));
@@ -307,7 +307,7 @@ export function Table({
 }: {
   label: string;
   children: ComponentChildren;
-  /** Which table it is, for style sheets. */
+  /** CSS class of the table. */
   kind?: string;
 }) {
   return (

@@ -1,4 +1,4 @@
-// A change of a policy that is tried on the model of the fabric, shown, asked about, and made.
+// A change to a policy: dry run, confirmation, and the change itself.
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
@@ -6,14 +6,14 @@ import type { DryRun } from "../api/types";
 import { Confirm, Failure } from "./basics";
 import { Changes } from "./plan";
 
-/** What is sent when the answer is yes; with `?dry_run=true` when it is asked. */
+/** The request to send when confirmed; with `?dry_run=true` it is sent beforehand. */
 export interface Change {
   method: "PUT" | "DELETE";
   path: string;
   body?: unknown;
 }
 
-/** Shows what a change would do, asks, makes it, and says what went wrong. */
+/** Shows the effects of a change, asks for confirmation, makes the change, and reports errors. */
 export function ConfirmChange({
   change,
   title,
@@ -31,7 +31,7 @@ export function ConfirmChange({
   onCancel(): void;
   children: ComponentChildren;
 }) {
-  // What was tried is what is made, also when the view behind learns something meanwhile.
+  // Fixed, so that what was tried is what is made, even if the policy changes meanwhile.
   const [{ method, path, body }] = useState(change);
   const [error, setError] = useState<ApiError>();
   const [isBusy, setBusy] = useState(false);
@@ -53,7 +53,7 @@ export function ConfirmChange({
   return (
     <Confirm
       title={title}
-      action={isUnproved ? `${action} all the same` : action}
+      action={isUnproved ? `${action} anyway` : action}
       isFinal={method === "DELETE"}
       isBusy={isBusy}
       onConfirm={() => void make()}
@@ -62,7 +62,7 @@ export function ConfirmChange({
       {children}
       <section class="preview" aria-labelledby="preview" aria-live="polite">
         <h3 id="preview">What will change</h3>
-        {!trial.run && !trial.error && <p class="muted">Tried on the model of the fabric …</p>}
+        {!trial.run && !trial.error && <p class="muted">Dry run in progress …</p>}
         <Failure error={trial.error} what="Dry run" />
         {trial.run && <Changes run={trial.run} />}
       </section>
@@ -73,7 +73,7 @@ export function ConfirmChange({
 
 const isNotProved = (error: ApiError | undefined): boolean => error?.code === "not-proved";
 
-/** What a change would do, asked once. */
+/** Sends the dry run once. */
 function useTrial({ method, path, body }: Change): { run?: DryRun; error?: ApiError } {
   const [result, setResult] = useState<{ run?: DryRun; error?: ApiError }>({});
   useEffect(() => {

@@ -1,11 +1,11 @@
-// A chart over time: lines by uPlot, and the same numbers as text for those who do not see them.
+// A chart over time: lines by uPlot, and the latest values as text for screen readers.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { colours } from "./theme";
 
 export interface Line {
   label: string;
-  /** A variable of the style sheet. */
+  /** Name of a CSS variable. */
   colour: string;
   values: (number | null)[];
 }

@@ -1,4 +1,4 @@
-// A list that is searched by the controller and sorted here.
+// A list that the controller searches and the page sorts.
 import { useState } from "preact/hooks";
 import type { Topic } from "../api/live";
 import { count, plural } from "../model/format";
@@ -6,7 +6,7 @@ import { type Sort, sorted, useSettled } from "./basics";
 import { usePages } from "./pages";
 import { route } from "./route";
 
-/** What is searched for, how it is sorted, and the rows; `by` is the column at first. */
+/** Search text, sort order and rows of a list; `by` is the initial sort column. */
 export function useList<T, C extends string>(
   path: string | undefined,
   order: Record<C, (item: T) => string | number>,
@@ -22,7 +22,7 @@ export function useList<T, C extends string>(
   return { text, setText, q, sort, setSort, pages, rows };
 }
 
-/** How many there are, and a way to the rest. */
+/** The number of items, and a button for more. */
 export function Foot({
   shown,
   total,
@@ -51,7 +51,7 @@ export function Foot({
           </button>
         </>
       )}
-      {!all && !more && " Search to see others."}
+      {!all && !more && " Search for others."}
     </p>
   );
 }

@@ -1,4 +1,4 @@
-// Lists that come in pages: one page that grows, so that what is shown is of one time.
+// Paged lists: one page that grows, so that all rows are from the same time.
 import { useEffect, useState } from "preact/hooks";
 import { query } from "../api/client";
 import type { Topic } from "../api/live";
@@ -8,7 +8,7 @@ import type { ListOf } from "../api/types";
 export interface Pages<T> extends Resource<ListOf<T>> {
   items: T[];
   total: number;
-  /** Shows more; `undefined` when all is shown, or as much as one view takes. */
+  /** Shows more rows; `undefined` if all are shown or the maximum of a view is reached. */
   more: (() => void) | undefined;
 }
 
@@ -27,7 +27,7 @@ export function usePages<T>(
   useEffect(() => {
     if (resource.data) setLast(resource.data);
   }, [resource.data]);
-  // While a larger or another page comes, the old one stays.
+  // The old page stays until the larger or other one arrives.
   const list = resource.data ?? last;
   const items = list?.items ?? [];
   const total = list?.total ?? items.length;
@@ -41,5 +41,5 @@ export function usePages<T>(
   };
 }
 
-/** Rows in one view; who looks for more has a search. */
+/** Maximum rows in a view; the search finds others. */
 const MOST_ROWS = 1000;

@@ -1,10 +1,10 @@
-// What a change would do, as the controller's model of the fabric has it.
+// The effects of a change, computed by the controller on its model of the fabric.
 import { useMemo } from "preact/hooks";
 import type { DryRun } from "../api/types";
 import { plural } from "../model/format";
 import { Notes, Tag } from "./basics";
 
-/** Proof, notes, and what each switch would be told. */
+/** Proof, notes, and the changes of each switch. */
 export function Changes({ run }: { run: DryRun }) {
   const [added, removed] = useMemo(
     () => [
@@ -55,7 +55,7 @@ function Proof({ proof }: { proof: NonNullable<DryRun["proof"]> }) {
             {words}
           </li>
         ))}
-        <li>{plural(proof.checked, "way", "ways")} of frames followed, from port to port.</li>
+        <li>{plural(proof.checked, "frame path")} checked from port to port.</li>
       </ul>
     </div>
   );

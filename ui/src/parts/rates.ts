@@ -1,4 +1,4 @@
-// The rates of all policies, fed by whatever view asks for them.
+// The rates of all policies, updated by the views that fetch them.
 import { Rates } from "../model/rates";
 import { totals } from "../model/policy";
 import { bitRate, packetRate } from "../model/format";
@@ -6,7 +6,7 @@ import type { PolicyReport } from "../api/types";
 
 const rates = new Rates();
 
-/** Growth of one policy's counters per second. */
+/** Rates of one policy, per second. */
 export interface PolicyRate {
   matched: number;
   deliveredBits: number;
@@ -27,7 +27,7 @@ export function rateOf(name: string): PolicyRate | undefined {
   return { matched, deliveredBits: bytes * 8, dropped };
 }
 
-/** `1.2 Gb/s`, and drops when there are some. */
+/** A rate such as `1.2 Gb/s`, with drops if there are any. */
 export function rateText(name: string): string {
   const rate = rateOf(name);
   if (!rate) return "–";

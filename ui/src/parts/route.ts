@@ -1,4 +1,4 @@
-// Which view is shown: the part of the address behind `#`.
+// The current view: the fragment of the URL, after `#`.
 import { signal } from "@preact/signals";
 
 export interface Route {
@@ -27,7 +27,7 @@ function decode(part: string): string {
   }
 }
 
-/** The address of a view. */
+/** The URL of a view. */
 export function link(parts: string[], query?: Record<string, string>): string {
   const path = parts.map(encodeURIComponent).join("/");
   const words = query && Object.keys(query).length ? `?${new URLSearchParams(query)}` : "";

@@ -1,4 +1,4 @@
-// Signing in with a token, where the controller wants one.
+// Sign-in with a token, for controllers that require one.
 import { useState } from "preact/hooks";
 import { ApiError } from "../api/client";
 import { signIn } from "../api/session";
@@ -20,7 +20,7 @@ export function SignIn({ reason }: { reason?: string }) {
   return (
     <main class="sign-in" id="main">
       <h1>tapswitch</h1>
-      <p>This controller asks who you are. Paste the token that its operator gave you.</p>
+      <p>This controller requires a token. Paste the one that you got from its operator.</p>
       <form onSubmit={submit}>
         <label for="token">Token</label>
         <input
@@ -43,7 +43,7 @@ export function SignIn({ reason }: { reason?: string }) {
         </button>
       </form>
       <p class="muted">
-        Tokens are made on the controller's machine by{" "}
+        Create a token on the controller's machine with{" "}
         <code>tapswitch token new NAME --role operator</code>.
       </p>
     </main>
@@ -51,4 +51,4 @@ export function SignIn({ reason }: { reason?: string }) {
 }
 
 const words = (error: ApiError): string =>
-  error.status === 401 ? "The controller does not know this token." : error.message;
+  error.status === 401 ? "The token is not valid." : error.message;

@@ -1,10 +1,10 @@
-// Light or dark: the system's choice until the reader makes one.
+// Light or dark colours: the system's preference unless the user chooses.
 import { signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";
 
 export const theme = signal<Theme>(stored());
-/** Changes with the colours that are in force. */
+/** Changes whenever other colours come into force. */
 export const colours = signal(0);
 
 const system = matchMedia("(prefers-color-scheme: dark)");
@@ -14,11 +14,11 @@ theme.subscribe((chosen) => {
   try {
     localStorage.setItem(KEY, chosen);
   } catch {
-    // A browser without storage forgets the choice, no more.
+    // Without storage, the choice is lost when the page closes.
   }
 });
 
-/** The style sheet knows light and dark; what the system's choice is, is found out here. */
+/** Sets light or dark for the style sheet, after resolving the system's preference. */
 function paint(): void {
   const isDark = theme.value === "system" ? system.matches : theme.value === "dark";
   document.documentElement.dataset.theme = isDark ? "dark" : "light";

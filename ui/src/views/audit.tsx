@@ -1,4 +1,4 @@
-// Who tapped whom, when, why, and until when.
+// The audit log: who tapped which traffic, when, why, and until when.
 import { useState } from "preact/hooks";
 import { BASE } from "../api/client";
 import type { Topic } from "../api/live";
@@ -12,7 +12,7 @@ import { usePages } from "../parts/pages";
 export function Audit() {
   const [text, setText] = useState("");
   const q = useSettled(text.trim());
-  // A search looks through thousands of records: not for each one that comes.
+  // A search reads thousands of records, so new records do not trigger it.
   const topics: Topic[] = q ? [] : ["audit"];
   const pages = usePages<AuditRecord>("/audit", { q }, { topics, everyMs: 5000 });
   const { items, total, data } = pages;
@@ -25,12 +25,12 @@ export function Audit() {
         </a>
       </Heading>
       <p class="muted">
-        Each record carries the SHA-256 of the one before; <code>tapswitch audit --verify</code>{" "}
-        checks the chain.
+        Each record contains the SHA-256 hash of the previous one;{" "}
+        <code>tapswitch audit --verify</code> checks the chain.
       </p>
       <Unanswered of={pages} what="Audit log" />
       {data && items.length === 0 && (
-        <Empty title={q ? `No record has “${q}” in it` : "Nobody has tapped anything yet"} />
+        <Empty title={q ? `No record matches “${q}”` : "No records yet"} />
       )}
       {items.length > 0 && (
         <Table label="Audit log">
@@ -39,13 +39,21 @@ export function Audit() {
               <th scope="col" class="number">
                 No.
               </th>
-              {["When", "Who", "From", "What", "Policy", "Reason", "Until", "Result", "Hash"].map(
-                (word) => (
-                  <th key={word} scope="col">
-                    {word}
-                  </th>
-                ),
-              )}
+              {[
+                "Time",
+                "User",
+                "From",
+                "Action",
+                "Policy",
+                "Reason",
+                "Until",
+                "Result",
+                "Hash",
+              ].map((word) => (
+                <th key={word} scope="col">
+                  {word}
+                </th>
+              ))}
             </tr>
           </thead>
           <tbody>
@@ -57,7 +65,7 @@ export function Audit() {
       )}
       <Foot shown={items.length} total={total} more={pages.more} what="record" many="records" />
       {data?.next != null && items.length === total && (
-        <p class="foot">Older records were not searched; the export has them.</p>
+        <p class="foot">Older records were not searched; the export contains them.</p>
       )}
     </>
   );
@@ -99,9 +107,9 @@ function Row({ record }: { record: AuditRecord }) {
   );
 }
 
-/** What changed nothing, but showed something to somebody. */
+/** Actions that changed nothing, but disclosed data. */
 const LOOKS: Record<string, string> = {
-  "packets.watch": "looked at its packets",
-  "packets.download": "took its packets as a file",
-  "audit.export": "took this log as a file",
+  "packets.watch": "watched packets",
+  "packets.download": "downloaded packets",
+  "audit.export": "exported this log",
 };

@@ -1,4 +1,4 @@
-// Throughput and loss: of all TAPs together since the page was opened, and of chosen ones.
+// Throughput and loss: of all policies since the page was opened, and of selected ones.
 import { useMemo, useState } from "preact/hooks";
 import { type Moment, moments } from "../api/history";
 import { useResource } from "../api/resource";
@@ -25,18 +25,16 @@ export function Charts() {
       <Heading title="Charts" />
       <Unanswered of={{ data, error }} what="Charts" />
       {data && reports.length === 0 && (
-        <Empty title="Nothing is tapped">
+        <Empty title="No policies">
           <p>
-            <a href={link(["new"])}>Make a policy</a>, and its throughput and loss are shown here.
+            <a href={link(["new"])}>Create a policy</a> to see its throughput and loss here.
           </p>
         </Empty>
       )}
       {reports.length > 0 && <All points={moments.value} />}
       {reports.length > 0 && <Chooser chosen={shown} onChange={setChosen} />}
       {!chosen && data && data.total > reports.length && (
-        <p class="muted">
-          Of the first {count(reports.length)} policies by name, those that matched most:
-        </p>
+        <p class="muted">The busiest of the first {count(reports.length)} policies by name:</p>
       )}
       {shown.map((name) => (
         <SeriesChart key={name} name={name} heading={name} />
@@ -60,9 +58,9 @@ function All({ points }: { points: Moment[] }) {
   });
   return (
     <section aria-labelledby="all">
-      <h2 id="all">All policies together</h2>
+      <h2 id="all">All policies</h2>
       {points.length === 0 ? (
-        <p class="muted">The controller tells it once a second, from when this page was opened.</p>
+        <p class="muted">Updated every second, starting when this page was opened.</p>
       ) : (
         <div class="charts">
           <Chart
@@ -86,7 +84,7 @@ function All({ points }: { points: Moment[] }) {
   );
 }
 
-/** Any policy can be chosen: the controller looks for it among all. */
+/** Selects policies; the controller searches all of them. */
 function Chooser({ chosen, onChange }: { chosen: string[]; onChange(names: string[]): void }) {
   const add = (name: string) =>
     name && !chosen.includes(name) && onChange([...chosen, name].slice(-MOST_CHARTS));
@@ -97,7 +95,7 @@ function Chooser({ chosen, onChange }: { chosen: string[]; onChange(names: strin
   return (
     <div class="chooser">
       <Search value={text} onChange={setText} label="Search policies" />
-      <label for="chart-policy">Show a policy</label>
+      <label for="chart-policy">Add a policy</label>
       <select id="chart-policy" value="" onChange={(event) => add(event.currentTarget.value)}>
         <option value="">choose …</option>
         {others.map(({ policy }) => (

@@ -1,4 +1,4 @@
-// What happened, newest first.
+// The event log, newest first.
 import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
@@ -43,21 +43,21 @@ export function Events() {
         </select>
         <Search value={text} onChange={setText} label="Search events" />
       </Heading>
-      <Failure error={error} what="Events so far" />
+      <Failure error={error} what="Event log" />
       <Waiting is={!data && !error && all.length === 0} />
-      {all.length > 0 && shown.length === 0 && <Empty title="No event is what you look for" />}
+      {all.length > 0 && shown.length === 0 && <Empty title="No matching events" />}
       {all.length === 0 && (data || error) && (
-        <Empty title="Nothing has happened yet">
-          <p>Switches, hosts and policies that come and go are listed here.</p>
+        <Empty title="No events yet">
+          <p>Changes of switches, links, ports, hosts and policies are listed here.</p>
         </Empty>
       )}
       {shown.length > 0 && (
         <Table label="Events">
           <thead>
             <tr>
-              <th scope="col">When</th>
+              <th scope="col">Time</th>
               <th scope="col">Kind</th>
-              <th scope="col">What</th>
+              <th scope="col">Event</th>
             </tr>
           </thead>
           <tbody>
@@ -77,7 +77,7 @@ export function Events() {
   );
 }
 
-/** Events since the view was opened, newest first, taken in a few times a second: many may come. */
+/** Events since the view was opened, newest first. They are batched, as there may be many. */
 function useFresh() {
   const [fresh, setFresh] = useState<LoggedEvent[]>([]);
   useEffect(() => {
@@ -102,7 +102,9 @@ function useFresh() {
 
 export const kindOf = (event: LoggedEvent): string => String(event.event ?? event.kind ?? "");
 
-/** An event in words: the controller's own, ours for what is known, else its fields. */
+/**
+ * An event as text: the controller's if there is one, else ours for known kinds, else its fields.
+ */
 export function words(event: LoggedEvent): string {
   const own = event.message ?? event.text ?? event.summary;
   if (typeof own === "string") return event.switch ? `${event.switch}: ${own}` : own;
@@ -135,8 +137,7 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
         : what === "gone"
           ? `is gone from ${portText(at_port)}`
           : `was seen at ${portText(at_port)}`;
-    const others =
-      typeof untold === "number" ? ` (${count(untold)} events before are not told)` : "";
+    const others = typeof untold === "number" ? ` (${count(untold)} earlier events omitted)` : "";
     return `${who} ${where}${others}`;
   },
   policy({ name, state, unproved }) {

@@ -1,4 +1,4 @@
-// The packets of a policy whose monitor is the controller, as they come.
+// Live packets of a policy whose monitor is the controller.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, BASE, get } from "../api/client";
 import { parse } from "../api/json";
@@ -21,9 +21,9 @@ interface Row {
 export function Packets({ name }: { name: string }) {
   const path = `/policies/${encodeURIComponent(name)}`;
   const { data, error, reload } = useResource<PolicyReport>(path, { topics: ["policy"] });
-  // Packets that came are still looked at when their policy has ended.
+  // Packets stay visible after their policy has ended.
   const report = useLast(data);
-  // The controller gives packets to whoever may change policies.
+  // The controller shows packets only to users who may change policies.
   const isMine = report !== undefined && isShownHere(report.policy) && mayChange();
   const stream = useStream(isMine ? `${path}/packets` : undefined);
   return (
@@ -43,7 +43,7 @@ export function Packets({ name }: { name: string }) {
   );
 }
 
-/** What can be done with packets that come; nothing, while none do. */
+/** Buttons for live packets; disabled while there are none. */
 function Controls({ stream, name, isLive }: { stream: Stream; name: string; isLive: boolean }) {
   const file = `${BASE}/policies/${encodeURIComponent(name)}/packets?download=pcapng`;
   return (
@@ -54,7 +54,7 @@ function Controls({ stream, name, isLive }: { stream: Stream; name: string; isLi
         aria-pressed={stream.isPaused}
         onClick={stream.pause}
       >
-        {stream.isPaused ? "Go on" : "Pause"}
+        {stream.isPaused ? "Resume" : "Pause"}
       </button>
       <button type="button" disabled={!isLive} onClick={stream.clear}>
         Clear
@@ -85,8 +85,8 @@ function Watched({ report, stream }: { report: PolicyReport; stream: Stream }) {
       <FilterBox text={text} onChange={setText} problem={filter.problem} />
       <p class="muted" aria-live="off">
         {plural(rows.length, "packet")}
-        {text.trim() && ` of ${count(stream.rows.length)}`}; the last {count(MOST)} are kept here.
-        {stream.isPaused && ` Paused: ${plural(stream.waiting, "packet waits", "packets wait")}.`}
+        {text.trim() && ` of ${count(stream.rows.length)}`}; this page keeps the last {count(MOST)}.
+        {stream.isPaused && ` Paused: ${plural(stream.waiting, "packet")} pending.`}
         <OnlyHere report={report} />
       </p>
       <div class="packets">
@@ -113,8 +113,7 @@ interface Stream {
 }
 
 /**
- * Packets as they come, taken in a few times a second so that a flood of them does no harm; none
- * while there is no path.
+ * Live packets, batched so that high rates do not block the page; none while `path` is undefined.
  */
 function useStream(path: string | undefined): Stream {
   const [rows, setRows] = useState<Row[]>([]);
@@ -130,7 +129,7 @@ function useStream(path: string | undefined): Stream {
     let source: EventSource;
     let retry: ReturnType<typeof setTimeout>;
     const take = (message: MessageEvent<string>) => {
-      // After a break some may come again, also of those that were cleared away.
+      // After a reconnect, some packets are sent again, even if they were cleared.
       if (!isAfter(message.lastEventId, last)) return;
       last = message.lastEventId;
       pending.current.push({ id: next.current++, packet: parse(message.data) as Packet });
@@ -142,7 +141,7 @@ function useStream(path: string | undefined): Stream {
       source.onopen = () => setError(undefined);
       source.onerror = () => source.readyState === EventSource.CLOSED && void refused();
     };
-    // The browser gives up then; what has passed by itself is tried again.
+    // The browser does not reconnect then; errors that may pass are retried here.
     const refused = async () => {
       const why = await reason(path);
       if (isOver) return;
@@ -174,13 +173,13 @@ function useStream(path: string | undefined): Stream {
   return { rows, waiting, isPaused, error, pause: () => setPaused(!isPaused), clear };
 }
 
-/** Whether a packet came after another one: an id is a run of the controller and a number in it. */
+/** Whether a packet came after `last`: an id consists of the controller's run and a number. */
 function isAfter(id: string, last: string): boolean {
   const [[run, number], [lastRun, lastNumber]] = [id.split("-"), last.split("-")];
   return id === "" || run !== lastRun || Number(number) > Number(lastNumber);
 }
 
-/** A stream tells nothing of why it was refused; the same path as a question does. */
+/** The reason why a stream was refused. An EventSource does not have it, so the path is fetched. */
 async function reason(path: string): Promise<ApiError | undefined> {
   const abort = new AbortController();
   const timer = setTimeout(() => abort.abort(), 2000);
@@ -199,7 +198,7 @@ interface Filter {
   problem: FilterError | undefined;
 }
 
-/** While an expression is wrong, the last one that was right stays in force. */
+/** While an expression is invalid, the last valid one stays in force. */
 function useFilter(expression: string): Filter {
   const last = useRef<Predicate>(() => true);
   return useMemo(() => {
@@ -248,7 +247,7 @@ function FilterBox({
   );
 }
 
-/** The list follows its end until somebody scrolls up. */
+/** Scrolls with new packets until the user scrolls up. */
 function List({
   rows,
   chosen,
@@ -274,11 +273,11 @@ function List({
   };
   if (shown.length === 0) {
     return isEmpty ? (
-      <Empty title="No packet yet">
+      <Empty title="No packets yet">
         <p>{waitingFor(report)}</p>
       </Empty>
     ) : (
-      <Empty title="No packet passes the filter" />
+      <Empty title="No packet matches the filter" />
     );
   }
   return (
@@ -331,7 +330,7 @@ function List({
 
 function waitingFor(report: PolicyReport): string {
   const { word, sentence } = state(report);
-  if (word === "active") return "They appear here as soon as traffic matches the policy.";
+  if (word === "active") return "Packets appear here as soon as traffic matches the policy.";
   return `The policy is ${word}${sentence && `: ${sentence}`}`;
 }
 
@@ -339,7 +338,7 @@ function Detail({ packet }: { packet: Packet }) {
   const bytes = useMemo(() => fromHex(packet.bytes_hex), [packet]);
   const { layers } = useMemo(() => decode(bytes), [bytes]);
   return (
-    <section class="detail" aria-label="The chosen packet">
+    <section class="detail" aria-label="Selected packet">
       <h2>
         {preciseTime(packet.at)}, {plural(packet.len, "byte")}
       </h2>
@@ -362,7 +361,7 @@ function Detail({ packet }: { packet: Packet }) {
         {hexDump(bytes).join("\n")}
       </pre>
       {bytes.length < packet.len && (
-        <p class="muted">{plural(packet.len - bytes.length, "byte")} more were not kept.</p>
+        <p class="muted">The last {plural(packet.len - bytes.length, "byte")} were not captured.</p>
       )}
     </section>
   );

@@ -1,4 +1,4 @@
-// All policies, or those with problems: how each is doing, what it costs, and what can be done with it.
+// All policies, or those with problems: state, counters and actions.
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { PolicyReport } from "../api/types";
@@ -97,7 +97,7 @@ export function Policies() {
 
 const WITH_PROBLEMS = { what: "policy with a problem", many: "policies with problems" };
 
-/** In the address, so that a link leads there. */
+/** Part of the URL, so that links can lead here. */
 const showing = (what: string): Record<string, string> => (what ? { show: what } : {});
 
 const ORDER: Record<Column, (report: PolicyReport) => string | number> = {
@@ -112,21 +112,21 @@ const ORDER: Record<Column, (report: PolicyReport) => string | number> = {
 };
 
 function Nothing({ q, isNarrow }: { q: string; isNarrow: boolean }) {
-  if (q) return <Empty title={`No policy${isNarrow ? " with a problem" : ""} has “${q}” in it`} />;
+  if (q) return <Empty title={`No policy${isNarrow ? " with a problem" : ""} matches “${q}”`} />;
   if (isNarrow) {
     return (
       <Empty title="No policy has a problem">
-        <p>None has failed, and each ledger adds up.</p>
+        <p>No policy has failed, and every ledger adds up.</p>
       </Empty>
     );
   }
   return (
-    <Empty title="Nothing is tapped">
-      <p>A policy copies chosen traffic to a monitor and leaves the traffic alone.</p>
+    <Empty title="No policies">
+      <p>A policy copies selected traffic to a monitor without affecting the original.</p>
       {mayChange() && (
         <p>
           <a class="button primary" href={link(["new"])}>
-            Make the first policy
+            Create the first policy
           </a>
         </p>
       )}
@@ -167,7 +167,7 @@ function Head({ sort, onSort }: { sort: Sort<Column>; onSort(sort: Sort<Column>)
         </SortHead>
         <th scope="col">Owner</th>
         <th scope="col">
-          <span class="unseen">What to do</span>
+          <span class="unseen">Actions</span>
         </th>
       </tr>
     </thead>
@@ -180,7 +180,7 @@ function Row({
   onDelete,
 }: {
   report: PolicyReport;
-  /** Whether what is wrong is said without being asked for. */
+  /** Whether to show reasons in the row, rather than as tooltips. */
   hasReasons: boolean;
   onDelete(): void;
 }) {
@@ -274,7 +274,9 @@ function monitors(report: PolicyReport): string {
   return ports.length ? ports.map(monitorText).join(", ") : monitorNames(report.policy).join(", ");
 }
 
-/** Shows what deleting would do, asks, deletes, and says what went wrong. */
+/**
+ * Shows the effects of deleting a policy, asks for confirmation, deletes it, and reports errors.
+ */
 export function Delete({
   report,
   onDeleted,
@@ -295,8 +297,8 @@ export function Delete({
       onCancel={onCancel}
     >
       <p>
-        No copies are made from then on; the traffic itself is not touched. The audit log keeps what
-        was tapped.
+        This stops the copies and does not affect the original traffic. The audit log keeps the
+        records of this policy.
       </p>
     </ConfirmChange>
   );

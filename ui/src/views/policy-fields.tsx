@@ -1,10 +1,10 @@
-// The fields of a policy's form: what each is called, and what is wrong with it.
+// The fields of the policy form, with labels, hints and errors.
 import type { ComponentChildren } from "preact";
 import { useResource } from "../api/resource";
 import type { HostReport, ListOf, SwitchReport } from "../api/types";
 import { type Draft, type Field, PROTOCOLS, type Problems, TYPES } from "../model/validate";
 
-/** What all fields are given. */
+/** State shared by all fields. */
 export interface Shared {
   draft: Draft;
   found: Problems;
@@ -31,8 +31,8 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         <Monitors />
       </fieldset>
       <fieldset>
-        <legend>Which traffic</legend>
-        <p class="muted">What is left out matches everything.</p>
+        <legend>Traffic</legend>
+        <p class="muted">Empty fields match everything.</p>
         <Input field="src-ip" label="Source IP" shared={shared} hint="Address or prefix" />
         <Input field="dst-ip" label="Destination IP" shared={shared} hint="Address or prefix" />
         <Input field="ip-proto" label="IP protocol" shared={shared} list="protocols" />
@@ -42,16 +42,16 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
           field="vlan"
           label="VLAN"
           shared={shared}
-          hint="Of the outermost tag; tagged, untagged"
+          hint="Identifier of the outermost tag, tagged or untagged"
         />
-        <Input field="eth-type" label="Type of frame" shared={shared} hint={TYPES} />
+        <Input field="eth-type" label="EtherType" shared={shared} hint={TYPES} />
         <Input field="src-mac" label="Source MAC" shared={shared} />
         <Input field="dst-mac" label="Destination MAC" shared={shared} />
         <Input
           field="filter"
           label="Filter"
           shared={shared}
-          hint="As of tcpdump: tcp port 80 and host 10.0.0.1"
+          hint="tcpdump syntax: tcp port 80 and host 10.0.0.1"
           isWide
         />
         <Choice
@@ -59,8 +59,8 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
           label="Direction"
           shared={shared}
           values={[
-            ["both", "Both, answers too"],
-            ["forward", "This way only"],
+            ["both", "Both directions"],
+            ["forward", "Forward only"],
           ]}
         />
         <datalist id="protocols">
@@ -70,7 +70,7 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         </datalist>
       </fieldset>
       <fieldset>
-        <legend>How, how long, and why</legend>
+        <legend>Options</legend>
         <Input
           field="expires"
           label="Ends after"
@@ -83,9 +83,9 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         {shared.draft.delivery === "lossless" && (
           <Input
             field="stall"
-            label="Senders wait at most, ms"
+            label="Maximum wait of senders, ms"
             shared={shared}
-            hint="At a time; empty: as the monitor's port allows"
+            hint="Empty: the limit of the monitor's port"
           />
         )}
         <details class="more" open={MORE.some((field) => touched.has(field) && found[field])}>
@@ -96,40 +96,40 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
             shared={shared}
             hint="Mon-Fri 08:00-18:00, UTC"
           />
-          <Input field="snaplen" label="Bytes of each packet" shared={shared} />
+          <Input field="snaplen" label="Snaplen, bytes" shared={shared} />
           <Input field="sample" label="Sample" shared={shared} hint="1/100" />
           <Choice
             field="tags"
             label="VLAN tags"
             shared={shared}
             values={[
-              ["keep", "Copies keep them"],
-              ["strip", "Copies lose the two outermost"],
+              ["keep", "Keep in copies"],
+              ["strip", "Strip the two outermost from copies"],
             ]}
           />
           <Choice
             field="point"
-            label="Copied"
+            label="Copy point"
             shared={shared}
             values={[
-              ["ingress", "Where frames come in, before rewrites"],
-              ["egress", "Where they go out, after rewrites"],
+              ["ingress", "Ingress, before rewrites"],
+              ["egress", "Egress, after rewrites"],
             ]}
           />
           <Choice
             field="transport"
-            label="Between switches"
+            label="Transport between switches"
             shared={shared}
             values={[
-              ["svlan", "Copies are tagged"],
-              ["rewrite", "Copies are readdressed"],
+              ["svlan", "S-VLAN tag"],
+              ["rewrite", "Rewritten destination MAC"],
             ]}
           />
           <Input
             field="priority"
             label="Priority"
             shared={shared}
-            hint="Who gives way when a switch is full"
+            hint="The lowest gives way when a switch is full"
           />
         </details>
       </fieldset>
@@ -137,13 +137,13 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
   );
 }
 
-/** Behind the word "More", which opens by itself when something is wrong there. */
+/** Fields under "More", which opens if one of them has an error. */
 const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
-  ["best-effort", "Best effort: nobody waits"],
+  ["best-effort", "Best effort: senders do not wait"],
   ["lossless", "Lossless: senders wait"],
-  ["sample-on-pressure", "One of every so many when full"],
+  ["sample-on-pressure", "Sample on pressure: fewer copies when full"],
 ];
 
 interface Common {
@@ -209,14 +209,14 @@ function Choice({ values, ...common }: Common & { values: [string, string][] }) 
   );
 }
 
-/** What ties a control to its label and to what is said about it. */
+/** Attributes that tie a control to its label, hint and messages. */
 interface Described {
   id: string;
   "aria-describedby": string | undefined;
   "aria-invalid": boolean;
 }
 
-/** A control with its label, and below it its hint, its problem, and what is to be known of it. */
+/** A control with its label, hint, error and warning. */
 function Labelled({
   field,
   label,
@@ -240,7 +240,7 @@ function Labelled({
     <div class={`field${isWide ? " wide-field" : ""}`}>
       <label for={id}>
         {label}
-        {isRequired && <span class="muted"> (needed)</span>}
+        {isRequired && <span class="muted"> (required)</span>}
       </label>
       {children({ id, "aria-describedby": described, "aria-invalid": problem !== undefined })}
       {hint && (
@@ -258,7 +258,7 @@ function Labelled({
   );
 }
 
-/** Ports and hosts to choose from while a monitor is typed. */
+/** Suggestions for the monitor: ports and hosts. */
 function Monitors() {
   const { data: switches } = useResource<ListOf<SwitchReport>>("/switches?limit=50");
   const { data: hosts } = useResource<ListOf<HostReport>>("/hosts?limit=100");

@@ -1,5 +1,5 @@
-// Making and changing a policy: checked while it is typed, and tried on the model of the fabric
-// before it is applied.
+// The form that adds and edits policies: checked while typing, and tried on the controller's model
+// of the fabric before it is applied.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import { useResource } from "../api/resource";
@@ -30,8 +30,8 @@ export function PolicyForm({ name }: { name?: string }) {
     return (
       <>
         <Heading title={name ?? "New policy"} />
-        <Empty title="You may look, but not change policies">
-          <p>Ask for a token of an operator.</p>
+        <Empty title="You cannot change policies">
+          <p>Your role can only view them. Ask for an operator token.</p>
         </Empty>
       </>
     );
@@ -46,14 +46,16 @@ export function PolicyForm({ name }: { name?: string }) {
   return <Form key={name ?? "new"} old={old} />;
 }
 
-/** What the address asks for: a click on a host or a link fills in fields. */
+/** Initial values from the URL: a click on a host or a link fills in fields. */
 function prefilled(): Draft {
   const draft = emptyDraft();
   for (const field of FIELDS) draft[field] = route.value.query.get(field) ?? draft[field];
   return withStall(draft);
 }
 
-/** What was typed when a session ended, by the policy that is edited; it goes on from there. */
+/**
+ * Drafts that were being typed when the session ended, by edited policy; restored after sign-in.
+ */
 const kept = new Map<string | undefined, Draft>();
 
 function useDraft(old: PolicyReport | undefined) {
@@ -90,7 +92,7 @@ function Form({ old }: { old?: PolicyReport }) {
   const save = async (event?: Event, force = false) => {
     event?.preventDefault();
     setTouched(new Set(FIELDS));
-    // When what is folded away has been opened for it.
+    // Delayed until the section that contains the field is open.
     if (!isClean) return void requestAnimationFrame(() => focusFirst(form.current, found));
     setBusy(true);
     try {
@@ -117,7 +119,7 @@ function Form({ old }: { old?: PolicyReport }) {
           </button>
           {refusal?.code === "not-proved" && (
             <button type="button" disabled={isBusy} onClick={() => void save(undefined, true)}>
-              {old ? "Save" : "Create"} all the same
+              {old ? "Save" : "Create"} anyway
             </button>
           )}
           <a class="button" href={old ? link(["policies", old.policy.name]) : link(["policies"])}>
@@ -144,20 +146,20 @@ async function send(draft: Draft, old?: PolicyReport, force = false): Promise<Po
   }
 }
 
-const NO_EDIT = "This controller changes no policy in place; delete it, and make another one.";
+const NO_EDIT = "This controller cannot change a policy in place; delete it and create a new one.";
 
 function focusFirst(form: HTMLFormElement | null, found: Problems): void {
   const first = FIELDS.find((field) => found[field]);
   form?.querySelector<HTMLElement>(`#field-${first}`)?.focus();
 }
 
-/** What is wrong with a filter, or what it matches. */
+/** The error in a filter, or what it matches. */
 interface Checked {
   problem?: string;
   matches?: string[];
 }
 
-/** What the controller says of a filter, once the typing rests. */
+/** The controller's check of a filter, once typing pauses. */
 function useFilterCheck(filter: string): Checked {
   const settled = useSettled(filter.trim(), 300);
   const [found, setFound] = useState<{ of: string; is: Checked }>();
@@ -171,7 +173,7 @@ function useFilterCheck(filter: string): Checked {
       })
       .catch((error) => {
         if (!(error instanceof ApiError) || abort.signal.aborted) return;
-        // A controller without this check says what is wrong when the policy is saved.
+        // Such a controller checks the filter when the policy is saved.
         if (error.isMissingEndpoint) return;
         setFound({ of: settled, is: { problem: pointed(settled, error) } });
       });
@@ -180,13 +182,13 @@ function useFilterCheck(filter: string): Checked {
   return found?.of === filter.trim() ? found.is : {};
 }
 
-/** What the filter matches, in the controller's words. */
+/** The controller's description of what the filter matches. */
 function Matches({ lines }: { lines: string[] | undefined }) {
   return (
     <div class="matches" aria-live="polite">
       {lines && lines.length > 0 && (
         <>
-          <p class="muted">The filter matches, of what the other fields leave:</p>
+          <p class="muted">Within the other fields, the filter matches:</p>
           <ul>
             {lines.map((line) => (
               <li key={line}>{line}</li>
@@ -198,16 +200,16 @@ function Matches({ lines }: { lines: string[] | undefined }) {
   );
 }
 
-/** The error with the place it is about. */
+/** The error message with its place in the filter. */
 function pointed(filter: string, { message, at }: ApiError): string {
   if (at === null) return message;
-  // The controller counts bytes, text has characters.
+  // The controller counts bytes, JavaScript counts UTF-16 code units.
   const before = new TextDecoder().decode(new TextEncoder().encode(filter).slice(0, at));
   const rest = filter.slice(before.length, before.length + 20);
   return rest ? `${message} (here: “${rest}”)` : `${message} (at the end)`;
 }
 
-/** What would change on which switch, as the controller's model of the fabric has it. */
+/** The changes on each switch, computed by the controller on its model of the fabric. */
 function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; isClean: boolean }) {
   const wanted = isClean ? JSON.stringify(toPolicy(draft, old?.policy)) : undefined;
   const result = useTrial(useSettled(wanted, RESTS_MS), old);
@@ -215,8 +217,8 @@ function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; is
   return (
     <section class="preview" aria-labelledby="preview" aria-live="polite">
       <h2 id="preview">What will change</h2>
-      {!isClean && <p class="muted">Shown when all fields are right.</p>}
-      {isClean && !isFresh && <p class="muted">Tried on the model of the fabric …</p>}
+      {!isClean && <p class="muted">Shown when all fields are valid.</p>}
+      {isClean && !isFresh && <p class="muted">Dry run in progress …</p>}
       {isClean && isFresh && result.error && <Failure error={result.error} what="Dry run" />}
       {isClean && isFresh && result.run && <Changes run={result.run} />}
     </section>
@@ -224,15 +226,15 @@ function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; is
 }
 
 interface Trial {
-  /** The policy that was tried, as it was sent. */
+  /** The policy as sent. */
   of: string;
   run?: DryRun;
   error?: ApiError;
 }
 
 /**
- * What a policy would do. One is tried at a time, and then the newest: a trial may cost the controller
- * seconds, and it goes on with one that nobody waits for any more.
+ * Sends dry runs one at a time, each with the newest policy: a dry run may take the controller
+ * seconds, and does not stop when its request is aborted.
  */
 function useTrial(policy: string | undefined, old?: PolicyReport): Trial | undefined {
   const [result, setResult] = useState<Trial>();
@@ -255,7 +257,7 @@ function useTrial(policy: string | undefined, old?: PolicyReport): Trial | undef
   return result;
 }
 
-/** The answer of the controller's model; `undefined` when the view has gone. */
+/** The result of a dry run; `undefined` if the view has been closed. */
 async function tried(
   policy: string,
   old: PolicyReport | undefined,
@@ -272,5 +274,5 @@ async function tried(
   }
 }
 
-/** A form that nobody has typed into for so long is tried. */
+/** A form is tried after this time without typing. */
 const RESTS_MS = 800;

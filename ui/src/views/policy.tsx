@@ -1,4 +1,4 @@
-// One policy: its ledger by monitor, the way of its copies, and its last five minutes.
+// One policy: its ledger by monitor, the paths of its copies, and its last five minutes.
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { useResource } from "../api/resource";
@@ -58,7 +58,7 @@ export function Policy({ name }: { name: string }) {
     <>
       <Heading title={name}>
         <a class="button" href={link(["topology"], { tap: name })}>
-          Show in the topology
+          Show in topology
         </a>
         <a class="button" href={link(["policies", name, "packets"])}>
           Packets
@@ -74,7 +74,7 @@ export function Policy({ name }: { name: string }) {
           </button>
         )}
       </Heading>
-      <Failure error={error} what="Not fresh" />
+      <Failure error={error} what="Not up to date" />
       <Notes notes={report.notes} />
       <Facts report={report} />
       <Books report={report} />
@@ -127,8 +127,8 @@ function Facts({ report }: { report: PolicyReport }) {
       <Fact name="Monitor">
         {monitorPorts(report).map(monitorText).join(", ") || monitorNames(policy).join(", ")}
       </Fact>
-      <Fact name="Copies now">{rateText(policy.name)}</Fact>
-      {policy.point && <Fact name="Copied">{pointText(policy.point)}</Fact>}
+      <Fact name="Copy rate">{rateText(policy.name)}</Fact>
+      {policy.point && <Fact name="Copy point">{pointText(policy.point)}</Fact>}
       {policy.delivery && <Fact name="Delivery">{contractText(policy.delivery)}</Fact>}
       {optional.map((field) => (
         <Fact key={field} name={title(field)}>
@@ -151,9 +151,9 @@ function Facts({ report }: { report: PolicyReport }) {
           <bdi>{policy.reason}</bdi>
         </Fact>
       )}
-      {report.created_at && <Fact name="Since">{dateTime(report.created_at)}</Fact>}
+      {report.created_at && <Fact name="Created">{dateTime(report.created_at)}</Fact>}
       {report.changed_at && (
-        <Fact name="Changed last">
+        <Fact name="Last changed">
           {dateTime(report.changed_at)}
           {report.changed_by && ` by ${report.changed_by}`}
         </Fact>
@@ -239,16 +239,16 @@ function Copies({ name, copied }: { name: string; copied: Copied }) {
   );
 }
 
-/** The port of one switch; each has the port CONTROLLER. */
+/** Identifies a port; the port number alone does not, as every switch has a port CONTROLLER. */
 const portKey = ({ switch: id, port }: MonitorPort): string => `${id}/${port}`;
 
 function PathList({ report }: { report: PolicyReport }) {
   const ways = paths(report);
   return (
     <section aria-labelledby="path">
-      <h2 id="path">The way of the copies</h2>
+      <h2 id="path">Path of the copies</h2>
       {ways.length === 0 && (
-        <p class="muted">The controller does not tell it, or there is none yet.</p>
+        <p class="muted">The controller reports no path, or there is none yet.</p>
       )}
       <ul class="paths">
         {ways.map((way) => (
@@ -302,7 +302,7 @@ export function SeriesChart({
     <section aria-label={`${heading} of ${name}`}>
       <h2>{heading}</h2>
       <Failure error={error} what="Chart" />
-      {data && points.length === 0 && <Empty title="Nothing was counted yet" />}
+      {data && points.length === 0 && <Empty title="No data yet" />}
       {points.length > 0 && (
         <div class="charts">
           <Chart title="Copies delivered" times={times} lines={rates} format={bitRate} />

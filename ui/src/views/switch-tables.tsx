@@ -1,4 +1,5 @@
-// The rules and groups of a switch: what it shall have, and what it says that it has.
+// The rules and groups of a switch: those that the controller installed, compared with those that
+// the switch reports.
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { Topic } from "../api/live";
@@ -10,7 +11,7 @@ import { Foot } from "../parts/list";
 import { usePages } from "../parts/pages";
 import { link } from "../parts/route";
 
-/** A few at first: a switch may have many. */
+/** A small first page: a switch may have many rules. */
 const FRESH: { topics: Topic[]; everyMs: number; step: number } = {
   topics: ["policy"],
   everyMs: 3000,
@@ -18,23 +19,23 @@ const FRESH: { topics: Topic[]; everyMs: number; step: number } = {
 };
 
 const STANDINGS: Record<Standing, [Tone, string, string]> = {
-  "in-place": ["good", "in place", "The switch has it as it shall be."],
-  missing: ["bad", "missing", "It is on its way, or the switch refused it."],
-  other: ["bad", "differs", "The switch has it, and it does something else."],
-  surplus: ["wait", "surplus", "Ours, and not to be there any more."],
-  foreign: ["plain", "foreign", "Somebody else's; it is left alone."],
-  unread: ["wait", "not read", "The switch did not tell what it has."],
+  "in-place": ["good", "in place", "The switch has it as installed."],
+  missing: ["bad", "missing", "It is being installed, or the switch refused it."],
+  other: ["bad", "differs", "The switch has it with different contents."],
+  surplus: ["wait", "surplus", "Installed by this controller, to be removed."],
+  foreign: ["plain", "foreign", "Not installed by this controller; left alone."],
+  unread: ["wait", "not read", "The switch did not report it."],
 };
 
-/** What the tables of ours are for; others have none. */
-const TABLES: Record<number, string> = { 0: "who sends", 1: "copies", 2: "forwarding" };
+/** Purposes of our tables; other tables are not named. */
+const TABLES: Record<number, string> = { 0: "senders", 1: "copies", 2: "forwarding" };
 
 const PURPOSES: Record<string, string> = {
   base: "base",
   host: "host",
-  way: "way to a host",
+  way: "path to a host",
   port: "port",
-  carry: "copies of others",
+  carry: "copies from other switches",
   copies: "copies",
   foreign: "foreign",
 };
@@ -64,7 +65,7 @@ export function Rules({ id }: { id: string }) {
         <Search value={text} onChange={setText} label="Search rules" />
       </div>
       <Unanswered of={pages} what="Rules" />
-      {pages.data && pages.items.length === 0 && <Empty title="No such rule" />}
+      {pages.data && pages.items.length === 0 && <Empty title="No matching rules" />}
       {pages.items.length > 0 && (
         <Table label="All rules">
           <Head
@@ -113,7 +114,7 @@ export function Groups({ id }: { id: string }) {
       <h2 id="groups">Groups</h2>
       <Unanswered of={pages} what="Groups" />
       {pages.data && pages.items.length === 0 && (
-        <Empty title="It has no groups: nothing is copied here" />
+        <Empty title="No groups: this switch makes no copies" />
       )}
       {pages.items.length > 0 && (
         <Table label="All groups">
@@ -210,7 +211,7 @@ function Counted({ counts }: { counts: Counts | null }) {
   );
 }
 
-/** What a rule matches or does, which goes to another line behind a comma rather than in a word. */
+/** Matches or actions of a rule; lines break after commas rather than within words. */
 function Terms({ text }: { text: string }) {
   const parts = text.split(/(?<=,)/);
   return (

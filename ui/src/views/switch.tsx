@@ -23,7 +23,7 @@ export function Switch({ id }: { id: string }) {
       <>
         <Heading title={`Switch ${id}`} />
         {isGone ? (
-          <Empty title={`The controller does not know a switch ${id}`} />
+          <Empty title={`The controller does not know switch ${id}`} />
         ) : (
           <Failure error={plain.error} what="Switch" />
         )}
@@ -35,7 +35,7 @@ export function Switch({ id }: { id: string }) {
     <>
       <Heading title={`Switch ${id}`}>
         <a class="button" href={link(["topology"], { switch: id })}>
-          Show in the topology
+          Show in topology
         </a>
       </Heading>
       <dl class="facts">
@@ -45,10 +45,10 @@ export function Switch({ id }: { id: string }) {
         {report.is_ours !== undefined && (
           <Fact name="Kind">{report.is_ours ? "tapswitch" : "another OpenFlow switch"}</Fact>
         )}
-        <Fact name="Rules of ours">{count(report.rules)}</Fact>
-        <Fact name="Groups of ours">{count(report.groups)}</Fact>
-        <Fact name="Refused by it">{count(report.refusals)}</Fact>
-        <Fact name="Hosts without room">{count(report.hosts_refused)}</Fact>
+        <Fact name="Controller's rules">{count(report.rules)}</Fact>
+        <Fact name="Controller's groups">{count(report.groups)}</Fact>
+        <Fact name="Refusals">{count(report.refusals)}</Fact>
+        <Fact name="Hosts refused">{count(report.hosts_refused)}</Fact>
         <Fact name="Address conflicts">{count(report.address_conflicts)}</Fact>
         {report.lldp_forged !== undefined && (
           <Fact name="Forged LLDP">{count(report.lldp_forged)}</Fact>
@@ -69,7 +69,7 @@ function Troubles({ report }: { report: SwitchReport }) {
   if (all.length === 0) return null;
   return (
     <section aria-labelledby="troubles">
-      <h2 id="troubles">What to look at</h2>
+      <h2 id="troubles">Warnings</h2>
       <ul>
         {all.map((words) => (
           <li key={words}>{words}</li>
@@ -82,11 +82,11 @@ function Troubles({ report }: { report: SwitchReport }) {
 const ROLES: Record<string, string> = {
   edge: "hosts",
   link: "another switch",
-  closed: "not known yet; nothing passes",
-  monitor: "copies alone",
+  closed: "not known yet; closed",
+  monitor: "copies only",
 };
 
-/** Columns of counters: what they are called, and how they are read. */
+/** Counter columns: key, heading, format. */
 const COUNTERS: [string, string, (n: number) => string][] = [
   ["rx_packets", "Packets in", count],
   ["rx_bytes", "Bytes in", size],
@@ -99,12 +99,12 @@ const COUNTERS: [string, string, (n: number) => string][] = [
 function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
   const path = `/switches/${encodeURIComponent(id)}/ports`;
   const pages = usePages<PortDetail>(path, {}, { topics: ["port", "link"], everyMs: 2000 });
-  const words = ["In now", "Out now", ...COUNTERS.map(([, title]) => title)];
+  const words = ["Rate in", "Rate out", ...COUNTERS.map(([, title]) => title)];
   return (
     <section aria-labelledby="ports">
       <h2 id="ports">Ports</h2>
       <Unanswered of={pages} what="Ports" />
-      {pages.data && pages.items.length === 0 && <Empty title="It has no ports" />}
+      {pages.data && pages.items.length === 0 && <Empty title="No ports" />}
       {pages.items.length > 0 && (
         <Table label="All ports">
           <thead>
@@ -112,7 +112,7 @@ function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
               <th scope="col" class="number">
                 Port
               </th>
-              {["Name", "State", "What is there"].map((title) => (
+              {["Name", "State", "Attached"].map((title) => (
                 <th key={title} scope="col">
                   {title}
                 </th>
@@ -138,7 +138,7 @@ function Ports({ id, isConnected }: { id: string; isConnected: boolean }) {
 
 function Port({ port, isConnected }: { port: PortDetail; isConnected: boolean }) {
   const { counters } = port;
-  // Of a switch that is lost nobody knows more than what it said last.
+  // The last load of a disconnected switch is outdated.
   const load = isConnected ? port.load : undefined;
   const [tone, word]: [Tone, string] = !isConnected
     ? ["wait", "unknown"]
@@ -179,7 +179,7 @@ function Hosts({ id }: { id: string }) {
     <section aria-labelledby="hosts">
       <h2 id="hosts">Hosts</h2>
       <Unanswered of={{ data, error }} what="Hosts" />
-      {data && hosts.length === 0 && <Empty title="No host was seen here yet" />}
+      {data && hosts.length === 0 && <Empty title="No hosts seen yet" />}
       {hosts.length > 0 && (
         <Table label="All hosts">
           <thead>
@@ -190,7 +190,7 @@ function Hosts({ id }: { id: string }) {
                 </th>
               ))}
               <th scope="col">
-                <span class="unseen">What to do</span>
+                <span class="unseen">Actions</span>
               </th>
             </tr>
           </thead>
@@ -208,7 +208,7 @@ function Hosts({ id }: { id: string }) {
                 <td>
                   {mayChange() && (
                     <a class="button small" href={tapHost(host)}>
-                      Tap it
+                      Tap
                     </a>
                   )}
                 </td>
@@ -227,5 +227,5 @@ function Hosts({ id }: { id: string }) {
   );
 }
 
-/** A new policy for all that a host says and hears. */
+/** Link to a new policy for all traffic of a host. */
 export const tapHost = (host: HostReport): string => link(["new"], tapped(host));

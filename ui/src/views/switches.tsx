@@ -99,12 +99,12 @@ function Condition({ report }: { report: SwitchReport }) {
 }
 
 export function NoSwitch({ q = "" }: { q?: string }) {
-  if (q) return <Empty title={`No switch has “${q}” in it`} />;
+  if (q) return <Empty title={`No switch matches “${q}”`} />;
   return (
     <Empty title="No switch has connected yet">
-      <p>Start one beside the controller:</p>
+      <p>Start one on the controller's machine:</p>
       <pre>tapswitch switch --controller tcp:ADDRESS:6653 --port 1=tap:one0</pre>
-      <p>or point a bridge of Open vSwitch here:</p>
+      <p>or connect a bridge of Open vSwitch:</p>
       <pre>ovs-vsctl set-controller br0 tcp:ADDRESS:6653</pre>
     </Empty>
   );

@@ -1,4 +1,4 @@
-// What the topology view shows: the fabric, its hosts near enough to be seen, and the TAPs.
+// Data of the topology view: the fabric, the hosts of nearby switches, and the TAPs.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ApiError, get, query } from "../api/client";
 import { listen } from "../api/live";
@@ -15,20 +15,20 @@ import { aggregate, only } from "../graph/aggregate";
 import { hasProblem, worstFirst } from "../model/policy";
 import { feed } from "../parts/rates";
 
-/** Nodes that are drawn without being asked to draw fewer. */
+/** Maximum number of nodes unless the user selects fewer. */
 export const MOST_NODES = 1500;
 const fabricPath = (most: number | undefined): string => `/topology${query({ max_nodes: most })}`;
-/** What the view asks for at first. */
+/** The first request of the view. */
 export const WHOLE_FABRIC = fabricPath(MOST_NODES);
 
 export interface Fabric {
   topology: Topology | undefined;
-  /** False when the controller tells of switches alone. */
+  /** False if the controller reports only switches. */
   hasLinks: boolean;
   error: ApiError | undefined;
 }
 
-/** The fabric in at most `most` nodes; `members` is a group that is looked into. */
+/** The fabric with at most `most` nodes, or the switches `members` of a group. */
 export function useFabric(most: number, members: string[] | undefined): Fabric {
   const limit = members ? undefined : most;
   const fabric = useResource<Topology>(fabricPath(limit), {
@@ -62,7 +62,7 @@ function fromSwitches(items: SwitchReport[]): Topology {
   };
 }
 
-/** Hosts of these switches, or of all when there are few. */
+/** Hosts of the switches `near`, or all hosts if there are few. */
 export function useHosts(total: number, near: string[]): HostReport[] {
   const isFew = total <= FEW_HOSTS;
   const all = useResource<ListOf<HostReport>>(isFew ? `/hosts?limit=${FEW_HOSTS}` : undefined, {
@@ -73,7 +73,7 @@ export function useHosts(total: number, near: string[]): HostReport[] {
   return isFew ? (all.data?.items ?? NONE) : some;
 }
 
-/** Hosts by switch: asked for when they come near, and again when they may be others. */
+/** Hosts by switch: fetched when a switch comes into view, and again when they may have changed. */
 function useHostsOf(switches: string[]): HostReport[] {
   const known = useRef(new Map<string, { hosts: HostReport[]; at: number }>());
   const [turn, setTurn] = useState(0);
@@ -116,16 +116,18 @@ const hostsOf = (id: string): Promise<HostReport[] | undefined> =>
   );
 
 export interface Taps {
-  /** Those that are drawn. */
+  /** The TAPs to draw. */
   reports: PolicyReport[];
-  /** `undefined` until it is known. */
+  /** `undefined` until known. */
   total: number | undefined;
-  /** Of all. */
+  /** Number of policies with problems, of all policies. */
   problems: number;
   error: ApiError | undefined;
 }
 
-/** TAPs with the ways of their copies: those with problems, the first ones by name, the chosen one. */
+/**
+ * TAPs with the paths of their copies: those with problems, the first by name, the selected one.
+ */
 export function useTaps(chosen: string | undefined): Taps {
   const list = useResource<ListOf<PolicyReport>>(`/policies?limit=${MOST_TAPS}`, {
     topics: ["policy"],
@@ -151,7 +153,7 @@ export function useTaps(chosen: string | undefined): Taps {
   const reports = useMemo(() => {
     const known = drawn.map((report) => {
       const way = told.get(report.policy.name);
-      // What the list has is newer.
+      // The list is newer than the single report.
       if (!has(items, report.policy.name)) return way?.report ?? report;
       return { ...report, path: report.path ?? way?.report?.path };
     });
@@ -169,14 +171,16 @@ export function useTaps(chosen: string | undefined): Taps {
 const has = (reports: PolicyReport[], name: string): boolean =>
   reports.some(({ policy }) => policy.name === name);
 
-/** What one policy said of itself, its way too, when it was asked, and how it was known to be then. */
+/**
+ * A policy's own report, which includes its paths, with the time of the request and the state then.
+ */
 interface Way {
   report: PolicyReport | undefined;
   at: number;
   state: string;
 }
 
-/** The ways of policies, which lists do not tell, by name; all that are due are asked for at once. */
+/** The paths of policies by name, which lists lack; all due ones are fetched in parallel. */
 function useWays(items: PolicyReport[], at: number): Map<string, Way> {
   const [ways, setWays] = useState(new Map<string, Way>());
   const isBusy = useRef(false);
@@ -210,7 +214,7 @@ function useWays(items: PolicyReport[], at: number): Map<string, Way> {
   return ways;
 }
 
-/** What cannot be told now stays as it was. */
+/** Keeps the previous report if the request fails. */
 const wayOf = (
   { policy: { name }, state }: PolicyReport,
   before: Way | undefined,
@@ -223,7 +227,7 @@ const wayOf = (
 
 const NONE: never[] = [];
 const FEW_HOSTS = 300;
-/** Hosts that may have changed are asked for so much later; all others by and by. */
+/** Delay before hosts that may have changed are fetched; others are fetched after `FRESH_MS`. */
 const LOOK_MS = 500;
 const FRESH_MS = 5000;
 const KEPT_MS = 60_000;

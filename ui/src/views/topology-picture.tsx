@@ -1,4 +1,4 @@
-// The picture of the fabric: laid out, looked at, pointed at, and walked by keys.
+// The picture of the fabric: layout, camera, pointer and keyboard.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { HostReport } from "../api/types";
 import { type Box, nearest, zoom } from "../graph/geometry";
@@ -46,7 +46,7 @@ export function Picture(props: PictureProps) {
     });
     made.onView = () => props.onNear(made.hasDetail ? nearIds(made.visible()) : []);
     renderer.current = made;
-    // For tests, which measure how long a picture takes.
+    // For tests that measure drawing time.
     (canvas.current as unknown as { renderer: Renderer }).renderer = made;
     return () => made.close();
   }, []);
@@ -73,7 +73,7 @@ export function Picture(props: PictureProps) {
         role="application"
         data-placed={placed}
         data-final={isFinal}
-        aria-label={`Picture of the fabric: ${summary}. Arrow keys go from node to node, Enter shows one, plus and minus zoom, 0 shows all. The same is in the lists beside.`}
+        aria-label={`Picture of the fabric: ${summary}. Arrow keys move between nodes, Enter opens one, plus and minus zoom, 0 shows everything. The lists beside the picture have the same contents.`}
         onKeyDown={(event) => onKey(event, renderer.current, selected, props)}
       />
       <Zoom renderer={renderer} />
@@ -107,7 +107,7 @@ function sceneOf(shape: Frame, hosts: HostReport[], taps: Taps): Scene {
   return { ...shape, spots: known, outlets, ways: ways(taps.reports, shape, known) };
 }
 
-/** Has the places computed whenever nodes or links came or went; says whether they are final. */
+/** Computes the layout when nodes or links appear or disappear; returns whether it is final. */
 function useLayout(shape: Frame, mode: Mode, onPlaced: () => void): boolean {
   const worker = useRef<Worker>();
   const [isFinal, setFinal] = useState(false);
@@ -141,14 +141,14 @@ function useLayout(shape: Frame, mode: Mode, onPlaced: () => void): boolean {
 const shapeKey = ({ nodes, edges }: Frame): string =>
   `${nodes.map((n) => (n.hosts > 0 ? `${n.id}+` : n.id)).join()} ${edges.map((e) => `${e.a}-${e.b}`).join()}`;
 
-/** Where nodes are, when most of them have a place. */
+/** The current positions, if most nodes have one. */
 function before({ nodes }: Frame): Positions | undefined {
   const placed = nodes.filter((node) => !Number.isNaN(node.x)).length;
   if (placed < nodes.length / 2) return undefined;
   return Float64Array.from(nodes.flatMap((node) => [node.x, node.y]));
 }
 
-/** Shows everything until the reader has moved the picture, or what was asked for is there. */
+/** Shows everything until the user moves the picture or the hosts are shown. */
 function useFit(
   renderer: { current: Renderer | undefined },
   scene: Scene,
@@ -173,7 +173,7 @@ function useFit(
   }, [placed, isFinal, size, scene.spots.length]);
 }
 
-/** Words of the picture keep clear of what lies over it. */
+/** Keeps labels clear of elements over the picture. */
 function useCovers(
   canvas: { current: HTMLCanvasElement | null },
   renderer: { current: Renderer | undefined },
@@ -189,7 +189,7 @@ function useCovers(
   }, []);
 }
 
-/** Where an element is in what it is placed in. */
+/** The box of an element in its parent. */
 const boxOf = ({
   offsetLeft: left,
   offsetTop: top,
@@ -206,10 +206,10 @@ function Zoom({ renderer }: { renderer: { current: Renderer | undefined } }) {
   const by = (factor: number) => () => zoomBy(renderer.current, factor);
   return (
     <div class="zoom" role="group" aria-label="Zoom">
-      <button type="button" aria-label="Nearer" onClick={by(1.3)}>
+      <button type="button" aria-label="Zoom in" onClick={by(1.3)}>
         +
       </button>
-      <button type="button" aria-label="Farther" onClick={by(1 / 1.3)}>
+      <button type="button" aria-label="Zoom out" onClick={by(1 / 1.3)}>
         −
       </button>
       <button type="button" onClick={() => renderer.current?.fit()}>
@@ -251,7 +251,7 @@ const LEGEND: [string, string][] = [
   ["broken", "lost, or with problems"],
 ];
 
-/** Drag moves the picture or a node, the wheel zooms, a click selects. */
+/** Dragging moves the picture or a node, the wheel zooms, a click selects. */
 function usePointer(
   canvas: { current: HTMLCanvasElement | null },
   renderer: { current: Renderer | undefined },
@@ -319,7 +319,7 @@ function hover(made: Renderer, node: HTMLCanvasElement, at: { x: number; y: numb
   made.draw();
 }
 
-/** Goes into a group, or to the details of a switch or a TAP. */
+/** Opens a group, a switch or a TAP. */
 function open(target: Target | undefined, made: Renderer, { onGroup }: PictureProps): void {
   if (target?.kind === "tap") go(["policies", target.name]);
   if (target?.kind !== "node") return;
@@ -353,7 +353,7 @@ function onKey(
   event.preventDefault();
 }
 
-/** Moves the picture to a node that is not seen in it. */
+/** Moves the picture to a selected node that is out of view. */
 function follow(made: Renderer, selected: Target | undefined): void {
   if (selected?.kind !== "node") return;
   const node = made.scene.nodes[made.scene.index.get(selected.id) ?? -1];
@@ -361,7 +361,7 @@ function follow(made: Renderer, selected: Target | undefined): void {
   if (isPlaced && !made.visible().includes(node)) made.centre(node, made.camera.scale);
 }
 
-/** To the next node in a direction. */
+/** Selects the next node in a direction. */
 function step(
   made: Renderer,
   selected: Target | undefined,
@@ -374,7 +374,7 @@ function step(
   if (to) props.onSelect({ kind: "node", id: to.id });
 }
 
-/** What is selected, for those who do not see it. */
+/** The selection as text, for screen readers. */
 function spoken(target: Target, shape: Frame): string {
   if (target.kind === "tap") return `TAP ${target.name}`;
   if (target.kind === "host") return `host ${target.mac} at switch ${target.switch}`;

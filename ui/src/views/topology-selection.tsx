@@ -1,4 +1,4 @@
-// What is selected in the picture, and what can be done with it.
+// The selected object, with its actions.
 import { mayChange } from "../api/session";
 import type { HostReport, PolicyReport } from "../api/types";
 import { linkWord, loadText } from "../graph/load";
@@ -13,7 +13,7 @@ import { link } from "../parts/route";
 import { tapHost } from "./switch";
 import type { Taps } from "./topology-data";
 
-/** What all beside the picture is given. */
+/** Properties of everything beside the picture. */
 export interface SideProps {
   shape: Frame;
   hosts: HostReport[];
@@ -89,7 +89,7 @@ function NodeCard({ node, onGroup }: { node: Node; onGroup: SideProps["onGroup"]
       </dl>
       {group && (
         <button type="button" onClick={() => onGroup(group.members)}>
-          Look into the group
+          Open the group
         </button>
       )}
       {!group && (
@@ -136,7 +136,7 @@ function HostCard({ host }: { host: HostReport }) {
       )}
       {mayChange() && (
         <a class="button" href={link(["new"], { monitor: `${host.switch}/${host.port}` })}>
-          Use its port as monitor
+          Use its port as a monitor
         </a>
       )}
     </>
@@ -156,11 +156,11 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
         <Fact name="State">
           <Tag tone={is_up ? "good" : "bad"}>{linkWord(edge.link)}</Tag>
           {held_ms !== undefined &&
-            ` it came and went: not used for ${plural(Math.ceil(held_ms / 1000), "second")}, if it is calm`}
+            ` flapping: not used for at least ${plural(Math.ceil(held_ms / 1000), "second")}`}
         </Fact>
         <Fact name="Load">{loadText(edge.link)}</Fact>
         <Fact name="Latency">
-          {latency_ns == null ? "not known" : `at most ${latency(latency_ns)}`}
+          {latency_ns == null ? "unknown" : `at most ${latency(latency_ns)}`}
         </Fact>
         {is_tree !== undefined && (
           <Fact name="Floods">{is_tree ? "on it (spanning tree)" : "not on it"}</Fact>
@@ -171,7 +171,7 @@ function LinkCard({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   );
 }
 
-/** Policies are about traffic, not about links: what crosses a link is what hosts at its ends say. */
+/** Policies select traffic, not links: suggests pairs of hosts at the ends of the link. */
 function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   const ends = [edge.link.a.switch, edge.link.b.switch];
   const [left, right] = ends.map((id) =>
@@ -180,7 +180,7 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   if (left.length === 0 && right.length === 0) {
     return (
       <p class="muted">
-        Tap it by a policy for the hosts behind it; none is known at its ends yet.
+        To tap a link, create a policy for hosts behind it. No host is known at its ends yet.
       </p>
     );
   }
@@ -189,8 +189,8 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   if (found.length === 0) {
     return (
       <p class="muted">
-        Tap it by a policy for the hosts behind it: no two of those at its ends have addresses of
-        the same family, IPv4 or IPv6.
+        To tap a link, create a policy for hosts behind it. No two hosts at its ends have addresses
+        of the same family, IPv4 or IPv6.
       </p>
     );
   }
@@ -203,12 +203,12 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
     });
   return (
     <>
-      <h3>Tap what crosses it</h3>
+      <h3>Tap traffic on this link</h3>
       <ul class="plain">
         {found.map(([a, b]) => (
           <li key={`${a} ${b}`}>
             <a class="button small" href={hint(a, b)}>
-              {a} ↔ {b ?? "everybody"}
+              {a} ↔ {b ?? "any"}
             </a>
           </li>
         ))}
@@ -217,7 +217,7 @@ function TapLink({ edge, hosts }: { edge: Edge; hosts: HostReport[] }) {
   );
 }
 
-/** Hosts at one end, while nobody is known at the other. */
+/** Addresses at one end, if no host is known at the other. */
 const alone = (hosts: HostReport[]): [string, undefined][] =>
   hosts
     .flatMap((host) => host.addresses)
@@ -239,7 +239,7 @@ function TapCard({ report }: { report: PolicyReport }) {
         <Fact name="Traffic">
           <Traffic of={report.policy} />
         </Fact>
-        <Fact name="Copies now">{rateText(report.policy.name)}</Fact>
+        <Fact name="Copy rate">{rateText(report.policy.name)}</Fact>
         <Fact name="Matched">{count(sums.matched)}</Fact>
         <Fact name="Delivered">{count(sums.delivered)}</Fact>
         <Fact name="Dropped">{count(sums.dropped)}</Fact>

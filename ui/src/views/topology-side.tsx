@@ -1,4 +1,4 @@
-// Beside the picture: what is selected, and TAPs, switches and links as lists.
+// Beside the picture: the selection, and lists of TAPs, switches and links.
 import { useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { type Edge, type Node, nodeCondition } from "../graph/scene";
@@ -56,10 +56,10 @@ function TapList({ taps, selected, onSelect }: SideProps) {
     return taps.error ? <Failure error={taps.error} what="TAPs" /> : <Waiting is />;
   if (taps.reports.length === 0) {
     return (
-      <Empty title="Nothing is tapped">
+      <Empty title="No policies">
         {mayChange() && (
           <p>
-            Click a host or a link, or <a href={link(["new"])}>make a policy</a>.
+            Click a host or a link, or <a href={link(["new"])}>create a policy</a>.
           </p>
         )}
       </Empty>

@@ -1,4 +1,4 @@
-// The fabric as a live picture, with the same as lists beside it.
+// The topology view: a live picture of the fabric, and the same as lists.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { Mode } from "../graph/layout";
@@ -45,9 +45,7 @@ export function TopologyView() {
       <Failure error={fabric.error} what="Topology" hasData={fabric.topology !== undefined} />
       <Waiting is={!fabric.topology && !fabric.error} />
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
-        <p class="note">
-          This controller does not tell of links between switches; they are not shown.
-        </p>
+        <p class="note">This controller does not report links between switches.</p>
       )}
       {isEmpty ? (
         <NoSwitch />
@@ -87,7 +85,7 @@ function Size({ shape: { nodes, edges }, hosts }: { shape: Frame; hosts: number 
   );
 }
 
-/** `#/topology?switch=0x1` and `?tap=web`. */
+/** The target of `#/topology?switch=0x1` or `?tap=web`. */
 function fromAddress(): Target | undefined {
   const { query } = route.value;
   const [id, name] = [query.get("switch"), query.get("tap")];
@@ -113,9 +111,9 @@ function Chooser({
         value={mode}
         onChange={(event) => onMode(event.currentTarget.value as Mode)}
       >
-        <option value="auto">Layout: by itself</option>
-        <option value="layers">In layers</option>
-        <option value="forces">By forces</option>
+        <option value="auto">Layout: automatic</option>
+        <option value="layers">Layout: layered</option>
+        <option value="forces">Layout: force-directed</option>
       </select>
       <select
         aria-label="Detail"
@@ -130,7 +128,7 @@ function Chooser({
   );
 }
 
-/** Nodes and links, which keep their places while only their numbers change. */
+/** Nodes and links; nodes keep their positions while only numbers change. */
 function useShape(topology: Parameters<typeof frame>[0] | undefined): Frame {
   const last = useRef<Frame>();
   return useMemo(() => {

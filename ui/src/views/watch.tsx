@@ -1,5 +1,4 @@
-// Having the copies of a policy come to this page, and no longer: the monitor `controller` is added to
-// the policy, and taken away again.
+// Adds this page to the monitors of a policy, as the monitor `controller`, and removes it.
 import { useState } from "preact/hooks";
 import type { PolicyReport, TapPolicy } from "../api/types";
 import { elsewhere, notShownHere, shownHere } from "../model/policy";
@@ -12,16 +11,16 @@ interface WatchProps {
   onMade(): void;
 }
 
-/** While the copies go elsewhere: where they go, and how they come here as well. */
+/** Shown while copies go elsewhere: where they go, and how to show them here too. */
 export function NotWatched({ report, onMade }: WatchProps) {
   const [isAsked, setAsked] = useState(false);
   const { policy } = report;
   const others = elsewhere(policy).join(", ");
   return (
-    <Empty title="Nothing is watched here">
+    <Empty title="Packets are not shown here">
       <p>
-        The copies of {policy.name} go to {others}. Have them come here as well, and you see the
-        start of each packet as it passes.
+        The copies of {policy.name} go to {others}. Watch them here to see the start of each packet
+        live as well.
       </p>
       <button type="button" class="primary" onClick={() => setAsked(true)}>
         Watch here
@@ -36,9 +35,9 @@ export function NotWatched({ report, onMade }: WatchProps) {
           onCancel={() => setAsked(false)}
         >
           <p>
-            The policy gets <code>controller</code> as one more monitor until you stop watching,
-            also when you leave this page. What goes to {others} goes on without a gap; the ledger
-            begins at zero, and the audit log keeps the change.
+            This adds <code>controller</code> to the monitors of the policy until you stop watching,
+            even if you leave this page. Copies to {others} continue without a gap. The ledger
+            starts at zero, and the audit log records the change.
           </p>
         </ConfirmChange>
       )}
@@ -46,12 +45,12 @@ export function NotWatched({ report, onMade }: WatchProps) {
   );
 }
 
-/** While they come here. */
+/** Shown while copies come here. */
 export function StopWatching({ report, onMade }: WatchProps) {
   const [isAsked, setAsked] = useState(false);
   const { policy } = report;
   const without = notShownHere(policy);
-  // A policy has a monitor: without another one, it would have to go.
+  // A policy needs a monitor: without another one, it would have to be deleted.
   if (!without) return null;
   return (
     <>
@@ -68,8 +67,8 @@ export function StopWatching({ report, onMade }: WatchProps) {
           onCancel={() => setAsked(false)}
         >
           <p>
-            Copies go to {elsewhere(policy).join(", ")} alone from then on. The packets in this list
-            go: download them first if you need them. The ledger begins at zero.
+            Copies then go to {elsewhere(policy).join(", ")} only. This list is cleared: download
+            the packets first if you need them. The ledger starts at zero.
           </p>
         </ConfirmChange>
       )}
@@ -77,26 +76,27 @@ export function StopWatching({ report, onMade }: WatchProps) {
   );
 }
 
-/** Of a policy that has no other monitor: how that ends. */
+/** How to stop a policy that has no other monitor. */
 export function OnlyHere({ report: { policy } }: { report: PolicyReport }) {
   if (notShownHere(policy)) return null;
   return (
     <>
       {" "}
-      They go nowhere else: to stop, <a href={link(["policies", policy.name, "edit"])}>
+      This is the only monitor: to stop, <a href={link(["policies", policy.name, "edit"])}>
         edit
-      </a> or <a href={link(["policies", policy.name])}>delete</a> the policy.
+      </a>{" "}
+      or <a href={link(["policies", policy.name])}>delete</a> the policy.
     </>
   );
 }
 
-/** For those whose role is not enough, instead of a button that does nothing. */
+/** Shown to users without the required role, instead of a disabled button. */
 export function MayNotWatch() {
   return (
-    <Empty title="Packets are shown to operators">
+    <Empty title="Packets are visible to operators only">
       <p>
-        You may look at policies and their counts, but neither see what is in the packets nor change
-        where they go. Ask for a token of an operator.
+        With your role you can see policies and their counters, but not the contents of packets, and
+        you cannot change policies. Ask for an operator token.
       </p>
     </Empty>
   );

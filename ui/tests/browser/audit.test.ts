@@ -1,4 +1,4 @@
-// The audit log, cell by cell.
+// The audit log.
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import { list } from "./stand-in";
 
 setUp();
 
-/** The words of a table's rows, cell by cell. */
+/** The text of each cell, by row. */
 const cells = (page: Page, label: string): Promise<string[][]> =>
   page
     .getByRole("region", { name: label })
@@ -70,7 +70,7 @@ test("the audit log says in words who saw packets", options, async () => {
   const taken = { ...record, seq: 2, what: "packets.download" };
   controller.answers.set("GET /audit", list([taken, watched]));
   const page = await browser.page(`${controller.url}/#/audit`);
-  await page.getByText("packets.watch looked at its packets").waitFor();
-  await page.getByText("packets.download took its packets as a file").waitFor();
+  await page.getByText("packets.watch watched packets").waitFor();
+  await page.getByText("packets.download downloaded packets").waitFor();
   await page.close();
 });

@@ -1,4 +1,4 @@
-// What breaks while somebody works, and goes on by itself: streams, sessions, controllers.
+// Streams, sessions and connections that break while the page is in use, and recover.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TCP_SYN, packet } from "../unit/packets";
@@ -38,7 +38,7 @@ test("what was known stays while the connection is lost, which is said once", op
   await page.locator("[data-liveness=live]").waitFor();
   await controller.stop();
   await page.locator("[data-liveness=lost]").waitFor();
-  // Each of the lists has asked again meanwhile.
+  // Long enough for each list to be fetched again.
   await page.waitForTimeout(3500);
   assert.equal(await page.locator("[data-tap=web]").count(), 1);
   assert.equal(await page.getByRole("alert").count(), 1);
@@ -56,7 +56,7 @@ test("what was typed is there again after a session has ended", options, async (
   await name.fill("incident");
   await reason.fill("a long story");
   await page.getByLabel("Monitor").fill("0x6/13");
-  // The dry run is what hears of it.
+  // The dry run is the request that gets this answer.
   controller.answers.set("POST /policies", NO_TOKEN);
   controller.answers.set("GET /me", NO_TOKEN);
   await page.getByLabel("Source IP").fill("10.0.0.1");
@@ -70,7 +70,7 @@ test("what was typed is there again after a session has ended", options, async (
     [await name.inputValue(), await reason.inputValue()],
     ["incident", "a long story"],
   );
-  // Who leaves by himself begins anew.
+  // A user who cancels starts with an empty form.
   await page.getByRole("link", { name: "Cancel" }).click();
   await page.getByRole("link", { name: "New policy" }).first().click();
   assert.equal(await name.inputValue(), "");

@@ -1,4 +1,4 @@
-// The form of a policy: what is said while it is typed, where the controller refuses, what is sent.
+// The policy form: validation while typing, refusals by the controller, and what is sent.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { report, reports } from "./furnished";
@@ -19,9 +19,9 @@ test(
     );
     const page = await browser.page(`${controller.url}/#/new`);
     await page.getByLabel("Source IP").fill("10.0.0.1/24");
-    await page.getByText("All bits behind the prefix must be zero.").waitFor();
+    await page.getByText("All bits after the prefix must be zero.").waitFor();
     await page.getByLabel("Source IP").fill("10.0.0.0/24");
-    await page.getByText("All bits behind the prefix must be zero.").waitFor({ state: "detached" });
+    await page.getByText("All bits after the prefix must be zero.").waitFor({ state: "detached" });
     await page.getByLabel("Filter").fill("tcp prot 80");
     await page.getByText("'prot' is no word of a filter (here: “prot 80”)").waitFor();
     await page.getByLabel("Filter").fill("tcp dst port 80 or arp");
@@ -38,7 +38,7 @@ test(
     assert.equal(controller.commands.filter((c) => c.what === "POST /policies").length, 0);
     await page.getByLabel("Name").fill("web");
     await page.getByLabel("Monitor").fill("watch0");
-    await page.getByText("30 ways of frames followed, from port to port.").waitFor();
+    await page.getByText("30 frame paths checked from port to port.").waitFor();
     await page.getByRole("button", { name: "Create" }).click();
     await page.getByRole("heading", { name: "web", exact: true }).waitFor();
     const sent = controller.commands.find((c) => c.what === "POST /policies");
@@ -54,12 +54,12 @@ test(
 
 test("a lossless policy has a bound, which is checked, sent and edited", options, async () => {
   const page = await browser.page(`${controller.url}/#/new?name=web&monitor=watch0`);
-  const bound = page.getByLabel("Senders wait at most, ms");
+  const bound = page.getByLabel("Maximum wait of senders, ms");
   assert.equal(await bound.count(), 0, "other contracts have none");
   await page.getByLabel("Delivery").selectOption("lossless");
   await bound.fill("70000");
   await page.getByText("A number from 1 to 65535 milliseconds.").waitFor();
-  await page.getByText("Shown when all fields are right.").waitFor();
+  await page.getByText("Shown when all fields are valid.").waitFor();
   await bound.fill("20");
   await page.getByText("A number from 1 to 65535").waitFor({ state: "detached" });
   await assertAccessible(page, "a lossless policy");
@@ -96,16 +96,16 @@ test("frames that are never copied are warned of while they are typed", options,
   const words = /for the next bridge: switches do not forward them, and they are not copied/;
   const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
   const warned = (field: string) => page.locator(`#field-${field}-warning`).getByText(words);
-  await page.getByLabel("Type of frame").fill("0x88cc");
+  await page.getByLabel("EtherType").fill("0x88cc");
   await warned("eth-type").waitFor();
-  await page.getByLabel("Type of frame").fill("0x88c");
+  await page.getByLabel("EtherType").fill("0x88c");
   await warned("eth-type").waitFor({ state: "detached" });
   await page.getByLabel("Direction").selectOption("forward");
   await page.getByLabel("Destination MAC").fill("01:80:c2:00:00:02");
   await warned("dst-mac").waitFor();
   await assertAccessible(page, "a warning");
   await screenshot(page, "warning", "all");
-  await page.getByText("30 ways of frames followed").waitFor();
+  await page.getByText("30 frame paths checked").waitFor();
   assert.ok(await page.getByRole("button", { name: "Create" }).isEnabled(), "it is no mistake");
   await page.close();
 });
@@ -138,7 +138,7 @@ test("what is not proved can be put in force all the same", options, async () =>
   const page = await browser.page(`${controller.url}/#/new?name=a&monitor=watch0`);
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByText("Refused: policy a: a frame would arrive at 0x1/3 x2").waitFor();
-  await page.getByRole("button", { name: "Create all the same" }).click();
+  await page.getByRole("button", { name: "Create anyway" }).click();
   await page.getByRole("heading", { name: "web", exact: true }).waitFor();
   await page.close();
 });
@@ -147,7 +147,7 @@ test("a policy is changed in place, where the controller does that", options, as
   const page = await browser.page(`${controller.url}/#/policies/db/edit`);
   await page.getByLabel("Filter").fill("tcp port 5433");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("This controller changes no policy in place").waitFor();
+  await page.getByText("This controller cannot change a policy in place").waitFor();
   controller.answers.set("PUT /policies/db", reports()[1]);
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("heading", { name: "db", exact: true }).waitFor();
@@ -177,7 +177,7 @@ test(
 
 test("a field that is wrong has the focus, also where it is folded away", options, async () => {
   const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3&snaplen=5`);
-  await page.getByText("Shown when all fields are right.").waitFor();
+  await page.getByText("Shown when all fields are valid.").waitFor();
   await page.getByRole("button", { name: "Create" }).click();
   await page.getByText("A number from 14 to 65535 bytes.").waitFor();
   const focused = () => page.evaluate(() => document.activeElement?.id);

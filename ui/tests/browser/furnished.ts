@@ -1,5 +1,5 @@
-// What a stand-in tells unless a test says otherwise: a fabric of two spines and four leaves, three
-// policies, and something for each view.
+// Default answers of the stand-in controller: a fabric of two spines and four leaves, three
+// policies, and data for each view.
 import { leafSpine } from "../unit/fabrics";
 import { type StandIn, list } from "./stand-in";
 

@@ -1,4 +1,4 @@
-// What a user does on the page, with the real controller, real switches and real traffic behind it.
+// Use of the page with a real controller, real switches and real traffic.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
@@ -11,7 +11,7 @@ let browser: Browser;
 
 before(async () => {
   if (skip) return;
-  // Two spines, three leaves, two hosts at each leaf: there are loops, and several shortest ways.
+  // Two spines, three leaves, two hosts at each leaf: a topology with loops and equal-cost paths.
   const links: [number, number][] = [1, 2].flatMap((spine) =>
     [3, 4, 5].map((leaf): [number, number] => [spine, leaf]),
   );
@@ -23,12 +23,12 @@ after(async () => {
   try {
     await browser?.close();
   } finally {
-    // Also when the page said an error: else switches and namespaces stay, and nobody ends.
+    // Closed even if the browser reports an error: otherwise switches and namespaces would remain.
     lab?.close();
   }
 });
 
-/** A number in the ledger of the policy's page. */
+/** A number in the ledger on the policy's page. */
 async function ledgered(page: Page, what: string): Promise<number> {
   const cell = page.locator(`[data-what=${what}]`).first();
   const text = (await cell.count()) === 0 ? "0" : await cell.innerText();
@@ -53,7 +53,7 @@ test(
   async () => {
     const [one, two] = [lab.hosts[0]!, lab.hosts[2]!];
     const page = await browser.page(`${lab.url}/#/policies`);
-    await page.getByText("Nothing is tapped").waitFor();
+    await page.getByText("No policies").waitFor();
     await page.getByRole("link", { name: "New policy" }).first().click();
     await page.getByLabel("Name").fill("pings");
     await page.getByLabel("Monitor").fill("0x5/2");
@@ -71,14 +71,14 @@ test(
     const report = await lab.ask("/policies/pings");
     assert.equal(report.adds_up, true, JSON.stringify(report));
     await screenshot(page, "lab-policy", "all");
-    await page.getByRole("link", { name: "Show in the topology" }).click();
+    await page.getByRole("link", { name: "Show in topology" }).click();
     await page.getByRole("heading", { name: "TAP pings" }).waitFor();
     await page.locator("canvas[data-final=true]").waitFor();
     await screenshot(page, "lab-topology", "all");
     await page.goto(`${lab.url}/#/policies`);
     await page.getByRole("button", { name: "Delete pings" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await page.getByText("Nothing is tapped").waitFor();
+    await page.getByText("No policies").waitFor();
     assert.deepEqual((await lab.ask("/policies")).items, []);
     await page.goto(`${lab.url}/#/audit`);
     await page.getByText("policy.delete").first().waitFor();
@@ -128,7 +128,7 @@ test("a policy is watched on the page, beside its monitor, and no longer", { ski
   const dialog = page.getByRole("dialog");
   await dialog.getByText("proved", { exact: false }).first().waitFor();
   await dialog.getByRole("button", { name: "Watch" }).click();
-  await page.getByText("No packet yet").waitFor();
+  await page.getByText("No packets yet").waitFor();
   assert.deepEqual(await monitor(), ["0x5/2", "controller"]);
   assert.ok(lab.ping(one, two.address, 5), "the traffic is not disturbed");
   await page.locator(".packet-list tbody tr").nth(4).waitFor();
@@ -137,7 +137,7 @@ test("a policy is watched on the page, beside its monitor, and no longer", { ski
   await page.getByRole("button", { name: "Stop watching" }).click();
   await dialog.getByText("proved", { exact: false }).first().waitFor();
   await dialog.getByRole("button", { name: "Stop" }).click();
-  await page.getByText("Nothing is watched here").waitFor();
+  await page.getByText("Packets are not shown here").waitFor();
   assert.equal(await monitor(), "0x5/2");
   await lab.command("DELETE", "/policies/seen");
   await page.close();
@@ -218,7 +218,7 @@ test(
     await page.goto(`${lab.url}/#/policies`);
     await page.getByRole("button", { name: "Delete kept" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await page.getByText("Nothing is tapped").waitFor();
+    await page.getByText("No policies").waitFor();
     await page.close();
   },
 );
@@ -262,7 +262,7 @@ test("the main views with traffic", { skip }, async () => {
       await page.goto(
         `${lab.url}/#/new?name=mail&src-ip=10.0.0.4&ip-proto=tcp&dst-port=25&monitor=0x5/2&delivery=lossless:20`,
       );
-      await page.getByText(/Tried on the model/).waitFor({ state: "detached" });
+      await page.getByText(/Dry run in progress/).waitFor({ state: "detached" });
       await screenshot(page, `new-policy-${scheme}`);
       await page.goto(`${lab.url}/#/switches/0x3`);
       await page.getByRole("region", { name: "All rules" }).getByText("in place").first().waitFor();

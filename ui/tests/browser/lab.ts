@@ -1,5 +1,6 @@
-// A real controller with real switches and hosts: the binary that TAPSWITCH_BINARY names, in the
-// network that scripts/test-ui made for us, with hosts in namespaces that go when the lab closes.
+// A real controller with real switches and hosts: runs the binary that TAPSWITCH_BINARY names, in
+// the network namespace that scripts/test-ui created. Hosts are in namespaces that are removed with
+// the lab.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,7 +9,7 @@ import { until } from "./support";
 
 const BINARY = process.env.TAPSWITCH_BINARY;
 
-/** Why no lab can be made here; `undefined` when one can. */
+/** Why no lab can run here; `undefined` if one can. */
 export const noLab: string | undefined =
   process.getuid?.() !== 0
     ? "needs root to make network namespaces"
@@ -18,7 +19,7 @@ export const noLab: string | undefined =
         ? "TAPSWITCH_BINARY names no binary: cargo build -p tapswitch"
         : undefined;
 
-/** A host: a namespace with one tap device that is a port of a switch. */
+/** A host: a namespace with a tap device that is a port of a switch. */
 export interface Host {
   namespace: string;
   device: string;
@@ -27,7 +28,7 @@ export interface Host {
   at: number;
 }
 
-/** Switches 1, 2, …, links between them, and for each host the switch where it is. */
+/** Number of switches, links between them, and the switch of each host. */
 export interface Plan {
   switches: number;
   links: [number, number][];
@@ -75,7 +76,7 @@ export class Lab {
     await until("the controller answers", () => this.ask("/me").then(Boolean, () => false));
   }
 
-  /** Ports 1, 2, … of a switch are hosts, 101, 102, … links in the order of the plan. */
+  /** Ports 1, 2, … of a switch are hosts; 101, 102, … are links in the order of the plan. */
   startSwitch(n: number): void {
     const mine = this.hosts.filter((host) => host.at === n);
     const ports = mine.map((host, i) => `${i + 1}=tap:${host.device},netns=${host.namespace}`);
@@ -100,7 +101,7 @@ export class Lab {
     this.start(`switch${n}`, [...args, ...ports.flatMap((port) => ["--port", port])]);
   }
 
-  /** Ends a program without a chance to clean up. */
+  /** Kills a program, without a chance to clean up. */
   async kill(name: string): Promise<void> {
     const program = this.programs.get(name)!;
     const ended = new Promise((done) => program.once("exit", done));
@@ -109,14 +110,14 @@ export class Lab {
     this.programs.delete(name);
   }
 
-  /** One answer of the controller, as data. */
+  /** Fetches data from the controller. */
   async ask(path: string): Promise<any> {
     const response = await fetch(`${this.url}/api/v1${path}`);
     if (!response.ok) throw new Error(`${path}: ${response.status}`);
     return response.json();
   }
 
-  /** A change, as a script would make it. */
+  /** Sends a change as a script would. */
   async command(method: string, path: string, body?: unknown): Promise<void> {
     const headers = { "Content-Type": "application/json" };
     const response = await fetch(`${this.url}/api/v1${path}`, {
@@ -128,15 +129,15 @@ export class Lab {
       throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
   }
 
-  /** Pings until it is killed. */
+  /** Pings until killed. */
   keepTalking(from: Host, to: string): ChildProcess {
     const args = ["netns", "exec", from.namespace, "ping", "-q", "-i", "0.01", "-s", "1000", to];
     return spawn("ip", args, { stdio: "ignore" });
   }
 
-  /** Hosts that talk, so that the controller knows where they are. */
+  /** Makes the hosts send traffic, so that the controller learns their ports. */
   async introduce(): Promise<void> {
-    // A controller that has started again hears addresses with the next ARP.
+    // A restarted controller learns addresses only from the next ARP.
     for (const { namespace } of this.hosts) run("ip", ["-n", namespace, "neigh", "flush", "all"]);
     for (const host of this.hosts.slice(1)) {
       await until(`${host.address} answers`, () => this.ping(this.hosts[0]!, host.address, 1));
@@ -148,7 +149,7 @@ export class Lab {
     });
   }
 
-  /** Pings `count` times; whether all were answered. */
+  /** Sends `count` pings; returns whether all were answered. */
   ping(from: Host, to: string, count: number): boolean {
     try {
       execFileSync(
@@ -175,7 +176,7 @@ export class Lab {
     }
   }
 
-  /** Gives the hosts' devices their addresses, also after a switch made them again. */
+  /** Configures the hosts' devices, also after a switch created them again. */
   configureHosts(): void {
     for (const { namespace, device, address } of this.hosts) {
       const ip = (...args: string[]) => run("ip", ["-n", namespace, ...args]);
@@ -184,7 +185,7 @@ export class Lab {
     }
   }
 
-  /** All switches are connected, and all links are known. */
+  /** Waits until all switches are connected and all links are known. */
   async isComplete(): Promise<void> {
     await until("all switches are connected and all links known", async () => {
       const { switches, links } = await this.ask("/topology");
@@ -205,7 +206,7 @@ export class Lab {
       try {
         run("ip", ["link", "delete", `a${n}`]);
       } catch {
-        // It was not made yet.
+        // The link was not created yet.
       }
     });
     rmSync(this.directory, { recursive: true, force: true });
@@ -223,7 +224,7 @@ export class Lab {
   private makeLink(n: number): void {
     run("ip", ["link", "add", `a${n}`, "type", "veth", "peer", "name", `b${n}`]);
     for (const end of [`a${n}`, `b${n}`]) {
-      // The kernel is to say nothing there by itself.
+      // Keeps the kernel from sending neighbour discovery on the link.
       writeFileSync(`/proc/sys/net/ipv6/conf/${end}/disable_ipv6`, "1");
       run("ip", ["link", "set", end, "up"]);
     }

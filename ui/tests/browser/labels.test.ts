@@ -1,5 +1,5 @@
-// The words in the picture: none covers another one, or a node, on fabrics small and dense; and what
-// matters has its words there.
+// Labels of the picture: none covers another label or a node, on small and dense fabrics, and
+// important objects keep theirs.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -16,7 +16,7 @@ setUp(() => {});
 
 const RIGHT_TO_LEFT = "\u0634\u0628\u0643\u0629";
 
-/** The picture of a fabric with three TAPs to one monitor, which is at its last switch. */
+/** The picture of a fabric with three TAPs to one monitor, at its last switch. */
 async function show(
   fabric: Topology,
   query = "",
@@ -53,14 +53,14 @@ const report = (name: string, monitor: { switch: string; port: number; name: str
   path: [{ monitor, hops: [{ switch: "0x1" }, { switch: monitor.switch }] }],
 });
 
-/** What was drawn with the camera at `scale` times what shows all. */
+/** The labels drawn at `scale` times the scale that shows everything. */
 function drawn(page: Page, scale: number) {
   return page.evaluate(async (scale) => {
     const { renderer } = document.querySelector("canvas") as Canvas;
     renderer.fit();
     renderer.camera = { ...renderer.camera, scale: renderer.camera.scale * scale };
     renderer.moved();
-    // Drawn with the next frame; seen to be drawn in the one after that.
+    // The first frame draws; after the second one the result can be read.
     for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);
     const words = renderer.placed.map(({ words, box, rank }) => ({ words, box, rank }));
     return { words, solid: renderer.solid };
@@ -108,7 +108,7 @@ for (const [name, fabric] of FABRICS) {
 
 test("what is selected has its name, before all others", options, async () => {
   const page = await show(leafSpine(8, 32, 12), "?switch=0x20");
-  // So far away that there is no room for most names.
+  // At this scale there is no room for most names.
   const { words } = await drawn(page, 0.5);
   assert.deepEqual([words[0]?.words, words[0]?.rank], ["0x20", "chosen"]);
   await page.close();

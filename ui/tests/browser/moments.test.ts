@@ -1,5 +1,5 @@
-// What the page does when something changes under it: somebody signs in, a policy ends, a stream of
-// packets breaks and comes again.
+// Changes while the page is open: a sign-in, the end of a policy, a packet stream that breaks and
+// recovers.
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { test } from "node:test";
@@ -44,7 +44,7 @@ test("a policy that ends while it is looked at is said to have ended", options, 
   assert.equal(await page.getByText("active").count(), 0, "nothing says that it goes on");
   assert.equal(await page.getByRole("button", { name: "Delete" }).count(), 0, "no dead button");
   const count = asked.length;
-  // Longer than between two questions.
+  // Longer than the minimum time between fetches.
   await page.waitForTimeout(1500);
   assert.equal(asked.length, count, "it is asked about no more");
   await page.close();
@@ -55,7 +55,7 @@ test("what is typed stays when the policy it changes ends", options, async () =>
   await page.getByLabel("Filter").fill("tcp port 5433");
   await page.locator("[data-liveness=live]").waitFor();
   endPolicy("db");
-  // All is asked for again when the controller is back.
+  // Everything is fetched again when the controller is back.
   await controller.stop();
   await page.getByText("The connection to the controller is lost").waitFor();
   await controller.listen();
@@ -79,11 +79,11 @@ test(
     const rows = page.locator(".packet-list tbody tr button");
     await rows.nth(1).waitFor();
     await page.getByRole("button", { name: "Clear" }).click();
-    await page.getByText("No packet yet").waitFor();
+    await page.getByText("No packets yet").waitFor();
     await controller.stop();
     await controller.listen();
     await watches();
-    // As a controller does that does not know what was seen.
+    // What a controller does that does not know which packets were shown.
     controller.sendPackets(packets);
     await rows.first().waitFor();
     assert.deepEqual(await rows.allInnerTexts(), ["three"]);
@@ -107,17 +107,17 @@ test("a form asks for one dry run at a time, and then of what is in it", options
   await until("it is tried", () => asked.length === 1);
   for (const port of ["80", "81"]) {
     await page.getByLabel("Destination port").fill(port);
-    // Longer than the form has to rest.
+    // Longer than the pause after which the form is tried.
     await page.waitForTimeout(1500);
   }
   assert.deepEqual(asked, [undefined], "the first one is not answered yet");
   release();
-  await page.getByText("30 ways of frames followed").waitFor();
+  await page.getByText("30 frame paths checked").waitFor();
   assert.deepEqual(asked, [undefined, 81]);
   await page.close();
 });
 
-/** Policies that were asked for after their end. */
+/** Policies that were requested after their end. */
 const ended = new Set<string>();
 
 function endPolicy(name: string): void {

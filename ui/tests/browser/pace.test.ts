@@ -1,4 +1,4 @@
-// How much is asked and drawn while a large fabric is busy, and that what is shown stays true there.
+// Numbers of requests and drawings while a large fabric is busy, and that the page stays correct.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -13,7 +13,7 @@ type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
 setUp((controller) => controller.serve(big()));
 
-/** Looks at one switch from so near that its hosts are seen; a factor moves away again. */
+/** Zooms in on one switch until its hosts are drawn; a smaller `scale` zooms out again. */
 const lookAt = (page: Page, id: string, scale: number): Promise<void> =>
   page.evaluate(
     ([id, scale]) => {
@@ -96,7 +96,7 @@ test("a large fabric is asked for and drawn no more often than it changes", opti
   const at_port = { switch: "0x1", port: 2, name: "p" };
   const event = { what: "seen", mac: "02:00:00:00:00:07", vlan: null, at_port };
   const timer = setInterval(() => controller.send("host", { id: 1, ...event }), 50);
-  // Policies are asked for every second, their ways every four, the fabric every three.
+  // Policies are fetched every second, their paths every 4 s, the fabric every 3 s.
   const shown = await draws;
   clearInterval(timer);
   console.log(

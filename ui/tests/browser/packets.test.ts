@@ -1,4 +1,4 @@
-// Packets of a policy: watched, filtered, decoded, and for whom.
+// Packets of a policy: watching, filtering, decoding, and permissions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -27,7 +27,7 @@ test("packets come live, are filtered and decoded", options, async () => {
     ),
   );
   const page = await browser.page(`${controller.url}/#/policies/web/packets`);
-  await page.getByText("No packet yet").waitFor();
+  await page.getByText("No packets yet").waitFor();
   await until("the page watches", () => controller.watcherCount > 0);
   controller.sendPackets(packets);
   const rows = page.locator(".packet-list tbody tr");
@@ -35,7 +35,7 @@ test("packets come live, are filtered and decoded", options, async () => {
   await page.getByLabel("Filter").fill("tcp or arp");
   await page.getByText("2 packets of 4").waitFor();
   await page.getByLabel("Filter").fill("tcp prot 80");
-  await page.getByText("'prot' is no address").waitFor();
+  await page.getByText("'prot' is neither an address").waitFor();
   assert.equal(await rows.count(), 2, "the last filter that was right stays in force");
   await page.getByLabel("Filter").fill("");
   await rows.nth(3).waitFor();
@@ -46,7 +46,7 @@ test("packets come live, are filtered and decoded", options, async () => {
   await page.close();
 });
 
-/** A controller that replaces a policy, and tells what was wanted from then on. */
+/** A controller that replaces a policy and returns the new one from then on. */
 function replaceable(name: string): void {
   controller.answers.set(`PUT /policies/${name}`, (request: { url?: string }, body: string) => {
     if (request.url!.includes("dry_run")) return DRY_RUN;
@@ -58,7 +58,7 @@ function replaceable(name: string): void {
 
 const CONTROLS = ["Pause", "Clear", "Download pcapng"];
 
-/** Nothing can be done with packets, as long as none come. */
+/** Packet buttons are disabled while no packets arrive. */
 async function assertIdle(page: Page): Promise<void> {
   for (const name of CONTROLS)
     assert.ok(await page.getByRole("button", { name }).isDisabled(), `${name} does nothing`);
@@ -69,13 +69,13 @@ test("a policy is watched from its packets, and is as before afterwards", option
   replaceable("web");
   const { policy } = report("web");
   const page = await browser.page(`${controller.url}/#/policies/web/packets`);
-  await page.getByText("Nothing is watched here").waitFor();
+  await page.getByText("Packets are not shown here").waitFor();
   await page.getByText("The copies of web go to watch0.").waitFor();
   await assertIdle(page);
   await assertAccessible(page, "nothing is watched");
   await screenshot(page, "not-watched", "all");
   await page.getByRole("button", { name: "Watch here" }).click();
-  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
+  await page.getByRole("dialog").getByText("30 frame paths checked").waitFor();
   await assertAccessible(page, "watch?");
   await screenshot(page, "watch", "all");
   await page.getByRole("dialog").getByRole("button", { name: "Watch" }).click();
@@ -87,9 +87,9 @@ test("a policy is watched from its packets, and is as before afterwards", option
   const file = await page.getByRole("link", { name: "Download pcapng" }).getAttribute("href");
   assert.equal(file, "/api/v1/policies/web/packets?download=pcapng");
   await page.getByRole("button", { name: "Stop watching" }).click();
-  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
+  await page.getByRole("dialog").getByText("30 frame paths checked").waitFor();
   await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
-  await page.getByText("Nothing is watched here").waitFor();
+  await page.getByText("Packets are not shown here").waitFor();
   await until("the stream is closed", () => controller.watcherCount === 0);
   await assertIdle(page);
   const watched = { ...policy, monitor: ["watch0", "controller"] };
@@ -128,7 +128,7 @@ test("a policy that this page alone watches is not left without a monitor", opti
   const mine = report("web", { policy: { name: "web", monitor: "controller" } });
   controller.answers.set("GET /policies/web", mine);
   const page = await browser.page(`${controller.url}/#/policies/web/packets`);
-  await page.getByText("They go nowhere else: to stop, edit or delete the policy.").waitFor();
+  await page.getByText("This is the only monitor: to stop, edit or delete the policy.").waitFor();
   assert.equal(await page.getByRole("button", { name: "Stop watching" }).count(), 0);
   await page.close();
 });
@@ -142,7 +142,7 @@ test("who may only look is told so where packets would be", options, async () =>
   for (const name of ["web", "db"]) {
     await page.goto(`${controller.url}/#/policies/${name}/packets`);
     await page.getByRole("heading", { name: `Packets of ${name}` }).waitFor();
-    await page.getByText("Packets are shown to operators").waitFor();
+    await page.getByText("Packets are visible to operators only").waitFor();
     await assertIdle(page);
     assert.equal(await page.getByRole("button", { name: /watch/i }).count(), 0, "no dead button");
   }

@@ -1,4 +1,4 @@
-// The picture of the fabric: by keyboard and by mouse.
+// The picture of the fabric, by keyboard and by mouse.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -36,7 +36,7 @@ test("a click on a host, a link or a TAP offers what can be done with it", optio
   await clickOn(page, "host");
   await page.getByRole("link", { name: "Tap this host" }).waitFor();
   await clickOn(page, "link");
-  await page.getByRole("heading", { name: "Link" }).waitFor();
+  await page.getByRole("heading", { name: "Link", exact: true }).waitFor();
   await page.locator("[data-tap=web]").click();
   await page.getByRole("heading", { name: "TAP web" }).waitFor();
   await clickOn(page, "host");
@@ -46,7 +46,7 @@ test("a click on a host, a link or a TAP offers what can be done with it", optio
   await page.close();
 });
 
-/** Clicks on the first thing of a kind, where it is drawn. */
+/** Clicks on the first object of a kind, where it is drawn. */
 async function clickOn(page: Page, kind: string): Promise<void> {
   const at = await page.evaluate((kind) => {
     const canvas = document.querySelector("canvas")! as HTMLCanvasElement & {

@@ -1,4 +1,4 @@
-// The list of policies and their charts: found, sorted and deleted.
+// The list of policies and the charts: searching, sorting, deleting.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DRY_RUN, report, reports } from "./furnished";
@@ -22,7 +22,7 @@ test("policies are searched, sorted, edited and deleted by keyboard", options, a
   assert.deepEqual(await names(), ["web", "mail", "db"]);
   await page.getByRole("button", { name: "Delete web" }).press("Enter");
   await page.getByRole("dialog").getByText("Delete web?").waitFor();
-  await page.getByRole("dialog").getByText("30 ways of frames followed").waitFor();
+  await page.getByRole("dialog").getByText("30 frame paths checked").waitFor();
   await assertAccessible(page, "dialog");
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -46,7 +46,7 @@ test("what is not proved can be deleted all the same", options, async () => {
   await page.getByRole("button", { name: "Delete web" }).click();
   await page.getByRole("dialog").getByText(problem).waitFor();
   await screenshot(page, "delete-not-proved", "all");
-  await page.getByRole("button", { name: "Delete all the same" }).click();
+  await page.getByRole("button", { name: "Delete anyway" }).click();
   await page.getByRole("dialog").waitFor({ state: "detached" });
   assert.equal(controller.commands.at(-1)?.what, "DELETE /policies/web?force=true");
   await page.close();
@@ -65,7 +65,7 @@ test("any of many policies has its chart", options, async () => {
   await page.getByText("100 of 500 policies: search for others").waitFor();
   await page.getByLabel("Search policies").fill("p499");
   await page.locator("#chart-policy option[value=p499]").waitFor({ state: "attached" });
-  await page.getByLabel("Show a policy").selectOption("p499");
+  await page.getByLabel("Add a policy").selectOption("p499");
   await page.getByRole("heading", { name: "p499" }).waitFor();
   await assertAccessible(page, "a chart of many");
   await page.close();

@@ -1,4 +1,4 @@
-// One policy: what its ledger and its ways tell apart.
+// One policy: rows of its ledger and its paths are distinguishable.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { dateTime } from "../../src/model/format";
@@ -35,7 +35,7 @@ test("copies for this page are told by switch, and each way once", options, asyn
     "controller, from 0x5",
     "watch0 (0x6/13)",
   ]);
-  // Others make copies now: what is of one switch stays with it.
+  // Other switches make copies now; the row of a switch remains the same element.
   const kept = await rows.nth(1).elementHandle();
   controller.answers.set("GET /policies/web", shown(["0x4", "0x5"]));
   await rows.nth(3).waitFor({ state: "detached" });
@@ -86,7 +86,7 @@ test("who added a policy is not taken for its owner", options, async () => {
   await fact("Added by").waitFor();
   assert.equal(await fact("Added by").locator("dd").innerText(), "ada");
   assert.equal(await fact("Owner").locator("dd").innerText(), "ann");
-  const last = await fact("Changed last").locator("dd").innerText();
+  const last = await fact("Last changed").locator("dd").innerText();
   assert.equal(last, `${dateTime(changed.changed_at)} by bob`);
   await screenshot(page, "policy-changed", "all");
   await page.close();

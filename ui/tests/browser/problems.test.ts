@@ -1,5 +1,4 @@
-// Policies with problems among hundreds that have none: they are found, told and drawn, wherever
-// they stand by name.
+// Policies with problems among hundreds without: found, counted and drawn, whatever their names.
 import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { test } from "node:test";
@@ -14,7 +13,7 @@ type Canvas = HTMLCanvasElement & { renderer: Renderer };
 
 setUp();
 
-/** Policies by name, in pages of at most 100 so that nobody gets all of them at once. */
+/** Policies by name, in pages of at most 100, so that no request gets all of them. */
 function serve(reports: PolicyReport[]): void {
   for (const one of reports) controller.answers.set(`GET /policies/${one.policy.name}`, one);
   controller.answers.set("GET /policies", ({ url }: IncomingMessage) => {
@@ -32,7 +31,7 @@ function serve(reports: PolicyReport[]): void {
 
 const named = (i: number): string => `p${String(i).padStart(3, "0")}`;
 
-/** 300 policies, of which one near the end does not add up and one has failed. */
+/** 300 policies: one near the end does not add up, and one has failed. */
 const many = (): PolicyReport[] =>
   Array.from({ length: 300 }, (_, i) => {
     const change = i === 280 ? { adds_up: false } : {};

@@ -1,4 +1,4 @@
-// Whether what is there finds room: long names, narrow windows.
+// Layout with long names and in narrow windows.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { report } from "./furnished";
@@ -8,7 +8,7 @@ import { screenshot } from "./support";
 
 setUp();
 
-/** A policy whose texts are as long as people make them. */
+/** A policy with long texts in all fields. */
 function long() {
   const name = "incident-in-the-datacentre-of-the-west-4711-second-attempt-by-an";
   const reason = "r".repeat(200);
@@ -44,7 +44,7 @@ test("long texts break, and what can be done stays in sight", options, async () 
 test("no view is wider than a telephone", options, async () => {
   const one = long();
   const path = `policies/${one.policy.name}`;
-  // More than are charted at once: the others are to be chosen.
+  // More policies than are charted at first; the others can be selected.
   const others = [1, 2, 3, 4].map((n) => {
     const name = `${one.policy.name}${n}`;
     return { ...one, policy: { ...one.policy, name } };
@@ -66,7 +66,7 @@ test("no view is wider than a telephone", options, async () => {
   await page.close();
 });
 
-/** Policies as people have them: with addresses, counts of millions, an end, problems. */
+/** Typical policies: addresses, counters in the millions, an expiry, problems. */
 const usual = (count: number) =>
   Array.from({ length: count }, (_, n) => {
     const name = `incident-${4700 + n}`;

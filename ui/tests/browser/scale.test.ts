@@ -1,4 +1,4 @@
-// The picture of a large fabric: all of it is there, at once, and it stays smooth.
+// The picture of a large fabric: complete, drawn at once, and smooth.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
@@ -54,12 +54,14 @@ test("1,000 switches and 10,000 hosts are drawn", { skip: noBrowser }, async () 
   await page.close();
 });
 
-/** How long 60 pictures took while the camera moved, `factor` nearer than what shows all. */
+/**
+ * Times of 60 drawings while the camera moves, at `factor` times the scale that shows everything.
+ */
 async function pan(page: Page, factor: number): Promise<{ draws: number[]; words: number }> {
   await page.evaluate((factor) => {
     const { renderer } = document.querySelector("canvas") as Canvas;
     renderer.fit();
-    // Or the page would show all of it again when hosts come.
+    // Otherwise the page would show everything again when hosts arrive.
     renderer.canvasMoved();
     const rim = renderer.scene.nodes.at(-1)!;
     if (factor !== 1) renderer.centre(rim, renderer.camera.scale * factor);
@@ -77,7 +79,7 @@ async function pan(page: Page, factor: number): Promise<{ draws: number[]; words
     for (let i = 0; i < 60; i++) {
       renderer.camera = { ...renderer.camera, x: renderer.camera.x + (i % 2 ? 5 : -5) };
       renderer.moved();
-      // Drawn with the next frame; seen to be drawn in the one after that.
+      // The first frame draws; after the second one the result can be read.
       for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
       draws.push(renderer.drawMs);
       words = Math.max(words, renderer.placed.length);
@@ -108,7 +110,7 @@ test("switches are joined to groups, and a group is looked into", { skip: noBrow
   await screenshot(page, "topology-groups-light", "all");
   await page.getByRole("button", { name: "Switches", exact: true }).click();
   await page.locator("[data-node]").first().click();
-  await page.getByRole("button", { name: "Look into the group" }).click();
+  await page.getByRole("button", { name: "Open the group" }).click();
   await page.getByRole("button", { name: "Back to the whole fabric" }).waitFor();
   const inside = await page.locator("[data-what=size]").innerText();
   assert.doesNotMatch(inside, /1,000 switches/);

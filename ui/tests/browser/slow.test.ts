@@ -1,4 +1,4 @@
-// What the page says and does while the controller takes its time.
+// The page while the controller is slow.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DRY_RUN, report } from "./furnished";
@@ -7,7 +7,7 @@ import { until } from "./support";
 
 setUp();
 
-/** An answer that comes when it is let go. */
+/** An answer that is withheld until `release`. */
 function held(answer: unknown): { answer: () => Promise<unknown>; release(): void } {
   let release = (): void => {};
   const gate = new Promise<void>((done) => (release = done));
@@ -29,7 +29,7 @@ test("a view whose answer takes long says that it is asked for", options, async 
     const { answer, release } = held(typeof usual === "function" ? usual() : usual);
     controller.answers.set(`GET ${path}`, answer);
     await page.goto(`${controller.url}/#/${view}`);
-    const waiting = page.getByRole("status").getByText("Asking the controller …");
+    const waiting = page.getByRole("status").getByText("Loading …");
     await waiting.waitFor();
     release();
     await page.locator(sign).first().waitFor();
@@ -52,12 +52,12 @@ test("what is not known yet is not said to be nothing", options, async () => {
     return gate;
   });
   const page = await browser.page(`${controller.url}/#/topology`);
-  await page.getByRole("status").getByText("Asking the controller …").first().waitFor();
-  assert.equal(await page.getByText("Nothing is tapped").count(), 0);
+  await page.getByRole("status").getByText("Loading …").first().waitFor();
+  assert.equal(await page.getByText("No policies").count(), 0);
   assert.equal(await page.getByText("0 switches").count(), 0);
   await page.goto(`${controller.url}/#/switches/0x6`);
   const rules = page.getByRole("region", { name: "Rules" });
-  await rules.getByText("Asking the controller …").waitFor();
+  await rules.getByText("Loading …").waitFor();
   for (const { release } of gates) release();
   await rules.getByText("tcp,nw_src=10.0.3.1").waitFor();
   await page.goto(`${controller.url}/#/topology`);
@@ -74,7 +74,7 @@ test("what is confirmed twice is done once", options, async () => {
   const page = await browser.page(`${controller.url}/#/policies`);
   await page.getByRole("button", { name: "Delete web" }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByText("30 ways of frames followed").waitFor();
+  await dialog.getByText("30 frame paths checked").waitFor();
   const confirm = dialog.getByRole("button", { name: "Delete" });
   await confirm.click();
   await until("it is under way", () => confirm.isDisabled());

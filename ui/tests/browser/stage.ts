@@ -1,5 +1,5 @@
-// What most tests of the page stand on: one browser for those of a file, and a controller of its own
-// for each.
+// Setup of most tests of the page: one browser for each file, and a stand-in controller for each
+// test.
 import { after, afterEach, before, beforeEach } from "node:test";
 import { furnish } from "./furnished";
 import { StandIn } from "./stand-in";
@@ -7,10 +7,10 @@ import { Browser, noBrowser } from "./support";
 
 export let controller: StandIn;
 export let browser: Browser;
-/** Tests are skipped where there is no browser. */
+/** Skips tests without a browser. */
 export const options = { skip: noBrowser };
 
-/** Has both made; `prepare` says what the controller knows. */
+/** Starts both; `prepare` sets the controller's answers. */
 export function setUp(prepare: (controller: StandIn) => void = furnish): void {
   before(async () => {
     if (!noBrowser) browser = await Browser.open();

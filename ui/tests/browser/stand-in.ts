@@ -1,7 +1,7 @@
-// A controller's answers for sizes and states that no small lab has: a fabric of 1,000 switches, a
-// ledger that does not add up, a controller that goes away, one that lacks an endpoint.
+// A stand-in controller for sizes and states that no small lab has: a fabric of 1,000 switches, a
+// ledger that does not add up, a controller that fails, one that lacks an endpoint.
 //
-// What the page does with a real controller is tested in lab.test.ts.
+// lab.test.ts tests the page with a real controller.
 import { readFileSync } from "node:fs";
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
@@ -11,7 +11,7 @@ import type { Topology } from "../../src/api/types";
 
 export type Answer = unknown | ((request: IncomingMessage, body: string) => unknown);
 
-/** Statuses other than 200. */
+/** An answer with a status other than 200. */
 export class Refusal {
   constructor(
     readonly status: number,
@@ -26,9 +26,9 @@ export class Refusal {
 }
 
 export class StandIn {
-  /** Answers by `METHOD /path` behind `/api/v1`; a path may end with `*`. */
+  /** Answers by `METHOD /path` below `/api/v1`; a path may end with `*`. */
   readonly answers = new Map<string, Answer>();
-  /** What was sent with other methods than GET. */
+  /** Received requests with methods other than GET. */
   readonly commands: { what: string; body: unknown; mark: string | undefined }[] = [];
   private readonly streams = new Set<ServerResponse>();
   private readonly watchers = new Set<ServerResponse>();
@@ -53,7 +53,7 @@ export class StandIn {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Listens, again at the same port after `stop`. */
+  /** Listens; after `stop` on the same port again. */
   async listen(): Promise<void> {
     this.server = createServer((request, response) => void this.handle(request, response));
     this.server.on("connection", (socket) => {
@@ -64,7 +64,7 @@ export class StandIn {
     this.port = (this.server.address() as AddressInfo).port;
   }
 
-  /** Goes away with all connections, as if killed. */
+  /** Stops and closes all connections, as if killed. */
   async stop(): Promise<void> {
     for (const socket of this.sockets) socket.destroy();
     this.streams.clear();
@@ -72,7 +72,7 @@ export class StandIn {
     await new Promise((done) => this.server!.close(done));
   }
 
-  /** Sends an event to all who listen. */
+  /** Sends an event to all clients of the event stream. */
   send(event: string, data: object): void {
     for (const stream of this.streams)
       stream.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
@@ -82,7 +82,7 @@ export class StandIn {
     return this.watchers.size;
   }
 
-  /** Sends packets to all who watch some, with numbers of this run from `first` on. */
+  /** Sends packets to all clients of a packet stream, numbered from `first` in this run. */
   sendPackets(packets: object[], first = 1, run = "a"): void {
     packets.forEach((one, i) => {
       const text = `event: packet\nid: ${run}-${first + i}\ndata: ${JSON.stringify(one)}\n\n`;
@@ -144,7 +144,7 @@ export class StandIn {
     request.on("close", () => all.delete(response));
   }
 
-  /** As `page.rs` does it, with the same policy. */
+  /** Like `page.rs`, with the same content security policy. */
   private file(pathname: string, response: ServerResponse): void {
     const name = pathname === "/" ? "index.html" : pathname.slice(1);
     try {
@@ -183,7 +183,7 @@ export const hosts = (id: string, count: number) =>
       vlan: null,
       mac: `02:00:${hex(n >> 8)}:${hex(n & 255)}:00:${hex(i + 1)}`,
       addresses: [address],
-      // The first one has sent packets and no ARP.
+      // The first host has sent packets, but no ARP.
       unproven_addresses: i === 0 ? [address] : [],
     };
   });
@@ -193,7 +193,7 @@ const UNKNOWN = new Refusal(404, {
   message: "there is nothing of this path",
 });
 const DIST = resolve(process.cwd(), "dist");
-/** The one of `page.rs`, read from there. */
+/** The policy in `page.rs`. */
 const POLICY = (() => {
   const source = readFileSync(resolve(process.cwd(), "../crates/controller/src/page.rs"), "utf8");
   const [, text] = /CONTENT_SECURITY_POLICY,\s*"([^"]*)"/.exec(source) ?? [];

@@ -1,6 +1,6 @@
-// What the page makes of answers that a small lab does not give: each view with something in it and
-// with nothing, accessible in both palettes; a ledger that does not add up, a controller that goes
-// and comes, one that asks for a token, one that lacks endpoints.
+// States that a small lab does not have: each view with and without data, checked for accessibility
+// in both themes; a ledger that does not add up, a controller that goes and returns, one that
+// requires a token, one that lacks endpoints.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";
@@ -48,13 +48,13 @@ test("views without anything say what to do", options, async () => {
   controller.answers.set("GET /topology", { switches: [], links: [] });
   const cases: [string, RegExp][] = [
     ["topology", /No switch has connected yet/],
-    ["policies", /Nothing is tapped/],
+    ["policies", /No policies/],
     ["switches", /No switch has connected yet/],
-    ["charts", /Nothing is tapped/],
-    ["events", /Nothing has happened yet/],
-    ["audit", /Nobody has tapped anything yet/],
+    ["charts", /No policies/],
+    ["events", /No events yet/],
+    ["audit", /No records yet/],
     ["policies/none", /There is no policy none/],
-    ["nowhere", /There is no such page/],
+    ["nowhere", /Page not found/],
   ];
   controller.answers.set(
     "GET /policies/none",
@@ -83,7 +83,7 @@ test("what a controller does not offer is said, and nothing is made up", options
   await page.goto(`${controller.url}/#/audit`);
   await page.getByText("Audit log: not available in this controller").waitFor();
   await page.goto(`${controller.url}/#/topology`);
-  await page.getByText("does not tell of links").waitFor();
+  await page.getByText("does not report links").waitFor();
   assert.match(await page.locator("[data-what=size]").innerText(), /2 switches, 0 links/);
   await page.close();
 });
@@ -123,11 +123,11 @@ test("a follower says where the leader is, and goes on when it leads", options, 
   const page = await browser.page(`${controller.url}/#/policies`);
   await page.getByText("this controller follows another one").waitFor();
   await page.locator("[data-liveness=follows]").waitFor();
-  const link = page.getByRole("link", { name: "To the page of that controller" });
+  const link = page.getByRole("link", { name: "Open the page of that controller" });
   assert.equal(await link.getAttribute("href"), leader);
   assert.equal(await page.getByText("The connection to the controller is lost").count(), 0);
   await assertAccessible(page, "a follower");
-  // Without the stream, a view asks again by itself.
+  // Without the event stream, the view retries by itself.
   controller.answers.set("GET /policies", before[2]![1]);
   await page.locator("tr[data-policy=web]").waitFor();
   for (const [path, answer] of before) controller.answers.set(path, answer);
@@ -164,7 +164,7 @@ test("a token is asked for, wrong ones are refused, the right one lets in", opti
   const page = await browser.page(controller.url);
   await page.getByLabel("Token").fill("wrong");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByText("does not know this token").waitFor();
+  await page.getByText("The token is not valid").waitFor();
   await assertAccessible(page, "sign in");
   await screenshot(page, "sign-in-light", "all");
   await page.getByLabel("Token").fill("right");
@@ -193,7 +193,7 @@ test("who may only look has nothing to change with", options, async () => {
   assert.equal(await page.getByRole("link", { name: "New policy" }).count(), 0);
   assert.equal(await page.getByRole("button", { name: /Delete/ }).count(), 0);
   await page.goto(`${controller.url}/#/new`);
-  await page.getByText("You may look, but not change policies").waitFor();
+  await page.getByText("You cannot change policies").waitFor();
   await page.close();
 });
 
@@ -208,9 +208,7 @@ test("links, ports and hosts that come and go are told in words", options, async
   const at_port = { switch: "0x6", port: 9, name: "" };
   const data = { what: "seen", mac: "02:00:00:00:00:09", vlan: null, at_port, untold: 7 };
   controller.send("host", data);
-  await page
-    .getByText("02:00:00:00:00:09 was seen at 0x6/9 (7 events before are not told)")
-    .waitFor();
+  await page.getByText("02:00:00:00:00:09 was seen at 0x6/9 (7 earlier events omitted)").waitFor();
   await page.close();
 });
 
@@ -218,7 +216,7 @@ test("a search for events that finds none says so", options, async () => {
   const page = await browser.page(`${controller.url}/#/events`);
   await page.getByText("group table full").waitFor();
   await page.getByLabel("Search events").fill("nowhere");
-  await page.getByText("No event is what you look for").waitFor();
-  assert.equal(await page.getByText("Nothing has happened yet").count(), 0);
+  await page.getByText("No matching events").waitFor();
+  assert.equal(await page.getByText("No events yet").count(), 0);
   await page.close();
 });

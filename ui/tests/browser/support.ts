@@ -1,4 +1,4 @@
-// A browser for tests: Debian's Chromium with a fresh profile, without a network but ours.
+// A browser for tests: Debian's Chromium with a fresh profile, in our network namespace.
 import AxeBuilder from "axe-core";
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -8,12 +8,12 @@ import { type BrowserContext, type Page, chromium } from "playwright-core";
 
 export const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync);
 
-/** Why no browser can run here; `undefined` when one can. */
+/** Why no browser can run here; `undefined` if one can. */
 export const noBrowser: string | undefined = CHROMIUM
   ? undefined
   : "chromium is not installed (Debian: apt-get install chromium)";
 
-/** An open browser. Whatever a page says that it should not is collected. */
+/** A running browser. Collects errors that the page reports. */
 export class Browser {
   readonly faults: string[] = [];
 
@@ -40,7 +40,7 @@ export class Browser {
     const page = await this.context.newPage();
     page.on("pageerror", (error) => this.faults.push(`${error.stack ?? error}`));
     page.on("console", (message) => {
-      // Answers that are no success are for the page to show, and it is looked at for that.
+      // Error responses are expected: tests check how the page shows them.
       const isAnswer = /Failed to load resource|ERR_|EventSource/.test(message.text());
       if (message.type() === "error" && !isAnswer) this.faults.push(message.text());
     });
@@ -55,9 +55,9 @@ export class Browser {
   }
 }
 
-/** Nothing that axe-core finds, of the rules of WCAG 2.2 A and AA. */
+/** Asserts that axe-core finds no violation of WCAG 2.2 A and AA. */
 export async function assertAccessible(page: Page, what: string): Promise<void> {
-  // The policy of the page's contents allows no script from here; the debugger's does.
+  // The content security policy blocks injected scripts, except those of the debugger.
   await page.evaluate(AxeBuilder.source);
   const violations = await page.evaluate(async () => {
     const axe = (window as unknown as { axe: typeof AxeBuilder }).axe;
@@ -71,7 +71,7 @@ export async function assertAccessible(page: Page, what: string): Promise<void> 
   assert.deepEqual(violations, [], what);
 }
 
-/** Whether the picture has some of the colour of what is broken. */
+/** Whether the picture has pixels in the colour of problems. */
 export async function isRed(page: Page): Promise<boolean> {
   return page.evaluate(() => {
     const canvas = document.querySelector("canvas")!;
@@ -88,7 +88,7 @@ export async function isRed(page: Page): Promise<boolean> {
   });
 }
 
-/** Asks until the answer is yes. */
+/** Polls `question` until it is true. */
 export async function until(
   what: string,
   question: () => boolean | Promise<boolean>,
@@ -101,18 +101,18 @@ export async function until(
 }
 
 /**
- * A picture of what the page shows, where TAPSWITCH_SCREENSHOTS says so: those of the README, and
- * below `all` those of every view.
+ * Saves a screenshot to the folder TAPSWITCH_SCREENSHOTS, if set: those of the README, and below
+ * `all` those of every view.
  */
 export async function screenshot(page: Page, name: string, below = ""): Promise<void> {
   const asked = process.env.TAPSWITCH_SCREENSHOTS;
   if (!asked || (below && !process.env.TAPSWITCH_ALL_SCREENSHOTS)) return;
-  // Tests run in `ui`; who asks names a folder from where the scripts are called.
+  // Tests run in `ui`, but the folder is relative to where the script was called.
   const folder = resolve("..", asked, below);
   mkdirSync(folder, { recursive: true });
   await page.mouse.move(0, 0);
   await page.waitForTimeout(250);
-  // Of a long list the start is enough.
+  // Limits the height: the start of a long list is enough.
   const size = await page.evaluate(() => {
     const { clientWidth, scrollHeight } = document.documentElement;
     return { width: clientWidth, height: scrollHeight };
@@ -121,7 +121,7 @@ export async function screenshot(page: Page, name: string, below = ""): Promise<
   await page.screenshot({ path: join(folder, `${name}.png`), fullPage: true, clip });
 }
 
-/** Of a picture, in pixels. */
+/** Maximum height of a screenshot in pixels. */
 const MOST_HEIGHT = 1300;
 const FLAGS = [
   "--no-sandbox",
@@ -132,5 +132,5 @@ const FLAGS = [
   "--disable-component-update",
   "--disable-sync",
 ];
-/** For what comes some time; no test is decided by how long it takes within that. */
+/** Upper limit for waiting; the time taken within it does not decide a test. */
 export const PATIENCE_MS = 8_000;

@@ -1,4 +1,4 @@
-// Switches: how each is doing, and what it has.
+// Switches: their states, and what they have.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { browser, controller, options, setUp } from "./stage";
@@ -16,18 +16,18 @@ test("a switch is shown with its ports, tables and groups", options, async () =>
   const fact = (name: string) => page.locator(".fact", { hasText: name }).locator("dd");
   assert.equal(await fact("Forged LLDP").innerText(), "0");
   assert.equal(await fact("Late LLDP").innerText(), "2");
-  const troubles = page.getByRole("region", { name: "What to look at" }).getByRole("listitem");
+  const troubles = page.getByRole("region", { name: "Warnings" }).getByRole("listitem");
   await troubles.getByText("2 times LLDP of the controller's own was under way for too").waitFor();
   assert.equal(await troubles.count(), 2, "and a claim that was not believed");
   const hosts = page.getByRole("region", { name: "All hosts" });
   await hosts.getByText("10.0.6.1 (unproven)").waitFor();
-  await page.getByText("told it by no ARP or neighbour discovery").waitFor();
+  await page.getByText("without ARP or neighbour discovery").waitFor();
   await screenshot(page, "switch-notes", "all");
   await page.getByText("tcp,nw_src=10.0.3.1").waitFor();
   await page.getByRole("region", { name: "All rules" }).getByText("missing").waitFor();
   await page.getByRole("region", { name: "All groups" }).getByText("output:13").waitFor();
   await page.getByLabel("Table").selectOption("0");
-  await page.getByText("No such rule").waitFor();
+  await page.getByText("No matching rules").waitFor();
   await page.close();
 });
 
@@ -53,7 +53,7 @@ test(
     const page = await browser.page(`${controller.url}/#/switches`);
     await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
     await page.goto(`${controller.url}/#/switches/0x6`);
-    await page.getByText("those that it told before count on").waitFor();
+    await page.getByText("the last reported values still count").waitFor();
     await page.close();
   },
 );

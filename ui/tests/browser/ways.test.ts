@@ -1,5 +1,4 @@
-// From view to view: where keys and screen readers are afterwards, and that the address says what is
-// shown.
+// Navigation between views: keyboard and screen reader focus afterwards, and the URL of each view.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
@@ -10,7 +9,7 @@ import { until } from "./support";
 
 setUp();
 
-/** What has the focus: its name, or its tag. */
+/** The accessible name of the focused element, or its tag. */
 const focused = (page: Page): Promise<string> =>
   page.evaluate(() => {
     const { activeElement: one } = document;

@@ -4,7 +4,7 @@ import { ApiError, asError } from "../../src/api/client";
 
 test("what another moment may answer is asked again", () => {
   const error = (status: number) => new ApiError(status, "", "");
-  // A follower may lead by then, and its leader may be another one.
+  // A follower may lead by then, and the leader may be a different one.
   for (const status of [0, 421, 500, 503]) assert.ok(error(status).mayHeal, `${status}`);
   for (const status of [400, 401, 403, 404, 409, 422]) assert.ok(!error(status).mayHeal);
 });

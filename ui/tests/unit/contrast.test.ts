@@ -1,12 +1,12 @@
-// The palettes of the style sheet: what is written can be read, and what is drawn can be seen
-// (WCAG 2.2, 1.4.3 and 1.4.11). The browser tests cannot look into the picture or a placeholder.
+// Contrast of the colours: text and shapes are distinguishable (WCAG 2.2, 1.4.3 and 1.4.11). The
+// browser tests cannot check the canvas or placeholders.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const STYLE = readFileSync("src/style/palette.css", "utf8");
 
-/** The colours that a rule sets. */
+/** The colours that a rule defines. */
 function palette(selector: string): Map<string, string> {
   const [, block = ""] = STYLE.split(`${selector} {`);
   const set = block.split("}")[0]!.matchAll(/--([\w-]+):\s*(#[0-9a-f]{6})/g);
@@ -26,7 +26,7 @@ function contrast(a: string, b: string): number {
   return (high + 0.05) / (low + 0.05);
 }
 
-/** Words in these colours, on those. */
+/** Text colours, and the backgrounds that they are used on. */
 const WRITTEN: Record<string, string[]> = {
   text: ["back", "surface", "node", "group", "plain-fill", "bad-fill", "wait-fill"],
   muted: ["back", "surface", "node", "plain-fill", "bad-fill", "wait-fill"],
@@ -38,7 +38,7 @@ const WRITTEN: Record<string, string[]> = {
   tap: ["back"],
   back: ["bad"],
 };
-/** Lines and shapes, also those of controls. */
+/** Colours of lines and shapes, including those of controls. */
 const DRAWN: Record<string, string[]> = {
   edge: ["back", "surface"],
   "node-line": ["back"],

@@ -1,4 +1,4 @@
-// Fabrics of every size for tests, without chance.
+// Deterministic fabrics of various sizes for tests.
 import type { Link, Topology } from "../../src/api/types";
 
 export function topology(
@@ -29,7 +29,7 @@ export function topology(
 
 export const name = (i: number): string => `0x${(i + 1).toString(16)}`;
 
-/** Every leaf to every spine; hosts at the leaves. */
+/** Every leaf is connected to every spine; the hosts are at the leaves. */
 export function leafSpine(spines: number, leaves: number, hosts = 4): Topology {
   const pairs: [number, number][] = [];
   for (let leaf = 0; leaf < leaves; leaf++) {
@@ -43,7 +43,7 @@ export function ring(count: number, hosts = 2): Topology {
   return topology(count, pairs, () => hosts);
 }
 
-/** Switches with three or four links each to others far and near: no rows, no ring. */
+/** Switches with three or four links each, to near and distant ones: neither layered nor a ring. */
 export function mesh(count: number): Topology {
   const pairs = Array.from({ length: count }, (_, i): [number, number][] => [
     [i, (i + 1) % count],
@@ -70,6 +70,6 @@ export function big(): Topology {
     }
   }
   const isLeaf = (i: number) => i >= core && (i - core) % perPod >= spines;
-  // 800 leaves: 12 hosts at each, and one more at every second one.
+  // 800 leaves with 12 hosts each, and one more at every second one.
   return topology(core + count * perPod, pairs, (i) => (isLeaf(i) ? 12 + (i % 2) : 0));
 }

@@ -78,7 +78,7 @@ test("filters mean what tcpdump's mean", () => {
     ["ether dst ff:ff:ff:ff:ff:ff", ["arp"]],
     ["not arp and not tcp", ["udp", "ping6"]],
     ["!(arp || tcp)", ["udp", "ping6"]],
-    // `and` and `or` are of equal precedence, and go from left to right, as in policies.
+    // `and` and `or` are of equal precedence and left-associative, as in policies.
     ["tcp or udp and vlan", ["udp"]],
     ["tcp or (udp and vlan)", ["tcp", "udp"]],
     ["udp and vlan or tcp", ["tcp", "udp"]],
@@ -97,7 +97,7 @@ test("filters mean what tcpdump's mean", () => {
 
 test("errors say what and where", () => {
   const cases: [string, number, RegExp][] = [
-    ["tcp prot 80", 4, /'prot' is no address/],
+    ["tcp prot 80", 4, /'prot' is neither an address/],
     ["port", 4, /missing at the end/],
     ["port 70000", 5, /not a port/],
     ["(tcp", 4, /'\)' is missing/],
@@ -105,7 +105,7 @@ test("errors say what and where", () => {
     ["tcp or", 6, /missing at the end/],
     ["portrange 9-1", 10, /8000-8010/],
     ["host 10.0.0.0/8", 5, /needs 'net'/],
-    ["ether host x", 11, /no MAC address/],
+    ["ether host x", 11, /is not a MAC address/],
     ["tcp & udp", 4, /'&' is not understood/],
   ];
   for (const [expression, at, message] of cases) {

@@ -24,7 +24,7 @@ test("addresses that only packets tell are said to be unproven", () => {
   assert.equal(unproven([host, told]), undefined);
   const sends = { ...told, unproven_addresses: ["10.0.0.1"] };
   assert.equal(addresses(sends), "10.0.0.1 (unproven), fe80::1");
-  assert.match(unproven([host, sends])!, /told it by no ARP/);
+  assert.match(unproven([host, sends])!, /without ARP/);
 });
 
 test("a policy for a host is for all that it says, whatever its addresses", () => {

@@ -1,4 +1,4 @@
-// Packets for tests, byte by byte.
+// Packets for tests, built byte by byte.
 import type { Packet } from "../../src/api/types";
 
 const ETHER = "020000000002" + "020000000001";

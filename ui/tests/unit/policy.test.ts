@@ -125,8 +125,8 @@ test("a contract reads as a sentence, with its bound", () => {
   assert.match(contractText("lossless"), /^lossless: .*monitor's port/);
   assert.match(contractText("lossless:20"), /^lossless: .*at most 20 ms/);
   assert.equal(contractText("sample-on-pressure"), "sample-on-pressure");
-  assert.match(pointText("ingress"), /before anything is rewritten/);
-  assert.match(pointText("egress"), /go out, after/);
+  assert.match(pointText("ingress"), /ingress, before/);
+  assert.match(pointText("egress"), /egress, after/);
 });
 
 test("this page becomes a monitor of a policy, and nothing else of it changes", () => {

@@ -31,20 +31,20 @@ test("a name and a monitor are enough", () => {
 test("each contradiction is said at its field", () => {
   const cases: [Partial<Draft>, Field, RegExp][] = [
     [{ name: "x".repeat(65) }, "name", /64/],
-    [{ name: "." }, "name", /step in a path/],
-    [{ name: ".." }, "name", /step in a path/],
-    [{ name: "web\u200b" }, "name", /not seen/],
-    [{ name: "\u202egpj" }, "name", /not seen/],
-    [{ name: "a\u2028b" }, "name", /not seen/],
-    [{ name: "a\tb" }, "name", /not seen/],
+    [{ name: "." }, "name", /cannot be/],
+    [{ name: ".." }, "name", /cannot be/],
+    [{ name: "web\u200b" }, "name", /invisible/],
+    [{ name: "\u202egpj" }, "name", /invisible/],
+    [{ name: "a\u2028b" }, "name", /invisible/],
+    [{ name: "a\tb" }, "name", /invisible/],
     [{ monitor: "a, a" }, "monitor", /twice/],
     [{ "src-mac": "1" }, "src-mac", /Six/],
     [{ "src-mac": "01:00:5e:00:00:01" }, "src-mac", /group/],
-    [{ "dst-mac": "01:00:5e:00:00:01", direction: "both" }, "dst-mac", /never answers/],
+    [{ "dst-mac": "01:00:5e:00:00:01", direction: "both" }, "dst-mac", /never sends/],
     [{ "dst-mac": "00:00:00:00:00:00" }, "dst-mac", /No host/],
     [{ "src-ip": "10.0.0.1/24" }, "src-ip", /zero/],
     [{ "src-ip": "10.0.0" }, "src-ip", /address or prefix/],
-    [{ "src-ip": "10.0.0.1", "dst-ip": "::1" }, "dst-ip", /no packet has both/],
+    [{ "src-ip": "10.0.0.1", "dst-ip": "::1" }, "dst-ip", /both be IPv6/],
     [{ "src-ip": "::1", "ip-proto": "icmp" }, "src-ip", /use icmpv6/],
     [{ "dst-ip": "10.0.0.1", "ip-proto": "icmpv6" }, "dst-ip", /use icmp/],
     [{ "ip-proto": "tpc" }, "ip-proto", /Expected/],
@@ -72,7 +72,7 @@ test("each contradiction is said at its field", () => {
     [{ delivery: "lossless", stall: "65536" }, "stall", /from 1 to 65535/],
     [{ delivery: "lossless", stall: "1.5" }, "stall", /from 1 to 65535/],
     [{ expires: "soon" }, "expires", /30m/],
-    [{ expires: "2001-01-01T00:00:00Z" }, "expires", /over/],
+    [{ expires: "2001-01-01T00:00:00Z" }, "expires", /past/],
     [{ expires: "30min" }, "expires", /2h30m/],
     [{ expires: "1h 30m" }, "expires", /2h30m/],
     [{ expires: "30m2h" }, "expires", /2h30m/],
@@ -82,8 +82,8 @@ test("each contradiction is said at its field", () => {
     [{ sample: "0" }, "sample", /1\/100/],
     [{ snaplen: "1" }, "snaplen", /14/],
     [{ point: "egress" }, "dst-mac", /one host/],
-    [{ point: "egress", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /one direction/],
-    [{ transport: "rewrite" }, "point", /go out/],
+    [{ point: "egress", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /forward direction/],
+    [{ transport: "rewrite" }, "point", /at the egress/],
   ];
   for (const [change, field, words] of cases) {
     const found = problems(draft(change));
@@ -110,7 +110,7 @@ test("what is right passes", () => {
     { "src-port": "8000-8010" },
     { delivery: "lossless" },
     { delivery: "lossless", stall: "65535" },
-    // What is not shown is not sent, and so cannot be wrong.
+    // Hidden fields are not sent, so they cannot be wrong.
     { delivery: "best-effort", stall: "soon" },
     { expires: "30m" },
     { expires: "1h30m" },
@@ -171,7 +171,7 @@ test("the stall bound of a lossless policy is a field of its own, and goes back 
   assert.equal(changed({ stall: "" }).delivery, "lossless");
   assert.equal(changed({ delivery: "sample-on-pressure" }).delivery, "sample-on-pressure");
   assert.equal(changed({ delivery: "best-effort" }).delivery, undefined);
-  // A link may prefill the form; what is wrong in it is said at the field.
+  // A link may prefill the form; an invalid value is reported at its field.
   const asked = withStall(draft({ delivery: "lossless:0" }));
   assert.deepEqual(Object.keys(problems(asked)), ["stall"]);
 });

@@ -1,9 +1,9 @@
-//! How long the parts of the run take.
+//! Measures how long the parts of the run take.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-/// The parts that have ended, and the one that has not.
+/// Finished parts with their times, and the running one with its start.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Clock {
     parts: Vec<(String, Duration)>,
@@ -11,7 +11,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Begins a part, and ends the one before it.
+    /// Starts a part and ends the previous one.
     pub(super) fn begin(&mut self, name: &str) {
         self.end();
         self.running = Some((name.to_owned(), Instant::now()));
@@ -23,7 +23,7 @@ impl Clock {
         }
     }
 
-    /// Takes over the parts of another one.
+    /// Appends the parts of another clock.
     pub(super) fn append(&mut self, mut other: Self) {
         other.end();
         self.parts.append(&mut other.parts);
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// Passes on what cargo writes to its standard error, and times the test programs that it names.
+/// Copies cargo's standard error to ours, and times the test programs that it names.
 pub(super) fn follow(errors: impl Read) -> Clock {
     let mut clock = Clock::default();
     for line in BufReader::new(errors).lines().map_while(Result::ok) {
@@ -53,8 +53,8 @@ pub(super) fn follow(errors: impl Read) -> Clock {
     clock
 }
 
-/// The test program that cargo starts, from its line
-/// `Running tests/a.rs (target/debug/deps/a-0123456789abcdef)`.
+/// The name of the test program or crate in cargo's line
+/// `Running tests/a.rs (target/debug/deps/a-0123456789abcdef)` or `Doc-tests a`.
 fn program(line: &str) -> Option<&str> {
     let line = line.trim_start();
     if let Some(of) = line.strip_prefix("Doc-tests ") {

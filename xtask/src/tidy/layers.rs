@@ -1,8 +1,7 @@
-//! Which crate may depend on which.
+//! Dependencies allowed between crates.
 //!
-//! Every crate lies in a layer and depends on crates of lower layers only. What else there is, is
-//! in the tables here, each line with its reason. Dev-dependencies are free: tests may use
-//! anything.
+//! Every crate is in a layer and depends only on crates of lower layers. The tables here list the
+//! exceptions, each with its reason. Dev-dependencies are not restricted: tests may use anything.
 
 use std::fs;
 use std::io;
@@ -16,7 +15,7 @@ use super::{Violation, relative};
 /// A layer, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Layer {
-    /// The words on the wire: bytes to values and back.
+    /// Wire formats: bytes to values and back.
     Words,
     /// Decisions: state in, result out.
     Logic,
@@ -27,13 +26,13 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// True for layers without I/O, clock and threads.
+    /// True for layers without I/O, clock or threads.
     pub(crate) fn is_pure(self) -> bool {
         self <= Self::Logic
     }
 }
 
-/// Where each crate of `crates/` lies.
+/// Layer of each crate in `crates/`.
 const LAYERS: [(Layer, &[&str]); 4] = [
     (Layer::Words, &["wire", "openflow", "pcapng"]),
     (Layer::Logic, &["offload", "datapath", "control", "channel"]),
@@ -41,7 +40,7 @@ const LAYERS: [(Layer, &[&str]); 4] = [
     (Layer::Shells, &["switch", "controller", "tapswitch"]),
 ];
 
-/// Dependencies within a layer: from, to, why.
+/// Allowed dependencies within a layer: from, to, why.
 const SIDEWAYS: [(&str, &str, &str); 4] = [
     ("openflow", "wire", "its messages carry MAC addresses"),
     ("tap", "netlink", "what a device is, rtnetlink alone tells"),
@@ -49,26 +48,26 @@ const SIDEWAYS: [(&str, &str, &str); 4] = [
     ("tapswitch", "controller", "the one program runs it"),
 ];
 
-/// Dependencies on a lower layer that are nevertheless wrong: from, to, why.
+/// Forbidden dependencies on a lower layer: from, to, why.
 const FORBIDDEN: [(&str, &str, &str); 3] = [
     ("tap", "openflow", "a stranger must be able to use it alone"),
     ("netdev", "openflow", "a device has no rules"),
     ("netlink", "openflow", "a device has no rules"),
 ];
 
-/// Packages from elsewhere that bring I/O, threads or a clock, which pure layers go without.
+/// External packages with I/O, threads or a clock, which pure layers must not use.
 const IMPURE_PACKAGES: [&str; 7] =
     ["arc-swap", "crossbeam-channel", "libc", "rustix", "tokio", "tracing", "tracing-subscriber"];
 
-/// One package as its `Cargo.toml` says.
+/// One package, from its `Cargo.toml`.
 #[derive(Clone, Debug, Default)]
 struct Package {
     name: String,
     /// Path of the `Cargo.toml`, relative to the workspace.
     manifest: String,
-    /// The `Cargo.toml`'s text, to find lines in.
+    /// Text of the `Cargo.toml`, to find line numbers in.
     text: String,
-    /// Names of packages, without dev-dependencies.
+    /// Names of dependencies, without dev-dependencies.
     dependencies: Vec<String>,
 }
 
@@ -78,12 +77,12 @@ impl Package {
         short(&self.name)
     }
 
-    /// The folder in `crates/`, or `None` for a package beside them.
+    /// The folder in `crates/`, or `None` for a package outside it.
     fn folder(&self) -> Option<&str> {
         folder_of(&self.manifest)
     }
 
-    /// The line that `word` begins, or the first.
+    /// The line that starts with `word`, or line 1.
     fn line_of(&self, word: &str) -> usize {
         let mut lines = (1..).zip(self.text.lines());
         let found = lines.find(|(_, text)| text.starts_with(word));
@@ -128,7 +127,7 @@ fn check_package(package: &Package, violations: &mut Vec<Violation>) {
     }
 }
 
-/// What is wrong with a dependency of `name`, and what to do.
+/// The violation, if any, that a dependency of `name` makes, and what to do.
 fn objection(name: &str, layer: Layer, dependency: &str) -> Option<String> {
     let other = short(dependency);
     let is_listed = |table: &[(&str, &str, &str)]| {
@@ -165,7 +164,7 @@ fn folder_of(path: &str) -> Option<&str> {
     path.strip_prefix("crates/")?.split('/').next()
 }
 
-/// Others may have the same names without the prefix, as the `vhost` crate has.
+/// Other packages may have our names without the prefix, such as the `vhost` crate.
 fn is_ours(name: &str) -> bool {
     name == "tapswitch" || name.starts_with("tapswitch-")
 }
@@ -202,7 +201,7 @@ fn read_package(root: &Path, package: &Value) -> io::Result<Package> {
     })
 }
 
-/// Packages beside the crates.
+/// Packages outside `crates/`.
 const TOOLS: [&str; 5] = ["xtask", "fuzz", "guest", "helpers", "instructions"];
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Rules for Markdown files: links that lead to a file and a heading, a map that fits on a few
-//! pages.
+//! Rules for Markdown files: links lead to existing files and headings, and ARCHITECTURE.md stays
+//! short.
 
 use std::fs;
 use std::path::Path;
 
 use super::Violation;
 
-/// Lines of ARCHITECTURE.md: more is no map.
+/// Maximum number of lines of ARCHITECTURE.md, so that it stays a map.
 const ARCHITECTURE_LINES_MAX: usize = 200;
 
 /// Checks `text`, the contents of `path` below `root`.
@@ -39,8 +39,8 @@ pub(crate) fn check(root: &Path, path: &str, text: &str, violations: &mut Vec<Vi
     }
 }
 
-/// Whether `anchor` leads to a heading of `file`, or of `text` where there is none. Files that are
-/// no Markdown have anchors that nobody checks here.
+/// Whether `anchor` is a heading of `file`, or of `text` if there is no file. Anchors in files
+/// other than Markdown are not checked.
 fn has_heading(file: Option<&Path>, text: &str, anchor: &str) -> bool {
     let is_markdown = |file: &Path| file.extension().is_some_and(|it| it == "md");
     if anchor.is_empty() || file.is_some_and(|file| !is_markdown(file)) {
@@ -54,7 +54,7 @@ fn has_heading(file: Option<&Path>, text: &str, anchor: &str) -> bool {
     })
 }
 
-/// The anchor that GitHub gives a heading.
+/// The anchor that GitHub makes from a heading.
 fn slug(heading: &str) -> String {
     let letters = heading.trim().chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
@@ -64,7 +64,7 @@ fn slug(heading: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// Targets of inline links and images with their lines, code left out.
+/// Targets of inline links and images with their line numbers, without code.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     for (line, text) in prose(text) {
@@ -75,7 +75,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// Lines outside of code blocks, with their numbers.
+/// Lines outside code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_fence = false;
     (1..).zip(text.lines()).filter(move |(_, text)| {
@@ -85,7 +85,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in parentheses right behind brackets, without a title.
+/// Text in parentheses directly after brackets, without a link title.
 fn targets(prose: &str) -> impl Iterator<Item = &str> {
     prose.split("](").skip(1).filter_map(|rest| {
         let (target, _) = rest.split_once(')')?;

@@ -4,7 +4,7 @@ use super::Violation;
 use super::layers::{Layer, layer_of};
 use super::source::Source;
 
-/// What crates without I/O must not have in what ships, and what to do instead.
+/// What production code of crates without I/O must not use, and what to do instead.
 const IMPURE: [(&str, &str); 14] = [
     ("Instant::now", "take `now` as an argument"),
     ("SystemTime::now", "take `now` as an argument"),
@@ -22,22 +22,22 @@ const IMPURE: [(&str, &str); 14] = [
     ("eprint!", "return what there is to say"),
 ];
 
-/// Words of comments that say that the work is not done.
+/// Words in comments that mark unfinished work.
 const MARKERS: [&str; 4] = ["FIXME", "TODO", "XXX", "HACK"];
-/// Macros that say so.
+/// Macros that mark unfinished or debugging code.
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 
-/// Where crates without I/O may be unsafe after all: their module, why.
+/// Exceptions to the rule against `unsafe` in crates without I/O: module, why.
 const UNSAFE_IN_LOGIC: [(&str, &str); 1] =
     [("crates/wire/src/checksum/simd", "vectors are loaded through pointers")];
 
-/// Columns of a line; what fits beside another file on a screen.
+/// Maximum columns of a line, so that two files fit side by side on a screen.
 const COLUMNS_MAX: usize = 100;
-/// Lines of a file; beyond them a file holds more than one concern.
+/// Maximum lines of a file; longer files have more than one concern.
 const FILE_LINES_MAX: usize = 800;
-/// Lines of a function; a screen.
+/// Maximum lines of a function: one screen.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Lines of code that may stand between a safety comment and its `unsafe`: the statement's head.
+/// Maximum lines between a SAFETY comment and its `unsafe`: the start of the statement.
 const STATEMENT_LINES_MAX: usize = 3;
 
 /// Checks one file.
@@ -124,7 +124,8 @@ fn is_unsafe_module(path: &str) -> bool {
     UNSAFE_IN_LOGIC.iter().any(|(module, _)| is_in(module))
 }
 
-/// Like [`Source::find`], for a pattern that ends in an opening brace, which is no Rust by itself.
+/// Like [`Source::find`], for a pattern that ends with an opening brace and so is not valid Rust
+/// alone.
 fn find_start(source: &Source, pattern: &str) -> Vec<usize> {
     let words: Vec<_> = pattern.split(' ').collect();
     let windows = source.tokens.windows(words.len());
@@ -132,8 +133,7 @@ fn find_start(source: &Source, pattern: &str) -> Vec<usize> {
     found.map(|window| window[0].line).collect()
 }
 
-/// True when the comment above `line`, or above the statement that `line` is part of, speaks of
-/// safety.
+/// True if the comment above `line`, or above the statement that contains it, is a SAFETY comment.
 fn is_justified(source: &Source, line: usize) -> bool {
     let above = source.lines.iter().take(line).rev().map(|text| text.trim());
     let is_comment = |text: &&str| text.starts_with("//");
@@ -158,7 +158,7 @@ fn purity(source: &Source, violations: &mut Vec<Violation>) {
         }
     }
     if let Some(folder) = source.path.strip_suffix("lib.rs") {
-        // What is forbidden cannot be allowed again further down.
+        // An inner `allow` cannot override `forbid`: crates with an exception use `deny`.
         let has_exception = UNSAFE_IN_LOGIC.iter().any(|(module, _)| module.starts_with(folder));
         let lint = if has_exception { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
         if source.find(lint).is_empty() {
@@ -168,7 +168,7 @@ fn purity(source: &Source, violations: &mut Vec<Violation>) {
     }
 }
 
-/// True for `pattern` itself and for all that lies in it.
+/// True for `pattern` itself and for everything inside it.
 fn is_below(path: &str, pattern: &str) -> bool {
     path.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(violation.message, "no `//!` in the first line; say what this is");
     }
 
-    /// Checks `code` behind a head, which counts as line 0.
+    /// Checks `code` after a module head, which counts as line 0.
     fn expect(path: &str, code: &str, expected: &[(usize, &str)]) {
         let mut violations = Vec::new();
         let code = format!("//! Head.\n{code}");

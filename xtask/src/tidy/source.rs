@@ -1,4 +1,4 @@
-//! A Rust file as the rules see it: tokens, comments, functions, and which lines are tests.
+//! A Rust file as the rules see it: tokens, comments, functions, and which lines are test code.
 
 use std::ops::Range;
 
@@ -13,21 +13,21 @@ use super::Violation;
 pub(crate) struct Source {
     /// Relative to the workspace.
     pub(crate) path: String,
-    /// All lines, without their ends.
+    /// All lines, without line ends.
     pub(crate) lines: Vec<String>,
-    /// Code, in order; delimiters are tokens too, and `::` is one.
+    /// Tokens of the code, in order. Delimiters are tokens, and `::` is one token.
     pub(crate) tokens: Vec<Token>,
-    /// Text of comments and doc comments with the line each begins on.
+    /// Comments and doc comments, one line each.
     pub(crate) comments: Vec<Token>,
-    /// Paths that `use` brings in, written out.
+    /// Full paths that `use` imports.
     pub(crate) uses: Vec<Token>,
-    /// All functions with a body, tests too.
+    /// All functions with a body, including tests.
     pub(crate) functions: Vec<Function>,
-    /// Lines of items that only tests have.
+    /// Lines of items that exist only for tests.
     tests: Vec<Range<usize>>,
 }
 
-/// A piece of text and the line that it begins on, counted from 1.
+/// A piece of text and the number of its first line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
@@ -38,14 +38,14 @@ pub(crate) struct Token {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// Of the `fn`.
+    /// Line of the `fn`.
     pub(crate) line: usize,
-    /// Lines from the `fn` to the closing brace.
+    /// Number of lines from the `fn` to the closing brace.
     pub(crate) len: usize,
 }
 
 impl Source {
-    /// Reads `text`, the contents of `path`.
+    /// Parses `text`, the contents of `path`.
     pub(crate) fn parse(path: &str, text: &str) -> syn::Result<Self> {
         let file = syn::parse_file(text)?;
         let stream: TokenStream = text.parse()?;
@@ -65,19 +65,19 @@ impl Source {
         })
     }
 
-    /// True when `line` is part of what ships.
+    /// True if `line` is production code.
     pub(crate) fn is_production(&self, line: usize) -> bool {
         let is_test_file = self.path.split('/').any(|part| TEST_FOLDERS.contains(&part));
         !is_test_file && !self.tests.iter().any(|lines| lines.contains(&line))
     }
 
-    /// The functions of what ships, with their file.
+    /// The functions of production code, each with its file.
     pub(crate) fn production_functions(&self) -> Vec<(String, Function)> {
         let production = self.functions.iter().filter(|f| self.is_production(f.line));
         production.map(|f| (self.path.clone(), f.clone())).collect()
     }
 
-    /// The lines on which `pattern`, a piece of Rust, begins in the code.
+    /// The lines on which `pattern`, a piece of Rust, starts in the code.
     pub(crate) fn find(&self, pattern: &str) -> Vec<usize> {
         let mut wanted = Scan::new(pattern);
         wanted.tokens(pattern.parse().unwrap_or_default());
@@ -89,18 +89,18 @@ impl Source {
             .collect()
     }
 
-    /// A violation in this file.
+    /// Makes a violation in this file.
     pub(crate) fn violation(&self, line: usize, message: impl Into<String>) -> Violation {
         Violation::new(&self.path, line, message)
     }
 }
 
-/// A walk over the tokens that finds comments in the gaps between them.
+/// A walk over the tokens that collects the comments between them.
 struct Scan<'a> {
     text: &'a str,
     tokens: Vec<Token>,
     comments: Vec<Token>,
-    /// End of the last token in bytes.
+    /// Byte offset of the end of the last token.
     end: usize,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Scan<'a> {
         let bytes = span.byte_range();
         let written = self.text.get(bytes.clone()).unwrap_or_default();
         let line = span.start().line;
-        // A doc comment is an attribute to the compiler, all of it in the comment's place.
+        // The compiler sees a doc comment as an attribute with several tokens, all at its position.
         if written.starts_with("//") || written.starts_with("/*") {
             if bytes.end > self.end {
                 self.gap(self.end..bytes.end);
@@ -151,7 +151,7 @@ impl<'a> Scan<'a> {
         self.end = self.end.max(bytes.end);
     }
 
-    /// What lies between two tokens is blank or a comment.
+    /// Records the text between two tokens, which is blank or a comment.
     fn gap(&mut self, bytes: Range<usize>) {
         let Some(gap) = self.text.get(bytes.clone()) else {
             return;
@@ -250,7 +250,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[test]`, or a `#[cfg]` that asks for tests.
+/// True for `#[test]` and for a `#[cfg]` that mentions `test`.
 fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -262,7 +262,7 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg") && words.iter().any(|word| word == "test")
 }
 
-/// Folders of test programs.
+/// Folders of test code.
 const TEST_FOLDERS: [&str; 3] = ["tests", "benches", "examples"];
 
 #[cfg(test)]
