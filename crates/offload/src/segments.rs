@@ -118,27 +118,33 @@ impl<'a> Segments<'a> {
         //    headers, up to four stores.
         // 2. The first and the last, and all in a tunnel: twice the stores, and their sums.
         // 3. A fragment.
-        let headers_len = self.headers.len();
-        if let (Some(middle), Some(payload)) = (&self.middle, self.payload_in_middle())
-            && let Some(out) = headers_out.get_mut(..headers_len)
-        {
-            middle.write(out, Sum::of(payload), self.plan.position(self.index));
-            self.rest[0] = &self.rest[0][payload.len()..];
-            self.index += 1;
-            return Some(Segment { headers_len, payload: [payload, &[]] });
+        // This is small enough to become part of its callers, so that what is given out stays in
+        // registers: who copied it out of memory in larger words than it was stored by would wait
+        // for those stores, and with them for the payload's sum.
+        if let Some(payload) = self.next_in_middle(headers_out) {
+            return Some(Segment { headers_len: self.headers.len(), payload: [payload, &[]] });
         }
         self.next_at_end(headers_out)
     }
 
-    /// The payload of the next packet, if that is neither the first nor the last and the payload
-    /// lies in one part, of which something is left.
-    #[inline]
-    fn payload_in_middle(&self) -> Option<&'a [u8]> {
-        let is_in_middle = self.index != 0 && self.index + 1 < self.plan.count;
+    /// Writes the headers of the next packet and lends its payload, if that is neither the first
+    /// packet nor the last and its payload lies in one part, of which something is left.
+    #[inline(never)]
+    fn next_in_middle(&mut self, headers_out: &mut [u8]) -> Option<&'a [u8]> {
+        let middle = self.middle.as_ref()?;
         let (payload, rest) = self.rest[0].split_at_checked(usize::from(self.plan.size))?;
-        (is_in_middle && !rest.is_empty()).then_some(payload)
+        let is_in_middle = self.index != 0 && self.index + 1 < self.plan.count;
+        if !is_in_middle || rest.is_empty() {
+            return None;
+        }
+        let out = headers_out.get_mut(..self.headers.len())?;
+        middle.write(out, Sum::of(payload), self.plan.position(self.index));
+        self.rest[0] = rest;
+        self.index += 1;
+        Some(payload)
     }
 
+    #[inline(never)]
     fn next_at_end(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
         if let Work::Fragments(fragments) = self.plan.work {
             return self.next_fragment(&fragments, headers_out);

@@ -202,6 +202,8 @@ pub struct Coalescer {
     buckets: [u32; BUCKETS],
     /// The run that the last frame went to.
     last: u32,
+    /// The run that the next frame is looked for in first.
+    expected: u32,
     /// What is compared, one for each shape that headers had lately.
     templates: Vec<Template>,
     tunnels: Tunnels,
@@ -222,6 +224,7 @@ impl Coalescer {
             parts: Vec::with_capacity(frames),
             buckets: [NONE; BUCKETS],
             last: NONE,
+            expected: NONE,
             templates: Vec::with_capacity(SHAPES_MAX),
             tunnels,
         }
@@ -237,7 +240,7 @@ impl Coalescer {
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
-        // 1. The packet is the next one of the run that had the one before, and as long: one masked
+        // 1. The packet is the next one of the run that it is expected of, and as long: one masked
         //    comparison with what was foretold, for which the first packet's headers serve. If it
         //    is shorter, or else not quite so, field by field.
         // 2. It continues another run: a hash of addresses and ports finds that.
@@ -263,13 +266,13 @@ impl Coalescer {
     /// Lets no run go on.
     fn forget(&mut self) {
         self.buckets = [NONE; BUCKETS];
-        self.last = NONE;
+        (self.last, self.expected) = (NONE, NONE);
     }
 
     /// Puts the frame at `index` of the batch into its run, or a new one.
     #[inline]
     fn take(&mut self, buf: &mut [u8], place: &Place, index: u32) {
-        if self.append(self.last, buf, place, index) {
+        if self.append(self.expected, buf, place, index) {
             return;
         }
         let bucket = self.foretell_bucket(&buf[place.start..place.end]);
@@ -282,6 +285,18 @@ impl Coalescer {
             at = older;
         }
         self.parse(bucket, buf, place, index);
+    }
+
+    /// Notes that the frame went to the run at `at`, and what is expected of the next one: that it
+    /// goes where the frame went that followed this run's frame before. So it is where frames of
+    /// all flows come by turns, or of one only.
+    #[inline]
+    fn follow(&mut self, at: u32) {
+        if let Some(run) = self.runs.get_mut(self.last as usize) {
+            run.follower = at;
+        }
+        self.last = at;
+        self.expected = self.runs.get(at as usize).map_or(at, |run| run.follower);
     }
 
     /// The bucket of a frame whose headers have the shape that the last one's had.
@@ -307,7 +322,9 @@ impl Coalescer {
         run.foretell(buf);
         self.next[run.tail as usize] = index;
         run.tail = index;
-        self.last = at;
+        if at != self.last || at != self.expected {
+            self.follow(at);
+        }
         true
     }
 
@@ -336,11 +353,12 @@ impl Coalescer {
             }
             at = older;
         }
-        self.last = to_u32(self.runs.len());
-        let older = std::mem::replace(&mut self.buckets[bucket], self.last);
+        let at = to_u32(self.runs.len());
+        self.follow(at);
+        let older = std::mem::replace(&mut self.buckets[bucket], at);
         let frame = &buf[place.start..place.end];
         let mut run = Run::new(place, frame, headers, outer, index);
-        (run.template, run.older) = (template, older);
+        (run.template, run.older, run.follower) = (template, older, at);
         self.runs.push(run);
     }
 

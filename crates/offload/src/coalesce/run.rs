@@ -37,6 +37,9 @@ pub(super) struct Run {
     pub(super) tail: u32,
     /// The next older run of the bucket.
     pub(super) older: u32,
+    /// The run that the frame behind its last one went to, or is expected to go to: at first this
+    /// one, then that of the time before.
+    pub(super) follower: u32,
     state: State,
     /// Packets on the wire so far.
     packets: u32,
@@ -148,6 +151,7 @@ impl Run {
             first: index,
             tail: index,
             older: NONE,
+            follower: NONE,
             state,
             packets: 1,
             size: 0,

@@ -8,7 +8,9 @@
 //! Bottlenecks, measured on a Zen 4: for AVX2 the three operations on four ports (42 bytes per
 //! cycle), for all of them on unaligned data the loads that cross a cache line (37 bytes per
 //! cycle). Loops with fewer operations (multiply-add, dot products, averages for the carries) were
-//! not faster there, nor was aligning first for the length of a packet.
+//! not faster there, nor was aligning first for the length of a packet. On an Emerald Rapids, where
+//! AVX-512 has two ports for these operations, both together are faster: by a fifth for a packet in
+//! the first-level cache, and nearly twofold for a train, which is in the second level.
 //!
 //! The NEON tests run on other machines in an emulator, without a C compiler:
 //!
@@ -154,6 +156,24 @@ mod tests {
             expect_all_equal(&data[1..]);
             expect_all_equal(&vec![0xff; len]);
             expect_all_equal(&vec![0; len]);
+        }
+    }
+
+    #[test]
+    fn all_are_equal_wherever_in_a_line_long_inputs_start() {
+        // The shortest and the longest that are summed line by line, and their neighbours.
+        let (shortest, longest) = (512, (2 << 16) - 64);
+        let lens = [shortest - 1, shortest, shortest + 1, 1024, 1448, longest, longest + 1];
+        let (random, ones) = (bytes(longest + 65), vec![0xff; longest + 65]);
+        let step = if cfg!(miri) { 63 } else { 1 };
+        for start in (0..64).step_by(step) {
+            for len in lens {
+                if cfg!(miri) && len > 1448 {
+                    continue;
+                }
+                expect_all_equal(&random[start..start + len]);
+                expect_all_equal(&ones[start..start + len]);
+            }
         }
     }
 
