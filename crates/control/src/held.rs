@@ -17,12 +17,15 @@ use std::sync::Arc;
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Bucket, GroupId, GroupType};
 
+mod order;
+
 use crate::desired::Desired;
 use crate::group::{GroupIds, GroupKey, is_in_range};
 use crate::hash::{Map, Set};
 use crate::outbox::Before;
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
 use crate::translate::Goal;
+use order::sorted_by;
 
 /// What the switch holds of ours, with all that was sent already done.
 #[derive(Clone, Debug, Default)]
@@ -373,15 +376,11 @@ fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
 }
 
 /// Inner tables first, then higher priorities. The match makes the order the same each time.
-fn sorted_adds(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    let rank = |id: &FlowId| Reverse((id.table, id.priority));
-    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
-    ids
+fn sorted_adds(ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    sorted_by(ids, |id| Reverse((id.table, id.priority)))
 }
 
 /// Outer tables first, then lower priorities.
-fn sorted_deletes(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    let rank = |id: &FlowId| (id.table, id.priority);
-    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
-    ids
+fn sorted_deletes(ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    sorted_by(ids, |id| (id.table, id.priority))
 }
