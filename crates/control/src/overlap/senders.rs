@@ -40,6 +40,12 @@ impl<T: Copy + Ord> Senders<T> {
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
+    /// This was a copy, and nobody shares it any more.
+    pub(crate) fn join(&mut self) {
+        self.by_mac.join();
+        self.by_ip.join();
+    }
+
     /// What is under regions that have frames in common with this one, and some more; what is under
     /// several regions may come several times. It may be most of what there is, so those that are
     /// not wanted are to be left out before it is collected.
