@@ -145,6 +145,8 @@ pub struct Control {
     clock: Clock,
     /// Trial: the desired state is computed, and nothing is sent.
     is_trial: bool,
+    /// Switches of which it is foreseen what comes of the next change.
+    foreseen: Vec<DatapathId>,
 }
 
 /// A message to a switch.
@@ -205,6 +207,7 @@ impl Control {
             now: Millis(0),
             clock: Clock::default(),
             is_trial: false,
+            foreseen: Vec::new(),
         }
     }
 

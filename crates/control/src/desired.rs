@@ -90,6 +90,16 @@ impl Desired {
         idle
     }
 
+    /// This was a copy, from which these changes were taken: they are to be taken again, from what
+    /// nobody shares any more.
+    pub(crate) fn take_over(&mut self, changed: Set<Arc<FlowId>>, idle: Vec<Arc<GroupKey>>) {
+        self.rules.join();
+        self.group_uses.join();
+        self.lookup.join(&changed, &self.rules);
+        self.changed = changed;
+        self.idle_groups = idle;
+    }
+
     /// Whether anything changed.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty() || !self.idle_groups.is_empty()
@@ -158,7 +168,7 @@ impl Desired {
         self.close_count += usize::from(is_close(&id));
         self.lookup.note_added(&id, self.rules.len());
         self.changed.insert(id.clone());
-        self.rules.insert(id, rule);
+        self.rules.insert_new(id, rule);
     }
 
     fn take(&mut self, id: &FlowId) -> Option<Arc<FlowId>> {
@@ -194,18 +204,15 @@ impl Desired {
 
     /// Counts a use of a group, and shares one value among equal groups.
     fn use_group(&mut self, key: &mut Arc<GroupKey>) {
-        let known = self.group_uses.get_key_value(key).map(|(key, uses)| (key.clone(), *uses));
-        let uses = known.map(|(known, uses)| {
-            *key = known;
-            uses
-        });
-        if uses.is_none() {
+        let (known, uses) = self.group_uses.change(key.clone(), |uses| uses.unwrap_or(&0) + 1);
+        let is_first = *uses == 1;
+        *key = known;
+        if is_first {
             self.fork_count += usize::from(key.is_fork());
             for next in key.next() {
                 self.use_group(&mut Arc::new(next));
             }
         }
-        self.group_uses.insert(key.clone(), uses.unwrap_or(0) + 1);
     }
 
     fn leave_group(&mut self, key: &Arc<GroupKey>) {

@@ -16,12 +16,15 @@ use std::sync::Arc;
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc};
 use tapswitch_openflow::{Action, Bucket, GroupId, GroupType};
 
+mod order;
+
 use crate::desired::Desired;
 use crate::group::{GroupIds, GroupKey, is_in_range};
 use crate::hash::{Map, Set};
 use crate::outbox::Before;
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
 use crate::translate::Goal;
+use order::sorted_by;
 
 /// Our rules and groups on the switch, assuming that all sent messages took effect.
 #[derive(Clone, Debug, Default)]
@@ -371,15 +374,11 @@ fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
 }
 
 /// Inner tables first, then higher priorities. The match makes the order deterministic.
-fn sorted_adds(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    let rank = |id: &FlowId| Reverse((id.table, id.priority));
-    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
-    ids
+fn sorted_adds(ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    sorted_by(ids, |id| Reverse((id.table, id.priority)))
 }
 
 /// Outer tables first, then lower priorities.
-fn sorted_deletes(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
-    let rank = |id: &FlowId| (id.table, id.priority);
-    ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));
-    ids
+fn sorted_deletes(ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
+    sorted_by(ids, |id| (id.table, id.priority))
 }

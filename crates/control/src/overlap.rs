@@ -29,7 +29,7 @@
 //! never as deep.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tapswitch_openflow::{DatapathId, Delivery, PortNo};
@@ -38,6 +38,7 @@ mod senders;
 
 use crate::BudgetError;
 use crate::exit::Exit;
+use crate::hash::{Map, Set};
 use crate::policy::Part;
 use crate::region::{Cells, Region};
 use crate::shared::Forked;
@@ -138,6 +139,14 @@ impl Tap {
     fn members(&self) -> impl Iterator<Item = Member> {
         let Self { id: policy, delivery, part, .. } = *self;
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
+    }
+
+    /// Whether it takes as much room as another form of it, as far as that is told by what both
+    /// say: the identifiers of copies take none.
+    pub(crate) fn is_as_large_as(&self, other: &Self) -> bool {
+        let ends =
+            |tap: &Self| tap.aims.iter().map(|aim| Aim { tag: 0, ..*aim }).collect::<Vec<_>>();
+        self.id == other.id && self.copies_as(other) && ends(self) == ends(other)
     }
 
     /// The policy as a wide one, if that is possible: it has no exceptions, and its monitors share
@@ -247,7 +256,7 @@ pub(crate) struct Closure {
     taps_of: Senders<PolicyId>,
     regions_of: Senders<Region>,
     /// Former state of the regions changed since the last [`Self::take_changes`].
-    before: HashMap<Region, Option<TapRegion>>,
+    before: Map<Region, Option<TapRegion>>,
 }
 
 /// What a policy needs in addition to others.
@@ -278,15 +287,17 @@ impl Closure {
 
     /// Adds a policy with the regions determined by [`Self::check`].
     pub(crate) fn insert(&mut self, tap: Tap, new: Vec<Region>) {
-        for region in new {
-            let new = self.overlap_of_all(region);
-            self.set(region, Some(new));
-        }
         let id = tap.id;
         tap.cells.regions().for_each(|own| self.taps_of.insert(&own, id));
         self.wide.extend(tap.is_wide.then_some(id));
         self.taps.insert(id, tap);
-        for inner in self.inside(id) {
+        // Those that are there become its own, too.
+        let known = self.inside(id);
+        for region in new {
+            let new = self.overlap_of_all(region);
+            self.set(region, Some(new));
+        }
+        for inner in known {
             let around = self.around(&inner).map(|tap| tap.id).chain([id]).collect();
             self.refresh(inner.region, &around);
         }
@@ -300,18 +311,13 @@ impl Closure {
         budget: Budget,
         rule_count: impl Fn(&Self, &Region) -> usize,
     ) -> Result<Needed, BudgetError> {
-        let (max, mut new, mut woken) = (budget.max_regions, HashSet::new(), HashSet::new());
+        let (max, mut new, mut woken) = (budget.max_regions, Set::default(), Set::default());
         let spared = if tap.is_wide { tap.copies() } else { None };
         let is_spared = |other: &Region| match &spared {
             Some(copies) => self.makes(other, tap.id, copies),
             None => false,
         };
         let unknown = |region: &Region| !self.regions.contains_key(region);
-        // A region without members, whose frames all policies except, has no copying rules yet.
-        let is_idle = |region: &Region| {
-            self.regions.get(region).is_some_and(|known| known.members.is_empty())
-                && tap.cells.includes(region)
-        };
         new.extend(tap.cells.regions().filter(unknown));
         let (used, needed) = (self.regions.len(), new.len());
         if needed > 0 && used + needed > max {
@@ -325,10 +331,13 @@ impl Closure {
                 if self.is_too_deep(&other, tap.depth_in(&region)) {
                     return Err(BudgetError::Policies { switch: budget.switch });
                 }
-                if is_idle(&region) {
-                    woken.insert(region);
-                } else if unknown(&region) {
-                    new.insert(region);
+                match self.regions.get(&region) {
+                    None => _ = new.insert(region),
+                    // A region without members, whose frames all policies except, has no copying rules yet.
+                    Some(known) if known.members.is_empty() && tap.cells.includes(&region) => {
+                        woken.insert(region);
+                    }
+                    Some(_) => {}
                 }
                 // Checked at once, as there may be very many.
                 if used + new.len() > max {
@@ -455,6 +464,19 @@ impl Closure {
     /// Former and current state of the regions changed since the last [`Self::take_changes`].
     pub(crate) fn changes(&self) -> impl Iterator<Item = (Option<&TapRegion>, Option<&TapRegion>)> {
         self.before.iter().map(|(region, old)| (old.as_ref(), self.regions.get(region)))
+    }
+
+    /// Whether there is something to take.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    /// This was a copy, and nobody shares it any more.
+    pub(crate) fn join(&mut self) {
+        self.taps.join();
+        self.regions.join();
+        self.taps_of.join();
+        self.regions_of.join();
     }
 
     /// The changes since the last call.

@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::{Deref, DerefMut, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 mod branched;
 
@@ -18,6 +18,31 @@ pub(crate) use branched::Branched;
 /// A value that is copied on change if it is shared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared<T>(Arc<T>);
+
+/// A value at some time, to find out later whether it is still as it was then. It keeps nothing
+/// alive but a place in memory, so that no other value is taken for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<T>(Weak<T>);
+
+impl<T> Seen<T> {
+    /// Whether both are the same value at the same time.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl<T> Shared<T> {
+    /// The value as it is now.
+    pub(crate) fn seen(&self) -> Seen<T> {
+        Seen(Arc::downgrade(&self.0))
+    }
+
+    /// Whether it has not changed since then. Copies that have not changed, either, are the same.
+    pub(crate) fn is_as(&self, seen: &Seen<T>) -> bool {
+        // Whatever changes it while somebody has seen it, moves it elsewhere: `Arc::make_mut`.
+        std::ptr::eq(Arc::as_ptr(&self.0), seen.0.as_ptr())
+    }
+}
 
 impl<T> From<T> for Shared<T> {
     fn from(value: T) -> Self {
@@ -174,6 +199,18 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         })
     }
 
+    /// What changed while others had the same map is put into it, if they are gone.
+    pub(crate) fn join(&mut self) {
+        if self.is_own() {
+            self.own();
+        }
+    }
+
+    /// The same entries as [`Self::own_entries`] has.
+    pub(crate) fn into_own_entries(self) -> impl Iterator<Item = (K, V)> {
+        self.changes.into_iter().filter_map(|(key, value)| Some((key, value?)))
+    }
+
     /// Entries added or changed while the map was shared.
     pub(crate) fn own_entries(&self) -> impl Iterator<Item = (&K, &V)> {
         self.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
@@ -274,6 +311,7 @@ mod tests {
                 match what {
                     0..40 => maps.push(maps[at].clone()),
                     40..60 if maps.len() > 1 => _ = maps.swap_remove(at),
+                    70..75 => maps[at].0.join(),
                     60..70 => {
                         let (map, model) = &mut maps[at];
                         map.values_mut().chain(model.values_mut()).for_each(|value| *value = key);
@@ -286,6 +324,22 @@ mod tests {
                 maps.iter().for_each(|(map, model)| check(map, model));
             }
         }
+    }
+
+    #[test]
+    fn a_value_that_changed_is_not_as_it_was_seen() {
+        let mut first = Shared::from(vec![1]);
+        let seen = first.seen();
+        let mut second = first.clone();
+        assert!(first.is_as(&seen) && second.is_as(&seen));
+        second.push(2);
+        assert!(first.is_as(&seen) && !second.is_as(&seen));
+        // Nobody shares it any more, and it changes all the same.
+        drop(second);
+        first.push(2);
+        assert!(!first.is_as(&seen));
+        first.pop();
+        assert!(!first.is_as(&seen), "not found out: what is seen is a time, not a value");
     }
 
     #[test]

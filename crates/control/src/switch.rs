@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tapswitch_openflow::{
     Action, Body, DatapathId, ErrorKind, FlowRemoved, FlowRemovedReason, GroupId, MultipartRequest,
@@ -21,6 +22,7 @@ mod check;
 mod counters;
 mod detail;
 mod floods;
+mod foreseen;
 mod forks;
 mod lacks;
 mod read_back;
@@ -50,9 +52,12 @@ use crate::{BudgetError, Event, Limits, Millis, MonitorPort, StatsToken, Ticket}
 use counters::Round;
 use detail::{PortReading, Shown};
 use floods::Fading;
+pub(crate) use foreseen::Foreseen;
+use foreseen::{Chronicle, Tried};
 use forks::Forking;
 use read_back::ReadBack;
 use refused::Refused;
+use room::LastFitted;
 pub(crate) use signals::{HostSignals, Signals};
 use silence::Silence;
 use wiring::Carried;
@@ -147,6 +152,14 @@ pub(crate) struct Switch {
     drifted: u64,
     /// In a trial only the desired state counts, not the messages.
     is_trial: bool,
+    /// What was found out last of the room that a policy takes.
+    last_fitted: Option<Arc<LastFitted>>,
+    /// What it carries since what it shall hold changed otherwise.
+    chronicle: Option<Chronicle>,
+    /// In a trial, the policy that was added last.
+    tried: Option<Tried>,
+    /// What a trial of one policy more found, if that is to be made.
+    foreseen: Option<Arc<Foreseen>>,
 }
 
 /// State of the connection.
@@ -212,6 +225,10 @@ impl Switch {
             refused: Refused::default(),
             drifted: 0,
             is_trial: false,
+            last_fitted: None,
+            chronicle: None,
+            tried: None,
+            foreseen: None,
         }
     }
 
@@ -534,10 +551,7 @@ impl Switch {
     /// Sets or removes a policy to be applied. Contracts and shapes are dropped if the switch does
     /// not support them. Returns whether it changed.
     pub(crate) fn want(&mut self, id: PolicyId, tap: Option<Tap>) -> bool {
-        let tap = tap.map(|tap| match self.is_ours {
-            true => tap,
-            false => Tap { delivery: None, part: tap.part.plain(), ..tap },
-        });
+        let tap = tap.map(|tap| self.in_its_words(tap));
         if self.wanted.get(&id) == tap.as_ref() {
             return false;
         }
@@ -547,6 +561,14 @@ impl Switch {
         }
         self.stale.insert(id);
         true
+    }
+
+    /// A policy without what the switch has no words for.
+    pub(super) fn in_its_words(&self, tap: Tap) -> Tap {
+        match self.is_ours {
+            true => tap,
+            false => Tap { delivery: None, part: tap.part.plain(), ..tap },
+        }
     }
 
     /// Policies to be applied.

@@ -193,8 +193,29 @@ pub(crate) fn way_rules<'a>(
 
 /// The rule of a region for a host within its reach.
 pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowId, Goal) {
-    let id = FlowId::new(TAPS, priority(tap) + TO_HOST, tap.region.matching_to(key));
-    (id, copy_rule(Kind::TapHost, tap, Path::To(route)))
+    (copies_id(tap, key), copy_rule(Kind::TapHost, tap, Path::To(route)))
+}
+
+/// The same for many hosts. Those on one way share its group.
+pub(crate) fn copies_rules(
+    tap: &TapRegion,
+    hosts: Vec<(HostKey, Route)>,
+) -> impl Iterator<Item = (FlowId, Goal)> {
+    let mut known: Vec<(Route, Goal)> = Vec::new();
+    hosts.into_iter().map(move |(key, route)| {
+        if let Some((_, goal)) = known.iter().find(|(other, _)| *other == route) {
+            return (copies_id(tap, key), goal.clone());
+        }
+        let (id, goal) = copies_rule(tap, key, route.clone());
+        if known.len() < MAX_KNOWN {
+            known.push((route, goal.clone()));
+        }
+        (id, goal)
+    })
+}
+
+fn copies_id(tap: &TapRegion, key: HostKey) -> FlowId {
+    FlowId::new(TAPS, priority(tap) + TO_HOST, tap.region.matching_to(key))
 }
 
 /// Rules of a region for frames that leave for a host of this switch, wherever they came from.
@@ -350,6 +371,8 @@ fn priority(tap: &TapRegion) -> u16 {
     TAP + 4 * tap.depth.min(MAX_DEPTH) + u16::from(tap.is_turned)
 }
 
+/// Ways whose groups are kept to be shared: where there are more, most are those of one host each.
+const MAX_KNOWN: usize = 16;
 /// Seconds without a frame until a host is forgotten, as for bridges (IEEE 802.1Q-2022 §8.8.3).
 pub(crate) const IDLE_TIMEOUT: u16 = 300;
 const MISS: u16 = 0;

@@ -174,7 +174,7 @@ impl Control {
     }
 
     /// Whether a policy could be in force now.
-    fn check_now(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
+    fn check_now(&mut self, entry: &PolicyEntry) -> Result<(), PolicyError> {
         self.check_vlans(entry)?;
         for monitor in &entry.policy.monitor {
             check(monitor, &self.switches)?;
@@ -184,13 +184,15 @@ impl Control {
             return Err(PolicyError::UnknownDestination { mac });
         }
         for id in applied {
-            let Some(switch) = self.switches.get(&id) else { continue };
             let exits = entry.found_places().filter_map(|(slot, place)| {
                 let exit = self.copy_routes.exit(id, place)?;
                 Some(Aim { slot, exit, tag: 0, is_sink: self.is_sink(place) })
             });
-            let cells = self.cells_at((entry, is_narrow), id);
-            switch.check_budget(&entry.tap(cells, exits.collect()), &self.limits)?;
+            let exits = exits.collect();
+            let tap = entry.tap(self.cells_at((entry, is_narrow), id), exits);
+            if let Some(switch) = self.switches.get_mut(&id) {
+                switch.check_budget(tap, &self.limits)?;
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use tapswitch_openflow::{Match, OxmField, TableId};
 
-use crate::hash::Map;
+use crate::hash::{Map, Set};
 use crate::rule::FlowId;
 use crate::shared::Branched;
 use crate::translate::Goal;
@@ -61,13 +61,15 @@ impl Lookup {
         let Some(order) = self.order.get_mut() else { return };
         // A rule that matches fields which our frames do not have is never hit.
         let Some(wants) = Wants::of(id.matching()) else { return };
-        if self.recent.has(id, &wants) {
+        // It is there already only if it went while others had the same order.
+        let may_be_there = self.gone > 0;
+        if may_be_there && self.recent.has(id, &wants) {
             return;
         }
         if let Some(own) = Arc::get_mut(order) {
             return own.insert(id, &wants);
         }
-        if order.has(id, &wants) {
+        if may_be_there && order.has(id, &wants) {
             return;
         }
         let recent = Arc::get_mut(&mut self.recent);
@@ -81,6 +83,23 @@ impl Lookup {
         if !Arc::get_mut(order).is_some_and(|order| order.remove(id)) {
             self.gone += 1;
             self.start_again_beyond(rule_count);
+        }
+    }
+
+    /// What came, or went, in a copy that nobody shares any more is put into the order. Of these
+    /// changed rules, those that are not there any more went.
+    pub(super) fn join(&mut self, changed: &Set<Arc<FlowId>>, rules: &Branched<Arc<FlowId>, Goal>) {
+        let Some(order) = self.order.get_mut().and_then(Arc::get_mut) else { return };
+        if Arc::get_mut(&mut self.recent).is_none() {
+            return;
+        }
+        let recent = Arc::try_unwrap(std::mem::take(&mut self.recent)).unwrap_or_default();
+        order.absorb(recent);
+        order.absorb(std::mem::take(&mut self.latest));
+        if self.gone > 0 {
+            let gone = changed.iter().filter(|id| !rules.contains_key(&***id));
+            let removed = gone.filter(|id| order.remove(id)).count();
+            self.gone = self.gone.saturating_sub(removed);
         }
     }
 
@@ -161,6 +180,21 @@ impl Order {
         }
     }
 
+    /// Takes rules that it does not have yet.
+    fn absorb(&mut self, other: Self) {
+        self.len += other.len;
+        for (table, new) in other.kinds {
+            let kinds = self.kinds.entry(table).or_default();
+            for new in new {
+                match kinds.iter_mut().find(|kind| kind.bits == new.bits) {
+                    Some(kind) => kind.absorb(new),
+                    None => kinds.push(new),
+                }
+            }
+            kinds.sort_by_key(|kind| Reverse(kind.highest));
+        }
+    }
+
     /// Returns whether it was present.
     fn remove(&mut self, id: &FlowId) -> bool {
         let Some(wants) = Wants::of(id.matching()) else { return false };
@@ -213,6 +247,16 @@ impl Kind {
         }
         self.highest = self.highest.max(id.priority);
         true
+    }
+
+    /// Takes the rules of another one, which it does not have yet.
+    fn absorb(&mut self, other: Self) {
+        self.highest = self.highest.max(other.highest);
+        for (values, mut rules) in other.rules {
+            let own = self.rules.entry(values).or_default();
+            own.append(&mut rules);
+            own.sort_by_key(|id| Reverse(id.priority));
+        }
     }
 
     /// Returns whether it was present.

@@ -40,6 +40,12 @@ impl<T: Copy + Ord> Senders<T> {
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
+    /// This was a copy, and nobody shares it any more.
+    pub(crate) fn join(&mut self) {
+        self.by_mac.join();
+        self.by_ip.join();
+    }
+
     /// Values whose regions intersect this one, and some more; a value of several regions may occur
     /// several times. This may be most values, so filter before collecting.
     pub(crate) fn near(&self, region: &Region) -> impl Iterator<Item = T> {

@@ -72,6 +72,47 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         before
     }
 
+    /// The same where there is none of this key, which is not looked for.
+    pub(crate) fn insert_new(&mut self, key: K, value: V) {
+        debug_assert!(!self.contains_key(&key), "there is one already");
+        match self.own() {
+            Some(own) => _ = own.insert(key, value),
+            None => _ = self.changes.insert(key, Some(value)),
+        }
+        self.len += 1;
+    }
+
+    /// Changes a value, or makes one where there is none. Returns the key that is kept.
+    pub(crate) fn change(&mut self, key: K, change: impl FnOnce(Option<&V>) -> V) -> (K, &V) {
+        if self.own().is_none() {
+            return self.change_beside(key, change);
+        }
+        match Arc::make_mut(&mut self.base).entry(key) {
+            Entry::Occupied(mut entry) => {
+                *entry.get_mut() = change(Some(entry.get()));
+                (entry.key().clone(), entry.into_mut())
+            }
+            Entry::Vacant(entry) => {
+                self.len += 1;
+                (entry.key().clone(), entry.insert(change(None)))
+            }
+        }
+    }
+
+    fn change_beside(&mut self, key: K, change: impl FnOnce(Option<&V>) -> V) -> (K, &V) {
+        let (key, before) = match self.changes.get_key_value(&key) {
+            Some((key, value)) => (key.clone(), value.as_ref()),
+            None => match self.base.get_key_value(&key) {
+                Some((key, value)) => (key.clone(), Some(value)),
+                None => (key, None),
+            },
+        };
+        self.len += usize::from(before.is_none());
+        let value = change(before);
+        let entry = self.changes.entry(key.clone()).or_insert(None);
+        (key, entry.insert(value))
+    }
+
     /// Returns the previous value.
     pub(crate) fn remove_entry<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
@@ -88,6 +129,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         };
         self.len -= usize::from(gone.is_some());
         gone
+    }
+
+    /// What changed while others had the same map is put into it, if they are gone.
+    pub(crate) fn join(&mut self) {
+        self.own();
     }
 
     /// All entries.
@@ -144,6 +190,7 @@ mod tests {
                 match what {
                     0..40 => maps.push(maps[at].clone()),
                     40..60 if maps.len() > 1 => _ = maps.swap_remove(at),
+                    120..130 => maps[at].0.join(),
                     _ => {
                         let (map, model) = &mut maps[at];
                         let (told, modelled) = match what {

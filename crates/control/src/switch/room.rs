@@ -7,7 +7,7 @@ use tapswitch_openflow::{DatapathId, PortNo};
 use super::Switch;
 use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap, TapRegion};
 use crate::region::Region;
-use crate::shared::Shared;
+use crate::shared::{Seen, Shared};
 use crate::translate::{Wiring, region_rule_count};
 use crate::ways::Ways;
 use crate::{BudgetError, Limits};
@@ -30,6 +30,7 @@ impl Room<'_> {
 }
 
 /// A policy in the form that fits, and what it adds.
+#[derive(Clone, Debug)]
 struct Fitted {
     tap: Tap,
     coming: Needed,
@@ -44,6 +45,19 @@ impl Fitted {
         }
         closure.insert(self.tap, self.coming.regions);
     }
+}
+
+/// What was found out of a policy, and what that depends on: it is asked for several times until
+/// the policy is added.
+#[derive(Clone, Debug)]
+pub(super) struct LastFitted {
+    asked: Tap,
+    closure: Seen<Closure>,
+    arrivals: Seen<Closure>,
+    ways: Seen<Ways>,
+    wiring: Seen<Wiring>,
+    rule_count: usize,
+    fitted: Fitted,
 }
 
 /// A copy of the applied policies, to try changes.
@@ -62,16 +76,28 @@ impl Applied {
 
 impl Switch {
     /// Whether a policy fits beside the applied ones, without those of lower priorities.
-    pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        match self.fitted(tap, self.room(), limits) {
-            Err(error) if self.with_way_for(tap, self.applied(), limits).is_none() => Err(error),
-            _ => Ok(()),
+    pub(crate) fn check_budget(&mut self, tap: Tap, limits: &Limits) -> Result<(), BudgetError> {
+        let tap = self.in_its_words(tap);
+        if self.foresees(&tap) {
+            return Ok(());
+        }
+        match self.fitted(&tap, self.room(), limits) {
+            Ok(fitted) => {
+                self.note_fitted(tap, fitted);
+                Ok(())
+            }
+            Err(_) if self.with_way_for(&tap, self.applied(), limits).is_some() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     /// Number of rules that a policy would add, including its intersections, if it fits.
     pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
-        self.fitted(tap, self.room(), limits).map_or(0, |fitted| fitted.coming.rules)
+        match self.last_fitted().filter(|last| last.asked.cells == tap.cells) {
+            // However many monitors it has: nothing was left out because of those.
+            Some(last) if self.is_within_half(&last.fitted, limits) => last.fitted.coming.rules,
+            _ => self.fitted(tap, self.room(), limits).map_or(0, |fitted| fitted.coming.rules),
+        }
     }
 
     /// Whether the policy is applied as a wide one, for lack of room for its intersections.
@@ -90,7 +116,14 @@ impl Switch {
     }
 
     pub(super) fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
-        let fitted = self.fitted(tap, self.room(), limits)?;
+        let last = self.last_fitted().filter(|last| last.asked.is_as_large_as(tap));
+        let fitted = match last.map(|last| last.fitted.clone()) {
+            Some(Fitted { tap: known, coming, arriving }) => {
+                Fitted { tap: Tap { aims: tap.aims.clone(), ..known }, coming, arriving }
+            }
+            None => self.fitted(tap, self.room(), limits)?,
+        };
+        self.last_fitted = None;
         fitted.insert(&mut self.closure, &mut self.arrivals);
         Ok(())
     }
@@ -105,6 +138,9 @@ impl Switch {
     pub(super) fn mend_wide(&mut self, limits: &Limits) {
         if !self.closure.has_wide() {
             return;
+        }
+        if !self.closure.has_changed() && !self.arrivals.has_changed() {
+            return self.growth = 0;
         }
         // Includes the room of removed ones.
         self.growth = self.count_growth();
@@ -155,6 +191,39 @@ impl Switch {
             let (_, id) = applied.closure.first_to_give_way().filter(is_lower)?;
             applied.remove(id);
         }
+    }
+
+    fn note_fitted(&mut self, asked: Tap, fitted: Fitted) {
+        let last = LastFitted {
+            asked,
+            closure: self.closure.seen(),
+            arrivals: self.arrivals.seen(),
+            ways: self.ways.seen(),
+            wiring: self.wiring.seen(),
+            rule_count: self.tap_count(),
+            fitted,
+        };
+        self.last_fitted = Some(last.into());
+    }
+
+    /// What was found out last, if it is still so.
+    fn last_fitted(&self) -> Option<&LastFitted> {
+        self.last_fitted.as_deref().filter(|last| {
+            self.closure.is_as(&last.closure)
+                && self.arrivals.is_as(&last.arrivals)
+                && self.ways.is_as(&last.ways)
+                && self.wiring.is_as(&last.wiring)
+                && self.tap_count() == last.rule_count
+        })
+    }
+
+    /// Whether a policy has all that it has in common with others, because there is room.
+    fn is_within_half(&self, fitted: &Fitted, limits: &Limits) -> bool {
+        let (half, Needed { regions, rules }) =
+            (self.room().left(&limits.half_of_room()), &fitted.coming);
+        !fitted.tap.is_wide
+            && self.closure.region_count() + regions.len() <= half.max_regions
+            && *rules <= half.rules_left
     }
 
     /// The form in which a policy fits beside others. While less than half of the room is used, it

@@ -14,7 +14,7 @@ use crate::overlap::{Change, Closure, PolicyId, Tap, TapRegion};
 use crate::rule::{FlowId, Rule};
 use crate::shared::Shared;
 use crate::text::switch_name;
-use crate::translate::{Goal, arrival_rules, copies_rule, region_rules};
+use crate::translate::{Goal, arrival_rules, copies_rules, region_rules};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
@@ -169,7 +169,7 @@ impl Switch {
         if self.is_trial {
             return self.assume_difference();
         }
-        let difference = self.held.reconcile(&mut self.desired);
+        let difference = self.with_history(|this| this.held.reconcile(&mut this.desired));
         for (id, key, next) in difference.groups {
             let body = Body::GroupMod(key.add(id, &next));
             let ticket = self.outbox.send(body, Request::Group(id, key.clone()));
@@ -199,8 +199,7 @@ impl Switch {
 
     /// Assumes that the difference was sent, and adds the barrier.
     fn assume_difference(&mut self) -> Ticket {
-        self.desired.take_changed();
-        self.desired.take_idle_groups();
+        self.take_told();
         let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
         self.await_carries(barrier);
         self.await_floods(barrier);
@@ -221,11 +220,13 @@ impl Switch {
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
         // A rule that only forwards counts for none.
         let goal = goal.filter(|key| !key.is_fork());
-        if self.ledger.counts_for_others(id, goal.as_deref()) {
+        let mut counts = self.ledger.counts(id);
+        if counts && self.ledger.counts_for_others(id, goal.as_deref()) {
             self.send_deletion(id, now);
+            counts = false;
         }
         let mut add = rule.add(id);
-        add.flags.set(FlowModFlags::RESET_COUNTS, goal.is_some() && !self.ledger.counts(id));
+        add.flags.set(FlowModFlags::RESET_COUNTS, goal.is_some() && !counts);
         let request = Request::Rule(id.clone(), goal.clone(), before);
         let ticket = self.outbox.send(Body::FlowMod(add), request);
         if let Some(key) = goal {
@@ -267,6 +268,7 @@ impl Switch {
         }
         candidates.extend(std::mem::take(&mut self.stale));
         let new = self.add_missing(candidates, limits);
+        self.foreseen = None;
         if !new.is_empty() {
             let barrier = self.send_difference(Vec::new(), limits, now);
             self.installing.extend(new.into_iter().map(|id| (id, barrier)));
@@ -337,6 +339,11 @@ impl Switch {
         before: &BTreeMap<PolicyId, BudgetError>,
         limits: &Limits,
     ) -> bool {
+        if self.take_foreseen(tap) {
+            self.over_budget.remove(&tap.id);
+            return true;
+        }
+        let basis = self.is_trial.then(|| self.basis());
         let added = self.add_tap(tap, limits);
         let is_added = added.is_ok();
         match added {
@@ -350,6 +357,9 @@ impl Switch {
             }
         }
         self.apply_changes();
+        if let Some(basis) = basis.filter(|_| is_added) {
+            self.note_tried(tap, basis);
+        }
         is_added
     }
 
@@ -436,10 +446,15 @@ impl Switch {
     /// additions.
     fn apply_changes(&mut self) {
         self.growth = 0;
-        let arrivals = self.arrivals.take_changes();
-        self.replace_rules(&arrivals, Self::arrival_rules);
-        let copies = self.closure.take_changes();
-        self.replace_rules(&copies, Self::copy_rules);
+        // What did not change is left alone: it is foreseen what comes of just that.
+        if self.arrivals.has_changed() {
+            let arrivals = self.arrivals.take_changes();
+            self.replace_rules(&arrivals, Self::arrival_rules);
+        }
+        if self.closure.has_changed() {
+            let copies = self.closure.take_changes();
+            self.replace_rules(&copies, Self::copy_rules);
+        }
     }
 
     fn replace_rules(
@@ -458,8 +473,7 @@ impl Switch {
     /// Rules of a region for incoming frames.
     fn copy_rules(&self, tap: &TapRegion) -> Vec<(FlowId, Goal)> {
         let mut rules = region_rules(tap, &self.wiring);
-        let reached = self.ways.reached(&tap.region).into_iter();
-        rules.extend(reached.map(|(key, route)| copies_rule(tap, key, route)));
+        rules.extend(copies_rules(tap, self.ways.reached(&tap.region)));
         rules
     }
 

@@ -137,6 +137,7 @@ impl Switch {
         if before == carry {
             return;
         }
+        let history = self.history();
         if let Some(before) = before {
             self.desired.remove(&carry_rule(before));
             self.carries.remove(&tag);
@@ -146,6 +147,7 @@ impl Switch {
             let is_confirmed = self.is_remembered(tag, carry.exit);
             self.carries.insert(tag, Carried { carry, barrier: None, is_confirmed });
         }
+        self.note_carry(history, (tag, carry));
     }
 
     /// Whether the switch has confirmed that it sends copies with this identifier by this exit.

@@ -376,3 +376,31 @@ proptest! {
         compare_together(&mut fabric, &all);
     }
 }
+
+/// What a proof found is taken over, with copies that other switches carry, and without.
+#[test]
+fn switches_are_told_the_same_whether_a_change_was_looked_at_or_not() {
+    let [mut looking, mut other] = [(); 2].map(|()| {
+        let mut fabric = Fabric::ring(3);
+        fabric.learn();
+        fabric
+    });
+    for number in 0..9_u16 {
+        let monitor = format!("{:#x}/2", number % 3 + 1);
+        let new = TapPolicy {
+            eth_type: Some("ipv4".parse().unwrap()),
+            ip_proto: Some(IpProto::TCP),
+            dst_port: Some((8000 + number).to_string().parse().unwrap()),
+            ..policy(&format!("p{number}"), &monitor)
+        };
+        assert!(is_proved(&judge(&mut looking, Change::Add(&new))), "{number}");
+        let told = [&mut looking, &mut other].map(|fabric| {
+            fabric.world.control.add_policy(new.clone(), WhenMissing::Refuse).unwrap();
+            fabric.world.run();
+            let changes = |id| std::mem::take(&mut fabric.world.model(id).changes);
+            [1, 2, 3].map(changes)
+        });
+        assert!(told[0].iter().all(|changes| !changes.is_empty()), "{number}");
+        assert_eq!(told[0], told[1], "{number}");
+    }
+}

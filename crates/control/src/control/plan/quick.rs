@@ -108,6 +108,7 @@ impl Control {
         changes: &[Change<'_>],
         share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
     ) -> Result<Vec<Judged>, String> {
+        self.forget_foreseen();
         // Evaluates pending input first, which is not part of the changes.
         self.settle();
         let now = self.trial();
@@ -129,7 +130,30 @@ impl Control {
         let judged = made.into_iter().map(|made| made.map(|()| next())).collect();
         self.keep_orders(&now);
         self.keep_orders(&then);
+        drop(now);
+        self.keep_foreseen(then);
         Ok(judged)
+    }
+
+    /// What a trial made of switches is taken over when the change is made.
+    fn keep_foreseen(&mut self, trial: Self) {
+        for (id, tried) in trial.switches.into_own_entries() {
+            if let Some(foreseen) = tried.into_foreseen()
+                && let Some(own) = self.switches.get_mut(&id)
+            {
+                own.set_foreseen(Some(foreseen));
+                self.foreseen.push(id);
+            }
+        }
+    }
+
+    /// What was found before is of no use any more.
+    fn forget_foreseen(&mut self) {
+        for id in std::mem::take(&mut self.foreseen) {
+            if let Some(switch) = self.switches.get_mut(&id) {
+                switch.set_foreseen(None);
+            }
+        }
     }
 
     /// Builds the lookup orders of switches that the trial needed, so that the next trial shares

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tapswitch_openflow::{
-    Body, BufferId, Capabilities, DatapathId, ErrorKind, FeaturesReply, Masked, Match,
-    MultipartReply, MultipartReplyBody, MultipartRequestBody, Oxm, PacketIn, PacketInReason, Port,
-    PortNo, PortState, TableId, VID_NONE,
+    Body, BufferId, Capabilities, DatapathId, ErrorKind, FeaturesReply, GroupModCommand, Masked,
+    Match, MultipartReply, MultipartReplyBody, MultipartRequestBody, Oxm, PacketIn, PacketInReason,
+    Port, PortNo, PortState, TableId, VID_NONE,
 };
 use tapswitch_wire::MacAddr;
 
@@ -25,7 +28,11 @@ fn mac(number: u8) -> MacAddr {
 /// A control plane with a switch that accepts everything, with ports 1 to 4 and hosts at the first
 /// two.
 fn control() -> Control {
-    let mut control = Control::new(Limits::default());
+    control_with(Limits::default())
+}
+
+fn control_with(limits: Limits) -> Control {
+    let mut control = Control::new(limits);
     let features = FeaturesReply {
         datapath_id: SWITCH,
         n_buffers: 0,
@@ -42,8 +49,12 @@ fn control() -> Control {
     control
 }
 
-fn run(control: &mut Control) {
-    while let Some(Transmit { switch, ticket, body }) = control.poll_transmit() {
+/// Returns what the switch is told.
+fn run(control: &mut Control) -> Vec<Transmit> {
+    let mut told = Vec::new();
+    while let Some(transmit) = control.poll_transmit() {
+        told.push(transmit.clone());
+        let Transmit { switch, ticket, body } = transmit;
         let reply = match body {
             Body::BarrierRequest => Body::BarrierReply,
             Body::MultipartRequest(request) if request.body == MultipartRequestBody::PortDesc => {
@@ -61,6 +72,7 @@ fn run(control: &mut Control) {
         };
         control.handle_reply(switch, ticket, &reply, Millis(0));
     }
+    told
 }
 
 /// An ARP request of a host.
@@ -232,4 +244,125 @@ fn a_verdict_is_told_with_null_where_nothing_was_proved() {
     let proof = Proof { is_proved: false, checked: 1, problems };
     let verdict = Verdict { proof: Some(proof), ..Verdict::default() };
     assert_eq!(verdict.counterexample(), Some("a frame goes round"));
+}
+
+/// A change, and what goes before it where changes are looked at first.
+#[derive(Clone, Debug)]
+struct Step {
+    /// What is done with the policy: it comes, replaces that of its name, or goes.
+    what: u8,
+    policy: TapPolicy,
+    before: Before,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Nothing,
+    /// The change is looked at.
+    Look,
+    /// It is, and then a host is seen at this port.
+    LookAndHost(u8),
+    /// Another one is.
+    LookElsewhere,
+}
+
+impl Step {
+    fn change(&self) -> Change<'_> {
+        match self.what {
+            0..5 => Change::Add(&self.policy),
+            5 => Change::Replace(&self.policy),
+            _ => Change::Delete(&self.policy.name),
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let filters = [
+        "tcp port 1",
+        "tcp port 2",
+        "udp port 1",
+        "udp",
+        "ip",
+        "ip and not port 3",
+        "not tcp",
+        "src net 10.0.0.0/30",
+        "host 10.0.0.1",
+        "ether dst 02:00:00:00:00:02",
+        "vlan 5",
+        "tcp",
+    ];
+    let policy = (0..6_u8, 1..=4_u8, 0..filters.len(), 0..2_u8);
+    let policy = policy.prop_map(move |(name, monitor, filter, priority)| TapPolicy {
+        filter: Some(filters[filter].to_owned()),
+        priority,
+        ..TapPolicy::new(format!("p{name}"), monitor.to_string().parse().unwrap())
+    });
+    let before = prop_oneof![
+        1 => Just(Before::Nothing),
+        5 => Just(Before::Look),
+        1 => (1..=4_u8).prop_map(Before::LookAndHost),
+        1 => Just(Before::LookElsewhere),
+    ];
+    let step = (0..8_u8, policy, before);
+    vec(step.prop_map(|(what, policy, before)| Step { what, policy, before }), 1..12)
+}
+
+/// Changes as they are told, and in any order what follows when nothing uses groups any more.
+fn in_order(told: Vec<Transmit>) -> (Vec<Body>, Vec<String>) {
+    let is_late = |body: &Body| match body {
+        Body::GroupMod(change) => change.command == GroupModCommand::Delete,
+        body => matches!(body, Body::MultipartRequest(_)),
+    };
+    let bodies = told.into_iter().map(|transmit| transmit.body);
+    let (late, changes): (Vec<_>, Vec<_>) = bodies.partition(is_late);
+    let mut late: Vec<_> = late.iter().map(|body| format!("{body:?}")).collect();
+    late.sort_unstable();
+    (changes, late)
+}
+
+/// Does the same with both, of which one looks at changes first. Returns whether what was found
+/// then was taken over.
+fn step(looking: &mut Control, other: &mut Control, step: &Step) -> bool {
+    let elsewhere = policy("elsewhere", "3");
+    match step.before {
+        Before::Nothing => {}
+        Before::Look | Before::LookAndHost(_) => _ = looking.judge(step.change()),
+        Before::LookElsewhere => _ = looking.judge(Change::Add(&elsewhere)),
+    }
+    let at = |control: &Control| control.switches.get(&SWITCH).unwrap().clone();
+    let foreseen = at(looking).foreseen_rules();
+    if let Before::LookAndHost(host) = step.before {
+        for control in [&mut *looking, &mut *other] {
+            control.handle_message(SWITCH, &Body::PacketIn(arp(host)), Millis(0));
+        }
+    }
+    let [made, expected] = [&mut *looking, &mut *other]
+        .map(|control| control.make(step.change()).map_err(|error| error.to_string()));
+    assert_eq!(made, expected);
+    assert_eq!(in_order(run(looking)), in_order(run(other)), "{step:?}");
+    let (looking, other) = (at(looking), at(other));
+    let rules = |at: &crate::switch::Switch| {
+        let rules = at.desired().rules().map(|(id, goal)| (id.to_string(), goal.clone()));
+        rules.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(rules(&looking), rules(&other), "{step:?}");
+    foreseen.is_some_and(|rules| std::ptr::eq(rules, looking.desired()))
+}
+
+/// Switches are told the same whether a change was looked at before or not, whatever else happens
+/// in between, and however little room there is.
+#[test]
+fn what_a_look_found_is_taken_over_where_it_is_still_so() {
+    let taken = Cell::new(0);
+    let cases = (steps(), prop_oneof![Just(4096_usize), Just(24)]);
+    let result = TestRunner::deterministic().run(&cases, |(steps, max_regions)| {
+        let [mut looking, mut other] =
+            [(); 2].map(|()| control_with(Limits { max_regions, ..Limits::default() }));
+        for it in &steps {
+            taken.set(taken.get() + u32::from(step(&mut looking, &mut other, it)));
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(taken.get() > 100, "{}", taken.get());
 }

@@ -1,0 +1,123 @@
+//! The order in which rules are sent.
+
+use std::sync::Arc;
+
+use tapswitch_openflow::{Match, Oxm};
+
+use crate::rule::FlowId;
+
+/// The start of a match as numbers, which are in the same order as matches are, as far as they
+/// tell: those that are equal here may differ in what follows.
+type Start = [u64; 8];
+
+/// Puts rules in the order of their ranks, and those of one rank in that of their matches. A policy
+/// adds thousands of rules of a few ranks at once, and two matches have most fields in common: so
+/// they are compared as numbers.
+pub(super) fn sorted_by<R: Ord>(
+    ids: Vec<Arc<FlowId>>,
+    rank: impl Fn(&FlowId) -> R,
+) -> Vec<Arc<FlowId>> {
+    let keyed = ids.into_iter().map(|id| ((rank(&id), start(id.matching())), id));
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_unstable_by(|(a, a_id), (b, b_id)| {
+        a.cmp(b).then_with(|| a_id.matching().cmp(b_id.matching()))
+    });
+    keyed.into_iter().map(|(_, id)| id).collect()
+}
+
+/// Each field is a number, and another one if it has a mask; behind the last one there are zeros.
+fn start(fields: &Match) -> Start {
+    let mut start = Start::default();
+    let mut rest = start.iter_mut();
+    for field in fields {
+        let (word, mask) = word(field);
+        let words = [Some(word), mask];
+        for (word, place) in words.into_iter().flatten().zip(rest.by_ref()) {
+            *place = word;
+        }
+        if word & OPEN == OPEN {
+            break;
+        }
+    }
+    start
+}
+
+/// A field and its mask. Of those that have too many bits it is left open what they are.
+fn word(field: &Oxm) -> (u64, Option<u64>) {
+    let Some((field, value, mask)) = field.parts() else { return (u64::MAX, None) };
+    let head = (field as u64 + 1) << FIELD_SHIFT;
+    match (u64::try_from(value), mask.map(u64::try_from)) {
+        (Ok(value), None) if value < MAX_VALUE => (head | value << VALUE_SHIFT, None),
+        (Ok(value), Some(Ok(mask))) if value < MAX_VALUE => {
+            (head | value << VALUE_SHIFT | HAS_MASK, Some(mask))
+        }
+        _ => (head | MAX_VALUE << VALUE_SHIFT | OPEN, None),
+    }
+}
+
+/// A number has eight bits of the field, 48 of its value, and eight that say whether a mask
+/// follows.
+const FIELD_SHIFT: u32 = 56;
+const VALUE_SHIFT: u32 = 8;
+/// Values from here on are not told apart.
+const MAX_VALUE: u64 = (1 << 48) - 1;
+const HAS_MASK: u64 = 1;
+const OPEN: u64 = 0xff;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tapswitch_openflow::{Masked, PortNo};
+    use tapswitch_wire::{EtherType, MacAddr};
+
+    use super::*;
+    use crate::rule::TAPS;
+
+    fn masked<T: Copy + std::fmt::Debug + 'static>(
+        values: impl Strategy<Value = T> + Clone,
+    ) -> impl Strategy<Value = Masked<T>> {
+        (values.clone(), proptest::option::of(values))
+            .prop_map(|(value, mask)| Masked { value, mask })
+    }
+
+    fn macs() -> impl Strategy<Value = MacAddr> + Clone {
+        let high = prop_oneof![Just(0), Just(2), Just(0xff)];
+        let low = prop_oneof![Just(0), Just(1), Just(0xfe), Just(0xff)];
+        (high, low).prop_map(|(high, low)| MacAddr([high, high, high, high, high, low]))
+    }
+
+    fn fields() -> impl Strategy<Value = Match> {
+        let addresses = prop_oneof![Just(0_u128), Just(1), Just(u128::MAX)];
+        let metadata = prop_oneof![Just(0_u64), Just(1 << 48), Just(u64::MAX)];
+        let field = prop_oneof![
+            (0..2_u32).prop_map(|port| Oxm::InPort(PortNo(port))),
+            masked(metadata).prop_map(Oxm::Metadata),
+            masked(macs()).prop_map(Oxm::EthDst),
+            masked(macs()).prop_map(Oxm::EthSrc),
+            (0..2_u16).prop_map(|kind| Oxm::EthType(EtherType(kind))),
+            masked(0..2_u16).prop_map(Oxm::VlanVid),
+            (0..2_u8).prop_map(Oxm::IpProto),
+            (0..3_u16).prop_map(Oxm::TcpSrc),
+            (0..3_u16).prop_map(Oxm::TcpDst),
+            masked(addresses.prop_map(std::net::Ipv6Addr::from)).prop_map(Oxm::Ipv6Src),
+        ];
+        vec(field, 0..9).prop_map(|fields| Match { fields })
+    }
+
+    proptest! {
+        /// As when matches are compared field by field.
+        #[test]
+        fn rules_are_in_the_order_of_their_matches(
+            rules in vec((0..2_u16, fields()), 0..40),
+        ) {
+            let ids = rules.into_iter().map(|(rank, fields)| FlowId::new(TAPS, rank, fields));
+            let ids: Vec<_> = ids.map(Arc::new).collect();
+            let mut expected = ids.clone();
+            expected.sort_by(|a, b| {
+                (a.priority, a.matching()).cmp(&(b.priority, b.matching()))
+            });
+            prop_assert_eq!(sorted_by(ids, |id| id.priority), expected);
+        }
+    }
+}
