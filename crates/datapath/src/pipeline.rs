@@ -157,11 +157,7 @@ impl Pipeline {
         let workers = self.workers;
         let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers);
         gone.retain(|id| self.uses.contains_key(id));
-        if gone.is_empty() {
-            return Ok(Vec::new());
-        }
-        let orphans = self.select(TableId::ALL, |rule| gone.iter().any(|&id| rule.uses_group(id)));
-        Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
+        Ok(self.remove_users(&gone, FlowRemovedReason::GROUP_DELETE, FlowEntry::groups))
     }
 
     /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that went with
@@ -178,14 +174,8 @@ impl Pipeline {
         let workers = self.workers;
         let mut gone = Arc::make_mut(&mut self.change().meters).handle_mod(change, now, workers);
         gone.retain(|id| self.metered.contains_key(id));
-        if gone.is_empty() {
-            return Ok(Vec::new());
-        }
-        let gone: HashSet<u32> = gone.into_iter().collect();
-        let passes = |rule: &FlowEntry| rule.meter().is_some_and(|id| gone.contains(&id));
-        let orphans = self.select(TableId::ALL, passes);
         // OpenFlow 1.3 has no reason of its own for this.
-        Ok(self.remove_all(orphans, FlowRemovedReason::DELETE))
+        Ok(self.remove_users(&gone, FlowRemovedReason::DELETE, FlowEntry::meter))
     }
 
     /// Checks the actions of a packet-out before they are handed to a worker.
@@ -373,6 +363,22 @@ impl Pipeline {
             }
         }
         rules.into_iter().map(|entry| Removal { entry, reason }).collect()
+    }
+
+    /// Removes the rules that use one of those that are gone.
+    fn remove_users<K: Copy + Eq + Hash, U: IntoIterator<Item = K>>(
+        &mut self,
+        gone: &[K],
+        reason: FlowRemovedReason,
+        used: impl Fn(&FlowEntry) -> U,
+    ) -> Vec<Removal> {
+        if gone.is_empty() {
+            return Vec::new();
+        }
+        let gone: HashSet<K> = gone.iter().copied().collect();
+        let uses_one = |rule: &FlowEntry| used(rule).into_iter().any(|id| gone.contains(&id));
+        let users = self.select(TableId::ALL, uses_one);
+        self.remove_all(users, reason)
     }
 
     /// Adds a rule, in place of one with the same match and priority.
