@@ -40,6 +40,9 @@ pub struct Snapshot {
     /// Bytes of a packet that the controller gets where no action says how many: with an invalid
     /// TTL (OpenFlow 1.3.5 §7.3.2).
     pub miss_send_len: u16,
+    /// True while IP fragments are dropped instead of looked up (OpenFlow 1.3.5 §7.3.2,
+    /// `OFPC_FRAG_DROP`).
+    pub drops_fragments: bool,
     /// The ports.
     pub ports: Arc<Ports>,
     /// The groups.
@@ -97,6 +100,7 @@ impl Pipeline {
             epoch: 1,
             standalone: false,
             miss_send_len: DEFAULT_MISS_SEND_LEN,
+            drops_fragments: false,
             ports: Arc::default(),
             groups: Arc::default(),
             meters: Arc::default(),
@@ -207,6 +211,13 @@ impl Pipeline {
     pub fn set_miss_send_len(&mut self, len: u16) {
         if self.current.miss_send_len != len {
             self.change().miss_send_len = len;
+        }
+    }
+
+    /// Sets whether IP fragments are dropped.
+    pub fn set_drops_fragments(&mut self, drops_fragments: bool) {
+        if self.current.drops_fragments != drops_fragments {
+            self.change().drops_fragments = drops_fragments;
         }
     }
 

@@ -81,9 +81,8 @@ impl Program {
 pub(crate) struct Gate {
     /// Rules that a frame which ends here has matched.
     pub(crate) rule_count: usize,
-    /// Tags that were put in front of it by then, and its own that were taken away.
-    pub(crate) pushed: usize,
-    pub(crate) popped: usize,
+    /// What became of its tags by then.
+    pub(crate) tags: TagMoves,
     /// Frames that ended here, as they came in.
     pub(crate) ended: Tally,
 }
@@ -91,8 +90,24 @@ pub(crate) struct Gate {
 impl Gate {
     /// Counts a frame that ends here, `len` bytes long by now.
     pub(crate) fn end(&self, len: usize, packets: u32) {
+        self.ended.add(self.tags.len_before(len), packets);
+    }
+}
+
+/// What became of a frame's tags on its way to a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TagMoves {
+    /// Those that were put in front of it.
+    pub(crate) pushed: usize,
+    /// Its own that were taken away.
+    pub(crate) popped: usize,
+}
+
+impl TagMoves {
+    /// How long a frame was when it came in that is `len` bytes long by now.
+    pub(crate) fn len_before(self, len: usize) -> usize {
         let len = len + self.popped * ethernet::TAG_LEN;
-        self.ended.add(len.saturating_sub(self.pushed * ethernet::TAG_LEN), packets);
+        len.saturating_sub(self.pushed * ethernet::TAG_LEN)
     }
 }
 
@@ -142,6 +157,9 @@ pub(crate) enum Op {
     /// Run the next `len` ops as one output of several: what ends the frame there ends it there
     /// alone.
     Tables { len: usize },
+    /// Go on by the program for the DSCP that the frame has by now: one for each that a meter may
+    /// have left it with. Its tags were moved by then.
+    ByDscp { tags: TagMoves, arms: Box<[(u8, Program)]> },
     /// A named way out without a port.
     Drop(DropReason),
 }
@@ -225,6 +243,10 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
                 let (body, behind) = tail.split_at(*len);
                 flush(body, worker, now, Some(bucket.bucket()));
                 rest = behind;
+            }
+            Op::ByDscp { arms, .. } => {
+                let used = arms.iter().filter(|(_, program)| !program.run.is_empty());
+                used.for_each(|(_, program)| program.flush(worker, now));
             }
             _ => {}
         }

@@ -15,7 +15,7 @@ use crate::learning::{Sighting, Station};
 use crate::meter::{Meter, Verdict};
 use crate::outlet::{Outlet, Outlets};
 use crate::port::Port;
-use crate::program::{Gate, Op, pick_arm};
+use crate::program::{Gate, Op, Program, TagMoves, pick_arm};
 use crate::traffic::Traffic;
 use crate::vlan::Edit;
 use crate::{DropReason, Egress, Frame, PacketInOrigin, rewrite};
@@ -172,9 +172,19 @@ impl<'a, E: Egress> Run<'a, E> {
                     return self.end(DropReason::Metered);
                 }
             },
+            Op::ByDscp { tags, arms } => self.go_on(*tags, arms, frame),
             Op::Drop(reason) => self.drop(*reason),
         }
         Some(tail)
+    }
+
+    /// Goes on by the program for the DSCP that the frame has by now.
+    fn go_on(&mut self, tags: TagMoves, arms: &'a [(u8, Program)], frame: &mut Frame<'_>) {
+        let dscp = rewrite::dscp(frame);
+        if let Some((_, program)) = arms.iter().find(|(other, _)| dscp == Some(*other)) {
+            program.run.add(tags.len_before(frame.len()), self.packets);
+            self.nested(&program.ops, frame);
+        }
     }
 
     fn bucket(

@@ -276,10 +276,12 @@ impl Agent {
     }
 
     fn set_config(&mut self, config: SwitchConfig) -> Result<Outcome, Refusal> {
-        if config.flags != ConfigFlags::FRAG_NORMAL {
+        // Nothing puts fragments together here, and nothing said so (`OFPC_IP_REASM`).
+        if ![ConfigFlags::FRAG_NORMAL, ConfigFlags::FRAG_DROP].contains(&config.flags) {
             return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
         }
         self.config = config;
+        self.pipeline.set_drops_fragments(config.flags == ConfigFlags::FRAG_DROP);
         self.pipeline.set_miss_send_len(config.miss_send_len);
         Ok(Outcome::default())
     }
