@@ -88,10 +88,6 @@ impl Underlay {
         underlay
     }
 
-    pub(crate) fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
     /// What is to be told of the interface by which packets leave now; none while there is no
     /// route. Of what was dropped there, the switch was told of so many as `refused`.
     pub(crate) fn report(&self, refused: u64) -> Option<QueueingReport> {
