@@ -12,7 +12,10 @@
 //! between positions, so once they have moved, matching one consults all. The key holds the first
 //! few tags; an outcome that depends on a tag beyond these is valid for this frame only.
 
+mod remark;
+
 use std::cell::Cell;
+use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ use tapswitch_openflow::{
     Action, Bucket, GroupId, GroupType, Instruction, Oxm, PacketInReason, PortConfig, PortNo,
     TableId,
 };
-use tapswitch_wire::{EtherType, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag};
+use tapswitch_wire::{EtherType, FRAGMENT, FlowKey, MAX_KEY_TAGS, MacAddr, TAG_DEEPER, Tag};
 
 use crate::action_set::ActionSet;
 use crate::field::{MatchKey, presence};
@@ -28,7 +31,7 @@ use crate::group::{BucketRef, Group, GroupBucket, MAX_DEPTH};
 use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
-use crate::program::{Arm, Gate, Op, Program, Shares, Walked};
+use crate::program::{Arm, Gate, Op, Program, Shares, TagMoves, Walked};
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};
@@ -78,6 +81,8 @@ struct Walk<'a, 'b> {
     /// Number of pushed tags in front of the remaining original ones.
     pushed: usize,
     cacheable: bool,
+    /// Where meters may have remarked the frame: the DSCPs that it may have by now.
+    dscps: Vec<u8>,
     action_set: ActionSet,
     /// Reason, table and cookie for packet-ins.
     source: Source,
@@ -124,6 +129,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             popped: 0,
             pushed: 0,
             cacheable: true,
+            dscps: Vec::new(),
             action_set: ActionSet::default(),
             source,
             snaplen: None,
@@ -152,13 +158,30 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// `is_last` is true if nothing follows the tables.
     fn tables(&mut self, is_last: bool) {
-        let mut next = Some(TableId(0));
+        if self.snapshot.drops_fragments && self.is_fragment() {
+            return self.ops.push(Op::Drop(DropReason::Fragment));
+        }
+        self.tables_from(TableId(0), is_last);
+    }
+
+    fn is_fragment(&mut self) -> bool {
+        self.consult(&FlowKey { fragment: FRAGMENT, ..FlowKey::default() });
+        self.current.fragment & FRAGMENT != 0
+    }
+
+    fn tables_from(&mut self, first: TableId, is_last: bool) {
+        let mut next = Some(first);
         while let Some(id) = next {
             let Some(table) = self.snapshot.table(id) else {
                 break;
             };
             let mut looked_at = FlowKey::default();
             let found = table.lookup(&self.current, &mut looked_at).cloned();
+            // With more to do behind the tables, arms could not come together again: what a
+            // packet-out does there goes by the DSCP as it came.
+            if is_last && self.is_undecided(&looked_at) {
+                return self.fork(id);
+            }
             self.consult(&looked_at);
             let Some(rule) = found else {
                 self.missed = Some(table.counters().clone());
@@ -207,28 +230,31 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn run_action_set(&mut self, is_last: bool) {
         let (reason, cookie) = (PacketInReason::ACTION, NO_COOKIE);
         self.source = Source { reason, cookie, ..self.source };
-        let actions = std::mem::take(&mut self.action_set).into_actions();
+        let actions = take(&mut self.action_set).into_actions();
         self.apply(&actions, 0, is_last);
     }
 
     fn finish(mut self) -> Walked {
+        let program = self.program();
+        Walked { program, mask: self.cacheable.then_some(self.consulted) }
+    }
+
+    /// Makes a program of what there is to do.
+    fn program(&mut self) -> Program {
         if !self.ops.iter().any(Op::is_exit) {
             self.ops.push(Op::Drop(DropReason::NoOutput));
         }
         let goes_on = self.rules.len() + usize::from(self.missed.is_some());
         self.gates.retain(|gate| gate.rule_count < goes_on);
-        Walked {
-            program: Program {
-                ends: Cell::default(),
-                wants_hash: self.ops.iter().any(|op| matches!(op, Op::Select { .. })),
-                run: Tally::default(),
-                ops: self.ops.into(),
-                arrival: self.arrival,
-                rules: self.rules.into(),
-                missed: self.missed,
-                gates: self.gates.into(),
-            },
-            mask: self.cacheable.then_some(self.consulted),
+        Program {
+            ends: Cell::default(),
+            wants_hash: self.ops.iter().any(Op::wants_hash),
+            run: Tally::default(),
+            ops: take(&mut self.ops).into(),
+            arrival: self.arrival.take(),
+            rules: take(&mut self.rules).into(),
+            missed: self.missed.take(),
+            gates: take(&mut self.gates).into(),
         }
     }
 
@@ -289,13 +315,13 @@ impl<'a, 'b> Walk<'a, 'b> {
         let gate = self.gate();
         self.gates.push(gate.clone());
         self.ops.push(Op::Meter { meter: meter.clone(), gate });
+        self.note_remarks(meter);
     }
 
     fn gate(&self) -> Rc<Gate> {
         Rc::new(Gate {
             rule_count: self.rules.len(),
-            pushed: self.pushed,
-            popped: self.popped,
+            tags: TagMoves { pushed: self.pushed, popped: self.popped },
             ended: Tally::default(),
         })
     }
@@ -411,7 +437,7 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     fn bucket(&mut self, group: &Arc<Group>, index: u32, depth: usize, is_last: bool) {
         let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
-        let fallen = self.fallen.clone();
+        let (fallen, dscps) = (self.fallen.clone(), self.dscps.clone());
         let (place, around, source) = (self.ops.len(), self.snaplen, self.source);
         // The cookie stays that of the rule, as in Open vSwitch, so that copies can be told apart.
         self.source.reason = PacketInReason::ACTION;
@@ -436,7 +462,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
         }
         (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
-        self.fallen = fallen;
+        (self.fallen, self.dscps) = (fallen, dscps);
         (self.snaplen, self.source) = (around, source);
     }
 
@@ -476,6 +502,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.consult(&looked_at);
         if !is_there {
             return;
+        }
+        if matches!(field, Oxm::IpDscp(_)) {
+            self.dscps.clear();
         }
         let mut set = MatchKey::default();
         if set.add(field).is_ok() {
@@ -578,8 +607,18 @@ impl Op {
                 | Self::Flood(_)
                 | Self::Normal { .. }
                 | Self::Controller { .. }
+                | Self::ByDscp { .. }
                 | Self::Drop(_)
         )
+    }
+
+    /// True when it goes by the hash of the flow.
+    fn wants_hash(&self) -> bool {
+        match self {
+            Self::Select { .. } => true,
+            Self::ByDscp { arms, .. } => arms.iter().any(|(_, program)| program.wants_hash),
+            _ => false,
+        }
     }
 
     fn rewrites(&self) -> bool {

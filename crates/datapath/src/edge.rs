@@ -30,6 +30,8 @@ pub enum DropReason {
     PortNoReceive,
     /// The ingress port's mode does not accept a frame with these tags: see [`crate::vlan`].
     VlanFiltered,
+    /// An IP fragment, while a controller has `OFPC_FRAG_DROP` set (OpenFlow 1.3.5 §7.3.2).
+    Fragment,
     /// No rule matched in a table without a table-miss rule (OpenFlow 1.3.5 §5.4).
     TableMiss,
     /// The matching rules have no output: dropped by policy.
@@ -99,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Truncated,
         Self::IngressLost,
         Self::IngressNotIp,
@@ -110,6 +112,7 @@ impl DropReason {
         Self::BadMetadata,
         Self::PortNoReceive,
         Self::VlanFiltered,
+        Self::Fragment,
         Self::TableMiss,
         Self::NoOutput,
         Self::InvalidTtl,
@@ -154,6 +157,7 @@ impl DropReason {
             Self::BadMetadata => "bad_metadata",
             Self::PortNoReceive => "port_no_receive",
             Self::VlanFiltered => "vlan_filtered",
+            Self::Fragment => "fragment",
             Self::TableMiss => "table_miss",
             Self::NoOutput => "no_output",
             Self::InvalidTtl => "invalid_ttl",

@@ -40,6 +40,9 @@ pub struct Snapshot {
     /// Bytes of a packet for the controller where no action says how many: with an invalid TTL
     /// (OpenFlow 1.3.5 §7.3.2).
     pub miss_send_len: u16,
+    /// True while IP fragments are dropped instead of looked up (OpenFlow 1.3.5 §7.3.2,
+    /// `OFPC_FRAG_DROP`).
+    pub drops_fragments: bool,
     /// The ports.
     pub ports: Arc<Ports>,
     /// The groups.
@@ -97,6 +100,7 @@ impl Pipeline {
             epoch: 1,
             standalone: false,
             miss_send_len: DEFAULT_MISS_SEND_LEN,
+            drops_fragments: false,
             ports: Arc::default(),
             groups: Arc::default(),
             meters: Arc::default(),
@@ -157,11 +161,7 @@ impl Pipeline {
         let workers = self.workers;
         let mut gone = Arc::make_mut(&mut self.change().groups).handle_mod(change, now, workers);
         gone.retain(|id| self.uses.contains_key(id));
-        if gone.is_empty() {
-            return Ok(Vec::new());
-        }
-        let orphans = self.select(TableId::ALL, |rule| gone.iter().any(|&id| rule.uses_group(id)));
-        Ok(self.remove_all(orphans, FlowRemovedReason::GROUP_DELETE))
+        Ok(self.remove_users(&gone, FlowRemovedReason::GROUP_DELETE, FlowEntry::groups))
     }
 
     /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that were
@@ -178,14 +178,8 @@ impl Pipeline {
         let workers = self.workers;
         let mut gone = Arc::make_mut(&mut self.change().meters).handle_mod(change, now, workers);
         gone.retain(|id| self.metered.contains_key(id));
-        if gone.is_empty() {
-            return Ok(Vec::new());
-        }
-        let gone: HashSet<u32> = gone.into_iter().collect();
-        let passes = |rule: &FlowEntry| rule.meter().is_some_and(|id| gone.contains(&id));
-        let orphans = self.select(TableId::ALL, passes);
         // OpenFlow 1.3 has no reason for a deleted meter.
-        Ok(self.remove_all(orphans, FlowRemovedReason::DELETE))
+        Ok(self.remove_users(&gone, FlowRemovedReason::DELETE, FlowEntry::meter))
     }
 
     /// Checks the actions of a packet-out before a worker gets them.
@@ -217,6 +211,13 @@ impl Pipeline {
     pub fn set_miss_send_len(&mut self, len: u16) {
         if self.current.miss_send_len != len {
             self.change().miss_send_len = len;
+        }
+    }
+
+    /// Sets whether IP fragments are dropped.
+    pub fn set_drops_fragments(&mut self, drops_fragments: bool) {
+        if self.current.drops_fragments != drops_fragments {
+            self.change().drops_fragments = drops_fragments;
         }
     }
 
@@ -373,6 +374,22 @@ impl Pipeline {
             }
         }
         rules.into_iter().map(|entry| Removal { entry, reason }).collect()
+    }
+
+    /// Removes the rules that use one of those that are gone.
+    fn remove_users<K: Copy + Eq + Hash, U: IntoIterator<Item = K>>(
+        &mut self,
+        gone: &[K],
+        reason: FlowRemovedReason,
+        used: impl Fn(&FlowEntry) -> U,
+    ) -> Vec<Removal> {
+        if gone.is_empty() {
+            return Vec::new();
+        }
+        let gone: HashSet<K> = gone.iter().copied().collect();
+        let uses_one = |rule: &FlowEntry| used(rule).into_iter().any(|id| gone.contains(&id));
+        let users = self.select(TableId::ALL, uses_one);
+        self.remove_all(users, reason)
     }
 
     /// Adds a rule, replacing one with the same match and priority.

@@ -79,9 +79,8 @@ impl Program {
 pub(crate) struct Gate {
     /// Number of rules that a frame which ends here has matched.
     pub(crate) rule_count: usize,
-    /// Tags that were pushed before this step, and original tags that were popped.
-    pub(crate) pushed: usize,
-    pub(crate) popped: usize,
+    /// What became of its tags by then.
+    pub(crate) tags: TagMoves,
     /// Frames that ended here, with their length at the ingress.
     pub(crate) ended: Tally,
 }
@@ -89,8 +88,24 @@ pub(crate) struct Gate {
 impl Gate {
     /// Counts a frame that ends here with its current length `len`.
     pub(crate) fn end(&self, len: usize, packets: u32) {
+        self.ended.add(self.tags.len_before(len), packets);
+    }
+}
+
+/// What became of a frame's tags on its way to a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TagMoves {
+    /// Those that were put in front of it.
+    pub(crate) pushed: usize,
+    /// Its own that were taken away.
+    pub(crate) popped: usize,
+}
+
+impl TagMoves {
+    /// How long a frame was when it came in that is `len` bytes long by now.
+    pub(crate) fn len_before(self, len: usize) -> usize {
         let len = len + self.popped * ethernet::TAG_LEN;
-        self.ended.add(len.saturating_sub(self.pushed * ethernet::TAG_LEN), packets);
+        len.saturating_sub(self.pushed * ethernet::TAG_LEN)
     }
 }
 
@@ -139,6 +154,9 @@ pub(crate) enum Op {
     Select { arms: Box<[Arm]>, shares: Shares, len: usize },
     /// Run the next `len` steps as one output of several: a drop in there does not end the frame.
     Tables { len: usize },
+    /// Go on by the program for the DSCP that the frame has by now: one for each that a meter may
+    /// have left it with. Its tags were moved by then.
+    ByDscp { tags: TagMoves, arms: Box<[(u8, Program)]> },
     /// Drop under a name.
     Drop(DropReason),
 }
@@ -161,7 +179,6 @@ pub(crate) struct Arm {
     pub(crate) weight: u32,
     /// Among the shares of all buckets, the arm owns the `weight` shares below this bound.
     pub(crate) up_to: u32,
-    /// The same among the shares of live buckets, which replace those of dead ones.
     pub(crate) live_up_to: u32,
     /// Start of its steps behind the select step.
     pub(crate) start: usize,
@@ -222,6 +239,10 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
                 let (body, behind) = tail.split_at(*len);
                 flush(body, worker, now, Some(bucket.bucket()));
                 rest = behind;
+            }
+            Op::ByDscp { arms, .. } => {
+                let used = arms.iter().filter(|(_, program)| !program.run.is_empty());
+                used.for_each(|(_, program)| program.flush(worker, now));
             }
             _ => {}
         }

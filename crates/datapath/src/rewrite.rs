@@ -86,7 +86,7 @@ pub(crate) fn raise_drop_precedence(frame: &mut Frame<'_>, levels: u8) {
 
 /// The DSCP with a higher drop precedence. `AFxy` has the bits `xxxyy0`, with a class of 1 to 4 and
 /// a precedence of 1 to 3.
-fn dropped_sooner(dscp: u8, levels: u8) -> u8 {
+pub(crate) fn dropped_sooner(dscp: u8, levels: u8) -> u8 {
     let (class, precedence, low_bit) = (dscp >> 3, dscp >> 1 & 0b11, dscp & 1);
     match (class, precedence, low_bit) {
         (1..=4, 1..=3, 0) => class << 3 | precedence.saturating_add(levels).min(3) << 1,
@@ -94,7 +94,8 @@ fn dropped_sooner(dscp: u8, levels: u8) -> u8 {
     }
 }
 
-fn dscp(frame: &Frame<'_>) -> Option<u8> {
+/// The DSCP of an IP packet.
+pub(crate) fn dscp(frame: &Frame<'_>) -> Option<u8> {
     let tos_at_4_bits = |network: usize| read_u16(frame.head(), network) >> 4 & 0xff;
     let tos = match ipv4_header(frame) {
         Some(network) => read_u16(frame.head(), network) & 0xff,

@@ -14,11 +14,12 @@ use crate::envelope::envelope;
 use crate::guest::Guest;
 use crate::interface::Interface;
 use crate::open_error::OpenPortError;
+use crate::port_spec::GreSpec;
 use crate::recorder::Recorder;
 use crate::report::{FileReport, GuestReport, RingReport, TunnelReport};
 use crate::rx::RxQueue;
 use crate::shed::QueueingReport;
-use crate::tunnel::Tunnel;
+use crate::tunnel::{Kind, Tunnel};
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
 
@@ -37,7 +38,7 @@ pub(crate) struct Device {
 enum Behind {
     Interface(Box<Interface>),
     Guest(Box<Guest>),
-    Tunnel(Tunnel),
+    Tunnel(Box<Tunnel>),
     File(Box<Recorder>),
     /// Nothing any more: the device was released.
     Nothing(Remains),
@@ -65,8 +66,12 @@ impl Device {
                     opened.map_err(|source| OpenPortError::Guest { port: port(), source })?,
                 ))
             }
-            PortKind::Vxlan(vxlan) => Behind::Tunnel(Tunnel::open_vxlan(spec, vxlan)?),
-            PortKind::Gre(gre) => Behind::Tunnel(Tunnel::open_gre(spec, gre)?),
+            PortKind::Vxlan(vxlan) => {
+                Behind::Tunnel(Tunnel::open(spec, Kind::Vxlan(vxlan.clone()))?.into())
+            }
+            PortKind::Gre(gre) => {
+                Behind::Tunnel(Tunnel::open(spec, Kind::Gre(GreSpec::clone(gre)))?.into())
+            }
             PortKind::Pcapng(file) => {
                 let opened = Recorder::open(spec, file);
                 let port = || spec.to_string();
@@ -308,7 +313,7 @@ impl Device {
         let devices = match &self.behind {
             Behind::Interface(interface) => interface.rx_devices(),
             Behind::Guest(guest) => guest.rx_devices(),
-            Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
+            Behind::Tunnel(tunnel) => tunnel.rx_device().into_iter().collect(),
             Behind::File(_) | Behind::Nothing(_) => Vec::new(),
         };
         // The queues share the port's read-ahead memory.
@@ -327,7 +332,7 @@ impl Device {
         let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
             Behind::Guest(guest) => guest.tx_port(worker, workers),
-            Behind::Tunnel(tunnel) => tunnel.tx_port(),
+            Behind::Tunnel(tunnel) => tunnel.tx_port()?,
             Behind::File(file) => file.tx_port(worker),
             Behind::Nothing(_) => return None,
         };

@@ -4,6 +4,8 @@
 //! route, or without the address that the other end sends to, nothing gets there or comes back, and
 //! rules that watch the port are to take another way. So such a port is down.
 //!
+//! Nor is it open before there is one: its sockets are made then, and workers get them.
+//!
 //! The switch looks once a second, as nothing is watched but interfaces: a router that learns a
 //! hundred thousand routes would have it listen to each. When an interface beside a tunnel changes
 //! it looks at once, or nearly so: the kernel tells of the interface before it has changed routes.
@@ -20,6 +22,7 @@ use crate::clock;
 use crate::device::Device;
 use crate::ports::Ports;
 use crate::server::Server;
+use crate::tunnel::Look;
 
 impl Ports {
     /// Looks soon at the tunnels in a namespace where something has changed.
@@ -31,15 +34,17 @@ impl Ports {
         }
     }
 
-    /// The tunnels whose way has gone, or is there again.
-    fn changed_paths(&mut self) -> Vec<PortNo> {
+    /// The tunnels whose way has gone, or is there again or for the first time.
+    fn changed_paths(&mut self) -> Vec<(PortNo, Look)> {
         let (gone, mut changed) = (self.gone_addresses(), Vec::new());
         for device in &mut self.devices {
-            let Some(tunnel) = device.tunnel() else { continue };
-            let has_address = !gone.contains(&(tunnel.namespace_index, tunnel.local_ip()));
-            let (port, spec) = (device.spec.number, device.spec.to_string());
-            if device.tunnel_mut().is_some_and(|tunnel| tunnel.look(&spec, has_address)) {
-                changed.push(port);
+            let number = device.spec.number;
+            let Some(tunnel) = device.tunnel_mut() else { continue };
+            let is_gone = |local| gone.contains(&(tunnel.namespace_index, local));
+            let has_address = !tunnel.local_ip().is_some_and(is_gone);
+            match tunnel.look(has_address) {
+                Look::Same => {}
+                look => changed.push((number, look)),
             }
         }
         changed
@@ -52,7 +57,7 @@ impl Ports {
         for tunnel in self.devices.iter().filter_map(Device::tunnel) {
             let unasked = (tunnel.namespace(), HashSet::new());
             let (_, addresses) = asked.entry(tunnel.namespace_index).or_insert(unasked);
-            addresses.insert(tunnel.local_ip());
+            addresses.extend(tunnel.local_ip());
         }
         let mut gone = HashSet::new();
         for (number, (namespace, addresses)) in asked {
@@ -68,7 +73,12 @@ impl Ports {
 impl Server {
     /// Looks whether ways lead to the other ends of tunnels.
     pub(crate) fn follow_paths(&mut self) {
-        self.ports.changed_paths().into_iter().for_each(|number| self.update_port(number));
+        for (number, look) in self.ports.changed_paths() {
+            if look == Look::Opened {
+                self.begin_port(number);
+            }
+            self.update_port(number);
+        }
     }
 }
 

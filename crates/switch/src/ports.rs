@@ -318,18 +318,34 @@ impl Server {
         let event = self.agent.handle_port(port);
         self.publish();
         self.notify(&event);
-        let pacing = Arc::new(Pacing::of_rings(spec.ring_count()));
+        self.hand_over(&device, shares);
+        self.ports.follow(&device);
+        self.ports.devices.push(device);
+        Ok(())
+    }
+
+    /// Gives the workers what to read and to send by, if there is anything yet.
+    fn hand_over(&self, device: &Device, shares: Vec<Vec<RxQueue>>) {
+        let number = device.spec.number;
+        let pacing = Arc::new(Pacing::of_rings(device.spec.ring_count()));
         for (index, (worker, queues)) in self.workers.iter().zip(shares).enumerate() {
             let Some(tx) = device.tx_port(index, self.workers.len()) else { continue };
             let tx = Box::new(tx.with_pacing(pacing.clone()));
             if index == 0 {
                 tx.begin();
             }
-            worker.send(Errand::AddPort { number: spec.number, tx, queues });
+            worker.send(Errand::AddPort { number, tx, queues });
         }
-        self.ports.follow(&device);
-        self.ports.devices.push(device);
-        Ok(())
+    }
+
+    /// Gives the workers what is behind a port that was there before.
+    pub(crate) fn begin_port(&mut self, number: PortNo) {
+        let devices = &self.ports.devices;
+        let Some(at) = devices.iter().position(|it| it.spec.number == number) else { return };
+        let device = self.ports.devices.remove(at);
+        let shares = self.ports.share(&device);
+        self.hand_over(&device, shares);
+        self.ports.devices.insert(at, device);
     }
 
     /// Starts a change; it is answered when the workers have seen it.

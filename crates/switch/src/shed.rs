@@ -88,10 +88,6 @@ impl Underlay {
         underlay
     }
 
-    pub(crate) fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
     /// The report of the current egress interface; `None` while there is no route. `refused` of its
     /// drops were returned to the switch as errors.
     pub(crate) fn report(&self, refused: u64) -> Option<QueueingReport> {

@@ -9,9 +9,7 @@ use std::time::Duration;
 use tapswitch_datapath::DropReason;
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortState;
-use tapswitch_tunnel::{
-    Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, has_address, overhead,
-};
+use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, overhead};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
@@ -24,19 +22,36 @@ use crate::rx::{GreRx, RxDevice, VxlanRx};
 use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
-/// An open tunnel.
+/// A tunnel. It is open once a way leads to its other end, and then for good; a switch may start
+/// before whatever learns its routes.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    port: Port,
+    spec: PortSpec,
+    kind: Kind,
+    open: Option<Open>,
     mtu: u32,
     mac: MacAddr,
-    underlay: Underlay,
-    /// The index of its namespace in the switch.
+    namespace: Namespace,
+    /// Which of the switch's namespaces that is.
     pub(crate) namespace_index: usize,
-    /// Why the remote is unreachable, by the last check.
-    obstacle: Option<String>,
+    /// MTU of the path, or why nothing gets to the other end and what helps, as was seen last.
+    path: Result<u32, String>,
     /// Limits the log lines about that.
     lines: Allowance,
+}
+
+/// What it is to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Vxlan(VxlanSpec),
+    Gre(GreSpec),
+}
+
+/// What a tunnel has from when it is open.
+#[derive(Debug)]
+struct Open {
+    port: Port,
+    underlay: Underlay,
 }
 
 /// The kind of tunnel.
@@ -46,62 +61,109 @@ enum Port {
     Gre(Arc<GrePort>),
 }
 
+/// What a look at a tunnel has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing new.
+    Same,
+    /// There is a way and was none, or the other way round.
+    Changed,
+    /// The same, and the tunnel is open only now: there is something to read and to send by.
+    Opened,
+}
+
 impl Tunnel {
-    /// Opens the VXLAN tunnel that `spec` describes.
-    pub(crate) fn open_vxlan(spec: &PortSpec, vxlan: &VxlanSpec) -> Result<Self, OpenPortError> {
-        let (port, namespace) = within(spec, || {
-            let port = VxlanPort::open(&vxlan.config())?;
-            check_ends(port.remote(), port.local().ip()).map(|()| port)
-        })?;
-        let VxlanSpec { remote, local, udp_port, vni, .. } = vxlan;
-        let mac = mac((&spec.netns, remote, local, udp_port, vni.get()));
-        Ok(Self::new(spec, Port::Vxlan(Arc::new(port)), mac, namespace))
+    /// Opens the tunnel that `spec` describes, now or when there is a way.
+    pub(crate) fn open(spec: &PortSpec, kind: Kind) -> Result<Self, OpenPortError> {
+        let namespace = interface::namespace(spec)
+            .map_err(|source| OpenPortError::Namespace { port: spec.to_string(), source })?;
+        let mut tunnel = Self {
+            spec: spec.clone(),
+            mtu: 0,
+            mac: kind.mac(spec),
+            kind,
+            open: None,
+            namespace,
+            namespace_index: 0,
+            path: Ok(0),
+            lines: Allowance::new(LINE_COUNT, SILENCE),
+        };
+        tunnel.mtu = spec.mtu.unwrap_or_else(|| tunnel.fitting_mtu(ETHERNET_MTU));
+        match tunnel.try_open()? {
+            Ok(()) => tunnel.path = tunnel.path_mtu(true),
+            Err(why) => {
+                tunnel.path = Err(why);
+                tunnel.tell();
+            }
+        }
+        Ok(tunnel)
     }
 
-    /// Opens the GRE or ERSPAN tunnel that `spec` describes.
-    pub(crate) fn open_gre(spec: &PortSpec, gre: &GreSpec) -> Result<Self, OpenPortError> {
-        let (port, namespace) = within(spec, || {
-            let port = GrePort::open(&gre.config())?;
-            check_ends(port.remote(), port.local()).map(|()| port)
-        })?;
-        let mac = mac((&spec.netns, gre.remote, gre.local, gre.carrier));
-        Ok(Self::new(spec, Port::Gre(Arc::new(port)), mac, namespace))
+    /// Opens it if it can be. Within is why not, if that may pass.
+    fn try_open(&mut self) -> Result<Result<(), String>, OpenPortError> {
+        let port = || self.spec.to_string();
+        let opened = self.namespace.enter(|| self.kind.open());
+        match opened.map_err(|source| OpenPortError::Namespace { port: port(), source })? {
+            Ok(port) => {
+                self.note_open(port);
+                Ok(Ok(()))
+            }
+            Err(OpenError::NoRoute { remote }) => Ok(Err(no_way(remote, "no route"))),
+            Err(OpenError::NotLocal { address }) => {
+                Ok(Err(no_address(address.ip(), "is not there")))
+            }
+            Err(source) => Err(OpenPortError::Tunnel { port: port(), source }),
+        }
     }
 
-    fn new(spec: &PortSpec, port: Port, mac: MacAddr, namespace: Namespace) -> Self {
-        let fitting = port.fitting_mtu(spec);
-        let mtu = spec.mtu.unwrap_or(fitting);
-        if mtu > fitting {
+    fn note_open(&mut self, port: Port) {
+        let fitting = self.fitting_mtu(port.path_mtu().unwrap_or(ETHERNET_MTU));
+        self.mtu = self.spec.mtu.unwrap_or(fitting);
+        if self.mtu > fitting {
             tracing::warn!(
-                "port {spec}: the path to {} takes frames with at most {fitting} bytes of payload; \
+                "port {}: the path to {} takes frames with at most {fitting} bytes of payload; \
                  longer ones will be dropped as oversize: give mtu={fitting}",
+                self.spec,
                 port.remote()
             );
         }
-        let underlay = Underlay::new(namespace, port.remote(), port.local_ip());
-        let (obstacle, lines) = (None, Allowance::new(LINE_COUNT, SILENCE));
-        Self { port, mtu, mac, underlay, namespace_index: 0, obstacle, lines }
+        let underlay = Underlay::new(self.namespace.clone(), port.remote(), port.local_ip());
+        self.open = Some(Open { port, underlay });
     }
 
-    /// Checks whether there is a route to the remote. `port` is the port's name for the log, and
-    /// `has_address` whether the local address exists. Returns whether the state has changed.
-    pub(crate) fn look(&mut self, port: &str, has_address: bool) -> bool {
-        let obstacle = self.path_mtu(has_address).err();
-        let has_changed = obstacle.is_some() != self.obstacle.is_some();
-        self.obstacle = obstacle;
+    /// Looks whether there is a way to the other end, and opens the tunnel if it is not and can be.
+    /// Its own address is there or not, as far as it has one.
+    pub(crate) fn look(&mut self, has_address: bool) -> Look {
+        let was_open = self.open.is_some();
+        let path = match was_open {
+            true => self.path_mtu(has_address),
+            false => self.open_late(),
+        };
+        let has_changed = path.is_err() != self.path.is_err();
+        self.path = path;
         if has_changed {
-            self.tell(port);
+            self.tell();
         }
-        has_changed
+        match (has_changed, was_open) {
+            _ if !was_open && self.open.is_some() => Look::Opened,
+            (true, _) => Look::Changed,
+            (false, _) => Look::Same,
+        }
+    }
+
+    /// Whatever keeps it from being opened now was no fault of its description when it came.
+    fn open_late(&mut self) -> Result<u32, String> {
+        self.try_open().map_err(|error| error.to_string())??;
+        self.path_mtu(true)
     }
 
     /// Logs the state of the route, at a limited rate.
-    fn tell(&mut self, port: &str) {
-        let remote = self.port.remote();
-        match (&self.obstacle, self.lines.take()) {
-            (Some(why), true) => tracing::warn!("port {port} is down: {why}"),
-            (None, true) => tracing::info!("port {port} is up: there is a way to {remote} again"),
-            (obstacle, false) => tracing::debug!("port {port}: way to {remote}: {obstacle:?}"),
+    fn tell(&mut self) {
+        let (port, remote) = (&self.spec, self.kind.remote());
+        match (&self.path, self.lines.take()) {
+            (Err(why), true) => tracing::warn!("port {port} is down: {why}"),
+            (Ok(_), true) => tracing::info!("port {port} is up: there is a way to {remote}"),
+            (path, false) => tracing::debug!("port {port}: way to {remote}: {path:?}"),
         }
         if self.lines.was_last() {
             let time = SILENCE.as_secs();
@@ -112,30 +174,32 @@ impl Tunnel {
     /// The port's OpenFlow link state. A tunnel has no link, and nothing reports whether the remote
     /// is alive: it is down while there is no route.
     pub(crate) fn state(&self) -> PortState {
-        if self.obstacle.is_none() { PortState::LIVE } else { PortState::LINK_DOWN }
+        if self.path.is_ok() { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// The local address.
-    pub(crate) fn local_ip(&self) -> IpAddr {
-        self.port.local_ip()
+    /// The address at this end, from when it is open.
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        self.open.as_ref().map(|open| open.port.local_ip())
     }
 
     /// The current MTU of the path, or why there is none and the remedy. `has_address` is whether
     /// the local address exists.
     fn path_mtu(&self, has_address: bool) -> Result<u32, String> {
-        let (local, remote) = (self.port.local_ip(), self.port.remote());
+        let Some(Open { port, .. }) = &self.open else { return self.path.clone() };
         if !has_address {
-            return Err(format!(
-                "its address {local} has gone: give it to an interface of its namespace again \
-                 (`ip address`), or add the port anew with another one"
-            ));
+            return Err(no_address(port.local_ip(), "has gone"));
         }
-        self.port.path_mtu().map_err(|error| {
-            format!(
-                "no way leads to {remote} ({error}): add a route, or bring up the interface that \
-                 it goes by (`ip route get {remote}` in the port's namespace)"
-            )
-        })
+        port.path_mtu().map_err(|error| no_way(port.remote(), &error.to_string()))
+    }
+
+    /// The largest payload that fits a path, beside the tags that were asked for.
+    fn fitting_mtu(&self, path_mtu: u32) -> u32 {
+        let tags = self.spec.envelope.map_or(0, u32::from);
+        path_mtu.saturating_sub(self.kind.overhead() + tags)
+    }
+
+    fn counters(&self) -> Counters {
+        self.open.as_ref().map_or_else(Counters::default, |open| open.port.counters())
     }
 
     /// Largest payload in bytes: as configured, or what fits the path.
@@ -147,67 +211,66 @@ impl Tunnel {
         self.mac
     }
 
-    /// The namespace of its sockets.
+    /// Where its sockets are, or are to be.
     pub(crate) fn namespace(&self) -> &Namespace {
-        self.underlay.namespace()
+        &self.namespace
     }
 
     /// The offloads as text, for reports.
     pub(crate) fn offloads(&self) -> String {
-        let words = match &self.port {
-            Port::Vxlan(port) if port.sends_segments() => "udp_segment,udp_gro",
-            Port::Vxlan(_) => "udp_gro",
-            Port::Gre(_) => "none",
+        let words = match self.open.as_ref().map(|open| &open.port) {
+            Some(Port::Vxlan(port)) if port.sends_segments() => "udp_segment,udp_gro",
+            Some(Port::Vxlan(_)) => "udp_gro",
+            Some(Port::Gre(_)) | None => "none",
         };
         words.to_owned()
     }
 
-    pub(crate) fn rx_device(&self) -> RxDevice {
-        let mtu = self.mtu;
-        match self.port.clone() {
+    /// What there is to be read, from when it is open.
+    pub(crate) fn rx_device(&self) -> Option<RxDevice> {
+        let (mtu, booked) = (self.mtu, Refused::default());
+        Some(match self.open.as_ref()?.port.clone() {
             Port::Vxlan(port) => {
-                let (receiver, booked) = (Box::new(Receiver::new(port)), Refused::default());
-                RxDevice::Vxlan(VxlanRx { receiver, mtu, booked })
+                RxDevice::Vxlan(VxlanRx { receiver: Box::new(Receiver::new(port)), mtu, booked })
             }
-            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu, booked: Refused::default() }),
-        }
+            Port::Gre(port) => RxDevice::Gre(GreRx { port, mtu, booked }),
+        })
     }
 
-    pub(crate) fn tx_port(&self) -> TxPort {
-        let device = match self.port.clone() {
+    /// What to send by, from when it is open.
+    pub(crate) fn tx_port(&self) -> Option<TxPort> {
+        let device = match self.open.as_ref()?.port.clone() {
             Port::Vxlan(port) => TxDevice::Vxlan(port),
             Port::Gre(port) => TxDevice::Gre(GreTx { port, cut: None }),
         };
-        TxPort::new(device, Takes::NOTHING)
+        Some(TxPort::new(device, Takes::NOTHING))
     }
 
     /// Datagrams that the kernel dropped, mostly because the switch did not read them in time.
     pub(crate) fn ring_drops(&self) -> u64 {
-        self.port.counters().dropped
+        self.counters().dropped
     }
 
     /// The qdisc of the egress interface.
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
-        self.underlay.report(self.port.counters().refused_below)
+        let Open { port, underlay } = self.open.as_ref()?;
+        underlay.report(port.counters().refused_below)
     }
 
     pub(crate) fn report(&self) -> TunnelReport {
-        let counters = self.port.counters();
+        let counters = self.counters();
         let Counters { runt, malformed, foreign, congested, .. } = counters;
-        let names = self.port.refusals().map(str::to_owned);
-        let refused = names.into_iter().zip([runt, malformed, foreign, congested]);
-        let local = self.local_ip();
-        // If the namespace cannot be entered, the address is assumed to exist.
-        let has_address = self.namespace().enter(|| has_address(local)).unwrap_or(true);
-        let path_mtu = self.path_mtu(has_address);
+        let port = self.open.as_ref().map(|open| &open.port);
+        let names = port.map(Port::refusals).into_iter().flatten().map(str::to_owned);
+        let refused = names.zip([runt, malformed, foreign, congested]);
         TunnelReport {
-            remote: self.port.remote().to_string(),
-            local: self.port.local(),
-            id: self.port.id(),
-            path_mtu: *path_mtu.as_ref().unwrap_or(&0),
-            warning: path_mtu.err(),
-            overhead: self.port.overhead(),
-            receive_buffer: self.port.receive_buffer_len().unwrap_or(0),
+            remote: self.kind.remote().to_string(),
+            local: port.map_or_else(|| "-".to_owned(), Port::local),
+            id: self.kind.id(),
+            path_mtu: *self.path.as_ref().unwrap_or(&0),
+            warning: self.path.clone().err(),
+            overhead: self.kind.overhead(),
+            receive_buffer: port.and_then(|port| port.receive_buffer_len().ok()).unwrap_or(0),
             send_calls: counters.send_calls,
             sent: counters.sent,
             receive_calls: counters.receive_calls,
@@ -218,21 +281,52 @@ impl Tunnel {
     }
 }
 
-impl Port {
-    /// The largest payload that fits the path, with the configured tags.
-    fn fitting_mtu(&self, spec: &PortSpec) -> u32 {
-        let path = self.path_mtu().unwrap_or(ETHERNET_MTU);
-        let tags = spec.envelope.map_or(0, u32::from);
-        path.saturating_sub(self.overhead() + tags)
+impl Kind {
+    /// Opens it in the namespace of the calling thread.
+    fn open(&self) -> Result<Port, OpenError> {
+        let port = match self {
+            Self::Vxlan(vxlan) => Port::Vxlan(Arc::new(VxlanPort::open(&vxlan.config())?)),
+            Self::Gre(gre) => Port::Gre(Arc::new(GrePort::open(&gre.config())?)),
+        };
+        check_ends(port.remote(), port.local_ip()).map(|()| port)
     }
 
-    fn overhead(&self) -> u32 {
+    /// The address of its port, of which the other end sees nothing.
+    fn mac(&self, spec: &PortSpec) -> MacAddr {
         match self {
-            Self::Vxlan(port) => overhead(port.remote()),
-            Self::Gre(port) => port.carrier().overhead(port.remote()),
+            Self::Vxlan(VxlanSpec { remote, local, udp_port, vni, .. }) => {
+                mac((&spec.netns, remote, local, udp_port, vni.get()))
+            }
+            Self::Gre(gre) => mac((&spec.netns, gre.remote, gre.local, gre.carrier)),
         }
     }
 
+    /// Address of the other end.
+    fn remote(&self) -> IpAddr {
+        match self {
+            Self::Vxlan(vxlan) => vxlan.remote,
+            Self::Gre(gre) => gre.remote,
+        }
+    }
+
+    /// Bytes of each of its packets that are its own.
+    fn overhead(&self) -> u32 {
+        match self {
+            Self::Vxlan(vxlan) => overhead(vxlan.remote),
+            Self::Gre(gre) => gre.carrier.overhead(gre.remote),
+        }
+    }
+
+    /// The VNI of VXLAN, the key of GRE if it has one, the session of ERSPAN.
+    fn id(&self) -> Option<u32> {
+        match self {
+            Self::Vxlan(vxlan) => Some(vxlan.vni.get()),
+            Self::Gre(gre) => gre.carrier.id(),
+        }
+    }
+}
+
+impl Port {
     fn path_mtu(&self) -> io::Result<u32> {
         match self {
             Self::Vxlan(port) => port.path_mtu(),
@@ -275,13 +369,6 @@ impl Port {
         }
     }
 
-    fn id(&self) -> Option<u32> {
-        match self {
-            Self::Vxlan(port) => Some(port.vni().get()),
-            Self::Gre(port) => port.carrier().id(),
-        }
-    }
-
     /// The names of refusals: too short, not of the tunnel's kind, of another tunnel, and marked
     /// although the inner sender is not ECN-capable.
     fn refusals(&self) -> [&'static str; 4] {
@@ -294,17 +381,18 @@ impl Port {
     }
 }
 
-/// Opens something in the port's namespace. Returns it with the namespace.
-fn within<T: Send>(
-    spec: &PortSpec,
-    open: impl FnOnce() -> Result<T, OpenError> + Send,
-) -> Result<(T, Namespace), OpenPortError> {
-    let text = || spec.to_string();
-    let (opened, namespace) = interface::namespace(spec)
-        .and_then(|namespace| Ok((namespace.enter(open)?, namespace)))
-        .map_err(|source| OpenPortError::Namespace { port: text(), source })?;
-    let opened = opened.map_err(|source| OpenPortError::Tunnel { port: text(), source })?;
-    Ok((opened, namespace))
+fn no_way(remote: IpAddr, why: &str) -> String {
+    format!(
+        "no way leads to {remote} ({why}): add a route, or bring up the interface that it goes by \
+         (`ip route get {remote}` in the port's namespace)"
+    )
+}
+
+fn no_address(local: IpAddr, what: &str) -> String {
+    format!(
+        "its address {local} {what}: give it to an interface of its namespace (`ip address`), or \
+         add the port anew with another one"
+    )
 }
 
 /// Refuses a tunnel to itself, as all frames sent to it would be received again.

@@ -10,6 +10,7 @@ mod bursts;
 mod cache_model;
 mod coalesced;
 mod forwarding;
+mod fragments;
 mod groups;
 mod meters;
 mod packet_in;

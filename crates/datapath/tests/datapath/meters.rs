@@ -14,8 +14,9 @@ use tapswitch_openflow::{
     METER_CONTROLLER, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand, Oxm, PortNo,
     TableId,
 };
-use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
+use tapswitch_wire::{EtherType, GsoType, NetHeader, NetHeaderFlags};
 
+const VLAN: EtherType = EtherType::VLAN;
 const ADD: MeterModCommand = MeterModCommand::Add;
 const PACKETS: MeterFlags = MeterFlags::PKTPS.union(MeterFlags::BURST);
 const KILOBITS: MeterFlags = MeterFlags::KBPS.union(MeterFlags::BURST);
@@ -254,16 +255,128 @@ fn a_remark_reaches_ipv6_behind_tags_and_leaves_others_alone() {
     assert_eq!(switch.sent(2), frame);
 }
 
-/// The result of a remark depends on the moment, so later tables match the original DSCP.
+/// What a remark makes of a packet depends on the moment, so each is looked up as it is by then.
 #[test]
-fn tables_behind_match_on_the_dscp_as_it_came() {
-    let mut switch = exhausted(&[remark_above(1, 1, 1)]);
+fn tables_behind_match_on_the_dscp_as_it_was_remarked() {
+    let mut switch = metered(PACKETS, &[remark_above(1, 2, 1)]);
     switch.flow(0, 1, &[], &[Instruction::Meter(1), goto(1)]);
-    switch.flow(1, 1, &[ip(), Oxm::IpDscp(10)], &[apply(&[out(2)])]);
+    for (dscp, port) in [(10, 2), (12, 3)] {
+        let write = Instruction::WriteActions(vec![Action::SetField(Oxm::IpEcn(1)), out(port)]);
+        switch.flow(1, 1, &[ip(), Oxm::IpDscp(dscp)], &[write, goto(2)]);
+    }
+    switch.flow(2, 1, &[ip(), Oxm::IpDscp(12)], &[]);
+    let frame = with_dscp(10);
+    let ways: Vec<_> = (0..6).map(|_| switch.receive(1, &frame)).collect();
+    // Of the two that the meter passed as they were, table 2 knows nothing.
+    assert_eq!(ways, [vec![], vec![], vec![3], vec![3], vec![3], vec![3]]);
+    assert_eq!(switch.sent(3)[15], 12 << 2 | 1);
+    assert_checksums(switch.sent(3));
+    assert_eq!(switch.drops(1, DropReason::TableMiss), 2);
+    let snapshot = switch.pipeline.snapshot().clone();
+    let table = |number| snapshot.table(TableId(number)).unwrap().counters().totals();
+    assert_eq!([0, 1, 2].map(table), [(6, 6), (6, 6), (6, 4)]);
+    let packets = |rule: &std::sync::Arc<tapswitch_datapath::FlowEntry>| {
+        let totals = rule.counters.totals();
+        (totals.packets, totals.bytes)
+    };
+    let mut counted: Vec<_> = snapshot.table(TableId(1)).unwrap().iter().map(packets).collect();
+    counted.sort_unstable();
+    let len = frame.len() as u64;
+    assert_eq!(counted, [(2, 2 * len), (4, 4 * len)]);
+    assert_eq!(switch.forwarder.cache_stats().walks, 1, "one program for both");
+    assert_books(&switch, 6);
+}
+
+/// Also where each table remarks what the one before has.
+#[test]
+fn remarks_add_up_from_table_to_table() {
+    let mut switch = metered(PACKETS, &[remark_above(1, 1, 1)]);
+    change(&mut switch, ADD, 2, PACKETS, &[remark_above(1, 2, 1)]);
+    switch.flow(0, 1, &[], &[Instruction::Meter(1), apply(&[Action::PushVlan(VLAN)]), goto(1)]);
+    switch.flow(1, 1, &[ip(), Oxm::IpDscp(10)], &[Instruction::Meter(2), goto(2)]);
+    switch.flow(1, 2, &[ip(), Oxm::IpDscp(12)], &[Instruction::Meter(2), goto(2)]);
+    for (dscp, out_port) in [(10, 1), (12, 2), (14, 3)] {
+        let port = if out_port == 1 { PortNo::IN_PORT } else { PortNo(out_port) };
+        switch.flow(2, 1, &[ip(), Oxm::IpDscp(dscp)], &[apply(&[Action::output(port)])]);
+    }
+    let frame = with_dscp(10);
+    let ways: Vec<_> = (0..4).map(|_| switch.receive(1, &frame)).collect();
+    assert_eq!(ways, [[1], [2], [3], [3]]);
+    let snapshot = switch.pipeline.snapshot().clone();
+    let bytes = |rule: &std::sync::Arc<tapswitch_datapath::FlowEntry>| rule.counters.totals().bytes;
+    let counted: u64 = snapshot.table(TableId(2)).unwrap().iter().map(bytes).sum();
+    assert_eq!(counted, 4 * frame.len() as u64, "as they came in, without the tag");
+    assert_books(&switch, 4);
+}
+
+#[test]
+fn a_dscp_that_is_set_behind_a_meter_is_that_for_all() {
+    let mut switch = exhausted(&[remark_above(1, 1, 1)]);
+    let set = apply(&[Action::SetField(Oxm::IpDscp(46))]);
+    switch.flow(0, 2, &[ip()], &[Instruction::Meter(1), set, goto(1)]);
+    switch.flow(1, 1, &[ip(), Oxm::IpDscp(46)], &[apply(&[out(2)])]);
     for _ in 0..2 {
         assert_eq!(switch.receive(1, &with_dscp(10)), [2]);
-        assert_eq!(dscp(switch.sent(2)), 12);
+        assert_eq!(dscp(switch.sent(2)), 46);
     }
+}
+
+/// What a copy is marked with is its own.
+#[test]
+fn a_bucket_that_sets_the_dscp_leaves_that_of_the_frame_to_the_meter() {
+    let mut switch = exhausted(&[remark_above(1, 1, 1)]);
+    let copy = Bucket::new(vec![Action::SetField(Oxm::IpDscp(46)), out(3)]);
+    switch.group(1, GroupType::All, vec![copy]);
+    let group = apply(&[Action::Group(GroupId(1))]);
+    switch.flow(0, 1, &[], &[Instruction::Meter(1), group, goto(1)]);
+    switch.flow(1, 1, &[ip(), Oxm::IpDscp(12)], &[apply(&[out(2)])]);
+    assert_eq!(switch.receive(1, &with_dscp(10)), [3, 2]);
+    assert_eq!((dscp(switch.sent(3)), dscp(switch.sent(2))), (46, 12));
+}
+
+/// A chain of meters whose tables all look at the DSCP has few arms in each, and very many in all.
+#[test]
+fn a_long_chain_of_remarks_is_bounded() {
+    let bands = [remark_above(1, 1, 1), remark_above(2, 1, 2)];
+    let mut switch = metered(PACKETS, &bands);
+    for table in 0..100 {
+        let instructions = [Instruction::Meter(1), goto(table + 1)];
+        for dscp in [10, 12, 14] {
+            switch.flow(table, 1, &[ip(), Oxm::IpDscp(dscp)], &instructions);
+        }
+    }
+    switch.flow(100, 1, &[ip(), Oxm::IpDscp(14)], &[apply(&[out(2)])]);
+    let sent = switch.receive(1, &with_dscp(10));
+    assert!(sent == [2] || switch.drops(1, DropReason::TooDeep) == 1, "{sent:?}");
+    let mut last = Vec::new();
+    (0..3).for_each(|_| last = switch.receive(1, &with_dscp(14)));
+    assert_eq!(last, [2], "no DSCP but one is possible");
+    assert_books(&switch, 4);
+}
+
+/// They need no programs of their own for it.
+#[test]
+fn tables_that_do_not_look_at_the_dscp_see_one_flow() {
+    let mut switch = metered(PACKETS, &[remark_above(1, 1, 1)]);
+    switch.flow(0, 1, &[], &[Instruction::Meter(1), goto(1)]);
+    switch.flow(1, 1, &[ip()], &[apply(&[out(2)])]);
+    let frame = with_dscp(10);
+    let sent: Vec<_> = (0..3).map(|_| (switch.receive(1, &frame), dscp(switch.sent(2)))).collect();
+    assert_eq!(sent, [(vec![2], 10), (vec![2], 12), (vec![2], 12)]);
+    assert_eq!(switch.forwarder.cache_stats().walks, 1);
+}
+
+/// In a packet-out with more outputs, what comes behind the tables goes on with one frame.
+#[test]
+fn a_packet_out_to_the_tables_is_remarked_too() {
+    let mut switch = exhausted(&[remark_above(1, 1, 1)]);
+    switch.flow(0, 1, &[], &[Instruction::Meter(1), goto(1)]);
+    switch.flow(1, 1, &[ip(), Oxm::IpDscp(10)], &[apply(&[out(3)])]);
+    switch.flow(1, 1, &[ip(), Oxm::IpDscp(12)], &[apply(&[out(2)])]);
+    let to_tables = Action::output(PortNo::TABLE);
+    let frame = with_dscp(10);
+    assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables.clone()]), [2]);
+    assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables, out(2)]), [3, 2]);
 }
 
 #[test]

@@ -227,8 +227,7 @@ impl Agent {
     }
 
     fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
-        let removals = self.pipeline.handle_flow_mod(change, now)?;
-        let mut outcome = Outcome { gone: Gone::of(removals, now), ..Outcome::default() };
+        let mut outcome = went(self.pipeline.handle_flow_mod(change, now)?, now);
         // What deletes has no use for a packet, whatever the field says (OpenFlow 1.3.5 §7.3.4.1).
         if change.buffer_id != BufferId::NO_BUFFER && !change.command.deletes() {
             // The rule is in force; the packet to apply it to was never buffered.
@@ -238,13 +237,11 @@ impl Agent {
     }
 
     fn group_mod(&mut self, change: &GroupMod, now: Millis) -> Result<Outcome, Refusal> {
-        let removals = self.pipeline.handle_group_mod(change, now)?;
-        Ok(Outcome { gone: Gone::of(removals, now), ..Outcome::default() })
+        Ok(went(self.pipeline.handle_group_mod(change, now)?, now))
     }
 
     fn meter_mod(&mut self, change: &MeterMod, now: Millis) -> Result<Outcome, Refusal> {
-        let removals = self.pipeline.handle_meter_mod(change, now)?;
-        Ok(Outcome { gone: Gone::of(removals, now), ..Outcome::default() })
+        Ok(went(self.pipeline.handle_meter_mod(change, now)?, now))
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<Outcome, Refusal> {
@@ -279,10 +276,12 @@ impl Agent {
     }
 
     fn set_config(&mut self, config: SwitchConfig) -> Result<Outcome, Refusal> {
-        if config.flags != ConfigFlags::FRAG_NORMAL {
+        // Nothing puts fragments together here, and nothing said so (`OFPC_IP_REASM`).
+        if ![ConfigFlags::FRAG_NORMAL, ConfigFlags::FRAG_DROP].contains(&config.flags) {
             return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
         }
         self.config = config;
+        self.pipeline.set_drops_fragments(config.flags == ConfigFlags::FRAG_DROP);
         self.pipeline.set_miss_send_len(config.miss_send_len);
         Ok(Outcome::default())
     }
@@ -343,6 +342,11 @@ pub(crate) fn describe(port: &Port) -> tapswitch_openflow::Port {
 
 fn reply(body: Body) -> Outcome {
     Outcome { replies: vec![body], ..Outcome::default() }
+}
+
+/// What comes of a change by which these rules went.
+fn went(removals: Vec<Removal>, now: Millis) -> Outcome {
+    Outcome { gone: Gone::of(removals, now), ..Outcome::default() }
 }
 
 /// Nothing about a table can be configured, so anything that names one is fine.

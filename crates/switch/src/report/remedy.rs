@@ -51,6 +51,10 @@ fn remedy(reason: DropReason) -> &'static str {
         Reason::BadMetadata => METADATA,
         Reason::PortNoReceive | Reason::PortNoForward | Reason::PortNoPacketIn => PORT_CONFIG,
         Reason::VlanFiltered => FILTERED,
+        Reason::Fragment => {
+            "a controller wants IP fragments dropped (OFPC_FRAG_DROP): have it set the switch \
+             otherwise, or senders use a smaller packet size"
+        }
         Reason::VlanNotMember => {
             "the port is no member of that VLAN: add it to vlans= (docs/vlan.md), or send it \
              elsewhere"

@@ -117,8 +117,12 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Groups that do not exist.
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_WATCH),
-    // Table configuration, dropping or reassembling fragments, and reserved lengths.
+    // Commands that later versions have.
+    (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_COMMAND),
+    // There is nothing left to configure in a table, and there are as many as either says: table
+    // 254 is none of them. Fragments are not put together, and some lengths are reserved.
     (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_CONFIG),
+    (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_TABLE),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_FLAGS),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_LEN),
     // Deleting meters without an id, and malformed bands of meters to be deleted.

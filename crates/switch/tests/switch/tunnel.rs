@@ -177,13 +177,16 @@ fn the_mtu_of_a_path_is_what_it_is_now() {
     for tunnel in ["vxlan:vni=42", "gre:key=42"] {
         let mut fabric = Fabric::over(false, tunnel, "", 1450);
         ping(&fabric.hosts[0], &fabric.hosts[1]);
-        let path_mtu = |fabric: &Fabric| fabric.tunnel(0).1.path_mtu;
+        // It is what the switch has seen last, which looks when something changes.
+        let comes_to = |fabric: &Fabric, mtu| {
+            until(&format!("{tunnel}: {mtu}"), || fabric.tunnel(0).1.path_mtu == mtu);
+        };
         fabric.underlay.sites[0].netlink.set_down("eth0").unwrap();
-        assert_eq!(path_mtu(&fabric), 0, "{tunnel}: there is no path");
+        comes_to(&fabric, 0);
         fabric.underlay.sites[0].netlink.set_up("eth0").unwrap();
-        assert_eq!(path_mtu(&fabric), 1500, "{tunnel}");
+        comes_to(&fabric, 1500);
         fabric.underlay.sites[0].netlink.set_mtu("eth0", 1400).unwrap();
-        assert_eq!(path_mtu(&fabric), 1400, "{tunnel}");
+        comes_to(&fabric, 1400);
     }
 }
 
@@ -206,16 +209,65 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
     }
 }
 
+/// As when a switch starts before the daemon that learns its routes.
+#[test]
+fn a_tunnel_waits_for_its_way_from_the_start() {
+    if !can_run() {
+        return;
+    }
+    for (is_ipv6, tunnel, mtu) in [(false, "vxlan:vni=42", 1450), (true, "gre:key=42", 1434)] {
+        let (network, len) = if is_ipv6 { ("fd00::/64", 64) } else { ("10.0.0.0/24", 24) };
+        let address = format!("addr X {}/{len}", Underlay::new(is_ipv6).ip(0));
+        let route = format!("route X {network}");
+        for (command, why) in [(route, "no way leads to"), (address, "its address")] {
+            let underlay = Underlay::new(is_ipv6);
+            set(&underlay, &command, "del");
+            let fabric = Fabric::on(underlay, tunnel, "", mtu);
+            let (port, report) = fabric.tunnel(0);
+            assert_eq!((port.state.as_str(), report.path_mtu), ("no-link", 0), "{command}");
+            let warning = report.warning.unwrap();
+            assert!(warning.contains(why), "{warning}");
+            set(&fabric.underlay, &command, "add");
+            until("the tunnel is up", || fabric.tunnel(0).0.state == "up");
+            let (port, report) = fabric.tunnel(0);
+            assert_eq!((port.mtu, report.path_mtu), (fabric.tunnel(1).0.mtu, 1500));
+            assert_eq!(report.warning, None);
+            let [a, b] = &fabric.hosts[..] else { unreachable!() };
+            ping(a, b);
+            tcp(b, a, 1_000_000);
+        }
+    }
+}
+
+/// The address at this end is the one that the route prefers, once there is one.
+#[test]
+fn a_tunnel_that_waits_for_its_way_has_no_address_before() {
+    if !can_run() {
+        return;
+    }
+    let underlay = Underlay::new(false);
+    let local = format!(",local={}", underlay.ip(0));
+    set(&underlay, "route X 10.0.0.0/24", "del");
+    let switch = Running::start(config(&[underlay.tunnel(0, VXLAN, "").replace(&local, "")]));
+    let tunnel = |switch: &Running| switch.port(TUNNEL).tunnel.unwrap().local;
+    assert_eq!(tunnel(&switch), "-");
+    set(&underlay, "route X 10.0.0.0/24", "add");
+    until("the tunnel is up", || switch.port(TUNNEL).state == "up");
+    assert_eq!(tunnel(&switch), format!("{}:4789", underlay.ip(0)));
+}
+
+/// Runs a command of ip(8) about the first site's uplink, with this word in the place of the X.
+fn set(underlay: &Underlay, command: &str, word: &str) {
+    let command = format!("{} dev eth0", command.replace('X', word));
+    let words: Vec<_> = command.split(' ').collect();
+    let output = underlay.run(0, "ip", &words);
+    assert!(output.status.success(), "{command}: {output:?}");
+}
+
 impl Fabric {
     /// Removes something from the first site and restores it, by an ip(8) command with one word or
     /// the other in place of the X. Meanwhile the tunnel is down, with this reason.
     fn obstruct(&mut self, [command, away, back]: [&str; 3], why: &str) {
-        let set = |fabric: &Self, word| {
-            let command = format!("{} dev eth0", command.replace('X', word));
-            let words: Vec<_> = command.split(' ').collect();
-            let output = fabric.underlay.run(0, "ip", &words);
-            assert!(output.status.success(), "{command}: {output:?}");
-        };
         ping(&self.hosts[0], &self.hosts[1]);
         let mut controller = self.switches[0].controller();
         let is_down = |is_down| {
@@ -225,7 +277,7 @@ impl Fabric {
                     && state.contains(PortState::LINK_DOWN) == is_down
             }
         };
-        set(self, away);
+        set(&self.underlay, command, away);
         controller.port_status(is_down(true));
         let (port, tunnel) = self.tunnel(0);
         assert_eq!((port.state.as_str(), tunnel.path_mtu), ("no-link", 0), "{command}");
@@ -238,7 +290,7 @@ impl Fabric {
         let drops = runtime().block_on(self.switches[0].handle().drops()).unwrap();
         let drop = drops.iter().find(|drop| drop.reason == "port_down").unwrap();
         assert_eq!(drop.remedy.as_ref(), Some(&warning));
-        set(self, back);
+        set(&self.underlay, command, back);
         controller.port_status(is_down(false));
         let (port, tunnel) = self.tunnel(0);
         assert_eq!((port.state.as_str(), tunnel.path_mtu, tunnel.warning), ("up", 1500, None));
@@ -351,8 +403,9 @@ fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() 
     let error = start_here(config(&ports.map(str::to_owned))).unwrap_err().to_string();
     assert!(error.contains("give one of them another port="), "{error}");
     let nowhere = ["1=vxlan:remote=127.0.0.2,vni=1,local=192.0.2.9".to_owned()];
-    let error = start_here(config(&nowhere)).unwrap_err().to_string();
-    assert!(error.contains("192.0.2.9") && error.contains("`ip address`"), "{error}");
+    let waiting = Running::start(config(&nowhere)).port(1);
+    let warning = waiting.tunnel.unwrap().warning.unwrap();
+    assert!(warning.contains("192.0.2.9") && warning.contains("`ip address`"), "{warning}");
     for own in ["127.0.0.1", "::1"] {
         let itself = format!("1=vxlan:remote={own},vni=1");
         let error = start_here(config(&[itself])).unwrap_err().to_string();

@@ -74,11 +74,18 @@ fn the_configuration_is_what_was_set() {
     apply(&mut agent, Body::SetConfig(config(0, 0xffff)));
     assert_eq!(held(&mut agent), [Body::GetConfigReply(config(0, 0xffff))]);
     assert_eq!(agent.pipeline().snapshot().miss_send_len, 0xffff);
-    let drops_fragments = Body::SetConfig(config(1, 128));
-    assert_eq!(refusal(&mut agent, drops_fragments), ErrorKind::OFPSCFC_BAD_FLAGS);
+    for unknown in [2, 3, 4] {
+        let puts_together = Body::SetConfig(config(unknown, 128));
+        assert_eq!(refusal(&mut agent, puts_together), ErrorKind::OFPSCFC_BAD_FLAGS);
+    }
     let reserved = Body::SetConfig(config(0, 0xfff0));
     assert_eq!(refusal(&mut agent, reserved), ErrorKind::OFPSCFC_BAD_LEN);
     assert_eq!(held(&mut agent), [Body::GetConfigReply(config(0, 0xffff))]);
+    for (flags, drops_fragments) in [(1, true), (0, false)] {
+        apply(&mut agent, Body::SetConfig(config(flags, 128)));
+        assert_eq!(held(&mut agent), [Body::GetConfigReply(config(flags, 128))]);
+        assert_eq!(agent.pipeline().snapshot().drops_fragments, drops_fragments);
+    }
 }
 
 #[test]

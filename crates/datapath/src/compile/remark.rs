@@ -1,0 +1,88 @@
+//! Packets that a meter may have remarked on their way to later tables.
+//!
+//! A meter comes first of a rule's instructions (OpenFlow 1.3.5 §5.9), and later tables match on
+//! the packet as it is by then (§5.3). What a remark makes of a packet depends on the moment, not
+//! on its flow. But the DSCPs that it can leave with are known, at most three of them. So the walk
+//! keeps them, and forks where a table looks at the DSCP: the program goes on by one arm for each,
+//! which a frame chooses by the DSCP that it has. A walk that comes to no such table does not fork,
+//! and one that passes no such meter has nothing to do here.
+
+use std::mem::take;
+
+use tapswitch_openflow::{MeterBandKind, Oxm, TableId};
+use tapswitch_wire::FlowKey;
+
+use super::Walk;
+use crate::field::presence;
+use crate::meter::Meter;
+use crate::program::{Op, Program, TagMoves};
+use crate::rewrite::dropped_sooner;
+
+impl Walk<'_, '_> {
+    /// Notes which DSCPs the frame may have behind the meter.
+    pub(super) fn note_remarks(&mut self, meter: &Meter) {
+        let levels = meter.bands.iter().filter_map(|band| match band.spec.kind {
+            MeterBandKind::DscpRemark { prec_level } => Some(prec_level),
+            _ => None,
+        });
+        let levels: Vec<u8> = levels.collect();
+        if levels.is_empty() {
+            return;
+        }
+        let (is_there, looked_at) = presence(&Oxm::IpDscp(0), &self.current);
+        self.consult(&looked_at);
+        if !is_there {
+            return;
+        }
+        self.consult(&dscp_bits());
+        self.written.unite(&dscp_bits());
+        let mut all = take(&mut self.dscps);
+        if all.is_empty() {
+            all.push(self.current.ip_tos >> 2);
+        }
+        for before in all.clone() {
+            all.extend(levels.iter().map(|level| dropped_sooner(before, *level)));
+        }
+        all.sort_unstable();
+        all.dedup();
+        self.dscps = if all.len() > 1 { all } else { Vec::new() };
+    }
+
+    /// Whether what was looked at depends on what a meter has made of the frame.
+    pub(super) fn is_undecided(&self, looked_at: &FlowKey) -> bool {
+        !self.dscps.is_empty() && looked_at.ip_tos & DSCP != 0
+    }
+
+    /// Goes on from a table by an arm for each DSCP. Nothing comes behind the tables.
+    pub(super) fn fork(&mut self, table: TableId) {
+        let dscps = take(&mut self.dscps);
+        let tags = TagMoves { pushed: self.pushed, popped: self.popped };
+        let arms = dscps.into_iter().map(|dscp| self.arm(table, dscp)).collect();
+        self.ops.push(Op::ByDscp { tags, arms });
+    }
+
+    /// The rest of the walk, for frames of this DSCP.
+    fn arm(&mut self, table: TableId, dscp: u8) -> (u8, Program) {
+        let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
+        let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
+        let around = (take(&mut self.ops), take(&mut self.rules), take(&mut self.gates));
+        let (missed, arrival) = (self.missed.take(), self.arrival.take());
+        self.current.ip_tos = dscp << 2 | self.current.ip_tos & !DSCP;
+        if self.spend() {
+            self.tables_from(table, true);
+        }
+        let program = self.program();
+        (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
+        (self.fallen, self.action_set) = (fallen, action_set);
+        (self.ops, self.rules, self.gates) = around;
+        (self.missed, self.arrival) = (missed, arrival);
+        (dscp, program)
+    }
+}
+
+fn dscp_bits() -> FlowKey {
+    FlowKey { ip_tos: DSCP, ..FlowKey::default() }
+}
+
+/// The bits of the DSCP in a type of service or traffic class.
+const DSCP: u8 = 0xfc;
