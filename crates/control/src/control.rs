@@ -131,6 +131,8 @@ pub struct Control {
     /// When that is looked at, at the earliest, and for how long it was not then.
     rewire_at: Millis,
     rewire_pause: Millis,
+    /// When a link that was used went last.
+    lost_at: Millis,
     /// The ports that floods take between switches.
     tree: Shared<BTreeSet<Place>>,
     /// The links by which they go until all switches know of it.
@@ -188,6 +190,7 @@ impl Control {
             has_rewired: false,
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
+            lost_at: Millis(0),
             tree: Shared::default(),
             floods: Shared::default(),
             untagged_ends: Shared::default(),
