@@ -165,6 +165,18 @@ async fn who_looks_at_packets_is_on_record() {
     assert_eq!(watch["result"], "accepted");
 }
 
+/// Nothing is accepted of which it is known already that it comes to nothing.
+#[tokio::test]
+async fn what_nobody_can_copy_is_refused_by_one_record() {
+    let server = Running::start(with_rest()).await;
+    let answer = post(&server, "/api/v1/policies", &watched()).await;
+    assert_eq!(answer.refusal(), (422, "unknown-switch".to_owned()), "{}", answer.text);
+    assert!(answer.text.contains("no switch is connected"), "{}", answer.text);
+    let records = get(&server, "/api/v1/audit").await.json();
+    let result = records["items"][0]["result"].as_str().unwrap();
+    assert!(records["total"] == 1 && result.starts_with("refused: "), "{records}");
+}
+
 fn watched() -> Value {
     json!({"name": "web", "monitor": "controller", "dst-port": 80})
 }
