@@ -28,10 +28,15 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
     let mut back = Events::open_at(&server, PACKETS, &[("last-event-id", &seen)]).await;
     assert_eq!(last_byte(&back.next_of("packet").await), "01", "what was seen comes again");
     assert_eq!(last_byte(&back.next_of("packet").await), "02");
-    // An id of another run, or of nobody, hides nothing.
-    for id in ["1-99", "x"] {
+    // An id of another run, or none, hides nothing.
+    for id in ["1-99", ""] {
         let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
         assert_eq!(last_byte(&other.next_of("packet").await), "00");
+    }
+    for (path, id) in [(PACKETS, "7"), (PACKETS, "x"), ("/api/v1/events", "7-1")] {
+        let answer = ask_with(&server, ("GET", path), &[("last-event-id", id)], Vec::new()).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{id}: {}", answer.text);
+        assert!(answer.text.contains("leave it out to start anew"), "{}", answer.text);
     }
 }
 
