@@ -21,7 +21,7 @@ use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
-use crate::tls::Tls;
+use crate::tls::{HANDSHAKE, Tls};
 use crate::{BindError, Config, Handle, Identity, StoreConfig};
 
 /// Where switches connect, by TLS or without.
@@ -333,7 +333,8 @@ impl Acceptor {
             match tls {
                 None => connection.run(stream).await,
                 Some(tls) => {
-                    if let Some(stream) = tls.accept(stream, &peer.to_string()).await {
+                    let deadline = tokio::time::Instant::now() + HANDSHAKE;
+                    if let Some(stream) = tls.accept(stream, &peer.to_string(), deadline).await {
                         connection.run(stream).await;
                     }
                 }
