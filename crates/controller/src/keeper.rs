@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::{Expiry, TapPolicy};
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{Notify, watch};
 
 use crate::audit::{Draft, What};
@@ -51,6 +52,8 @@ struct Known {
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
+    /// Switches that were met in this run.
+    met: BTreeSet<DatapathId>,
 }
 
 /// Where a policy comes from.
@@ -204,6 +207,18 @@ impl Keeper {
         let kept = Box::new(KeptPolicy { policy, origin });
         // If that fails the store has said so; the switches are found anew after a restart.
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
+    }
+
+    /// Keeps that a switch is there, once in each run: a controller that starts again expects it.
+    pub(crate) async fn meet(self: Arc<Self>, switch: DatapathId) {
+        let is_new = {
+            let mut known = self.lock();
+            known.met.len() < MAX_MET && known.met.insert(switch)
+        };
+        if is_new {
+            // If that fails the store has said so, and the switch is not expected.
+            let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
+        }
     }
 
     /// Writes that the policies of the store are in force again, if there are any.
@@ -569,6 +584,9 @@ const ACCEPTED: &str = "accepted";
 /// Changes that are written later, and records, that go with others at most: they share the room of
 /// [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
+/// Switches that are kept in one run: ten times as many as a controller has connections for, unless
+/// told otherwise.
+const MAX_MET: usize = 40_960;
 /// When what could not be written is tried again, if nobody changes anything before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether the store is where it was, at least.

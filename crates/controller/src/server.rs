@@ -89,7 +89,8 @@ impl Server {
         };
         let limits = limits(&config, &identity);
         let (policies, start) = (config.policies.clone(), Instant::now());
-        let blueprint = Blueprint { limits, policies, start };
+        let met = kept.switches.clone();
+        let blueprint = Blueprint { limits, policies, start, met };
         let (control, policies) = blueprint.build(kept, Millis(0))?;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {

@@ -12,6 +12,7 @@ mod disk;
 mod shared;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -19,6 +20,7 @@ use std::thread;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tapswitch_control::{Direction, TapPolicy};
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head, json_len};
@@ -99,6 +101,8 @@ pub(crate) struct Kept {
     pub(crate) policies: Vec<KeptPolicy>,
     /// Names of policies that are there but not understood, and why.
     pub(crate) unreadable: Vec<(String, String)>,
+    /// Switches that connected lately.
+    pub(crate) switches: BTreeSet<DatapathId>,
 }
 
 /// One change. Those that are handed over together happen together or not at all.
@@ -107,6 +111,8 @@ pub(crate) enum Change {
     Put(Box<KeptPolicy>),
     Delete(String),
     Record(Draft),
+    /// A switch connected.
+    Meet(DatapathId),
 }
 
 impl Change {
@@ -116,6 +122,7 @@ impl Change {
             Self::Put(kept) => json_len(kept),
             Self::Delete(name) => name.len(),
             Self::Record(draft) => draft.size(),
+            Self::Meet(_) => size_of::<DatapathId>(),
         }
     }
 }
