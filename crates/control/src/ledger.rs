@@ -320,8 +320,8 @@ impl Ledger {
     }
 
     /// What a group copied until now counts for those for whom it did, where it is to do the very
-    /// same for others, or for the same ones elsewhere: one that floods reaches all ports, whichever
-    /// of them is the monitor's.
+    /// same for others, or for the same ones elsewhere: one that floods reaches all ports,
+    /// whichever of them is the monitor's.
     fn read_for_others(&mut self, id: GroupId, key: &GroupKey, values: &[BucketValue]) {
         let is_same = |meter: &&GroupMeter| {
             let old = &meter.key;
