@@ -10,9 +10,9 @@
 //! viewer or an operator keeps a quarter of them, and viewers keep three quarters together. Beyond
 //! that they remain strangers, and make room.
 //!
-//! Who opens a connection of TLS and says nothing is to take no more than its part meanwhile: of one
-//! network an eighth of the places are for handshakes that are under way, and one more takes the
-//! place of the oldest of them.
+//! Who opens a connection of TLS and says nothing is to take no more than its part meanwhile: of
+//! one network an eighth of the places are for handshakes that are under way, and one more takes
+//! the place of the oldest of them.
 //!
 //! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
 //! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
