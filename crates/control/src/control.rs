@@ -131,6 +131,8 @@ pub struct Control {
     /// Earliest time for handling that, and the current delay.
     rewire_at: Millis,
     rewire_pause: Millis,
+    /// When a link that was used went last.
+    lost_at: Millis,
     /// Link ports of the flood tree.
     tree: Shared<BTreeSet<Place>>,
     /// Links that carry floods until all switches have the new tree.
@@ -190,6 +192,7 @@ impl Control {
             has_rewired: false,
             rewire_at: Millis(0),
             rewire_pause: Millis(0),
+            lost_at: Millis(0),
             tree: Shared::default(),
             floods: Shared::default(),
             untagged_ends: Shared::default(),

@@ -180,16 +180,21 @@ impl Ledger {
         id: &Arc<FlowId>,
         key: &GroupKey,
         stats: &FlowStats,
-        later: Option<u64>,
+        later: Option<Counts>,
     ) {
         let counts = Counts::known(stats.packet_count, stats.byte_count);
         let members = key.members.clone();
         match self.rules.get_mut(id) {
             Some(meter) => {
                 meter.reading.handle_value(counts);
-                self.hand_over(id, members);
+                let goes_on = have_same_monitors(&meter.members, &members);
+                match later.filter(|later| !goes_on && later.packets > counts.packets) {
+                    Some(later) => self.adopt_from_others(id, members, later),
+                    None => self.hand_over(id, members),
+                }
             }
             None => {
+                let later = later.map(|later| later.packets);
                 if later != Some(counts.packets) {
                     self.incomplete.extend(members.iter().map(|member| member.policy));
                 }
@@ -197,6 +202,19 @@ impl Ledger {
                 let asked = Asked::new(Ticket::default());
                 self.insert_rule(id, RuleMeter { members, reading, asked });
             }
+        }
+    }
+
+    /// What a rule matched while its group was read is, or is not, of those for whom both counted
+    /// until then.
+    fn adopt_from_others(&mut self, id: &Arc<FlowId>, members: Arc<[Member]>, later: Counts) {
+        let Some(meter) = self.rules.get_mut(id) else { return };
+        let reading = meter.reading.continued().doubted(later.packets);
+        meter.reading.handle_later_value(later);
+        self.incomplete.extend(members.iter().map(|member| member.policy));
+        self.hand_over(id, members);
+        if let Some(meter) = self.rules.get_mut(id) {
+            meter.reading = reading;
         }
     }
 
@@ -289,6 +307,7 @@ impl Ledger {
             self.handle_group_values(id, values, Ticket::LAST);
             return false;
         }
+        self.read_for_others(id, key, values);
         self.open_group(id, key, Ticket::default());
         if let Some(meter) = self.groups.get_mut(&id) {
             for (bucket, base) in meter.buckets.iter_mut().zip(values) {
@@ -296,6 +315,19 @@ impl Ledger {
             }
         }
         values.iter().any(|base| base.processed.packets > 0)
+    }
+
+    /// What a group copied until now counts for those for whom it did, where it is to do the very
+    /// same for others, or for the same ones elsewhere: one that floods reaches all ports,
+    /// whichever of them is the monitor's.
+    fn read_for_others(&mut self, id: GroupId, key: &GroupKey, values: &[BucketValue]) {
+        let is_same = |meter: &&GroupMeter| {
+            let old = &meter.key;
+            old.group_type() == key.group_type() && old.buckets(&[]) == key.buckets(&[])
+        };
+        if self.groups.get(&id).filter(is_same).is_some() {
+            self.handle_group_values(id, values, Ticket::LAST);
+        }
     }
 
     /// No rule uses the group any more; its last counters are requested.

@@ -165,7 +165,7 @@ impl Hub {
         takeover_after: Duration,
     ) -> Self {
         Self {
-            known: Known::of(&control, Instant::now()),
+            known: Known::of(&control, Instant::now()).and(&blueprint.met),
             control,
             blueprint,
             seat,
@@ -431,6 +431,7 @@ impl Hub {
                 Event::SwitchUp { switch } => {
                     tracing::info!("{} is up", Name(switch));
                     self.tell_switch(switch, true, None);
+                    self.meet(switch);
                 }
                 Event::SwitchMisbehaved { switch, reason } => self.disconnect(switch, &reason),
                 Event::RuleRefused { switch, reason }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::{Expiry, TapPolicy};
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{Notify, watch};
 
 use crate::audit::{Draft, What};
@@ -50,6 +51,8 @@ struct Known {
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
+    /// Switches that were met in this run.
+    met: BTreeSet<DatapathId>,
 }
 
 /// Origin of a policy.
@@ -202,6 +205,18 @@ impl Keeper {
         let kept = Box::new(KeptPolicy { policy, origin });
         // The store reports an error itself; the switches are located again after a restart.
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
+    }
+
+    /// Keeps that a switch is there, once in each run: a controller that starts again expects it.
+    pub(crate) async fn meet(self: Arc<Self>, switch: DatapathId) {
+        let is_new = {
+            let mut known = self.lock();
+            known.met.len() < MAX_MET && known.met.insert(switch)
+        };
+        if is_new {
+            // If that fails the store has said so, and the switch is not expected.
+            let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
+        }
     }
 
     /// Records that the stored policies are in force again, if there are any.
@@ -567,6 +582,9 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
+/// Switches that are kept in one run: ten times as many as a controller has connections for, unless
+/// told otherwise.
+const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum frequency of checking that the store's file is in place.

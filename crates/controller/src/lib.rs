@@ -70,4 +70,4 @@ pub use server::Server;
 pub use store::{Identity, StoreConfig, StoreError};
 pub use tapswitch_tls::{TlsError, TlsFiles};
 pub use tokens::{NewToken, TokenError};
-pub use words::in_words;
+pub use words::{in_words, quoted};

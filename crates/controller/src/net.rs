@@ -21,7 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::neighbour;
 use crate::places::{Place, Places};
@@ -105,16 +106,22 @@ async fn serve_one(
     match tls {
         None => talk(Timed::new(stream, write_timeout), peer, (router, ended)).await,
         Some(tls) => {
-            let whose = format!("REST: {}", peer.address);
-            if plain::is_plain(&stream, HANDSHAKE).await {
-                tls.tell(&whose, "the other end speaks plain HTTP; https:// is to be asked");
-                plain::refuse(stream).await;
-                return Ok(());
-            }
-            let Some(stream) = tls.accept(stream, &whose).await else { return Ok(()) };
+            let Some(stream) = shake_hands(stream, &peer, &tls).await else { return Ok(()) };
             talk(Timed::new(stream, write_timeout), peer, (router, ended)).await
         }
     }
+}
+
+/// Shakes hands by TLS, which takes so long and no longer, whatever is said or not.
+async fn shake_hands(stream: TcpStream, peer: &Peer, tls: &Tls) -> Option<TlsStream<TcpStream>> {
+    let _handshake = peer.place.shake_hands();
+    let (whose, deadline) = (format!("REST: {}", peer.address), Instant::now() + HANDSHAKE);
+    if plain::is_plain(&stream, deadline).await {
+        tls.tell(&whose, "the other end speaks plain HTTP; https:// is to be asked");
+        plain::refuse(stream).await;
+        return None;
+    }
+    tls.accept(stream, &whose, deadline).await
 }
 
 async fn talk<S>(

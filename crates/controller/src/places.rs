@@ -1,19 +1,23 @@
-//! Bounded number of connections; unidentified ones make room for new ones.
+//! Places for connections: there are so many and no more, and strangers make room.
 //!
-//! A connection is a *stranger* until it has identified itself: a switch by its features, a REST
-//! client by an authorized request. If all places are taken, a new connection replaces a stranger:
-//! the oldest one of the network with the most strangers. So a client that occupies all places
-//! without identifying itself only displaces itself. If all are identified, a new connection is
-//! refused.
+//! Whoever connects is a stranger until it has shown who it is: a switch by its features, a client
+//! of REST by a request that is allowed. When all places are taken, one more takes that of a
+//! stranger: of the network that has the most strangers, the one that has been there for longest.
+//! So whoever takes all places without a word pushes out themselves, and nobody who is known. Only
+//! when all are known is one more turned away.
 //!
-//! Authorized REST clients may occupy many places as well: each token of a viewer or an operator
-//! keeps at most a quarter of them, and all viewers together three quarters. Further ones remain
-//! strangers.
+//! Clients of REST that are known may take many places as well, and hold them: each token of a
+//! viewer or an operator keeps a quarter of them, and viewers keep three quarters together. Beyond
+//! that they remain strangers, and make room.
 //!
-//! The time for identification is not limited here: TLS handshake, HTTP head and OpenFlow hello
-//! have ten seconds each. These timeouts alone would not help, as a client can reconnect at once.
+//! Who opens a connection of TLS and says nothing is to take no more than its part meanwhile: of
+//! one network an eighth of the places are for handshakes that are under way, and one more takes
+//! the place of the oldest of them.
+//!
+//! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
+//! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +40,8 @@ struct Taken {
     /// Network of each connection, by number; older ones have smaller numbers.
     networks: HashMap<u64, IpAddr>,
     strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Those of them that shake hands by TLS.
+    shaking: BTreeMap<IpAddr, BTreeSet<u64>>,
     /// Authorized REST clients, by number.
     clients: HashMap<u64, Client>,
     last: u64,
@@ -68,6 +74,10 @@ pub(crate) struct Place {
     network: IpAddr,
     number: u64,
 }
+
+/// A handshake that is under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Handshake<'a>(&'a Place);
 
 /// Signals a connection to make room.
 #[derive(Debug)]
@@ -139,13 +149,41 @@ impl Taken {
         let most = self.strangers.iter().max_by_key(count);
         let oldest = most.and_then(|(network, of)| Some((*network, *of.first_key_value()?.0)));
         let Some((network, number)) = oldest else { return false };
+        self.evict_one(network, number);
+        true
+    }
+
+    fn evict_one(&mut self, network: IpAddr, number: u64) {
         self.networks.remove(&number);
         self.counts.evicted += 1;
+        self.end_handshake(network, number);
         if let Some(evict) = self.forget_stranger(network, number) {
             // It may have ended by itself.
             let _ = evict.send(());
         }
-        true
+    }
+
+    /// One more of its network shakes hands, of which so many may at a time.
+    fn begin_handshake(&mut self, network: IpAddr, number: u64, max: usize) {
+        if !self.networks.contains_key(&number) {
+            return;
+        }
+        let shaking = self.shaking.entry(network).or_default();
+        shaking.insert(number);
+        if shaking.len() > max
+            && let Some(oldest) = shaking.first().copied()
+        {
+            self.evict_one(network, oldest);
+        }
+    }
+
+    fn end_handshake(&mut self, network: IpAddr, number: u64) {
+        if let Some(shaking) = self.shaking.get_mut(&network) {
+            shaking.remove(&number);
+            if shaking.is_empty() {
+                self.shaking.remove(&network);
+            }
+        }
     }
 
     /// Whether a client may keep one more of `max` places.
@@ -170,6 +208,13 @@ impl Taken {
 }
 
 impl Place {
+    /// Whoever is there shakes hands until what is returned is dropped.
+    pub(crate) fn shake_hands(&self) -> Handshake<'_> {
+        let max = (self.places.max / 8).max(1);
+        self.places.lock().begin_handshake(self.network, self.number, max);
+        Handshake(self)
+    }
+
     /// The connection is identified. Returns whether it still has its place.
     pub(crate) fn keep(&self) -> bool {
         let mut taken = self.places.lock();
@@ -198,6 +243,13 @@ impl Drop for Place {
         taken.networks.remove(&self.number);
         taken.clients.remove(&self.number);
         taken.forget_stranger(self.network, self.number);
+    }
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        let Place { places, network, number } = self.0;
+        places.lock().end_handshake(*network, *number);
     }
 }
 
@@ -248,6 +300,28 @@ mod tests {
         assert_eq!(places.counts(), PlaceCounts { open: 3, evicted: 4, refused: 0 });
         drop((strangers, honest, known));
         assert_eq!(places.counts().open, 0);
+    }
+
+    #[test]
+    fn of_one_network_so_many_shake_hands_at_a_time() {
+        let places = Places::new("test", 16);
+        let (silent, honest) = (address("192.0.2.1"), address("192.0.2.2"));
+        let mut taken: Vec<_> = (0..5).map(|_| places.take(silent).unwrap()).collect();
+        let (other, mut kept) = places.take(honest).unwrap();
+        let _other = other.shake_hands();
+        // One has shaken hands; that was all.
+        drop(taken[0].0.shake_hands());
+        let (shaking, mut evictions): (Vec<_>, Vec<_>) = taken
+            .iter_mut()
+            .map(|(place, eviction)| (place.shake_hands(), eviction))
+            .skip(1)
+            .unzip();
+        let evicted: Vec<_> = evictions.iter_mut().map(|it| is_evicted(it)).collect();
+        assert_eq!(evicted, [true, true, false, false], "the oldest ones");
+        assert!(!is_evicted(&mut kept), "others are not concerned");
+        assert_eq!(places.counts(), PlaceCounts { open: 4, evicted: 2, refused: 0 });
+        drop(shaking);
+        assert_eq!(places.lock().shaking.len(), 1);
     }
 
     #[test]

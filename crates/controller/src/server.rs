@@ -21,7 +21,7 @@ use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
-use crate::tls::Tls;
+use crate::tls::{HANDSHAKE, Tls};
 use crate::{BindError, Config, Handle, Identity, StoreConfig};
 
 /// A listening address for switches, with or without TLS.
@@ -89,7 +89,8 @@ impl Server {
         };
         let limits = limits(&config, &identity);
         let (policies, start) = (config.policies.clone(), Instant::now());
-        let blueprint = Blueprint { limits, policies, start };
+        let met = kept.switches.clone();
+        let blueprint = Blueprint { limits, policies, start, met };
         let (control, policies) = blueprint.build(kept, Millis(0))?;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {
@@ -332,7 +333,8 @@ impl Acceptor {
             match tls {
                 None => connection.run(stream).await,
                 Some(tls) => {
-                    if let Some(stream) = tls.accept(stream, &peer.to_string()).await {
+                    let deadline = tokio::time::Instant::now() + HANDSHAKE;
+                    if let Some(stream) = tls.accept(stream, &peer.to_string(), deadline).await {
                         connection.run(stream).await;
                     }
                 }

@@ -12,6 +12,7 @@ mod disk;
 mod shared;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -19,6 +20,7 @@ use std::thread;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use tapswitch_control::{Direction, TapPolicy};
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head, json_len};
@@ -100,6 +102,8 @@ pub(crate) struct Kept {
     pub(crate) policies: Vec<KeptPolicy>,
     /// Names of stored policies that cannot be decoded, and why.
     pub(crate) unreadable: Vec<(String, String)>,
+    /// Switches that connected lately.
+    pub(crate) switches: BTreeSet<DatapathId>,
 }
 
 /// A change. Those submitted together are atomic.
@@ -108,6 +112,8 @@ pub(crate) enum Change {
     Put(Box<KeptPolicy>),
     Delete(String),
     Record(Draft),
+    /// A switch connected.
+    Meet(DatapathId),
 }
 
 impl Change {
@@ -117,6 +123,7 @@ impl Change {
             Self::Put(kept) => json_len(kept),
             Self::Delete(name) => name.len(),
             Self::Record(draft) => draft.size(),
+            Self::Meet(_) => size_of::<DatapathId>(),
         }
     }
 }

@@ -45,13 +45,18 @@ impl Tls {
         Ok(&self.files.cert)
     }
 
-    /// Performs a handshake with `peer`, and reports a failure.
-    pub(crate) async fn accept<S>(&self, stream: S, peer: &str) -> Option<TlsStream<S>>
+    /// Shakes hands with `peer` until then. Why that comes to nothing is told here.
+    pub(crate) async fn accept<S>(
+        &self,
+        stream: S,
+        peer: &str,
+        deadline: tokio::time::Instant,
+    ) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let acceptor = TlsAcceptor::from(self.config.load_full());
-        let shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
+        let shaken = tokio::time::timeout_at(deadline, acceptor.accept(stream)).await;
         let shaken = shaken.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within ten seconds"))
         });

@@ -16,9 +16,20 @@ pub fn in_words(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
+/// What stands in backticks: the names that a parser says it knows.
+pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_what_is_in_backticks() {
+        assert_eq!(quoted("one of `a`, `b` or `c d`").collect::<Vec<_>>(), ["a", "b", "c d"]);
+        assert_eq!(quoted("there are no fields").count(), 0);
+    }
 
     #[test]
     fn types_of_data_are_said_in_words() {

@@ -13,8 +13,12 @@ use super::roster::{Deletion, PolicyEntry};
 use crate::overlap::{Aim, PolicyId};
 use crate::place::Place;
 use crate::resolve::{check, list, settled};
+use crate::switch::Switch;
 use crate::text::switch_name;
-use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
+use crate::{
+    Event, HopReport, MonitorError, MonitorSpec, PathReport, PolicyError, PolicyReport,
+    PolicyState, TapPolicy,
+};
 
 /// Handling of a policy whose monitor is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +78,19 @@ impl Control {
             for monitor in &policy.monitor {
                 check(monitor, &self.switches)?;
             }
+            self.check_there_are_copies(policy)?;
         }
         Ok(())
+    }
+
+    /// The controller is there, but makes no copies itself.
+    fn check_there_are_copies(&self, policy: &TapPolicy) -> Result<(), MonitorError> {
+        let is_here = |monitor: &MonitorSpec| *monitor == MonitorSpec::Controller;
+        let is_alone = !self.switches.values().any(Switch::is_up);
+        match is_alone && policy.monitor.iter().all(is_here) {
+            true => Err(MonitorError::NoSwitch { monitor: MonitorSpec::Controller }),
+            false => Ok(()),
+        }
     }
 
     /// Deletes a policy. [`Event::PolicyDeleted`] reports its last counts.

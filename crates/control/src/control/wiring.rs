@@ -221,16 +221,26 @@ impl Control {
         }
     }
 
-    /// Handles changed links, unless this was done recently: then further changes are handled
-    /// together.
+    /// Draws the conclusions of links that came or went, unless it just did: then those that came
+    /// or went meanwhile are looked at together. The first one that goes is looked at in any case:
+    /// frames are lost until then, and what just came or went may be a port of a host.
     pub(super) fn rewire(&mut self) {
-        if self.now >= self.rewire_at {
+        if self.is_first_loss() || self.now >= self.rewire_at {
             self.release_held();
             if std::mem::take(&mut self.has_rewired) {
                 return self.rewire_now();
             }
         }
         self.open_faded();
+    }
+
+    /// Whether a link went, and none did for as long as changes are looked at together.
+    fn is_first_loss(&mut self) -> bool {
+        // Avoids copying the fabric.
+        let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_lost()) else { return false };
+        fabric.take_lost();
+        let before = std::mem::replace(&mut self.lost_at, self.now);
+        self.now.since(before).0 > self.rewire_pause.0.max(LEAST_PAUSE)
     }
 
     fn rewire_now(&mut self) {

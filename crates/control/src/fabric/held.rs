@@ -22,6 +22,8 @@ pub(super) struct Held {
     needed: BTreeSet<Link>,
     /// Those held since last taken.
     new: BTreeSet<Link>,
+    /// Whether a link that was used went since that was asked last.
+    has_lost: bool,
 }
 
 impl Fabric {
@@ -41,6 +43,16 @@ impl Fabric {
     /// Whether there are held links to check.
     pub(crate) fn has_held(&self) -> bool {
         !self.held.links.is_empty()
+    }
+
+    /// Whether a link that was used went since that was taken.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.held.has_lost
+    }
+
+    /// What went is looked at.
+    pub(crate) fn take_lost(&mut self) {
+        self.held.has_lost = false;
     }
 
     /// Links held since the last call, until when, and whether they are used nevertheless.
@@ -83,9 +95,9 @@ impl Fabric {
 
     /// A port lost its link to `peer`, if it had one.
     pub(super) fn charge(&mut self, place: Place, peer: Option<Place>, now: Millis) {
-        if let Some(peer) = peer
-            && self.damping.charge(place, now)
-        {
+        let Some(peer) = peer else { return };
+        self.held.has_lost |= self.unused_until(place, peer, now).is_none();
+        if self.damping.charge(place, now) {
             self.held.links.insert(link(place, peer));
             self.held.new.insert(link(place, peer));
         }

@@ -318,9 +318,8 @@ impl Switch {
     ) {
         let there: HashSet<_> = groups.iter().map(|group| group.group_id).collect();
         self.ledger.retain(|id| self.held.has_rule(id), |id| there.contains(&id));
-        let packets = |stats: &FlowStats| Counts::known(stats.packet_count, 0).packets;
-        let last: HashMap<_, _> =
-            again.iter().map(|stats| (id_of(stats), packets(stats))).collect();
+        let counts = |stats: &FlowStats| Counts::known(stats.packet_count, stats.byte_count);
+        let last: HashMap<_, _> = again.iter().map(|stats| (id_of(stats), counts(stats))).collect();
         for stats in rules {
             let id = id_of(stats);
             let goal = self.desired.find(&id).and_then(|rule| group_of(&rule.outcome));
@@ -331,8 +330,7 @@ impl Switch {
             } else {
                 // A rule to be redirected still counts for its former policies until then, and
                 // starts from zero afterwards.
-                let counts = Counts::known(stats.packet_count, stats.byte_count);
-                self.ledger.handle_first_rule_counts(&id, counts, Ticket::LAST);
+                self.ledger.handle_first_rule_counts(&id, counts(stats), Ticket::LAST);
             }
         }
         for (key, id) in self.held.groups() {

@@ -99,3 +99,23 @@ fn a_link_that_failed_once_or_twice_is_used_at_once() {
     fabric.learn();
     fabric.flap_and_use(2, 150, 1);
 }
+
+/// Also where ports of hosts come and go all the time, for which links are looked at seldom.
+#[test]
+fn the_first_cut_is_acted_on_at_once_in_fabrics_of_any_size() {
+    for (size, is_busy) in [4, 40].into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let mut fabric = Fabric::ring(size);
+        fabric.learn();
+        fabric.wait(1000);
+        for at in 0..if is_busy { 30 } else { 0 } {
+            fabric.world.pass(8);
+            fabric.world.model(3).set_link(2, at % 2 == 1);
+            fabric.world.run();
+        }
+        fabric.world.events.clear();
+        fabric.cut(1, 2, false);
+        let told = fabric.world.events.iter().filter(|it| matches!(it, Event::LinkDown { .. }));
+        assert_eq!(told.count(), 1, "{size} {is_busy}");
+        assert_eq!(fabric.send(1, &udp(1, 2).bytes()), [(2, 1)], "{size} {is_busy}");
+    }
+}

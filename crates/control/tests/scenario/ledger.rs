@@ -8,7 +8,7 @@ use tapswitch_control::*;
 use tapswitch_openflow::Delivery;
 
 use crate::fabric::Fabric;
-use crate::frames::tcp;
+use crate::frames::{BROADCAST, arp_request, tcp};
 use crate::world::{World, policy};
 
 /// A world with hosts 1 and 2, and a policy that copies to port 3.
@@ -195,13 +195,40 @@ fn what_passes_while_a_switch_comes_back_to_other_monitors_adds_up() {
         world.connect_under(1, &mut |model| {
             if messages == behind {
                 (0..2).for_each(|_| _ = model.receive(1, &tcp(1, 2).bytes()));
+                _ = model.receive(1, &tcp(1, BROADCAST).bytes());
             }
             messages += 1;
         });
         flow(&mut world, 3);
         let report = world.ledger("new");
         assert!(report.adds_up, "behind {behind}, {is_foreign}: {report:?}");
-        assert!((3..=5).contains(&report.matched.packets), "behind {behind}: {report:?}");
+        assert!((3..=6).contains(&report.matched.packets), "behind {behind}: {report:?}");
+    }
+}
+
+/// The same where the policy stays and its monitor is elsewhere: that is seen while the switch is
+/// read, in what the monitor itself sends.
+#[test]
+fn what_passes_while_a_switch_comes_back_and_the_monitor_moves_adds_up() {
+    for (behind, is_foreign) in (0..20).flat_map(|at| [(at, false), (at, true)]) {
+        let mut world = if is_foreign { World::foreign(5) } else { World::new(5) };
+        world.learn(3);
+        world.tap(policy("all", "02:00:00:00:00:03"));
+        flow(&mut world, 2);
+        world.disconnect(1);
+        let _ = world.switch().receive(1, &tcp(1, 2).bytes());
+        let mut messages = 0;
+        world.connect_under(1, &mut |model| {
+            if messages == behind {
+                _ = model.receive(5, &arp_request(3, 99, None));
+                (0..2).for_each(|_| _ = model.receive(1, &tcp(1, 2).bytes()));
+            }
+            messages += 1;
+        });
+        flow(&mut world, 3);
+        let report = world.ledger("all");
+        assert!(report.adds_up, "behind {behind}, {is_foreign}: {report:?}");
+        assert!(report.matched.packets >= 6, "behind {behind}, {is_foreign}: {report:?}");
     }
 }
 

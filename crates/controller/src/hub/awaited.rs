@@ -1,12 +1,14 @@
-//! Switches that a new leader knows of but that have not connected yet.
+//! Switches that a controller knows of and has not heard yet.
 //!
-//! A controller that has just become leader or restarted knows from the store at which switches
-//! monitors are, and as a follower it was connected to all of them. Until they have reported their
-//! ports, a policy that names one of them, or a host that may be at one, is not wrong but early.
-//! This applies for a limited time only: a switch that is gone for good must not excuse all
-//! mistakes.
+//! One that has just begun to lead, or was started again, knows from the store at which switches
+//! monitors are. One that is alone knows from there which switches connected before, too, and as a
+//! follower it was connected to all of them. Until they have told their ports nothing can be said
+//! of what is there: a policy that names one of them, or a host that may be at one, is not wrong,
+//! but early. That is said for a while only: a switch that has gone for
+//! good shall not turn all mistakes into promises.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tapswitch_control::{Control, MonitorError, PolicyError};
@@ -30,6 +32,12 @@ impl Known {
     /// The switches known to a new control plane with its policies.
     pub(super) fn of(control: &Control, now: Instant) -> Self {
         Self { switches: control.monitor_switches().collect(), since: now }
+    }
+
+    /// Those as well, which connected before.
+    pub(super) fn and(mut self, met: &BTreeSet<DatapathId>) -> Self {
+        self.switches.extend(met);
+        self
     }
 }
 
@@ -80,6 +88,14 @@ impl Awaited {
 }
 
 impl Hub {
+    /// A switch is up. Where others share the store, they are connected to it themselves.
+    pub(super) fn meet(&self, switch: DatapathId) {
+        if self.seat.is_alone() {
+            // It is written while the hub goes on.
+            tokio::spawn(Arc::clone(&self.keeper).meet(switch));
+        }
+    }
+
     /// Switches that have not reported their ports yet.
     pub(super) fn awaited(&self) -> Awaited {
         self.awaiting(|id| self.control.is_up(id))
@@ -106,7 +122,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use tapswitch_control::MonitorSpec;

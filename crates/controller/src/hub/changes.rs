@@ -325,7 +325,12 @@ mod tests {
         let journal = Arc::new(Journal::new(16));
         let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
         let start = Instant::now();
-        let blueprint = Blueprint { limits: Limits::default(), policies: Vec::new(), start };
+        let blueprint = Blueprint {
+            limits: Limits::default(),
+            policies: Vec::new(),
+            start,
+            met: std::collections::BTreeSet::new(),
+        };
         let seat = Seat::new(watch::channel(standing).0, None);
         let control = Control::new(Limits::default());
         let kept = (Keeper::new(store, []), journal);

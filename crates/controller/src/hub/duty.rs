@@ -5,7 +5,7 @@
 //! and when the switch accepts, reads its tables and changes what differs. A follower stays
 //! connected and only requests its role. So a change of leaders changes no rules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing};
@@ -32,6 +32,8 @@ pub(crate) struct Blueprint {
     pub(crate) policies: Vec<TapPolicy>,
     /// Start of the controller, from which their durations count.
     pub(crate) start: Instant,
+    /// The switches that connected to it before that.
+    pub(crate) met: BTreeSet<DatapathId>,
 }
 
 impl Blueprint {
@@ -300,7 +302,8 @@ mod tests {
         let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         let (policies, start) = (vec![policy.clone(), policy], Instant::now());
-        let blueprint = Blueprint { limits: Limits::default(), policies, start };
+        let met = BTreeSet::new();
+        let blueprint = Blueprint { limits: Limits::default(), policies, start, met };
         let term = Term::new(Duration::from_secs(60));
         let nobody = Standing::Follower { leader: None, remembers: false };
         let seat = Seat::new(watch::channel(nobody).0, Some(term.clone()));
@@ -316,7 +319,7 @@ mod tests {
         let policy = TapPolicy::new("a", "3".parse().unwrap());
         let policies = vec![TapPolicy { expires: Some(expires), ..policy }];
         let start = Instant::now().checked_sub(since).unwrap();
-        Blueprint { limits: Limits::default(), policies, start }
+        Blueprint { limits: Limits::default(), policies, start, met: BTreeSet::new() }
     }
 
     #[test]
@@ -324,7 +327,8 @@ mod tests {
         let policies = ["3", "4", "0x1/5"]
             .map(|monitor: &str| TapPolicy::new(format!("to {monitor}"), monitor.parse().unwrap()));
         let start = Instant::now();
-        let blueprint = Blueprint { limits: Limits::default(), policies: policies.to_vec(), start };
+        let (limits, policies, met) = (Limits::default(), policies.to_vec(), BTreeSet::new());
+        let blueprint = Blueprint { limits, policies, start, met };
         let found = [("to 3", "0x1/3"), ("to 4", "0x1/3"), ("gone", "0x1/6")];
         let found = found.map(|(name, monitor)| {
             let policy = TapPolicy::new(name, monitor.parse().unwrap());

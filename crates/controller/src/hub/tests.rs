@@ -14,8 +14,12 @@ pub(super) fn hub() -> (Hub, Arc<Keeper>) {
     let journal = Arc::new(Journal::new(16));
     let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
     let keeper = Keeper::new(store, []);
-    let blueprint =
-        Blueprint { limits: Limits::default(), policies: Vec::new(), start: Instant::now() };
+    let blueprint = Blueprint {
+        limits: Limits::default(),
+        policies: Vec::new(),
+        start: Instant::now(),
+        met: std::collections::BTreeSet::new(),
+    };
     let seat = Seat::new(watch::channel(Standing::Alone).0, None);
     let control = Control::new(Limits::default());
     let kept = (Arc::clone(&keeper), journal);

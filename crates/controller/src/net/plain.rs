@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-/// Whether the client sends plain HTTP, decided within the time for a handshake: a request starts
-/// with a letter, a handshake does not (RFC 8446, section 5.1).
-pub(super) async fn is_plain(stream: &TcpStream, timeout: Duration) -> bool {
+/// Whether plain HTTP comes, as far as can be told until then, when a handshake must be done: the
+/// first byte of a request is a letter, that of a handshake is not (RFC 8446, section 5.1).
+pub(super) async fn is_plain(stream: &TcpStream, deadline: Instant) -> bool {
     let mut first = [0];
-    let peeked = tokio::time::timeout(timeout, stream.peek(&mut first)).await;
+    let peeked = tokio::time::timeout_at(deadline, stream.peek(&mut first)).await;
     matches!(peeked, Ok(Ok(1))) && first[0].is_ascii_alphabetic()
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::Refusal;
+use crate::words::quoted;
 
 /// Parameters of a page.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -125,7 +126,7 @@ fn unknown(what: &str) -> Option<String> {
     let (asked, known) = what.strip_prefix("unknown ")?.split_once(", ")?;
     let (kind, name) = asked.split_once(" `")?;
     let name = name.strip_suffix('`')?;
-    let known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+    let known: Vec<_> = quoted(known).collect();
     let known = known.join(", ");
     Some(match (kind, known.is_empty()) {
         ("field", true) => "nothing can be asked for here".to_owned(),

@@ -6,6 +6,7 @@
 //! too slowly is disconnected, and can reconnect.
 
 use std::convert::Infallible;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,14 +35,7 @@ pub(super) async fn events(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     let term = api.handle.term();
     api.handle.check(Access::Read)?;
-    let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    // An event without an id was seen by nobody.
-    let after = after.map(str::trim).filter(|id| !id.is_empty());
-    let after = match after.map(str::parse) {
-        Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: a number is expected")),
-        Some(Ok(id)) => Some(id),
-        None => None,
-    };
+    let after = last_seen(&headers, "the number of an event")?;
     let subscription = api.handle.journal().subscribe(after);
     let Subscription { missed, has_gap, begins_behind, receiver } = subscription;
     let start = Event::default().id(begins_behind.to_string());
@@ -67,6 +61,23 @@ pub(super) async fn log(
     let entries = entries.filter(|entry| may_see(admitted.caller.role, entry.kind));
     // Pages are ordered by ascending keys, and the newest event comes first.
     query.page(entries.map(|entry| (format!("{:020}", u64::MAX - entry.id), told(&entry))))
+}
+
+/// What whoever comes back has seen last, which is `expected` if it says anything.
+pub(super) fn last_seen<T: FromStr>(
+    headers: &HeaderMap,
+    expected: &str,
+) -> Result<Option<T>, Refusal> {
+    let malformed = || {
+        let message = format!("Last-Event-ID: {expected} is expected; leave it out to start anew");
+        Refusal::malformed(message)
+    };
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    // An event without an id was seen by nobody.
+    match id.to_str().map_err(|_| malformed())?.trim() {
+        "" => Ok(None),
+        id => id.parse().map(Some).map_err(|_| malformed()),
+    }
 }
 
 /// A listener.

@@ -24,13 +24,13 @@ use super::access::Admitted;
 use super::ending::{Ending, Source, recheck};
 use super::error::Refusal;
 use super::lists::Asked;
-use super::live::KEEP_ALIVE;
+use super::live::{KEEP_ALIVE, last_seen};
 use super::policies::Named;
 use super::{Api, Asking};
 use crate::Caller;
 use crate::audit::{Draft, What};
 use crate::cluster::TermId;
-use crate::copies::{News, Shown};
+use crate::copies::{CopyId, News, Shown};
 use crate::store::StoreError;
 
 /// Query for packets.
@@ -55,6 +55,7 @@ pub(super) async fn packets(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let term = api.handle.term();
+    let seen = last_seen::<CopyId>(&headers, "the id of a packet of such a stream")?;
     // Subscribed first: otherwise the end of the policy right after the lookup would be missed.
     let (mut last, receiver) = api.handle.journal().copies().watch();
     let PolicyReport { number, policy, .. } = api.handle.policy(&name).await?;
@@ -64,8 +65,7 @@ pub(super) async fn packets(
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
-    // An id that is not ours means nothing was seen.
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    // An id of another run says nothing of what was seen of this one.
     let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
     let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
     let recheck = recheck();

@@ -3,6 +3,7 @@
 
 mod guarded;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -16,11 +17,13 @@ use redb::{
     ReadableTable, ReadableTableMetadata, StorageBackend, StorageError, Table, TableDefinition,
     TableError, WriteTransaction,
 };
+use tapswitch_openflow::DatapathId;
 
 use super::{
     Change, Contents, Identity, Kept, KeptPolicy, Records, StoreConfig, StoreError, Wanted,
 };
 use crate::audit::{Head, hex};
+use crate::clock::unix_time;
 use guarded::{Guarded, Seal};
 
 /// The tables, in a file or in memory.
@@ -359,8 +362,30 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
         None => Head::empty(),
         Some(line) => Head::of(&line).ok_or_else(|| io::Error::other(NO_RECORD))?,
     };
+    let switches = read_switches(&mut write.open_table(META)?)?;
     write.commit()?;
-    Ok(Contents { identity, kept: Kept { policies, unreadable }, head })
+    Ok(Contents { identity, kept: Kept { policies, unreadable, switches }, head })
+}
+
+/// The switches that connected lately; others are forgotten.
+fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId>, Failure> {
+    let oldest = unix_time().0.saturating_sub(SWITCH_AGE_MS);
+    let is_old = |time: &str| time.parse::<u64>().map_or(true, |time| time < oldest);
+    meta.retain(|key, time| switch_of(key).is_none() || !is_old(time))?;
+    let mut switches = BTreeSet::new();
+    for entry in meta.iter()? {
+        switches.extend(switch_of(entry?.0.value()));
+    }
+    Ok(switches)
+}
+
+/// What the time is kept by when a switch was met.
+fn switch_key(switch: DatapathId) -> String {
+    format!("{SWITCH}{:016x}", switch.0)
+}
+
+fn switch_of(key: &str) -> Option<DatapathId> {
+    u64::from_str_radix(key.strip_prefix(SWITCH)?, 16).map(DatapathId).ok()
 }
 
 /// Reads the identity, which is generated for a new store.
@@ -397,6 +422,7 @@ fn write_all<'a>(
     {
         let mut policies = write.open_table(POLICIES)?;
         let mut audit = write.open_table(AUDIT)?;
+        let mut meta = write.open_table(META)?;
         for change in changes {
             match change {
                 Change::Put(kept) => {
@@ -413,6 +439,10 @@ fn write_all<'a>(
                     let line = head.append(draft)?;
                     audit.insert(head.seq, line.as_str())?;
                     lines.push(line);
+                }
+                Change::Meet(switch) => {
+                    let time = unix_time().0.to_string();
+                    meta.insert(&*switch_key(*switch), time.as_str())?;
                 }
             }
         }
@@ -521,6 +551,9 @@ const POLICIES: TableDefinition<'_, &str, &str> = TableDefinition::new("policies
 const AUDIT: TableDefinition<'_, u64, &str> = TableDefinition::new("audit");
 const NO_RECORD: &str = "the last record of the audit log is no record";
 const IDENTITY: &str = "identity";
+const SWITCH: &str = "switch ";
+/// A switch that did not connect for a month is not expected any more.
+const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
 /// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;
 /// Maximum records of a log in memory.

@@ -214,6 +214,8 @@ impl SharedClerk {
                     ops.insert(self.keys.head(), put(self.keys.head(), line.clone()));
                     lines.push(line);
                 }
+                // Those who may lead are connected to all of them.
+                Change::Meet(_) => {}
             }
         }
         Ok((head, lines, ops.into_values().collect()))

@@ -59,7 +59,7 @@ fn the_pages_have_each_key() {
         let text = GOOD.replace(section, &format!("{section}\nno-such = 1"));
         let known = error(&text);
         let known = known.lines().next().unwrap().split_once("expected one of").unwrap().1;
-        let keys: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+        let keys: Vec<_> = tapswitch_controller::quoted(known).collect();
         assert!(keys.len() > 10, "{known}");
         for key in keys {
             let is_there = page.contains(&format!("`{dashes}{key}`"));

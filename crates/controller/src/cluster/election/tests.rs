@@ -21,7 +21,12 @@ async fn who_has_many_policies_in_its_configuration_leads() {
     let keeper = Keeper::new(store, []);
     let policy = |number| TapPolicy::new(format!("p{number}"), "3".parse().unwrap());
     let policies = (0..COUNT).map(policy).collect();
-    let blueprint = Blueprint { limits: Limits::default(), policies, start: Instant::now() };
+    let blueprint = Blueprint {
+        limits: Limits::default(),
+        policies,
+        start: Instant::now(),
+        met: std::collections::BTreeSet::new(),
+    };
     let me = Leader { id: "me".to_owned(), rest: None, generation: 0 };
     let (to_hub, mut heard) = mpsc::channel(1);
     let elector = Elector::new(place, me, to_hub);

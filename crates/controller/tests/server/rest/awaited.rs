@@ -24,8 +24,11 @@ async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong
     server.wait_for_ports(1).await;
     let kept = json!({"name": "kept", "monitor": "0x1/3"});
     assert_eq!(post(&server, "/api/v1/policies", &kept).await.status, 201);
+    // One that is linked to it, perhaps, and that no policy names.
+    let other = Script::connect(2, server.address).await;
+    server.wait_for_ports(2).await;
     server.stop().await;
-    let state = switch.disconnect().await;
+    let (state, _) = (switch.disconnect().await, other.disconnect().await);
 
     let server = restart(config).await;
     let policies = "/api/v1/policies";
@@ -37,6 +40,9 @@ async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong
     for path in ["/api/v1/switches/0x1", "/api/v1/switches/0x1/ports"] {
         is_early(&get(&server, path).await);
     }
+    let early = (503, "switch-awaited".to_owned());
+    assert_eq!(post(&server, policies, &new("0x2/3")).await.refusal(), early);
+    assert_eq!(get(&server, "/api/v1/switches/0x2").await.refusal(), early);
     // An unknown switch remains an error.
     let unknown = (422, "unknown-switch".to_owned());
     assert_eq!(post(&server, policies, &new("0x7/1")).await.refusal(), unknown);

@@ -28,10 +28,15 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
     let mut back = Events::open_at(&server, PACKETS, &[("last-event-id", &seen)]).await;
     assert_eq!(last_byte(&back.next_of("packet").await), "01", "what was seen comes again");
     assert_eq!(last_byte(&back.next_of("packet").await), "02");
-    // An id of another run, or an invalid one, hides nothing.
-    for id in ["1-99", "x"] {
+    // An id of another run, or none, hides nothing.
+    for id in ["1-99", ""] {
         let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
         assert_eq!(last_byte(&other.next_of("packet").await), "00");
+    }
+    for (path, id) in [(PACKETS, "7"), (PACKETS, "x"), ("/api/v1/events", "7-1")] {
+        let answer = ask_with(&server, ("GET", path), &[("last-event-id", id)], Vec::new()).await;
+        assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{id}: {}", answer.text);
+        assert!(answer.text.contains("leave it out to start anew"), "{}", answer.text);
     }
 }
 
@@ -164,6 +169,18 @@ async fn who_looks_at_packets_is_on_record() {
     let watch = &records[4];
     assert_eq!((&watch["policy"]["name"], &watch["from"]), (&json!("web"), &json!("127.0.0.1")));
     assert_eq!(watch["result"], "accepted");
+}
+
+/// Nothing is accepted of which it is known already that it comes to nothing.
+#[tokio::test]
+async fn what_nobody_can_copy_is_refused_by_one_record() {
+    let server = Running::start(with_rest()).await;
+    let answer = post(&server, "/api/v1/policies", &watched()).await;
+    assert_eq!(answer.refusal(), (422, "unknown-switch".to_owned()), "{}", answer.text);
+    assert!(answer.text.contains("no switch is connected"), "{}", answer.text);
+    let records = get(&server, "/api/v1/audit").await.json();
+    let result = records["items"][0]["result"].as_str().unwrap();
+    assert!(records["total"] == 1 && result.starts_with("refused: "), "{records}");
 }
 
 fn watched() -> Value {

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::client::{TokenFile, exchange, with_rest};
-use crate::running::{Running, config};
+use crate::running::{Running, config, until};
 use crate::script::Script;
 
 /// A certificate authority.
@@ -116,6 +116,30 @@ async fn plain_http_is_answered_by_what_to_ask_instead() {
     let answer = exchange(stream, server.rest(), request, &[], vec![b'x'; 9000]).await;
     assert_eq!(answer.refusal(), (400, "not-tls".to_owned()));
     assert!(answer.text.contains("https://"), "{}", answer.text);
+}
+
+/// Whoever connects and says nothing has a part of the places, also when all others are free.
+#[tokio::test]
+async fn who_begins_handshakes_and_does_not_end_them_takes_few_places() {
+    let (authority, tokens) = (Authority::new(), TokenFile::make());
+    let base = rest(authority.issue("rest"), &tokens);
+    let narrow = RestConfig { max_connections: 16, ..base.rest.clone().unwrap() };
+    let server = Running::start(Config { rest: Some(narrow), ..base }).await;
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(TcpStream::connect(server.rest()).await.unwrap());
+    }
+    let bearer = format!("Bearer {}", tokens.viewer);
+    let metric = "tapswitch_controller_connections_evicted_total{of=\"rest\"} ";
+    until(async || {
+        // Who does shake hands is served.
+        let stream = authority.connect(server.rest(), None).await.unwrap();
+        let (request, headers) = (("GET", "/metrics"), [("authorization", bearer.as_str())]);
+        let text = exchange(stream, server.rest(), request, &headers, vec![]).await.text;
+        let evicted = text.lines().find_map(|line| line.strip_prefix(metric));
+        evicted.unwrap_or_else(|| panic!("{text}")).parse::<u64>().unwrap() >= 4
+    })
+    .await;
 }
 
 #[tokio::test]
