@@ -102,11 +102,21 @@ pub(crate) fn without_reason(lines: &mut [String]) {
     told.for_each(|line| *line = line.replacen("reason 0", "reason 1", 1));
 }
 
+/// What Open vSwitch tells the controller of a frame that the table-miss entry sends there, though
+/// its port is told to keep that to itself (1.3.5 §7.2.1).
+pub(crate) fn without_misses(lines: &mut Vec<String>) {
+    lines.retain(|line| !line.starts_with("packet-in, reason 0"));
+}
+
 /// The port by which a packet of the controller's is said to come in, where these steps tell a port
-/// to receive nothing: another one. It is not received by the port, and so sent here; Open vSwitch
-/// drops it (1.3.5 §7.2.1).
+/// to receive nothing, or to keep from the controller what no rule is for: another one. It is not
+/// received by the port, and so sent here; Open vSwitch drops it (1.3.5 §7.2.1). And what it tells
+/// of it has another reason ([`without_reason`]).
 pub(crate) fn entry(port: PortNo, steps: &[Step]) -> PortNo {
-    if count_alike(steps) { port } else { PortNo::CONTROLLER }
+    let differs =
+        |config: PortConfig| config.intersects(PortConfig::NO_RECV | PortConfig::NO_PACKET_IN);
+    let differ = |step: &Step| matches!(step, Step::Port { config, .. } if differs(*config));
+    if steps.iter().any(differ) { PortNo::CONTROLLER } else { port }
 }
 
 /// Whether both count the same frames: Open vSwitch counts those for rules that come in by a port
