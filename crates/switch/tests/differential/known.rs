@@ -103,11 +103,21 @@ pub(crate) fn without_reason(lines: &mut [String]) {
     told.for_each(|line| *line = line.replacen("reason 0", "reason 1", 1));
 }
 
-/// The ingress port of a packet-out; another one if a port is configured to receive nothing in
-/// these steps. As the port does not receive the packet, our switch forwards it; Open vSwitch drops
-/// it (1.3.5 §7.2.1).
+/// Removes the packet-ins that Open vSwitch sends for the table-miss entry although the port is
+/// configured to send none (1.3.5 §7.2.1).
+pub(crate) fn without_misses(lines: &mut Vec<String>) {
+    lines.retain(|line| !line.starts_with("packet-in, reason 0"));
+}
+
+/// The ingress port of a packet-out; another one if a port is configured to receive nothing, or to
+/// send no packet-ins, in these steps. As the port does not receive the packet, our switch forwards
+/// it; Open vSwitch drops it (1.3.5 §7.2.1), and its packet-ins have another reason
+/// ([`without_reason`]).
 pub(crate) fn entry(port: PortNo, steps: &[Step]) -> PortNo {
-    if count_alike(steps) { port } else { PortNo::CONTROLLER }
+    let differs =
+        |config: PortConfig| config.intersects(PortConfig::NO_RECV | PortConfig::NO_PACKET_IN);
+    let differ = |step: &Step| matches!(step, Step::Port { config, .. } if differs(*config));
+    if steps.iter().any(differ) { PortNo::CONTROLLER } else { port }
 }
 
 /// Whether both count the same frames: Open vSwitch counts frames for rules although they come in

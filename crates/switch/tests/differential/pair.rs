@@ -61,11 +61,14 @@ impl Pair {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
         for step in &case.steps {
             self.take(step);
-            let from = self.fence_entry(step);
+            let (from, keeps_misses) = (self.fence_entry(step), self.keeps_misses(step));
             for (side, observed) in self.sides.iter_mut().zip(&mut observed) {
                 let mut passed = side.passed(from, &mut observed.removed);
                 if matches!(step, Step::Packet(_)) {
                     known::without_reason(&mut passed);
+                }
+                if keeps_misses {
+                    known::without_misses(&mut passed);
                 }
                 observed.steps.push(passed);
             }
@@ -140,6 +143,12 @@ impl Pair {
             Step::Frame(frame) if !self.config(frame.port).intersects(closed) => frame.port,
             _ => OPEN_PORT,
         }
+    }
+
+    /// Whether a step is a frame by a port that is told to keep what no rule is for.
+    fn keeps_misses(&self, step: &Step) -> bool {
+        let keeps = |port| self.config(port).contains(PortConfig::NO_PACKET_IN);
+        matches!(step, Step::Frame(frame) if keeps(frame.port))
     }
 
     fn config(&self, port: u32) -> PortConfig {

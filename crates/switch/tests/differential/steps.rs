@@ -100,6 +100,7 @@ fn of_port(random: &mut Random) -> Step {
         PortConfig::NO_FWD,
         PortConfig::NO_RECV,
         PortConfig::NO_FWD | PortConfig::NO_RECV,
+        PortConfig::NO_PACKET_IN,
     ]);
     Step::Port { port: random.pick(&[2, 3]), config }
 }
