@@ -144,8 +144,9 @@ impl Ring {
         let (name, place) = (spec.name(), netlink.namespace().label());
         tracing::warn!(
             "port {spec}: frames for which {name} has no room will be dropped, though it has \
-             IFF_BACKPRESSURE: they cannot wait without a queueing discipline, and the device is \
-             not the switch's own; mend: tapswitch device set {name} --qdisc fq_codel (in {place})"
+             IFF_BACKPRESSURE: they cannot wait without a queueing discipline, and the device was \
+             not created by the switch; fix: tapswitch device set {name} --qdisc fq_codel (in \
+             {place})"
         );
         Ok(())
     }

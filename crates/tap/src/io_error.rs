@@ -56,7 +56,7 @@ pub enum SendError {
     Rejected,
     /// The frame of a tap device is shorter than its Ethernet header of 14 bytes, or what was sent
     /// is shorter than the [`Prefix`] in front of a frame (`EINVAL`).
-    #[error("the frame is too short: {len} bytes, and {least} are the least")]
+    #[error("the frame is too short: {len} bytes; the minimum is {least}")]
     TooShort {
         /// Length in bytes of what was sent, with the prefix.
         len: usize,

@@ -194,7 +194,7 @@ impl Case {
     fn title(self) -> String {
         let [trains, backpressure] = [self.trains, self.backpressure].map(word);
         let (by, ms, queue) = (self.by.name(), self.round_trip_ms, self.queue);
-        format!("{by}, {ms} ms, ring of {queue}, trains {trains}, back-pressure {backpressure}")
+        format!("{by}, {ms} ms, ring of {queue}, trains {trains}, backpressure {backpressure}")
     }
 
     fn options(self) -> String {
