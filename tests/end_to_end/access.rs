@@ -44,7 +44,7 @@ fn policies_outlive_a_controller_that_is_killed() {
     assert_eq!(policies[0]["policy"]["name"], "kept");
     assert_eq!(lab.flows(), rules, "nothing was disturbed");
     let whole = ask(&["audit", "--verify"]).well();
-    assert!(whole.starts_with("whole up to record 4,"), "{whole}");
+    assert!(whole.starts_with("intact up to record 4,"), "{whole}");
     let first: Value =
         serde_json::from_str(ask(&["audit", "--json"]).well().lines().next().unwrap()).unwrap();
     assert_eq!((&first["who"], &first["policy"]["name"]), (&"unix:root".into(), &"kept".into()));

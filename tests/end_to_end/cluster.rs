@@ -64,7 +64,7 @@ fn leaders_are_killed(mut fabric: Fabric, count: usize) {
         let cluster = fabric.cluster();
         tapswitch(&["audit", "--verify", "--socket", &cluster.socket(cluster.leader(&[]).unwrap())])
     };
-    assert!(verified.well().starts_with("whole up to record"), "one log over all leaders");
+    assert!(verified.well().starts_with("intact up to record"), "one log over all leaders");
 }
 
 /// Checks that a policy can be added and deleted at this controller.

@@ -72,7 +72,7 @@ pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     put("controller_refusals_total", counter, help, |report| report.refusals);
     let help = "Rules and groups that somebody else had changed there, and that were put right.";
     put("controller_drifted_total", counter, help, |report| report.drifted);
-    let help = "Times that a host or an address found no room among those known.";
+    let help = "Times that a host or an address did not fit among those known.";
     put("controller_hosts_refused_total", counter, help, |report| report.hosts_refused);
     let help = "Times that a host claimed the address of another.";
     put("controller_address_conflicts_total", counter, help, |report| report.address_conflicts);

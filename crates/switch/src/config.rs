@@ -252,8 +252,8 @@ impl<'de> Deserialize<'de> for Endpoint {
 /// A text is no end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-     tcp:127.0.0.1:6653 or tls:[::1]:6653; names of hosts are not looked up"
+    "'{0}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
+     tcp:127.0.0.1:6653 or tls:[::1]:6653; host names are not resolved"
 )]
 pub struct ParseEndpointError(String);
 
@@ -467,7 +467,7 @@ mod tests {
         let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
         assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
         let error = "tcp:localhost:6653".parse::<Endpoint>().unwrap_err().to_string();
-        assert!(error.contains("names of hosts are not looked up"), "{error}");
+        assert!(error.contains("host names are not resolved"), "{error}");
         for text in ["tls:10.0.0.1:6653", "ssl:10.0.0.1:6653"] {
             let endpoint: Endpoint = text.parse().unwrap();
             assert_eq!(endpoint.to_string(), "tls:10.0.0.1:6653");

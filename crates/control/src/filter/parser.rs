@@ -652,7 +652,7 @@ fn too_large(token: Token<'_>, max: u32) -> FilterError {
 }
 
 fn no_address(token: Token<'_>) -> FilterError {
-    let what = format!("`{}` is no address; names are not looked up here", token.text);
+    let what = format!("`{}` is no address; names are not resolved here", token.text);
     FilterError::new(token.at, what, "write the IP address, or a network as in 10.0.0.0/8")
 }
 
