@@ -224,11 +224,13 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     flow.finish_after(10);
     assert_eq!(switch.stop().code(), Some(0), "{}", switch.log());
     let log = switch.log();
-    assert!(log.contains("are in no file, and are dropped as port_removed"), "{log}");
+    assert!(log.contains("could not be written, and are dropped as port_removed"), "{log}");
     let warned = log.lines().any(|line| {
-        line.contains("port 3: ") && line.contains("frames waited for it") && line.contains("WARN")
+        line.contains("port 3: ")
+            && line.contains("frames that waited for it")
+            && line.contains("WARN")
     });
-    assert!(warned && !log.contains("are nowhere"), "{log}");
+    assert!(warned && !log.contains("are not accounted for"), "{log}");
 }
 
 /// Fills all free space.

@@ -325,7 +325,7 @@ impl Acceptor {
     ) {
         let Some((place, eviction)) = self.places.take(peer.ip()) else { return };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("{peer}: no TCP_NODELAY: {error}");
+            tracing::debug!("{peer}: cannot set TCP_NODELAY: {error}");
         }
         let from = (ConnectionId::next(), peer, place);
         let connection = Connection::new(from, self.bounds, self.to_hub.clone());

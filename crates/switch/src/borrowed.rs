@@ -55,7 +55,10 @@ impl Drop for Borrowed {
             Ok(()) => {}
             // It is gone, or went elsewhere.
             Err(LinkError::NotFound { .. }) => {}
-            Err(error) => tracing::warn!("port {}: its device stays changed: {error}", self.spec),
+            Err(error) => tracing::warn!(
+                "port {}: cannot restore the settings of its device: {error}",
+                self.spec
+            ),
         }
         // One that is gone needs no header.
         let _ = self.found.map(|found| found.put_back(&self.queue));

@@ -192,17 +192,18 @@ enum AttemptError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// Perhaps it listens to something else there.
-    #[error("the connection ended before anybody spoke OpenFlow 1.3")]
+    #[error("the connection was closed before the OpenFlow 1.3 handshake")]
     Unused,
     /// Whoever does not take a certificate need not say so.
     #[error(
-        "the connection ended before anybody spoke OpenFlow 1.3; perhaps it does not take our \
-         certificate, of which its log may tell"
+        "the connection was closed before the OpenFlow 1.3 handshake; perhaps the peer rejects our \
+         certificate: see its log"
     )]
     UnusedTls,
     /// Perhaps it has a switch of this datapath id already.
     #[error(
-        "it says hello and hangs up within {} s; does another switch have this datapath id?",
+        "it completes the handshake and closes the connection within {} s; check that no other \
+         switch has this datapath ID",
         TRIAL_TIME.as_secs()
     )]
     Short,
@@ -211,7 +212,7 @@ enum AttemptError {
 /// Messages are sent as they come, not when there are more of them.
 fn as_messages_come(stream: TcpStream) -> TcpStream {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!("no TCP_NODELAY: {error}");
+        tracing::debug!("cannot set TCP_NODELAY: {error}");
     }
     stream
 }

@@ -75,10 +75,10 @@ impl SocketFile {
 #[non_exhaustive]
 pub enum ClearError {
     /// Somebody has a socket there.
-    #[error("another process has a socket there")]
+    #[error("another process listens on it")]
     Taken,
     /// There is something that is no socket.
-    #[error("what is there is no socket")]
+    #[error("it is not a socket")]
     NoSocket,
     /// What is there cannot be taken away.
     #[error(transparent)]

@@ -73,8 +73,8 @@ impl Tunnel {
         let mtu = spec.mtu.unwrap_or(fitting);
         if mtu > fitting {
             tracing::warn!(
-                "port {spec}: the path to {} takes frames with at most {fitting} bytes of payload; \
-                 longer ones will be dropped as oversize: give mtu={fitting}",
+                "port {spec}: the path to {} allows frames with at most {fitting} bytes of \
+                 payload; longer ones will be dropped as oversize: set mtu={fitting}",
                 port.remote()
             );
         }
@@ -100,12 +100,15 @@ impl Tunnel {
         let remote = self.port.remote();
         match (&self.obstacle, self.lines.take()) {
             (Some(why), true) => tracing::warn!("port {port} is down: {why}"),
-            (None, true) => tracing::info!("port {port} is up: there is a way to {remote} again"),
-            (obstacle, false) => tracing::debug!("port {port}: way to {remote}: {obstacle:?}"),
+            (None, true) => tracing::info!("port {port} is up: there is a route to {remote} again"),
+            (obstacle, false) => tracing::debug!("port {port}: route to {remote}: {obstacle:?}"),
         }
         if self.lines.was_last() {
             let time = SILENCE.as_secs();
-            tracing::info!("port {port}: its way comes and goes; no more of it for {time} s");
+            tracing::info!(
+                "port {port}: its route keeps appearing and disappearing; further messages are \
+                 suppressed for {time} s"
+            );
         }
     }
 
@@ -126,14 +129,14 @@ impl Tunnel {
         let (local, remote) = (self.port.local_ip(), self.port.remote());
         if !has_address {
             return Err(format!(
-                "its address {local} has gone: give it to an interface of its namespace again \
-                 (`ip address`), or add the port anew with another one"
+                "its local address {local} is gone: add it to an interface of its namespace again \
+                 (`ip address add`), or add the port again with another local="
             ));
         }
         self.port.path_mtu().map_err(|error| {
             format!(
-                "no way leads to {remote} ({error}): add a route, or bring up the interface that \
-                 it goes by (`ip route get {remote}` in the port's namespace)"
+                "there is no route to {remote} ({error}): add a route, or bring up the interface \
+                 that the route uses (`ip route get {remote}` in the port's namespace)"
             )
         })
     }
@@ -310,7 +313,7 @@ fn within<T: Send>(
 
 /// That the tunnel does not lead to itself: what is sent there would come in again.
 fn check_ends(remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
-    let what = "is this end's own address, so that the tunnel would lead back to itself; give the \
+    let what = "is an address of this end, so the tunnel would loop back to itself; give the \
                 address of the other end";
     if remote == local { Err(OpenError::Address { remote, what }) } else { Ok(()) }
 }

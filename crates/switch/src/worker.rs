@@ -542,7 +542,7 @@ impl Worker {
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
         // The agent has checked the packet and its actions; a group may have gone since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
-            tracing::debug!("packet-out came too late: {error:?}");
+            tracing::debug!("packet-out arrived too late: {error:?}");
         }
         // A controller is not made to wait.
         self.ports.forgive_pressure();

@@ -100,7 +100,7 @@ impl Way {
     fn client_config(&self) -> Option<Arc<ClientConfig>> {
         let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = fresh.refresh() {
-            tracing::error!("etcd: {error}; the certificates stay as they were");
+            tracing::error!("etcd: {error}; the previous certificates stay in use");
         }
         Some(fresh.config())
     }

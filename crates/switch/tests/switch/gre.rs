@@ -115,7 +115,7 @@ fn a_tunnel_needs_a_key_of_its_own_and_an_address_of_the_host() {
     assert!(error.contains("192.0.2.9") && error.contains("`ip address`"), "{error}");
     for itself in ["1=gre:remote=127.0.0.1", "1=erspan:remote=127.0.0.1,session=1,version=2"] {
         let error = start_here(config(&[itself.to_owned()])).unwrap_err().to_string();
-        assert!(error.contains("own address"), "{error}");
+        assert!(error.contains("an address of this end"), "{error}");
     }
 }
 

@@ -75,7 +75,10 @@ fn an_mtu_that_the_device_does_not_take_is_named() {
     assert_eq!((host.link().mtu, running.unwrap().port(1).mtu), (65_529, 65_521));
     let port = format!("{port},envelope=500");
     let text = error(ports(&[&port]));
-    assert_names(&text, &[&port, "eth0 takes no MTU of 66021", "500 bytes of tags", "envelope="]);
+    assert_names(
+        &text,
+        &[&port, "eth0 does not allow an MTU of 66021", "500 bytes of tags", "envelope="],
+    );
     assert_eq!(host.link().mtu, 1500, "as it was before all that");
 }
 

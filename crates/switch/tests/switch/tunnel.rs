@@ -198,10 +198,10 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
         let (network, len) = if is_ipv6 { ("fd00::/64", 64) } else { ("10.0.0.0/24", 24) };
         let address = format!("{}/{len}", fabric.underlay.ip(0));
         let (route, address) = (format!("route X {network}"), format!("addr X {address}"));
-        fabric.obstruct([&route, "del", "add"], "no way leads to");
+        fabric.obstruct([&route, "del", "add"], "there is no route to");
         fabric.obstruct([&address, "del", "add"], "its address");
         if !is_ipv6 {
-            fabric.obstruct(["link set X", "down", "up"], "no way leads to");
+            fabric.obstruct(["link set X", "down", "up"], "there is no route to");
         }
     }
 }
@@ -357,7 +357,7 @@ fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() 
     for own in ["127.0.0.1", "::1"] {
         let itself = format!("1=vxlan:remote={own},vni=1");
         let error = start_here(config(&[itself])).unwrap_err().to_string();
-        assert!(error.contains(own) && error.contains("own address"), "{error}");
+        assert!(error.contains(own) && error.contains("an address of this end"), "{error}");
     }
 }
 

@@ -332,7 +332,10 @@ mod tests {
         let bind = || Management::bind(&path, Services::default());
         fs::write(&path, "mine").unwrap();
         let refused = bind().unwrap_err().to_string();
-        assert!(refused.contains("is no socket; choose another path with --socket"), "{refused}");
+        assert!(
+            refused.contains("is not a socket; choose another path with --socket"),
+            "{refused}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
         fs::remove_file(&path).unwrap();
         let first = bind().unwrap();
@@ -361,7 +364,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
         management.renew();
-        assert!(management.obstacle.as_ref().is_some_and(|text| text.contains("is no socket")));
+        assert!(management.obstacle.as_ref().is_some_and(|text| text.contains("is not a socket")));
         fs::remove_file(&path).unwrap();
         management.renew();
         assert_eq!(management.obstacle, None);

@@ -652,7 +652,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
     assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
     assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
     assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
-    assert!(text(1500, 8).contains("give it an MTU of 1508"), "{}", text(1500, 8));
+    assert!(text(1500, 8).contains("set the interface's MTU to 1508"), "{}", text(1500, 8));
     assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
 }
 
