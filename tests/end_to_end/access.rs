@@ -163,7 +163,7 @@ fn tokens_as_the_readme_has_them() {
     let kept = text.split("[[token]]").find(|entry| entry.contains("bob")).unwrap();
     fs::write(&tokens, format!("[[token]]{kept}")).unwrap();
     controller.signal(rustix::process::Signal::HUP);
-    until("the token is not valid any more", || curl(&ann, "/me").code != Some(0));
+    until("the token is no longer valid", || curl(&ann, "/me").code != Some(0));
     assert_eq!(curl(&bob, "/me").json()["role"], "admin");
     assert!(!controller.has_ended());
     let log = controller.log();

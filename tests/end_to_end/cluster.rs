@@ -94,7 +94,7 @@ fn followers_say_who_leads(cluster: &Cluster) {
             assert_eq!((status, &error["code"]), (421, &json!("not-leader")), "{refusal}");
             assert_eq!(error["leader"], rest.as_str(), "{refusal}");
         }
-        cluster.ask(follower, &["policy", "list"]).refused(&["follows another", &rest]);
+        cluster.ask(follower, &["policy", "list"]).refused(&["is not the leader", &rest]);
     }
 }
 

@@ -234,20 +234,21 @@ fn links(line: &str) -> Option<Links> {
 pub enum ChainError {
     /// No record at all.
     #[error(
-        "what follows record {after} is no record; the log was changed, or the file is cut off"
+        "the line after record {after} is not a record; the log was changed, or the file is \
+         truncated"
     )]
     NoRecord {
         /// The record before; zero when there is none.
         after: u64,
     },
     /// Something in it is different.
-    #[error("record {seq} was changed: its hash is not that of its text")]
+    #[error("record {seq} was changed: its hash does not match its contents")]
     Changed {
         /// Which one.
         seq: u64,
     },
     /// Records are missing, or twice there.
-    #[error("record {expected} should follow, but {seq} does: records are missing or inserted")]
+    #[error("expected record {expected}, found {seq}: records are missing or were inserted")]
     Gap {
         /// The one that is there.
         seq: u64,

@@ -82,7 +82,8 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
         connections.spawn(async move {
             let ended = tokio::select! {
                 ended = serving => ended,
-                () = eviction.happens() => Err("it makes room for another one".to_owned()),
+                () = eviction.happens() => Err(
+                    "it was closed to make room for another one".to_owned()),
             };
             if let Err(reason) = ended {
                 tracing::debug!("REST: {address}: {reason}");
@@ -107,7 +108,7 @@ async fn serve_one(
         Some(tls) => {
             let whose = format!("REST: {}", peer.address);
             if plain::is_plain(&stream, HANDSHAKE).await {
-                tls.tell(&whose, "the other end speaks plain HTTP; https:// is to be asked");
+                tls.tell(&whose, "the client speaks plain HTTP; use https://");
                 plain::refuse(stream).await;
                 return Ok(());
             }
@@ -177,7 +178,10 @@ impl<S> Timed<S> {
         let timeout = self.timeout;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it does not read from the connection",
+        )))
     }
 }
 

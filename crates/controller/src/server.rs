@@ -243,7 +243,9 @@ fn elect(
     tokio::task::spawn_blocking(move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(elector.run(configured, ended)),
-            Err(error) => tracing::error!("this controller cannot lead: no thread: {error}"),
+            Err(error) => {
+                tracing::error!("this controller cannot lead: cannot start a thread: {error}")
+            }
         }
     })
 }
@@ -343,7 +345,9 @@ impl Acceptor {
             tokio::select! {
                 () = serving => {}
                 () = eviction.happens() => {
-                    tracing::debug!("{peer}: no switch yet, and makes room for another one");
+                    tracing::debug!(
+                        "{peer}: closed to make room for another one, as it is not an identified \
+                         switch yet");
                 }
             }
         });

@@ -15,8 +15,8 @@ export function condition({
 }
 
 const SILENT =
-  "It does not tell its counters: those that it told before count on. Look for a switch, or a way " +
-  "to it, that is overloaded.";
+  "It does not report its counters: the last reported values are used. Look for an overloaded " +
+  "switch, or an overloaded path to it.";
 
 /** What was done to a switch that was not believed, or undone, and what to do about it. */
 export const troubles = (report: SwitchReport): string[] =>

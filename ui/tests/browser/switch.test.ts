@@ -53,7 +53,7 @@ test(
     const page = await browser.page(`${controller.url}/#/switches`);
     await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
     await page.goto(`${controller.url}/#/switches/0x6`);
-    await page.getByText("those that it told before count on").waitFor();
+    await page.getByText("the last reported values are used").waitFor();
     await page.close();
   },
 );

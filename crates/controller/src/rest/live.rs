@@ -38,7 +38,7 @@ pub(super) async fn events(
     // Nobody has seen the event without a number.
     let after = after.map(str::trim).filter(|id| !id.is_empty());
     let after = match after.map(str::parse) {
-        Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: a number is expected")),
+        Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: expected a number")),
         Some(Ok(id)) => Some(id),
         None => None,
     };

@@ -200,7 +200,7 @@ impl Control {
             });
             rules += count.sum::<usize>();
             if rules > MAX_RULES {
-                let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
+                let most = format!("up to {MAX_RULES} are examined{AS_PLAN}");
                 return Some(format!("it takes {rules} rules; {most}"));
             }
         }
@@ -294,7 +294,9 @@ impl<'a> Following<'a> {
     fn follow(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
         let is_whole = self.follow_all(frames, passes);
         let remedy = self.remedy;
-        self.leave_out((!is_whole).then(|| format!("its frames have too many ways{remedy}")));
+        self.leave_out(
+            (!is_whole).then(|| format!("its frames have too many possible paths{remedy}")),
+        );
         is_whole
     }
 
@@ -333,7 +335,9 @@ impl<'a> Following<'a> {
         match (result, as_before) {
             (Ok(()), _) => self.proof.checked += 1,
             (_, Err(Trouble::Wrong(problem))) => {
-                self.leave_out(Some(format!("not all is as it should be already: {problem}")));
+                self.leave_out(Some(format!(
+                    "something is already wrong without the change: {problem}"
+                )));
             }
             (Err(Trouble::Wrong(problem)), Ok(())) => {
                 self.proof.checked += 1;
@@ -361,9 +365,9 @@ impl<'a> Following<'a> {
 }
 
 /// Why nothing is told of a change whose part of the work was not done.
-const NOT_LOOKED_AT: &str = "it was not looked at";
+const NOT_LOOKED_AT: &str = "it was not examined";
 /// What else can be done.
-const AS_PLAN: &str = "; a dry run looks at all of it";
+const AS_PLAN: &str = "; a dry run examines all of it";
 /// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
 const MAX_RULES: usize = 250_000;
 /// How often switches may be passed by the frames that are followed: about a microsecond each.

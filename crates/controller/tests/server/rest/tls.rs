@@ -104,7 +104,10 @@ async fn rest_by_tls_and_a_session_whose_cookie_stays_there() {
     assert_eq!(answer.status, 204);
     assert!(answer.headers["set-cookie"].to_str().unwrap().ends_with("; Secure"));
     let other = Authority::new();
-    assert!(other.connect(server.rest(), None).await.is_err(), "nobody vouches for it there");
+    assert!(
+        other.connect(server.rest(), None).await.is_err(),
+        "the CA of its certificates is missing there"
+    );
 }
 
 #[tokio::test]
