@@ -168,8 +168,8 @@ fn what_is_no_way_to_etcd_is_refused(room: &Namespace, tls: &[&str], wrong_ca: &
         &[],
         &["if it requires TLS, use etcds://", "use etcds://"],
     );
-    let words = ["is not of an authority that our CA file has"];
+    let words = ["is not signed by a CA in our CA file"];
     refused(room, STORE, &["--store-ca", wrong_ca], &words);
-    refused(room, STORE, &tls[..2], &["the other end refused"]);
+    refused(room, STORE, &tls[..2], &["the peer refused"]);
     refused(room, STORE, &["--store-ca", "/none.pem"], &["/none.pem", "--store-ca"]);
 }

@@ -13,8 +13,8 @@ pub enum CloseReason {
     Eof,
     /// The bytes are no OpenFlow: the peer must be something else.
     #[error(
-        "the peer does not speak OpenFlow: it began with type {message_type} and length {len} \
-         instead of a hello"
+        "the peer does not speak OpenFlow: its first message has type {message_type} and length \
+         {len} instead of a hello"
     )]
     NotOpenFlow {
         /// `type` of the first header.
@@ -23,7 +23,9 @@ pub enum CloseReason {
         len: u16,
     },
     /// The peer speaks OpenFlow, but not version 1.3.
-    #[error("the peer speaks OpenFlow version {version:#04x} and not 0x04 (1.3); enable 1.3 there")]
+    #[error(
+        "the peer speaks OpenFlow version {version:#04x} instead of 0x04 (1.3); enable 1.3 there"
+    )]
     Version {
         /// The version in the peer's hello.
         version: u8,
@@ -40,35 +42,35 @@ pub enum CloseReason {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The handshake took too long.
-    #[error("the handshake was not done after {after:?}")]
+    #[error("the handshake was not completed within {after:?}")]
     HandshakeTimeout {
         /// The time that it had.
         after: Duration,
     },
     /// Nothing came from the peer, not even an answer to an echo request.
-    #[error("the peer is silent, no answer to an echo request after {after:?}")]
+    #[error("the peer did not answer an echo request within {after:?}")]
     Dead {
         /// How long an answer was waited for.
         after: Duration,
     },
     /// The peer probes or errs faster than it reads the answers, or does not read what it must
     /// know.
-    #[error("the peer does not read: {len} bytes wait to be written")]
+    #[error("the peer does not read: {len} bytes are waiting to be sent")]
     NotReading {
         /// Bytes that waited.
         len: usize,
     },
     /// The hello cannot be read.
-    #[error("the hello cannot be read: {0}")]
+    #[error("cannot parse the hello: {0}")]
     BadHello(Refusal),
     /// More multiparts were begun than are kept.
-    #[error("the peer began more than {max} multiparts without finishing one")]
+    #[error("the peer has more than {max} unfinished multipart messages")]
     TooManyMultiparts {
         /// How many are kept.
         max: usize,
     },
     /// The switch sent more messages than can be kept before it described itself.
-    #[error("{count} messages came before the features reply")]
+    #[error("{count} messages arrived before the features reply")]
     TooEarly {
         /// How many.
         count: usize,
@@ -83,13 +85,13 @@ pub enum SendError {
     #[error("the connection is not open")]
     NotOpen,
     /// Too many bytes wait to be written.
-    #[error("{len} bytes wait to be written already; send again when they are gone")]
+    #[error("{len} bytes are already waiting to be sent; send again when they are gone")]
     Busy {
         /// Bytes that wait.
         len: usize,
     },
     /// Too many requests wait for an answer.
-    #[error("{count} requests wait for an answer already")]
+    #[error("{count} requests are already waiting for an answer")]
     TooManyPending {
         /// Requests that wait.
         count: usize,

@@ -404,7 +404,7 @@ mod tests {
         };
         let twice = token("a", "viewer", &hash).repeat(2);
         for (text, told) in [
-            (twice, "token a is there twice"),
+            (twice, "token a is defined twice"),
             (token("a", "viewer", "abc"), "64 digits"),
             (token("a", "viewer", &"A".repeat(64)), "64 digits"),
             (token("a", "root", &hash), "unknown variant `root`"),

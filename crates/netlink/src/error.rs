@@ -25,8 +25,8 @@ pub enum LinkError {
     },
     /// The name is taken, or the address is there already.
     #[error(
-        "cannot {action} in namespace {namespace}: exists already; \
-         choose another or remove the old one first"
+        "cannot {action} in namespace {namespace}: it already exists; choose another or remove the \
+         old one first"
     )]
     Exists {
         /// What was tried.

@@ -39,7 +39,7 @@ pub enum HeaderError {
         len: u16,
     },
     /// The bytes are not as many as the header says.
-    #[error("header: length {len}, but {actual} bytes are there")]
+    #[error("header: length {len}, but {actual} bytes are present")]
     NotWhole {
         /// The length in the header, or that of the header itself.
         len: usize,

@@ -700,13 +700,13 @@ mod tests {
             ("mode=qinq,map=10:100/5000", "map=10:100/5000: expected C-VLANs"),
             ("mode=qinq,map=1-20:1+20:2", "1-20:1 and 20:2 overlap; a C-VLAN belongs to one"),
             ("mode=qinq,map=1-20:1/5", "translate them one by one"),
-            ("mode=qinq,map=1:9/5+5:9", "look the same behind the S-tag"),
+            ("mode=qinq,map=1:9/5+5:9", "have the same tags on the S-VLAN side"),
             ("mode=provider,tpid=0x0800", "tpid=0x0800: expected 0x88a8, 0x8100 or 0x9100"),
             ("mode=provider,tpid=88a8", "tpid=88a8: expected 0x88a8"),
             ("mode=provider,translate=1", "translate=1: expected S-VLANs outside and inside"),
-            ("mode=provider,translate=1:2+1:3", "S-VLAN 1 is there twice outside"),
-            ("mode=provider,vlans=1,translate=2:3", "S-VLAN 2 is translated, but not among"),
-            ("mode=provider,vlans=1+2,translate=1:2", "would be the same"),
+            ("mode=provider,translate=1:2+1:3", "S-VLAN 1 is given twice outside"),
+            ("mode=provider,vlans=1,translate=2:3", "S-VLAN 2 is translated, but is not"),
+            ("mode=provider,vlans=1+2,translate=1:2", "would be both"),
         ] {
             let text = error(&format!("1=tap:a,{options}"));
             assert!(text.contains(said), "{options}: {text}");

@@ -56,7 +56,7 @@ pub enum MemoryError {
     )]
     NotShared,
     /// A region that is empty, or whose end no address has.
-    #[error("memory region at guest address {guest_address:#x}: {len} bytes reach beyond 2^64")]
+    #[error("memory region at guest address {guest_address:#x}: {len} bytes extend beyond 2^64")]
     Range {
         /// Its address.
         guest_address: u64,
@@ -70,7 +70,7 @@ pub enum MemoryError {
         guest_address: u64,
     },
     /// One guest claims more addresses than one may.
-    #[error("the guest's memory has {len} bytes; expected {MEMORY_LEN_MAX} at most")]
+    #[error("the guest's memory has {len} bytes; expected at most {MEMORY_LEN_MAX}")]
     TooMuch {
         /// Bytes in all regions.
         len: u64,
@@ -99,14 +99,14 @@ pub enum MapError {
     },
     /// The file is not of the kind whose pages are there at once.
     #[error(
-        "its file is neither a memfd nor on tmpfs or hugetlbfs, and pages of others may have to be \
-         waited for; as in QEMU's memory-backend-file with mem-path=/dev/shm"
+        "its file is neither a memfd nor on tmpfs or hugetlbfs, and access to other files may \
+         block; use one, as in QEMU's memory-backend-file with mem-path=/dev/shm"
     )]
     Kind,
     /// All guests together have more mappings than can be guarded.
     #[error(
-        "all guests together have too many regions; stop one of them, or give them their memory in \
-         fewer pieces"
+        "the guests have too many memory regions in total; stop one of them, or configure their \
+         memory in fewer regions"
     )]
     TooMany,
     /// The kernel refused.

@@ -92,7 +92,7 @@ pub enum Undelivered {
     Full,
     /// The guest has made no buffer available since it started the ring: its driver has one, but
     /// its interface is not up yet.
-    #[error("the guest has not given any buffers yet")]
+    #[error("the guest has not provided any buffers yet")]
     Unready,
     /// The guest's buffers are too small, and a frame may not lie in several, or as many as its
     /// ring has are too small together, or those that it takes lie in more than 1024 pieces.

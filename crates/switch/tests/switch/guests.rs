@@ -132,7 +132,7 @@ fn a_guest_that_misbehaves_is_cut_off_and_nobody_else_notices() {
         assert!(receiver.receive() == marked(60, attempt));
         until("the guest is cut off", || room.report(3).resets == u64::from(attempt));
         let why = room.report(3).last_reset.unwrap();
-        assert!(why.contains("outside of the memory"), "{why}");
+        assert!(why.contains("outside the shared memory"), "{why}");
         sender.send(&marked(60, 100));
         assert!(receiver.receive() == marked(60, 100));
     }

@@ -59,7 +59,7 @@ fn a_missing_or_unfit_interface_is_named() {
     let text = error(ports(&[&port("eth7")]));
     assert_names(&text, &[&port("eth7"), "interface eth7: not found", "ip link"]);
     let text = error(ports(&[&port("lo")]));
-    assert_names(&text, &[&port("lo"), "is no Ethernet interface"]);
+    assert_names(&text, &[&port("lo"), "is not an Ethernet interface"]);
 }
 
 #[test]

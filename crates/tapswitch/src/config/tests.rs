@@ -174,7 +174,7 @@ fn tls_is_whole_or_not_there() {
     assert!(error_text.starts_with("lab.toml:6:"), "{error_text}");
     assert!(error_text.contains("all of tls-cert, tls-key and tls-ca"), "{error_text}");
     let error_text = error(&with(&format!("{all}\ntls-name = \"a b\"")));
-    assert!(error_text.contains("expected a host's name or address"), "{error_text}");
+    assert!(error_text.contains("expected a host name or address"), "{error_text}");
 }
 
 #[test]

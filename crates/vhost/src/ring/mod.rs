@@ -353,10 +353,10 @@ pub enum RingError {
     #[error("a ring of {0} descriptors; expected 1 to 32768, a power of two in a split ring")]
     Size(u16),
     /// A part of the ring lies outside of the guest's memory, or is not aligned.
-    #[error("the ring lies outside of the memory that is shared, or is not aligned")]
+    #[error("the ring is outside the shared memory, or is not aligned")]
     Place,
     /// A packed ring is to go on where it has no descriptor.
-    #[error("the ring is to go on at descriptor {0}, which is beyond its end")]
+    #[error("the ring should continue at descriptor {0}, which is beyond its end")]
     Base(u16),
     /// More buffers are available than the ring has room for, or buffers share descriptors.
     #[error("the driver made more buffers available than the ring holds")]
@@ -365,28 +365,28 @@ pub enum RingError {
     #[error("descriptor {0} is beyond the end of the ring")]
     Descriptor(u16),
     /// A chain that is longer than the ring, as one in a circle is, or than 1024 descriptors.
-    #[error("a chain of descriptors does not end")]
+    #[error("a descriptor chain does not end")]
     Endless,
     /// A buffer to be read where one to be written belongs, or the other way round.
-    #[error("a buffer may not be used in the direction of its queue")]
+    #[error("a buffer has the wrong direction for its queue")]
     Direction,
     /// A buffer outside of the guest's memory.
-    #[error("a buffer lies outside of the memory that is shared")]
+    #[error("a buffer is outside the shared memory")]
     Address,
     /// An indirect table that was not negotiated, is of odd or absurd length, or within another.
-    #[error("a table of descriptors is not allowed there, or has no valid length")]
+    #[error("an indirect descriptor table is not allowed there, or has an invalid length")]
     Table,
     /// A chain that lies in more than 1024 pieces, each within one region.
-    #[error("a chain of descriptors lies in more than {PIECE_COUNT_MAX} pieces")]
+    #[error("a descriptor chain has more than {PIECE_COUNT_MAX} pieces")]
     Pieces,
     /// A chain of more than 4 GiB.
-    #[error("a chain of descriptors is longer than 4 GiB")]
+    #[error("a descriptor chain is longer than 4 GiB")]
     TooLong,
     /// A buffer to receive into that is shorter than a network header.
-    #[error("a buffer to receive into has {0} bytes, less than a header")]
+    #[error("a receive buffer has {0} bytes, less than the network header")]
     Runt(u32),
     /// The file behind the guest's memory was cut short.
-    #[error("memory that was shared has been taken away")]
+    #[error("shared memory has been removed")]
     Lost,
 }
 

@@ -206,7 +206,7 @@ async fn what_is_wrong_with_certificates_is_said() {
     let swapped = TlsFiles { cert: files.key.clone(), key: files.cert.clone(), ca: None };
     assert!(error(swapped).await.contains("no certificate"));
     let other = TlsFiles { key: authority.issue("other").key, ..files };
-    assert!(error(other).await.contains("not the certificate's key"));
+    assert!(error(other).await.contains("the key does not belong to the certificate"));
     let none = Config { listen_tls: vec!["127.0.0.1:0".parse().unwrap()], ..config() };
     let error = Server::bind(none).await.map(drop).unwrap_err().to_string();
     assert!(error.contains("--tls-cert"), "{error}");
