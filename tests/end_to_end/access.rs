@@ -153,7 +153,7 @@ fn tokens_as_the_readme_has_them() {
     assert!(told.contains("role.refused"), "{told}");
     let export = path("audit.jsonl");
     tapswitch(&["audit", "--export", &export, "--socket", &socket]).well();
-    assert!(tapswitch(&["audit", "--verify", "--file", &export]).well().starts_with("whole"));
+    assert!(tapswitch(&["audit", "--verify", "--file", &export]).well().starts_with("intact"));
     let forged = fs::read_to_string(&export).unwrap().replace("\"ann\"", "\"eve\"");
     fs::write(&export, forged).unwrap();
     tapswitch(&["audit", "--verify", "--file", &export]).refused(&["record 1 was changed"]);

@@ -204,8 +204,8 @@ pub enum RequestError {
     /// Nobody leads, as far as is known.
     #[error(
         "no controller leads at the moment, so policies cannot be changed: one takes over within \
-         seconds if etcd answers; check that a majority of its members runs; active policies stay \
-         in effect"
+         seconds if etcd answers; check that most of its members run; active policies stay in \
+         effect"
     )]
     NoLeader,
     /// The server has stopped.
