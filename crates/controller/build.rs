@@ -1,5 +1,5 @@
-//! Puts the page into the library: `ui/dist`, as `scripts/build-ui` makes it; where it was not
-//! made, a plain page that says how.
+//! Embeds the page into the library: `ui/dist`, as built by `scripts/build-ui`; if missing, a plain
+//! page with instructions.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ fn push(files: &mut String, name: &str, path: &Path) -> io::Result<()> {
         Some("svg") => "image/svg+xml",
         _ => "application/octet-stream",
     };
-    // The same contents give the same hash; it only tells versions apart.
+    // Equal content gives an equal hash; it only distinguishes versions.
     let mut hasher = DefaultHasher::new();
     hasher.write(&fs::read(path)?);
     let hash = hasher.finish();
@@ -56,5 +56,5 @@ fn push(files: &mut String, name: &str, path: &Path) -> io::Result<()> {
     .map_err(io::Error::other)
 }
 
-/// What `ui/build.mjs` makes; each also with `.gz` and `.br`.
+/// Files made by `ui/build.mjs`; each also with `.gz` and `.br`.
 const NAMES: [&str; 5] = ["index.html", "page.js", "page.css", "layout.js", "icon.svg"];

@@ -1,9 +1,9 @@
-//! Which asynchronous messages a controller wants (OpenFlow 1.3.5 §6.3.5, §7.3.10).
+//! Filtering of asynchronous messages (OpenFlow 1.3.5 §6.3.5, §7.3.10).
 
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole};
 
-/// Whether a controller with this configuration and role is to be sent `body`. What is no
-/// asynchronous message is always wanted.
+/// Whether a controller with this configuration and role receives `body`. Messages that are not
+/// asynchronous are always sent.
 pub fn wants(config: &AsyncConfig, role: ControllerRole, body: &Body) -> bool {
     let masks = match role {
         ControllerRole::Slave => config.slave,

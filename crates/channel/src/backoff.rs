@@ -1,14 +1,14 @@
-//! How long to wait before connecting again.
+//! Delays between connection attempts.
 
 use std::time::Duration;
 
-/// Waiting times between attempts to connect: none before the first retry, then a time that
-/// doubles up to a bound, and from the start again after a success.
+/// Delays between connection attempts: none before the first retry, then a delay that doubles up to
+/// a maximum, starting again after a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
     max: Duration,
-    /// Time before the next attempt.
+    /// Delay before the next attempt.
     next: Duration,
 }
 
@@ -19,7 +19,7 @@ impl Backoff {
         Self { first, max, next }
     }
 
-    /// An attempt failed, or a connection was lost: how long to wait before the next attempt.
+    /// Records a failed attempt or lost connection; returns the delay before the next attempt.
     pub fn handle_failure(&mut self) -> Duration {
         let delay = self.next;
         self.next = match delay.is_zero() {
@@ -29,14 +29,14 @@ impl Backoff {
         delay
     }
 
-    /// A connection was made and is of use: the next loss is retried at once.
+    /// Records a working connection: after the next loss, the first retry is immediate.
     pub const fn handle_success(&mut self) {
         self.next = Duration::ZERO;
     }
 }
 
 impl Default for Backoff {
-    /// At once, then from 100 ms to 2 s.
+    /// Immediate, then from 100 ms to 2 s.
     fn default() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(2))
     }

@@ -1,24 +1,23 @@
-//! What can be set for a connection.
+//! Configuration of a connection.
 
 use std::time::Duration;
 
-/// Times and limits of a connection. A time of [`Duration::MAX`] is never over.
+/// Times and limits of a connection. [`Duration::MAX`] disables a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Silence of the peer until it is probed with an echo request, and then until it is given up.
+    /// Silence of the peer after which an echo request is sent, and then until the connection is
+    /// closed.
     pub echo_interval: Duration,
-    /// Time from the start until the peer must have said hello, and described itself if it is a
-    /// switch.
+    /// Time limit for the peer's hello, and for the features reply of a switch.
     pub handshake_timeout: Duration,
-    /// Bytes that may wait to be written. With more, a switch reads no requests and drops
-    /// packet-ins, and a controller cannot send; a controller reads on, for if neither end read,
-    /// both would wait forever. Twice as many in answers that nobody asked for (echo, errors) end
-    /// the connection, and so do eight times as many in news that must not be lost (rules that
-    /// went, changes of ports).
+    /// Maximum number of unsent bytes. Beyond it, a switch reads no requests and drops packet-ins,
+    /// and a controller cannot send but continues to read: if neither end read, there would be a
+    /// deadlock. The connection is closed at twice this number of bytes in automatic answers (echo,
+    /// errors), or eight times in notices that must not be lost (removed rules, port changes).
     pub max_unsent_len: usize,
-    /// Bytes of all parts of a multipart that are joined.
+    /// Maximum total length in bytes of a multipart message.
     pub max_multipart_len: usize,
-    /// Parts of a multipart that are joined.
+    /// Maximum number of parts of a multipart message.
     pub max_multipart_parts: usize,
 }
 

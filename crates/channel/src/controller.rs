@@ -12,62 +12,62 @@ use crate::pending::{MAX_PENDING, Pending, answer_to};
 use crate::reassembly::{MAX_OPEN_MULTIPARTS, Reassembly};
 use crate::{CloseReason, Config, Refusal, SendError};
 
-/// The controller's end of a connection to a switch. See the crate for how it is driven.
+/// The controller's end of a connection to a switch. See the crate documentation for its use.
 #[derive(Debug)]
 pub struct ControllerConnection {
     link: Link,
     phase: Phase,
     pending: Pending,
     replies: Reassembly<MultipartReply>,
-    /// What came before the features reply, and follows [`ControllerEvent::Ready`].
+    /// Events from before the features reply, delivered after [`ControllerEvent::Ready`].
     early: Vec<ControllerEvent>,
     events: VecDeque<ControllerEvent>,
 }
 
-/// How far the handshake is.
+/// State of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Hello,
-    /// The request for the features has this number.
+    /// Waits for the features reply with this transaction ID.
     Features {
         xid: u32,
     },
     Ready,
 }
 
-/// What the controller is told.
+/// An event for the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerEvent {
-    /// The switch is known; messages can be sent.
+    /// The handshake is complete; messages can be sent.
     Ready {
-        /// What the switch says of itself.
+        /// The features reply of the switch.
         features: FeaturesReply,
     },
-    /// The answer to a request that was sent with this number. Multiparts are whole.
+    /// The answer to the request with this transaction ID. Multipart replies are complete.
     Reply {
-        /// Number of the transaction.
+        /// Transaction ID.
         xid: u32,
         /// The answer.
         body: Body,
     },
-    /// What was sent with this number failed.
+    /// The request with this transaction ID failed.
     Error {
-        /// Number of the transaction.
+        /// Transaction ID.
         xid: u32,
-        /// Why.
+        /// The reason.
         error: ErrorMessage,
     },
-    /// A message that nobody asked for: packet-in, port status, flow removed, an experimenter's.
+    /// An unsolicited message: packet-in, port status, flow removed, experimenter.
     Message(Message),
-    /// A message of the switch was refused. If it was the answer to a request, no other comes.
+    /// A message of the switch was refused. If it answered a request, no other answer follows.
     Refused(Refusal),
-    /// The connection ended; nothing follows. Answers that are missing do not come.
+    /// The connection ended; nothing follows, not even outstanding answers.
     Closed(CloseReason),
 }
 
 impl ControllerConnection {
-    /// The connection is made.
+    /// Creates the state of a new connection.
     pub fn new(config: Config, now: Instant) -> Self {
         Self {
             link: Link::new(config, WhenBusy::Read, now),
@@ -79,30 +79,30 @@ impl ControllerConnection {
         }
     }
 
-    /// Bytes came in.
+    /// Handles received bytes.
     pub fn handle_bytes(&mut self, bytes: &[u8], now: Instant) {
         self.link.handle_bytes(bytes, now);
     }
 
-    /// The stream ended. The events say so after all that came before.
+    /// Handles the end of the stream. The event follows those of all earlier bytes.
     pub fn handle_eof(&mut self) {
         self.link.handle_eof();
     }
 
-    /// Time passed: call it when [`Self::poll_timeout`] says, or at any other time.
+    /// Handles the passing of time: call it at [`Self::poll_timeout`], or at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(reason) = self.link.handle_timeout(now) {
             self.events.push_back(ControllerEvent::Closed(reason));
         }
     }
 
-    /// The first `len` bytes of what [`Self::poll_transmit`] showed were written.
+    /// Reports that the first `len` bytes of [`Self::poll_transmit`] were written.
     pub fn handle_transmitted(&mut self, len: usize, now: Instant) {
         self.link.handle_transmitted(len, now);
     }
 
-    /// Sends a message and returns the number of its transaction, by which the answer or an error
-    /// is known. A multipart that is too long for one message is cut.
+    /// Sends a message and returns its transaction ID, which identifies the answer or error. A
+    /// multipart request that exceeds one message is split.
     pub fn send(&mut self, body: Body) -> Result<u32, SendError> {
         if self.phase != Phase::Ready {
             return Err(SendError::NotOpen);
@@ -120,7 +120,7 @@ impl ControllerConnection {
         Ok(xid)
     }
 
-    /// What the controller is told next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ControllerEvent> {
         while self.events.is_empty() {
             let incoming = self.link.poll_incoming()?;
@@ -129,28 +129,28 @@ impl ControllerConnection {
         self.events.pop_front()
     }
 
-    /// Bytes to write, in order; empty when there is nothing to write. They stay until
-    /// [`Self::handle_transmitted`]. After the end, what is left says why to the switch.
+    /// The bytes to write, in order; empty if there are none. They remain until
+    /// [`Self::handle_transmitted`]. After the end, the remaining bytes tell the switch the reason.
     pub fn poll_transmit(&self) -> &[u8] {
         self.link.waiting()
     }
 
-    /// When [`Self::handle_timeout`] is due; never after the end.
+    /// When to call [`Self::handle_timeout`]; `None` after the end.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.link.deadline()
     }
 
-    /// Whether so many bytes wait to be written that [`Self::send`] refuses.
+    /// Whether there are so many unsent bytes that [`Self::send`] refuses.
     pub fn is_busy(&self) -> bool {
         self.link.is_busy()
     }
 
-    /// Whether the connection ended.
+    /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
         self.link.is_closed()
     }
 
-    /// Requests that wait for an answer.
+    /// Number of unanswered requests.
     pub fn pending_count(&self) -> usize {
         self.pending.count()
     }
@@ -180,7 +180,7 @@ impl ControllerConnection {
         self.link.answer(Message { xid, body: Body::FeaturesRequest });
     }
 
-    /// Handles the answer to the request for the features.
+    /// Handles the answer to the features request.
     fn handle_features(&mut self, message: Message) {
         match message.body {
             Body::FeaturesReply(features) => {
@@ -198,7 +198,7 @@ impl ControllerConnection {
         }
     }
 
-    /// What a message tells, if anything yet.
+    /// Converts a message to an event, if it completes one.
     fn handle_message(&mut self, message: Message) -> Option<ControllerEvent> {
         let Message { xid, body } = message;
         match body {
@@ -217,10 +217,10 @@ impl ControllerConnection {
         }
     }
 
-    /// Joins a part of an answer that is waited for. Others are refused one by one: who made up
-    /// numbers could have us keep as much as all answers may be long, before it is known who it is.
+    /// Joins a part of an expected answer. Other parts are refused individually: with invented
+    /// transaction IDs, a peer could otherwise make us store as much as all answers may contain.
     fn handle_part(&mut self, xid: u32, part: MultipartReply) -> Option<ControllerEvent> {
-        // What went wrong is not waited for any more, but goes on to its last part.
+        // A failed answer is no longer expected, but its parts are consumed up to the last.
         let is_asked_for = self.pending.awaits(xid, MessageType::MultipartReply);
         if !is_asked_for && !self.replies.is_open(xid) {
             let text = "a multipart reply that was not requested".to_owned();
@@ -253,7 +253,7 @@ impl ControllerConnection {
         ControllerEvent::Refused(self.link.refuse(refusal))
     }
 
-    /// Adds an event, which waits while the switch is not known.
+    /// Queues an event, or holds it back before the handshake is complete.
     fn push_event(&mut self, event: ControllerEvent) {
         if self.phase == Phase::Ready {
             self.events.push_back(event);
@@ -273,7 +273,7 @@ impl ControllerConnection {
         }
     }
 
-    /// Number for a transaction that no other one in progress has.
+    /// A transaction ID that is not in use.
     fn unused_xid(&mut self) -> u32 {
         loop {
             let xid = self.link.next_xid();
@@ -284,7 +284,7 @@ impl ControllerConnection {
     }
 }
 
-/// The messages that say `body`: one, or the parts of a multipart.
+/// The messages for `body`: one, or the parts of a multipart.
 fn parts(xid: u32, body: Body) -> Vec<Message> {
     let message = |body| Message { xid, body };
     match body {
@@ -296,7 +296,7 @@ fn parts(xid: u32, body: Body) -> Vec<Message> {
     }
 }
 
-/// Whether a switch sends messages of this type.
+/// Whether switches send messages of this type.
 const fn is_from_switch(message_type: MessageType) -> bool {
     matches!(
         message_type,
@@ -315,5 +315,5 @@ const fn is_from_switch(message_type: MessageType) -> bool {
     )
 }
 
-/// Most messages of a switch that is not known yet.
+/// Maximum number of messages before the features reply.
 const MAX_EARLY: usize = 1024;

@@ -1,4 +1,4 @@
-//! Why a connection ended, why a message was not sent, and why one was refused.
+//! Errors: why a connection ended, a message was not sent, or a message was refused.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum CloseReason {
     /// The peer closed the stream.
     #[error("the peer closed the connection")]
     Eof,
-    /// The bytes are no OpenFlow: the peer must be something else.
+    /// The peer does not speak OpenFlow.
     #[error(
         "the peer does not speak OpenFlow: its first message has type {message_type} and length \
          {len} instead of a hello"
@@ -33,94 +33,94 @@ pub enum CloseReason {
     /// The peer answered the handshake with an error.
     #[error("the peer refused the handshake: {kind}{text}")]
     Refused {
-        /// What it said.
+        /// The error.
         kind: ErrorKind,
-        /// What it said for people, behind a colon; may be empty.
+        /// Its text, after a colon; may be empty.
         text: String,
     },
-    /// The framing is lost: the peer sent a header that cannot be.
+    /// The framing is lost: the peer sent an invalid header.
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The handshake took too long.
     #[error("the handshake was not completed within {after:?}")]
     HandshakeTimeout {
-        /// The time that it had.
+        /// The time limit.
         after: Duration,
     },
-    /// Nothing came from the peer, not even an answer to an echo request.
+    /// The peer sent nothing, not even an answer to an echo request.
     #[error("the peer did not answer an echo request within {after:?}")]
     Dead {
-        /// How long an answer was waited for.
+        /// How long the answer was awaited.
         after: Duration,
     },
-    /// The peer probes or errs faster than it reads the answers, or does not read what it must
-    /// know.
+    /// The peer sends probes or errors faster than it reads the answers, or does not read notices
+    /// that must not be lost.
     #[error("the peer does not read: {len} bytes are waiting to be sent")]
     NotReading {
-        /// Bytes that waited.
+        /// Number of unsent bytes.
         len: usize,
     },
-    /// The hello cannot be read.
+    /// The hello cannot be parsed.
     #[error("cannot parse the hello: {0}")]
     BadHello(Refusal),
-    /// More multiparts were begun than are kept.
+    /// Too many multipart messages are incomplete.
     #[error("the peer has more than {max} unfinished multipart messages")]
     TooManyMultiparts {
-        /// How many are kept.
+        /// The limit.
         max: usize,
     },
-    /// The switch sent more messages than can be kept before it described itself.
+    /// The switch sent too many messages before its features reply.
     #[error("{count} messages arrived before the features reply")]
     TooEarly {
-        /// How many.
+        /// The limit.
         count: usize,
     },
 }
 
-/// Why a message was not sent. Nothing of it was.
+/// Error of sending a message. Nothing of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The handshake is not done, or the connection has ended.
+    /// The handshake is not complete, or the connection has ended.
     #[error("the connection is not open")]
     NotOpen,
-    /// Too many bytes wait to be written.
+    /// Too many bytes are unsent.
     #[error("{len} bytes are already waiting to be sent; send again when they are gone")]
     Busy {
-        /// Bytes that wait.
+        /// Number of unsent bytes.
         len: usize,
     },
-    /// Too many requests wait for an answer.
+    /// Too many requests are unanswered.
     #[error("{count} requests are already waiting for an answer")]
     TooManyPending {
-        /// Requests that wait.
+        /// Number of unanswered requests.
         count: usize,
     },
-    /// The message cannot become bytes.
+    /// The message cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
 }
 
-/// A message of the peer that was answered with an error, without the caller.
+/// A message of the peer that was answered with an error automatically.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {text}")]
 pub struct Refusal {
-    /// Number of the message's transaction.
+    /// Transaction ID of the message.
     pub xid: u32,
-    /// What the peer was told.
+    /// The error sent to the peer.
     pub kind: ErrorKind,
-    /// What is wrong.
+    /// The problem.
     pub text: String,
 }
 
 impl Refusal {
-    /// The message with this number is refused as `kind`.
+    /// The message with this transaction ID is refused with `kind`.
     pub(crate) fn new(xid: u32, kind: ErrorKind, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { xid, kind, text }
     }
 
-    /// The message with this number failed the check.
+    /// The message with this transaction ID failed the check.
     pub(crate) fn checked(xid: u32, error: CheckError) -> Self {
         Self::new(xid, error.kind, error.text)
     }

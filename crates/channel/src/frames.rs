@@ -1,29 +1,29 @@
-//! Cutting a stream of bytes into messages (OpenFlow 1.3.5 §7.1).
+//! Splits a byte stream into messages (OpenFlow 1.3.5 §7.1).
 //!
-//! What is kept between calls is less than one message, below 65,536 bytes; and while a switch has
-//! to answer, what was read already.
+//! Between calls it holds less than one message, below 65,536 bytes, and the bytes already read
+//! while a switch has to answer first.
 
 use std::ops::Range;
 
 use tapswitch_openflow::{Header, HeaderError, frame_len};
 
-/// Bytes that came in and are not used up.
+/// Received bytes that are not consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     bytes: Vec<u8>,
-    /// The message that was taken last; what lies before its end is used up.
+    /// The current message; everything before its end is consumed.
     current: Range<usize>,
 }
 
 impl Frames {
-    /// Bytes came in.
+    /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.current.end);
         self.current = 0..0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Goes on to the next message; `false` when it is not there whole.
+    /// Advances to the next message; `false` if it is incomplete.
     pub(crate) fn advance(&mut self) -> Result<bool, HeaderError> {
         let start = self.current.end;
         let rest = self.rest();
@@ -34,22 +34,22 @@ impl Frames {
         Ok(true)
     }
 
-    /// The header of what comes next, if all of it is there.
+    /// The header of the next message, if it is complete.
     pub(crate) fn peek(&self) -> Option<Header> {
         Header::peek(self.rest())
     }
 
-    /// What came in behind the message that was taken last.
+    /// The bytes after the current message.
     pub(crate) fn rest(&self) -> &[u8] {
         self.bytes.get(self.current.end..).unwrap_or_default()
     }
 
-    /// The message that was taken last.
+    /// The current message.
     pub(crate) fn current(&self) -> &[u8] {
         self.bytes.get(self.current.clone()).unwrap_or_default()
     }
 
-    /// Forgets everything.
+    /// Discards everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,44 +1,45 @@
-//! Whether the peer is still there (OpenFlow 1.3.5 §6.3.2, §7.5.2).
+//! Detects a lost peer (OpenFlow 1.3.5 §6.3.2, §7.5.2).
 //!
-//! Operations, with *i* the interval: any byte proves that the peer lives. After *i* of silence it
-//! is probed with an echo request; after *i* more it is dead. So a lost peer is noticed after 2*i*.
+//! With *i* the interval: any received byte proves that the peer is alive. After *i* of silence an
+//! echo request is sent; after *i* more the peer is considered dead. So a lost peer is detected
+//! after 2*i*.
 
 use std::time::{Duration, Instant};
 
-/// The times of one connection.
+/// Keepalive state of one connection.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     interval: Duration,
-    /// When the peer was heard last.
+    /// Time of the last received bytes.
     heard_at: Instant,
-    /// When it was probed, if it was since then.
+    /// Time of the echo request, if one was sent since then.
     probed_at: Option<Instant>,
 }
 
-/// What the passing of time asks for.
+/// Action to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing.
     Wait,
-    /// An echo request.
+    /// Send an echo request.
     Probe,
-    /// The end.
+    /// Close the connection.
     Dead,
 }
 
 impl Keepalive {
-    /// The peer was heard at `now`.
+    /// Starts at `now`.
     pub(crate) const fn new(interval: Duration, now: Instant) -> Self {
         Self { interval, heard_at: now, probed_at: None }
     }
 
-    /// Bytes came.
+    /// Records received bytes.
     pub(crate) const fn handle_bytes(&mut self, now: Instant) {
         self.heard_at = now;
         self.probed_at = None;
     }
 
-    /// Time passed. A verdict of [`Verdict::Probe`] counts as followed.
+    /// Returns the action at `now`. [`Verdict::Probe`] is considered done.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Wait;
@@ -50,7 +51,7 @@ impl Keepalive {
         Verdict::Probe
     }
 
-    /// When there will be another verdict; `None` for never, when the interval is beyond all time.
+    /// Time of the next action; `None` if it is not representable.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.probed_at.unwrap_or(self.heard_at).checked_add(self.interval)
     }

@@ -1,9 +1,9 @@
-//! What both ends have in common: framing, hello, echo, keepalive, error messages, the outbox
+//! The common part of both ends: framing, hello, echo, keepalive, error messages, the outbox
 //! (OpenFlow 1.3.5 §6.3.1, §6.3.2, §7.4.4, §7.5).
 //!
-//! States: *Hello* until the peer's hello agrees with ours; only a hello or an error may come.
-//! *Open*: messages go both ways. *Closed*: nothing is read or sent any more; what waits in the
-//! outbox, such as the error that says why, can still be written.
+//! States: *Hello* until the version is negotiated; only a hello or an error is accepted. *Open*:
+//! messages in both directions. *Closed*: nothing is read or sent any more; the remaining bytes of
+//! the outbox, such as an error with the reason, can still be written.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::keepalive::{Keepalive, Verdict};
 use crate::outbox::Outbox;
 use crate::{CloseReason, Config, Refusal, SendError};
 
-/// One end of a connection, as far as both ends are alike.
+/// The common part of one end of a connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     config: Config,
@@ -25,21 +25,21 @@ pub(crate) struct Link {
     frames: Frames,
     outbox: Outbox,
     keepalive: Keepalive,
-    /// When the handshake must be done; `None` once it is, or when it has all time.
+    /// Deadline of the handshake; `None` after it, or without a limit.
     handshake_deadline: Option<Instant>,
-    /// Number of the echo request that probes the peer.
+    /// Transaction ID of the pending echo request.
     probe_xid: Option<u32>,
-    /// Number of the last transaction that this end began.
+    /// Transaction ID of the last request of this end.
     last_xid: u32,
-    /// What to do with input while the outbox is full.
+    /// How to treat input while the outbox is full.
     when_busy: WhenBusy,
-    /// Whether the end has to answer before it takes anything more than an echo.
+    /// Whether the end has to answer before it accepts anything except an echo.
     is_held: bool,
-    /// Whether the stream ended: what came before is read, then the connection is closed.
+    /// Whether the stream ended: remaining input is processed, then the connection is closed.
     has_ended: bool,
-    /// Bytes of notices that were taken although too much waited.
+    /// Bytes of notices that were accepted beyond the limit.
     notice_len: usize,
-    /// Why the connection must end, found while answering.
+    /// Why the connection must end, detected while answering.
     failure: Option<CloseReason>,
 }
 
@@ -50,22 +50,22 @@ enum State {
     Closed,
 }
 
-/// What an end does with input while too much waits to be written. One end must read on: if
-/// neither did, both would wait forever.
+/// How an end treats input while too many bytes are unsent. One end must continue to read:
+/// otherwise both would wait forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenBusy {
-    /// Goes on reading.
+    /// Continue to read.
     Read,
-    /// Leaves it unread.
+    /// Leave it unread.
     Pause,
 }
 
-/// What came in, for the end to handle.
+/// Input to be handled by the end.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Both ends speak version 1.3.
+    /// Version 1.3 is negotiated.
     Opened,
-    /// A message that is not handled here.
+    /// A message that is not handled by the link.
     Message(Message),
     /// A message that was answered with an error.
     Refused(Refusal),
@@ -74,7 +74,7 @@ pub(crate) enum Incoming {
 }
 
 impl Link {
-    /// Says hello.
+    /// Sends the hello.
     pub(crate) fn new(config: Config, when_busy: WhenBusy, now: Instant) -> Self {
         let mut link = Self {
             config,
@@ -96,7 +96,7 @@ impl Link {
         link
     }
 
-    /// Bytes came in. What they are, [`Self::poll_incoming`] tells.
+    /// Appends received bytes. [`Self::poll_incoming`] processes them.
     pub(crate) fn handle_bytes(&mut self, bytes: &[u8], now: Instant) {
         if self.state != State::Closed && !bytes.is_empty() {
             self.keepalive.handle_bytes(now);
@@ -104,12 +104,13 @@ impl Link {
         }
     }
 
-    /// The stream ended. [`Self::poll_incoming`] says so after all that came before.
+    /// Records the end of the stream, which [`Self::poll_incoming`] reports after all earlier
+    /// input.
     pub(crate) const fn handle_eof(&mut self) {
         self.has_ended = true;
     }
 
-    /// Time passed. Returns the reason if the connection ended by that.
+    /// Handles the passing of time. Returns the reason if that ends the connection.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
         if self.state == State::Closed {
             return None;
@@ -122,7 +123,7 @@ impl Link {
             return None;
         }
         if self.is_held {
-            // It is our turn: an answer to a probe may wait behind what is left unread.
+            // This end has to act: the answer to a probe may be in the unread input.
             self.keepalive.handle_bytes(now);
         }
         match self.keepalive.handle_timeout(now) {
@@ -138,13 +139,13 @@ impl Link {
         }
     }
 
-    /// The handshake is done.
+    /// Ends the handshake.
     pub(crate) const fn handle_ready(&mut self) {
         self.handshake_deadline = None;
     }
 
-    /// Bytes of the outbox were written. While input is left unread, that the peer takes bytes is
-    /// the sign of life.
+    /// Records written bytes. While input is left unread, writing is the evidence that the peer is
+    /// alive.
     pub(crate) fn handle_transmitted(&mut self, len: usize, now: Instant) {
         if len > 0 && self.is_paused() {
             self.keepalive.handle_bytes(now);
@@ -152,13 +153,13 @@ impl Link {
         self.outbox.advance(len);
     }
 
-    /// Whether the end has to answer before it takes anything more. An echo is answered meanwhile,
-    /// if it comes next. After the end of the stream nothing is held any more.
+    /// Sets whether the end has to answer before it accepts anything more. An echo that comes next
+    /// is still answered. After the end of the stream nothing is held back.
     pub(crate) const fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
-    /// The next thing that came in and is not handled here.
+    /// Returns the next input that is not handled here.
     pub(crate) fn poll_incoming(&mut self) -> Option<Incoming> {
         loop {
             if self.state == State::Closed {
@@ -191,7 +192,7 @@ impl Link {
         }
     }
 
-    /// Sends all of `messages`, or none, unless too much waits already.
+    /// Sends all of `messages`, or none, unless too many bytes are unsent.
     pub(crate) fn send(&mut self, messages: &[Message]) -> Result<(), SendError> {
         if self.state == State::Open && self.is_busy() {
             return Err(SendError::Busy { len: self.outbox.waiting().len() });
@@ -199,7 +200,7 @@ impl Link {
         self.send_anyway(messages)
     }
 
-    /// Sends all of `messages`, or none, however much waits.
+    /// Sends all of `messages`, or none, however many bytes are unsent.
     pub(crate) fn send_anyway(&mut self, messages: &[Message]) -> Result<(), SendError> {
         if self.state != State::Open {
             return Err(SendError::NotOpen);
@@ -207,9 +208,9 @@ impl Link {
         Ok(self.outbox.push_all(messages)?)
     }
 
-    /// Sends what the peer must know, though too much waits. It would be wrong for good about what
-    /// is lost here; so one that lets too many of these wait as well is cut off, and looks afresh
-    /// when it comes back.
+    /// Sends a notice that must not be lost, even if too many bytes are unsent: the peer's state
+    /// would stay wrong. If too many notices are unsent as well, the connection is closed, and the
+    /// peer resynchronises when it reconnects.
     pub(crate) fn send_notice(&mut self, message: Message) -> Result<(), SendError> {
         let len = self.outbox.waiting().len();
         if !self.is_busy() {
@@ -224,8 +225,7 @@ impl Link {
         Ok(())
     }
 
-    /// Answers without being asked by the caller. A peer that lets too many answers wait is not
-    /// worth more of them.
+    /// Sends an automatic answer. If too many of them are unsent, the connection is closed.
     pub(crate) fn answer(&mut self, message: Message) {
         if self.state == State::Closed {
             return;
@@ -235,11 +235,11 @@ impl Link {
             self.failure = Some(CloseReason::NotReading { len });
             return;
         }
-        // Answers are an echo's own data or a few bytes, so they fit a message.
+        // Answers consist of an echo's own data or a few bytes, so they fit a message.
         let _ = self.outbox.push_all(&[message]);
     }
 
-    /// Answers the message that came last with an error.
+    /// Answers the current message with an error.
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Refusal {
         let error = ErrorMessage::about(refusal.kind, self.frames.current());
         self.answer(Message { xid: refusal.xid, body: Body::Error(error) });
@@ -254,34 +254,34 @@ impl Link {
         reason
     }
 
-    /// Number for a transaction that this end begins; never 0.
+    /// A new transaction ID of this end; never 0.
     pub(crate) fn next_xid(&mut self) -> u32 {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// When to call [`Self::handle_timeout`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let probe = self.keepalive.deadline().filter(|_| self.state == State::Open);
         [self.handshake_deadline, probe].into_iter().flatten().min()
     }
 
-    /// Bytes of the message that came last.
+    /// Length of the current message in bytes.
     pub(crate) fn frame_len(&self) -> usize {
         self.frames.current().len()
     }
 
-    /// Bytes that wait to be written.
+    /// The unsent bytes.
     pub(crate) fn waiting(&self) -> &[u8] {
         self.outbox.waiting()
     }
 
-    /// Whether as many bytes wait as may wait.
+    /// Whether the limit of unsent bytes is reached.
     pub(crate) fn is_busy(&self) -> bool {
         self.outbox.waiting().len() >= self.config.max_unsent_len
     }
 
-    /// Whether as much was read as can be kept until the end has answered.
+    /// Whether the limit of held-back input is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.is_held && self.frames.rest().len() >= MAX_HELD_LEN
     }
@@ -296,24 +296,24 @@ impl Link {
         self.state == State::Closed
     }
 
-    /// Asks the peer for a sign of life. While its answer would be left unread there is no asking:
-    /// it lives if it takes what waits.
+    /// Sends an echo request. While its answer would be left unread, no request is sent: the peer
+    /// is alive if it reads the unsent bytes.
     fn probe(&mut self) {
         if self.is_paused() {
             return;
         }
         let xid = self.next_xid();
         self.probe_xid = Some(xid);
-        // One message of eight bytes in an interval: it fits, and needs no bound.
+        // One message of eight bytes per interval fits, and needs no limit.
         let _ = self.outbox.push_all(&[Message { xid, body: Body::EchoRequest(Vec::new()) }]);
     }
 
-    /// Whether input is left unread for now.
+    /// Whether input is currently left unread.
     fn is_paused(&self) -> bool {
         self.when_busy == WhenBusy::Pause && self.is_busy() && !self.has_ended
     }
 
-    /// Whether the next message is left for later.
+    /// Whether the next message has to wait.
     fn must_wait(&self) -> bool {
         let is_echo = |header: Header| {
             header.message_type == MessageType::EchoRequest as u8
@@ -322,7 +322,7 @@ impl Link {
         self.is_held && !self.has_ended && !self.frames.peek().is_some_and(is_echo)
     }
 
-    /// Goes on to the next message; `false` when it is not there whole.
+    /// Advances to the next message; `false` if it is incomplete.
     fn next_frame(&mut self) -> Result<bool, CloseReason> {
         if self.state == State::Hello
             && let Some(header) = self.frames.peek()
@@ -332,8 +332,8 @@ impl Link {
         self.frames.advance().map_err(CloseReason::from)
     }
 
-    /// Tells the peer what is wrong with bytes that are no message, if it may understand that. Its
-    /// length being wrong, where the next message would begin is not known.
+    /// Sends an error about bytes that are not a message, if the peer may understand it. If the
+    /// length is wrong, the start of the next message is unknown.
     fn tell_why(&mut self, reason: &CloseReason) {
         let rest = self.frames.rest();
         let speaks_openflow = rest.first().is_some_and(|version| VERSIONS.contains(version))
@@ -358,7 +358,8 @@ impl Link {
         if frame.get(1) == Some(&(MessageType::Error as u8))
             && let Some(version) = frame.first_mut()
         {
-            // Who does not speak our version answers in its own; this error is the same in all.
+            // A peer without our version answers in its own; the format of this error is the same
+            // in all versions.
             *version = VERSION;
         }
         let reason = match Message::decode(&frame) {
@@ -417,7 +418,7 @@ impl Link {
     }
 }
 
-/// What an error says in reply to the handshake.
+/// The reason in an error that answers the handshake.
 pub(crate) fn refused(error: &ErrorMessage) -> CloseReason {
     let text = error.text().filter(|text| !text.is_empty());
     let start = |text: String| text.chars().take(TEXT_LEN_MAX).collect::<String>();
@@ -427,8 +428,8 @@ pub(crate) fn refused(error: &ErrorMessage) -> CloseReason {
     }
 }
 
-/// Refuses what is no OpenFlow by its first eight bytes, so that nobody waits for the 20 KiB that
-/// the length of an HTTP request would announce.
+/// Refuses a stream that is not OpenFlow by its first eight bytes, instead of waiting for the 20
+/// KiB that the length field of an HTTP request would announce.
 fn check_first(header: &Header) -> Result<(), CloseReason> {
     let Header { message_type, length: len, .. } = *header;
     let is_first =
@@ -439,15 +440,15 @@ fn check_first(header: &Header) -> Result<(), CloseReason> {
     }
 }
 
-/// How many times the bytes that may wait may be notices: those of some six hundred thousand rules
-/// that went, by default.
+/// Limit of notices as a multiple of the limit of unsent bytes: by default some six hundred
+/// thousand removed rules.
 const NOTICE_SHARE: usize = 8;
-/// Bytes that are read while the end has to answer: more than one message, so that an echo is there
-/// whole.
+/// Maximum bytes to read while the end has to answer: more than one message, so that an echo is
+/// complete.
 const MAX_HELD_LEN: usize = 64 << 10;
-/// Characters of a peer's text that go to the log: a line or two.
+/// Maximum number of characters of a peer's text in the log: a line or two.
 const TEXT_LEN_MAX: usize = 200;
 /// Versions of OpenFlow, 1.0 to 1.5.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=6;
-/// Most bytes of a hello: far more than a bitmap of all versions there could be.
+/// Maximum length of a hello in bytes: far more than a bitmap of all possible versions.
 const MAX_HELLO_LEN: usize = 2048;

@@ -1,12 +1,12 @@
-//! Bytes that wait to be written.
+//! Unsent bytes.
 
 use tapswitch_openflow::{EncodeError, Message};
 
-/// Bytes that wait to be written, in order.
+/// Unsent bytes, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// How many of `bytes` were written.
+    /// Number of `bytes` that were written.
     written: usize,
 }
 
@@ -21,17 +21,17 @@ impl Outbox {
         result
     }
 
-    /// `len` of the waiting bytes were written.
+    /// Records that `len` of the unsent bytes were written.
     pub(crate) fn advance(&mut self, len: usize) {
         self.written = self.bytes.len().min(self.written.saturating_add(len));
-        // Moving what is left costs no more than writing what went before it did.
+        // Moving the rest costs no more than writing the bytes before it.
         if self.written >= self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
             self.written = 0;
         }
     }
 
-    /// What waits.
+    /// The unsent bytes.
     pub(crate) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.written..).unwrap_or_default()
     }

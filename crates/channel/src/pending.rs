@@ -1,23 +1,23 @@
-//! Requests that wait for an answer.
+//! Unanswered requests.
 
 use std::collections::BTreeMap;
 
 use tapswitch_openflow::{Body, MessageType};
 
-/// Requests that wait for an answer, by the number of their transaction.
+/// Unanswered requests, by transaction ID.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Type of the answer that each waits for.
+    /// Type of the expected answers.
     answers: BTreeMap<u32, MessageType>,
 }
 
 impl Pending {
-    /// A request was sent.
+    /// Records a sent request.
     pub(crate) fn insert(&mut self, xid: u32, answer: MessageType) {
         self.answers.insert(xid, answer);
     }
 
-    /// An answer of this type came: whether it was waited for.
+    /// Records an answer of this type; returns whether it was expected.
     pub(crate) fn take(&mut self, xid: u32, answer: MessageType) -> bool {
         let waits = self.awaits(xid, answer);
         if waits {
@@ -26,28 +26,28 @@ impl Pending {
         waits
     }
 
-    /// No answer will come.
+    /// Removes a request that will not be answered.
     pub(crate) fn forget(&mut self, xid: u32) {
         self.answers.remove(&xid);
     }
 
-    /// Whether an answer of this type is waited for.
+    /// Whether an answer of this type is expected.
     pub(crate) fn awaits(&self, xid: u32, answer: MessageType) -> bool {
         self.answers.get(&xid) == Some(&answer)
     }
 
-    /// Whether the number of a transaction is in use.
+    /// Whether a transaction ID is in use.
     pub(crate) fn contains(&self, xid: u32) -> bool {
         self.answers.contains_key(&xid)
     }
 
-    /// Requests that wait.
+    /// Number of unanswered requests.
     pub(crate) fn count(&self) -> usize {
         self.answers.len()
     }
 }
 
-/// Type of the answer that a request calls for, if it does.
+/// Type of the answer to a request, if it has one.
 pub(crate) const fn answer_to(request: &Body) -> Option<MessageType> {
     Some(match request {
         Body::EchoRequest(_) => MessageType::EchoReply,
@@ -62,5 +62,5 @@ pub(crate) const fn answer_to(request: &Body) -> Option<MessageType> {
     })
 }
 
-/// Most requests that may wait for an answer.
+/// Maximum number of unanswered requests.
 pub const MAX_PENDING: usize = 65_536;

@@ -1,20 +1,20 @@
-//! Joining the parts of multiparts (OpenFlow 1.3.5 §7.3.5).
+//! Joins the parts of multipart messages (OpenFlow 1.3.5 §7.3.5).
 //!
-//! Parts belong together by the number of their transaction; those of several transactions may
-//! come mixed. A transaction that went wrong is remembered until its last part, so that the parts
-//! on the way are not taken for a new one.
+//! Parts belong together by transaction ID; those of several transactions may be interleaved. A
+//! failed transaction is remembered until its last part, so that its remaining parts are not
+//! mistaken for a new one.
 
 use std::collections::BTreeMap;
 
 use tapswitch_openflow::multipart::AppendError;
 use tapswitch_openflow::{ErrorKind, MultipartReply, MultipartRequest};
 
-/// A multipart of either direction.
+/// A multipart message of either direction.
 pub(crate) trait Part: Sized {
     /// Whether more parts follow.
     fn has_more(&self) -> bool;
 
-    /// Joins the next part to this one.
+    /// Appends the next part to this one.
     fn append(&mut self, next: Self) -> Result<(), AppendError>;
 }
 
@@ -38,26 +38,26 @@ impl Part for MultipartReply {
     }
 }
 
-/// Multiparts of which parts are missing.
+/// Incomplete multipart messages.
 #[derive(Debug)]
 pub(crate) struct Reassembly<T> {
     max_len: usize,
     max_parts: usize,
     open: BTreeMap<u32, Open<T>>,
-    /// Bytes of all that is in `open`.
+    /// Total length of `open` in bytes.
     len: usize,
 }
 
-/// A multipart of which parts are missing.
+/// An incomplete multipart message.
 #[derive(Debug)]
 struct Open<T> {
-    /// The parts so far; `None` before the first, and when they went wrong.
+    /// The parts so far; `None` before the first, and after a failure.
     joined: Option<T>,
-    /// Whether they went wrong.
+    /// Whether it failed.
     has_failed: bool,
-    /// Bytes of the parts so far.
+    /// Length of the parts so far in bytes.
     len: usize,
-    /// How many they are.
+    /// Number of parts so far.
     part_count: usize,
 }
 
@@ -73,12 +73,12 @@ pub(crate) enum ReassemblyError {
 }
 
 impl ReassemblyError {
-    /// Whether the parts that follow could not be told from a new multipart.
+    /// Whether the remaining parts could not be distinguished from a new multipart.
     pub(crate) const fn is_fatal(&self) -> bool {
         matches!(self, Self::TooMany)
     }
 
-    /// What to tell the sender.
+    /// The error for the sender.
     pub(crate) const fn kind(&self) -> ErrorKind {
         match self {
             Self::TooLong { .. } | Self::TooMany => ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW,
@@ -88,12 +88,12 @@ impl ReassemblyError {
 }
 
 impl<T: Part> Reassembly<T> {
-    /// Joins up to so many bytes, of all that is unfinished, and parts, of each.
+    /// Sets the limits: bytes of all incomplete messages, and parts of each.
     pub(crate) const fn new(max_len: usize, max_parts: usize) -> Self {
         Self { max_len, max_parts, open: BTreeMap::new(), len: 0 }
     }
 
-    /// A part of `len` bytes came. Returns the whole when it was the last.
+    /// Handles a part of `len` bytes. Returns the whole message after the last part.
     pub(crate) fn handle_part(
         &mut self,
         xid: u32,
@@ -118,7 +118,7 @@ impl<T: Part> Reassembly<T> {
         }
     }
 
-    /// Whether parts of this multipart are missing.
+    /// Whether parts of this message are missing.
     pub(crate) fn is_open(&self, xid: u32) -> bool {
         self.open.contains_key(&xid)
     }
@@ -170,7 +170,7 @@ impl<T> Default for Open<T> {
     }
 }
 
-/// Most multiparts of one connection that may be unfinished at once.
+/// Maximum number of incomplete multipart messages of a connection.
 pub const MAX_OPEN_MULTIPARTS: usize = 64;
 
 #[cfg(test)]

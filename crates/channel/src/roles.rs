@@ -1,38 +1,38 @@
-//! Who is master (OpenFlow 1.3.5 §6.3.5, §7.3.9).
+//! Master election (OpenFlow 1.3.5 §6.3.5, §7.3.9).
 //!
-//! A switch has one [`Roles`] over all its connections. It knows who is master and the highest
-//! number of an election so far; what role a connection has, the connection itself knows.
+//! A switch has one [`Roles`] for all its connections. It stores the master and the highest
+//! generation ID so far; each connection stores its own role.
 
 use tapswitch_openflow::{ControllerRole, ErrorKind, RoleMessage};
 
-/// Name of a connection, given by whoever owns the connections.
+/// ID of a connection, assigned by the owner of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// The master of a switch and the number of the election that made it.
+/// The master of a switch and the generation ID of its election.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     master: Option<ConnectionId>,
-    /// `None` until the first request of a master or a slave.
+    /// `None` until the first request for master or slave.
     generation_id: Option<u64>,
 }
 
-/// What a request for a role leads to.
+/// Result of a role request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleChange {
-    /// What to tell who asked, and its role from now on.
+    /// The reply, with the new role of the requester.
     pub reply: RoleMessage,
-    /// The master until now, which becomes slave.
+    /// The previous master, which becomes slave.
     pub demoted: Option<ConnectionId>,
 }
 
 impl Roles {
-    /// Nobody is master.
+    /// Without a master.
     pub const fn new() -> Self {
         Self { master: None, generation_id: None }
     }
 
-    /// `connection`, whose role is `current`, asks for another role.
+    /// Handles a role request of `connection`, whose role is `current`.
     pub fn handle_request(
         &mut self,
         connection: ConnectionId,
@@ -61,17 +61,17 @@ impl Roles {
         })
     }
 
-    /// A connection ended, or stepped down: if it was the master's, nobody is master now.
+    /// Handles the end of a connection, or its stepping down: if it was the master, there is none.
     pub fn handle_closed(&mut self, connection: ConnectionId) {
         self.master.take_if(|master| *master == connection);
     }
 
-    /// Who is master.
+    /// The current master.
     pub const fn master(&self) -> Option<ConnectionId> {
         self.master
     }
 
-    /// Takes the number of an election unless it is older than the last: numbers wrap around.
+    /// Accepts a generation ID unless it is older than the last one, with wrap-around.
     fn take_generation(&mut self, generation_id: u64) -> Result<(), ErrorKind> {
         let is_stale = self
             .generation_id
@@ -84,7 +84,7 @@ impl Roles {
     }
 }
 
-/// The number in a reply before any election.
+/// Generation ID in a reply before any election.
 const NO_GENERATION: u64 = u64::MAX;
 
 #[cfg(test)]

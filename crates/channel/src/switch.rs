@@ -1,9 +1,9 @@
 //! The switch's end of a connection.
 //!
-//! The order in which a message of the controller is judged: can it be read, is it for a switch,
-//! may this controller (§6.3.5), could any switch do it ([`Message::check`]). What is left is the
-//! caller's, in the order of arrival, barriers included. What comes behind a barrier or a request
-//! for a role is not looked at before that is answered.
+//! A message of the controller is checked in this order: can it be parsed, is it for a switch, may
+//! this controller send it (§6.3.5), could any switch execute it ([`Message::check`]). The rest is
+//! the caller's, in the order of arrival, including barriers. Messages after a barrier or a role
+//! request are not examined before that is answered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,40 +19,39 @@ use crate::reassembly::{MAX_OPEN_MULTIPARTS, Reassembly};
 use crate::window::Window;
 use crate::{CloseReason, Config, Refusal, RoleChange, SendError, wants};
 
-/// The switch's end of a connection to a controller. See the crate for how it is driven.
+/// The switch's end of a connection to a controller. See the crate documentation for its use.
 #[derive(Debug)]
 pub struct SwitchConnection {
     link: Link,
     role: ControllerRole,
     async_config: AsyncConfig,
-    /// The controller has said what it wants, be it the same as before.
+    /// The controller has set its asynchronous configuration, even if to the same value.
     has_set_async: bool,
     requests: Reassembly<MultipartRequest>,
     window: Window,
     events: VecDeque<SwitchEvent>,
 }
 
-/// What the switch is told.
+/// An event for the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwitchEvent {
-    /// Both ends speak version 1.3; messages can be sent.
+    /// Version 1.3 is negotiated; messages can be sent.
     Ready,
-    /// The controller wants something that it may want. Multiparts are whole.
+    /// A permitted request of the controller. Multipart requests are complete.
     Request(Message),
-    /// The controller asks for a role: ask [`crate::Roles`], then
-    /// [`SwitchConnection::answer_role`].
+    /// A role request: call [`crate::Roles`], then [`SwitchConnection::answer_role`].
     RoleRequest {
-        /// Number of the transaction.
+        /// Transaction ID.
         xid: u32,
-        /// What is asked for.
+        /// The request.
         request: RoleMessage,
     },
-    /// The controller could not use what was sent with this number.
+    /// The controller reports an error for the message with this transaction ID.
     Error {
-        /// Number of the transaction.
+        /// Transaction ID.
         xid: u32,
-        /// Why.
+        /// The error.
         error: ErrorMessage,
     },
     /// A message of the controller was refused.
@@ -62,7 +61,7 @@ pub enum SwitchEvent {
 }
 
 impl SwitchConnection {
-    /// The connection is made.
+    /// Creates the state of a new connection.
     pub fn new(config: Config, now: Instant) -> Self {
         Self {
             link: Link::new(config, WhenBusy::Pause, now),
@@ -75,41 +74,42 @@ impl SwitchConnection {
         }
     }
 
-    /// Bytes came in.
+    /// Handles received bytes.
     pub fn handle_bytes(&mut self, bytes: &[u8], now: Instant) {
         self.link.handle_bytes(bytes, now);
     }
 
-    /// The stream ended. The events say so after all that came before, which waits for no answers
-    /// any more.
+    /// Handles the end of the stream. The event follows those of all earlier input, which no longer
+    /// waits for answers.
     pub fn handle_eof(&mut self) {
         self.link.handle_eof();
     }
 
-    /// Time passed: call it when [`Self::poll_timeout`] says, or at any other time.
+    /// Handles the passing of time: call it at [`Self::poll_timeout`], or at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(reason) = self.link.handle_timeout(now) {
             self.events.push_back(SwitchEvent::Closed(reason));
         }
     }
 
-    /// The first `len` bytes of what [`Self::poll_transmit`] showed were written.
+    /// Reports that the first `len` bytes of [`Self::poll_transmit`] were written.
     pub fn handle_transmitted(&mut self, len: usize, now: Instant) {
         self.link.handle_transmitted(len, now);
     }
 
-    /// Answers the request with this number. A multipart that is too long for one message is cut.
-    /// Answers are taken however many wait: requests stop instead (see [`Self::is_busy`]).
+    /// Answers the request with this transaction ID. A multipart reply that exceeds one message is
+    /// split. Answers are accepted however many bytes are unsent: requests stop instead (see
+    /// [`Self::is_busy`]).
     ///
     /// # Errors
-    /// When the connection is not open, or the answer cannot become bytes: the controller is told
-    /// so by an error then, and need not wait.
+    /// If the connection is not open, or the answer cannot be encoded: then the controller gets an
+    /// error instead of the answer.
     pub fn reply(&mut self, xid: u32, body: Body) -> Result<(), SendError> {
         self.note_answer(xid, body.message_type());
         let sent = self.link.send_anyway(&parts(xid, body));
         if let Err(SendError::Encode(_)) = sent {
-            // Of all errors this one says that a multipart is too long; the request that it should
-            // quote is not here any more.
+            // The only error for a reply that is too long; the request that it should quote is no
+            // longer available.
             let error = ErrorMessage::about(ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW, &[]);
             self.link.send_anyway(&[Message { xid, body: Body::Error(error) }])?;
         }
@@ -125,9 +125,10 @@ impl SwitchConnection {
         self.link.send_anyway(&[Message { xid: request.xid, body: Body::Error(error) }])
     }
 
-    /// Sends an asynchronous message if the controller wants it in its role; tells whether. A
-    /// packet-in that is refused because too much waits is lost, which the caller should count.
-    /// Anything else is taken: the connection ends when there is too much of it.
+    /// Sends an asynchronous message if the controller's role and configuration include it; returns
+    /// whether. A packet-in that is refused because too many bytes are unsent is lost, which the
+    /// caller should count. Other messages are accepted: the connection is closed if there are too
+    /// many.
     pub fn notify(&mut self, body: Body) -> Result<bool, SendError> {
         if !wants(&self.async_config, self.role, &body) {
             return Ok(false);
@@ -140,7 +141,7 @@ impl SwitchConnection {
         Ok(true)
     }
 
-    /// Answers a request for a role with what [`crate::Roles`] says to it, and takes the role on.
+    /// Answers a role request with the result of [`crate::Roles`], and adopts the role.
     pub fn answer_role(
         &mut self,
         xid: u32,
@@ -159,16 +160,14 @@ impl SwitchConnection {
         }
     }
 
-    /// Gives the controller a role that it did not ask for: that of a slave, when another one
-    /// becomes master.
+    /// Sets a role that the controller did not request: slave, when another one becomes master.
     pub const fn set_role(&mut self, role: ControllerRole) {
         self.role = role;
     }
 
-    /// What the switch is told next. While the connection [is busy](Self::is_busy), nothing that
-    /// the controller asks for; nor while a barrier, a request for a role, or four requests of
-    /// other kinds wait for [`Self::reply`], [`Self::refuse`] or [`Self::answer_role`]. After
-    /// these, there may be more.
+    /// Returns the next event. No requests are returned while the connection [is
+    /// busy](Self::is_busy), nor while a barrier, a role request, or four other requests wait for
+    /// [`Self::reply`], [`Self::refuse`] or [`Self::answer_role`]. After these, there may be more.
     pub fn poll_event(&mut self) -> Option<SwitchEvent> {
         while self.events.is_empty() {
             let incoming = self.link.poll_incoming()?;
@@ -179,25 +178,26 @@ impl SwitchConnection {
         self.events.pop_front()
     }
 
-    /// Bytes to write, in order; empty when there is nothing to write. They stay until
-    /// [`Self::handle_transmitted`]. After the end, what is left says why to the controller.
+    /// The bytes to write, in order; empty if there are none. They remain until
+    /// [`Self::handle_transmitted`]. After the end, the remaining bytes tell the controller the
+    /// reason.
     pub fn poll_transmit(&self) -> &[u8] {
         self.link.waiting()
     }
 
-    /// When [`Self::handle_timeout`] is due; never after the end.
+    /// When to call [`Self::handle_timeout`]; `None` after the end.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.link.deadline()
     }
 
-    /// Whether so many bytes wait to be written, or to be handled after an answer, that requests
-    /// are left unread: the caller should not read more of them either, so that a controller that
-    /// asks faster than it reads, or than it is answered, has to wait, at no cost to the switch.
+    /// Whether there are so many unsent bytes, or so much input behind unanswered requests, that
+    /// requests are left unread. The caller should then not read from the socket either, so that a
+    /// controller that sends requests faster than it reads answers has to wait.
     pub fn is_busy(&self) -> bool {
         self.link.is_busy() || self.link.is_full()
     }
 
-    /// Whether the connection ended.
+    /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
         self.link.is_closed()
     }
@@ -207,12 +207,12 @@ impl SwitchConnection {
         self.role
     }
 
-    /// Which asynchronous messages the controller wants.
+    /// The asynchronous messages that the controller receives.
     pub const fn async_config(&self) -> &AsyncConfig {
         &self.async_config
     }
 
-    /// Whether the controller has set that, be it to what it was before.
+    /// Whether the controller has set that, even if to the same value.
     pub const fn has_set_async(&self) -> bool {
         self.has_set_async
     }
@@ -256,14 +256,15 @@ impl SwitchConnection {
         }
     }
 
-    /// Whether this controller may send this to a switch.
+    /// Checks whether this controller may send this to a switch.
     fn admit(&self, xid: u32, body: &Body) -> Result<(), Refusal> {
         let message_type = body.message_type();
         if !is_from_controller(message_type) {
             let text = format!("{message_type}: not a message for a switch");
             return Err(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text));
         }
-        // One that has gone may have asked to lead before: the switch looks at it then.
+        // A controller that has disconnected may have requested another role before: the switch
+        // checks it then.
         let is_slave = self.role == ControllerRole::Slave && !self.window.asks_for_role();
         if is_slave && changes_state(body) {
             let text = format!("{message_type}: the controller is slave");
@@ -295,7 +296,7 @@ impl SwitchConnection {
         if let Err(error) = message.check() {
             return Some(self.refuse_last(Refusal::checked(message.xid, error)));
         }
-        // Whoever has gone waits for no more answers.
+        // A controller that has disconnected waits for no more answers.
         if self.link.has_ended() && self.window.is_full() && only_asks(&message.body) {
             return None;
         }
@@ -303,7 +304,7 @@ impl SwitchConnection {
         Some(SwitchEvent::Request(message))
     }
 
-    /// The request that came last is handed out.
+    /// Records that the current request is returned to the caller.
     fn note_request(&mut self, xid: u32, body: &Body) {
         self.window.handle_request(xid, body, self.link.frame_len());
         self.link.hold(self.window.is_full());
@@ -314,7 +315,7 @@ impl SwitchConnection {
         self.link.hold(self.window.is_full());
     }
 
-    /// Refuses the message that came last.
+    /// Refuses the current message.
     fn refuse_last(&mut self, refusal: Refusal) -> SwitchEvent {
         SwitchEvent::Refused(self.link.refuse(refusal))
     }
@@ -327,7 +328,7 @@ impl SwitchConnection {
     }
 }
 
-/// The messages that say `body`: one, or the parts of a multipart.
+/// The messages for `body`: one, or the parts of a multipart.
 fn parts(xid: u32, body: Body) -> Vec<Message> {
     let message = |body| Message { xid, body };
     match body {
@@ -339,7 +340,7 @@ fn parts(xid: u32, body: Body) -> Vec<Message> {
     }
 }
 
-/// The start of a request as it came, to quote in an error.
+/// The start of a request as received, to quote in an error.
 fn start_of(request: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     let whole = request.encode(&mut bytes);
@@ -347,13 +348,13 @@ fn start_of(request: &Message) -> Vec<u8> {
         && let Some(first) = joined.clone().split().into_iter().next()
     {
         let first = Message { xid: request.xid, body: Body::MultipartRequest(first) };
-        // A part fits a message; should it not, the error goes without a quotation.
+        // A part fits a message; if not, the error is sent without a quotation.
         let _ = first.encode(&mut bytes);
     }
     bytes
 }
 
-/// Whether a controller sends messages of this type.
+/// Whether controllers send messages of this type.
 const fn is_from_controller(message_type: MessageType) -> bool {
     matches!(
         message_type,
@@ -378,7 +379,8 @@ const fn is_from_controller(message_type: MessageType) -> bool {
     )
 }
 
-/// Whether a message does nothing when nobody takes the answer: who has gone need not be answered.
+/// Whether a message has no effect except its answer: it can be skipped if the controller has
+/// disconnected.
 pub fn only_asks(body: &Body) -> bool {
     match body {
         Body::FeaturesRequest
@@ -391,8 +393,7 @@ pub fn only_asks(body: &Body) -> bool {
 }
 
 /// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5). A
-/// connection refuses these of a slave; who handles requests later than they came in must look
-/// again.
+/// connection refuses these from a slave; a caller that executes requests later must check again.
 pub fn changes_state(body: &Body) -> bool {
     match body {
         Body::SetConfig(_)

@@ -1,30 +1,29 @@
-//! What a switch is told at once, and what waits until it has answered (OpenFlow 1.3.5 §6.3.5,
-//! §7.3.8).
+//! Limits the requests that a switch handles at once (OpenFlow 1.3.5 §6.3.5, §7.3.8).
 //!
-//! A request that calls for an answer is open until the answer is given. Nothing more is handed out
-//! while
-//! - a barrier is open: what comes behind it is to be handled after it, errors included;
-//! - a request for a role is open: what comes behind it is judged by the new role;
-//! - [`MAX_OPEN`] requests are open: answers are longer than questions, and those who ask faster
-//!   than they are answered would fill the memory;
-//! - [`MAX_BEHIND_LEN`] bytes of messages without an answer came behind an open request: the switch
-//!   may have to keep them until it has answered.
+//! A request with an answer is open until it is answered. No more messages are returned to the
+//! caller while
+//! - a barrier is open: later messages are to be handled after it, errors included;
+//! - a role request is open: later messages are checked against the new role;
+//! - [`MAX_OPEN`] requests are open: answers are longer than requests, and a controller that sends
+//!   requests faster than they are answered would exhaust memory;
+//! - [`MAX_BEHIND_LEN`] bytes of messages without an answer follow an open request: the switch may
+//!   have to store them until it has answered.
 
 use tapswitch_openflow::{Body, MessageType};
 
 use crate::pending::answer_to;
 
-/// The requests that the switch was told and has not answered.
+/// The requests that the switch has received and not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Number of each, and the type of its answer. Numbers may be used twice.
+    /// Transaction ID of each, and type of its answer. IDs may be reused.
     open: Vec<(u32, MessageType)>,
-    /// Bytes of messages without an answer that were handed out since something is open.
+    /// Bytes of messages without an answer that were returned while a request is open.
     behind_len: usize,
 }
 
 impl Window {
-    /// A request of `len` bytes is handed out.
+    /// Records a request of `len` bytes.
     pub(crate) fn handle_request(&mut self, xid: u32, body: &Body, len: usize) {
         match answer_to(body) {
             Some(answer) => self.open.push((xid, answer)),
@@ -33,7 +32,7 @@ impl Window {
         }
     }
 
-    /// An answer of this type is given, or an error in its place.
+    /// Records an answer of this type, or an error instead.
     pub(crate) fn handle_answer(&mut self, xid: u32, answer: MessageType) {
         if let Some(index) = self.open.iter().position(|open| *open == (xid, answer)) {
             self.open.remove(index);
@@ -43,7 +42,7 @@ impl Window {
         }
     }
 
-    /// Whether what comes next has to wait.
+    /// Whether further messages have to wait.
     pub(crate) fn is_full(&self) -> bool {
         self.open.len() >= MAX_OPEN
             || self.behind_len >= MAX_BEHIND_LEN
@@ -51,7 +50,7 @@ impl Window {
             || self.asks_for_role()
     }
 
-    /// Whether the role of the controller is about to change.
+    /// Whether a role request is open.
     pub(crate) fn asks_for_role(&self) -> bool {
         self.is_open(MessageType::RoleReply)
     }
@@ -61,11 +60,11 @@ impl Window {
     }
 }
 
-/// Requests that are open at once. A switch answers one after the other, so that more would gain
-/// nothing; and each answer may be as long as all of its tables.
+/// Maximum number of open requests. A switch answers them in sequence, so more would gain nothing;
+/// and each answer may contain all of its tables.
 pub(crate) const MAX_OPEN: usize = 4;
-/// Bytes of messages without an answer behind an open request: a few thousand rules, which the
-/// switch takes while it waits for an answer to be made.
+/// Maximum bytes of messages without an answer after an open request: a few thousand rules, which
+/// the switch accepts while an answer is prepared.
 const MAX_BEHIND_LEN: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The switch's end against a controller that is not ours: `ovs-ofctl`, over a socket.
+//! The switch's end with an independent controller: `ovs-ofctl`, over a socket.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use std::io::{Read, Write};
@@ -54,8 +54,8 @@ fn ovs_hears_why_a_flow_is_refused() {
     assert!(!requests.iter().any(is_flow_mod));
 }
 
-/// Runs `ovs-ofctl` with this command on a switch of ours. Returns what it prints, and what the
-/// switch was asked; `None` when the program is not there.
+/// Runs `ovs-ofctl` with this command on our switch. Returns its output, and the requests to the
+/// switch; `None` if the program is not installed.
 fn serve(command: &[&str]) -> Option<(String, Vec<Message>)> {
     if ovs_ofctl(&["--version"]).is_err() {
         println!("SKIP: ovs-ofctl is not there; install openvswitch-common to run this test");
@@ -89,14 +89,14 @@ fn serve(command: &[&str]) -> Option<(String, Vec<Message>)> {
     Some((String::from_utf8(text).unwrap(), asked.into_inner().unwrap()))
 }
 
-/// Drives the switch's end until the controller leaves; what was asked.
+/// Runs the switch's end until the controller disconnects; returns the requests.
 fn run_switch(mut stream: TcpStream) -> Vec<Message> {
     let mut connection = SwitchConnection::new(Config::default(), Instant::now());
     let mut requests = Vec::new();
     let mut buffer = [0; 4096];
     while !connection.is_closed() {
         let bytes = connection.poll_transmit();
-        // A controller that is gone needs no answer.
+        // A controller that has disconnected needs no answer.
         let len = stream.write_all(bytes).map_or(0, |()| bytes.len());
         connection.handle_transmitted(len, Instant::now());
         match stream.read(&mut buffer) {
@@ -164,7 +164,7 @@ fn port() -> Port {
     }
 }
 
-/// A table with the properties that Open vSwitch insists on.
+/// A table with the properties that Open vSwitch requires.
 fn table() -> TableFeatures {
     use TableFeaturesProperty as Property;
     TableFeatures {

@@ -1,5 +1,5 @@
-//! The controller's end against a switch that is not ours: `ovs-vswitchd` with a dummy datapath,
-//! which needs neither root nor the kernel.
+//! The controller's end with an independent switch: `ovs-vswitchd` with a dummy datapath, which
+//! needs neither root nor the kernel module.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use std::io::{Read, Write};
@@ -94,7 +94,7 @@ fn ovs_describes_all_that_it_has() {
     }
 }
 
-/// Entries that differ in their cookie and in-port alone.
+/// Entries that differ only in their cookie and in-port.
 fn flow(cookie: u64) -> FlowMod {
     FlowMod {
         cookie,
@@ -126,12 +126,12 @@ fn group_buckets() -> Vec<Bucket> {
     vec![bucket(1), bucket(2)]
 }
 
-/// A connection with the socket that carries it.
+/// A connection with its socket.
 struct Controller {
     connection: ControllerConnection,
     stream: UnixStream,
     features: FeaturesReply,
-    /// What failed so far.
+    /// Errors so far.
     errors: Vec<(u32, ErrorKind)>,
 }
 
@@ -175,7 +175,7 @@ impl Controller {
         }
     }
 
-    /// The answer to a request; errors on the way are noted.
+    /// The answer to a request; errors meanwhile are recorded.
     fn reply(&mut self, request: u32) -> Body {
         loop {
             match self.event() {
@@ -205,14 +205,14 @@ impl Controller {
     }
 }
 
-/// A switch of Open vSwitch's own, in a directory of its own, ended with this value.
+/// An Open vSwitch in its own directory, ended on drop.
 struct Ovs {
     directory: PathBuf,
     children: Vec<Child>,
 }
 
 impl Ovs {
-    /// A bridge `br0` with two ports; `None` when Open vSwitch is not there.
+    /// A bridge `br0` with two ports; `None` if Open vSwitch is not installed.
     fn start() -> Option<Self> {
         let schema = Path::new("/usr/share/openvswitch/vswitch.ovsschema");
         let has_all = ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd"]
@@ -271,7 +271,7 @@ impl Ovs {
         self.children.push(child.unwrap());
     }
 
-    /// Waits until a socket is there.
+    /// Waits until a socket exists.
     fn wait_for(&self, name: &str) {
         let end = Instant::now() + Duration::from_secs(20);
         while UnixStream::connect(self.directory.join(name)).is_err() {
@@ -284,7 +284,7 @@ impl Ovs {
 impl Drop for Ovs {
     fn drop(&mut self) {
         for child in self.children.iter_mut().rev() {
-            // What is gone already needs no end.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -292,7 +292,7 @@ impl Drop for Ovs {
     }
 }
 
-/// A directory for one switch. Its name is short: sockets have room for 108 bytes of path.
+/// A directory for one switch, with a short name: socket paths are limited to 108 bytes.
 fn unique_directory() -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -1,19 +1,19 @@
-//! What one more change costs the control plane alone, without sockets: how long it takes to look
-//! at it, and to make it.
+//! Measures the cost of one more change in the control plane, without sockets: the time to plan it
+//! and to apply it.
 //!
 //! ```text
 //! cargo run --release -p tapswitch-control --example changes -- \
 //!     KIND [SWITCHES HOSTS POLICIES REGIONS]
 //! ```
 //!
-//! The switches, in a ring, say yes to all; each has so many hosts. Policies come one by one, both
-//! directions each, with monitors at two ports of each switch. They are of a kind:
+//! The switches form a ring and accept everything; HOSTS is per switch. Policies are added one by
+//! one, for both directions, with monitors at two ports of each switch. KIND is one of:
 //!
-//! - `port`: TCP to a port of each one's own. Each two have frames in common.
-//! - `port4`: the same of IPv4 alone.
-//! - `wide`: three that match nearly all of IPv4, then one for each of many addresses.
+//! - `port`: TCP to a different port for each. All pairs overlap.
+//! - `port4`: the same for IPv4 only.
+//! - `wide`: three that match nearly all IPv4 frames, then one for each of many addresses.
 //!
-//! A switch has 4,096 regions at most, or REGIONS.
+//! REGIONS is the maximum per switch, by default 4,096.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -61,12 +61,12 @@ fn tell(what: &str, mut times: Vec<Duration>) {
     }
 }
 
-/// What one change took.
+/// Cost of one change.
 #[derive(Clone, Copy)]
 struct Cost {
     looked: Duration,
     made: Duration,
-    /// That were followed.
+    /// Number of frames traced.
     frames: usize,
 }
 
@@ -92,16 +92,16 @@ fn policy(kind: &str, number: u16, switches: u64) -> TapPolicy {
     }
 }
 
-/// Switches, of which ports 1 and 2 lead to others, 3 and 4 to monitors, and the rest to hosts.
+/// Switches whose ports 1 and 2 are links, 3 and 4 are for monitors, and the others for hosts.
 struct Ring {
     control: Control,
     switches: u64,
     hosts: u32,
-    /// Cookies of the rules by which the controller is shown frames of a type.
+    /// Cookies of the rules that send frames of a type to the controller.
     shown: BTreeMap<(u64, EtherType), u64>,
     now: Millis,
     answers: VecDeque<(DatapathId, Ticket, Option<Body>)>,
-    /// What the control plane took of the time.
+    /// Time spent in the control plane.
     spent: Duration,
 }
 
@@ -159,7 +159,7 @@ impl Ring {
         }
     }
 
-    /// Carries messages until there are none.
+    /// Processes messages until there are none left.
     fn run(&mut self) {
         let now = self.now;
         loop {
@@ -177,7 +177,7 @@ impl Ring {
         while self.control.poll_event().is_some() {}
     }
 
-    /// What a switch is told.
+    /// Processes a message to a switch.
     fn take(&mut self, switch: DatapathId, ticket: Ticket, body: Body) {
         let answer = match body {
             Body::BarrierRequest => Some(Body::BarrierReply),
@@ -250,7 +250,7 @@ fn features(switch: u64) -> FeaturesReply {
     }
 }
 
-/// A host asks for an address.
+/// An ARP request of a host.
 fn arp(switch: u64, port: u32) -> Vec<u8> {
     let src = [2, 0, 0, 0, switch as u8, port as u8];
     let mut data = [&[0xff; 6][..], &src, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &src].concat();

@@ -1,4 +1,4 @@
-//! All switches and all policies.
+//! The control plane of a fabric: all switches and all policies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -54,112 +54,112 @@ use rounds::Rounds;
 use routing::{Located, Talks};
 use turns::Turns;
 
-/// The control plane: what is known of switches and hosts, and the TAP policies.
+/// The control plane: state of switches and hosts, and the TAP policies.
 ///
-/// Methods are of four kinds:
+/// There are four kinds of methods:
 ///
 /// - getters, taking `&self`;
-/// - `handle_*`: what came from switches, and the passing of time;
-/// - commands: policies that come and go, requests for counters;
-/// - `poll_*`: what goes out. After any of the above, take from [`Self::poll_transmit`] until there
-///   is nothing, then from [`Self::poll_event`], and call [`Self::handle_timeout`] no later than
-///   [`Self::poll_timeout`] says.
+/// - `handle_*`: input from switches, and the passing of time;
+/// - commands: adding and deleting policies, requesting counters;
+/// - `poll_*`: output. After any of the above, call [`Self::poll_transmit`] until it returns
+///   `None`, then [`Self::poll_event`] likewise, and call [`Self::handle_timeout`] no later than
+///   [`Self::poll_timeout`].
 ///
-/// Numbers of transactions belong to connections. What is sent here has a [`Ticket`] instead, by
-/// which the caller tells what an answer or an error is about.
+/// Transaction ids belong to connections. Messages have a [`Ticket`] instead, by which the caller
+/// reports the reply or error for a message.
 #[derive(Clone, Debug)]
 pub struct Control {
     limits: Limits,
     switches: Switches,
-    /// Switches that something happened to since conclusions were drawn.
+    /// Switches with input since the last [`Self::settle`].
     touched: BTreeSet<DatapathId>,
-    /// Switches for which messages may wait.
+    /// Switches that may have messages to send.
     turns: Turns,
-    /// Switches that something is due at, or under way.
+    /// Switches with a timer or unfinished work.
     agenda: Agenda,
     policies: Policies,
     events: VecDeque<Event>,
     /// Requests for counters.
     rounds: Rounds,
-    /// Which switch is asked next whether it holds what it was told.
+    /// Which switch is checked next for unexpected changes.
     checks: Checks,
-    /// Links between switches, where they are looked for.
+    /// Links between switches, if discovery is on.
     fabric: Option<Shared<Fabric>>,
     routes: Shared<Routes>,
-    /// The same for copies, which go around links that do not take them.
+    /// Routes of copies, which avoid links that do not take them.
     copy_routes: Shared<Routes>,
-    /// The switch that each host is at.
+    /// The switch of each host.
     located: Shared<Located>,
-    /// Hosts that may be at several switches, which are not linked.
+    /// Hosts that may be at several switches which are not connected.
     parted: Shared<BTreeSet<HostKey>>,
     talks: Shared<Talks>,
-    /// There are so many hosts that not every switch knows all of them.
+    /// There are so many hosts that not every switch has routes to all of them.
     is_vast: bool,
-    /// Copies may have other addresses on the way.
+    /// Copies may travel with other addresses.
     is_rewriting: bool,
-    /// Hosts whose ways are to be found out.
+    /// Hosts whose routes have to be computed.
     unrouted: BTreeSet<HostKey>,
-    /// Ways that were told since time passed.
+    /// Routes sent since the last timeout.
     told_ways: usize,
     tags: Tags,
-    /// By identifier, the switches that carry copies which have it.
+    /// By identifier: the switches that carry such copies.
     carriers: Forked<u16, BTreeMap<DatapathId, Carry>>,
-    /// Identifiers of which that is to be looked up again.
+    /// Identifiers whose carriers have to be computed.
     unsettled_tags: BTreeSet<u16>,
-    /// Those that copies of more policies have, and whose.
+    /// Identifiers that got more users, and which.
     joined_tags: BTreeMap<u16, Vec<Use>>,
-    /// Those of copies that still go a way which they shall not go any more.
+    /// Identifiers of copies that are still sent by an obsolete path.
     lingering: BTreeSet<u16>,
     monitor_hosts: MonitorHosts,
-    /// Those of which it is to be found out where they are.
+    /// Hosts whose location is in question.
     contests: Contests,
     moves: Shared<Moves>,
-    /// Addresses of which it is to be found out who has them.
+    /// Addresses whose holder is in question.
     claims: Claims,
-    /// Switches that came, went, or have other ports.
+    /// Switches that were added, removed, or whose ports changed.
     shaken: BTreeSet<DatapathId>,
-    /// Deleted policies that may have come to their end.
+    /// Deleted policies that may be finished.
     ended: BTreeSet<PolicyId>,
-    /// The latest time that was told.
+    /// The latest time given.
     now: Millis,
-    /// The same in nanoseconds, of an origin of its own.
+    /// The same in nanoseconds, with another origin.
     now_ns: u64,
-    /// How much of the time what came in was taken in.
+    /// Time during which input was being processed.
     listened: Option<Millis>,
     /// Links or edges changed.
     has_rewired: bool,
-    /// When that is looked at, at the earliest, and for how long it was not then.
+    /// Earliest time for handling that, and the current delay.
     rewire_at: Millis,
     rewire_pause: Millis,
-    /// The ports that floods take between switches.
+    /// Link ports of the flood tree.
     tree: Shared<BTreeSet<Place>>,
-    /// The links by which they go until all switches know of it.
+    /// Links that carry floods until all switches have the new tree.
     floods: Shared<Floods>,
-    /// Ends of links by which no S-tags leave, and so no copies that have one.
+    /// Ends of links that send no S-tags, and so no tagged copies.
     untagged_ends: Shared<BTreeSet<Place>>,
-    /// Switches that were not connected when links were looked at last.
+    /// Switches that were disconnected when links were last handled.
     away: Shared<BTreeSet<DatapathId>>,
-    /// The links that were told of.
+    /// Links that were reported.
     told_links: Shared<BTreeMap<(Place, Place), (MonitorPort, MonitorPort)>>,
-    /// The time of day, for policies that end or pause by it.
+    /// The time of day, for expiry and schedules.
     clock: Clock,
-    /// Switches are not told anything: this is to find out what they would hold.
+    /// Trial: the desired state is computed, and nothing is sent.
     is_trial: bool,
 }
 
 /// A message to a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// To whom.
+    /// The switch.
     pub switch: DatapathId,
-    /// What the answer, or an error, is to be told by.
+    /// Identifies the message in a reply or an error.
     pub ticket: Ticket,
-    /// What it says.
+    /// The message.
     pub body: Body,
 }
 
 impl Control {
-    /// No switches, no policies.
+    /// A control plane without switches and policies.
     pub fn new(limits: Limits) -> Self {
         Self {
             fabric: limits.discovery.clone().map(|discovery| Fabric::new(discovery).into()),
@@ -208,13 +208,13 @@ impl Control {
         }
     }
 
-    /// A switch connected. If it was connected already, the connection from before counts no more.
+    /// A switch has connected. If it was connected already, the former connection is void.
     pub fn handle_connected(&mut self, features: &FeaturesReply, now: Millis) {
         self.now = now;
         let id = features.datapath_id;
         self.make_room(id);
         let switch = self.switches.get_or_insert_with(id, || {
-            // It is told the ways to all hosts.
+            // It gets the routes to all hosts.
             self.unrouted.extend(self.located.keys());
             Switch::new(id)
         });
@@ -232,12 +232,12 @@ impl Control {
         self.schedule_checks();
     }
 
-    /// The connection to a switch is lost.
+    /// The connection to a switch was lost.
     pub fn handle_disconnected(&mut self, switch: DatapathId) {
         self.with_switch(switch, |switch, _, now| switch.handle_disconnected(now));
     }
 
-    /// The answer to what was sent with this ticket. Multiparts are whole.
+    /// Processes the reply to a message. Multipart replies must be complete.
     pub fn handle_reply(&mut self, switch: DatapathId, ticket: Ticket, body: &Body, now: Millis) {
         self.now = now;
         self.with_switch(switch, |switch, limits, now| {
@@ -245,7 +245,7 @@ impl Control {
         });
     }
 
-    /// What was sent with this ticket failed.
+    /// Processes the error for a message.
     pub fn handle_error(
         &mut self,
         switch: DatapathId,
@@ -259,7 +259,7 @@ impl Control {
         });
     }
 
-    /// A message that nobody asked for.
+    /// Processes an unsolicited message.
     pub fn handle_message(&mut self, switch: DatapathId, body: &Body, now: Millis) {
         self.now = now;
         if let Body::PacketIn(packet_in) = body {
@@ -275,7 +275,7 @@ impl Control {
         });
     }
 
-    /// Time passed.
+    /// Processes timers that are due.
     pub fn handle_timeout(&mut self, now: Millis) {
         self.now = now;
         self.told_ways = 0;
@@ -290,7 +290,7 @@ impl Control {
         self.handle_lifetimes();
     }
 
-    /// What is sent next. Conclusions are drawn when nothing else waits, not for each message.
+    /// The next message to send. Input is evaluated when no messages are left, not for each input.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         loop {
             while let Some(id) = self.turns.next() {
@@ -322,7 +322,7 @@ impl Control {
         Some(Transmit { switch: id, ticket, body })
     }
 
-    /// What happened next.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.settle();
         self.events.pop_front()
@@ -344,22 +344,22 @@ impl Control {
         waits.into_iter().chain(own).flatten().min()
     }
 
-    /// The switches, connected or remembered.
+    /// Switches, connected or remembered.
     pub fn switches(&self) -> Vec<SwitchReport> {
         self.switches.values().map(|switch| self.report_switch(switch)).collect()
     }
 
-    /// Whether a switch is connected and has told its ports.
+    /// Whether a switch is connected and its ports are known.
     pub fn is_up(&self, switch: DatapathId) -> bool {
         self.switches.get(&switch).is_some_and(Switch::is_up)
     }
 
-    /// Whether it is known what its ports are for as well.
+    /// Whether the roles of its ports are known, too.
     pub fn is_taken_over(&self, switch: DatapathId) -> bool {
         self.switches.get(&switch).is_some_and(|switch| switch.is_up() && !switch.is_held())
     }
 
-    /// The switches that are named by monitors, whether or not they were ever connected.
+    /// Switches named by monitors, whether or not they ever connected.
     pub fn monitor_switches(&self) -> impl Iterator<Item = DatapathId> {
         self.policies.monitor_switches()
     }
@@ -369,8 +369,8 @@ impl Control {
         self.switches.values().flat_map(Switch::host_reports).collect()
     }
 
-    /// Forgets the switch that has not been connected for longest, and its hosts, if there are too
-    /// many for another one.
+    /// Forgets the switch that has been disconnected for longest, with its hosts, if there is no
+    /// room for another switch.
     fn make_room(&mut self, id: DatapathId) {
         if self.switches.contains_key(&id) || self.switches.len() < self.limits.max_switches {
             return;
@@ -409,7 +409,7 @@ impl Control {
             self.update_ports(id);
             self.policies.touch_at(id);
             self.shaken.insert(id);
-            // What a switch that is not connected counts is not waited for.
+            // Counters of a disconnected switch are not waited for.
             self.ended.extend(self.policies.deletions.keys());
         }
         if swept {
@@ -441,7 +441,7 @@ impl Control {
         }
     }
 
-    /// Returns where hosts were that moved.
+    /// Returns the former ports of hosts that moved.
     fn collect_hosts(
         &mut self,
         id: DatapathId,
@@ -470,8 +470,8 @@ impl Control {
         left
     }
 
-    /// Draws the conclusions of all that came in: where monitors are, what switches shall hold, how
-    /// policies are doing.
+    /// Evaluates all input: locates monitors, updates the desired state of switches and the states
+    /// of policies.
     fn settle(&mut self) {
         self.schedule_reading();
         loop {
@@ -504,7 +504,7 @@ impl Control {
     }
 }
 
-/// A host that came to one switch and left another has moved.
+/// Turns the event of a new host into a move if the host left another switch.
 fn with_origin(event: Event, left: &HashMap<HostKey, MonitorPort>) -> Event {
     match event {
         Event::HostSeen { mac, vlan, at } => match left.get(&HostKey { mac, vlan }) {

@@ -1,9 +1,10 @@
-//! The rules that a switch shall have, and which of them changed.
+//! The rules that a switch should have, and which of them changed.
 //!
-//! Two regions may ask for a rule of the same table, priority and match, for frames to one host:
-//! then a third region inside both asks for the same match with a higher priority, so neither is
-//! ever met, or wide policies are spared that region, and both make the same copies. One of them is
-//! kept, the same one whatever the order, and the other remembered: it is met when the third goes.
+//! Two regions may produce rules with the same table, priority and match for frames to one host.
+//! Then either a third region inside both produces the same match with a higher priority, so that
+//! neither is ever hit; or wide policies have no such region, and both make the same copies. One of
+//! the two is kept, independently of the order, and the other is remembered: it becomes active when
+//! the third is removed.
 
 use std::sync::Arc;
 
@@ -19,30 +20,30 @@ use crate::translate::Goal;
 pub(crate) use lookup::Fields;
 use lookup::Lookup;
 
-/// The rules that a switch shall have.
+/// The rules that a switch should have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Desired {
     rules: Branched<Arc<FlowId>, Goal>,
-    /// The same in the order in which a frame meets them.
+    /// The rules in lookup order.
     lookup: Lookup,
-    /// Rules that are asked for, beside one that is kept.
+    /// Rules in conflict with one that is kept.
     doubles: Map<Arc<FlowId>, Vec<Goal>>,
-    /// How many rules, and groups that go on to it, use a group.
+    /// Number of rules, and of groups that output to it, for each group.
     group_uses: Branched<Arc<GroupKey>, usize>,
-    /// Rules that came, went or changed since they were taken.
+    /// Rules added, removed or changed since last taken.
     changed: Set<Arc<FlowId>>,
-    /// Groups that lost their last rule since they were taken.
+    /// Groups that lost their last rule since last taken.
     idle_groups: Vec<Arc<GroupKey>>,
-    /// Rules that make copies.
+    /// Number of rules that copy.
     tap_count: usize,
-    /// Groups that only fork.
+    /// Number of groups that only fork.
     fork_count: usize,
-    /// Rules beside those of [`TAPS`] that look at addresses of IP, or at ports.
+    /// Number of rules outside [`TAPS`] that match IP addresses or ports.
     close_count: usize,
 }
 
 impl Desired {
-    /// The switch shall have this rule.
+    /// Adds a rule.
     pub(crate) fn insert(&mut self, (id, rule): (FlowId, Goal)) {
         match self.rules.get_key_value(&id) {
             None => self.put(Arc::new(id), rule),
@@ -58,7 +59,7 @@ impl Desired {
         }
     }
 
-    /// The switch shall not have this rule, which it should have had.
+    /// Removes a rule.
     pub(crate) fn remove(&mut self, (id, rule): &(FlowId, Goal)) {
         if let Some(doubles) = self.doubles.get_mut(id)
             && let Some(index) = doubles.iter().position(|double| double == rule)
@@ -72,50 +73,49 @@ impl Desired {
         }
     }
 
-    /// The rule itself is as it was, but the switch may have another.
+    /// Marks an unchanged rule as one that may differ on the switch.
     pub(crate) fn touch(&mut self, id: Arc<FlowId>) {
         self.changed.insert(id);
     }
 
-    /// What came, went or changed since this was asked last.
+    /// Rules added, removed or changed since the last call.
     pub(crate) fn take_changed(&mut self) -> Set<Arc<FlowId>> {
         std::mem::take(&mut self.changed)
     }
 
-    /// The groups that no rule uses any more, since this was asked last.
+    /// Groups that no rule uses any more, since the last call.
     pub(crate) fn take_idle_groups(&mut self) -> Vec<Arc<GroupKey>> {
         let mut idle = std::mem::take(&mut self.idle_groups);
         idle.retain(|key| !self.group_uses.contains_key(key));
         idle
     }
 
-    /// Whether there is something to take.
+    /// Whether anything changed.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty() || !self.idle_groups.is_empty()
     }
 
-    /// The rule that `id` identifies.
+    /// The rule with this id.
     pub(crate) fn find(&self, id: &FlowId) -> Option<&Goal> {
         self.rules.get(id)
     }
 
-    /// What identifies each rule.
+    /// Ids of all rules.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &Arc<FlowId>> {
         self.rules.keys()
     }
 
-    /// Rules are about to be looked up in copies of this: the order in which they are met is made
-    /// once for all.
+    /// Builds the lookup order before copies are made, so that they share it.
     pub(crate) fn prepare(&self) {
         self.lookup.prepare(&self.rules);
     }
 
-    /// Whether that was done, or rules were looked up.
+    /// Whether the lookup order is built.
     pub(crate) fn is_prepared(&self) -> bool {
         self.lookup.is_prepared()
     }
 
-    /// The first rule that a frame meets in a table, of those that count.
+    /// The first rule of a table that a frame hits, among those for which `counts` holds.
     pub(crate) fn first_met(
         &self,
         table: TableId,
@@ -125,22 +125,22 @@ impl Desired {
         self.lookup.find(&self.rules, (table, frame), counts)
     }
 
-    /// All of them.
+    /// All rules.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (&Arc<FlowId>, &Goal)> {
         self.rules.iter()
     }
 
-    /// How many of them make copies.
+    /// Number of rules that copy.
     pub(crate) const fn tap_count(&self) -> usize {
         self.tap_count
     }
 
-    /// How many groups only fork.
+    /// Number of groups that only fork.
     pub(crate) const fn fork_count(&self) -> usize {
         self.fork_count
     }
 
-    /// Whether rules beside those of [`TAPS`] look at addresses of IP, or at ports.
+    /// Whether rules outside [`TAPS`] match IP addresses or ports.
     pub(crate) const fn looks_closely(&self) -> bool {
         self.close_count > 0
     }
@@ -173,7 +173,7 @@ impl Desired {
         Some(id)
     }
 
-    /// Of the doubles of a rule that went, keeps one.
+    /// Activates one of the conflicting rules after a removal.
     fn put_next(&mut self, id: Arc<FlowId>) {
         let Some(doubles) = self.doubles.get_mut(&id) else {
             return;
@@ -192,7 +192,7 @@ impl Desired {
         }
     }
 
-    /// Counts one more rule of a group, and makes equal groups one value.
+    /// Counts a use of a group, and shares one value among equal groups.
     fn use_group(&mut self, key: &mut Arc<GroupKey>) {
         let known = self.group_uses.get_key_value(key).map(|(key, uses)| (key.clone(), *uses));
         let uses = known.map(|(known, uses)| {
@@ -224,8 +224,8 @@ impl Desired {
     }
 }
 
-/// Whether a rule looks at addresses of IP, or at ports, where copies are not made. Messages that
-/// find hosts are told by the type of ICMPv6: whoever asks tells those apart.
+/// Whether a rule outside the copying table matches IP addresses or ports. Rules for neighbour
+/// discovery match the ICMPv6 type, which callers distinguish themselves.
 fn is_close(id: &FlowId) -> bool {
     let looks = |field: &Oxm| {
         !matches!(

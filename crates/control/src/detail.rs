@@ -1,91 +1,91 @@
-//! What is told of one switch in detail: what it shall hold, what it holds, and what that counted.
+//! Details of one switch: desired and actual tables, with counters.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Counts, PortReport};
 
-/// A switch in detail.
+/// Details of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchDetails {
     /// Its ports.
     pub ports: Vec<PortDetail>,
-    /// Rules that it shall have, and those that it has.
+    /// Rules, desired and actual.
     pub rules: Vec<RuleReport>,
-    /// Groups that it shall have, and those that it has.
+    /// Groups, desired and actual.
     pub groups: Vec<GroupReport>,
 }
 
-/// A port, and what it counted.
+/// A port with its counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortDetail {
-    /// What is known of it.
+    /// State of the port.
     #[serde(flatten)]
     pub port: PortReport,
-    /// As the switch told last; none before it did.
+    /// Last counters; `None` if not read yet.
     pub counters: Option<PortCounters>,
-    /// What passes; none before the switch told its counters twice.
+    /// Current load; `None` until counters have been read twice.
     pub load: Option<PortLoad>,
 }
 
-/// What a port counted since the switch made it; none for what the switch does not count.
+/// Counters of a port since it was created; `None` for what the switch does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounters {
-    /// Frames that came in.
+    /// Frames received.
     pub rx_packets: Option<u64>,
     /// Their bytes.
     pub rx_bytes: Option<u64>,
-    /// Frames that came in and were dropped.
+    /// Received frames that were dropped.
     pub rx_dropped: Option<u64>,
-    /// Frames that came in broken.
+    /// Receive errors.
     pub rx_errors: Option<u64>,
-    /// Frames that left.
+    /// Frames sent.
     pub tx_packets: Option<u64>,
     /// Their bytes.
     pub tx_bytes: Option<u64>,
-    /// Frames that should have left and were dropped.
+    /// Frames dropped at egress.
     pub tx_dropped: Option<u64>,
-    /// Frames that could not be sent.
+    /// Send errors.
     pub tx_errors: Option<u64>,
 }
 
-/// Bytes per second, between the last two times that the switch told its counters.
+/// Bytes per second between the last two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortLoad {
-    /// In.
+    /// Received.
     pub rx: u64,
-    /// Out.
+    /// Sent.
     pub tx: u64,
 }
 
-/// A rule that a switch shall have, or has.
+/// A rule, desired or actual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleReport {
     /// Its table.
     pub table: u8,
     /// Its priority.
     pub priority: u16,
-    /// Which frames it is for, as `ovs-ofctl` says it; empty for all.
+    /// Match in the syntax of `ovs-ofctl`; empty for all frames.
     pub matches: String,
-    /// What it does, as `ovs-ofctl` says it.
+    /// Actions in the syntax of `ovs-ofctl`.
     pub actions: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// The policies that it serves.
     pub policies: Vec<String>,
     /// Whether the switch has it.
     pub standing: Standing,
-    /// What it matched, as the switch told; none where it did not.
+    /// Matched frames; `None` if not reported.
     pub counts: Option<Counts>,
-    /// How long it has been there, in seconds.
+    /// Age in seconds.
     pub age_s: Option<u32>,
 }
 
-/// A group that a switch shall have, or has.
+/// A group, desired or actual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReport {
-    /// Its number.
+    /// Its id.
     pub group: u32,
-    /// How it picks buckets: `all` for each.
+    /// Its type, such as `all`.
     pub kind: String,
     /// Its buckets.
     pub buckets: Vec<BucketReport>,
@@ -93,56 +93,56 @@ pub struct GroupReport {
     pub policies: Vec<String>,
     /// Whether the switch has it.
     pub standing: Standing,
-    /// Rules that lead to it.
+    /// Number of rules that use it.
     pub rules: Option<u32>,
-    /// What came to it.
+    /// Frames processed.
     pub counts: Option<Counts>,
 }
 
 /// A bucket of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketReport {
-    /// What it does, as `ovs-ofctl` says it.
+    /// Actions in the syntax of `ovs-ofctl`.
     pub actions: String,
-    /// What came to it.
+    /// Frames processed.
     pub counts: Option<Counts>,
 }
 
-/// What a rule is for.
+/// Purpose of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Purpose {
-    /// Every switch has it.
+    /// Present on every switch.
     Base,
-    /// A host at its place.
+    /// Recognises a host at its port.
     Host,
-    /// The way to a host.
+    /// Forwards to a host.
     Way,
-    /// A port that leads to another switch, or nowhere yet.
+    /// For a port with a link, or a closed one.
     Port,
-    /// Copies on their way through, or at their end.
+    /// Copies in transit or at their last switch.
     Carry,
-    /// Copies are made.
+    /// Makes copies.
     Copies,
-    /// Somebody else's.
+    /// Of another owner.
     Foreign,
 }
 
-/// Whether a switch has what it shall have.
+/// Comparison of desired and actual state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// It is there as it shall be.
+    /// Present as desired.
     InPlace,
-    /// It shall be there, and is not: it is on its way, or the switch refused it.
+    /// Missing: not sent yet, or rejected.
     Missing,
-    /// It is there, and shall do something else.
+    /// Present with other content.
     Other,
-    /// It is ours, and not to be there any more.
+    /// Ours, and to be deleted.
     Surplus,
-    /// It is not ours, and left alone.
+    /// Of another owner, and left alone.
     Foreign,
-    /// It shall be there; the switch did not tell what is.
+    /// Desired; the actual state was not read.
     Unread,
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a policy, in words that name the field and the remedy.
+//! Errors of policies, whose messages name the field and the remedy.
 
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
@@ -8,7 +8,7 @@ use crate::region::MAX_SIZE;
 use crate::text::switch_name;
 use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRange, VidRange};
 
-/// Why a policy is refused, or not found. Whoever wrote it is to change it.
+/// Why a policy is refused or not found. Its author has to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -18,7 +18,7 @@ pub enum PolicyError {
     /// The name is too long.
     #[error("name: {len} characters; at most {MAX_NAME_LEN} are allowed")]
     NameTooLong {
-        /// Its characters.
+        /// Its length in characters.
         len: usize,
     },
     /// The name would garble a terminal, or look like another one.
@@ -27,13 +27,13 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
-    /// The name would look like another one.
+    /// The name is invisible.
     #[error("name {name:?}: it begins or ends with white space; remove it")]
     NameBlank {
         /// The name.
         name: String,
     },
-    /// The policy could not be asked for by REST.
+    /// The policy could not be addressed by REST.
     #[error("name {name}: not allowed, as it means a directory in a path; choose another name")]
     NameStep {
         /// The name.
@@ -45,7 +45,7 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
-    /// Copies would go nowhere.
+    /// There is no monitor.
     #[error("monitor: the list is empty; name a port or host that receives the copies")]
     NoMonitor,
     /// There are too many monitors.
@@ -54,31 +54,31 @@ pub enum PolicyError {
          policies"
     )]
     TooManyMonitors {
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// A monitor would get each copy once, however often it is named.
+    /// A monitor is named twice, but would get each copy once.
     #[error("monitor {monitor}: given twice; give it once")]
     MonitorTwice {
-        /// Which one.
+        /// The monitor.
         monitor: MonitorSpec,
     },
-    /// No frame is from there.
+    /// No frame has this source.
     #[error("src-mac {mac}: no frame has such a source address; leave src-mac out")]
     NeverSource {
         /// The address.
         mac: MacAddr,
     },
-    /// No frame comes back from there.
+    /// No frame comes back from this address.
     #[error("dst-mac {mac}: groups never answer; leave direction out, or set it to forward")]
     NeverAnswers {
         /// The address.
         mac: MacAddr,
     },
-    /// No frame goes there.
+    /// No frame has this destination.
     #[error("dst-mac 00:00:00:00:00:00: no host has this address; leave dst-mac out")]
     NoDestination,
-    /// No host may send there.
+    /// Hosts may not use this VLAN.
     #[error(
         "vlan {id}: {range} are reserved for copies between switches, and frames of hosts in these \
          VLANs are dropped; choose another VLAN"
@@ -86,19 +86,19 @@ pub enum PolicyError {
     ReservedVlan {
         /// The VLAN.
         id: u16,
-        /// Those that are reserved.
+        /// The reserved VLANs.
         range: VidRange,
     },
-    /// Copies cannot have another destination where it is not known yet.
+    /// Copies cannot travel with another address if they are made at the ingress.
     #[error("point ingress: transport rewrite copies at the egress; leave point or transport out")]
     RewriteAtIngress,
-    /// Nobody says where frames go out.
+    /// Copying at the egress requires a destination host.
     #[error("{by} copies at the switch of the destination host: set dst-mac, or leave {by} out")]
     NoOneDestination {
         /// The field and its value.
         by: &'static str,
     },
-    /// The destination is no host.
+    /// The destination is a group address.
     #[error(
         "dst-mac {mac} is a group: {by} copies at the switch of one host; set dst-mac to its \
          address, or leave {by} out"
@@ -109,7 +109,7 @@ pub enum PolicyError {
         /// The address.
         mac: MacAddr,
     },
-    /// Frames back go out elsewhere.
+    /// Answers leave at another switch.
     #[error(
         "direction both: {by} copies at the switch of one host, and answers go to another; create \
          a policy for each direction direction, or leave direction or {by} out"
@@ -118,7 +118,7 @@ pub enum PolicyError {
         /// The field and its value.
         by: &'static str,
     },
-    /// The destination is at no switch.
+    /// The destination host is at no known switch.
     #[error(
         "dst-mac {mac}: copies are made at the switch of this host, which is not known; make it \
          send a frame first (`tapswitch show hosts` lists known hosts)"
@@ -127,7 +127,7 @@ pub enum PolicyError {
         /// The address.
         mac: MacAddr,
     },
-    /// No packet is of both families.
+    /// No packet has addresses of both families.
     #[error(
         "src-ip {src} and dst-ip {dst}: one is IPv4 and one IPv6, no packet has both; \
          leave one out"
@@ -164,13 +164,13 @@ pub enum PolicyError {
         /// The protocol.
         proto: IpProto,
     },
-    /// No VLAN has this identifier.
+    /// The VLAN id is invalid.
     #[error("vlan {id}: expected 1 to {MAX_VLAN_ID}, or `untagged` for frames without a tag")]
     VlanRange {
         /// The identifier.
         id: u16,
     },
-    /// Each port is a rule.
+    /// The range needs too many rules, one for each port.
     #[error(
         "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, \
          more than the {MAX_SIZE} that a policy may have; narrow it, or set ip-proto and direction \
@@ -181,10 +181,10 @@ pub enum PolicyError {
         field: &'static str,
         /// Its value.
         ports: PortRange,
-        /// How many.
+        /// Number of rules.
         rules: usize,
     },
-    /// A field that these frames have not.
+    /// Frames of this type do not have this field.
     #[error("{field}: frames of type {eth_type} have none; leave {field} or eth-type out")]
     NotOfType {
         /// The field.
@@ -192,7 +192,7 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// The addresses of these frames are others.
+    /// Frames of this type have addresses of another family.
     #[error("{field} {prefix}: frames of type {eth_type} have no such addresses; leave one out")]
     WrongFamily {
         /// The field.
@@ -202,7 +202,7 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// Each IP has an ICMP of its own.
+    /// The ICMP protocol belongs to the other IP version.
     #[error(
         "ip-proto {proto}: does not occur in frames of type {eth_type}, which have the other \
          version of ICMP"
@@ -213,7 +213,7 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// The type of a tag is not that of what is behind it.
+    /// The EtherType is that of a tag, after which the payload's type follows.
     #[error(
         "eth-type {eth_type}: this is the type of a VLAN tag, and eth-type is the type after all \
          tags; use vlan"
@@ -222,19 +222,19 @@ pub enum PolicyError {
         /// The type.
         eth_type: EthType,
     },
-    /// The number is a length.
+    /// The number is a length, not an EtherType.
     #[error("eth-type {eth_type}: values below 0x0600 are lengths, not types; use 0x0600 or more")]
     NoType {
         /// The type.
         eth_type: EthType,
     },
-    /// Less than a header.
+    /// Shorter than the Ethernet header.
     #[error("snaplen {len}: at least {MIN_SNAPLEN} is needed, the length of the Ethernet header")]
     SnaplenRange {
         /// The length.
         len: u16,
     },
-    /// A text says nothing.
+    /// A text is empty.
     #[error("{field}: empty; set a text, or leave {field} out")]
     TextEmpty {
         /// The field.
@@ -245,22 +245,22 @@ pub enum PolicyError {
     TextTooLong {
         /// The field.
         field: &'static str,
-        /// Its characters.
+        /// Its length in characters.
         len: usize,
     },
-    /// A text would garble a terminal, or what stands behind it.
+    /// A text would garble a terminal, or what follows it.
     #[error("{field}: it contains a control character, or an invisible one; remove it")]
     TextUnseen {
         /// The field.
         field: &'static str,
     },
-    /// The filter cannot be.
+    /// The filter is invalid.
     #[error("filter: {0}")]
     Filter(#[from] FilterError),
     /// The filter and the other fields exclude each other.
     #[error("filter: no frame can match both it and the other fields; leave one of them out")]
     NothingLeft,
-    /// What the policy matches is never answered.
+    /// The matched frames are never answered.
     #[error(
         "direction both: frames to groups are never answered; leave direction out, or set it to \
          forward"
@@ -272,28 +272,28 @@ pub enum PolicyError {
          narrower ranges and fewer exceptions, or split it into several policies"
     )]
     TooManyRegions {
-        /// At least so many.
+        /// Number of regions needed, at least.
         needed: usize,
     },
-    /// What it matches takes too long to find out.
+    /// Computing the match takes too long.
     #[error(
         "this is too complex to compute what it matches: combine fewer port ranges and exceptions, \
          or split it into several policies"
     )]
     TooInvolved,
-    /// The time is over.
+    /// The time is in the past.
     #[error("expires {at}: in the past; give a future time, or a duration as in 30m")]
     Past {
         /// The time.
         at: Expiry,
     },
-    /// The monitor is not there.
+    /// The monitor is unavailable.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// The policy needs more of a switch than is granted.
+    /// The policy exceeds the limits of a switch.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// There are too many.
+    /// There are too many policies.
     #[error("the limit of {max} policies is reached; delete one first")]
     TooMany {
         /// The limit.
@@ -304,14 +304,14 @@ pub enum PolicyError {
     Unknown {
         /// The name.
         name: String,
-        /// Which there are.
+        /// Existing policies.
         known: String,
     },
 }
 
 impl PolicyError {
-    /// The field of the policy that is to be changed, by its name in TOML and JSON; the first of
-    /// several. `None` when it is not about one.
+    /// The field to change, by its name in TOML and JSON; the first of several. `None` if the error
+    /// concerns no field.
     pub const fn field(&self) -> Option<&'static str> {
         Some(match self {
             Self::NameEmpty
@@ -357,17 +357,17 @@ impl PolicyError {
     }
 }
 
-/// Why a policy's monitor cannot be used now.
+/// Why a policy's monitor is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonitorError {
-    /// No switch at all.
+    /// No switch is connected.
     #[error("monitor {monitor}: no switch is connected; point one at this controller")]
     NoSwitch {
         /// The monitor.
         monitor: MonitorSpec,
     },
-    /// The switch with the monitor is not connected now.
+    /// The monitor's switch is disconnected.
     #[error(
         "monitor {monitor}: switch {} is not connected; the rules that it has stay in force there",
         switch_name(*switch)
@@ -378,20 +378,20 @@ pub enum MonitorError {
         /// Its switch.
         switch: DatapathId,
     },
-    /// The switch is not there.
+    /// The switch is unknown.
     #[error("monitor {monitor}: no such switch is connected; connected: {known}")]
     UnknownSwitch {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Which are.
+        /// Known switches.
         known: String,
     },
-    /// The port is not there.
+    /// The port is unknown.
     #[error("monitor {monitor}: there is no such port; {known}")]
     UnknownPort {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Which ports and hosts there are.
+        /// Known ports and hosts.
         known: String,
     },
     /// The host has not been seen.
@@ -402,20 +402,20 @@ pub enum MonitorError {
     UnknownHost {
         /// The monitor.
         monitor: MonitorSpec,
-        /// What it should have done.
+        /// How it would have been found.
         why: &'static str,
-        /// Which ports and hosts there are.
+        /// Known ports and hosts.
         known: String,
     },
-    /// There are several.
+    /// The monitor is ambiguous.
     #[error("monitor {monitor}: ambiguous; name one of {places}")]
     Ambiguous {
         /// The monitor.
         monitor: MonitorSpec,
-        /// Where it could be, as a monitor is written.
+        /// The candidates in the text form of monitors.
         places: String,
     },
-    /// Another switch is behind the port.
+    /// The port has a link to another switch.
     #[error(
         "monitor {monitor}: port {}/{port} leads to another switch; name a port of that switch, to \
          which copies are forwarded",
@@ -443,8 +443,8 @@ pub enum MonitorError {
         /// Its port.
         port: PortNo,
     },
-    /// The switch's own port is no monitor: switches disagree whether flooding reaches it, so
-    /// that copies could come twice or not at all.
+    /// LOCAL cannot be a monitor: switches disagree on whether flooding includes it, so that frames
+    /// could be copied twice or not at all.
     #[error(
         "monitor {monitor}: LOCAL, the switch's own port, cannot be a monitor; use another port"
     )]
@@ -454,11 +454,11 @@ pub enum MonitorError {
     },
 }
 
-/// Why a policy's rules would be too many for a switch.
+/// Why a policy needs too many rules on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// There is no room for the policy, whatever it overlaps.
+    /// There is no room for the policy, even without overlaps.
     #[error(
         "switch {} has {used} of {max} combinations in use, and this policy takes {needed} more; \
          delete some policies, or give this one fewer ports and addresses",
@@ -467,14 +467,14 @@ pub enum BudgetError {
     Full {
         /// The switch.
         switch: DatapathId,
-        /// Combinations of policies and of their overlaps that there are.
+        /// Regions in use, including intersections.
         used: usize,
-        /// What the policy takes by itself.
+        /// Regions that the policy needs by itself.
         needed: usize,
         /// The limit.
         max: usize,
     },
-    /// Overlaps of overlaps.
+    /// It has too many intersections with other policies.
     #[error(
         "together with the policies that it overlaps, it would need more than {max} combinations \
          on one switch; give the policies more fields, one direction, or the same monitor, or \
@@ -484,7 +484,7 @@ pub enum BudgetError {
         /// The limit.
         max: usize,
     },
-    /// Too many match the same frames.
+    /// Too many policies match the same frames.
     #[error(
         "more policies would match the same frames at switch {} than there are priorities; delete \
          some that overlap",
@@ -494,19 +494,19 @@ pub enum BudgetError {
         /// The switch.
         switch: DatapathId,
     },
-    /// Combinations times hosts.
+    /// Too many rules: regions times hosts.
     #[error(
         "together with the policies that it overlaps, it would need {needed} more rules on the \
          switch, and {left} are left; give the policies a dst-mac or a vlan, one direction, or the \
          same monitor, or delete some"
     )]
     Rules {
-        /// Rules that may still be added.
+        /// Remaining rules.
         left: usize,
-        /// Rules that it needs.
+        /// Rules needed.
         needed: usize,
     },
-    /// It fitted, until there were more hosts.
+    /// It fitted until hosts were added.
     #[error(
         "with the hosts that were learned since, the policies need more than {max} rules on one \
          switch; give the policies a dst-mac or a vlan, or delete some"

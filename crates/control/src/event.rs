@@ -1,91 +1,91 @@
-//! What happens, for who drives a [`crate::Control`].
+//! Events of a [`crate::Control`].
 
 use tapswitch_openflow::DatapathId;
 use tapswitch_wire::MacAddr;
 
 use crate::{MonitorPort, MonitorSpec, PolicyReport, TapPolicy};
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A switch told what it holds, and is controlled from now on.
+    /// A switch has been read and is under control.
     SwitchUp {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
     },
-    /// A switch is not connected any more. It forwards on by the rules that it has.
+    /// A switch has disconnected. It continues to forward by its rules.
     SwitchDown {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
     },
-    /// A switch does not do what OpenFlow says; its connection should be closed.
+    /// A switch violates OpenFlow; its connection should be closed.
     SwitchMisbehaved {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
-        /// What it did.
+        /// The violation.
         reason: String,
     },
     /// A copy for the controller itself.
     Copy(Box<ShownCopy>),
-    /// A switch refused a rule that has nothing to do with policies.
+    /// A switch rejected a rule that belongs to no policy.
     RuleRefused {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
         /// The rule, and why.
         reason: String,
     },
-    /// A switch did not hold what it was told, for somebody else changed it. It is put right.
+    /// The tables of a switch were changed by others, and are being repaired.
     Drifted {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
-        /// What was different.
+        /// The differences.
         reason: String,
     },
-    /// A switch does not tell its counters: those of the others count without them.
+    /// A switch does not report its counters; rounds end without it.
     CountersMissing {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
-        /// Since when, and what that means.
+        /// Since when, and the consequences.
         reason: String,
     },
-    /// A switch tells its counters again.
+    /// A switch reports its counters again.
     CountersBack {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
     },
-    /// A port is closed for what was heard there: what is sent to find links came back, from a loop
-    /// or from a host that wants to be taken for a switch; or several switches are on its cable.
+    /// A port was closed because of the probes received there: its own, because of a loop or a host
+    /// that wants to be taken for a switch; or those of several switches.
     PortClosed {
-        /// Whose port it is.
+        /// The switch.
         switch: DatapathId,
-        /// Which one, and what to look for.
+        /// The port, and what to look for.
         reason: String,
     },
-    /// A link came and went again and again: it is not used for a while.
+    /// A link failed repeatedly and is held.
     LinkHeld {
         /// The switch at one end.
         switch: DatapathId,
-        /// Which link, for how long, and what to look for.
+        /// The link, for how long, and what to look for.
         reason: String,
     },
-    /// New hosts come at a port faster than they are taken: others are forwarded by flooding. It is
-    /// told once, until they come slower again.
+    /// New hosts arrive at a port faster than they are accepted; frames to the others are flooded.
+    /// Reported once until the rate has dropped.
     Crowded {
-        /// Whose port it is.
+        /// The switch.
         switch: DatapathId,
-        /// Which one, and what to look for.
+        /// The port, and what to look for.
         reason: String,
     },
-    /// Somebody says to be a host that is elsewhere: one to which copies go, and which is or may be
-    /// where it was, or one that moves again and again. It stays.
+    /// A host is also seen at another location, and stays where it is: it receives copies and is or
+    /// may be at its old port, or it moves repeatedly.
     Contested {
-        /// Where that was seen.
+        /// The switch at the other location.
         switch: DatapathId,
-        /// The host, both places, and what to look for.
+        /// The host, both locations, and what to look for.
         reason: String,
     },
-    /// A policy's rules are in force: the switch confirmed them.
+    /// A policy is in force: the switches have confirmed its rules.
     PolicyActive {
         /// Its name.
         name: String,
@@ -95,98 +95,97 @@ pub enum Event {
     PolicyPartial {
         /// Its name.
         name: String,
-        /// How many are reached, what is missing, and what to do.
+        /// How many are reached, what is missing, and the remedy.
         reason: String,
     },
-    /// A policy waits for its monitor. If it was active before, its rules are gone.
+    /// A policy waits for its monitor. If it was active before, its rules have been deleted.
     PolicyPending {
         /// Its name.
         name: String,
-        /// What is missing, and what to do.
+        /// What is missing, and the remedy.
         reason: String,
     },
     /// A policy cannot be applied. None of its rules is in force.
     PolicyFailed {
         /// Its name.
         name: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A policy makes no copies now, by its schedule. If it was active before, its rules are gone.
+    /// A policy is paused by its schedule. If it was active before, its rules have been deleted.
     PolicyResting {
         /// Its name.
         name: String,
         /// Until when.
         reason: String,
     },
-    /// The switch of a policy's monitor, which names none, was found after the policy was added. It
-    /// is to be kept: after a restart, another switch with such a port may connect first.
+    /// The switch of a monitor that names none was found after the policy was added. The caller
+    /// should store it: after a restart, another switch with such a port may connect first.
     PolicyPinned(Box<TapPolicy>),
-    /// Copies for a monitor of a policy go elsewhere than before: it was found there. It is told
-    /// when that is decided, which is before any copy goes there.
+    /// A policy's monitor was found at another location, to which its copies go from now on.
+    /// Reported at the decision, before any copy goes there.
     PolicyMoved {
         /// The policy's name.
         name: String,
-        /// Which one of its monitors.
+        /// The monitor.
         monitor: MonitorSpec,
-        /// Where copies went before; nowhere, when it was not known where it is.
+        /// The former location; empty if it was unknown.
         from: Vec<MonitorPort>,
-        /// Where they go from now on.
+        /// The new location.
         to: Vec<MonitorPort>,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A policy has reached its end, and is being deleted: [`Self::PolicyDeleted`] tells its last
-    /// counts.
+    /// A policy has expired and is being deleted: [`Self::PolicyDeleted`] reports its last counts.
     PolicyExpired {
         /// Its name.
         name: String,
         /// As in [`PolicyReport::number`].
         number: u64,
     },
-    /// A policy has taken the place of the one of its name.
+    /// A policy has replaced the one of its name.
     PolicyReplaced {
         /// Its name.
         name: String,
     },
-    /// A policy cannot take the place of the one of its name, which stays.
+    /// A policy cannot replace the one of its name, which stays.
     PolicyNotReplaced {
         /// Its name.
         name: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// The last counts of a policy in whose place another one is.
+    /// Last counts of a replaced policy.
     PolicySuperseded(Box<PolicyReport>),
-    /// A policy is gone, and so are its rules.
+    /// A policy and its rules have been deleted.
     PolicyDeleted(Box<PolicyReport>),
-    /// A host was seen that was not known.
+    /// A new host was seen.
     HostSeen {
         /// Its MAC address.
         mac: MacAddr,
-        /// Identifier of its outermost VLAN tag, if it has one.
+        /// VLAN id of its outermost tag, if any.
         vlan: Option<u16>,
-        /// The port behind which it is.
+        /// Its port.
         at: MonitorPort,
     },
-    /// A host is behind another port, perhaps of another switch.
+    /// A host has moved to another port, possibly on another switch.
     HostMoved {
         /// Its MAC address.
         mac: MacAddr,
-        /// Identifier of its outermost VLAN tag, if it has one.
+        /// VLAN id of its outermost tag, if any.
         vlan: Option<u16>,
-        /// The port behind which it was.
+        /// Its former port.
         from: MonitorPort,
-        /// The port behind which it is.
+        /// Its port.
         at: MonitorPort,
     },
-    /// A host was silent for long, or its port is down: it is forgotten.
+    /// A host was forgotten, after long silence or because its port is down.
     HostGone {
         /// Its MAC address.
         mac: MacAddr,
-        /// Identifier of its outermost VLAN tag, if it has one.
+        /// VLAN id of its outermost tag, if any.
         vlan: Option<u16>,
-        /// The port behind which it was.
+        /// Its former port.
         at: MonitorPort,
     },
     /// Two switches are linked.
@@ -196,39 +195,38 @@ pub enum Event {
         /// The other end.
         b: MonitorPort,
     },
-    /// Two switches are not linked any more.
+    /// The link between two switches is gone.
     LinkDown {
         /// One end.
         a: MonitorPort,
         /// The other end.
         b: MonitorPort,
     },
-    /// A port carries frames, or does not any more.
+    /// A port went up or down.
     PortChanged {
-        /// Which one.
+        /// The port.
         at: MonitorPort,
-        /// Whether it does.
+        /// Whether it is up.
         is_up: bool,
     },
-    /// The counters that were asked for came, as far as switches answered.
+    /// Requested counters have been read, from the switches that answered.
     StatsReady(StatsToken),
 }
 
-/// One request for counters.
+/// Token of a request for counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatsToken(pub(crate) u64);
 
-/// A copy that came to the controller.
+/// A copy received by the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownCopy {
-    /// The policies that want it there, by [`PolicyReport::number`]: another one may have the name
-    /// of one that is gone.
+    /// Policies whose copy it is, by [`PolicyReport::number`], as names may be reused.
     pub policies: Vec<u64>,
     /// The switch that made it.
     pub switch: DatapathId,
-    /// The port where the frame came in.
+    /// Ingress port of the frame.
     pub port: u32,
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     pub len: u16,
     /// Its first bytes.
     pub start: Vec<u8>,

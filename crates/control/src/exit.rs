@@ -1,4 +1,4 @@
-//! Ways out of a switch: to a port of its own, or through others to a port of another one.
+//! Exits of a switch: to a port of its own, or through other switches to a port of one of them.
 
 use std::sync::Arc;
 
@@ -6,38 +6,38 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 use crate::place::Place;
 
-/// A way out of a switch.
+/// An exit of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Exit {
-    /// The port of this switch.
+    /// Output port of this switch.
     pub(crate) port: PortNo,
-    /// Where it ends, when that is on another switch.
+    /// Final port, if it is on another switch.
     pub(crate) beyond: Option<Place>,
-    /// The ports among which flows are shared where it ends; the end above is the first of them.
+    /// Final ports among which flows are spread; `beyond` or `port` is the first of them.
     pub(crate) spread: Option<Spread>,
 }
 
 impl Exit {
-    /// A port of the switch itself.
+    /// An exit at a port of the switch itself.
     pub(crate) const fn here(port: PortNo) -> Self {
         Self { port, beyond: None, spread: None }
     }
 
-    /// The same, ending at several ports.
+    /// The same exit, with several final ports.
     pub(crate) const fn spread(self, spread: Option<Spread>) -> Self {
         Self { spread, ..self }
     }
 
-    /// The ports of this switch among which flows are shared.
+    /// Ports of this switch among which flows are spread.
     pub(crate) fn spread_here(self) -> Option<Spread> {
         self.spread.filter(|_| self.beyond.is_none())
     }
 
-    /// Whether a frame that leaves by `original` reaches the end, or one of several.
+    /// Whether a frame that leaves by `original` reaches the final port, or one of several.
     pub(crate) fn is_reached_by(self, original: Self) -> bool {
         match (self.spread, self.beyond, original.beyond) {
             (None, None, _) => self == original,
-            // On whatever way it goes there.
+            // On any path.
             (None, Some(end), _) => original.beyond == Some(end),
             (Some(spread), None, None) => spread.ports().contains(&original.port),
             (Some(spread), Some(end), Some(to)) => {
@@ -47,13 +47,13 @@ impl Exit {
         }
     }
 
-    /// Where it ends, seen from `switch`.
+    /// The final port, seen from `switch`.
     pub(crate) fn end(self, switch: DatapathId) -> Place {
         self.beyond.unwrap_or(Place { switch, port: self.port })
     }
 }
 
-/// Ports of one switch, each flow of which takes one.
+/// Ports of one switch; each flow uses one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Spread {
     ports: [PortNo; MAX_SPREAD],
@@ -61,7 +61,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// These, as many as there is room for; `None` when there are not several.
+    /// The first of these, up to the maximum; `None` for fewer than two.
     pub(crate) fn new(ports: &[PortNo]) -> Option<Self> {
         let mut spread = Self { ports: [PortNo(0); MAX_SPREAD], count: 0 };
         for (place, port) in spread.ports.iter_mut().zip(ports) {
@@ -77,20 +77,20 @@ impl Spread {
     }
 }
 
-/// Ports among which flows are shared.
+/// Maximum ports of a spread.
 pub(crate) const MAX_SPREAD: usize = 8;
 
-/// How a switch forwards to a host: by one exit, or by several of which it picks one itself.
+/// Route to a host: one exit, or several among which the switch itself chooses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
-    /// The only one, or the one that a switch takes which cannot pick.
+    /// The only exit, or the one used by a switch that cannot choose.
     pub(crate) exit: Exit,
-    /// Where it leaves, if not always there.
+    /// The alternatives, if any.
     pub(crate) fork: Option<Fork>,
 }
 
 impl Route {
-    /// The same by its one exit.
+    /// The route without its alternatives.
     pub(crate) const fn single(&self) -> Self {
         Self { exit: self.exit, fork: None }
     }
@@ -102,34 +102,34 @@ impl From<Exit> for Route {
     }
 }
 
-/// Ports to other switches, of which a switch itself picks one that has a link.
+/// Ports to other switches; the switch chooses one that is live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fork {
     pub(crate) kind: ForkKind,
     pub(crate) ports: Arc<[PortNo]>,
 }
 
-/// How one of several ports is picked.
+/// How one of several ports is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ForkKind {
-    /// By the flow: all are equally near.
+    /// By a hash of the flow; all are equally near.
     Balance,
-    /// The first one that has a link: the others are detours.
+    /// The first live one; the others are detours.
     FailOver,
 }
 
-/// Where frames go that go everywhere.
+/// Flood ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Flood {
-    /// Out of all ports of the switch.
+    /// All ports of the switch.
     #[default]
     All,
-    /// Out of these: edges, and links of the spanning tree.
+    /// These: edges, and links of the spanning tree.
     Ports(Arc<[PortNo]>),
 }
 
 impl Flood {
-    /// The ports as OpenFlow names them.
+    /// The ports as OpenFlow output ports.
     pub(crate) fn ports(&self) -> &[PortNo] {
         match self {
             Self::All => &[PortNo::FLOOD],

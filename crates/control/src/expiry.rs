@@ -1,4 +1,4 @@
-//! When a policy ends by itself.
+//! Expiry of policies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::UnixTime;
 use crate::text::{ParseTextError, as_text};
 
-/// The end of a policy: `30m`, or `2026-11-22T18:00:00Z`.
+/// Expiry: `30m`, or `2026-11-22T18:00:00Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// So many seconds after the policy was added.
+    /// Seconds after the policy was added.
     After(u64),
-    /// At this time.
+    /// At this time of day.
     At(UnixTime),
 }
 
 impl Expiry {
-    /// The time, for a policy that is added `now`.
+    /// The absolute time, for a policy added `now`.
     pub fn time(self, now: UnixTime) -> UnixTime {
         match self {
             Self::After(seconds) => UnixTime(now.0.saturating_add(seconds.saturating_mul(1000))),
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Expiry {
     }
 }
 
-/// `1h30m` in seconds; each unit at most once, larger ones first.
+/// Parses `1h30m` to seconds; each unit at most once, larger ones first.
 fn seconds(text: &str) -> Option<u64> {
     let (mut rest, mut sum, mut is_any) = (text, 0u64, false);
     for (unit, len) in UNITS {
@@ -84,7 +84,7 @@ fn seconds(text: &str) -> Option<u64> {
 
 const UNITS: [(char, u64); 5] =
     [('w', 7 * 86_400), ('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
-/// Ten years: what is longer is a slip.
+/// Ten years: anything longer is a mistake.
 const MAX_SECONDS: u64 = 10 * 366 * 86_400;
 const EXPECTED: &str =
     "a duration as in 30m, 2h30m or 7d, or a time as in 2026-11-22T18:00:00Z (RFC 3339)";

@@ -1,20 +1,21 @@
-//! Which ports of switches are linked to which, found by LLDP.
+//! Discovery of the links between switches by LLDP.
 //!
-//! Each port of each switch is probed: the switch sends a signed frame out of it, and whichever
-//! switch of ours gets it sends it up. Two ports are a **link** when each was heard by the other.
-//! A port that nothing was heard from for [`Discovery::probe_wait`] is an **edge**: for hosts. If
-//! switches are slow, the silence must last until it means something ([`sweeps`]). Until then, and
-//! while only one direction is heard, a port is **closed**: nothing is learned from it and nothing
-//! goes there, since it may close a loop. So is a port that gets its own frames back: what is there
-//! is a loop, or a host that wants to be taken for a switch, whose frames nobody would copy.
+//! Each port of each switch is probed: the switch sends a signed LLDP frame from it, and the switch
+//! that receives it sends it to the controller as a packet-in. Two ports form a **link** when each
+//! has received the other's probes. A port that has received nothing for [`Discovery::probe_wait`]
+//! is an **edge**, for hosts. With slow switches it takes longer until silence is conclusive
+//! ([`sweeps`]). Until then, and while only one direction works, a port is **closed**: no host is
+//! learned there and nothing is sent there, as it may close a loop. A port that receives its own
+//! probes is closed, too: it has a loop, or a host that reflects probes to be taken for a switch,
+//! so that its traffic is not copied.
 //!
-//! A link is a cable between two ports. A port at which several others are heard, as on a hub, is
-//! closed until only one has been heard there for [`Discovery::link_timeout`], and so is what hears
-//! it: which two of them were the ends of a link would change with each frame.
+//! A link joins exactly two ports. A port that receives probes of several others, as behind a hub,
+//! is closed until it has heard only one for [`Discovery::link_timeout`], and so are the ports that
+//! hear it: otherwise the ends of the link would change with each probe.
 //!
-//! A link is gone at once when the switch says that a port is down, and otherwise when nothing was
-//! heard for [`Discovery::link_timeout`]. Ports with a link are probed often, edges now and then. A
-//! link that goes again and again is **held** for a while: its ends are closed, unless it is needed
+//! A link is removed at once when a switch reports its port down, else when no probe has arrived
+//! for [`Discovery::link_timeout`]. Ports with a link are probed often, edges rarely. A link that
+//! fails repeatedly is **held** for a while: its ends are closed, unless the link is needed
 //! ([`damping`], [`held`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,66 +42,68 @@ use sweeps::{SweepNo, Sweeps};
 use crate::place::Place;
 use crate::{Discovery, Millis};
 
-/// What a port is for.
+/// Role of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It is not known yet, only one direction works, or a link there is held.
+    /// Unknown yet, only one direction works, or a link that is held.
     Closed,
-    /// Hosts are there.
+    /// For hosts.
     Edge,
-    /// Another switch is there.
+    /// Linked to this port of another switch.
     Link(Place),
 }
 
-/// Frames that proved no link.
+/// Counts of LLDP frames that proved no link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unproven {
-    /// With our mark and a wrong signature, or back at the port where it left.
+    /// With our TLV and an invalid signature, or received at the port that sent it.
     pub(crate) forged: u64,
-    /// Ours, of a number that is not remembered any more, or of an earlier life.
+    /// Our own, with a number that is no longer remembered or from an earlier run of the
+    /// controller.
     pub(crate) late: u64,
-    /// LLDP of others.
+    /// LLDP of other systems.
     pub(crate) foreign: u64,
 }
 
-/// A frame to send out of a port.
+/// A probe to send from a port.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProbeOut {
     pub(crate) from: Place,
     pub(crate) frame: Vec<u8>,
 }
 
-/// The time, by three clocks.
+/// The current time on three clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Millis,
-    /// Goes only while what comes in is taken in. What did not come by it is not merely waiting.
+    /// Advances only while input is being processed: what has not arrived by this clock is missing,
+    /// not just unread.
     pub(crate) listened: Millis,
-    /// Nanoseconds, of any origin.
+    /// Nanoseconds since an arbitrary origin.
     pub(crate) ns: u64,
 }
 
-/// All ports that carry frames, and what was heard where.
+/// All ports that are up, and what was heard at each.
 #[derive(Clone, Debug)]
 pub(crate) struct Fabric {
     discovery: Discovery,
     signer: Signer,
     ports: BTreeMap<Place, Port>,
-    /// By port: the ports that hear it.
+    /// For each port: the ports that hear it.
     hearers: BTreeMap<Place, BTreeSet<Place>>,
-    /// When which port is to be looked at: probed, opened, given up.
+    /// When each port is due to be probed, opened or given up.
     due: BTreeSet<(Millis, Place)>,
     last_number: u64,
-    /// Switches that are not connected: what was known of their links is believed for as long as
-    /// the other ends say nothing else.
+    /// Disconnected switches. Their links are kept until the other ends report otherwise.
     frozen: BTreeSet<DatapathId>,
     unproven: BTreeMap<DatapathId, Unproven>,
-    /// The longest that a frame took lately over a link that was known, in nanoseconds, and when.
+    /// The longest recent transit time of a probe over a known link in nanoseconds, and when it was
+    /// measured.
     slowest: (u64, Millis),
     sweeps: Sweeps,
-    /// Ports of which it is not known yet what silence there means.
+    /// Ports whose silence is not conclusive yet.
     searched: BTreeSet<Place>,
-    /// The sweep after which the links of the switches that came last have been heard.
+    /// The sweep after which all links of the latest switches have been heard.
     newest: SweepNo,
     damping: Damping,
     held: Held,
@@ -109,24 +112,23 @@ pub(crate) struct Fabric {
 #[derive(Clone, Debug)]
 struct Port {
     since: Millis,
-    /// The sweep after which it means something that nothing was heard since then; none while
-    /// nothing was sent out of it.
+    /// The sweep after which silence since `since` is conclusive; `None` until a probe was sent.
     silent_after: Option<SweepNo>,
-    /// The last frames, the latest first.
+    /// The last probes, latest first.
     sent: [Sent; REMEMBERED],
-    /// When it is looked at next.
+    /// When it is due next.
     due: Millis,
-    /// Who was heard here, and when last.
+    /// The port heard here last.
     heard: Option<Heard>,
-    /// Who else was heard here before that, and not too long ago.
+    /// Another port heard here before, not too long ago.
     other: Option<Heard>,
-    /// As it was told last.
+    /// The role reported last.
     role: Role,
-    /// The other end of a link that there is, held or not.
+    /// The other end of the link, held or not.
     linked: Option<Place>,
 }
 
-/// A frame that was sent.
+/// A probe that was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     number: u64,
@@ -138,7 +140,7 @@ struct Sent {
 struct Heard {
     from: Place,
     at: Millis,
-    /// The shortest that a frame took, in nanoseconds, from the controller to the controller.
+    /// The shortest transit time in nanoseconds, from controller to controller.
     latency: u64,
 }
 
@@ -163,16 +165,15 @@ impl Fabric {
         }
     }
 
-    /// The switch is not connected any more. It forwards on.
+    /// The switch has disconnected. It continues to forward.
     pub(crate) fn freeze(&mut self, switch: DatapathId, now: Millis) -> bool {
         self.due.retain(|(_, place)| place.switch != switch);
         self.handle_swept(switch, now);
         self.frozen.insert(switch)
     }
 
-    /// A switch that is not connected is not remembered any more, but for the ports that others
-    /// hear: it may forward on, and must not be taken for hosts there. Returns whether links or
-    /// edges changed.
+    /// Forgets a disconnected switch, except for the ports that others hear: it may continue to
+    /// forward, and must not be taken for hosts. Returns whether links or edges changed.
     pub(crate) fn forget(&mut self, switch: DatapathId, now: Millis) -> bool {
         self.unproven.remove(&switch);
         let ports: Vec<_> = self.of_switch(switch).map(|(place, _)| place).collect();
@@ -184,7 +185,7 @@ impl Fabric {
         others.into_iter().filter(|place| self.remove(*place, now)).count() > 0
     }
 
-    /// These are all ports of the switch that carry frames. Returns whether links or edges changed.
+    /// Sets the ports of a switch that are up. Returns whether links or edges changed.
     pub(crate) fn set_ports(
         &mut self,
         switch: DatapathId,
@@ -221,7 +222,7 @@ impl Fabric {
         changed
     }
 
-    /// A frame of LLDP came in. Returns whether links changed.
+    /// Processes a received LLDP frame. Returns whether links changed.
     pub(crate) fn handle_lldp(
         &mut self,
         at: Place,
@@ -256,7 +257,7 @@ impl Fabric {
         let heard = Heard { from: probe.from, at: listened, latency };
         let lost = self.hear(at, Some(heard));
         if before.is_none() {
-            // The other direction is to be known soon, too.
+            // Probe the other direction soon, too.
             self.look_again(at, now);
         }
         let others = lost.into_iter().filter(|other| *other != probe.from);
@@ -264,7 +265,7 @@ impl Fabric {
         self.update_roles(&affected, now)
     }
 
-    /// What is to be sent now. Returns whether links or edges changed, too.
+    /// Returns the probes to send now, and whether links or edges changed.
     pub(crate) fn handle_timeout(&mut self, clock: Clock) -> (Vec<ProbeOut>, bool) {
         let Clock { now, listened, ns } = clock;
         let mut out = Vec::new();
@@ -298,40 +299,40 @@ impl Fabric {
         (out, changed)
     }
 
-    /// When [`Self::handle_timeout`] is due, or the next sweep.
+    /// When [`Self::handle_timeout`] or the next sweep is due.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let due = self.due.first().map(|(at, _)| *at);
         due.into_iter().chain(self.sweeps.poll_timeout()).min()
     }
 
-    /// Whether all switches are to be asked for a sign that they have done what they were told.
+    /// Whether a sweep is due: all switches are to be asked for a barrier.
     pub(crate) fn is_sweep_due(&self, now: Millis) -> bool {
         self.sweeps.is_due(now)
     }
 
-    /// These are asked for it.
+    /// A sweep of these switches starts.
     pub(crate) fn start_sweep(&mut self, switches: &BTreeSet<DatapathId>, now: Millis) {
         let is_over = self.sweeps.start(switches, now);
         self.look_at_searched(is_over, now);
     }
 
-    /// A switch gave that sign.
+    /// A switch has answered the sweep.
     pub(crate) fn handle_swept(&mut self, switch: DatapathId, now: Millis) {
         let is_over = self.sweeps.handle_answer(switch, now);
         self.look_at_searched(is_over, now);
     }
 
-    /// Whether all links of the switches that are known have been heard, if they work.
+    /// Whether all working links of the known switches have been heard.
     pub(crate) fn is_searched(&self) -> bool {
         self.sweeps.is_over(self.newest)
     }
 
-    /// What the port is for.
+    /// Role of a port.
     pub(crate) fn role(&self, place: Place) -> Role {
         self.ports.get(&place).map_or(Role::Closed, |port| port.role)
     }
 
-    /// What the ports of a switch are for.
+    /// Roles of a switch's ports.
     pub(crate) fn roles(&self, switch: DatapathId) -> impl Iterator<Item = (PortNo, Role)> {
         self.of_switch(switch).map(|(place, port)| (place.port, port.role))
     }
@@ -344,8 +345,8 @@ impl Fabric {
         (port.role == Role::Link(high) && port.heard.is_some()).then_some(peer)
     }
 
-    /// All links, each once, and how long a frame takes there, in nanoseconds: the time from the
-    /// controller through both switches back to it, so no less than the link takes.
+    /// Each link once, with its latency in nanoseconds: the time from the controller through both
+    /// switches back to it, which is an upper bound for the link.
     pub(crate) fn links(&self) -> impl Iterator<Item = (Place, Place, u64)> {
         self.ports.iter().filter_map(|(place, port)| match (port.role, port.heard) {
             (Role::Link(peer), Some(heard)) if *place < peer => Some((*place, peer, heard.latency)),
@@ -353,8 +354,8 @@ impl Fabric {
         })
     }
 
-    /// The links as a graph. Those of switches that are not connected are dear: nobody knows
-    /// whether they work. Those with an end that is to be avoided are still dearer.
+    /// The links as a graph. Links of disconnected switches have a high cost, as their state is
+    /// unknown; links with an end in `avoided` have a still higher one.
     pub(crate) fn graph(&self, avoided: &BTreeSet<Place>) -> Graph {
         let cost = |ends: [Place; 2]| match ends {
             ends if ends.iter().any(|end| avoided.contains(end)) => AVOIDED_COST,
@@ -365,14 +366,14 @@ impl Fabric {
         Graph::new(links.map(|(a, b, _)| (a, b, cost([a, b]))))
     }
 
-    /// Finds out again what the ports of a switch are for: their time may be over before they are
-    /// looked at. Returns whether that is news.
+    /// Recomputes the roles of a switch's ports, which may have changed before they are due.
+    /// Returns whether any changed.
     pub(crate) fn update_switch(&mut self, switch: DatapathId, now: Millis) -> bool {
         let places: Vec<_> = self.of_switch(switch).map(|(place, _)| place).collect();
         self.update_roles(&places, now)
     }
 
-    /// Whether it is known what all ports of the switch are for, as far as that can be known.
+    /// Whether the roles of all ports of the switch are determined, as far as possible.
     pub(crate) fn is_settled(&self, switch: DatapathId, now: Millis) -> bool {
         let wait = self.discovery.probe_wait;
         let is_told = |port: &Port| port.heard.is_some() || self.is_silence(port);
@@ -381,33 +382,33 @@ impl Fabric {
         self.of_switch(switch).all(|(_, port)| is_settled(port))
     }
 
-    /// The switches that are not connected.
+    /// Disconnected switches.
     pub(crate) const fn frozen(&self) -> &BTreeSet<DatapathId> {
         &self.frozen
     }
 
-    /// Whether the switch is not connected.
+    /// Whether the switch is disconnected.
     pub(crate) fn is_frozen(&self, switch: DatapathId) -> bool {
         self.frozen.contains(&switch)
     }
 
-    /// Whether the port got back what left there.
+    /// Whether the port receives its own probes.
     pub(crate) fn is_reflecting(&self, place: Place) -> bool {
         self.heard(place).is_some_and(|heard| heard.from == place)
     }
 
-    /// The ports that were heard at one port, if there are several.
+    /// The ports heard at this port, if there are several.
     pub(crate) fn sharing(&self, place: Place) -> Option<[Place; 2]> {
         let port = self.ports.get(&place)?;
         Some([port.heard?.from, port.other?.from])
     }
 
-    /// Frames from a switch that proved no link.
+    /// Counts of frames from a switch that proved no link.
     pub(crate) fn unproven(&self, switch: DatapathId) -> Unproven {
         self.unproven.get(&switch).copied().unwrap_or_default()
     }
 
-    /// The switch is connected: its ports are probed from now on.
+    /// The switch is connected again: its ports are probed from now on.
     fn thaw(&mut self, switch: DatapathId, Clock { now, listened, .. }: Clock) -> bool {
         if !self.frozen.remove(&switch) {
             return false;
@@ -429,7 +430,7 @@ impl Fabric {
         self.ports.range(first..=last).map(|(place, port)| (*place, port))
     }
 
-    /// Forgets a port. What it was heard by hears it no more.
+    /// Removes a port; no port hears it any more.
     fn remove(&mut self, place: Place, now: Millis) -> bool {
         let lost = self.hear(place, None);
         let Some(port) = self.ports.remove(&place) else { return false };
@@ -448,14 +449,14 @@ impl Fabric {
         true
     }
 
-    /// A port got back what left there. It is closed for as long as that goes on, unless a switch
-    /// is heard there, too: then somebody on the cable would only want to disturb.
+    /// A port received its own probe. It is closed while this continues, unless it also hears
+    /// another switch: then someone on the cable reflects probes to disrupt the link.
     fn handle_reflected(&mut self, at: Place, heard: Heard, now: Millis) -> bool {
         self.count(at.switch, Unproved::Forged);
         match self.heard(at) {
             Some(before) if before.from != at => return false,
             Some(_) => {}
-            // From now on it is looked at as often as a link, so that its end is noticed.
+            // Probe it as often as a link, to notice the end of it.
             None => self.look_again(at, now),
         }
         self.hear(at, Some(heard));
@@ -471,7 +472,7 @@ impl Fabric {
         port.into_iter().flat_map(|port| [port.heard, port.other]).flatten().collect()
     }
 
-    /// A port hears this from now on, or nobody. Returns whom it heard before.
+    /// Sets the port heard here, or none. Returns the ports heard before.
     fn hear(&mut self, place: Place, heard: Option<Heard>) -> Vec<Place> {
         let before = self.all_heard(place);
         let is_other =
@@ -485,7 +486,7 @@ impl Fabric {
         before
     }
 
-    /// A port hears others than before.
+    /// Updates the reverse index after `place` changed what it hears.
     fn update_hearers(&mut self, place: Place, before: &[Place]) {
         for from in before {
             if let Some(hearers) = self.hearers.get_mut(from) {
@@ -500,12 +501,12 @@ impl Fabric {
         }
     }
 
-    /// Whether it means something that nothing was heard at a port.
+    /// Whether silence at a port is conclusive.
     fn is_silence(&self, port: &Port) -> bool {
         port.silent_after.is_some_and(|sweep| self.sweeps.is_over(sweep))
     }
 
-    /// Ports of which a sweep tells what silence there means are looked at again.
+    /// Reschedules ports whose silence a finished sweep has made conclusive.
     fn look_at_searched(&mut self, is_over: bool, now: Millis) {
         if !is_over {
             return;
@@ -528,8 +529,8 @@ impl Fabric {
         }
     }
 
-    /// Forgets whom a port heard too long ago: several of its frames did not come, though we
-    /// listened. Frames that were not sent, since we were late ourselves, are not missed.
+    /// Forgets the port heard here if it was heard too long ago: several of its probes are missing
+    /// although we processed input. Probes that we sent late are not counted as missing.
     fn forget_late(&mut self, place: Place, clock: Clock) -> bool {
         let Some(heard) = self.heard(place) else { return false };
         if self.frozen.contains(&heard.from.switch) || !self.is_late(heard, clock) {
@@ -537,14 +538,14 @@ impl Fabric {
         }
         let affected = self.hear(place, None);
         if let Some(port) = self.ports.get_mut(&place) {
-            // It may be a host that is there now: found out as for a new port.
+            // It may be a host now: treated like a new port.
             (port.since, port.silent_after) = (clock.now, None);
         }
         self.update_roles(&[&[place], &affected[..]].concat(), clock.now)
     }
 
-    /// The same of who else was heard. One that is away is not probed from: it does not come back
-    /// by itself, and what it was told last is that its port is closed.
+    /// The same for the other port heard here. A disconnected one sends no probes; it does not come
+    /// back by itself, and its port was last told to be closed.
     fn forget_other(&mut self, place: Place, clock: Clock) -> bool {
         let Some(port) = self.ports.get(&place) else { return false };
         let Some(other) = port.other else { return false };
@@ -570,14 +571,14 @@ impl Fabric {
         listened.since(heard.at) >= link_timeout && missed >= MISSED
     }
 
-    /// For how long nothing must be heard. Where switches, or we, have so much to do that frames
-    /// take long, silence means less.
+    /// Silence after which a link is given up. It is longer while probes take long because switches
+    /// or the controller are busy.
     fn patience(&self, now: Millis) -> Millis {
         let slow = Millis(self.slowest_ns(now) / NANOS_PER_MILLI * TIMES_SLOWEST);
         self.discovery.link_timeout.max(slow.min(MAX_PATIENCE))
     }
 
-    /// The longest that a frame took: each second, half as much is believed of it.
+    /// The longest transit time, halved for each second since it was measured.
     fn slowest_ns(&self, now: Millis) -> u64 {
         let (took, at) = self.slowest;
         took >> (now.since(at).0 / 1000).min(63)
@@ -587,7 +588,7 @@ impl Fabric {
         places.iter().filter(|place| self.update_role(**place, now)).count() > 0
     }
 
-    /// Finds out again what a port is for. Returns whether that is news.
+    /// Recomputes the role of a port. Returns whether it changed.
     fn update_role(&mut self, place: Place, now: Millis) -> bool {
         let Some(port) = self.ports.get(&place) else { return false };
         let is_young = now.since(port.since) < self.discovery.probe_wait || !self.is_silence(port);
@@ -628,7 +629,7 @@ impl Fabric {
 }
 
 impl Discovery {
-    /// How long until a port is looked at again.
+    /// Interval until a port is due again.
     fn interval(&self, port: &Port, is_searched: bool, now: Millis) -> Millis {
         let age = now.since(port.since);
         match port.heard {
@@ -636,27 +637,27 @@ impl Discovery {
             None if age < self.probe_wait => {
                 Millis((self.probe_wait.0 - age.0).min(self.probe_wait.0 / 3)).max(Millis(1))
             }
-            // Seldom enough to remember the first ones, which may be on their way for long.
+            // Rare enough that the first probes, which may take long, are still remembered.
             None if !is_searched => Millis((age.0 / 4).max(self.probe_wait.0 / 3).max(1)),
             None => self.edge_interval,
         }
     }
 }
 
-/// What a link costs.
+/// Cost of a link.
 const COST: u32 = 1;
-/// What a link costs of which nobody knows whether it works: more than any way around.
+/// Cost of a link in unknown state: more than any detour.
 const UNSURE_COST: u32 = 1 << 20;
-/// What does not pass there costs more than all ways that may not work.
+/// Cost of a link to avoid: more than all paths of unknown state.
 const AVOIDED_COST: u32 = 1 << 31;
-/// Frames of a port that may still be on their way: those of four seconds, for a link.
+/// Probes of a port that are remembered: for a link, those of four seconds.
 const REMEMBERED: usize = 16;
-/// Links are silent for so many times the longest that a frame took, before they are given up.
+/// A link is given up after a silence of this many times the longest transit time.
 const TIMES_SLOWEST: u64 = 4;
-/// However long frames take.
+/// Upper bound for that.
 const MAX_PATIENCE: Millis = Millis(10_000);
 const NANOS_PER_MILLI: u64 = 1_000_000;
-/// Frames in a row that must not come until a link is given up.
+/// Consecutive probes that must be missing before a link is given up.
 const MISSED: usize = 2;
 
 #[cfg(test)]

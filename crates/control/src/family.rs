@@ -1,20 +1,20 @@
-//! What rules can look at behind the Ethernet header, by its type.
+//! Payload families that rules distinguish, by EtherType.
 
 use tapswitch_wire::EtherType;
 
-/// What is in a frame, behind all tags.
+/// Payload after all tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     Ipv4,
     Ipv6,
     /// Its addresses are those of sender and target.
     Arp,
-    /// None of those.
+    /// Any other EtherType.
     Other(u16),
 }
 
 impl Family {
-    /// What has this type.
+    /// Family of an EtherType.
     pub(crate) const fn of(eth_type: EtherType) -> Self {
         match eth_type {
             EtherType::IPV4 => Self::Ipv4,
@@ -24,7 +24,7 @@ impl Family {
         }
     }
 
-    /// Its type.
+    /// EtherType of the family.
     pub(crate) const fn eth_type(self) -> EtherType {
         match self {
             Self::Ipv4 => EtherType::IPV4,

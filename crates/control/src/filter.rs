@@ -4,23 +4,23 @@
 //!  text ─ lexer ─▶ tokens ─ parser ─▶ Expr ─ compile ─▶ Frames: regions without others
 //! ```
 //!
-//! **What is as there.** `host`, `net`, `port`, `portrange`, `proto`, with `src` and `dst` in all
+//! **Same as in tcpdump.** `host`, `net`, `port`, `portrange`, `proto`, with `src` and `dst` in all
 //! combinations; `ether`, `ip`, `ip6`, `arp`, `tcp`, `udp`, `sctp`, `icmp`, `icmp6` and others by
 //! name; `vlan`, `broadcast`, `multicast`; types and codes of ICMP as in `icmp[icmptype] =
-//! icmp-echo`. `and` and `or` are of the same precedence and group to the left, `not` binds most;
-//! `port 80 or 443` and `port (80 or 443)` repeat what stands before the number.
+//! icmp-echo`. `and` and `or` have equal precedence and associate to the left, `not` binds tighter;
+//! `port 80 or 443` and `port (80 or 443)` repeat the qualifiers before the number.
 //!
-//! **What differs**, since switches see frames otherwise:
-//! - Types, addresses and ports are those behind all tags, as tcpdump sees frames on interfaces
-//!   that hand over the tag beside the frame. `tcp` matches tagged frames, too; write `tcp and not
-//!   vlan` to leave those out.
-//! - `vlan` is about the outermost tag, wherever it stands in the expression. A second one that
-//!   would have to hold as well is refused: OpenFlow 1.3 sees no further tag.
+//! **Different**, because of what OpenFlow matches:
+//! - Types, addresses and ports are those after all tags, as tcpdump sees frames on interfaces that
+//!   deliver the tag out of band. `tcp` also matches tagged frames; write `tcp and not vlan` to
+//!   exclude them.
+//! - `vlan` matches the outermost tag, at any position in the expression. A conjunction with a
+//!   second one is rejected: OpenFlow 1.3 matches no inner tag.
 //! - `host` and `net` match IPv4, ARP and IPv6, but not RARP.
-//! - Upper-layer protocols of IPv6 are found behind extension headers.
+//! - Upper-layer protocols of IPv6 are found after extension headers.
 //!
-//! What OpenFlow 1.3 has no match for is refused with its place and a remedy: lengths, flags of
-//! TCP, other bytes by offset, hosts by name.
+//! What OpenFlow 1.3 cannot match is rejected with position and remedy: lengths, TCP flags, other
+//! bytes by offset, hosts by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ use syntax::Expr;
 
 pub(crate) use parser::MAX_LEN as MAX_FILTER_LEN;
 
-/// A filter that was read.
+/// A parsed filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     text: String,
@@ -47,22 +47,22 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a frame, from its destination address on, passes. This reads the expression as it
-    /// stands; nothing of how it is told to switches comes in.
+    /// Whether a frame, starting at its destination address, passes. This evaluates the expression
+    /// itself, independently of its translation to rules.
     pub fn matches(&self, frame: &[u8]) -> bool {
         tapswitch_wire::parse(frame).is_ok_and(|parsed| self.expr.contains(&parsed.key))
     }
 
-    /// How many regions it is made of, each of which is a rule where the frame may go anywhere, and
-    /// one for each host that it may go to.
+    /// Number of regions, each of which takes one rule, or one for each host that its frames may go
+    /// to.
     ///
     /// # Errors
-    /// It needs more than one policy may have.
+    /// The filter needs more regions than one policy may have.
     pub fn region_count(&self) -> Result<usize, FilterError> {
         self.frames().map(|frames| frames.size())
     }
 
-    /// The frames that pass.
+    /// Frames that pass.
     pub(crate) fn frames(&self) -> Result<Frames, FilterError> {
         let frames = self.expr.frames()?;
         match frames.is_empty() {
@@ -105,7 +105,7 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// The rules' matches, exceptions behind `!`.
+    /// Matches of the rules, with exceptions after `!`.
     fn regions(text: &str) -> Vec<String> {
         let frames = read(text).frames().unwrap_or_else(|error| panic!("{text}: {error}"));
         let terms = frames.terms().iter().flat_map(|term| {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(regions("not (ip or ip6)"), ["", "!dl_type=0x0800", "!dl_type=0x86dd"]);
         assert_eq!(regions("not not arp"), ["dl_type=0x0806"]);
         assert_eq!(regions("icmp[icmptype] != 8").len(), 2);
-        // Everything but a thousand ports is said by those.
+        // A range that leaves out a thousand ports is expressed by those.
         assert_eq!(regions("ip and tcp dst portrange 1024-65535").len(), 1 + 1024);
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any words in any order are a filter or an error at a place, and never a panic.
+        /// Any sequence of words is a filter or an error with a position, and never panics.
         #[test]
         fn any_words_are_read_or_refused(
             words in vec(select(SOUP.to_vec()), 0..16), space in select(vec!["", " "]),

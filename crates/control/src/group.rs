@@ -1,27 +1,26 @@
-//! Groups that copy: type ALL, the original path first, then the monitors.
+//! Copying groups of type ALL: the original path first, then the monitors.
 //!
-//! A group never changes. What would have to change gets a new group, the rules are pointed there,
-//! and the old one goes after its counters were read: no copy is lost to the ledger.
+//! A group never changes. For a change a new group is added and the rules are redirected to it; the
+//! old one is deleted after its counters were read, so no copy is lost to the ledger.
 //!
-//! **Each monitor exactly once.** A bucket exists for each monitor that the original path does not
-//! reach anyway. Flooding reaches every port that does not say otherwise, so the group of what is
-//! flooded has other buckets only for those that do, and for the controller; the same holds for the
-//! port of the destination. (Open vSwitch can be told, beyond OpenFlow 1.3, to leave a port out of
-//! flooding without saying so: such a port gets no copies of what is flooded.)
+//! **Each monitor exactly once.** Only monitors that the original path does not reach have a
+//! bucket. Flooding reaches every port except those that declare that they take no floods, so the
+//! group for flooded frames has further buckets only for these and for the controller; likewise for
+//! the destination's port. (Open vSwitch can be configured, outside OpenFlow 1.3, to exclude a port
+//! from flooding without such a declaration: the port then gets no copies of flooded frames.)
 //!
-//! **Shared flows.** Where several monitors share flows, that is a group of type SELECT: with those
-//! of one switch there, with those of several where copies are made. All switches name them in the
-//! same order, so those that pick by the same hash share alike. Where one of them gets each frame
-//! anyway, as another policy's own monitor or by the original path, none is picked: that is the
-//! one.
+//! **Shared flows.** Monitors that share flows have a group of type SELECT: at their switch if they
+//! are at one, else where copies are made. All switches list them in the same order, so those with
+//! the same hash choose alike. If one of them gets each frame anyway, as another policy's own
+//! monitor or by the original path, there is no choice: it is that one.
 //!
-//! **Forks.** Where the original path is one of several ports that the switch picks itself, that is
-//! a group of its own, of type SELECT or FAST FAILOVER: rules that only forward name it, and the
-//! first bucket of a group that copies, too. All hosts behind the same ports share it.
+//! **Forks.** If the original path is one of several ports among which the switch chooses, they
+//! have a group of their own, of type SELECT or FAST FAILOVER, used by rules that only forward and
+//! by the first bucket of copying groups. All hosts behind the same ports share it.
 //!
-//! **Contracts.** On a switch of ours each copy's bucket says what the copy is owed, also when that
-//! is best effort: without a word it would be a path for which senders wait. Two policies with one
-//! monitor share its bucket, and the stronger contract counts. What reaches the monitor along the
+//! **Contracts.** On a tapswitch each copy's bucket carries its contract, also for best effort:
+//! without one it would be a forwarding path that makes senders wait. Two policies with one monitor
+//! share its bucket, and the stronger contract counts. A frame that reaches the monitor by the
 //! original path is the original, and has no contract.
 
 mod ids;
@@ -42,67 +41,67 @@ use crate::tags;
 pub(crate) use ids::{GroupIds, is_in_range};
 use target::{Target, served};
 
-/// Where a frame goes without any TAP.
+/// Path of the original frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Path {
     /// To its destination.
     To(Route),
-    /// To its destination at a port of the switch, from another switch.
+    /// From a link to its destination at a port of this switch.
     Back(Back),
-    /// Everywhere.
+    /// Flooded.
     Flood(Flood),
-    /// Everywhere where nobody knows better, and the controller is asked for the way.
+    /// Flooded, and sent to the controller to learn the destination.
     Ask(Flood),
-    /// It is itself a copy, on its way to the monitor.
+    /// The frame is itself a copy in transit to its monitor.
     Carry(Carry),
-    /// Out of one of several ports; the group does nothing else.
+    /// One of several ports; the group does nothing else.
     Fork(Fork),
-    /// A copy for monitors that share flows, to one of them.
+    /// One of several monitors at this switch that share flows.
     Spread(Spread),
     /// The same for monitors at several switches.
     Choice(Choice),
 }
 
-/// Ways to monitors at several switches that share flows.
+/// Exits to monitors at several switches that share flows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Choice {
-    /// In the order of the monitors, which is the same at all switches: so they share alike.
+    /// In the order of the monitors, which is the same at all switches, so that they choose alike.
     pub(crate) exits: Arc<[Exit]>,
     /// As in [`Back`].
     pub(crate) from: Option<PortNo>,
 }
 
-/// Frames from a link that copies leave by, too: switches send nothing out of the port where it
-/// came in, unless they are told just that.
+/// Frames from a link by which their copies leave: switches do not send to the ingress port unless
+/// the output is IN_PORT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Back {
-    /// Where the original goes.
+    /// Destination of the original.
     pub(crate) to: Exit,
-    /// The port of the link.
+    /// Port of the link.
     pub(crate) from: PortNo,
 }
 
-/// What a switch does with copies that others send.
+/// Handling of copies made by other switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Carry {
-    /// The identifier that they have.
+    /// Their identifier.
     pub(crate) tag: u16,
     pub(crate) exit: Exit,
-    /// The address that they get back at the end, if they have another one on the way.
+    /// The destination address to restore at the end, if they have another one in transit.
     pub(crate) rewritten: Option<MacAddr>,
-    /// What they are owed; none where the switch has no word for it.
+    /// Delivery contract; `None` if the switch does not support it.
     pub(crate) delivery: Option<Delivery>,
 }
 
-/// What a group does, and for whom.
+/// Content of a group, and the policies that it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupKey {
-    /// The policies whose frames reach it: each has its own ledger. In the order of policies.
+    /// Policies whose frames reach it, sorted: each has its own ledger.
     pub(crate) members: Arc<[Member]>,
     pub(crate) path: Path,
 }
 
-/// By what tells almost all groups apart: each rule that copies asks for its group several times.
+/// Hashes what differs in almost all groups, as each copying rule looks its group up several times.
 impl Hash for GroupKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for Member { policy, aim, .. } in &*self.members {
@@ -114,12 +113,12 @@ impl Hash for GroupKey {
 }
 
 impl GroupKey {
-    /// What only forks.
+    /// A group that only forks.
     pub(crate) fn forking(fork: Fork) -> Self {
         Self { members: [].into(), path: Path::Fork(fork) }
     }
 
-    /// The groups that its buckets go on to, in their order: one bucket to one group.
+    /// The groups that its buckets output to, in order of the buckets: at most one each.
     pub(crate) fn next(&self) -> Vec<Self> {
         let fork = match &self.path {
             Path::To(route) => route.fork.clone().map(Self::forking),
@@ -131,14 +130,14 @@ impl GroupKey {
             | Path::Spread(_)
             | Path::Choice(_) => None,
         };
-        // Mostly there are none, and it is asked for each new group several times.
+        // Usually there are none, and each new group takes several calls.
         let are_any = self.aims().any(|aims| Target::of(aims).is_several());
         let targets = if are_any { self.own_buckets() } else { Vec::new() };
         let shared = targets.into_iter().filter_map(|target| self.sharing(target));
         fork.into_iter().chain(shared).collect()
     }
 
-    /// The group that picks one of several monitors.
+    /// The group that chooses one of several monitors.
     fn sharing(&self, target: Target) -> Option<Self> {
         let aims = self.aims().filter(|aims| Target::of(aims) == target);
         let members = aims.flatten().copied().collect();
@@ -151,12 +150,12 @@ impl GroupKey {
         Some(Self { members, path })
     }
 
-    /// The members, those together whose monitors share flows.
+    /// Members in chunks that share flows.
     fn aims(&self) -> impl Iterator<Item = &[Member]> {
         self.members.chunk_by(Member::shares_with)
     }
 
-    /// The port where frames came in, where copies may go back.
+    /// Ingress port, if copies may leave by it.
     const fn came_from(&self) -> Option<PortNo> {
         match &self.path {
             Path::Back(back) => Some(back.from),
@@ -175,7 +174,7 @@ impl GroupKey {
         matches!(self.path, Path::Fork(_))
     }
 
-    /// How it picks buckets.
+    /// The type of the group.
     pub(crate) const fn group_type(&self) -> GroupType {
         match &self.path {
             Path::Carry(carry) if carry.exit.beyond.is_none() && carry.exit.spread.is_some() => {
@@ -191,7 +190,7 @@ impl GroupKey {
         }
     }
 
-    /// How many buckets it has.
+    /// Number of buckets.
     pub(crate) fn bucket_count(&self) -> usize {
         match &self.path {
             Path::Fork(fork) => fork.ports.len(),
@@ -204,9 +203,9 @@ impl GroupKey {
         }
     }
 
-    /// How many of its first buckets are the way of the original: one for each place that it goes
-    /// to, for a bucket is a set of actions and has one output (OpenFlow 1.3.5 §5.6.1, §5.10). A
-    /// switch that takes it so, as Open vSwitch does, sends by the last one alone.
+    /// Number of leading buckets for the original: one for each of its outputs, as a bucket is an
+    /// action set with a single output (OpenFlow 1.3.5 §5.6.1, §5.10). A switch that implements it
+    /// so, like Open vSwitch, would use the last output only.
     pub(crate) fn original_count(&self) -> usize {
         match &self.path {
             Path::To(_) | Path::Back(_) | Path::Carry(_) | Path::Fork(_) => 1,
@@ -216,7 +215,7 @@ impl GroupKey {
         }
     }
 
-    /// Its buckets, where the groups that it goes on to have these numbers.
+    /// The buckets; `next` are the ids of the groups that they output to.
     pub(crate) fn buckets(&self, next: &[GroupId]) -> Vec<Bucket> {
         let mut next = next.iter().copied().map(Action::Group);
         let path = match &self.path {
@@ -242,7 +241,7 @@ impl GroupKey {
         path.into_iter().chain(copies).map(Bucket::new).collect()
     }
 
-    /// One for each monitor, which a switch passes by while its port has no link.
+    /// One bucket for each monitor, skipped by the switch while its port has no link.
     fn spread_buckets(&self, spread: Spread) -> Vec<Bucket> {
         let exit = self.members.first().map(|member| member.aim.exit);
         let copy = |port: &PortNo| {
@@ -252,13 +251,13 @@ impl GroupKey {
         spread.ports().iter().map(copy).collect()
     }
 
-    /// One for each way, which a switch passes by while its port has no link.
+    /// One bucket for each exit, skipped by the switch while its port has no link.
     fn choice_buckets(&self, choice: &Choice) -> Vec<Bucket> {
         let copy = |exit: &Exit| watching(exit.port, self.copy_to(*exit, exit.port));
         choice.exits.iter().map(copy).collect()
     }
 
-    /// The actions of the bucket that copies to a monitor.
+    /// Actions of the bucket that copies to a monitor.
     fn copy_to(&self, exit: Exit, port: PortNo) -> Vec<Action> {
         let contract = self.contract(exit).map(Delivery::action);
         let tag = self.tag_of(exit);
@@ -267,8 +266,8 @@ impl GroupKey {
         shape.chain(tag.into_iter().flat_map(tags::mark)).chain([output(out)]).collect()
     }
 
-    /// Each policy's monitor, where copies to it leave, and the bucket that counts them. Copies for
-    /// monitors that share flows are counted by the group that picks one.
+    /// For each policy's monitor: the exit of its copies, and the bucket that counts them. Copies
+    /// for monitors that share flows are counted by the group that chooses one.
     pub(crate) fn bucket_of_each(&self) -> Vec<(Member, Exit, usize)> {
         if let Path::Spread(spread) = &self.path {
             let ports = || (0..).zip(spread.ports());
@@ -297,7 +296,7 @@ impl GroupKey {
                         let at = own.binary_search(&Target::One(exit)).ok()?;
                         served(aims, exit).map(|member| (member, exit, first + at))
                     }
-                    // The original is with it, or with one of several.
+                    // The original reaches it, or one of several.
                     None => self
                         .reached_by_original(aims)
                         .map(|(member, exit)| (member, exit, self.original_to(exit.port))),
@@ -307,7 +306,7 @@ impl GroupKey {
         self.aims().filter_map(of).collect()
     }
 
-    /// The monitor that has the original, and where that left.
+    /// The monitor that the original reaches, and the exit of the original.
     fn reached_by_original(&self, aims: &[Member]) -> Option<(Member, Exit)> {
         let original = self.original();
         let is_there = |member: &&Member| {
@@ -318,7 +317,7 @@ impl GroupKey {
         Some((member, exit.spread_here().and(original).unwrap_or(exit)))
     }
 
-    /// The bucket by which the original leaves by `port`; the first, where that is not told.
+    /// The bucket by which the original leaves by `port`; the first if that is unknown.
     fn original_to(&self, port: PortNo) -> usize {
         let flooded = match &self.path {
             Path::Flood(flood) => flood.ports(),
@@ -327,7 +326,7 @@ impl GroupKey {
         flooded.iter().position(|flooded| *flooded == port).unwrap_or(0)
     }
 
-    /// The identifier of the copies of others that it carries, if it does.
+    /// The identifier of the copies in transit, if it carries them.
     pub(crate) const fn carried_tag(&self) -> Option<u16> {
         match &self.path {
             Path::Carry(carry) => Some(carry.tag),
@@ -341,7 +340,7 @@ impl GroupKey {
         }
     }
 
-    /// Where the original goes, if that is to one place.
+    /// Exit of the original, if there is a single one.
     const fn original(&self) -> Option<Exit> {
         match &self.path {
             Path::To(route) => Some(route.exit),
@@ -350,7 +349,7 @@ impl GroupKey {
         }
     }
 
-    /// The ports that copies of others leave by, each by its bucket.
+    /// Ports by which copies in transit leave, in order of the buckets.
     pub(crate) fn carry_ports(&self) -> Vec<PortNo> {
         match &self.path {
             Path::Carry(carry) => carry.ports(),
@@ -358,7 +357,7 @@ impl GroupKey {
         }
     }
 
-    /// The group-mod that adds the group, which goes on to `next`.
+    /// The group-mod that adds the group; `next` are the groups that it outputs to.
     pub(crate) fn add(&self, group_id: GroupId, next: &[GroupId]) -> GroupMod {
         GroupMod {
             command: GroupModCommand::Add,
@@ -368,19 +367,20 @@ impl GroupKey {
         }
     }
 
-    /// The identifier of copies that leave this way: that of the first policy which wants them.
+    /// Identifier of the copies that leave by this exit: that of the first policy with such copies.
     pub(crate) fn tag_of(&self, exit: Exit) -> Option<u16> {
         self.members_to(exit).next().map(|member| member.aim.tag).filter(|tag| *tag != 0)
     }
 
-    /// Those whose copies have a bucket of their own for this way, or one of this group's choice.
+    /// Members whose copies have a bucket of their own for this exit, or one in this group's
+    /// choice.
     fn members_to(&self, exit: Exit) -> impl Iterator<Item = &Member> {
         let picks = matches!(self.path, Path::Choice(_));
         let aims = self.aims().filter(move |aims| picks || aims.len() == 1);
         aims.flatten().filter(move |member| member.aim.exit == exit)
     }
 
-    /// The same, and those of several monitors of which this is one.
+    /// The same, and members that share flows of which this exit is one.
     fn members_served(&self, exit: Exit) -> impl Iterator<Item = &Member> {
         let is_served = move |aims: &&[Member]| {
             let target = Target::of(aims);
@@ -390,19 +390,19 @@ impl GroupKey {
         self.members_to(exit).chain(several)
     }
 
-    /// What copies to this monitor are owed: the most that one of their policies asks for.
+    /// Contract of the copies to this exit: the strongest of its policies.
     fn contract(&self, exit: Exit) -> Option<Delivery> {
         let members = self.members_served(exit);
         members.filter_map(|member| member.delivery).reduce(Delivery::or_stronger)
     }
 
-    /// How much a monitor gets of each frame: the most that one of their policies asks for.
+    /// Part of each frame that a monitor gets: the largest of its policies.
     fn part(&self, exit: Exit) -> Part {
         let members = self.members_served(exit);
         members.map(|member| member.part).reduce(Part::or_more).unwrap_or_default()
     }
 
-    /// The monitors that have a bucket, each once, in order.
+    /// Monitors with a bucket, sorted and unique.
     fn own_buckets(&self) -> Vec<Target> {
         let mut own = self.unreached();
         if own.iter().any(Target::is_shared) {
@@ -411,7 +411,8 @@ impl GroupKey {
         own
     }
 
-    /// Of several monitors, the one that gets each frame anyway: it has a bucket of its own.
+    /// Of monitors that share flows, the one that gets each frame anyway: it has a bucket of its
+    /// own.
     fn served_by(&self, target: &Target) -> Option<Exit> {
         let unreached = self.unreached();
         let is_wanted = target.is_shared() && unreached.binary_search(target).is_ok();
@@ -419,7 +420,7 @@ impl GroupKey {
         own.find(|exit| is_wanted && target.is_reached_by(*exit))
     }
 
-    /// The monitors that the path does not reach, each once, in order.
+    /// Monitors that the path does not reach, sorted and unique.
     fn unreached(&self) -> Vec<Target> {
         let is_reached = |aims: &[Member]| match &self.path {
             Path::To(Route { exit, .. }) | Path::Back(Back { to: exit, .. }) => {
@@ -438,7 +439,7 @@ impl GroupKey {
 }
 
 impl Fork {
-    /// One for each port, which a switch passes by while the port has no link.
+    /// One bucket for each port, skipped by the switch while the port has no link.
     fn buckets(&self) -> Vec<Bucket> {
         let weight = u16::from(self.kind == ForkKind::Balance);
         let bucket = |port: &PortNo| watching(*port, vec![Action::output(*port)]);
@@ -447,13 +448,12 @@ impl Fork {
 }
 
 impl Carry {
-    /// What copies are owed for which the other one holds as well: where policies share an
-    /// identifier, the stronger contract counts.
+    /// The contract that satisfies both, where policies share an identifier.
     pub(crate) fn stronger(&self, other: &Self) -> Option<Delivery> {
         self.delivery.zip(other.delivery).map(|(one, other)| one.or_stronger(other))
     }
 
-    /// On to the next switch as they are, or as they were made to the monitor, or one of several.
+    /// To the next switch unchanged; or in original form to the monitor, or to one of several.
     fn buckets(&self) -> Vec<Bucket> {
         let bucket = |port: &PortNo| match self.exit.spread_here() {
             Some(_) => watching(*port, self.actions(*port)),
@@ -478,12 +478,12 @@ impl Carry {
     }
 }
 
-/// A bucket that is passed by while its port has no link.
+/// A bucket that is skipped while its port has no link.
 fn watching(port: PortNo, actions: Vec<Action>) -> Bucket {
     Bucket { weight: 1, watch_port: port, ..Bucket::new(actions) }
 }
 
-/// Sends it out of a port. The controller gets the start.
+/// Output to a port. The controller gets the start of the frame.
 const fn output(port: PortNo) -> Action {
     let is_controller = port.0 == PortNo::CONTROLLER.0;
     if is_controller { Action::Output { port, max_len: SHOWN_LEN } } else { Action::output(port) }
@@ -495,7 +495,7 @@ pub(crate) const fn delete(group_id: GroupId) -> GroupMod {
     GroupMod { command, group_type, group_id, buckets: Vec::new() }
 }
 
-/// Bytes of a copy that the controller gets, to show them: headers, and a glance at the rest.
+/// Bytes of a copy sent to the controller for display: headers and some payload.
 const SHOWN_LEN: u16 = 256;
 
 #[cfg(test)]

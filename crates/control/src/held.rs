@@ -1,14 +1,13 @@
-//! What a switch holds, and the difference to what it shall hold.
+//! The tables of a switch, and the difference to the desired ones.
 //!
-//! The order of a difference keeps production traffic whole at each step, for a switch handles
-//! messages one by one:
+//! As a switch processes messages one by one, their order keeps forwarding intact at each step:
 //!
-//! 1. new groups, so that rules can name them;
-//! 2. new and changed rules, inner tables and higher priorities first: no rule is seen without one
-//!    that must be there when it is;
-//! 3. deletions, lower priorities first: what floods goes before what knows the way, so nothing
-//!    that had a way is flooded meanwhile;
-//! 4. groups that no rule uses any more, after their counters were read.
+//! 1. new groups, so that rules can refer to them;
+//! 2. new and changed rules, inner tables and higher priorities first: no rule becomes effective
+//!    before the rules that it depends on;
+//! 3. deletions, lower priorities first: flooding rules go before routes, so no routed frame is
+//!    flooded meanwhile;
+//! 4. unused groups, after their counters were read.
 
 use std::cmp::Reverse;
 use std::fmt::{Display, Formatter};
@@ -24,42 +23,42 @@ use crate::outbox::Before;
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
 use crate::translate::Goal;
 
-/// What the switch holds of ours, with all that was sent already done.
+/// Our rules and groups on the switch, assuming that all sent messages took effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
-    /// `None` for a rule with our mark that we would never make.
+    /// `None` for a rule with our cookie that we would never send.
     rules: Map<Arc<FlowId>, Option<Rule<GroupId>>>,
     ids: GroupIds,
-    /// By group: those that its buckets go on to.
+    /// By group: the groups that its buckets output to.
     next: Map<GroupId, Vec<GroupId>>,
 }
 
-/// What a switch does not hold as it was told.
+/// Deviations of a switch from what it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
     pub(crate) missing: Vec<FlowId>,
     pub(crate) changed: Vec<FlowId>,
-    /// Rules with our mark that it was never told.
+    /// Rules with our cookie that it was never sent.
     pub(crate) added: Vec<FlowId>,
-    /// Groups that are gone or changed.
+    /// Number of missing or changed groups.
     pub(crate) groups: u64,
-    /// Rules that go by themselves when they are idle, and are missing or are there again.
+    /// Number of rules with an idle timeout that are missing or exist again.
     fleeting: u64,
 }
 
 impl Drift {
-    /// Whether all is as it was told.
+    /// Whether there are no deviations.
     pub(crate) const fn is_none(&self) -> bool {
         self.count() == 0
     }
 
-    /// How many rules and groups.
+    /// Number of deviating rules and groups.
     pub(crate) const fn count(&self) -> u64 {
         let rules = self.missing.len() + self.changed.len() + self.added.len();
         rules as u64 + self.groups + self.fleeting
     }
 
-    /// Without those that may go by themselves.
+    /// The deviations that timeouts cannot explain.
     pub(crate) fn lasting(self) -> Self {
         Self { fleeting: 0, ..self }
     }
@@ -104,10 +103,10 @@ impl Display for Drift {
     }
 }
 
-/// What to send, in this order.
+/// Messages to send, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// With the numbers of the groups that each goes on to.
+    /// With the ids of the groups that each outputs to.
     pub(crate) groups: Vec<(GroupId, Arc<GroupKey>, Vec<GroupId>)>,
     pub(crate) adds: Vec<(Arc<FlowId>, Rule<GroupId>, Before)>,
     pub(crate) deletes: Vec<Arc<FlowId>>,
@@ -115,11 +114,11 @@ pub(crate) struct Difference {
 }
 
 impl Held {
-    /// Takes what the switch says that it holds. Groups are recognised by the rules that use them:
-    /// one that does what its rule shall do keeps its number. Returns groups of ours that are of
-    /// no use.
+    /// Takes over the reported tables. Groups are recognised by the rules that use them: a group
+    /// with the content that its rule should have keeps its id. Returns our groups that are of no
+    /// use.
     ///
-    /// A group without a rule of ours is ours if its number is in `own`, which we gave.
+    /// A group without a rule of ours is ours if its id is in `own`.
     pub(crate) fn adopt(
         &mut self,
         rules: &[FlowStats],
@@ -153,8 +152,8 @@ impl Held {
         unused
     }
 
-    /// Takes a group, and those that it goes on to, if they do what they shall and have no other
-    /// use. Returns whether the key has this number then.
+    /// Takes over a group and those that it outputs to, if they have the desired content and no
+    /// other use. Returns whether the key has this id then.
     fn adopt_group(
         &mut self,
         key: &Arc<GroupKey>,
@@ -180,8 +179,8 @@ impl Held {
         is_whole
     }
 
-    /// What must be sent so that the switch holds what it shall, as far as that changed. From here
-    /// on all of it counts as done.
+    /// Computes the messages for the changed part of the desired state, which counts as sent from
+    /// here on.
     pub(crate) fn reconcile(&mut self, desired: &mut Desired) -> Difference {
         let changed = desired.take_changed();
         let (wanted, unwanted): (Vec<_>, Vec<_>) =
@@ -202,7 +201,7 @@ impl Held {
         difference
     }
 
-    /// What the switch says that it holds of our rules, where that is not this.
+    /// Compares reported rules with ours.
     pub(crate) fn compare_rules(&self, rules: &[FlowStats]) -> Drift {
         let mut drift = Drift::default();
         let mut there = Set::with_capacity_and_hasher(rules.len(), Default::default());
@@ -211,7 +210,7 @@ impl Held {
             match self.rules.get(&id) {
                 None => drift.note_added(&id, told.as_ref()),
                 Some(Some(held)) if told.as_ref() != Some(held) => drift.changed.push(id.clone()),
-                // What is not known cannot differ.
+                // A rule in an unknown form cannot differ.
                 Some(_) => {}
             }
             there.insert(id);
@@ -221,7 +220,7 @@ impl Held {
         drift
     }
 
-    /// How many of the groups in use are not there, or do something else.
+    /// Number of groups in use that are missing or have other content.
     pub(crate) fn count_other_groups(&self, groups: &[GroupDesc]) -> u64 {
         let by_id: Map<_, _> = groups.iter().map(|group| (group.group_id, group)).collect();
         let is_other = |(key, id): &(&Arc<GroupKey>, GroupId)| {
@@ -235,12 +234,12 @@ impl Held {
         self.rules.remove(id).is_some()
     }
 
-    /// The switch has this rule in some form that is not known.
+    /// The switch has this rule in an unknown form.
     pub(crate) fn distrust_rule(&mut self, id: Arc<FlowId>) {
         self.rules.insert(id, None);
     }
 
-    /// The switch does not have this group after all, or not any more.
+    /// The switch does not have this group, or no longer.
     pub(crate) fn forget_group(&mut self, id: GroupId, key: Option<&GroupKey>) {
         if let Some(key) = key.filter(|key| self.ids.find(key) == Some(id)) {
             self.ids.retire(key);
@@ -249,22 +248,22 @@ impl Held {
         self.next.remove(&id);
     }
 
-    /// Whether another group goes on to this one: a switch may delete the one with the other.
+    /// Whether another group outputs to this one: a switch may delete both together.
     pub(crate) fn is_next(&self, id: GroupId) -> bool {
         self.next.values().any(|next| next.contains(&id))
     }
 
-    /// The groups that a group goes on to.
+    /// The groups that a group outputs to.
     pub(crate) fn next(&self, id: GroupId) -> &[GroupId] {
         self.next.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// What identifies each rule of ours.
+    /// Ids of our rules.
     pub(crate) fn rule_ids(&self) -> impl Iterator<Item = &Arc<FlowId>> {
         self.rules.keys()
     }
 
-    /// The rules of ours, but for those that we would never make.
+    /// Our rules, except those that we would never send.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (&Arc<FlowId>, &Rule<GroupId>)> {
         self.rules.iter().filter_map(|(id, rule)| Some((id, rule.as_ref()?)))
     }
@@ -274,18 +273,18 @@ impl Held {
         self.rules.contains_key(id)
     }
 
-    /// Whether the switch has this rule, and it goes to the group with this key.
+    /// Whether the switch has this rule, with this group.
     pub(crate) fn goes_to(&self, id: &FlowId, key: &GroupKey) -> bool {
         let named = self.rules.get(id).and_then(|rule| group_of(&rule.as_ref()?.outcome));
         named.is_some_and(|named| self.ids.find(key) == Some(*named))
     }
 
-    /// How many rules of ours it has.
+    /// Number of our rules.
     pub(crate) fn rule_count(&self) -> usize {
         self.rules.len()
     }
 
-    /// The groups in use.
+    /// Groups in use.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Arc<GroupKey>, GroupId)> {
         self.ids.iter()
     }
@@ -301,7 +300,7 @@ impl Held {
         }
     }
 
-    /// The number of a group, and of those before it that it goes on to.
+    /// Id of a group, added after those that it outputs to.
     fn reconcile_group(&mut self, key: &Arc<GroupKey>, difference: &mut Difference) -> GroupId {
         if let Some(group) = self.ids.find(key) {
             return group;
@@ -317,7 +316,7 @@ impl Held {
         group
     }
 
-    /// The groups that rules of ours name.
+    /// Groups that our rules refer to.
     fn named_groups(&self) -> impl Iterator<Item = GroupId> {
         let rules = self.rules.values().flatten();
         rules.filter_map(|rule| group_of(&rule.outcome).copied())
@@ -331,7 +330,7 @@ pub(crate) fn group_of<G>(outcome: &Outcome<G>) -> Option<&G> {
     }
 }
 
-/// Whether the group does what it shall, which goes on to `next`.
+/// Whether the group has the desired content and outputs to `next`.
 pub(crate) fn does(group: &GroupDesc, key: &GroupKey, next: &[GroupId]) -> bool {
     let wanted = key.buckets(next);
     let is_same = |(told, wanted): (&Bucket, &Bucket)| {
@@ -344,7 +343,7 @@ pub(crate) fn does(group: &GroupDesc, key: &GroupKey, next: &[GroupId]) -> bool 
         && group.buckets.iter().zip(&wanted).all(is_same)
 }
 
-/// The groups that its buckets go on to.
+/// The groups that its buckets output to.
 fn next_of(group: &GroupDesc) -> Vec<GroupId> {
     let actions = group.buckets.iter().flat_map(|bucket| &bucket.actions);
     let next = actions.filter_map(|action| match action {
@@ -354,13 +353,12 @@ fn next_of(group: &GroupDesc) -> Vec<GroupId> {
     next.collect()
 }
 
-/// Actions by what they do: how much of a frame a real port gets is not for the sender to say, but
-/// has a place in the message.
+/// Normalised actions: `max_len` of an output to a real port has no meaning and is ignored.
 fn texts(actions: &[Action]) -> Vec<String> {
     actions.iter().map(ToString::to_string).collect()
 }
 
-/// A rule as the switch tells of it; `None` when we would never make it.
+/// Decodes a reported rule; `None` if we would never send it.
 fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
     let id = FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone());
     let outcome = Outcome::read(&stats.instructions).filter(|_| stats.hard_timeout == 0);
@@ -373,7 +371,7 @@ fn read_rule(stats: &FlowStats) -> (FlowId, Option<Rule<GroupId>>) {
     (id, rule)
 }
 
-/// Inner tables first, then higher priorities. The match makes the order the same each time.
+/// Inner tables first, then higher priorities. The match makes the order deterministic.
 fn sorted_adds(mut ids: Vec<Arc<FlowId>>) -> Vec<Arc<FlowId>> {
     let rank = |id: &FlowId| Reverse((id.table, id.priority));
     ids.sort_unstable_by(|a, b| (rank(a), a.matching()).cmp(&(rank(b), b.matching())));

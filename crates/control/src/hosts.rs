@@ -1,34 +1,33 @@
-//! Which hosts a switch has, and behind which ports.
+//! Hosts of one switch, and their ports.
 //!
-//! A host is a MAC address in a VLAN, or in none, which is also what a tag says that has a priority
-//! alone. It is learned from the frames that the switch sends up, moves with them, and goes when
-//! its rule on the switch has been idle. Its IP addresses come from ARP and neighbour discovery, by
-//! which it claims them.
+//! A host is a MAC address in a VLAN, or in none (as for a priority tag). It is learned from frames
+//! that the switch sends up, moves with them, and is removed when its rule on the switch has been
+//! idle. It claims its IP addresses by ARP and neighbour discovery.
 //!
-//! **Sources.** A host whose ARP entries are static claims nothing, but its first packet has a
-//! source. That is weak evidence, for the packet may be somebody else's, so it counts only where
+//! **Sources.** A host with static ARP entries claims nothing, but its first packet has a source
+//! address. This is weak evidence, as the packet may be another host's, so it counts only where
 //! nothing better is known:
-//! - An address that a host claims is no other one's source, whoever came first.
-//! - A host that claims addresses of its own says so of all of them: it gets no others.
-//! - Who sends from more addresses than [`Limits::max_sources`] passes on packets of others, as a
-//!   proxy does that takes away no hop. It has none of them from then on, until it is forgotten.
-//! - Of two that send from one address, the first one has it.
+//! - An address claimed by a host is never another one's source, whichever came first.
+//! - A host that claims addresses gets no others from sources.
+//! - A host that sends from more than [`Limits::max_sources`] addresses forwards packets of others,
+//!   like a proxy that does not decrement the TTL. It loses all its sources until it is forgotten.
+//! - Of two hosts that send from one address, the first one has it.
 //!
-//! Sources find monitors, where nobody claims their address, and are told to people. Where a
-//! policy's senders are is decided by claims alone.
+//! Sources are used to find monitors whose address nobody claims, and for display. The senders of a
+//! policy are located by claims alone.
 //!
-//! **What others claim.** Addresses can be forged, so everything is bounded, and what does not fit
-//! is counted and forwarded by flooding; so are hosts that come faster behind one port than
-//! [`Limits::host_burst`] allows. An IP address stays with the host that has it as long as that
-//! host answers for it: somebody else's claim is counted as a conflict and not believed at once,
-//! since copies for a monitor that was named by its address would go there. When the host is silent
-//! (`control/claims.rs`), the address is the other's. VLANs are worlds of their own, so who claims
-//! it in another one has it there; where it is a monitor's that is a conflict, too, and copies stay
-//! where they go. A host that moves is believed, and takes its addresses along; one that gets
-//! copies only when it is silent where it was (`control/contests.rs`).
+//! **Conflicting claims.** Addresses can be forged, so all state is bounded; what exceeds the
+//! bounds is counted and forwarded by flooding, and so are hosts that arrive at one port faster
+//! than [`Limits::host_burst`]. An IP address stays with its host while that host answers for it:
+//! another host's claim is counted as a conflict and not accepted at once, since copies for a
+//! monitor named by its address would go there. When the host is silent (`control/claims.rs`), the
+//! other one gets the address. VLANs are independent, so a host in another VLAN gets the address
+//! there; if it is a monitor's, that is a conflict, too, and copies stay where they go. A host that
+//! moves is accepted at its new port with its addresses; a host that gets copies only once it is
+//! silent at its old port (`control/contests.rs`).
 //!
-//! A host that claims more addresses than may be loses those that it has not claimed for
-//! [`Limits::address_age`]. Others stay however old: who merely gets copies says nothing.
+//! A host with too many addresses loses those that it has not claimed for [`Limits::address_age`].
+//! Otherwise age does not matter: a host that only receives copies is silent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -44,47 +43,46 @@ use crate::{Limits, Millis, Vlan};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HostKey {
     pub(crate) mac: MacAddr,
-    /// Identifier of the outermost tag; `None` for frames without one, or where it names no VLAN.
+    /// VLAN id of the outermost tag; `None` for frames without a tag or with a priority tag.
     pub(crate) vlan: Option<u16>,
 }
 
 impl HostKey {
-    /// Who sends frames with this outermost identifier from this address, or gets them there.
+    /// The host that sends or receives with this address and outermost VLAN id.
     pub(crate) fn new(mac: MacAddr, vid: Option<u16>) -> Self {
         Self { mac, vlan: vid.filter(|vid| *vid != Vlan::NULL_ID) }
     }
 
-    /// The `vlan_vid` of its frames.
+    /// The `vlan_vid` match of its frames.
     pub(crate) fn vid_field(self) -> Option<Oxm> {
         Vlan::of_host(self.vlan).vid().map(Oxm::VlanVid)
     }
 }
 
-/// What is known of a host.
+/// State of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) port: PortNo,
-    /// Those that it claims.
+    /// Claimed addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Those that it merely sent packets from.
+    /// Addresses seen only as the source of its packets.
     pub(crate) sources: Vec<IpAddr>,
-    /// It sends packets of others, so their sources say nothing.
+    /// It forwards packets of others, so their sources are no evidence.
     passes_on: bool,
-    /// Identifiers of the tags inside the outermost one, of the frame that came up last.
+    /// VLAN ids of the tags inside the outermost one, in the last packet-in.
     pub(crate) inner_vlans: Vec<u16>,
-    /// When a frame of it came up last; not when it sent one last, of which the switch says
-    /// nothing.
+    /// Time of its last packet-in. Its last frame may be later, which the switch does not report.
     pub(crate) last_seen: Millis,
 }
 
 impl Host {
-    /// All of its IP addresses, those that it claims first.
+    /// All of its IP addresses, claimed ones first.
     pub(crate) fn all_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.sources).copied()
     }
 }
 
-/// What a frame says of its sender's IP address.
+/// Evidence of the sender's IP address in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// The sender claims it, by ARP or neighbour discovery.
@@ -94,7 +92,7 @@ pub(crate) enum Evidence {
 }
 
 impl Evidence {
-    /// Of which address.
+    /// The address.
     #[cfg(test)]
     pub(crate) const fn address(self) -> IpAddr {
         match self {
@@ -103,32 +101,32 @@ impl Evidence {
     }
 }
 
-/// What a frame says about where a host is.
+/// What a frame reveals about the location of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub(crate) key: HostKey,
     pub(crate) port: PortNo,
     pub(crate) evidence: Option<Evidence>,
-    /// To whom it sends.
+    /// Destination MAC address.
     pub(crate) to: MacAddr,
-    /// As in [`Host`]; none where no frame was seen, but a rule.
+    /// As in [`Host`]; `None` if a rule was seen instead of a frame.
     pub(crate) inner_vlans: Option<Vec<u16>>,
 }
 
-/// What a sighting changed.
+/// Effect of a sighting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Nothing about the place.
+    /// The location is unchanged.
     Before,
-    /// The host is new.
+    /// A new host.
     New,
-    /// The host was behind another port.
+    /// The host moved from another port.
     Moved { from: PortNo },
     /// There is no room for the host.
     Refused,
-    /// New hosts come too fast behind its port.
+    /// Hosts arrive too fast at its port.
     Hurried {
-        /// It is the first one of those.
+        /// The first time since the port was quiet.
         is_first: bool,
     },
 }
@@ -140,10 +138,10 @@ impl Seen {
     }
 }
 
-/// How many new hosts may come behind a port.
+/// Token bucket for new hosts at a port.
 #[derive(Clone, Copy, Debug)]
 struct Newcomers {
-    /// Left at `at`.
+    /// Tokens left at time `at`.
     left: usize,
     at: Millis,
     is_told: bool,
@@ -164,7 +162,7 @@ impl Newcomers {
     }
 }
 
-/// Who claims an address, and when it did so last.
+/// The claimant of an address, and the time of its last claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     key: HostKey,
@@ -175,23 +173,22 @@ struct Claim {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     by_key: BTreeMap<HostKey, Host>,
-    /// Which host claims an address, by VLAN.
+    /// Claimant of each address, by VLAN.
     by_address: BTreeMap<(IpAddr, Option<u16>), Claim>,
-    /// Which host merely sends from one that nobody claims.
+    /// Host that sends from an address that nobody claims.
     by_source: BTreeMap<(IpAddr, Option<u16>), HostKey>,
     port_counts: HashMap<PortNo, usize>,
-    /// By port, where hosts came of late; those that are new and those that moved apart, so that
-    /// forged moves leave room for others.
+    /// Recent arrivals by port, new and moved hosts apart, so that forged moves leave room for new
+    /// hosts.
     newcomers: HashMap<(PortNo, bool), Newcomers>,
-    /// Ports that may have no more hosts than so many until then.
+    /// Ports with a temporary maximum number of hosts, and until when.
     full: HashMap<PortNo, (usize, Millis)>,
     refused: u64,
     conflicts: u64,
 }
 
 impl Hosts {
-    /// Notes where a host is. Returns what changed, and the addresses that it got, or lost, by
-    /// that.
+    /// Records the location of a host. Returns the effect, and the addresses that it got or lost.
     pub(crate) fn handle_sighting(
         &mut self,
         sighting: &Sighting,
@@ -226,7 +223,7 @@ impl Hosts {
         Some(host)
     }
 
-    /// What is known of a host.
+    /// State of a host.
     pub(crate) fn find(&self, key: HostKey) -> Option<&Host> {
         self.by_key.get(&key)
     }
@@ -236,22 +233,22 @@ impl Hosts {
         self.by_key.iter().map(|(key, host)| (*key, host))
     }
 
-    /// How many there are.
+    /// Number of hosts.
     pub(crate) fn count(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Sightings that found no room.
+    /// Number of sightings refused for lack of room.
     pub(crate) const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Claims of addresses that another host has.
+    /// Number of claims to another host's address.
     pub(crate) const fn conflicts(&self) -> u64 {
         self.conflicts
     }
 
-    /// Somebody elsewhere is what one host should be.
+    /// Counts a conflict detected elsewhere.
     pub(crate) const fn note_conflict(&mut self) {
         self.conflicts += 1;
     }
@@ -261,13 +258,12 @@ impl Hosts {
         self.iter().filter(|(_, host)| host.port == port).map(|(key, _)| key).collect()
     }
 
-    /// How many hosts there are behind each port.
+    /// Number of hosts behind each port.
     pub(crate) fn by_port(&self) -> impl Iterator<Item = (PortNo, usize)> {
         self.port_counts.iter().map(|(port, count)| (*port, *count))
     }
 
-    /// There may be no more hosts behind a port than so many, until then. Returns how many are too
-    /// many.
+    /// Limits the hosts behind a port to `max` until `until`. Returns the number in excess.
     pub(crate) fn bound(&mut self, port: PortNo, max: usize, until: Millis) -> usize {
         self.full.insert(port, (max, until));
         self.port_counts.get(&port).map_or(0, |count| count.saturating_sub(max))
@@ -280,13 +276,13 @@ impl Hosts {
         self.by_key.range(first..=last).map(|(key, host)| (*key, host))
     }
 
-    /// The hosts that claim an IP address, one for each VLAN.
+    /// Hosts that claim an IP address, one for each VLAN.
     pub(crate) fn with_address(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
         let claims = self.by_address.range(in_all_vlans(address));
         claims.filter_map(|(_, claim)| Some((claim.key, self.by_key.get(&claim.key)?)))
     }
 
-    /// The hosts that send from an IP address which nobody claims in their VLAN.
+    /// Hosts that send from an IP address that nobody claims in their VLAN.
     pub(crate) fn with_source(&self, address: IpAddr) -> impl Iterator<Item = (HostKey, &Host)> {
         let holders = self.by_source.range(in_all_vlans(address));
         holders.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
@@ -297,7 +293,7 @@ impl Hosts {
         self.by_address.get(&(address, vlan)).map(|claim| claim.key)
     }
 
-    /// A host does not have an address any more that it claimed.
+    /// Removes a claimed address from a host.
     pub(crate) fn release(&mut self, key: HostKey, address: IpAddr) {
         if self.holder(address, key.vlan) == Some(key) {
             self.by_address.remove(&(address, key.vlan));
@@ -350,11 +346,11 @@ impl Hosts {
         behind < max && (!is_new || self.count() < limits.max_hosts)
     }
 
-    /// Whether hosts come too fast behind a port, which are new or moved there; and if so, whether
-    /// that is news. Else one came.
+    /// Takes a token for a new or moved host at a port. Without any left, returns whether this is
+    /// the first time.
     fn hurries(&mut self, arrival: (PortNo, bool), limits: &Limits, now: Millis) -> Option<bool> {
         if !self.newcomers.contains_key(&arrival) {
-            // Those of ports that are quiet again say nothing more than a new one.
+            // Full buckets are the same as new ones.
             self.newcomers.retain(|_, newcomers| {
                 newcomers.refill(limits, now);
                 newcomers.left < limits.host_burst
@@ -372,8 +368,8 @@ impl Hosts {
         }
     }
 
-    /// Gives an address to a host, unless another one has it. Returns those that are another's, or
-    /// nobody's, by that.
+    /// Assigns an address to a host, unless another one has it. Returns the addresses whose holder
+    /// changed.
     pub(crate) fn claim(
         &mut self,
         key: HostKey,
@@ -410,7 +406,8 @@ impl Hosts {
         renamed
     }
 
-    /// The address that a host has not claimed for the longest time, if that is long.
+    /// The address that a host has not claimed for the longest time, if that exceeds
+    /// [`Limits::address_age`].
     fn oldest_address(&self, key: HostKey, limits: &Limits, now: Millis) -> Option<IpAddr> {
         let addresses = self.by_key.get(&key)?.addresses.iter();
         let claims = addresses
@@ -419,8 +416,8 @@ impl Hosts {
         (now.since(at) >= limits.address_age).then_some(oldest)
     }
 
-    /// Gives the address that a host sends from to it, if nothing speaks against that. Returns what
-    /// it has, or lost, by that.
+    /// Assigns to a host the address that it sends from, unless there is better evidence. Returns
+    /// the addresses that it got or lost.
     fn note_source(&mut self, key: HostKey, address: IpAddr, limits: &Limits) -> Vec<IpAddr> {
         let at = (address, key.vlan);
         let is_held = self.by_address.contains_key(&at) || self.by_source.contains_key(&at);
@@ -443,7 +440,7 @@ impl Hosts {
         vec![address]
     }
 
-    /// Nobody has an address because of a packet any more.
+    /// Removes an address that was known from a source only.
     fn forget_source(&mut self, address: IpAddr, vlan: Option<u16>) {
         let holder = self.by_source.remove(&(address, vlan));
         if let Some(host) = holder.and_then(|key| self.by_key.get_mut(&key)) {
@@ -452,13 +449,13 @@ impl Hosts {
     }
 }
 
-/// The keys of an address in each VLAN.
+/// The range of keys of an address in all VLANs.
 const fn in_all_vlans(address: IpAddr) -> RangeInclusive<(IpAddr, Option<u16>)> {
     (address, None)..=(address, Some(u16::MAX))
 }
 
-/// Whether who claims one of two addresses would claim the other, too, if it had it. A link-local
-/// address of IPv6, which all have, says nothing of others.
+/// Whether a host that claims one of the addresses would claim the other, too, if it had it. An
+/// IPv6 link-local address, which every host has, is no evidence for others.
 const fn are_claimed_alike(a: IpAddr, b: IpAddr) -> bool {
     match (a, b) {
         (IpAddr::V4(_), IpAddr::V4(_)) => true,
@@ -512,7 +509,7 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    /// Host `last`, behind its own port, sends from an address.
+    /// Host `last`, behind its own port, sends from `address`.
     fn send_from(hosts: &mut Hosts, last: u8, address: IpAddr) -> Vec<IpAddr> {
         look(hosts, last, last.into(), Some(Evidence::Source(address))).1
     }
@@ -613,8 +610,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, claims are as if there were no sources; what is said to be renamed is
-        /// what was; and there are never more sources than that.
+        /// For any input: claims are the same as without sources; the reported renames are
+        /// complete; and the number of sources is bounded.
         #[test]
         fn sources_touch_no_claim(
             steps in vec((0..4u8, 1..5u8, 1..4u32, 0..6u8), 1..60),

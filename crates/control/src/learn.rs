@@ -1,12 +1,12 @@
-//! What a frame that the switch sent up says about a host.
+//! Learning from packet-ins: where a host is, and its IP address.
 //!
-//! Of its IP address, ARP and neighbour discovery say what the host claims. Other packets merely
-//! have a source, which may be that of somebody else: a router sends packets of others. So a source
-//! is evidence only where the packet seems to come from the host that made it, which is when its
-//! TTL or hop limit is one that hosts begin with: each router on the way has taken one away.
+//! By ARP and neighbour discovery a host claims its address. Other packets only have a source
+//! address, which may be another host's, as routers forward packets. So a source is used as
+//! evidence only if the packet appears to come from its originator: if its TTL or hop limit is a
+//! usual initial value, which each router decrements.
 //!
-//! No frame is asked for because of that. What comes up are the first frames of hosts that are new,
-//! or moved, and there the source of a host whose ARP entries are static is found.
+//! No packet-in is requested for this. The first frames of new or moved hosts are sent up anyway,
+//! and reveal the address of a host with static ARP entries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ use tapswitch_wire::{
 
 use crate::hosts::{Evidence, HostKey, Sighting};
 
-/// Where the sender of the frame is; `None` when it does not say, or cannot be a host.
+/// Location of the frame's sender; `None` if the source is unusable or cannot be a host.
 pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     let port = in_port(packet_in)?;
     let Parsed { key, layout } = parse(&packet_in.data).ok()?;
@@ -30,7 +30,7 @@ pub(crate) fn sighting(packet_in: &PacketIn) -> Option<Sighting> {
     is_host.then_some(Sighting { key: host, port, evidence, to, inner_vlans })
 }
 
-/// The identifiers of the tags inside the outermost one.
+/// VLAN ids of the tags inside the outermost one.
 fn inner_vlans(frame: &[u8]) -> Vec<u16> {
     (1..=MAX_INNER).map_while(|index| tags::get(frame, index)).map(Tag::vid).collect()
 }
@@ -42,7 +42,7 @@ pub(crate) fn in_port(packet_in: &PacketIn) -> Option<PortNo> {
     })
 }
 
-/// What a packet says of its sender's address.
+/// Evidence of the sender's IP address.
 fn evidence(key: &FlowKey, packet: &[u8]) -> Option<Evidence> {
     match key.eth_type() {
         EtherType::ARP => {
@@ -63,10 +63,10 @@ fn evidence(key: &FlowKey, packet: &[u8]) -> Option<Evidence> {
     }
 }
 
-/// The address that a host on this link says is its own, by neighbour discovery. What a router has
-/// passed on is none, nor is what has another code (RFC 4861 §7.1), nor what names another station,
-/// as with ARP. Whether the checksum is right is for those to see who would use it: a switch may
-/// send up the beginning of a packet only.
+/// The address that a host on this link claims by neighbour discovery. Ignored: packets forwarded
+/// by a router, packets with another code (RFC 4861 §7.1), and those that name another station, as
+/// for ARP. The checksum is not verified, as a packet-in may hold only the beginning of the packet;
+/// receivers verify it.
 fn discovered(key: &FlowKey, packet: &[u8]) -> Option<Ipv6Addr> {
     let (address, station) = match (key.ip_proto, key.l4_src, key.l4_dst) {
         (ip_proto::ICMPV6, [0, icmp::NEIGHBOR_SOLICITATION], [0, 0]) => (key.ip_src, key.arp_sha),
@@ -76,12 +76,12 @@ fn discovered(key: &FlowKey, packet: &[u8]) -> Option<Ipv6Addr> {
         _ => return None,
     };
     let is_from_link = packet.get(ipv6::field::HOP_LIMIT) == Some(&255);
-    // The option may be left out.
+    // The option may be absent.
     let is_its_own = station == MacAddr::default() || station == key.eth_src;
     (is_from_link && is_its_own).then(|| address.into())
 }
 
-/// Source of an IPv4 packet, or sender of an ARP message.
+/// Source of an IPv4 packet, or sender in ARP.
 const fn ipv4_source(key: &FlowKey) -> Ipv4Addr {
     let [a, b, c, d, ..] = key.ip_src;
     Ipv4Addr::new(a, b, c, d)
@@ -96,34 +96,33 @@ fn host_v6(address: Ipv6Addr) -> Option<IpAddr> {
     (!address.is_unspecified() && !address.is_multicast()).then_some(address.into())
 }
 
-/// Whether no router has passed the packet on yet.
+/// Whether no router has forwarded the packet yet.
 fn is_fresh(hops_left: Option<&u8>) -> bool {
     hops_left.is_some_and(|hops| INITIAL_HOPS.contains(hops))
 }
 
-/// One host's address on its network. Link-local ones are not: who takes one announces it by ARP
-/// (RFC 3927 §2.4), and where clouds serve their metadata all hosts answer from the same one.
+/// An address of a single host. Link-local addresses are excluded: their owner announces them by
+/// ARP (RFC 3927 §2.4), and in clouds all hosts reply from the same one for metadata.
 fn source_v4(address: Ipv4Addr) -> Option<IpAddr> {
     let [first, ..] = address.octets();
-    // From 224 on are groups and what is reserved (RFC 1112 §4); 0 is a host that has none yet.
+    // From 224 on: multicast and reserved (RFC 1112 §4); 0: a host without address.
     let is_unicast = first != 0 && first < 224;
     let is_host = is_unicast && !address.is_loopback() && !address.is_link_local();
     is_host.then_some(address.into())
 }
 
-/// The same. Link-local ones are: no router passes them on (RFC 4291 §2.5.6).
+/// The same for IPv6. Link-local addresses are included: no router forwards them (RFC 4291 §2.5.6).
 fn source_v6(address: Ipv6Addr) -> Option<IpAddr> {
     let is_host = !address.is_loopback() && address.to_ipv4_mapped().is_none();
     host_v6(address).filter(|_| is_host)
 }
 
-/// What hosts begin with: most of them, Windows, and routers with packets of their own. Those that
-/// began with 32 are long gone; and of those that begin with 64, a packet may have come by 32
-/// routers, while hardly any comes by 64.
+/// Usual initial values: most hosts, Windows, and routers' own packets. 32 is obsolete; a packet
+/// that began with 64 may reach 32 after 32 routers, but 64 after 64 routers is unlikely from 128.
 const INITIAL_HOPS: [u8; 3] = [64, 128, 255];
-/// Inner tags that are kept of a host: anybody may send a hundred.
+/// Maximum inner tags stored per host, as a frame may have a hundred.
 const MAX_INNER: usize = 8;
-/// The identifier that no VLAN has (IEEE 802.1Q-2022 §9.6).
+/// Reserved VLAN id (IEEE 802.1Q-2022 §9.6).
 const RESERVED_VID: u16 = 4095;
 
 #[cfg(test)]
@@ -151,7 +150,7 @@ mod tests {
         frame
     }
 
-    /// Neighbour discovery from `src` about `target`.
+    /// A neighbour discovery packet from `src` about `target`.
     fn nd(kind: u8, src: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
         let mut frame = [[0x33; 6], [2, 0, 0, 0, 0, 1]].concat();
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 58, 255]);
@@ -169,7 +168,7 @@ mod tests {
         }
     }
 
-    /// A packet with `hops` left, behind a tag.
+    /// A tagged packet with hop limit `hops`.
     fn packet(src: &str, hops: u8) -> Vec<u8> {
         let mut frame = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
         frame.extend([0x81, 0x00, 0, 7]);
@@ -225,7 +224,7 @@ mod tests {
     fn neighbour_discovery_from_elsewhere_claims_nothing() {
         let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
         for kind in [135, 136] {
-            // Code, and hop limit: the router has taken one away.
+            // Code, and hop limit decremented by a router.
             for (at, byte) in [(55, 1), (21, 254), (21, 63)] {
                 let mut frame = nd(kind, a, b);
                 frame[at] = byte;
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn neighbour_discovery_for_others_claims_nothing() {
         let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
-        // The option that says whose address it is, of a solicitation and an advertisement.
+        // The link-layer address option of a solicitation and an advertisement.
         for (kind, option, claimed) in [(135, 1, a), (136, 2, b)] {
             let by = |last| {
                 let mut frame = nd(kind, a, b);

@@ -1,21 +1,21 @@
-//! The ledger of one switch: how many frames each policy matched, how many were copied where.
+//! Ledger of one switch: frames matched by each policy, and copies to each monitor.
 //!
-//! OpenFlow counts by rule and by bucket. A policy's *matched* frames are those of all rules whose
-//! frames match it; its *copied* frames, by monitor, are those of the buckets that reach the
-//! monitor in all groups of such rules. Each frame that meets a rule meets its group, so at rest
-//! both are the same number. (A frame that the monitor itself sent counts in both, and goes
-//! nowhere: OpenFlow sends nothing back out of the port of arrival.)
+//! OpenFlow counts per rule and per bucket. The *matched* frames of a policy are those of all rules
+//! whose frames match it; its *copied* frames, by monitor, are those of the buckets that reach the
+//! monitor in the groups of these rules. Each frame that hits a rule passes its group, so at rest
+//! both numbers are equal. (A frame sent by the monitor itself counts in both but is not delivered:
+//! OpenFlow sends nothing back to the ingress port.)
 //!
-//! A switch of ours also tells what became of copies: delivered, waiting, or dropped for a reason.
-//! What is flooded is told apart: it reaches the monitor with everybody else, as the original, and
-//! what becomes of it at one port is in that port's counters. Of other switches it is known that
-//! they handed a copy to the monitor's port, no more.
+//! A tapswitch also reports the outcome of copies: delivered, queued, or dropped for a reason.
+//! Flooded frames are listed separately: they reach the monitor as the original, and their outcome
+//! at a single port is only in that port's counters. Of other switches it is only known that they
+//! handed a copy to the monitor's port.
 //!
-//! **Nothing is lost when rules go.** The switch says the last counters of a deleted rule
-//! (flow-removed); a group is deleted after its counters were read, and no copy of it waits. Until
-//! then they are *closing*. What gave its last counters is *settled*: added to its policies'
-//! tallies and forgotten. Copies that still wait when their group, or the switch, is gone are
-//! dropped with an outcome that is unknown.
+//! **No counts are lost when rules are deleted.** The switch reports the last counters of a deleted
+//! rule (flow-removed); a group is deleted after its counters were read and none of its copies is
+//! queued. Until then they are *closing*. Afterwards they are *settled*: added to their policies'
+//! tallies and forgotten. Copies still queued when their group or the switch is gone are dropped
+//! with an unknown outcome.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::AddAssign;
@@ -38,16 +38,16 @@ use bucket::BucketMeter;
 pub(crate) use bucket::{BucketValue, Copies, OUTCOME_UNKNOWN};
 use reading::Reading;
 
-/// What one policy matched and copied on one switch.
+/// Frames matched and copied for one policy on one switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) matched: Counts,
-    /// Packets of each of its monitors: since that was one.
+    /// Matched packets by monitor, since each became one.
     pub(crate) monitors: BTreeMap<u8, Span>,
     pub(crate) copies: BTreeMap<Way, Copies>,
 }
 
-/// Packets that were matched when it was counted what was copied: no fewer and no more.
+/// Bounds of the packets that had been matched when the copies were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) least: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Whether it may have been so many.
+    /// Whether `count` is within the bounds.
     pub(crate) const fn contains(self, count: u64) -> bool {
         self.least <= count && count <= self.most
     }
@@ -68,36 +68,35 @@ impl AddAssign for Span {
     }
 }
 
-/// How copies went.
+/// Path of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Way {
-    /// For which of the policy's monitors.
+    /// The policy's monitor.
     pub(crate) slot: Slot,
     pub(crate) exit: Exit,
-    /// Their VLAN identifier on the way; none for those to a port of the switch itself, and for
-    /// originals that go to the monitor anyway.
+    /// Their identifier in transit; `None` at a port of the switch itself, and for originals that
+    /// reach the monitor anyway.
     pub(crate) tag: Option<u16>,
 }
 
-/// The counters of one switch.
+/// Counters of one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     rules: Map<Arc<FlowId>, RuleMeter>,
-    /// Deleted rules whose last counters are to come, oldest first: a rule may be added and deleted
-    /// again before they come.
+    /// Deleted rules whose last counters are outstanding, oldest first: a rule may be added and
+    /// deleted again meanwhile.
     closing: Map<Arc<FlowId>, VecDeque<Closing>>,
     groups: Map<GroupId, GroupMeter>,
     settled: HashMap<PolicyId, Tally>,
-    /// Copies of others, by their identifier and port, of groups that are gone.
+    /// Copies in transit carried by deleted groups, by identifier and port.
     carried: HashMap<u16, BTreeMap<PortNo, Copies>>,
-    /// How many of the rules and groups above are for a policy.
+    /// Number of the above rules and groups of each policy.
     open_counts: Map<PolicyId, usize>,
-    /// The groups that carry copies, by their identifier.
+    /// Groups that carry copies in transit, by identifier.
     carrying: HashMap<u16, BTreeSet<GroupId>>,
-    /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
-    /// since these were taken.
+    /// Policies and identifiers that nothing counts for any more, since last taken.
     ends: (Vec<PolicyId>, Vec<u16>),
-    /// Policies of which some last counters never came.
+    /// Policies with last counters that never arrived.
     incomplete: HashSet<PolicyId>,
 }
 
@@ -108,12 +107,12 @@ struct RuleMeter {
     asked: Asked,
 }
 
-/// Questions to which answers are about a rule, or a group, and the latest.
+/// Which replies apply to a rule or group.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// When it was asked for itself: answers to older questions are not about it.
+    /// When it was created: replies to older requests do not apply.
     born: Ticket,
-    /// The last one that was answered.
+    /// The latest request that was answered.
     read: Ticket,
 }
 
@@ -138,7 +137,7 @@ impl Asked {
         Self { born, read: Ticket::default() }
     }
 
-    /// An answer to this question came. Returns whether it is to be believed.
+    /// A reply to this request arrived. Returns whether it applies.
     fn handle_answer(&mut self, asked: Ticket) -> bool {
         let is_news = self.born.max(self.read) < asked;
         if is_news && asked != Ticket::LAST {
@@ -149,19 +148,19 @@ impl Asked {
 }
 
 impl Ledger {
-    /// Whether the rule counts for other policies than those of `key`, if any: then it must be
-    /// deleted before it is added for these, so that its last counters are told.
+    /// Whether the rule counts for other policies than those of `key`: then it must be deleted
+    /// before it is added for these, so that its last counters are reported.
     pub(crate) fn counts_for_others(&self, id: &FlowId, key: Option<&GroupKey>) -> bool {
         let members = key.map_or(&[][..], |key| &key.members);
         self.rules.get(id).is_some_and(|meter| !have_same_monitors(&meter.members, members))
     }
 
-    /// Whether the rule counts for somebody.
+    /// Whether the rule counts for any policy.
     pub(crate) fn counts(&self, id: &FlowId) -> bool {
         self.rules.contains_key(id)
     }
 
-    /// A rule is being added, or replaced: the switch counts on then.
+    /// A rule is being added or replaced; if replaced, its counters continue.
     pub(crate) fn open_rule(&mut self, id: &Arc<FlowId>, key: &GroupKey, born: Ticket) {
         let members = key.members.clone();
         match self.rules.contains_key(id) {
@@ -173,10 +172,9 @@ impl Ledger {
         }
     }
 
-    /// The switch had this rule before we came, or came back. Its group's counters were told
-    /// between the rule's own and `later`: how many packets it had matched then, if that was told,
-    /// too. If it was not at rest meanwhile, nobody knows where both begin, but for so many
-    /// packets.
+    /// Takes over a rule that the switch had before. Its group's counters were read between `stats`
+    /// and `later`, the packets of the second reading, if there was one. If the rule was not at
+    /// rest meanwhile, the common starting point is uncertain by the difference.
     pub(crate) fn adopt_rule(
         &mut self,
         id: &Arc<FlowId>,
@@ -202,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// A rule is being deleted: its last counters will come.
+    /// A rule is being deleted: its last counters will follow.
     pub(crate) fn close_rule(&mut self, id: &Arc<FlowId>, since: Millis) {
         if let Some(RuleMeter { members, reading, .. }) = self.rules.remove(id) {
             let closing = Closing { members, reading, since };
@@ -210,8 +208,8 @@ impl Ledger {
         }
     }
 
-    /// What was sent as `born` failed: if that was to be the rule, it never came to be. Returns
-    /// whether the switch may still have the rule, as it was before.
+    /// The message sent as `born` failed: if it was to add the rule, the rule does not exist.
+    /// Returns whether the switch may still have the rule as before.
     pub(crate) fn cancel_rule(&mut self, id: &FlowId, born: Ticket) -> bool {
         let is_older = |meter: &RuleMeter| meter.asked.born != born;
         if self.rules.get(id).is_some_and(is_older) {
@@ -223,28 +221,28 @@ impl Ledger {
         false
     }
 
-    /// The counters of a rule before those of its group were told: it may have matched so many more
-    /// since as it shows behind them.
+    /// Counters of a rule, read before those of its group; the second reading shows how much it may
+    /// have matched in between.
     pub(crate) fn handle_first_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
         if let Some(reading) = self.answered_rule(id, asked) {
             reading.handle_value(counts);
         }
     }
 
-    /// Its counters behind those of its group.
+    /// Counters of a rule, read after those of its group.
     pub(crate) fn handle_later_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
         if let Some(reading) = self.answered_rule(id, asked) {
             reading.handle_later_value(counts);
         }
     }
 
-    /// The rule that the answer to a question is about, if that is to be believed.
+    /// The rule's reading, if the reply applies to it.
     fn answered_rule(&mut self, id: &FlowId, asked: Ticket) -> Option<&mut Reading> {
         let meter = self.rules.get_mut(id)?;
         meter.asked.handle_answer(asked).then_some(&mut meter.reading)
     }
 
-    /// A rule is gone; these were its last counters. Returns whether it was being deleted.
+    /// A rule was removed with these last counters. Returns whether we deleted it.
     pub(crate) fn handle_removed(&mut self, id: &FlowId, removed: &FlowRemoved) -> bool {
         let last = Counts::known(removed.packet_count, removed.byte_count);
         let closing = self.closing.get_mut(id).and_then(VecDeque::pop_front);
@@ -278,8 +276,8 @@ impl Ledger {
         self.groups.insert(id, meter);
     }
 
-    /// The switch had this group before we came, or came back. Returns whether it counted something
-    /// already that does not count for us.
+    /// Takes over a group that the switch had before. Returns whether it has counts that are not
+    /// ours.
     pub(crate) fn adopt_group(
         &mut self,
         id: GroupId,
@@ -300,21 +298,21 @@ impl Ledger {
         values.iter().any(|base| base.processed.packets > 0)
     }
 
-    /// No rule uses the group any more; its last counters are asked for.
+    /// No rule uses the group any more; its last counters are requested.
     pub(crate) fn close_group(&mut self, id: GroupId, since: Millis) {
         if let Some(meter) = self.groups.get_mut(&id) {
             meter.closing_since = Some(since);
         }
     }
 
-    /// A group never came to be.
+    /// A group was not created.
     pub(crate) fn cancel_group(&mut self, id: GroupId) {
         if let Some(meter) = self.take_group(id) {
             self.count_out(&meter.key.members);
         }
     }
 
-    /// The counters of a group, in answer to a question that was asked as `asked`.
+    /// Counters of a group, in reply to the request `asked`.
     pub(crate) fn handle_group_values(
         &mut self,
         id: GroupId,
@@ -330,37 +328,37 @@ impl Ledger {
         }
     }
 
-    /// Whether the group carries copies of others.
+    /// Whether the group carries copies in transit.
     pub(crate) fn is_carrier(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_some_and(|meter| meter.key.carried_tag().is_some())
     }
 
-    /// Whether copies of others are carried.
+    /// Whether any copies in transit are carried.
     pub(crate) fn carries(&self) -> bool {
         !self.carrying.is_empty()
     }
 
-    /// Whether copies of the group wait for a port to take them.
+    /// Whether copies of the group are queued.
     pub(crate) fn has_waiting(&self, id: GroupId) -> bool {
         let mut buckets = self.groups.get(&id).into_iter().flat_map(|meter| &meter.buckets);
         buckets.any(|bucket| bucket.queued() > 0)
     }
 
-    /// The last counters of a group were read, or will never be.
+    /// The last counters of a group were read, or never will be.
     pub(crate) fn finish_group(&mut self, id: GroupId) {
         if let Some(meter) = self.take_group(id) {
             self.settle_group(meter);
         }
     }
 
-    /// Last counters that were to come will not: the connection is lost.
+    /// The connection was lost: outstanding last counters will not arrive.
     pub(crate) fn handle_disconnected(&mut self) {
         for closing in std::mem::take(&mut self.closing).into_values().flatten() {
             self.give_up(&closing.members, &closing.reading);
         }
     }
 
-    /// What is not there any more is settled with what it showed last.
+    /// Settles rules and groups that no longer exist with their last known counters.
     pub(crate) fn retain(
         &mut self,
         has_rule: impl Fn(&FlowId) -> bool,
@@ -378,7 +376,7 @@ impl Ledger {
         }
     }
 
-    /// Gives up waiting for the last counters of rules that were deleted before `since`.
+    /// Gives up on the last counters of rules deleted before `since`.
     pub(crate) fn give_up_before(&mut self, since: Millis) {
         let is_late = |closing: &Closing| closing.since < since;
         let mut late = Vec::new();
@@ -392,7 +390,7 @@ impl Ledger {
         }
     }
 
-    /// The groups whose last counters have been awaited since before `since`.
+    /// Groups whose last counters have been outstanding since before `since`.
     pub(crate) fn give_up_groups_before(&mut self, since: Millis) -> Vec<GroupId> {
         let late = self.groups.iter();
         let late = late.filter(|(_, meter)| meter.closing_since.is_some_and(|at| at < since));
@@ -404,58 +402,57 @@ impl Ledger {
         ids
     }
 
-    /// Policies that are not these are gone, and their last counts were told.
+    /// Forgets the tallies of all other policies, which were reported before.
     pub(crate) fn retain_policies(&mut self, is_alive: impl Fn(PolicyId) -> bool) {
         self.settled.retain(|policy, _| is_alive(*policy));
         self.incomplete.retain(|policy| is_alive(*policy));
     }
 
-    /// The policy is gone, and its last counts were told.
+    /// Forgets a policy's tallies, which were reported before.
     pub(crate) fn forget_policy(&mut self, policy: PolicyId) {
         self.settled.remove(&policy);
         self.incomplete.remove(&policy);
     }
 
-    /// Since when the longest wait for last counters lasts.
+    /// Since when the oldest last counters are outstanding.
     pub(crate) fn closing_since(&self) -> Option<Millis> {
         let rules = self.closing.values().filter_map(VecDeque::front).map(|closing| closing.since);
         rules.chain(self.groups.values().filter_map(|meter| meter.closing_since)).min()
     }
 
-    /// Whether something still counts for the policy, or its last counters are to come.
+    /// Whether anything counts for the policy, or last counters are outstanding.
     pub(crate) fn is_open(&self, policy: PolicyId) -> bool {
         self.open_counts.contains_key(&policy)
     }
 
-    /// The groups that count.
+    /// Ids of the groups that count.
     pub(crate) fn group_ids(&self) -> impl Iterator<Item = GroupId> {
         self.groups.keys().copied()
     }
 
-    /// Whether it has counted anything for the policy, or does so now.
+    /// Whether anything has ever been counted for the policy.
     pub(crate) fn knows(&self, policy: PolicyId) -> bool {
         let was_open = || self.settled.contains_key(&policy) || self.incomplete.contains(&policy);
         self.is_open(policy) || was_open()
     }
 
-    /// Policies of which some last counters never came, or may have been lost with the connection.
+    /// Policies with last counters that never arrived, or may have been lost with the connection.
     pub(crate) fn incomplete(&self, is_down: bool) -> impl Iterator<Item = PolicyId> {
         let open = is_down.then(|| self.open_counts.keys()).into_iter().flatten();
         self.incomplete.iter().chain(open).copied()
     }
 
-    /// Whether there is something to take of [`Self::take_ends`].
+    /// Whether [`Self::take_ends`] returns anything.
     pub(crate) const fn has_ends(&self) -> bool {
         !self.ends.0.is_empty() || !self.ends.1.is_empty()
     }
 
-    /// Policies for which nothing counts any more, and identifiers that nothing carries any more,
-    /// since this was asked last.
+    /// Policies and identifiers that nothing counts for any more, since the last call.
     pub(crate) fn take_ends(&mut self) -> (Vec<PolicyId>, Vec<u16>) {
         std::mem::take(&mut self.ends)
     }
 
-    /// What every policy matched and copied here, or only this one.
+    /// Tallies of every policy, or of one.
     pub(crate) fn tallies(&self, only: Option<PolicyId>) -> HashMap<PolicyId, Tally> {
         let is_asked = |members: &[Member]| {
             only.is_none_or(|only| members.iter().any(|member| member.policy == only))
@@ -479,14 +476,14 @@ impl Ledger {
         tallies
     }
 
-    /// What became of copies of others that were carried with this identifier.
+    /// Outcome of carried copies with this identifier.
     pub(crate) fn carried(&self, tag: u16) -> Copies {
         let mut sum = Copies::default();
         self.carried_by_port(tag).values().for_each(|copies| sum += copies);
         sum
     }
 
-    /// The same by the port that they left by.
+    /// The same by egress port.
     pub(crate) fn carried_by_port(&self, tag: u16) -> BTreeMap<PortNo, Copies> {
         let mut sums = self.carried.get(&tag).cloned().unwrap_or_default();
         self.carriers(tag).for_each(|meter| add_carried(&mut sums, meter));
@@ -498,12 +495,12 @@ impl Ledger {
         self.carried.contains_key(&tag) || self.carrying.contains_key(&tag)
     }
 
-    /// Whether copies with this identifier are carried, or their last counters are to come.
+    /// Whether copies with this identifier are carried, or last counters are outstanding.
     pub(crate) fn is_carrying(&self, tag: u16) -> bool {
         self.carriers(tag).next().is_some()
     }
 
-    /// The identifier is free for others.
+    /// Forgets an identifier that becomes free for reuse.
     pub(crate) fn forget_carried(&mut self, tag: u16) {
         self.carried.remove(&tag);
     }
@@ -531,8 +528,8 @@ impl Ledger {
         self.rules.insert(id.clone(), meter);
     }
 
-    /// The rule counts for these from now on. The same policies may have other monitors; other
-    /// policies start from what it shows.
+    /// Reassigns a rule's counters to these members. If they are other policies, they start from
+    /// the current values; the same policies may have other ports.
     fn hand_over(&mut self, id: &FlowId, members: Arc<[Member]>) {
         let Some(mut meter) = self.rules.remove_entry(id) else {
             return;
@@ -553,7 +550,7 @@ impl Ledger {
         self.count_out(members);
     }
 
-    /// What still waits there will not be heard of again.
+    /// The outcome of copies still queued will not be reported.
     fn settle_group(&mut self, mut meter: GroupMeter) {
         meter.buckets.iter_mut().for_each(BucketMeter::lose_track);
         if let Some(tag) = meter.key.carried_tag() {
@@ -607,7 +604,7 @@ fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
     for (member, exit, index) in meter.key.bucket_of_each() {
         let Some(bucket) = meter.buckets.get(index) else { continue };
         let Aim { slot, tag, .. } = member.aim;
-        // What becomes of originals on their way is not in any ledger.
+        // The outcome of originals in transit is in no ledger.
         let is_path = index < meter.key.original_count();
         let is_original = is_path && (tag != 0 || matches!(meter.key.path, Path::Flood(_)));
         let copies = if is_original { bucket.copies().flooded() } else { bucket.copies() };

@@ -1,27 +1,28 @@
 //! The control plane: hosts, TAP policies and their translation to OpenFlow, without I/O.
 //!
-//! [`Control`] is told what switches say and hands out what to send them. It learns where hosts
-//! are, connects them, and turns [`TapPolicy`]s into groups of type ALL, whose first bucket is the
-//! original path and whose others lead to monitors, plus the rules that point there. The same
-//! messages drive our switch and Open vSwitch; to a switch that says it is ours, two extensions
-//! (`docs/openflow.md`) also say what copies are owed and ask what became of them.
+//! [`Control`] takes messages from switches and returns messages to send. It learns where hosts
+//! are, connects them, and translates [`TapPolicy`]s to groups of type ALL and rules that refer to
+//! them: the first bucket of a group is the original path, the others lead to monitors. The same
+//! messages drive tapswitch and Open vSwitch; a switch that identifies itself as tapswitch also
+//! gets two extensions (`docs/openflow.md`): the delivery contract of copies, and a request for
+//! their ledger.
 //!
 //! ```text
 //!  packet-in, port-status ─▶ hosts, ports ─┐
 //!  policies, filters ─▶ regions ─▶ overlap ┴▶ translate ─▶ desired ─┐
-//!  what the switch told it holds ──────────────────────▶ held ──────┴▶ difference ─▶ messages
+//!  tables read from the switch ────────────────────────▶ held ──────┴▶ difference ─▶ messages
 //!  flow-removed, counters ─▶ ledger
 //! ```
 //!
-//! **What holds.**
+//! **Invariants.**
 //! - A frame is forwarded as without policies, and copied once to each distinct monitor of the
-//!   policies that it matches; while rules change, too.
-//! - Only rules with our mark are changed or deleted, and only groups of our numbers.
-//! - A controller that starts again, or a switch that connects again, gets only the difference.
-//! - At rest, a policy's matched frames are its copied frames.
-//! - Everything that grows with what others send is bounded by [`Limits`].
-//! - Switches may be wired in any way: links are found by LLDP, floods go on a tree, and copies
-//!   travel to monitors of other switches with a tag of their own (`docs/adr/0019`).
+//!   policies that it matches, also while rules change.
+//! - Only rules with our cookie and groups with ids in our range are changed or deleted.
+//! - After a restart of the controller or a reconnect of a switch, only the difference is sent.
+//! - At rest, the matched and the copied frames of a policy are equal in number.
+//! - All state that grows with received traffic is bounded by [`Limits`].
+//! - Switches may be cabled in any way: links are found by LLDP, floods follow a spanning tree, and
+//!   copies travel to monitors at other switches with a VLAN tag of their own (`docs/adr/0019`).
 //!
 //! ```
 //! use tapswitch_control::{Control, Limits, TapPolicy, WhenMissing};
@@ -35,7 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! No I/O, no clock, no `unsafe`; `datapath` is known to the tests alone.
+//! No I/O, no clock, no `unsafe`; only the tests depend on `datapath`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test data"))]
 

@@ -1,87 +1,87 @@
-//! A limit on everything that grows with what others send.
+//! Limits on all state that grows with received traffic.
 
 use crate::Millis;
 
-/// The limits, and the waits. The defaults are for a switch with some hundreds of ports.
+/// Limits and timeouts. The defaults suit switches with some hundreds of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Switches that are remembered. When another one connects, one that is not connected is
-    /// forgotten; those that are connected are kept however many they are.
+    /// Maximum switches remembered. When another one connects, a disconnected one is forgotten;
+    /// connected ones are kept regardless.
     pub max_switches: usize,
-    /// Ports of one switch that are remembered.
+    /// Maximum ports of a switch.
     pub max_ports: usize,
-    /// Hosts of one switch that are remembered; more are forwarded by flooding.
+    /// Maximum hosts of a switch; frames to others are flooded.
     pub max_hosts: usize,
-    /// Hosts behind one port, so that forged addresses from one port leave room for the others.
+    /// Maximum hosts behind one port, so that forged addresses at one port leave room for others.
     pub max_hosts_per_port: usize,
-    /// New hosts behind one port that may come at once. Those that come faster are forwarded by
-    /// flooding for a while: each costs rules, and forged ones cost nothing.
+    /// New hosts accepted at once behind one port. Frames to hosts that arrive faster are flooded
+    /// for a while: each host costs rules, and forged ones cost nothing.
     pub host_burst: usize,
-    /// The time after which one more new host may come behind a port.
+    /// Interval at which one more new host is accepted behind a port.
     pub host_interval: Millis,
-    /// IP addresses of one host.
+    /// Maximum IP addresses of a host.
     pub max_addresses: usize,
-    /// For how long a host that claims one more than that keeps one that it does not claim again.
+    /// Age without a claim after which an address gives way to a new one, if a host has the
+    /// maximum.
     pub address_age: Millis,
-    /// IP addresses of one host that only packets tell, since it sent them from there. Who sends
-    /// from more passes on packets of others, and has none of these.
+    /// Maximum IP addresses of a host known only from its packets. A host that sends from more
+    /// forwards packets of others, and keeps none of these.
     pub max_sources: usize,
-    /// Policies.
+    /// Maximum policies.
     pub max_policies: usize,
-    /// Places, of policies at switches. The oldest policies are applied at all switches where their
-    /// frames could come in. Where that would be more places, newer ones whose senders are known
-    /// hosts are applied where those are.
+    /// Maximum pairs of policy and switch. The oldest policies are applied at all switches where
+    /// their frames could come in. Beyond the limit, newer policies whose senders are known hosts
+    /// are applied at their switches only.
     pub max_places: usize,
-    /// Ways, of all hosts from all switches. Where there would be more, each switch knows the ways
-    /// to the hosts that its own hosts talk to.
+    /// Maximum routes from all switches to all hosts. Beyond it, each switch has routes to the
+    /// hosts that its own hosts talk to.
     pub max_ways: usize,
-    /// Regions of one switch: matches of policies and of their overlaps.
+    /// Maximum regions on a switch: matches of policies and their intersections.
     pub max_regions: usize,
-    /// Rules of one switch that TAPs need: regions, times the hosts that each reaches.
+    /// Maximum rules for TAPs on a switch: regions times the hosts that each reaches.
     pub max_tap_rules: usize,
-    /// Messages that may wait for a switch that does not follow; then it is given up. A switch gets
-    /// all of its rules at once, so this is several times as many.
+    /// Maximum messages queued for a switch that does not read; then it is disconnected. This is
+    /// several times the number of rules, as a switch may get all of them at once.
     pub max_waiting: usize,
-    /// How often counters are asked for while TAPs are active; `None` for only on request.
+    /// Interval of reading counters while TAPs are active; `None` for only on request.
     pub stats_interval: Option<Millis>,
-    /// How long a switch may take to tell its counters. Then those of the others count without
-    /// them.
+    /// Time for a switch to report its counters. After that the round ends without it.
     pub stats_wait: Millis,
-    /// How long a switch may take to tell what it holds.
+    /// Time for a switch to report its tables.
     pub read_back_wait: Millis,
-    /// How long the last counters of deleted rules are waited for.
+    /// Time to wait for the last counters of deleted rules.
     pub final_counts_wait: Millis,
-    /// How often a group that no rule uses is asked whether its last copies still wait.
+    /// Interval of reading an unused group with queued copies.
     pub waiting_interval: Millis,
-    /// How long after a rule was deleted by somebody else the switch is read again.
+    /// Time after a rule was deleted by others until the switch is read again.
     pub repair_delay: Millis,
-    /// How often each switch is asked whether it still holds what it was told; `None` for never.
-    /// One is asked after the other, and less often where they are many, or have many rules.
+    /// Interval of checking each switch for unexpected changes; `None` for never. Checked in turn,
+    /// and less often if there are many, or with many rules.
     pub check_interval: Option<Millis>,
-    /// How links between switches are found; `None` where each switch stands alone: then a link
-    /// between two of them that closes a loop is a loop.
+    /// Link discovery; `None` for isolated switches: then links between them are not detected, and
+    /// may form loops.
     pub discovery: Option<Discovery>,
-    /// The VLAN identifiers that copies between switches have, which hosts may not use there.
+    /// VLAN ids of copies between switches, which hosts may not use there.
     pub copy_vids: VidRange,
 }
 
-/// How links between switches are found, by LLDP.
+/// Link discovery by LLDP.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Discovery {
-    /// What the frames are signed with. Whoever knows it can make up links.
+    /// Key that signs the probes. Whoever has it can forge links.
     pub key: [u8; 32],
-    /// How often a port with a link is probed.
+    /// Interval of probing a port with a link.
     pub link_interval: Millis,
-    /// How often a port without one is.
+    /// Interval of probing other ports.
     pub edge_interval: Millis,
-    /// After what silence a link is gone, when the switch does not say so.
+    /// Silence after which a link is removed, unless the switch reports it down before.
     pub link_timeout: Millis,
-    /// How long a new port stays closed unless a link is found there.
+    /// Time for which a new port is closed unless a link is found.
     pub probe_wait: Millis,
 }
 
 impl Discovery {
-    /// The usual times, with this key.
+    /// The default times, with this key.
     pub const fn new(key: [u8; 32]) -> Self {
         Self {
             key,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Discovery {
     }
 }
 
-/// VLAN identifiers that one OpenFlow match can say: a power of two of them, from a multiple of it.
+/// A range of VLAN ids that one OpenFlow match can express: a power of two, aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VidRange {
     first: u16,
@@ -113,7 +113,7 @@ pub struct VidRange {
 }
 
 impl VidRange {
-    /// `count` identifiers from `first` on; `None` when no match can say that.
+    /// `count` ids starting at `first`; `None` if no match can express that.
     pub const fn new(first: u16, count: u16) -> Option<Self> {
         let is_sound = count.is_power_of_two() && first.is_multiple_of(count);
         let (last, is_small) = (first as u32 + count as u32, count <= 2048);
@@ -124,17 +124,17 @@ impl VidRange {
         }
     }
 
-    /// The value and the mask of a match on them.
+    /// Value and mask of the match.
     pub(crate) const fn masked(self) -> (u16, u16) {
         (self.first, 0xfff & !(self.count - 1))
     }
 
-    /// The first, and how many may be used: 4095 is reserved (IEEE 802.1Q-2022 §9.6).
+    /// The first id, and the number of usable ids: 4095 is reserved (IEEE 802.1Q-2022 §9.6).
     pub(crate) fn usable(self) -> (u16, u16) {
         (self.first, self.count.min(4095 - self.first))
     }
 
-    /// Whether the identifier is one of them.
+    /// Whether the range contains the id.
     pub const fn contains(self, id: u16) -> bool {
         id & self.masked().1 == self.first
     }
@@ -169,7 +169,7 @@ impl std::str::FromStr for VidRange {
 }
 
 impl Limits {
-    /// Half as many regions and rules of one switch.
+    /// Limits with half as many regions and rules.
     pub(crate) fn half_of_room(&self) -> Self {
         let (max_regions, max_tap_rules) = (self.max_regions / 2, self.max_tap_rules / 2);
         Self { max_regions, max_tap_rules, ..self.clone() }

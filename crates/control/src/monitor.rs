@@ -1,8 +1,8 @@
-//! How a policy names its monitor: by port, by the port's name, or by the host behind it.
+//! Monitors of a policy: by port number, port name, or host address.
 //!
-//! Written as text: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`,
-//! `2001:db8::9`, `controller`, `one-of:0x1/3+0x1/4`. A port is the surest:
-//! addresses are believed as hosts claim them, or send from them where nobody does.
+//! Text forms: `3`, `0x1/3`, `mon0`, `0x1/mon0`, `02:00:00:00:00:09`, `10.0.0.9`, `2001:db8::9`,
+//! `controller`, `one-of:0x1/3+0x1/4`. A port is the most reliable form: addresses are learned from
+//! hosts' claims, or from the source of their packets if nobody claims them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,31 +16,31 @@ use tapswitch_wire::MacAddr;
 use crate::exit::MAX_SPREAD;
 use crate::text::{ParseTextError, as_text, parse_switch_name, switch_name};
 
-/// Where copies go, as a policy says it.
+/// Destination of copies, as named by a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MonitorSpec {
-    /// The port of this number.
+    /// A port by number.
     Port {
-        /// Its switch; `None` when only one switch has such a port.
+        /// Its switch; `None` if only one switch has such a port.
         switch: Option<DatapathId>,
         /// Its number.
         port: PortNo,
     },
-    /// The port of this name.
+    /// A port by name.
     Name {
-        /// Its switch; `None` when only one switch has such a port.
+        /// Its switch; `None` if only one switch has such a port.
         switch: Option<DatapathId>,
         /// Its name.
         name: String,
     },
-    /// The controller itself, which shows the starts of the copies to people.
+    /// The controller itself, which displays the start of each copy.
     Controller,
-    /// The port behind which the host with this MAC address is.
+    /// The port of the host with this MAC address.
     Mac(MacAddr),
-    /// The port behind which the host with this IP address is.
+    /// The port of the host with this IP address.
     Ip(IpAddr),
-    /// Several ports, of one switch or of several: each flow's copies go to one of them, those of
-    /// both directions to the same one. When its link goes, they go to the others.
+    /// Several ports, on one switch or several: each flow's copies go to one of them, the same for
+    /// both directions; while that has no link, to the others.
     OneOf(Vec<Self>),
 }
 
@@ -53,7 +53,7 @@ impl MonitorSpec {
         }
     }
 
-    /// The same port of this switch, if it names none.
+    /// The same port on this switch, if it names none.
     pub(crate) fn at(&self, id: DatapathId) -> Self {
         match self.clone() {
             Self::Port { switch: None, port } => Self::Port { switch: Some(id), port },
@@ -62,7 +62,7 @@ impl MonitorSpec {
         }
     }
 
-    /// Itself, with each port that it is, or is one of, as `each` says.
+    /// Applies `each` to each port.
     pub(crate) fn map(&self, each: impl Fn(&Self) -> Self) -> Self {
         match self {
             Self::OneOf(members) => Self::OneOf(members.iter().map(each).collect()),
@@ -70,7 +70,7 @@ impl MonitorSpec {
         }
     }
 
-    /// The same with the switches of its ports said as they were `before`, where that is clear.
+    /// Qualifies ports with their switches in `before`, where unambiguous.
     pub(crate) fn with_switches_of(&self, before: &[Self]) -> Self {
         self.map(|member| {
             let before = before.iter().flat_map(Self::members);
@@ -80,23 +80,23 @@ impl MonitorSpec {
         })
     }
 
-    /// Whether it is `port` of a switch, where that names none.
+    /// Whether it may denote `port`, being without a switch.
     fn is_taken_for(&self, port: &Self) -> bool {
         self.switch().is_some_and(|switch| port.at(switch) == *self)
     }
 
-    /// Whether it names a port and no switch.
+    /// Whether it names a port without a switch.
     pub(crate) const fn roams(&self) -> bool {
         matches!(self, Self::Port { switch: None, .. } | Self::Name { switch: None, .. })
     }
 
-    /// Itself, or that of those that share flows, by its number from 1.
+    /// The member with this number, from 1, of those that share flows; else itself.
     pub(crate) fn sharing(&self, share: u8) -> &Self {
         let index = usize::from(share).checked_sub(1);
         index.and_then(|index| self.members().get(index)).unwrap_or(self)
     }
 
-    /// Itself, or those that it is one of.
+    /// The members of a `one-of`, else itself.
     pub const fn members(&self) -> &[Self] {
         match self {
             Self::OneOf(members) => members.as_slice(),
@@ -105,34 +105,34 @@ impl MonitorSpec {
     }
 }
 
-/// The monitors of a policy: one, or several that each get a copy. In TOML and JSON a single one
-/// is a text, and several are a list.
+/// The monitors of a policy, each of which gets a copy. In TOML and JSON a string, or a list of
+/// strings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Monitors(Vec<MonitorSpec>);
 
 impl Monitors {
-    /// These, in this order; the policy's check says whether there are too few or too many.
+    /// Monitors in this order; the policy's check validates their number.
     pub const fn new(monitors: Vec<MonitorSpec>) -> Self {
         Self(monitors)
     }
 
-    /// Each of them.
+    /// The monitors.
     pub fn iter(&self) -> std::slice::Iter<'_, MonitorSpec> {
         self.0.iter()
     }
 
-    /// The same with the switches of their ports said as they were `before`, where that is clear.
+    /// Qualifies ports with their switches in `before`, where unambiguous.
     #[must_use]
     pub fn with_switches_of(&self, before: &Self) -> Self {
         self.map(|monitor| monitor.with_switches_of(&before.0))
     }
 
-    /// These, each as `each` says.
+    /// Applies `each` to each monitor.
     pub(crate) fn map(&self, each: impl FnMut(&MonitorSpec) -> MonitorSpec) -> Self {
         Self(self.iter().map(each).collect())
     }
 
-    /// How many there are.
+    /// Number of monitors.
     pub const fn count(&self) -> usize {
         self.0.len()
     }
@@ -241,7 +241,7 @@ impl FromStr for MonitorSpec {
     }
 }
 
-/// Several ports that share flows.
+/// Parses several ports that share flows.
 fn one_of(text: &str, members: &str) -> Result<MonitorSpec, ParseTextError> {
     let wrong = || ParseTextError::new(text, SEVERAL);
     let members = members.split(SEPARATOR).map(|member| match member.parse() {
@@ -288,7 +288,7 @@ impl<'de> Deserialize<'de> for MonitorSpec {
     }
 }
 
-/// Bytes of a port's name without the final zero (`OFP_MAX_PORT_NAME_LEN`).
+/// Maximum bytes of a port name without the final zero (`OFP_MAX_PORT_NAME_LEN`).
 const MAX_PORT_NAME_LEN: usize = 15;
 const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (0x1/3), a port's \
                         name of at most 15 characters (mon0), a MAC or an IP address, or several \
@@ -299,11 +299,11 @@ const HOST_MAC: &str = "the MAC address of one host, not of a group";
 const SEVERAL: &str =
     "two to eight different ports, among which flows are distributed (one-of:0x1/3+0x2/4)";
 
-/// The words for [`MonitorSpec::OneOf`].
+/// Prefix of [`MonitorSpec::OneOf`].
 const ONE_OF: &str = "one-of:";
 const SEPARATOR: &str = "+";
 
-/// The word for [`MonitorSpec::Controller`].
+/// Text of [`MonitorSpec::Controller`].
 const CONTROLLER: &str = "controller";
 
 #[cfg(test)]

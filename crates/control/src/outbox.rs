@@ -1,11 +1,11 @@
-//! What a switch is sent, and what is waited for.
+//! Messages to one switch, and outstanding replies.
 //!
-//! Everything that is sent has a [`Ticket`]. Questions are answered by it; changes are answered
-//! only when they fail, so they are kept until a barrier says that they did not.
+//! Every message has a [`Ticket`]. Requests are answered with it; changes are answered only if they
+//! fail, so they are kept until a barrier confirms them.
 //!
-//! A switch is sent so many changes ahead of what it confirmed, and no more ([`WINDOW`]): it does
-//! one after the other, and what must not be late, such as a frame that shows that a link works,
-//! goes before the changes that wait here but would wait behind those that wait there.
+//! Only a limited number of changes is sent ahead of confirmation ([`WINDOW`]): the switch
+//! processes them one by one, and urgent messages, such as probes that keep links alive, overtake
+//! changes that are queued here but not those queued in the switch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,69 +16,69 @@ use crate::group::GroupKey;
 use crate::rule::FlowId;
 use crate::{Millis, StatsToken};
 
-/// Number of something that was sent to one switch. Later ones are greater.
+/// Number of a message to one switch; increasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
 
 impl Ticket {
-    /// Greater than all.
+    /// Greater than all others.
     pub(crate) const LAST: Self = Self(u64::MAX);
 }
 
-/// What was sent.
+/// Kind of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Add a rule, or replace the one that is there; with its group, if it makes copies.
+    /// Add or replace a rule; with its group, if it copies.
     Rule(Arc<FlowId>, Option<Arc<GroupKey>>, Before),
     /// Add a group.
     Group(GroupId, Arc<GroupKey>),
     /// Delete a rule or a group.
     Deletion,
-    /// Say when all before is done.
+    /// Barrier for changes.
     Barrier,
-    /// Say when all frames before, by which links are found, have left.
+    /// Barrier for discovery probes.
     Sweep,
-    /// Tell what kind of switch it is.
+    /// Request the description.
     Description,
-    /// Tell the ports.
+    /// Request the ports.
     Ports,
-    /// Tell the rules that are ours.
+    /// Request our rules.
     Rules,
-    /// Tell the groups.
+    /// Request the groups.
     Groups,
-    /// Tell the counters of all groups, when reading what the switch holds.
+    /// Request the counters of all groups, while taking over.
     GroupCounters,
-    /// Tell what groups it can have.
+    /// Request the group features.
     GroupFeatures,
-    /// Tell what became of copies, when reading what the switch holds.
+    /// Request the ledgers, while taking over.
     GroupLedgers,
-    /// Tell the rules that make copies once more, when reading what the switch holds.
+    /// Request the copying rules again, while taking over.
     RulesAgain,
-    /// Tell the rules that are ours, to compare them with what was sent.
+    /// Request our rules for comparison.
     ComparedRules,
-    /// Tell the groups, for the same.
+    /// Request the groups for comparison.
     ComparedGroups,
-    /// Tell the counters of the rules that make copies.
+    /// Request the counters of copying rules.
     RuleStats(StatsToken),
-    /// Tell the counters of all groups.
+    /// Request the counters of all groups.
     GroupStats(StatsToken),
-    /// Tell those of the rules once more.
+    /// Request the counters of copying rules again.
     RuleStatsAgain(StatsToken),
-    /// Tell the counters of all groups, for the sake of those that carry copies of others.
+    /// Request the counters of all groups, for copies in transit.
     CarriedStats(StatsToken),
-    /// Tell the counters of all ports.
+    /// Request the counters of all ports.
     PortStats(StatsToken),
-    /// Tell the last counters of a group.
+    /// Request the last counters of a group.
     LastGroupStats(GroupId),
-    /// Tell all rules, for somebody who looks.
+    /// Request all rules for display.
     ShownRules(StatsToken),
-    /// Tell all groups, for somebody who looks.
+    /// Request all groups for display.
     ShownGroups(StatsToken),
-    /// Tell the counters of all groups, for somebody who looks.
+    /// Request the counters of all groups for display.
     ShownCounters(StatsToken),
 }
 
-/// What the switch has in the place of a rule.
+/// What the switch has in the place of a rule to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     Nothing,
@@ -86,7 +86,7 @@ pub(crate) enum Before {
 }
 
 impl Request {
-    /// Who waits for the counters that it asks for.
+    /// Token of the round or display request.
     pub(crate) const fn token(&self) -> Option<StatsToken> {
         match self {
             Self::RuleStats(token)
@@ -101,18 +101,18 @@ impl Request {
         }
     }
 
-    /// Whether it asks for counters of what the switch is known to hold.
+    /// Whether it requests counters of what the switch is known to have.
     pub(crate) const fn asks_counters(&self) -> bool {
         matches!(self, Self::LastGroupStats(_)) || self.token().is_some()
     }
 
-    /// Whether it is answered only when it fails.
+    /// Whether it is answered only on failure.
     const fn is_change(&self) -> bool {
         matches!(self, Self::Rule(..) | Self::Group(..) | Self::Deletion)
     }
 }
 
-/// Something that a switch would not do.
+/// A rejected message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) ticket: Ticket,
@@ -120,30 +120,30 @@ pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
 }
 
-/// What one switch is sent.
+/// Messages to one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
     queue: VecDeque<(Ticket, Body)>,
-    /// What does not wait for changes.
+    /// Messages that overtake changes.
     urgent: VecDeque<(Ticket, Body)>,
     waiting: BTreeMap<Ticket, Request>,
     last: Ticket,
-    /// Changes since the last barrier that was put in.
+    /// Changes queued since the last barrier.
     unfenced: usize,
-    /// Barriers that are not answered.
+    /// Unanswered barriers.
     barrier_count: usize,
     ahead: Ahead,
 }
 
-/// Changes that went out and are not confirmed.
+/// Changes sent but not confirmed.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
     count: usize,
-    /// Those behind the last barrier that went out.
+    /// Changes sent since the last barrier.
     unfenced: usize,
-    /// The barriers that went out, and how many changes each is to confirm.
+    /// Barriers sent, with the number of changes that each confirms.
     fences: VecDeque<(Ticket, usize)>,
-    /// Since when the first of them is waited for.
+    /// Since when the first of them is outstanding.
     since: Millis,
 }
 
@@ -160,7 +160,8 @@ impl Ahead {
         self.fences.push_back((barrier, std::mem::take(&mut self.unfenced)));
     }
 
-    /// The barrier was reached, or will not be: either way the switch has come that far.
+    /// The barrier was answered or failed: either way the switch has processed everything before
+    /// it.
     fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
         self.since = now;
         while let Some(&(fence, count)) = self.fences.front()
@@ -173,7 +174,7 @@ impl Ahead {
 }
 
 impl Outbox {
-    /// Sends something.
+    /// Queues a message.
     pub(crate) fn send(&mut self, body: Body, request: Request) -> Ticket {
         if self.unfenced == FENCE {
             self.push(Body::BarrierRequest, Request::Barrier);
@@ -181,26 +182,27 @@ impl Outbox {
         self.push(body, request)
     }
 
-    /// Sends something that nothing is to be heard of, before all changes that wait.
+    /// Queues a message without a reply ahead of all changes.
     pub(crate) fn send_unanswered(&mut self, body: Body) {
         let ticket = self.next_ticket();
         self.urgent.push_back((ticket, body));
     }
 
-    /// Asks for a sign that what was sent by [`Self::send_unanswered`] is done. Changes that wait
-    /// are not confirmed by it.
+    /// Queues a barrier for the messages of [`Self::send_unanswered`]. It does not confirm queued
+    /// changes.
     pub(crate) fn sweep(&mut self) {
         self.send_unanswered(Body::BarrierRequest);
         self.waiting.insert(self.last, Request::Sweep);
     }
 
-    /// What goes out next; changes only if all switches together have room for them, too.
+    /// The next message to send; a change only if the total window of all switches has room
+    /// (`has_room`).
     pub(crate) fn poll(&mut self, has_room: bool, now: Millis) -> Option<(Ticket, Body)> {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
         if self.queue.is_empty() && self.ahead.unfenced > 0 {
-            // Nobody waits for these changes, but they take up room until they are confirmed.
+            // No barrier is queued for these changes, but they occupy the window until confirmed.
             self.push(Body::BarrierRequest, Request::Barrier);
         }
         let (_, next) = self.queue.front()?;
@@ -216,70 +218,69 @@ impl Outbox {
         Some((ticket, body))
     }
 
-    /// Messages that wait for the switch to follow.
+    /// Number of queued messages.
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether so much waits that what comes next had better wait elsewhere.
+    /// Whether the queue is so long that new changes should be held back.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= WINDOW
     }
 
-    /// Whether a change is next that the switch would follow.
+    /// Whether the next message is a change that the window allows.
     pub(crate) fn is_held(&self) -> bool {
         let next = self.queue.front();
         next.is_some_and(|(_, body)| body.is_modification()) && self.ahead.count < WINDOW
     }
 
-    /// What went out will not be confirmed, for this is a trial of what comes next.
+    /// Clears the window in a trial, in which nothing is confirmed.
     pub(crate) fn forget_ahead(&mut self) {
         self.ahead = Ahead::default();
     }
 
-    /// Nothing to send, behind the ticket that was given last.
+    /// An empty outbox that continues after the last ticket.
     pub(crate) fn done(&self) -> Self {
         Self { last: self.last, ..Self::default() }
     }
 
-    /// The ticket that was given last.
+    /// The last ticket.
     pub(crate) const fn last(&self) -> Ticket {
         self.last
     }
 
-    /// Whether there are changes, or barriers, that are not confirmed, whether they went out or
-    /// not.
+    /// Whether changes or barriers are unconfirmed, sent or queued.
     pub(crate) const fn is_awaited(&self) -> bool {
         self.barrier_count > 0 || self.unfenced > 0
     }
 
-    /// Whether the switch has not answered all that it was asked, or will be.
+    /// Whether requests are unanswered, sent or queued.
     pub(crate) fn is_behind(&self) -> bool {
         let is_question = |request: &Request| !request.is_change() && *request != Request::Sweep;
         self.waiting.values().any(is_question)
     }
 
-    /// The last barrier that went out and was not reached.
+    /// The last barrier sent and not answered.
     pub(crate) fn sent_barrier(&self) -> Option<Ticket> {
         self.ahead.fences.back().map(|(barrier, _)| *barrier)
     }
 
-    /// Since when a barrier is waited for that went out, and none was reached.
+    /// Since when a sent barrier has been outstanding without any answered.
     pub(crate) fn unconfirmed_since(&self) -> Option<Millis> {
         (!self.ahead.fences.is_empty()).then_some(self.ahead.since)
     }
 
-    /// It is waited for anew.
+    /// Restarts that wait.
     pub(crate) const fn wait_again(&mut self, now: Millis) {
         self.ahead.since = now;
     }
 
-    /// Changes that went out and are not confirmed.
+    /// Number of changes sent but not confirmed.
     pub(crate) const fn ahead(&self) -> usize {
         self.ahead.count
     }
 
-    /// An answer, or an error, came: to what? It is not waited for any more.
+    /// Takes the request that a reply or error is for.
     pub(crate) fn take(&mut self, ticket: Ticket, now: Millis) -> Option<Request> {
         let request = self.waiting.remove(&ticket);
         if request == Some(Request::Barrier) {
@@ -289,7 +290,7 @@ impl Outbox {
         request
     }
 
-    /// All changes before the barrier are done.
+    /// Confirms all changes before the barrier.
     pub(crate) fn handle_barrier(&mut self, barrier: Ticket) {
         let later = self.waiting.split_off(&barrier);
         let before = std::mem::replace(&mut self.waiting, later);
@@ -297,12 +298,12 @@ impl Outbox {
         self.waiting.extend(questions);
     }
 
-    /// Counters that were asked for by these tokens, and did not come, are not waited for any more.
+    /// Forgets outstanding counter requests with these tokens.
     pub(crate) fn forget_counters(&mut self, is_gone: impl Fn(StatsToken) -> bool) {
         self.waiting.retain(|_, request| !request.token().is_some_and(&is_gone));
     }
 
-    /// The connection is lost: returns what will not be answered.
+    /// The connection was lost: returns the requests that will not be answered.
     pub(crate) fn clear(&mut self) -> Vec<Request> {
         let last = self.last;
         let lost = std::mem::replace(self, Self { last, ..Self::default() });
@@ -329,10 +330,10 @@ impl Outbox {
     }
 }
 
-/// Changes that a switch is sent ahead of what it confirmed: some milliseconds of its time.
+/// Maximum unconfirmed changes: some milliseconds of the switch's time.
 const WINDOW: usize = 1024;
-/// Changes behind which a barrier is put in, so that they are confirmed while others are on their
-/// way.
+/// Changes after which a barrier is inserted, so that they are confirmed while others are in
+/// transit.
 const FENCE: usize = 256;
 
 #[cfg(test)]

@@ -1,31 +1,32 @@
-//! Overlapping policies: which frames are copied to whom.
+//! Overlapping policies: which frames are copied to which monitors.
 //!
-//! A frame may match several policies, but only one rule of a table. Each policy is cells in layers
-//! ([`Cells`]): of those that a frame is in, the highest ones say whether it matches. The cells of
-//! different policies are closed under intersection: each region of the closure says "these frames
-//! match exactly these policies, unless a region that lies deeper says otherwise". Its *depth* is
-//! the weighted sum of the levels that its policies have there, so rules prioritised by depth find
-//! one where each policy has the highest level that it has for the frame: what that rule says is
-//! true of all policies, and the frame is copied once to each distinct monitor of those that it
-//! matches.
+//! A frame may match several policies, but only one rule of a table. Each policy consists of
+//! layered cells ([`Cells`]): of those that contain a frame, the highest decide. The cells of
+//! different policies are closed under intersection: each region of the closure means "these frames
+//! match exactly these policies, unless a deeper region says otherwise". Its *depth* is the
+//! weighted sum of the levels that its policies have there. So with rules prioritised by depth, a
+//! frame hits one in which each policy has the highest level that it has for the frame: this rule
+//! is right for all policies, and the frame is copied once to each distinct monitor of the policies
+//! that it matches.
 //!
-//! Two regions of one depth may overlap; then they say the same of the frames in both. Regions of
-//! one policy need not be intersected with each other. A region may have no members: its frames are
-//! excepted from what is around it, and forwarded as without policies.
+//! Two regions of the same depth may overlap; then they agree on the frames in both. Regions of one
+//! policy need not be intersected with each other. A region may have no members: its frames are
+//! excepted from the regions around it, and forwarded as without policies.
 //!
 //! In the worst case `n` policies make `2^n` regions. The closure is bounded: a policy that would
-//! burst the bound is refused as a whole. Adding one costs, for each of its cells, a pass over the
-//! regions of the same sender and those of any, and what is new a pass over such policies.
+//! exceed the bound is refused as a whole. For each of its cells, adding a policy takes a pass over
+//! the regions of the same sender and of any sender, and each new region a pass over such policies.
 //!
-//! **Wide policies** need less: what they have in common with regions whose frames go to their
-//! monitors anyway gets no region of its own, whatever other monitors those have. The frames are
-//! copied all the same, but do not count for each of the wide policies, so it is a last resort.
-//! When such a region becomes another's, what is missing then is added ([`Closure::mend`]).
+//! **Wide policies** need fewer regions: their intersection with a region whose frames are already
+//! copied to all their monitors gets no region of its own, whatever other monitors that region has.
+//! These frames are still copied, but not counted for each of the wide policies, so this is a last
+//! resort. When such a region changes, missing intersections are added ([`Closure::mend`]).
 //!
-//! So the regions that a frame is in need not have one of all wide policies that it matches, but
-//! have one of all others, and of those one from which all copies are made. That one is to be the
-//! deepest: a wide policy adds no levels, but one for each copy that only wide ones make there. Any
-//! other policy weighs more than all copies that it makes, so what lacks it is never as deep.
+//! So among the regions of a frame there may be none with all the wide policies that it matches,
+//! but there is one with all the others, and among these one that makes all copies. The latter must
+//! be the deepest: a wide policy adds no levels, but one for each copy that only wide policies make
+//! there. Any other policy weighs more than all copies that it makes, so a region without it is
+//! never as deep.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -43,11 +44,11 @@ use crate::shared::Forked;
 use crate::text::fnv_1a;
 pub(crate) use senders::Senders;
 
-/// A policy by its number, which is never used again.
+/// Number of a policy; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PolicyId(pub(crate) u64);
 
-/// A policy and where its copies go: one for each of its monitors.
+/// One monitor of a policy, and where its copies go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Member {
     pub(crate) policy: PolicyId,
@@ -58,13 +59,13 @@ pub(crate) struct Member {
     pub(crate) part: Part,
 }
 
-/// One of the monitors of a policy.
+/// A monitor of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot {
-    /// Which one, in the order of the policy.
+    /// Index in the order of the policy.
     pub(crate) monitor: u8,
-    /// Which of those at several switches that share flows, from 1 in their order. They are told
-    /// apart where copies are made; others have 0, those that share flows at one switch too.
+    /// Index, from 1, among monitors at several switches that share flows; where copies are made
+    /// they are distinct. 0 for others, also for those that share flows at one switch.
     pub(crate) share: u8,
 }
 
@@ -72,20 +73,20 @@ impl Slot {
     pub(crate) const MIN: Self = Self::only(0);
     pub(crate) const MAX: Self = Self { monitor: u8::MAX, share: u8::MAX };
 
-    /// One that shares its flows with no other switch.
+    /// A monitor that shares its flows with no other switch.
     pub(crate) const fn only(monitor: u8) -> Self {
         Self { monitor, share: 0 }
     }
 }
 
-/// Where copies for a monitor leave.
+/// The exit of copies for a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Aim {
     pub(crate) slot: Slot,
     pub(crate) exit: Exit,
-    /// The identifier of the copies on their way to another switch; 0 for a port of this one.
+    /// Identifier of the copies in transit to another switch; 0 for a port of this one.
     pub(crate) tag: u16,
-    /// Nothing but copies reaches the monitor: floods do not.
+    /// The monitor receives copies only, no floods.
     pub(crate) is_sink: bool,
 }
 
@@ -96,29 +97,29 @@ impl Aim {
     }
 }
 
-/// A policy where it is applied: on the switch where its monitor is.
+/// A policy as applied on one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tap {
     pub(crate) id: PolicyId,
     pub(crate) name: Arc<str>,
-    /// The monitors, in the order of their slots.
+    /// The monitors, ordered by slot.
     pub(crate) aims: Vec<Aim>,
-    /// Lower ones give way where there is no room for all.
+    /// Policies with a lower priority yield if there is no room for all.
     pub(crate) priority: u8,
-    /// What its copies are owed; none where the switch has no word for it.
+    /// Delivery contract; `None` if the switch does not support it.
     pub(crate) delivery: Option<Delivery>,
-    /// How much of the frames is copied, and in what form; as far as the switch has words for it.
+    /// Form of the copies, as far as the switch supports it.
     pub(crate) part: Part,
-    /// Its frames are copied where they go out to their host, whatever way they came.
+    /// Frames are copied where they leave for their destination host, wherever they came from.
     pub(crate) is_at_destination: bool,
-    /// What it matches.
+    /// Frames that match.
     pub(crate) cells: Arc<Cells>,
-    /// There is no room for all that it has in common with others.
+    /// There is no room for all its intersections.
     pub(crate) is_wide: bool,
 }
 
 impl Member {
-    /// Whether both are copies of one policy for one monitor, or for those that share its flows.
+    /// Whether both belong to one monitor of one policy, or share its flows.
     pub(crate) fn shares_with(&self, other: &Self) -> bool {
         let whose = |member: &Self| (member.policy, member.aim.slot.monitor);
         whose(self) == whose(other)
@@ -126,7 +127,8 @@ impl Member {
 }
 
 impl Tap {
-    /// What it adds to the depth of a region, but for what only wide ones copy there.
+    /// What the policy adds to the depth of a region, apart from copies that only wide policies
+    /// make.
     fn depth_in(&self, region: &Region) -> u16 {
         let weight = if self.is_wide { 0 } else { self.aims.len() + 1 };
         let weight = u16::try_from(weight).unwrap_or(u16::MAX);
@@ -138,19 +140,19 @@ impl Tap {
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
     }
 
-    /// The same as a wide one, if it can be one: it excepts nothing, and its monitors share no
-    /// flows.
+    /// The policy as a wide one, if that is possible: it has no exceptions, and its monitors share
+    /// no flows.
     pub(crate) fn widened(&self) -> Option<Self> {
         let can_be = !self.is_wide && self.cells.is_plain() && self.copies().is_some();
         can_be.then(|| Self { is_wide: true, ..self.clone() })
     }
 
-    /// The ports by which its copies leave for other switches.
+    /// Ports by which its copies leave for other switches.
     pub(crate) fn ways_out(&self) -> BTreeSet<PortNo> {
         self.aims.iter().filter_map(Aim::way_out).collect()
     }
 
-    /// Whether the same frames are copied in the same form, wherever they go.
+    /// Whether the same frames are copied in the same form, to any monitors.
     pub(crate) fn copies_as(&self, other: &Self) -> bool {
         let terms = |tap: &Self| (tap.delivery, tap.part, tap.priority, tap.is_at_destination);
         self.cells == other.cells && terms(self) == terms(other)
@@ -162,18 +164,18 @@ impl Tap {
     }
 }
 
-/// Where copies go, and in what form, each once and in order: whatever is the same of two policies
-/// of one monitor.
+/// Destinations and forms of copies, sorted and unique: what two policies with one monitor have in
+/// common.
 type Copies = Arc<[Copied]>;
 type Copied = (Exit, Option<Delivery>, Part);
 
-/// The copies that are made for all of these; `None` where a switch picks some of them.
+/// The copies for these members; `None` if a switch chooses among several destinations.
 fn copies(members: impl IntoIterator<Item = Member>) -> Option<Copies> {
     let copies: BTreeSet<_> = members.into_iter().map(copied).collect::<Option<_>>()?;
     Some(copies.into_iter().collect())
 }
 
-/// The copy that is made for one; `None` where a switch picks.
+/// The copy for one member; `None` if a switch chooses.
 fn copied(member: Member) -> Option<Copied> {
     let Member { aim: Aim { slot, exit, .. }, delivery, part, .. } = member;
     (slot.share == 0 && exit.spread.is_none()).then_some((exit, delivery, part))
@@ -183,85 +185,85 @@ fn copied(member: Member) -> Option<Copied> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TapRegion {
     pub(crate) region: Region,
-    /// The weighted sum of the levels of the policies around it.
+    /// Weighted sum of the levels of the policies around it.
     pub(crate) depth: u16,
-    /// The policies that its frames match, in order.
+    /// Policies that its frames match, sorted.
     pub(crate) members: Arc<[Member]>,
-    /// The policies around it that it is excepted from, in order.
+    /// Policies around it that except its frames, sorted.
     pub(crate) excepted: Arc<[PolicyId]>,
-    /// A number of the members' names, the same in each life of the controller.
+    /// Hash of the members' names, the same in each run of the controller.
     pub(crate) mark: u32,
-    /// Which of two priorities its rules have. It turns when copies go to other monitors than those
-    /// of the rules that are there, whose last counters are those others': new rules come beside
-    /// them, and no frame misses either.
+    /// Selects one of two priorities for its rules. It toggles when copies go to other monitors
+    /// than those of the existing rules, whose last counters belong to the former monitors: new
+    /// rules are added beside them, and no frame misses both.
     pub(crate) is_turned: bool,
-    /// The copies that are made of its frames; `None` where a switch picks some of them. Each wide
-    /// policy that comes asks for it.
+    /// Copies of its frames; `None` if a switch chooses some of them. Stored, as it is needed for
+    /// each wide policy added.
     pub(crate) copies: Option<Copies>,
 }
 
 impl TapRegion {
-    /// The ports by which copies of its frames leave for other switches.
+    /// Ports by which copies of its frames leave for other switches.
     pub(crate) fn ways_out(&self) -> BTreeSet<PortNo> {
         self.members.iter().filter_map(|member| member.aim.way_out()).collect()
     }
 
-    /// Whether its rules are in the place of those of `old`, but for other monitors.
+    /// Whether its rules would replace those of `old`, with other monitors.
     fn replaces(&self, old: &Self) -> bool {
         self.depth == old.depth && !have_same_monitors(&self.members, &old.members)
     }
 }
 
-/// The policies' monitors, in order; those that share flows are one.
+/// The policies' monitors in order; those that share flows count as one.
 pub(crate) fn monitors_of(members: &[Member]) -> impl Iterator<Item = (PolicyId, u8)> {
     let aims = members.chunk_by(Member::shares_with).filter_map(<[_]>::first);
     aims.map(|member| (member.policy, member.aim.slot.monitor))
 }
 
-/// Whether the same policies have the same monitors.
+/// Whether both have the same policies with the same monitors.
 pub(crate) fn have_same_monitors(a: &[Member], b: &[Member]) -> bool {
     monitors_of(a).eq(monitors_of(b))
 }
 
-/// How much one switch may be asked for.
+/// Limits of one switch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// Which one.
+    /// The switch.
     pub(crate) switch: DatapathId,
     pub(crate) max_regions: usize,
-    /// Rules that may be added.
+    /// Number of rules that may be added.
     pub(crate) rules_left: usize,
 }
 
-/// The regions of all policies and of their overlaps. It does not depend on the order in which
-/// policies came.
+/// The regions of all policies and their intersections, independent of the order in which policies
+/// were added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closure {
     taps: Forked<PolicyId, Tap>,
     regions: Forked<Region, TapRegion>,
-    /// The wide ones.
+    /// Wide policies.
     wide: BTreeSet<PolicyId>,
-    /// Both by who sends their frames.
+    /// Indices by sender.
     taps_of: Senders<PolicyId>,
     regions_of: Senders<Region>,
-    /// What regions were before they changed, since that was taken.
+    /// Former state of the regions changed since the last [`Self::take_changes`].
     before: HashMap<Region, Option<TapRegion>>,
 }
 
-/// What a policy takes beside others.
+/// What a policy needs in addition to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needed {
-    /// The regions that it adds.
+    /// Regions that it adds.
     pub(crate) regions: Vec<Region>,
-    /// The rules that it adds, at those and at others whose frames it is the first to copy.
+    /// Rules that it adds, for those and for regions whose frames it is the first to copy.
     pub(crate) rules: usize,
 }
 
-/// A region that came, went or became another's: before, and now.
+/// Former and current state of a region that was added, removed or changed.
 pub(crate) type Change = (Option<TapRegion>, Option<TapRegion>);
 
 impl Closure {
-    /// Adds a policy, if it fits.
+    /// Adds a policy if it fits.
     #[cfg(test)]
     pub(crate) fn add(
         &mut self,
@@ -274,7 +276,7 @@ impl Closure {
         Ok(())
     }
 
-    /// Adds a policy with the regions that [`Self::check`] found that it adds.
+    /// Adds a policy with the regions determined by [`Self::check`].
     pub(crate) fn insert(&mut self, tap: Tap, new: Vec<Region>) {
         for region in new {
             let new = self.overlap_of_all(region);
@@ -290,8 +292,8 @@ impl Closure {
         }
     }
 
-    /// What a policy would add, if that fits the budget. `rule_count` says how many rules a region
-    /// makes beside those that are there.
+    /// Regions and rules that a policy would add, if they fit the budget. `rule_count` is the
+    /// number of additional rules of a region.
     pub(crate) fn check(
         &self,
         tap: &Tap,
@@ -305,7 +307,7 @@ impl Closure {
             None => false,
         };
         let unknown = |region: &Region| !self.regions.contains_key(region);
-        // Its frames were excepted by all, so that it has no rules that copy.
+        // A region without members, whose frames all policies except, has no copying rules yet.
         let is_idle = |region: &Region| {
             self.regions.get(region).is_some_and(|known| known.members.is_empty())
                 && tap.cells.includes(region)
@@ -316,7 +318,7 @@ impl Closure {
             return Err(BudgetError::Full { switch: budget.switch, used, needed, max });
         }
         for own in tap.cells.regions() {
-            // Almost all regions are told apart by having nothing in common.
+            // Almost all pairs of regions are disjoint.
             let near = self.regions_of.near(&own);
             let near = near.filter_map(|other| Some((other, own.intersect(&other)?)));
             for (other, region) in near.filter(|(other, _)| !is_spared(other)) {
@@ -328,7 +330,7 @@ impl Closure {
                 } else if unknown(&region) {
                     new.insert(region);
                 }
-                // At once: where there is no room, there may be very many.
+                // Checked at once, as there may be very many.
                 if used + new.len() > max {
                     return Err(BudgetError::Regions { max });
                 }
@@ -341,15 +343,15 @@ impl Closure {
         }
     }
 
-    /// Whether a region would be deeper than priorities can tell. What it has in common with others
-    /// is a region as well, and no less deep.
+    /// Whether a region would be deeper than priorities allow. Its intersections are regions as
+    /// well, and no less deep.
     fn is_too_deep(&self, region: &Region, more: u16) -> bool {
         let depth = self.regions.get(region).map_or(0, |known| known.depth);
         more > 0 && depth.saturating_add(more) > MAX_DEPTH
     }
 
-    /// Whether these copies are made of the frames of a region, whatever others are, or a wide
-    /// policy is around it anyway.
+    /// Whether the frames of a region are copied as in `copies` already, whatever else, or the wide
+    /// policy is a member.
     fn makes(&self, region: &Region, wide: PolicyId, copies: &Copies) -> bool {
         self.regions.get(region).is_some_and(|tap| {
             let are_made = |made: &Copies| copies.iter().all(|it| made.binary_search(it).is_ok());
@@ -358,9 +360,9 @@ impl Closure {
         })
     }
 
-    /// Adds the regions that wide policies need, since others went or have other monitors. Returns
-    /// those policies for which there is no room any more; they are gone. It is for what changed
-    /// since changes were taken last, and looks at nothing else.
+    /// Adds the regions that wide policies need after changes to other policies or monitors.
+    /// Returns the policies removed because there is no room any more. Considers only what changed
+    /// since [`Self::take_changes`].
     pub(crate) fn mend(
         &mut self,
         budget: Budget,
@@ -392,13 +394,13 @@ impl Closure {
         gone
     }
 
-    /// Wide policies that may have frames in common with a region.
+    /// Wide policies that may intersect a region.
     fn wide_near(&self, region: &Region) -> BTreeSet<PolicyId> {
         self.taps_of.near(region).filter(|id| self.wide.contains(id)).collect()
     }
 
-    /// What a wide policy has in common with a region that changed, and needs; all that it needs if
-    /// the region is its own, for it may have other monitors now.
+    /// Regions that a wide policy needs because of a changed region; all that it needs if the
+    /// region is its own, whose monitors may have changed.
     fn missing_of(
         &self,
         id: PolicyId,
@@ -418,7 +420,7 @@ impl Closure {
         }
     }
 
-    /// Takes a policy away, and the regions that were there because of it.
+    /// Removes a policy, and the regions that only it needed.
     pub(crate) fn remove(&mut self, policy: PolicyId) {
         self.wide.remove(&policy);
         let affected = self.inside(policy);
@@ -434,7 +436,7 @@ impl Closure {
         }
     }
 
-    /// A policy's monitors are elsewhere now.
+    /// Sets the exits to a policy's monitors.
     pub(crate) fn move_monitors(&mut self, policy: PolicyId, aims: &[Aim]) {
         let Some(tap) = self.taps.get_mut(&policy) else { return };
         tap.aims = aims.to_vec();
@@ -444,18 +446,18 @@ impl Closure {
         }
     }
 
-    /// Which of the policies gives way first: the newest of those of the lowest priority.
+    /// The policy that yields first: the newest of those with the lowest priority.
     pub(crate) fn first_to_give_way(&self) -> Option<(u8, PolicyId)> {
         let taps = self.taps.values().map(|tap| (tap.priority, Reverse(tap.id)));
         taps.min().map(|(priority, Reverse(id))| (priority, id))
     }
 
-    /// What came, went or changed since changes were taken last: before, and now.
+    /// Former and current state of the regions changed since the last [`Self::take_changes`].
     pub(crate) fn changes(&self) -> impl Iterator<Item = (Option<&TapRegion>, Option<&TapRegion>)> {
         self.before.iter().map(|(region, old)| (old.as_ref(), self.regions.get(region)))
     }
 
-    /// What came, went or changed since this was asked last.
+    /// The changes since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let before = std::mem::take(&mut self.before).into_iter();
         let changes = before.map(|(region, old)| (old, self.regions.get(&region).cloned()));
@@ -467,13 +469,13 @@ impl Closure {
         &self.taps
     }
 
-    /// The policies that are around a region.
+    /// Policies around a region.
     pub(crate) fn taps_around<'a>(&'a self, region: &'a Region) -> impl Iterator<Item = &'a Tap> {
         let near = self.taps_of.near(region).filter_map(|id| self.taps.get(&id));
         near.filter(|tap| tap.cells.level_in(region) > 0)
     }
 
-    /// The regions whose frames are copied, and are those of a policy that comes, too.
+    /// Regions with copies whose frames a new policy matches, too.
     pub(crate) fn joined_by<'a>(&'a self, tap: &'a Tap) -> impl Iterator<Item = &'a TapRegion> {
         let near = self.regions_of.near_any(tap.cells.regions());
         let joined: BTreeSet<_> = near.filter(|region| tap.cells.includes(region)).collect();
@@ -481,17 +483,17 @@ impl Closure {
         joined.filter(|region| !region.members.is_empty())
     }
 
-    /// Whether there are wide ones.
+    /// Whether there are wide policies.
     pub(crate) fn has_wide(&self) -> bool {
         !self.wide.is_empty()
     }
 
-    /// The wide ones of them.
+    /// The wide policies.
     pub(crate) fn wide(&self) -> Vec<PolicyId> {
         self.wide.iter().copied().collect()
     }
 
-    /// How many regions there are.
+    /// Number of regions.
     pub(crate) const fn region_count(&self) -> usize {
         self.regions.len()
     }
@@ -501,7 +503,7 @@ impl Closure {
         self.regions.values()
     }
 
-    /// The regions that a policy says something about.
+    /// Regions inside a policy's cells.
     fn inside(&self, policy: PolicyId) -> Vec<TapRegion> {
         let Some(tap) = self.taps.get(&policy) else {
             return Vec::new();
@@ -511,19 +513,19 @@ impl Closure {
         inside.iter().filter_map(|inner| self.regions.get(inner).cloned()).collect()
     }
 
-    /// A region with those of the policies that its frames match.
+    /// A region with its members from all policies.
     fn overlap_of_all(&self, region: Region) -> TapRegion {
         let around = self.taps_around(&region).map(|tap| tap.id).collect();
         self.region_around(region, &around)
     }
 
-    /// Makes a region that of these policies, which are around it.
+    /// Recomputes a region from the policies around it.
     fn refresh(&mut self, region: Region, around: &BTreeSet<PolicyId>) {
         let new = self.region_around(region, around);
         self.set(region, Some(new));
     }
 
-    /// What policies make of a region that they are around.
+    /// A region's state, from the policies around it.
     fn region_around(&self, region: Region, around: &BTreeSet<PolicyId>) -> TapRegion {
         let (mut depth, mut members, mut excepted, mut names) = (0u16, vec![], vec![], vec![]);
         for tap in around.iter().filter_map(|id| self.taps.get(id)) {
@@ -544,7 +546,7 @@ impl Closure {
         TapRegion { region, depth, members, excepted, mark, is_turned: false, copies }
     }
 
-    /// How many copies only wide policies make, of these.
+    /// Number of copies that only wide policies make.
     fn count_only_wide(&self, members: &[Member]) -> u16 {
         if self.wide.is_empty() {
             return 0;
@@ -557,7 +559,7 @@ impl Closure {
         u16::try_from(wide.difference(&others).count()).unwrap_or(u16::MAX)
     }
 
-    /// Whether the region is what cells of these policies have in common, one of each.
+    /// Whether the region is an intersection of cells of these policies, one of each.
     fn is_overlap(&self, region: &Region, around: &BTreeSet<PolicyId>) -> bool {
         let mut common = HashSet::from([Region::default()]);
         for tap in around.iter().filter_map(|id| self.taps.get(id)) {
@@ -568,7 +570,7 @@ impl Closure {
         !around.is_empty() && common.contains(region)
     }
 
-    /// The policies around a region that are still there.
+    /// Policies around a region that still exist.
     fn around<'a>(&'a self, region: &'a TapRegion) -> impl Iterator<Item = &'a Tap> {
         let members = region.members.chunk_by(|a, b| a.policy == b.policy);
         let members = members.filter_map(|members| Some(members.first()?.policy));
@@ -597,14 +599,13 @@ impl Closure {
     }
 }
 
-/// 32 bits of the names. Two sets of names may share a number: it is for people who read a switch's
-/// rules, nothing rests on it.
+/// 32-bit hash of the names, for people who read a switch's rules. Collisions do no harm.
 fn hash(names: &[&str]) -> u32 {
     fnv_1a(names.iter().flat_map(|name| name.bytes().chain([0])))
 }
 
-/// How deep a region may lie: so that some eight thousand policies of one monitor each match the
-/// same frames.
+/// Maximum depth: enough for some eight thousand policies with one monitor each that match the same
+/// frames.
 pub(crate) const MAX_DEPTH: u16 = 16_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ports, of all switches of a fabric.
+//! Ports of all switches of a fabric.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The controller, seen from any switch.
+    /// The controller, as seen from any switch.
     pub(crate) const CONTROLLER: Self =
         Self { switch: DatapathId(u64::MAX), port: PortNo::CONTROLLER };
 }

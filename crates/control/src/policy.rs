@@ -1,9 +1,9 @@
 //! TAP policies: which traffic is copied, and to which monitor.
 //!
-//! A policy is what an operator writes, in TOML or JSON. [`TapPolicy::check`] refuses what no frame
-//! could ever match; [`TapPolicy::cells`] says in OpenFlow's terms what it matches. One policy may
-//! be many regions: OpenFlow cannot say "TCP or UDP", "IPv4 or IPv6", "this way or back", "ports
-//! 8000 to 8010", "not ARP".
+//! An operator writes policies in TOML or JSON. [`TapPolicy::check`] rejects those that no frame
+//! could match; [`TapPolicy::cells`] translates their fields to OpenFlow matches. One policy may
+//! need many matches (regions), as OpenFlow cannot express "TCP or UDP", "IPv4 or IPv6", "both
+//! directions", "ports 8000 to 8010" or "not ARP".
 
 use serde::{Deserialize, Serialize};
 use tapswitch_openflow::Delivery;
@@ -32,14 +32,14 @@ use crate::text::{as_optional_text, as_text};
 use crate::word::{Direction, EthType, IpProto, Vlan};
 use crate::{IpPrefix, MonitorSpec, Monitors, PolicyError};
 
-/// One TAP: copies of the traffic that has all of these fields go to the monitor. A field that is
-/// left out matches anything.
+/// One TAP: traffic that has all of these fields is copied to the monitor. An omitted field matches
+/// anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TapPolicy {
-    /// What people call it. No two policies share a name.
+    /// Name, unique among policies.
     pub name: String,
-    /// An expression in the syntax of tcpdump ([`Filter`]), beside the other fields.
+    /// An expression in the syntax of tcpdump ([`Filter`]), in addition to the other fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Source MAC address.
@@ -48,13 +48,13 @@ pub struct TapPolicy {
     /// Destination MAC address.
     #[serde(default, with = "as_optional_text", skip_serializing_if = "Option::is_none")]
     pub dst_mac: Option<MacAddr>,
-    /// Type of what is behind all tags.
+    /// EtherType after all tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eth_type: Option<EthType>,
-    /// Source IP addresses; of ARP, the sender's, when `eth_type` says so.
+    /// Source IP addresses; the sender address in ARP if `eth_type` is ARP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_ip: Option<IpPrefix>,
-    /// Destination IP addresses; of ARP, the target's, when `eth_type` says so.
+    /// Destination IP addresses; the target address in ARP if `eth_type` is ARP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_ip: Option<IpPrefix>,
     /// IP protocol.
@@ -63,55 +63,53 @@ pub struct TapPolicy {
     /// VLAN of the outermost tag.
     #[serde(default, skip_serializing_if = "Vlan::is_any")]
     pub vlan: Vlan,
-    /// TCP, UDP or SCTP source ports; TCP and UDP when `ip_proto` is left out.
+    /// TCP, UDP or SCTP source ports; TCP and UDP if `ip_proto` is omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_port: Option<PortRange>,
-    /// TCP, UDP or SCTP destination ports; TCP and UDP when `ip_proto` is left out.
+    /// TCP, UDP or SCTP destination ports; TCP and UDP if `ip_proto` is omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_port: Option<PortRange>,
-    /// Which way; when left out, both, as far as such frames are answered ([`Self::ways`]).
+    /// Direction; by default both, where such frames can have answers ([`Self::ways`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
-    /// What the copies are owed while the monitor cannot take them. Where another policy copies the
-    /// same frames to the same monitor, there is one copy of each, and the stronger contract counts
-    /// ([`Delivery::or_stronger`]).
+    /// Delivery contract of the copies. If another policy copies the same frames to the same
+    /// monitor, one copy serves both, and the stronger contract counts ([`Delivery::or_stronger`]).
     #[serde(default, with = "as_text", skip_serializing_if = "is_best_effort")]
     pub delivery: Delivery,
-    /// Bytes of each packet that are kept, from its Ethernet header on; all when left out. Where
-    /// another policy copies the same frames to the same monitor, whoever wants more gets it.
+    /// Bytes of each packet to keep, counted from its Ethernet header; all by default. If another
+    /// policy copies the same frames to the same monitor, the larger value counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snaplen: Option<u16>,
-    /// One copy of every so many frames; of each when left out. Shared copies as with `snaplen`.
+    /// Sampling ratio; every frame by default. For shared copies the larger share counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// What becomes of the VLAN tags of copies. Where another policy that keeps them copies the
-    /// same frames to the same monitor, they are kept.
+    /// Handling of VLAN tags in copies. For shared copies, keeping them wins.
     #[serde(default, skip_serializing_if = "Tagging::is_keep")]
     pub tags: Tagging,
-    /// Where frames are copied; when left out, at the ingress, and with [`Transport::Rewrite`] at
-    /// the egress ([`Self::observed_at`]).
+    /// Where frames are copied; by default at the ingress, with [`Transport::Rewrite`] at the
+    /// egress ([`Self::observed_at`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
     /// How copies travel to a monitor at another switch.
     #[serde(default, skip_serializing_if = "Transport::is_svlan")]
     pub transport: Transport,
-    /// Which of two policies gives way when a switch has no room for both: the lower one, and of
-    /// equals the newer one.
+    /// Precedence if a switch has no room for all policies: the lower one yields, among equals the
+    /// newer one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u8,
-    /// When the policy is deleted by itself.
+    /// When the policy is deleted automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Expiry>,
-    /// When copies are made; always when left out.
+    /// When copies are made; always by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
-    /// Who answers for it.
+    /// Who is responsible for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where the copies go.
+    /// Destination of the copies.
     pub monitor: Monitors,
 }
 
@@ -151,31 +149,32 @@ impl TapPolicy {
         }
     }
 
-    /// Whether some frame could match, and all else makes sense.
+    /// Validates the policy: some frame can match, and the other fields are consistent.
     ///
     /// # Errors
-    /// The contradiction, the fields it lies in, and what to do.
+    /// The contradiction, the fields involved, and the remedy.
     pub fn check(&self) -> Result<(), PolicyError> {
         self.check_fields()?;
         self.cells().map(|_| ())
     }
 
-    /// Where its frames are copied.
+    /// Where frames are copied.
     pub fn observed_at(&self) -> Point {
         let is_readdressed = self.transport == Transport::Rewrite;
         self.point.unwrap_or(if is_readdressed { Point::Egress } else { Point::Ingress })
     }
 
-    /// Which way its frames go. Nobody answers frames to a group, and answers to a host do not go
-    /// out at its switch: such policies have one direction when they do not say.
+    /// The direction in force. By default it is one-way if the destination is a group address,
+    /// which sends no answers, or if frames are copied at the host's switch, where answers do not
+    /// leave.
     pub fn ways(&self) -> Direction {
         let to_group = self.dst_mac.is_some_and(|mac| !mac.is_unicast());
         let is_one = to_group || self.observed_at() == Point::Egress;
         self.direction.unwrap_or(if is_one { Direction::Forward } else { Direction::Both })
     }
 
-    /// The same policy with its direction and its point said, for those who read it. Of one that is
-    /// refused the direction stays as it is.
+    /// The policy with its effective direction and point filled in, for display. The direction of
+    /// an invalid policy is unchanged.
     #[must_use]
     pub fn with_defaults_said(mut self) -> Self {
         self.point = Some(self.observed_at());
@@ -187,31 +186,31 @@ impl TapPolicy {
         self
     }
 
-    /// Whether a frame, from its destination address on, is one of those that are copied. A policy
-    /// that is refused matches nothing.
+    /// Whether a frame, starting at its destination address, is copied. An invalid policy matches
+    /// nothing.
     pub fn matches(&self, frame: &[u8]) -> bool {
         let cells = self.cells().unwrap_or_default();
         tapswitch_wire::parse(frame).is_ok_and(|parsed| cells.contains(&parsed.key))
     }
 
-    /// What part of what it matches is copied.
+    /// Which part of the matched traffic is copied.
     pub(crate) fn part(&self) -> Part {
         let pops = if self.tags == Tagging::Strip { STRIPPED } else { 0 };
         Part { snaplen: self.snaplen, sample: self.sample, pops }
     }
 
-    /// The host that its frames are for, where they are copied at its switch.
+    /// The destination host, if frames are copied at its switch.
     pub(crate) fn awaited_by(&self) -> Option<MacAddr> {
         self.dst_mac.filter(|_| self.observed_at() == Point::Egress)
     }
 
-    /// The host that its frames are for, where copies have another address on the way: it is put
-    /// back at the end.
+    /// The destination host, if copies travel with another address, which is then restored at the
+    /// end.
     pub(crate) fn rewritten(&self) -> Option<MacAddr> {
         self.dst_mac.filter(|_| self.transport == Transport::Rewrite)
     }
 
-    /// How many regions it is made of: where a switch knows none of the hosts, as many rules.
+    /// Number of regions, which is the number of rules in a switch that knows none of the hosts.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -220,7 +219,7 @@ impl TapPolicy {
         self.cells().map(|cells| cells.regions().count())
     }
 
-    /// What it matches, in words: a line for each of the sets of frames that it is made of.
+    /// Readable description of the match: one line for each set of frames.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -229,7 +228,7 @@ impl TapPolicy {
         Ok(self.frames()?.terms().iter().map(ToString::to_string).collect())
     }
 
-    /// What it matches, in layers. The fields must have passed [`Self::check`].
+    /// The match in layers. The fields must have passed [`Self::check`].
     pub(crate) fn cells(&self) -> Result<Cells, PolicyError> {
         Ok(Cells::new(&self.frames()?)?)
     }
@@ -247,7 +246,7 @@ impl TapPolicy {
         }
     }
 
-    /// The frames from source to destination.
+    /// Frames from source to destination.
     fn one_way(&self) -> Result<Frames, PolicyError> {
         let fields = self.fields()?;
         let there = match &self.filter {
@@ -260,7 +259,7 @@ impl TapPolicy {
         }
     }
 
-    /// The frames that have all fields but the filter, one way.
+    /// Frames that have all fields except the filter, in one direction.
     fn fields(&self) -> Result<Frames, PolicyError> {
         let protocols = self.protocols();
         let families = self.families().into_iter();
@@ -280,7 +279,7 @@ impl TapPolicy {
         Ok(frames)
     }
 
-    /// What is in the frames to match, or `None` for anything.
+    /// Families to match; `None` for any.
     fn families(&self) -> Vec<Option<Family>> {
         let family = |is_ipv4| if is_ipv4 { Family::Ipv4 } else { Family::Ipv6 };
         let has_ports = self.src_port.is_some() || self.dst_port.is_some();
@@ -294,7 +293,7 @@ impl TapPolicy {
         }
     }
 
-    /// The IP protocols to match, or `None` for any.
+    /// IP protocols to match; `None` for any.
     fn protocols(&self) -> Vec<Option<u8>> {
         let has_ports = self.src_port.is_some() || self.dst_port.is_some();
         match self.ip_proto {
@@ -303,7 +302,7 @@ impl TapPolicy {
         }
     }
 
-    /// One of the regions, of all ports.
+    /// The region of one family and protocol, for all ports.
     fn region(&self, family: Option<Family>, proto: Option<u8>) -> Region {
         let counts = |prefix: &IpPrefix| !prefix.is_all();
         Region {
@@ -340,7 +339,7 @@ fn is_zero(priority: &u8) -> bool {
     *priority == 0
 }
 
-/// Tags that copies lose: those of QinQ.
+/// Number of tags stripped from copies: those of QinQ.
 const STRIPPED: u8 = 2;
 
 #[cfg(test)]
@@ -614,8 +613,8 @@ mod tests {
         assert!(error.to_string().contains("4096"), "{error}");
     }
 
-    /// Each `and` compares all regions with all others: without a bound on that, this little text
-    /// takes minutes, and those are the controller's.
+    /// Each `and` intersects all regions with all others: without a bound, this short text occupies
+    /// the controller for minutes.
     #[test]
     fn a_short_filter_that_takes_long_is_refused() {
         let both = "(src portrange 1-24 and dst portrange 1-24)";

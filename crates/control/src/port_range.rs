@@ -1,4 +1,4 @@
-//! Ports of TCP, UDP and SCTP: one, or a range.
+//! Port ranges for TCP, UDP and SCTP.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::{ParseTextError, as_text};
 
-/// Ports from the first to the last, both included. OpenFlow matches one at a time, so a range
-/// costs as many rules as it has ports; one of most ports as many as it leaves out.
+/// An inclusive range of ports. OpenFlow matches single ports, so a range takes one rule for each
+/// port, or for each excluded port if it has more than half of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
     first: u16,
@@ -16,27 +16,27 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// From `first` to `last`; `None` when that is before.
+    /// From `first` to `last`; `None` if `last` is lower.
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// Whether the port is one of them.
+    /// Whether the range contains the port.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 
-    /// Whether they are more than half of all.
+    /// Whether the range has more than half of all ports.
     pub(crate) fn is_most(self) -> bool {
         self.count() > ALL / 2
     }
 
-    /// How many regions say that a port is one of them.
+    /// Number of regions needed.
     pub(crate) fn region_count(self) -> usize {
         if self.is_most() { 1 + ALL - self.count() } else { self.count() }
     }
 
-    /// All of them.
+    /// The ports.
     pub(crate) fn iter(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
     }
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for PortRange {
     }
 }
 
-/// Ports that there are.
+/// Number of all ports.
 const ALL: usize = 1 << 16;
 const EXPECTED: &str = "a port up to 65535, or a range of ports, as in 8000-8010";
 

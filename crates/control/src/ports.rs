@@ -1,18 +1,18 @@
-//! The ports of one switch, as it tells of them.
+//! Ports of one switch.
 
 use std::collections::BTreeMap;
 
 use tapswitch_openflow::{Port, PortConfig, PortNo, PortReason, PortState, PortStatus};
 
-/// What is known of a port.
+/// State of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortInfo {
-    /// The switch says that it lets no S-tags pass, which copies have between switches.
+    /// The switch declares that the port sends no S-tags, which copies have between switches.
     pub(crate) refuses_tags: bool,
     pub(crate) name: String,
-    /// Frames can pass: neither taken down nor without a link.
+    /// Neither administratively down nor without a link.
     pub(crate) is_up: bool,
-    /// It is for copies alone: the switch says that it takes no floods (OpenFlow 1.3.5 §7.2.1).
+    /// For copies only: the switch declares that the port takes no floods (OpenFlow 1.3.5 §7.2.1).
     pub(crate) is_sink: bool,
 }
 
@@ -30,12 +30,12 @@ impl From<&Port> for PortInfo {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ports {
     by_number: BTreeMap<PortNo, PortInfo>,
-    /// What ports were called that are gone: their copies are still in ledgers.
+    /// Names of removed ports, whose copies are still in ledgers.
     former_names: BTreeMap<PortNo, String>,
 }
 
 impl Ports {
-    /// All ports are these. Returns those that carry frames no longer.
+    /// Replaces all ports. Returns those that are no longer up.
     pub(crate) fn handle_description(&mut self, ports: &[Port], max: usize) -> Vec<PortNo> {
         let new = ports.iter().filter(|port| is_usable(port.port_no)).take(max);
         let new = new.map(|port| (port.port_no, PortInfo::from(port))).collect();
@@ -50,7 +50,7 @@ impl Ports {
         no_longer_up
     }
 
-    /// A port came, went or changed. Returns whether it carries frames no longer.
+    /// A port was added, removed or changed. Returns whether it is no longer up.
     pub(crate) fn handle_status(&mut self, status: &PortStatus, max: usize) -> bool {
         let number = status.desc.port_no;
         let was_up = self.is_up(number);
@@ -72,49 +72,49 @@ impl Ports {
         }
     }
 
-    /// What a port is called, or was before it went.
+    /// Current or former name of a port.
     pub(crate) fn name(&self, number: PortNo) -> Option<&str> {
         let now = self.find(number).map(|port| &port.name);
         now.or_else(|| self.former_names.get(&number)).map(String::as_str)
     }
 
-    /// What is known of a port.
+    /// State of a port.
     pub(crate) fn find(&self, number: PortNo) -> Option<&PortInfo> {
         self.by_number.get(&number)
     }
 
-    /// Whether the port is there and carries frames.
+    /// Whether the port exists and is up.
     pub(crate) fn is_up(&self, number: PortNo) -> bool {
         self.find(number).is_some_and(|port| port.is_up)
     }
 
-    /// Whether nothing but copies goes to the port.
+    /// Whether the port takes copies only.
     pub(crate) fn is_sink(&self, number: PortNo) -> bool {
         self.find(number).is_some_and(|port| port.is_sink)
     }
 
-    /// The ports that nothing but copies goes to.
+    /// Ports that take copies only.
     pub(crate) fn sinks(&self) -> impl Iterator<Item = PortNo> {
         self.iter().filter(|(_, port)| port.is_sink).map(|(number, _)| number)
     }
 
-    /// All ports in the order of their numbers.
+    /// All ports ordered by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortNo, &PortInfo)> {
         self.by_number.iter().map(|(number, info)| (*number, info))
     }
 
-    /// The ports of this name.
+    /// Ports with this name.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = PortNo> {
         self.iter().filter(move |(_, info)| info.name == name).map(|(number, _)| number)
     }
 
-    /// Whether copies with a tag of theirs cannot leave by the port.
+    /// Whether tagged copies cannot be sent from the port.
     pub(crate) fn refuses_tags(&self, number: PortNo) -> bool {
         self.find(number).is_some_and(|port| port.refuses_tags)
     }
 }
 
-/// Whether frames can come from the port: a real one, or the switch's own.
+/// Whether frames can come from the port: a real port or LOCAL.
 fn is_usable(number: PortNo) -> bool {
     number.is_real() || number == PortNo::LOCAL
 }

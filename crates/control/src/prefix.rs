@@ -8,16 +8,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::{ParseTextError, as_text};
 
-/// All addresses that start with the same bits. The bits behind them are zero.
+/// All addresses that start with the same bits. The remaining bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpPrefix {
     address: IpAddr,
-    /// Bits that count, at most those of the family.
+    /// Prefix length, at most the bits of the family.
     len: u8,
 }
 
 impl IpPrefix {
-    /// The prefix of the first `len` bits of `address`; `None` when the family has fewer bits, or
+    /// The prefix of the first `len` bits of `address`; `None` if the family has fewer bits or
     /// others are set.
     pub fn new(address: impl Into<IpAddr>, len: u8) -> Option<Self> {
         let address = address.into();
@@ -26,13 +26,13 @@ impl IpPrefix {
         fits.then_some(prefix)
     }
 
-    /// The one address.
+    /// The prefix of one address.
     pub fn host(address: impl Into<IpAddr>) -> Self {
         let address = address.into();
         Self { address, len: width(address) }
     }
 
-    /// The prefix of `len` bits that an address is in; `None` when the family has fewer bits.
+    /// The prefix of `len` bits that contains an address; `None` if the family has fewer bits.
     pub(crate) fn around(address: IpAddr, len: u8) -> Option<Self> {
         let mask = Self { address, len }.mask();
         let kept = bits(address) & mask;
@@ -48,13 +48,13 @@ impl IpPrefix {
         self.address
     }
 
-    /// How many bits count.
+    /// The prefix length.
     #[expect(clippy::len_without_is_empty, reason = "the length of a prefix, by its usual name")]
     pub const fn len(self) -> u8 {
         self.len
     }
 
-    /// The address, if the prefix holds one only.
+    /// The address, if the prefix contains only one.
     pub(crate) fn only(self) -> Option<IpAddr> {
         (self == Self::host(self.address())).then_some(self.address())
     }
@@ -69,24 +69,24 @@ impl IpPrefix {
         self.len == 0
     }
 
-    /// True when all addresses of `other` are in it.
+    /// True when `other` is inside this prefix.
     pub fn covers(self, other: Self) -> bool {
         self.is_ipv4() == other.is_ipv4()
             && self.len <= other.len
             && (bits(self.address) ^ bits(other.address)) & self.mask() == 0
     }
 
-    /// True when the address is in it.
+    /// True when the prefix contains the address.
     pub fn contains(self, address: IpAddr) -> bool {
         self.covers(Self::host(address))
     }
 
-    /// The addresses that are in both: prefixes either nest or have none in common.
+    /// The intersection: the longer prefix, if it is inside the other one.
     pub fn intersect(self, other: Self) -> Option<Self> {
         if self.covers(other) { Some(other) } else { other.covers(self).then_some(self) }
     }
 
-    /// The address whose other bits are all set.
+    /// The last address: all host bits set.
     pub(crate) fn last(self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => (address | !mask_v4(self.len)).into(),
@@ -94,7 +94,7 @@ impl IpPrefix {
         }
     }
 
-    /// The bits that count, at the low end of the number as the address is.
+    /// The network mask, aligned with the address in the low bits of the number.
     fn mask(self) -> u128 {
         let width = width(self.address);
         let all = u128::MAX >> (128 - u32::from(width));
@@ -103,7 +103,7 @@ impl IpPrefix {
     }
 }
 
-/// Bits of the family's addresses.
+/// Width of the family's addresses in bits.
 const fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

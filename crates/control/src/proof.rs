@@ -1,23 +1,22 @@
-//! Proof before apply: frames are walked through the rules that switches shall have, from port to
+//! Proof before apply: frames are traced through the desired rules of all switches, from port to
 //! port over all links, and must arrive where they should.
 //!
-//! **What is walked.** For each region that policies are about, and for each that several of them
-//! have in common, a frame that lies in it, from a host of each switch, to a host of each switch,
-//! to an address that nobody has, and to all; with a tag that says a priority and no VLAN, too.
-//! Rules look at nothing else, so what holds for that frame holds for all frames like it.
+//! **Traced frames.** For each region of the policies, and each intersection of several, one frame
+//! in it, from a host of each switch, to a host of each switch, to an unknown address, and to
+//! broadcast; also with a priority tag. Rules match nothing else, so the result holds for all
+//! frames like it.
 //!
-//! **What switches pick.** Where one picks one of several ways itself, all that it may pick are
-//! walked: by any of them frames must arrive at the same places. A way that is picked only when
-//! another has no link is walked without that link.
+//! **Choices of switches.** If a switch chooses among several paths, all are traced: frames must
+//! arrive at the same places by each. A failover path is traced with the other link removed.
 //!
-//! **What is checked.** Without the rules that copy, frames arrive as before the change. With
-//! it, they arrive at the same ports and once at each monitor of the policies that they match,
-//! without a tag of ours, for the address that they were sent to, with their own tag or without as
-//! those policies say, and nowhere else. No frame goes round.
+//! **Checks.** Without copying rules, frames arrive as before the change. With them, they arrive at
+//! the same ports, and once at each monitor of the policies that they match, without a tag of ours,
+//! with their original destination address, with or without their own tag as those policies
+//! specify, and nowhere else. No frame loops.
 //!
-//! **What is not known.** A switch that is away, or is being read, is where frames are lost sight
-//! of: the same ones must come there as before. Nothing is said of copies that pass it, nor of
-//! frames that meet a rule which their switch is known to lack.
+//! **Unknowns.** At a switch that is disconnected or being read, frames are lost sight of: the same
+//! ones must arrive there as before. There is no verdict on copies that pass it, nor on frames that
+//! hit a rule which their switch is known to lack.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,52 +42,52 @@ use crate::translate::Goal;
 use known::{Alike, Known, Met, Walked};
 pub(crate) use sample::Sample;
 
-/// Switches by what they shall hold, and what is between them.
+/// Desired rules of switches, and the links between them.
 pub(crate) trait Network {
-    /// The rules of a switch; none where it is not known what becomes of frames.
+    /// Rules of a switch; `None` if its behaviour is unknown.
     fn rules(&self, switch: DatapathId) -> Option<&Desired>;
-    /// That a switch does not hold one of its rules, if that is known.
+    /// Why a switch lacks one of its rules, if that is known.
     fn lacks(&self, switch: DatapathId, rule: &FlowId) -> Option<String>;
-    /// The ports of a switch where floods go.
+    /// Flood ports of a switch.
     fn flooded(&self, switch: DatapathId) -> Vec<PortNo>;
     /// The other end of a link.
     fn peer(&self, at: Place) -> Option<Place>;
-    /// How many switches there are.
+    /// Number of switches.
     fn switch_count(&self) -> usize;
 }
 
-/// A network that frames are walked through, until so much was looked at as may be.
+/// Traces frames through a network, within a budget.
 pub(crate) struct Model<'a> {
     network: &'a dyn Network,
-    /// How often a switch may still be passed.
+    /// Remaining budget, in passages of switches.
     passes_left: &'a Cell<usize>,
     known: Known,
 }
 
-/// What one switch does.
+/// Passage of a switch.
 struct Passage<'a> {
     network: &'a dyn Network,
     rules: &'a Desired,
-    /// Where the frame comes in.
+    /// Ingress of the frame.
     at: Place,
 }
 
-/// A frame on its way: what becomes of the fields that rules change.
+/// A frame in transit, with the fields that rules change.
 #[derive(Clone, Debug)]
 struct Frame<'a> {
-    /// As it was sent.
+    /// The frame as sent.
     sent: &'a Sample,
     dst: MacAddr,
     vlan: Option<u16>,
-    /// Tags of ours, the outermost one last.
+    /// Our tags, outermost last.
     tags: Vec<u16>,
 }
 
-/// Where a frame arrives.
+/// An arrival of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival {
     pub(crate) place: Place,
-    /// It had a tag when it was sent, and has none any more.
+    /// It was sent with a tag and arrives without.
     pub(crate) is_stripped: bool,
 }
 
@@ -98,17 +97,17 @@ impl From<Place> for Arrival {
     }
 }
 
-/// Where a frame arrives, and how many times.
+/// Arrivals of a frame, with their number.
 pub(crate) type Arrivals = Result<BTreeMap<Arrival, usize>, Trouble>;
 
-/// Why that cannot be told.
+/// Why there is no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It goes where none should.
+    /// Frames are misdirected.
     Wrong(String),
-    /// It is not known where it goes.
+    /// The result is unknown.
     Unknown(String),
-    /// That is not known yet: a switch is not there, or is just being told.
+    /// The result is unknown for now: a switch is disconnected, or being updated.
     Early(String),
 }
 
@@ -120,14 +119,14 @@ impl fmt::Display for Trouble {
 }
 
 impl<'a> Model<'a> {
-    /// The model of a network, in which switches may be passed so often.
+    /// A model of a network with a budget of passages.
     pub(crate) fn new(network: &'a dyn Network, passes_left: &'a Cell<usize>) -> Self {
         Self { network, passes_left, known: Known::default() }
     }
 
-    /// Where the frame arrives that comes in there, whatever switches pick. With copies: of
-    /// monitors that share flows, the one with this number, counted in a ring. What is known of
-    /// another frame counts as if this one were followed.
+    /// Arrivals of the frame that comes in at `from`, for all choices of switches. `copies`:
+    /// include copies; of monitors that share flows, this one, modulo their number, gets them. A
+    /// known result for an equivalent frame uses the same budget.
     pub(crate) fn walk(&self, from: Place, sample: &Sample, copies: Option<usize>) -> Arrivals {
         let met = match copies {
             Some(pick) => Some((self.met(from, sample)?, pick)),
@@ -148,7 +147,7 @@ impl<'a> Model<'a> {
         Ok(arrivals)
     }
 
-    /// What a frame meets where it comes in, among the rules that copy.
+    /// The copying rule that a frame hits at its ingress.
     fn met(&self, from: Place, sample: &Sample) -> Result<Met, Trouble> {
         let Some(rules) = self.network.rules(from.switch) else { return Ok(Met::Nothing) };
         let passage = Passage { network: self.network, rules, at: from };
@@ -182,7 +181,7 @@ impl<'a> Model<'a> {
             if let Some(lost) = first.keys().chain(arrivals.keys()).find(|at| self.is_lost(at)) {
                 return Err(Trouble::Early(lost_at(lost.place.switch)));
             }
-            // With a link gone it may be lost, until the controller turns the way.
+            // With a link removed it may be lost until the controller reroutes.
             let is_as_first = |(place, count)| match picks.dead {
                 None => first.get(place) == Some(count),
                 Some(_) => first.get(place) >= Some(count),
@@ -222,7 +221,7 @@ impl<'a> Model<'a> {
                         queue.push_back((peer, frame));
                         continue;
                     }
-                    // There it is lost sight of.
+                    // It is lost sight of there.
                     Some(peer) => frame.arrive(peer)?,
                     None => frame.arrive(out)?,
                 };
@@ -237,7 +236,7 @@ impl<'a> Model<'a> {
         at.place != Place::CONTROLLER && self.network.rules(at.place.switch).is_none()
     }
 
-    /// What one switch sends where.
+    /// Output of one switch.
     fn pass<'f>(
         &self,
         (at, frame): (Place, &Frame<'f>),
@@ -281,7 +280,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The actions of each bucket of a group that is carried out, and of those that it goes on to.
+    /// Actions of all executed buckets of a group, and of the groups that it outputs to.
     fn carry_out(
         &self,
         (key, at): (&GroupKey, DatapathId),
@@ -308,7 +307,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The port that a switch picks.
+    /// The port that a switch chooses.
     fn pick(&self, fork: &Fork, switch: DatapathId, picks: &mut Picks) -> Option<PortNo> {
         let places = fork.ports.iter().map(|port| Place { switch, port: *port });
         let is_alive = |at: &Place| {
@@ -328,18 +327,18 @@ impl<'a> Model<'a> {
     }
 }
 
-/// What switches pick on one walk. Another one follows until all of it was picked.
+/// Choices of switches in one trace. Traces are repeated until all combinations are covered.
 struct Picks {
-    /// What was picked, of how many, in the order of the walk.
+    /// Chosen index and number of alternatives, in the order of the trace.
     taken: Vec<(usize, usize)>,
     at: usize,
-    /// Which of monitors that share flows gets a copy; with copies, no link goes.
+    /// Which of the monitors that share flows gets a copy; no link is removed when tracing copies.
     copies: Option<usize>,
-    /// The link that is gone, by one of its ends.
+    /// The removed link, by one of its ends.
     dead: Option<Place>,
-    /// The frame has left the switch where it came in.
+    /// The frame has left its ingress switch.
     is_on_way: bool,
-    /// What became of it says nothing of others.
+    /// The result does not apply to other frames.
     is_single: bool,
 }
 
@@ -349,7 +348,7 @@ impl Picks {
         Self { taken: Vec::new(), at: 0, copies, dead: None, is_on_way, is_single }
     }
 
-    /// Picks one of so many.
+    /// Chooses one of `count`.
     fn next(&mut self, count: usize) -> usize {
         self.at += 1;
         match self.taken.get(self.at - 1) {
@@ -361,7 +360,7 @@ impl Picks {
         }
     }
 
-    /// Starts another walk, on which something else is picked, if there is something.
+    /// Advances to the next combination, if there is one.
     fn advance(&mut self) -> bool {
         (self.at, self.dead) = (0, None);
         while let Some((picked, count)) = self.taken.pop() {
@@ -373,20 +372,20 @@ impl Picks {
         false
     }
 
-    /// Which of so many buckets of a group are carried out.
+    /// The buckets of a group that are executed.
     fn of(&self, key: &GroupKey, count: usize) -> Range<usize> {
         match &key.path {
             Path::Carry(_) | Path::Spread(_) | Path::Choice(_) => {
                 let picked = self.copies.unwrap_or(0) % count.max(1);
                 picked..count.min(picked + 1)
             }
-            // The controller is asked, and not meant to get a copy.
+            // The frame goes to the controller for its route, not as a copy.
             Path::Ask(_) if !key.is_shown() => count.min(1)..count,
             Path::To(_) | Path::Back(_) | Path::Flood(_) | Path::Ask(_) | Path::Fork(_) => 0..count,
         }
     }
 
-    /// Whether a link may go on this walk: one at most does.
+    /// Whether a link may be removed in this trace: at most one is.
     const fn may_cut(&self) -> bool {
         self.copies.is_none() && self.dead.is_none()
     }
@@ -396,14 +395,14 @@ impl Picks {
     }
 }
 
-/// Walks of one frame.
+/// Maximum traces of one frame.
 const MAX_PICKS: usize = 1024;
-/// Why nothing is said of a frame when so much was looked at as may be.
+/// Reason for no verdict when the budget is used up.
 const TOO_MANY_WAYS: &str = "its frames have too many possible paths";
 
 impl<'a> Passage<'a> {
-    /// The rule that a frame meets. Where the switch lacks it the frame meets another one, and
-    /// nobody knows which; others that are lacking change nothing for it.
+    /// The rule that a frame hits. If the switch lacks it, the frame hits an unknown other one;
+    /// other missing rules make no difference.
     fn find(
         &self,
         table: TableId,
@@ -419,7 +418,7 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// All ports but that of arrival.
+    /// All ports except the ingress.
     fn output<'f>(&self, flood: &Flood, frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let ports: Vec<_> = match flood {
             Flood::All => self.network.flooded(self.at.switch),
@@ -429,8 +428,8 @@ impl<'a> Passage<'a> {
         others.map(|port| (port, frame.clone())).collect()
     }
 
-    /// What a bucket sends. It is a set of actions: of several outputs, a switch may carry out the
-    /// last one alone (OpenFlow 1.3.5 §5.10).
+    /// Output of a bucket. As it is an action set, a switch may execute only the last of several
+    /// outputs (OpenFlow 1.3.5 §5.10).
     fn apply<'f>(&self, actions: &[Action], frame: &Frame<'f>) -> Vec<(PortNo, Frame<'f>)> {
         let mut frame = frame.clone();
         let mut out = Vec::new();
@@ -456,7 +455,7 @@ impl<'a> Passage<'a> {
                 Action::Output { port, .. } => {
                     out = self.output(&Flood::Ports([*port].into()), &frame);
                 }
-                // Contracts say nothing of where copies go.
+                // Contracts do not affect where copies go.
                 _ => {}
             }
         }
@@ -465,19 +464,19 @@ impl<'a> Passage<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// As a host sends it.
+    /// The frame as sent by a host.
     const fn of(sent: &'a Sample) -> Self {
         Self { sent, dst: sent.dst, vlan: sent.vlan, tags: Vec::new() }
     }
 
-    /// Loses the outermost tag, if there is one.
+    /// Removes the outermost tag, if any.
     fn pop(&mut self) {
         if self.tags.pop().is_none() {
             self.vlan = None;
         }
     }
 
-    /// Leaves the fabric there.
+    /// The frame leaves the fabric there.
     fn arrive(&self, place: Place) -> Result<Arrival, Trouble> {
         if !self.tags.is_empty() {
             return Err(Trouble::Wrong(format!(
@@ -494,13 +493,13 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// That frames are lost sight of at a switch.
+/// The reason that frames are lost sight of at a switch.
 pub(crate) fn lost_at(switch: DatapathId) -> String {
     let name = switch_name(switch);
     format!("switch {name} is not connected, or not taken over yet")
 }
 
-/// Places, and how often a frame arrives there.
+/// Describes arrivals with their number.
 pub(crate) fn text(arrivals: &BTreeMap<Arrival, usize>) -> String {
     let text = |(arrival, count): (&Arrival, &usize)| {
         let form = if arrival.is_stripped { " without its tag" } else { "" };
@@ -510,7 +509,7 @@ pub(crate) fn text(arrivals: &BTreeMap<Arrival, usize>) -> String {
     if texts.is_empty() { "nowhere".to_owned() } else { format!("at {}", texts.join(", ")) }
 }
 
-/// A frame as rules see it.
+/// A frame as seen by matches.
 struct Seen<'a> {
     frame: &'a Frame<'a>,
     in_port: PortNo,
@@ -537,7 +536,7 @@ impl Fields for Seen<'_> {
             OxmField::TcpDst | OxmField::UdpDst | OxmField::SctpDst => dst_port.into(),
             OxmField::Icmpv4Type | OxmField::Icmpv6Type => src_port.into(),
             OxmField::Icmpv4Code | OxmField::Icmpv6Code => dst_port.into(),
-            // What no sample has.
+            // Fields that no sample has.
             _ => return None,
         })
     }
@@ -587,7 +586,7 @@ mod tests {
         Sample::new(&Match::new(), (key, MacAddr::BROADCAST))
     }
 
-    /// The rules of a switch whose port 1 is an edge, and whose ports 2 and 3 are links.
+    /// Rules of a switch whose port 1 is an edge, and whose ports 2 and 3 are links.
     fn linked(flood: &[u32]) -> Desired {
         let flood: Arc<[_]> = flood.iter().map(|port| PortNo(*port)).collect();
         let wiring = Wiring {
@@ -605,7 +604,7 @@ mod tests {
         Model::new(&Pair([a, b]), &Cell::new(10_000)).walk(place(1, 1), &sample(), Some(0))
     }
 
-    /// Two switches that are linked by their ports 2 and 3.
+    /// Two switches linked by their ports 2 and 3.
     struct Pair<'a>([&'a Desired; 2]);
 
     impl Network for Pair<'_> {
@@ -724,7 +723,7 @@ mod tests {
         assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1).into(), 1)].into()));
     }
 
-    /// The rules of [`linked`], and one that forks what goes to `dst`.
+    /// The rules of [`linked`], and one with a fork for frames to `dst`.
     fn forking(dst: MacAddr, kind: ForkKind, ports: &[u32]) -> Desired {
         let ports = ports.iter().map(|port| PortNo(*port)).collect();
         let exit = Exit { port: PortNo(2), beyond: Some(place(2, 1)), spread: None };
@@ -776,7 +775,7 @@ mod tests {
         let mut walks = Vec::new();
         loop {
             let first = picks.next(2);
-            // The second one has a choice only after the first took the one.
+            // The second choice exists only if the first one is 0.
             walks.push((first, if first == 0 { picks.next(3) } else { 9 }));
             if !picks.advance() {
                 break;

@@ -1,7 +1,7 @@
-//! Frames that ask a host whether it is there: who is, answers, which the switch shows us.
+//! Frames that probe a host for presence; the switch sends the answer to the controller.
 //!
-//! ARP probes (RFC 5227) and neighbour solicitations (RFC 4861), to the host alone. They come from
-//! an address that nobody has, so that no host's view of others changes.
+//! ARP probes (RFC 5227) and neighbour solicitations (RFC 4861), unicast to the host. They come
+//! from an address that no host has, so that they do not change the neighbour tables of hosts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use tapswitch_wire::{EtherType, MacAddr, arp, checksum, icmp, ip_proto, write_u1
 
 use crate::hosts::HostKey;
 
-/// Asks a host for one of its addresses.
+/// Probes a host for one of its addresses.
 pub(crate) fn question(host: HostKey, address: IpAddr) -> Vec<u8> {
     let (eth_type, packet) = match address {
         IpAddr::V4(address) => (EtherType::ARP, arp_probe(address)),
@@ -52,15 +52,15 @@ fn solicitation(address: Ipv6Addr) -> Vec<u8> {
     packet
 }
 
-/// Whom answers are for: an address of our own making, in the space that is free for that.
+/// Source address: locally administered.
 const ASKER: MacAddr = MacAddr([0x02, 0x74, 0x61, 0x70, 0x73, 0x77]);
-/// The address of the link that belongs to it.
+/// The corresponding link-local address.
 const ASKER_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0074, 0x61ff, 0xfe70, 0x7377);
-/// The option with the asker's address: its type, and its length in units of eight bytes.
+/// The source link-layer address option: type, and length in units of eight bytes.
 const SOURCE_LINK_LAYER: [u8; 2] = [icmp::OPTION_SOURCE_LL, 1];
-/// Of a solicitation with that option.
+/// Length of a solicitation with that option.
 const MESSAGE_LEN: u16 = 32;
-/// The hop limit of what no router has passed on.
+/// Hop limit of packets that no router has forwarded.
 const ON_LINK: u8 = 255;
 
 #[cfg(test)]

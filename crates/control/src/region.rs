@@ -1,12 +1,12 @@
-//! Regions: sets of frames that one OpenFlow match can say.
+//! Regions: sets of frames that one OpenFlow match can express.
 //!
-//! A region is a conjunction of fields. Regions intersect field by field: equal values meet in
-//! themselves, prefixes nest or are apart, anything is narrowed by something. The form is canonical
-//! (a field that matches anything is left out, addresses have zeros behind their prefix), so that
-//! equal regions are equal values, and `a` covers `b` exactly when `a ∩ b = b`.
+//! A region is a conjunction of fields. Regions intersect field by field: equal values intersect in
+//! themselves, prefixes nest or are disjoint, and a field that matches anything takes the other's
+//! value. The form is canonical (fields that match anything are omitted, host bits of prefixes are
+//! zero), so that equal regions are equal values, and `a` covers `b` exactly if `a ∩ b = b`.
 //!
-//! What one match cannot say, several do: [`Frames`] are unions of regions without others, and
-//! [`Cells`] are those in the layers that rules of different priorities make.
+//! What one match cannot express takes several: [`Frames`] are unions of regions with exceptions,
+//! and [`Cells`] are these in the layers that rules of different priorities form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,15 +29,15 @@ use crate::hosts::HostKey;
 use crate::prefix::{mask_v4, mask_v6};
 use crate::{IpPrefix, IpProto, Vlan};
 
-/// How a region names the one who sends its frames.
+/// A single sender named by a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Mac(MacAddr),
     Ip(IpAddr),
 }
 
-/// Frames that have all of these fields. Addresses and protocol need a family, ports a protocol
-/// that has ports.
+/// Frames that have all of these fields. IP addresses and protocol require a family, ports a
+/// protocol with ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Region {
     pub(crate) src_mac: Option<MacMask>,
@@ -47,9 +47,9 @@ pub(crate) struct Region {
     pub(crate) src_ip: Option<IpPrefix>,
     pub(crate) dst_ip: Option<IpPrefix>,
     pub(crate) proto: Option<u8>,
-    /// A port; the type of ICMP, which stays the same in answers.
+    /// Source port, or ICMP type, which is not swapped in answers.
     pub(crate) src_port: Option<u16>,
-    /// A port; the code of ICMP.
+    /// Destination port, or ICMP code.
     pub(crate) dst_port: Option<u16>,
 }
 
@@ -72,12 +72,12 @@ impl Region {
         }
     }
 
-    /// Whether some host could send such a frame: none has the address of a group.
+    /// Whether a host could send such a frame: no host has a group address.
     pub(crate) fn has_sender(&self) -> bool {
         self.src_mac.is_none_or(|mac| !mac.is_of_groups())
     }
 
-    /// Who sends its frames, if it names a single address.
+    /// The sender, if the region names a single address.
     pub(crate) fn sender(&self) -> Option<Sender> {
         match self.src_mac.and_then(MacMask::exact) {
             Some(mac) => Some(Sender::Mac(mac)),
@@ -85,10 +85,10 @@ impl Region {
         }
     }
 
-    /// The frames in both; `None` when there are none.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         Some(Self {
-            // Of many regions, almost all are told apart by these.
+            // These fields differ in almost all pairs of many regions.
             src_port: same(self.src_port, other.src_port)?,
             dst_port: same(self.dst_port, other.dst_port)?,
             proto: same(self.proto, other.proto)?,
@@ -101,7 +101,7 @@ impl Region {
         })
     }
 
-    /// True when every frame of `other` is in it.
+    /// True when every frame of `other` is in this region.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.intersect(other) == Some(*other)
     }
@@ -111,12 +111,12 @@ impl Region {
         self.reaches_vlan(host.vlan) && self.dst_mac.is_none_or(|mac| mac.contains(host.mac))
     }
 
-    /// True when some of its frames could go to hosts in this VLAN, or in none.
+    /// True when some of its frames could go to hosts in this VLAN, or without VLAN.
     pub(crate) fn reaches_vlan(&self, vlan: Option<u16>) -> bool {
         self.vlan.intersect(Vlan::of_host(vlan)).is_some()
     }
 
-    /// Whether a frame with these headers is in it.
+    /// Whether the region contains a frame with these headers.
     pub(crate) fn contains(&self, key: &FlowKey) -> bool {
         let eth_type = EtherType(u16::from_be_bytes(key.eth_type));
         let has = |wanted: Option<u16>, is: [u8; 2]| {
@@ -138,13 +138,13 @@ impl Region {
         self.fields(self.dst_mac, self.vlan)
     }
 
-    /// The match of those of its frames that go to this host, which it reaches.
+    /// The match of its frames to this host, which must be within reach.
     pub(crate) fn matching_to(&self, host: HostKey) -> Match {
         let of_host = Vlan::of_host(host.vlan);
         self.fields(Some(host.mac.into()), self.vlan.intersect(of_host).unwrap_or(of_host))
     }
 
-    /// In the order of OpenFlow's numbers, so that what a field requires comes before it.
+    /// Fields in the order of their OpenFlow numbers, so that prerequisites come first.
     fn fields(&self, dst_mac: Option<MacMask>, vlan: Vlan) -> Match {
         let [src_port, dst_port] = self.port_fields();
         let (src_ip, dst_ip) = match self.family {
@@ -168,14 +168,14 @@ impl Region {
             src_port,
             dst_port,
         ];
-        // One is made, and kept, for each rule that copies.
+        // Exact capacity, as each copying rule keeps its match.
         let mut own = Vec::with_capacity(fields.iter().flatten().count());
         own.extend(fields.into_iter().flatten());
         Match { fields: own }
     }
 
-    /// Whether no packet of this protocol with these ports is in it, which is told without making
-    /// fields of it: of many policies with ports, almost all are told apart by these.
+    /// Whether the region excludes all packets of this protocol with these ports. Needs no fields
+    /// to be built, and decides almost all cases among many policies with ports.
     pub(crate) fn rules_out(&self, proto: u8, (src_port, dst_port): (u16, u16)) -> bool {
         let differs = |own: Option<u16>, port| own.is_some_and(|own| own != port);
         self.proto.is_some_and(|own| {
@@ -187,7 +187,7 @@ impl Region {
 
     fn port_fields(&self) -> [Option<Oxm>; 2] {
         let ports = [self.src_port, self.dst_port];
-        // Types and codes of ICMP are never made greater than a byte.
+        // ICMP types and codes are always created from a byte.
         let [kind, code] = ports.map(|port| port.and_then(|port| u8::try_from(port).ok()));
         let [src, dst] = ports;
         match self.proto.map(IpProto) {
@@ -201,7 +201,7 @@ impl Region {
     }
 }
 
-/// What two fields have in common: `Some(None)` is anything, `None` is nothing.
+/// Intersection of two fields: `Some(None)` matches anything, `None` nothing.
 #[expect(clippy::option_option, reason = "the outer one is for `?`, the inner one is the field")]
 fn both<T: Copy>(
     a: Option<T>,
@@ -219,13 +219,13 @@ fn same<T: Copy + PartialEq>(a: Option<T>, b: Option<T>) -> Option<Option<T>> {
     both(a, b, |a, b| (a == b).then_some(a))
 }
 
-/// Identifier of the outermost tag, if there is one.
+/// VLAN id of the outermost tag, if any.
 fn outer_vid(key: &FlowKey) -> Option<u16> {
     let [outer, ..] = key.tags;
     (key.tags_present & 1 != 0).then(|| outer.vid())
 }
 
-/// An address as frames of this type have it.
+/// An address in the form for this EtherType.
 fn address(bytes: &[u8; 16], eth_type: EtherType) -> IpAddr {
     let [a, b, c, d, ..] = *bytes;
     match eth_type {

@@ -1,4 +1,4 @@
-//! What is told to people and scripts: plain data.
+//! Reports for people and scripts: plain data.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use crate::TapPolicy;
 use crate::place::Place;
 use crate::text::{as_switch_name, as_text, as_texts};
 
-/// Packets and bytes, as a switch counts them. Ours counts a train as the packets that it makes on
-/// a wire, others as one; its bytes are those of the one frame.
+/// Packets and bytes as counted by a switch. A tapswitch counts a train as the packets that it
+/// represents on a wire, others as one packet; the bytes are those of the one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets.
@@ -23,10 +23,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { packets: 0, bytes: 0 };
 
-    /// Counters as OpenFlow sends them: all ones where the switch does not count.
+    /// Counters from OpenFlow: all ones mean "not counted".
     pub(crate) const fn known(packets: u64, bytes: u64) -> Self {
         let packets = if packets == u64::MAX { 0 } else { packets };
         let bytes = if bytes == u64::MAX { 0 } else { bytes };
@@ -62,76 +62,75 @@ impl Sub for Counts {
     }
 }
 
-/// A policy, how it is doing, and its ledger.
+/// A policy with its state and ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// Which one it is: no other one has this number, also of the same name. Nobody else is told.
+    /// Unique number of the policy, also among policies of the same name. Not serialised.
     #[serde(skip)]
     pub number: u64,
-    /// The policy as it was given.
+    /// The policy as given.
     pub policy: TapPolicy,
-    /// How it is doing.
+    /// Its state.
     pub state: PolicyState,
-    /// Where its first monitor is, if that is known.
+    /// Port of its first monitor, if known.
     pub monitor: Option<MonitorPort>,
-    /// Where its monitors are, as far as that is known.
+    /// Ports of its monitors, as far as known.
     #[serde(default)]
     pub monitors: Vec<MonitorPort>,
-    /// What matched: frames that were, or should have been, copied.
+    /// Matched frames, which were or should have been copied.
     pub matched: Counts,
-    /// What was copied, by port: one for each monitor, unless it moved. Monitors that are one port
-    /// get one copy of each frame.
+    /// Copies by port: one port for each monitor, unless it moved. Monitors at one port get one
+    /// copy of each frame.
     pub copied: Vec<Copied>,
-    /// Whether each frame that matched is accounted for, over all monitors: as delivered, flooded,
-    /// in flight or dropped. Exact at rest; under traffic the counters of rules and groups are read
-    /// one after the other, and differ by what passed between.
+    /// Whether every matched frame is accounted for, over all monitors: delivered, flooded, in
+    /// flight or dropped. Exact at rest; under traffic, rules and groups are read one after the
+    /// other, and the counters differ by the frames in between.
     pub adds_up: bool,
-    /// Whether the counts are all there are. `false` when a switch was lost, or a rule's last
-    /// counters did not come, so that something may be missing; while a switch does not tell its
-    /// counters; and when frames passed while a new controller read where the counters of rules and
-    /// groups stand.
+    /// Whether the counts are complete. `false` if a switch was lost or a rule's last counters did
+    /// not arrive, so that counts may be missing; while a switch does not answer; and if frames
+    /// passed while a new controller first read the counters of rules and groups.
     pub is_complete: bool,
-    /// What is not as the policy asks, or not known: nothing that keeps it from working.
+    /// Deviations from the policy and unknowns that do not prevent it from working.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// How a policy is doing.
+/// State of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum PolicyState {
-    /// It waits for its monitor.
+    /// Waits for its monitor.
     Pending {
-        /// What is missing, and what to do.
+        /// What is missing, and the remedy.
         reason: String,
     },
-    /// Its schedule says that it makes no copies now.
+    /// Paused by its schedule.
     Resting {
         /// Until when.
         reason: String,
     },
-    /// The switch is being told.
+    /// The switches are being configured.
     Installing,
-    /// The switch makes copies.
+    /// Copies are made.
     Active,
     /// Copies are made, but not for all of its monitors, or not at all switches where its frames
     /// come in.
     Partial {
-        /// What is reached, what is missing, and what to do.
+        /// What is reached, what is missing, and the remedy.
         reason: String,
     },
-    /// The switch makes no copies, and will not without a change.
+    /// No copies are made, which will not change by itself.
     Failed {
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// It is deleted.
+    /// Deleted.
     Deleted,
 }
 
 impl PolicyState {
-    /// The word for it, as in `is` of a report.
+    /// Name of the state, as in `is` of a report.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Pending { .. } => "pending",
@@ -145,7 +144,7 @@ impl PolicyState {
     }
 }
 
-/// A port of a switch where copies go.
+/// A port that receives copies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MonitorPort {
     /// The switch.
@@ -153,12 +152,12 @@ pub struct MonitorPort {
     pub switch: DatapathId,
     /// Number of the port.
     pub port: u32,
-    /// Name of the port, or what it was before it went; empty when nobody has told it.
+    /// Current or former name of the port; empty if unknown.
     pub name: String,
 }
 
 impl MonitorPort {
-    /// A port of a switch that is not known any more.
+    /// A port without a known name.
     pub(crate) fn unnamed(place: Place) -> Self {
         let is_controller = place.port == PortNo::CONTROLLER;
         let name = if is_controller { "controller".to_owned() } else { String::new() };
@@ -179,60 +178,59 @@ pub struct LinkReport {
     pub a: MonitorPort,
     /// The other end.
     pub b: MonitorPort,
-    /// Nanoseconds from the controller through both switches and back to it: no less than the link
-    /// takes.
+    /// Nanoseconds from the controller through both switches and back: an upper bound for the link.
     pub latency_ns: u64,
-    /// Whether it is on the spanning tree, by which frames are flooded.
+    /// Whether it is on the spanning tree for floods.
     pub is_tree: bool,
-    /// Whether both switches are connected, so that it is looked after.
+    /// Whether both switches are connected, so that the link is monitored.
     pub is_sure: bool,
-    /// For how many milliseconds it is not used any more, as it came and went again and again.
+    /// Milliseconds for which it is held after repeated failures, and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
 }
 
-/// The way of a policy's copies from one switch to one monitor.
+/// Path of a policy's copies from one switch to one monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathReport {
-    /// Where it ends.
+    /// The monitor.
     pub monitor: MonitorPort,
-    /// The switches on it, that of the monitor last.
+    /// Switches on the path; the last one is the monitor's.
     pub hops: Vec<HopReport>,
 }
 
-/// One switch on the way of copies.
+/// A switch on the path of copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopReport {
-    /// Which one.
+    /// The switch.
     #[serde(with = "as_switch_name")]
     pub switch: DatapathId,
-    /// The port by which copies come in; none where they are made.
+    /// Ingress port of the copies; `None` where they are made.
     pub in_port: Option<u32>,
-    /// The port by which they leave.
+    /// Egress port of the copies.
     pub out_port: u32,
 }
 
-/// Copies to one monitor, and what became of them there.
+/// Copies to one monitor, and their outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Where they went.
+    /// The monitor.
     pub monitor: MonitorPort,
-    /// How many were made, or should have been.
+    /// Copies that were or should have been made.
     #[serde(flatten)]
     pub counts: Counts,
-    /// What the port took. From a switch that is not ours: what it was handed.
+    /// Copies accepted by the port; for switches other than tapswitch, handed to it.
     pub delivered: Counts,
-    /// Frames that went everywhere, this port included, since their destination was not known: as
-    /// the original, which is in the counters of the port.
+    /// Frames flooded to this and other ports because their destination was unknown: the original,
+    /// which the port's counters include.
     pub flooded: u64,
-    /// Copies that wait for the port to take them.
+    /// Copies queued for the port.
     pub in_flight: u64,
-    /// Copies that were dropped at this port, by reason.
+    /// Copies dropped at this port, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
 impl Copied {
-    /// Frames that are accounted for.
+    /// Number of frames accounted for.
     pub fn accounted(&self) -> u64 {
         let dropped = self.dropped.values().sum();
         let parts = [self.delivered.packets, self.flooded, self.in_flight, dropped];
@@ -243,41 +241,41 @@ impl Copied {
 /// A switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchReport {
-    /// Which one.
+    /// Its datapath id.
     #[serde(with = "as_switch_name")]
     pub switch: DatapathId,
-    /// Whether it is connected and has told what it holds, so that policies can be added there.
+    /// Whether it is connected and has been read, so that policies can be added.
     pub is_connected: bool,
-    /// Whether it did not tell its counters in time when it was asked, so that what it told before
-    /// counts on.
+    /// Whether it did not answer a request for counters in time, so that its former counters remain
+    /// in use.
     #[serde(default)]
     pub is_silent: bool,
     /// Its ports.
     pub ports: Vec<PortReport>,
-    /// Hosts that are known there.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Times that a host or an address found no room among those known, or a host came too fast.
+    /// Number of hosts and addresses rejected for lack of room, or because hosts arrived too fast.
     pub hosts_refused: u64,
-    /// Times that a host claimed an address which another one has.
+    /// Number of claims to an address that another host has.
     pub address_conflicts: u64,
-    /// Frames of LLDP with our mark that prove no link: with a wrong signature, or back at the port
-    /// where they left, which is closed then.
+    /// LLDP frames with our TLV that prove no link: with an invalid signature, or received at the
+    /// sending port, which is then closed.
     #[serde(default)]
     pub lldp_forged: u64,
-    /// Frames of LLDP that we sent ourselves, and that were under way for too long to prove a link.
+    /// Our own LLDP frames that were in transit too long to prove a link.
     #[serde(default)]
     pub lldp_late: u64,
-    /// Frames of LLDP of others, such as hosts.
+    /// LLDP frames of other systems, such as hosts.
     #[serde(default)]
     pub lldp_foreign: u64,
-    /// Rules of ours that it has.
+    /// Number of our rules on it.
     pub rules: usize,
-    /// Groups of ours that it has.
+    /// Number of our groups on it.
     pub groups: usize,
-    /// Rules and groups of ours that it refused.
+    /// Number of our rules and groups that it rejected.
     pub refusals: u64,
-    /// Rules and groups that it did not hold as it was told, or held with our mark without being
-    /// told, for somebody else changed them. They were put right.
+    /// Number of rules and groups that were missing, changed, or added with our cookie by others.
+    /// They were repaired.
     #[serde(default)]
     pub drifted: u64,
 }
@@ -285,57 +283,56 @@ pub struct SwitchReport {
 /// A port of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
-    /// Its number, or LOCAL.
+    /// Port number, or LOCAL.
     pub port: String,
     /// Its name.
     pub name: String,
-    /// Whether it carries frames.
+    /// Whether it is up.
     pub is_up: bool,
-    /// What is there.
+    /// Its role.
     #[serde(default)]
     pub role: PortRole,
 }
 
-/// What is at a port.
+/// Role of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum PortRole {
-    /// Hosts.
+    /// For hosts.
     #[default]
     Edge,
-    /// Another switch.
+    /// Linked to another switch.
     Link,
-    /// It is not known yet, a link works in one direction only, or several switches are there:
-    /// nothing passes.
+    /// Unknown yet, a link that works in one direction only, or several switches: no traffic
+    /// passes.
     Closed,
-    /// A monitor: the port is for copies, and takes nothing else.
+    /// For a monitor: takes copies only.
     Monitor,
 }
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// The switch where it was seen.
+    /// Its switch.
     #[serde(with = "as_switch_name")]
     pub switch: DatapathId,
-    /// The port behind which it is, or LOCAL.
+    /// Its port, or LOCAL.
     pub port: String,
     /// Name of the port.
     pub port_name: String,
     /// Its MAC address.
     #[serde(with = "as_text")]
     pub mac: MacAddr,
-    /// Identifier of its outermost VLAN tag, if it has one.
+    /// VLAN id of its outermost tag, if any.
     pub vlan: Option<u16>,
-    /// Identifiers of the tags inside that one, from the outside, as in the frame that the
-    /// controller saw last.
+    /// VLAN ids of the tags inside that one, outermost first, in its last packet-in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inner_vlans: Vec<u16>,
     /// Its IP addresses.
     #[serde(with = "as_texts")]
     pub addresses: Vec<IpAddr>,
-    /// Those of them that it merely sent packets from, and told by no ARP or neighbour discovery.
+    /// Addresses seen only as the source of its packets, not in ARP or neighbour discovery.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "as_texts")]
     pub unproven_addresses: Vec<IpAddr>,
 }

@@ -1,4 +1,4 @@
-//! Where a policy's monitor is, by what is known of switches, ports and hosts.
+//! Resolves a policy's monitor to ports, from the known switches, ports and hosts.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -16,17 +16,17 @@ use crate::{MonitorError, MonitorSpec, Monitors};
 
 pub(crate) type Switches = Forked<DatapathId, Switch>;
 
-/// Where a monitor is.
+/// Location of a monitor at one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Its port, or the first of them.
+    /// Its port, or the first one.
     pub(crate) place: Place,
-    /// All of them, when there are several.
+    /// All ports, if there are several.
     pub(crate) spread: Option<Spread>,
 }
 
 impl Found {
-    /// Each of its ports.
+    /// All its ports.
     pub(crate) fn places(&self) -> Vec<Place> {
         match &self.spread {
             Some(spread) => {
@@ -37,17 +37,17 @@ impl Found {
     }
 }
 
-/// Where a monitor is, or those that share its flows are.
+/// Location of a monitor, or of several that share flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// At one switch, which shares flows if they are several.
+    /// At one switch, which spreads flows if there are several ports.
     One(Found),
-    /// At several switches: whoever copies shares flows among these, by their numbers from 1.
+    /// At several switches, numbered from 1: the switch that copies spreads flows among these.
     Several(Vec<(u8, Found)>),
 }
 
 impl Places {
-    /// Each with its number; a single one has 0.
+    /// Each location with its number; 0 for a single one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, Found)> {
         let (one, several) = match self {
             Self::One(found) => (Some((0, *found)), &[][..]),
@@ -56,15 +56,14 @@ impl Places {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Each port, also of those that share flows at one switch.
+    /// All ports, including those that share flows at one switch.
     pub(crate) fn ports(&self) -> impl Iterator<Item = Place> {
         self.iter().flat_map(|(_, found)| found.places())
     }
 }
 
-/// The port where copies for `monitor` go, or those among which they are shared. Where it was
-/// `before` it stays as long as it may be there: somebody else who says to be it, in another VLAN,
-/// does not stop its copies.
+/// Resolves `monitor`. A location in `before` is kept while it is possible: another host that
+/// claims to be the monitor, in another VLAN, does not divert its copies.
 pub(crate) fn resolve(
     monitor: &MonitorSpec,
     before: &[Place],
@@ -76,12 +75,11 @@ pub(crate) fn resolve(
     }
 }
 
-/// The same monitors with the switches of their ports said: where they were taken for ports of a
-/// switch `before`, that one, else the only one that has such a port now. What has no switch yet
-/// stays as it is.
+/// Qualifies port names and numbers with a switch: that of `before` if it was known there, else the
+/// only switch with such a port now. Ports without a switch yet are unchanged.
 ///
-/// So copies never go to a port that merely has the same number or name: such a port may be there
-/// when the switch of the monitor is not, with a host behind it.
+/// So copies never go to a port that merely has the same number or name, which may exist with a
+/// host behind it while the monitor's switch is away.
 pub(crate) fn settled(
     monitors: &Monitors,
     before: Option<&Monitors>,
@@ -99,7 +97,7 @@ pub(crate) fn settled(
     taken.map(|monitor| monitor.map(settle))
 }
 
-/// Whether all members of a monitor are there, if not with a link.
+/// Whether all members of a monitor exist; a link is not required.
 pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), MonitorError> {
     let found = monitor.members().iter().map(|member| resolve_one(member, &[], switches));
     let wrong = found.filter_map(Result::err);
@@ -110,8 +108,8 @@ pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), Mo
     }
 }
 
-/// Those of several ports that are there. One without a link is passed by by its switch, and taken
-/// again when it is back; where they are at several switches, the controller does that.
+/// Resolves several members to those that exist. At one switch, the switch skips ports without a
+/// link until they are back; at several switches, the controller does.
 fn resolve_several(
     members: &[MonitorSpec],
     before: &[Place],
@@ -136,7 +134,7 @@ fn resolve_several(
     if let Some(wrong) = wrong.filter(|_| !places.iter().any(|(.., is_up)| *is_up)) {
         return Err(wrong);
     }
-    // None would have been wrong.
+    // If there were none, an error would have been returned.
     let first = places.first().map_or(Place::CONTROLLER, |(_, first, _)| *first);
     if places.iter().all(|(_, place, _)| place.switch == first.switch) {
         let ports: Vec<_> = places.iter().map(|(_, place, _)| place.port).collect();
@@ -173,7 +171,7 @@ fn resolve_one(
     if port == PortNo::LOCAL {
         Err(MonitorError::Local { monitor: monitor.clone() })
     } else if at.is_some_and(|switch| switch.is_link(port)) {
-        // What is sent there would be looked at by the next switch as any frame.
+        // The next switch would treat copies sent there as ordinary frames.
         Err(MonitorError::Link { monitor: monitor.clone(), switch, port })
     } else if !is_up {
         Err(MonitorError::Down { monitor: monitor.clone(), switch, port })
@@ -182,9 +180,8 @@ fn resolve_one(
     }
 }
 
-/// The hosts that `monitor` means, if it names one by an address and was found at this switch. One
-/// for each address: that is enough to keep the place, and whoever is there may have as many VLANs
-/// as it likes.
+/// The hosts that `monitor` names by address, as found at this switch. One for each address
+/// suffices to keep the location, as a host may have any number of VLANs.
 pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> BTreeSet<HostKey> {
     let is_there =
         |(_, host): &(HostKey, &Host)| found.places().iter().any(|place| place.port == host.port);
@@ -198,13 +195,13 @@ pub(crate) fn hosts_of(monitor: &MonitorSpec, found: Found, switch: &Switch) -> 
     hosts.map(|(key, _)| key).collect()
 }
 
-/// The ports of such switches that `monitor` could mean, each once.
+/// Ports of these switches that `monitor` may denote, each once.
 fn candidates(
     monitor: &MonitorSpec,
     switches: &Switches,
     is_meant: impl Fn(&Switch) -> bool,
 ) -> Vec<Place> {
-    // Wherever that is, and whether or not that switch is meant.
+    // On any switch, whether or not that one is meant.
     let is_claimed = match monitor {
         MonitorSpec::Ip(address) => switches.iter().any(|(_, switch)| claims(*address, switch)),
         _ => false,
@@ -221,13 +218,12 @@ fn candidates(
     }
 }
 
-/// Whether a host of a switch claims to have an address.
+/// Whether a host of the switch claims the address.
 fn claims(address: IpAddr, switch: &Switch) -> bool {
     switch.hosts.with_address(address).next().is_some()
 }
 
-/// The hosts of a switch that have an address: those that merely send from it only where nobody
-/// claims it.
+/// Hosts of a switch with an address; those that only send from it count if nobody claims it.
 fn hosts_with(
     address: IpAddr,
     switch: &Switch,
@@ -262,7 +258,7 @@ fn ports_of(
     }
 }
 
-/// Why there is no such monitor.
+/// Why a monitor cannot be resolved.
 fn explain(monitor: &MonitorSpec, switches: &Switches) -> MonitorError {
     let up: Vec<_> = switches.iter().filter(|(_, switch)| switch.is_up()).collect();
     let offline = candidates(monitor, switches, |switch| !switch.is_up());
@@ -322,13 +318,13 @@ fn known_hosts(switches: &[(&DatapathId, &Switch)]) -> String {
     format!("{}; known hosts: {}", known_ports(switches), list(hosts))
 }
 
-/// The first few, and how many more there are.
+/// Lists the first few items and the number of the others.
 pub(crate) fn list(items: impl Iterator<Item: Display>) -> String {
     let items: Vec<_> = items.collect();
     list_some(items.len(), items.into_iter())
 }
 
-/// The same of so many.
+/// The same for a known number of items.
 pub(crate) fn list_some(count: usize, items: impl Iterator<Item: Display>) -> String {
     let texts: Vec<_> = items.take(MAX_LISTED).map(|item| item.to_string()).collect();
     let shown = texts.join(", ");
@@ -339,5 +335,5 @@ pub(crate) fn list_some(count: usize, items: impl Iterator<Item: Display>) -> St
     }
 }
 
-/// How many ports or hosts an error names.
+/// Maximum ports or hosts listed in an error.
 const MAX_LISTED: usize = 12;

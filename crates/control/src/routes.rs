@@ -1,15 +1,15 @@
-//! The ways between switches, which of several equally short ones is taken, and what a switch does
-//! by itself when a link goes.
+//! Routes between switches: the choice among equally short paths, and failover by the switches
+//! themselves.
 //!
-//! Frames for hosts take all equally short ways: each switch picks one by the flow. Where there is
-//! one only, a **detour** may take its place while its link is down: a neighbour whose own shortest
-//! way does not lead back (RFC 5286 §3.1, inequality 1). One that is nearer to the destination than
-//! this switch (inequality 3) is preferred: such detours make no loop however many links are down.
-//! What goes out again where it came in is dropped by every switch, so two of the others make none
-//! either; more of them may, until the controller turns the ways.
+//! Frames to hosts use all equally short paths: each switch chooses one by the flow. Where there is
+//! only one next hop, a **detour** may replace it while its link is down: a neighbour whose own
+//! shortest path does not lead back (RFC 5286 §3.1, inequality 1). A neighbour nearer to the
+//! destination than this switch (inequality 3) is preferred: such detours form no loop however many
+//! links are down. Every switch drops frames that would leave by their ingress port, so two detours
+//! of the other sort form no loop either; three or more may, until the controller reroutes.
 //!
-//! Copies take one way, which the controller turns: all that is carried of a policy stays in order,
-//! and is counted on one path.
+//! Copies use a single path, which the controller reroutes: this keeps all copies of a policy in
+//! order and counts them on one path.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::exit::{Exit, Fork, ForkKind, Route};
 use crate::fabric::{Graph, Shortest};
 use crate::place::Place;
 
-/// The ways between all switches that are linked.
+/// Routes between all linked switches.
 ///
-/// Of a thousand switches there are a million: they are in tables, by the numbers of both ends, and
-/// equal sets of ports are there once.
+/// A thousand switches are a million pairs: the tables are indexed by the numbers of both ends, and
+/// equal sets of ports are stored once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     graph: Graph,
-    /// In the order of their numbers.
+    /// Switches by number.
     switches: Vec<DatapathId>,
     sets: PortSets,
-    /// The ports that lead nearer.
+    /// Ports on a shortest path.
     ways: Vec<SetId>,
-    /// The only port that leads nearer, and that of the detour.
+    /// The only port on a shortest path, and that of its detour.
     detours: Vec<SetId>,
 }
 
 impl Routes {
-    /// The ways by these links.
+    /// Computes the routes for these links.
     pub(crate) fn new(graph: Graph) -> Self {
         let shortest = Shortest::new(&graph);
         let switches = shortest.switches().to_vec();
@@ -45,7 +45,7 @@ impl Routes {
         let (mut sets, mut ports) = (PortSets::default(), Vec::new());
         let detours_of = Detours { graph: &shortest, costs: &costs };
         let (mut ways, mut detours) = (Vec::new(), Vec::new());
-        // Most ways of a switch leave by the same ports.
+        // Most routes of a switch use the same ports.
         let mut last = vec![NONE; switches.len()];
         for cost in &costs {
             for (from, last) in last.iter_mut().enumerate() {
@@ -64,12 +64,12 @@ impl Routes {
         Self { graph, switches, sets, ways, detours }
     }
 
-    /// The ports that lead nearer from one switch to another one.
+    /// Ports on a shortest path from one switch to another.
     fn nearest(&self, from: DatapathId, to: DatapathId) -> Option<&Arc<[PortNo]>> {
         self.sets.get(*self.ways.get(self.index(from, to)?)?)
     }
 
-    /// The only one, and that of its detour.
+    /// The only port on a shortest path, and that of its detour.
     fn detour(&self, from: DatapathId, to: DatapathId) -> Option<&Arc<[PortNo]>> {
         self.sets.get(*self.detours.get(self.index(from, to)?)?)
     }
@@ -82,7 +82,7 @@ impl Routes {
         self.switches.binary_search(&switch).ok()
     }
 
-    /// What is not as it was before.
+    /// The differences to earlier routes.
     pub(crate) fn changes(&self, before: &Self) -> Changes<'_> {
         let is_comparable = self.switches == before.switches;
         let changed = (0..self.ways.len()).filter(|index| {
@@ -97,14 +97,14 @@ impl Routes {
         [&self.ways, &self.detours].map(|table| self.sets.get(*table.get(index)?))
     }
 
-    /// The way from a switch to a host's port, of that switch or of another one.
+    /// Route from a switch to a host's port on this or another switch.
     pub(crate) fn route(&self, from: DatapathId, to: Place) -> Option<Route> {
         let exit = self.exit(from, to)?;
         let far = exit.beyond.map(|place| place.switch);
         Some(Route { exit, fork: far.and_then(|far| self.fork(from, far)) })
     }
 
-    /// The ports towards a switch, if there are several.
+    /// The alternative ports towards a switch, if there are several.
     fn fork(&self, from: DatapathId, to: DatapathId) -> Option<Fork> {
         let nearest = self.nearest(from, to)?;
         if nearest.len() > 1 {
@@ -114,7 +114,7 @@ impl Routes {
         Some(Fork { kind: ForkKind::FailOver, ports })
     }
 
-    /// The way from a switch to a port, of that switch or of another one.
+    /// Exit from a switch to a port on this or another switch.
     pub(crate) fn exit(&self, from: DatapathId, to: Place) -> Option<Exit> {
         if from == to.switch || to == Place::CONTROLLER {
             return Some(Exit::here(to.port));
@@ -123,7 +123,7 @@ impl Routes {
         Some(Exit { port, beyond: Some(to), spread: None })
     }
 
-    /// The switches that reach a port of another one, that one left out.
+    /// The other switches that reach this port.
     pub(crate) fn sources(&self, to: Place) -> impl Iterator<Item = DatapathId> {
         let count = self.switches.len();
         let row = self.number(to.switch).and_then(|to| self.ways.get(to * count..)?.get(..count));
@@ -131,15 +131,14 @@ impl Routes {
         ways.filter(|(_, ports)| **ports != NONE).map(|(from, _)| *from)
     }
 
-    /// The switches that frames for a port come through behind this one; that of the port is the
-    /// last.
+    /// The switches after `from` on the path to a port; that of the port is the last.
     pub(crate) fn behind(&self, from: DatapathId, to: Place) -> impl Iterator<Item = DatapathId> {
         let next = move |at: &DatapathId| Some(self.hop(*at, to)?.1.switch);
         std::iter::successors(Some(from), next).skip(1)
     }
 
-    /// The switches that frames for a host's port may come through behind this one, by whatever way
-    /// and detour; that of the port is one of them.
+    /// The switches after `from` on any path or detour to a host's port, including that of the
+    /// port.
     pub(crate) fn all_behind(&self, from: DatapathId, to: Place) -> BTreeSet<DatapathId> {
         let (mut found, mut queue) = (BTreeSet::new(), vec![from]);
         while let Some(at) = queue.pop() {
@@ -152,7 +151,7 @@ impl Routes {
         found
     }
 
-    /// The ports that frames for a port leave by and come in by, from one switch on.
+    /// Egress and ingress ports along the path from a switch to a port.
     pub(crate) fn path(&self, from: DatapathId, to: Place) -> Vec<Place> {
         let mut path = Vec::new();
         let mut at = from;
@@ -164,7 +163,7 @@ impl Routes {
         path
     }
 
-    /// Whether the way from a switch to a port is as it was before.
+    /// Whether the path from a switch to a port is unchanged.
     pub(crate) fn leads_as(&self, before: &Self, from: DatapathId, to: Place) -> bool {
         let mut at = from;
         loop {
@@ -176,7 +175,7 @@ impl Routes {
         }
     }
 
-    /// The port by which frames for a port of another switch leave, and where they come in then.
+    /// Egress port towards a port on another switch, and the ingress port at the next switch.
     fn hop(&self, at: DatapathId, to: Place) -> Option<(Place, Place)> {
         let Exit { port, beyond, .. } = self.exit(at, to)?;
         beyond?;
@@ -184,29 +183,30 @@ impl Routes {
         Some((out, self.graph.peer(out)?))
     }
 
-    /// Whether each switch reaches those that it reached before, and no others.
+    /// Whether each switch reaches the same switches as before.
     pub(crate) fn reaches_as(&self, before: &Self) -> bool {
         let (now, then) = (self.ways.iter(), before.ways.iter());
         let is_there = |way: &SetId| *way != NONE;
         self.switches == before.switches && now.map(is_there).eq(then.map(is_there))
     }
 
-    /// Whether the two are linked, through others or not.
+    /// Whether a path connects the two.
     pub(crate) fn connects(&self, a: DatapathId, b: DatapathId) -> bool {
         a == b || self.nearest(b, a).is_some()
     }
 }
 
-/// Which ways are not as they were.
+/// Changed routes.
 #[derive(Debug)]
 pub(crate) struct Changes<'a> {
     routes: &'a Routes,
-    /// Indices of ways and detours, in their order. `None`: switches came or went, so all may be.
+    /// Sorted indices of changed next hops and detours. `None`: the set of switches changed, so all
+    /// may have.
     changed: Option<Vec<usize>>,
 }
 
 impl Changes<'_> {
-    /// The switches whose ways to this one are others now. `None`: it may be any.
+    /// Switches whose routes to this one have changed. `None`: possibly all.
     pub(crate) fn to(&self, to: DatapathId) -> Option<BTreeSet<DatapathId>> {
         let (changed, count) = (self.changed.as_deref()?, self.routes.switches.len());
         let Some(first) = self.routes.number(to).map(|to| to * count) else {
@@ -219,14 +219,14 @@ impl Changes<'_> {
     }
 }
 
-/// Sets of ports, each there once.
+/// Interned sets of ports.
 #[derive(Clone, Debug, Default)]
 struct PortSets {
     sets: Vec<Arc<[PortNo]>>,
     known: HashMap<Arc<[PortNo]>, SetId>,
 }
 
-/// The number of a set, or [`NONE`].
+/// Index of a set, or [`NONE`].
 type SetId = u32;
 /// No ports.
 const NONE: SetId = SetId::MAX;
@@ -251,16 +251,16 @@ impl PortSets {
     }
 }
 
-/// By which neighbour else frames could go.
+/// Computes detours.
 struct Detours<'a> {
     graph: &'a Shortest,
-    /// By destination and switch.
+    /// By destination, then switch.
     costs: &'a [Vec<u64>],
 }
 
 impl Detours<'_> {
-    /// The port of the best detour from a switch, whose only way is by another port.
-    /// `cost` is what it costs from each switch to the destination.
+    /// Port of the best detour from a switch whose only next hop is another port. `cost` is the
+    /// cost from each switch to the destination.
     fn best(&self, from: usize, nearest: PortNo, cost: &[u64]) -> Option<PortNo> {
         let (own, back) = (*cost.get(from)?, self.costs.get(from)?);
         let others = self.graph.links(from).iter().filter(|step| step.port != nearest);
@@ -273,8 +273,7 @@ impl Detours<'_> {
     }
 }
 
-/// One of several ports: the same one each time for the same destination, different ones for
-/// different ones.
+/// Chooses one of several ports: always the same for one destination, spread over destinations.
 fn pick(ports: &[PortNo], to: Place) -> Option<PortNo> {
     let mixed =
         (to.switch.0 ^ u64::from(to.port.0) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -292,7 +291,7 @@ mod tests {
         Place { switch: DatapathId(switch), port: PortNo(port) }
     }
 
-    /// 1 – 2 – 3 in a line, and 4 on its own. Ports 1 lead down, ports 2 up.
+    /// 1 – 2 – 3 in a line, and 4 isolated. Ports 1 lead down, ports 2 up.
     fn line() -> Routes {
         let links = [(place(1, 2), place(2, 1)), (place(2, 2), place(3, 1))];
         Routes::new(Graph::new(links.map(|(a, b)| (a, b, 1))))
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!((behind(3), behind(4)), (vec![], vec![]));
     }
 
-    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the one before.
+    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the previous one.
     fn ring(count: u64) -> Routes {
         let links = (0..count).map(|at| (place(at, 1), place((at + 1) % count, 2), 1));
         Routes::new(Graph::new(links))
@@ -343,7 +342,8 @@ mod tests {
 
     #[test]
     fn a_detour_that_is_nearer_is_preferred() {
-        // From 1 to 0: directly, by 2 at the same distance as 1, or by 3, which is nearer but dear.
+        // From 1 to 0: directly, via 2 at the same distance as 1, or via 3, which is nearer but
+        // expensive.
         let links = [
             (place(1, 1), place(0, 1), 2),
             (place(1, 2), place(2, 1), 1),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Links that come, go or lead elsewhere are found where they change a way, and only there.
+        /// Changed links are reported where they change a route, and only there.
         #[test]
         fn what_leads_as_before_is_known(
             links in prop::collection::vec((0..6_u64, 0..6_u64), 1..14),
@@ -384,8 +384,8 @@ mod tests {
             prop_assert_eq!(now.reaches_as(&before), is_same);
         }
 
-        /// Whatever link goes, frames arrive at once by the ports that are left to each switch, or
-        /// end at one that has none; they never go round.
+        /// When any link fails, frames arrive at once by the remaining ports of each switch, or end
+        /// at a switch without any; they never loop.
         #[test]
         fn a_link_that_goes_makes_no_loop(
             links in prop::collection::vec((0..8_u64, 0..8_u64), 1..30),

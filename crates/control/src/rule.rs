@@ -1,11 +1,12 @@
-//! The rules of a switch: what identifies one, what it does, and whose it is.
+//! Rules of a switch: identity, outcome and ownership.
 //!
-//! OpenFlow identifies a rule by table, priority and match, so [`FlowId`] is just that, in a
-//! canonical form: two matches that a switch takes for the same are equal values.
+//! OpenFlow identifies a rule by table, priority and match, so [`FlowId`] is these three in a
+//! canonical form: two matches that a switch treats as equal are equal values.
 //!
-//! **Whose.** Every rule of ours has [`MARK`] in the upper 16 bits of its cookie, then a kind, then
-//! a number of the policies it serves. Rules without the mark are never changed or deleted, save
-//! that OpenFlow cannot keep two rules of the same table, priority and match: ours replaces.
+//! **Ownership.** Each of our rules has [`MARK`] in the upper 16 bits of its cookie, then its kind,
+//! then a hash of the names of its policies. Rules without the mark are never changed or deleted,
+//! except that OpenFlow cannot keep two rules of the same table, priority and match: ours replaces
+//! the other.
 
 use std::fmt::{Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -19,14 +20,14 @@ use tapswitch_wire::MacAddr;
 use crate::exit::Flood;
 use crate::hash::hash_of;
 
-/// What identifies a rule.
+/// Identity of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlowId {
     pub(crate) table: TableId,
     pub(crate) priority: u16,
-    /// Canonical.
+    /// In canonical form.
     matching: Match,
-    /// Of all that is above: it is looked up several times for each change.
+    /// Hash of the fields above, as each change takes several lookups.
     hash: u64,
 }
 
@@ -41,7 +42,7 @@ impl FlowId {
         &self.matching
     }
 
-    /// The flow-mod that deletes the rule, if it is ours.
+    /// The flow-mod that deletes the rule if it is ours.
     pub(crate) fn delete(&self) -> FlowMod {
         FlowMod {
             cookie: MARK << MARK_SHIFT,
@@ -71,44 +72,44 @@ impl Hash for FlowId {
     }
 }
 
-/// What a rule is for.
+/// Kind of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Kind {
-    /// One of those that every switch has.
+    /// One that every switch has.
     Base = 1,
-    /// A host at its place.
+    /// Recognises a host at its port.
     Source = 2,
-    /// The way to a host.
+    /// Forwards to a host.
     Destination = 3,
-    /// A port that leads to another switch, or nowhere yet.
+    /// For a port with a link, or a closed one.
     Port = 4,
-    /// Copies on their way through, or at their end.
+    /// Copies in transit or at their last switch.
     Carry = 5,
-    /// Copies of what goes to anywhere.
+    /// Copies frames to any destination.
     TapAnywhere = TAP_BIT | 1,
-    /// Copies of what goes to a host.
+    /// Copies frames to one host.
     TapHost = TAP_BIT | 2,
 }
 
 impl Kind {
-    /// Whether the switch shall say when the rule goes, with its last counters.
+    /// Whether the switch sends flow-removed with the last counters.
     const fn is_reported(self) -> bool {
         matches!(self, Self::Source | Self::TapAnywhere | Self::TapHost)
     }
 }
 
-/// The mark on a rule: whose, what for, for which policies.
+/// Cookie of a rule: owner, kind, and hash of the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cookie(pub(crate) u64);
 
 impl Cookie {
-    /// The mark of a rule of this kind; `number` is for people to tell rules apart.
+    /// The cookie of a rule of this kind; `number` helps people to tell rules apart.
     pub(crate) const fn new(kind: Kind, number: u32) -> Self {
         Self(MARK << MARK_SHIFT | (kind as u64) << KIND_SHIFT | number as u64)
     }
 
-    /// The number by which rules are told apart.
+    /// The number given to [`Self::new`].
     #[expect(clippy::cast_possible_truncation, reason = "it is the lower half")]
     pub(crate) const fn number(self) -> u32 {
         self.0 as u32
@@ -125,31 +126,31 @@ impl Cookie {
     }
 }
 
-/// What a rule does. `G` is how a group is named: by what it does, or by its number on a switch.
+/// What a rule does. `G` names a group: by its content, or by its id on a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome<G> {
-    /// Nothing more.
+    /// Drops the frame.
     Drop,
-    /// Goes on to the table that copies.
+    /// Continues in the table that copies.
     Admit,
-    /// Goes on to the table that forwards.
+    /// Continues in the table that forwards.
     Forward,
-    /// Shows the controller the start of the frame, and goes on to the table that copies.
+    /// Sends the start of the frame to the controller, and continues in the table that copies.
     Report,
-    /// Shows the controller the start of the frame, and no more.
+    /// Sends the start of the frame to the controller only.
     Show,
-    /// Sends it out of a port.
+    /// Sends the frame to a port.
     Output(PortNo),
-    /// Sends it everywhere: out of all ports, or of several.
+    /// Floods the frame.
     Flood(Flood),
-    /// Shows the controller the start of the frame, and sends it everywhere.
+    /// Sends the start of the frame to the controller, and floods the frame.
     Ask(Flood),
-    /// Lets a group handle it.
+    /// Processes the frame by a group.
     Group(G),
 }
 
 impl<G> Outcome<G> {
-    /// The same with the group named otherwise.
+    /// The same outcome with another name for the group.
     pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Outcome<H> {
         match self {
             Self::Drop => Outcome::Drop,
@@ -166,7 +167,7 @@ impl<G> Outcome<G> {
 }
 
 impl Outcome<GroupId> {
-    /// As OpenFlow says it.
+    /// The OpenFlow instructions.
     pub(crate) fn instructions(&self) -> Vec<Instruction> {
         let apply = |action| Instruction::ApplyActions(vec![action]);
         let admit = Instruction::GotoTable(TAPS);
@@ -189,7 +190,7 @@ impl Outcome<GroupId> {
         }
     }
 
-    /// What instructions do; `None` for anything that we never say.
+    /// Decodes instructions; `None` for anything that we never send.
     pub(crate) fn read(instructions: &[Instruction]) -> Option<Self> {
         match instructions {
             [] => Some(Self::Drop),
@@ -212,8 +213,8 @@ impl Outcome<GroupId> {
 }
 
 impl<G> Outcome<G> {
-    /// Sends it out of all of these: said as plainly as OpenFlow can, so that what a switch tells
-    /// is the same.
+    /// Flooding in its simplest OpenFlow form, so that it compares equal when read back from a
+    /// switch.
     pub(crate) fn flood(flood: &Flood) -> Self {
         match flood {
             Flood::Ports(ports) => match ports[..] {
@@ -226,7 +227,7 @@ impl<G> Outcome<G> {
     }
 }
 
-/// Outputs, and nothing else.
+/// Decodes a list of outputs only.
 fn read_outputs(actions: &[Action]) -> Option<Flood> {
     if let [Action::Output { port: PortNo::FLOOD, .. }] = actions {
         return Some(Flood::All);
@@ -239,25 +240,25 @@ fn read_outputs(actions: &[Action]) -> Option<Flood> {
     ports.map(|ports| Flood::Ports(ports.into()))
 }
 
-/// A rule, but for what identifies it.
+/// Content of a rule, apart from its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule<G> {
     pub(crate) cookie: Cookie,
-    /// Seconds without a frame until it goes; 0 for never.
+    /// Seconds without a frame after which it is removed; 0 for never.
     pub(crate) idle_timeout: u16,
-    /// Whether the switch says when it goes.
+    /// Whether the switch reports its removal.
     pub(crate) is_reported: bool,
     pub(crate) outcome: Outcome<G>,
 }
 
 impl<G> Rule<G> {
-    /// A rule of this kind that stays.
+    /// A rule of this kind without timeout.
     pub(crate) const fn new(kind: Kind, number: u32, outcome: Outcome<G>) -> Self {
         let is_reported = kind.is_reported();
         Self { cookie: Cookie::new(kind, number), idle_timeout: 0, is_reported, outcome }
     }
 
-    /// The same with the group named otherwise.
+    /// The same rule with another name for the group.
     pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Rule<H> {
         Rule {
             cookie: self.cookie,
@@ -269,7 +270,7 @@ impl<G> Rule<G> {
 }
 
 impl Rule<GroupId> {
-    /// The flow-mod that adds the rule, or replaces the one that `id` identifies.
+    /// The flow-mod that adds the rule, or replaces the one with this id.
     pub(crate) fn add(&self, id: &FlowId) -> FlowMod {
         let reported = FlowModFlags::SEND_FLOW_REM;
         FlowMod {
@@ -285,7 +286,7 @@ impl Rule<GroupId> {
     }
 }
 
-/// Puts fields in the order of their numbers, and says what all bits of a mask say without one.
+/// Sorts fields by their numbers, and omits masks with all bits set.
 fn canonical(matching: Match) -> Match {
     let mut fields: Vec<_> = matching.fields.into_iter().map(plain).collect();
     fields.sort_by_key(|field| field.field().map_or(u8::MAX, |field| field as u8));
@@ -311,9 +312,9 @@ fn unmask<T: PartialEq>(value: Masked<T>, all: &T) -> Masked<T> {
     Masked { mask: value.mask.filter(|mask| mask != all), ..value }
 }
 
-/// The table that knows hosts by their place.
+/// Table of known hosts, by port.
 pub(crate) const SOURCE: TableId = TableId(0);
-/// The table that copies what hosts send.
+/// Table that copies what hosts send.
 pub(crate) const TAPS: TableId = TableId(1);
 /// The table that forwards.
 pub(crate) const FORWARD: TableId = TableId(2);
@@ -321,21 +322,21 @@ pub(crate) const FORWARD: TableId = TableId(2);
 const MARK: u64 = 0x7470;
 const MARK_SHIFT: u32 = 48;
 const KIND_SHIFT: u32 = 32;
-/// The bits of the mark.
+/// Bits of the mark in a cookie.
 pub(crate) const MARK_MASK: u64 = 0xffff << MARK_SHIFT;
-/// Bit of the kinds that make copies.
+/// Bit of the kinds that copy.
 const TAP_BIT: u16 = 0x8000;
-/// Cookie and mask that select all rules of ours.
+/// Cookie and mask that select all our rules.
 pub(crate) const OURS: (u64, u64) = (MARK << MARK_SHIFT, MARK_MASK);
-/// Cookie and mask that select our rules that make copies.
+/// Cookie and mask that select our copying rules.
 pub(crate) const OUR_TAPS: (u64, u64) = {
     let bit = (TAP_BIT as u64) << KIND_SHIFT;
     (MARK << MARK_SHIFT | bit, MARK_MASK | bit)
 };
 /// All bits of `vlan_vid`.
 const VID_BITS: u16 = 0x1fff;
-/// Bytes of a frame that the controller is shown: enough for ARP and neighbour discovery behind
-/// several tags.
+/// Bytes of a frame sent to the controller: enough for ARP and neighbour discovery after several
+/// tags.
 const REPORT_LEN: u16 = 256;
 const REPORT: Action = Action::Output { port: PortNo::CONTROLLER, max_len: REPORT_LEN };
 

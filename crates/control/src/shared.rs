@@ -1,10 +1,9 @@
-//! Values that are copied in no time, for trials of what comes next: a copy shares all that neither
-//! it nor the original has changed since.
+//! Copy-on-write values for trials of changes: a copy shares everything that neither side has
+//! changed since.
 //!
-//! [`Shared`] is for a value that is copied as a whole when one of both changes it, [`Forked`] and
-//! [`Branched`] for maps of which that would be too much: what changes in them is kept beside what
-//! is shared. Whoever shares with nobody, as the control plane does but for its trials, pays next
-//! to nothing.
+//! [`Shared`] is for values that are copied as a whole on the first change, [`Forked`] and
+//! [`Branched`] for maps too large for that: their changes are kept beside the shared base. Without
+//! a copy, as in the control plane outside of trials, the overhead is minimal.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ mod branched;
 
 pub(crate) use branched::Branched;
 
-/// A value that is copied when it is changed, if somebody else has it too.
+/// A value that is copied on change if it is shared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared<T>(Arc<T>);
 
@@ -40,14 +39,13 @@ impl<T: Clone> DerefMut for Shared<T> {
     }
 }
 
-/// A map of which only those entries are copied that are changed, while somebody else has it too.
+/// An ordered map that copies only the changed entries while it is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Forked<K, V> {
     base: Arc<BTreeMap<K, V>>,
-    /// Entries that are otherwise than in `base`, or not there any more. None, but while `base` is
-    /// shared.
+    /// Entries that differ from `base`; `None` for removed ones. Empty unless `base` is shared.
     changes: BTreeMap<K, Option<V>>,
-    /// Entries in all.
+    /// Number of entries.
     len: usize,
 }
 
@@ -107,7 +105,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         self.changes.get_mut(key)?.as_mut()
     }
 
-    /// The value of the key, which is this one if there was none.
+    /// The value of the key, inserted if absent.
     pub(crate) fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         if self.is_own() {
             let len = &mut self.len;
@@ -119,7 +117,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         change.get_or_insert_with(|| counted(&mut self.len, value()))
     }
 
-    /// Returns what was there before.
+    /// Returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = match self.is_own() {
             true => self.own().insert(key, value),
@@ -129,7 +127,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         before
     }
 
-    /// Returns what was there before.
+    /// Returns the previous value.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -145,7 +143,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         before
     }
 
-    /// All entries, in the order of their keys.
+    /// All entries in key order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.range(..)
     }
@@ -158,7 +156,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// The entries whose keys are in a range, in their order.
+    /// Entries in a range of keys, in key order.
     pub(crate) fn range<R: RangeBounds<K> + Clone>(
         &self,
         range: R,
@@ -176,12 +174,12 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         })
     }
 
-    /// The entries that came or changed while others had the same map.
+    /// Entries added or changed while the map was shared.
     pub(crate) fn own_entries(&self) -> impl Iterator<Item = (&K, &V)> {
         self.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
     }
 
-    /// All entries, to be changed: all are copied if somebody else has the map too.
+    /// All entries, mutable: all are copied if the map is shared.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.own().iter_mut()
     }
@@ -191,12 +189,12 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         self.own().values_mut()
     }
 
-    /// Whether nobody else has what it was made of.
+    /// Whether the base is not shared any more.
     fn is_own(&mut self) -> bool {
         Arc::get_mut(&mut self.base).is_some()
     }
 
-    /// All of it in one piece, which nobody else has.
+    /// Merges the changes into an unshared base.
     fn own(&mut self) -> &mut BTreeMap<K, V> {
         Self::merge(&mut self.base, &mut self.changes)
     }
@@ -227,7 +225,7 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
     }
 }
 
-/// One entry more.
+/// Counts an added entry.
 const fn counted<V>(len: &mut usize, value: V) -> V {
     *len += 1;
     value
@@ -240,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Does the same to both, which must say the same.
+    /// Applies an operation to both, which must agree.
     fn change(map: &mut Forked<u8, u8>, model: &mut BTreeMap<u8, u8>, (what, key): (u8, u8)) {
         match what % 5 {
             0 | 1 => assert_eq!(map.insert(key, what), model.insert(key, what)),
@@ -265,7 +263,7 @@ mod tests {
     }
 
     proptest! {
-        /// However maps are copied and changed, and copies dropped, each is as a map of its own.
+        /// Whatever is copied, changed and dropped, each map behaves as an independent one.
         #[test]
         fn copies_do_not_see_each_others_changes(
             steps in vec((0..4_usize, any::<u8>(), 0..16_u8), 0..60),

@@ -1,11 +1,12 @@
-//! One switch: what is known of it, what it shall hold, and what it was told.
+//! State of one switch: what it has, what it should have, and what it was sent.
 //!
-//! States of the connection: *down*; *reading*, while the switch tells what it holds; *read*, until
-//! the difference to what it shall hold is sent; *up*. While down, everything is remembered: the
-//! switch forwards on by the rules that it has, and when it is back only the difference is sent.
+//! Connection states: *down*; *reading*, while its tables are read; *read*, until the difference to
+//! the desired state is sent; *up*. While it is down, all state is kept: the switch continues to
+//! forward by its rules, and after a reconnect only the difference is sent.
 //!
-//! Hosts and ports change the desired rules at once, piece by piece; policies change them when the
-//! caller asks for what to send ([`Switch::flush`]), so that a burst costs one translation.
+//! Changes to hosts and ports update the desired rules at once and incrementally; changes to
+//! policies are translated when the caller asks for messages ([`Switch::flush`]), so that a burst
+//! takes one translation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -61,74 +62,74 @@ use wiring::Carried;
 pub(crate) struct Switch {
     id: DatapathId,
     link: Link,
-    /// Whether it is a switch of ours, which knows contracts and tells what became of copies.
+    /// Whether it is a tapswitch, which supports contracts and ledgers of copies.
     is_ours: bool,
-    /// Whether it told what kind of switch it is.
+    /// Whether its description is known.
     is_described: bool,
     pub(crate) ports: Shared<Ports>,
     pub(crate) hosts: Shared<Hosts>,
-    /// The ways to its hosts and to those of others.
+    /// Routes to its own and other switches' hosts.
     ways: Shared<Ways>,
-    /// What it can do about several of them.
+    /// Which forks it supports.
     forking: Forking,
-    /// What its ports are for.
+    /// Roles of its ports.
     wiring: Shared<Wiring>,
-    /// By which of them floods may still go, though they shall not.
+    /// Ports by which it may still flood although they are closed now.
     fading: Fading,
-    /// Copies of others that it carries, by their VLAN identifier.
+    /// Copies in transit that it carries, by identifier.
     carries: Shared<BTreeMap<u16, Carried>>,
-    /// Since when it is not told anything new, for it is not known yet what its ports are for.
+    /// Since when changes are held back, because the roles of its ports are not known yet.
     held_since: Option<Millis>,
-    /// When the connection was lost last.
+    /// When the connection was last lost.
     lost_at: Millis,
-    /// Ports that led to other switches, by the rules that it had.
+    /// Ports with links, according to the rules that it had.
     remembered_links: BTreeSet<PortNo>,
-    /// The same, and those of which it was not known what was there, until they are wired.
+    /// These and closed ports, until the ports are wired.
     remembered_cables: BTreeSet<PortNo>,
-    /// Copies of others that it carried already: out of which ports, and whether untagged.
+    /// Copies in transit that it carried already: to which ports, and whether the tag was removed.
     remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
-    /// Hosts to which copies go.
+    /// Hosts that receive copies.
     monitors: BTreeSet<HostKey>,
-    /// The policies that shall be applied here.
+    /// Policies to be applied.
     wanted: Forked<PolicyId, Tap>,
-    /// Those of them, and those before, that are to be compared with what is applied.
+    /// Current and former ones to be compared with what is applied.
     stale: BTreeSet<PolicyId>,
-    /// Those that are, by the rules in `desired`.
+    /// Policies applied by the rules in `desired`.
     closure: Shared<Closure>,
-    /// Those that copy what goes out to hosts.
+    /// Policies that copy at the egress.
     arrivals: Shared<Closure>,
-    /// Rules that what changed in both makes more, while it is found out what fits.
+    /// Additional rules due to pending changes in both closures.
     growth: isize,
-    /// Those that do not fit the budget.
+    /// Policies that exceed the budget.
     over_budget: BTreeMap<PolicyId, BudgetError>,
-    /// Hosts that it knew the way to when it was last seen that those do not fit.
+    /// Number of hosts when these last failed to fit.
     crowd: usize,
-    /// When they were last tried again because hosts had gone, and when they are next.
+    /// When these were last retried after hosts had gone, and when they are next.
     retried: Option<Millis>,
     retry_at: Option<Millis>,
-    /// Policies that the switch refused, and why.
+    /// Policies that the switch rejected, and why.
     failed: HashMap<PolicyId, String>,
-    /// Policies that are in force when this barrier is reached.
+    /// Policies that are in force once this barrier is answered.
     installing: HashMap<PolicyId, Ticket>,
-    /// Policies whose copies go another way when this barrier is reached.
+    /// Policies whose copies take another path once this barrier is answered.
     moving: HashMap<PolicyId, Ticket>,
-    /// Groups that no rule uses, and copies of which wait for a port to take them.
+    /// Unused groups with copies still queued.
     waiting_groups: Vec<GroupId>,
-    /// When to ask for those again.
+    /// When to read these again.
     ask_again_at: Option<Millis>,
-    /// What its ports counted, as it was told last.
+    /// Last counters of its ports.
     port_readings: Shared<HashMap<PortNo, PortReading>>,
-    /// Counters of which some are still to be told.
+    /// Rounds of counters with answers outstanding.
     rounds: BTreeMap<StatsToken, Round>,
-    /// Since it did not tell them in time.
+    /// Set since it failed to answer in time.
     silence: Option<Silence>,
-    /// What it said that it holds, for whoever asked.
+    /// Details for display.
     shown: Shown,
-    /// Groups whose last counters can be asked for when this barrier is reached.
+    /// Groups whose last counters can be requested once this barrier is answered.
     idle_groups: Vec<(Ticket, GroupId)>,
-    /// Hosts that are asked whether they are there when this barrier is reached, once there is one.
+    /// Hosts to be probed for presence once this barrier, if sent yet, is answered.
     questions: Vec<(Option<Ticket>, (HostKey, PortNo))>,
-    /// What the switch refused since the last barrier.
+    /// Rejections since the last barrier.
     failures: Vec<Failure>,
     desired: Shared<Desired>,
     held: Shared<Held>,
@@ -136,19 +137,19 @@ pub(crate) struct Switch {
     outbox: Shared<Outbox>,
     pub(crate) signals: Signals,
     repair_at: Option<Millis>,
-    /// Rules that somebody else deleted, and that were not put back yet.
+    /// Rules deleted by others and not restored yet.
     removed: HashSet<FlowId>,
     give_up_at: Option<Millis>,
     refusals: u64,
-    /// Rules that it refused, and that are sent again.
+    /// Rejected rules to be sent again.
     refused: Refused,
-    /// Rules and groups that were not as they shall be, and were put right.
+    /// Number of rules and groups repaired after unexpected changes.
     drifted: u64,
-    /// What it shall hold is all that matters, not what it is to be told.
+    /// In a trial only the desired state counts, not the messages.
     is_trial: bool,
 }
 
-/// How far the connection is.
+/// State of the connection.
 #[derive(Clone, Debug)]
 enum Link {
     Down,
@@ -158,7 +159,7 @@ enum Link {
 }
 
 impl Switch {
-    /// A switch of which nothing is known.
+    /// A switch without any known state.
     pub(crate) fn new(id: DatapathId) -> Self {
         Self {
             id,
@@ -214,7 +215,7 @@ impl Switch {
         }
     }
 
-    /// The switch connected.
+    /// The switch has connected.
     pub(crate) fn handle_connected(&mut self, limits: &Limits, now: Millis) {
         self.handle_lost();
         self.failed.clear();
@@ -222,14 +223,14 @@ impl Switch {
         self.start_reading(true, limits, now);
     }
 
-    /// The connection is lost.
+    /// The connection was lost.
     pub(crate) fn handle_disconnected(&mut self, now: Millis) {
         self.handle_lost();
         self.lost_at = now;
         self.signals.events.push(Event::SwitchDown { switch: self.id });
     }
 
-    /// An answer came.
+    /// Processes a reply.
     pub(crate) fn handle_reply(
         &mut self,
         ticket: Ticket,
@@ -251,7 +252,7 @@ impl Switch {
         }
     }
 
-    /// What was sent failed.
+    /// Processes an error.
     pub(crate) fn handle_error(
         &mut self,
         ticket: Ticket,
@@ -269,7 +270,7 @@ impl Switch {
         }
     }
 
-    /// The switch sent something up. Returns what that says of a host.
+    /// Processes a packet-in. Returns what it reveals about a host.
     pub(crate) fn handle_packet_in(&mut self, packet_in: &PacketIn) -> Option<Sighting> {
         let cookie = Cookie(packet_in.cookie);
         if self.is_down() || !cookie.is_ours() {
@@ -284,7 +285,7 @@ impl Switch {
         learn::sighting(packet_in).filter(|sighting| self.may_have_hosts(sighting.port))
     }
 
-    /// A host was seen, and is believed to be there.
+    /// Records an accepted sighting of a host.
     pub(crate) fn handle_sighting(&mut self, sighting: &Sighting, limits: &Limits, now: Millis) {
         if self.is_down() || !self.may_have_hosts(sighting.port) {
             return;
@@ -313,8 +314,8 @@ impl Switch {
         self.note_talk(sighting.key, sighting.to);
     }
 
-    /// Whether a host that is new, or has claimed an address, has it from another one, elsewhere,
-    /// to which copies go.
+    /// Whether a new host, or a claimed address, is in conflict with another host, behind another
+    /// port, that receives copies.
     fn is_rival(&self, sighting: &Sighting, is_new: bool, claimed: Option<IpAddr>) -> bool {
         let is_monitor = |(key, host): (HostKey, &Host)| {
             let is_elsewhere = key != sighting.key && host.port != sighting.port;
@@ -324,15 +325,15 @@ impl Switch {
             || claimed.is_some_and(|address| self.hosts.with_address(address).any(is_monitor))
     }
 
-    /// Asks a host whether it is still there, as soon as what it sends is shown to the controller:
-    /// an answer that comes before is merely forwarded, and hosts are faster than changes.
+    /// Probes a host for presence once its frames are sent to the controller: an earlier reply
+    /// would only be forwarded, and hosts are faster than rule changes.
     pub(crate) fn ask_host(&mut self, key: HostKey) {
         let Some(port) = self.hosts.find(key).map(|host| host.port) else { return };
         self.remove_source(key, port);
         self.questions.push((None, (key, port)));
     }
 
-    /// Asks those whose rules are away by now.
+    /// Assigns the barrier to probes whose source rules have been deleted.
     fn ask_hosts(&mut self, barrier: Ticket) {
         let is_reached = |at: &Option<Ticket>| at.is_some_and(|at| at <= barrier);
         let mut reached: Vec<_> =
@@ -341,7 +342,7 @@ impl Switch {
         self.signals.hosts.asked.extend(reached);
     }
 
-    /// Returns whether there is an address of the host that it can be asked for.
+    /// Probes a host. Returns whether it has an address to ask for.
     pub(crate) fn send_questions(&mut self, key: HostKey) -> bool {
         let Some(host) = self.hosts.find(key) else { return false };
         let asked: Vec<_> = host.all_addresses().take(MAX_ASKED).collect();
@@ -349,7 +350,7 @@ impl Switch {
         !asked.is_empty()
     }
 
-    /// Asks a host for one of its addresses.
+    /// Asks a host for one of its addresses, by ARP or neighbour solicitation.
     pub(crate) fn send_question(&mut self, key: HostKey, address: IpAddr) {
         if let Some(port) = self.hosts.find(key).map(|host| host.port)
             && self.is_up()
@@ -360,13 +361,13 @@ impl Switch {
         }
     }
 
-    /// A host does not have an address any more.
+    /// A host loses an address.
     pub(crate) fn lose_address(&mut self, key: HostKey, address: IpAddr) {
         self.hosts.release(key, address);
         self.signals.hosts.renamed.insert(address);
     }
 
-    /// A host has an address that another one had.
+    /// Gives an address to a host that another host had.
     pub(crate) fn take_address(
         &mut self,
         key: HostKey,
@@ -378,17 +379,17 @@ impl Switch {
         self.signals.hosts.renamed.extend(renamed);
     }
 
-    /// A host that was asked is there; what it sends is shown no more.
+    /// A probed host has answered; its frames are no longer sent to the controller.
     pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
         self.questions.retain(|(_, asked)| *asked != (key, port));
         if self.hosts.find(key).is_some_and(|host| host.port == port) {
-            // It may be known again since the switch connected again.
+            // It may have been restored by a reconnect.
             self.remove_source(key, port);
             self.insert_source(key, port);
         }
     }
 
-    /// Whether a host that copies go to may still be behind its port.
+    /// Whether a host that receives copies may still be behind its port.
     pub(crate) fn keeps_host(&self, key: HostKey, port: PortNo) -> bool {
         self.is_up() && self.may_have_hosts(port) && self.monitors.contains(&key)
     }
@@ -397,7 +398,7 @@ impl Switch {
         self.ports.is_up(port) && self.is_edge(port)
     }
 
-    /// A host sends to another one, the way to which the switch may not know.
+    /// Records that a host sends to another one, to which the switch may need a route.
     fn note_talk(&mut self, from: HostKey, to: MacAddr) {
         let to = HostKey { mac: to, ..from };
         if to.mac.is_unicast() {
@@ -405,17 +406,17 @@ impl Switch {
         }
     }
 
-    /// The hosts that it knows the way to.
+    /// Hosts with a route.
     pub(crate) fn known_hosts(&self) -> impl Iterator<Item = HostKey> {
         self.ways.iter().map(|(key, _)| key)
     }
 
-    /// Whether it knows the way to a host.
+    /// Whether there is a route to a host.
     pub(crate) fn knows_way(&self, key: HostKey) -> bool {
         self.ways.knows(key)
     }
 
-    /// A port came, went or changed.
+    /// A port was added, removed or changed.
     pub(crate) fn handle_port_status(&mut self, status: &PortStatus, limits: &Limits) {
         let port = status.desc.port_no;
         let was_up = self.ports.is_up(port);
@@ -430,7 +431,7 @@ impl Switch {
         self.signals.ports_moved = true;
     }
 
-    /// A rule is gone.
+    /// Processes a flow-removed.
     pub(crate) fn handle_flow_removed(
         &mut self,
         removed: &FlowRemoved,
@@ -450,13 +451,13 @@ impl Switch {
         if cookie.is(Kind::Source) && is_idle {
             self.handle_idle_host(&id);
         } else if was_held {
-            // Somebody else deleted it. Whoever that was may go on, so look again later.
+            // Deleted by others, who may continue; so check again later.
             self.removed.insert(id);
             self.repair_at.get_or_insert(now.plus(limits.repair_delay));
         }
     }
 
-    /// Time passed.
+    /// Processes timers that are due.
     pub(crate) fn handle_timeout(&mut self, limits: &Limits, now: Millis) {
         self.handle_slow_reading(limits, now);
         self.handle_no_barrier(now);
@@ -465,7 +466,7 @@ impl Switch {
             self.start_reading(false, limits, now);
         }
         self.retry_refused(now);
-        // Whether they are is looked at when it is told what is new.
+        // Whether they fit is checked in the next flush.
         self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
             self.give_up(limits.final_counts_wait, now);
@@ -478,7 +479,7 @@ impl Switch {
         }
     }
 
-    /// When [`Self::handle_timeout`] may have something to do.
+    /// When [`Self::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let repair_at = self.repair_at.filter(|_| self.is_up());
         let retry_at = self.retry_at.filter(|_| self.is_up());
@@ -487,27 +488,27 @@ impl Switch {
         asked.into_iter().chain(own).flatten().min()
     }
 
-    /// What the switch is sent next; changes only if there is room for them.
+    /// The next message to send; a change only if `has_room`.
     pub(crate) fn poll_transmit(&mut self, has_room: bool, now: Millis) -> Option<(Ticket, Body)> {
         self.outbox.poll(has_room, now)
     }
 
-    /// Whether there are changes for it that it has not too many of.
+    /// Whether a change is next that the switch's own window allows.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.outbox.is_held()
     }
 
-    /// What it was sent will not be confirmed, for this is a trial of what comes next.
+    /// Clears the window in a trial, in which nothing is confirmed.
     pub(crate) fn forget_ahead(&mut self) {
         self.outbox.forget_ahead();
     }
 
-    /// From here on it is only found out what it shall hold: it is not told that.
+    /// From here on only the desired state is computed, no messages.
     pub(crate) const fn begin_trial(&mut self) {
         self.is_trial = true;
     }
 
-    /// In a trial, it did all that it was told, and all that it is to be told.
+    /// In a trial: treats all messages, sent or queued, as confirmed.
     pub(crate) fn confirm_all(&mut self, now: Millis) {
         self.begin_trial();
         let last = self.outbox.last();
@@ -515,23 +516,23 @@ impl Switch {
         self.handle_barrier(last, now);
     }
 
-    /// Whether there are changes for it that it did not confirm, sent or not.
+    /// Whether there are unconfirmed changes, sent or queued.
     pub(crate) fn is_awaited(&self) -> bool {
         self.outbox.is_awaited()
     }
 
-    /// The last barrier that it was sent and did not reach.
+    /// The last unanswered barrier.
     pub(crate) fn sent_barrier(&self) -> Option<Ticket> {
         self.outbox.sent_barrier()
     }
 
-    /// Changes that it was sent and did not confirm.
+    /// Number of unconfirmed changes that were sent.
     pub(crate) fn ahead(&self) -> usize {
         self.outbox.ahead()
     }
 
-    /// A policy shall be applied here so, or not at all. Contracts and parts of frames are for
-    /// switches that know them. Returns whether that is news.
+    /// Sets or removes a policy to be applied. Contracts and shapes are dropped if the switch does
+    /// not support them. Returns whether it changed.
     pub(crate) fn want(&mut self, id: PolicyId, tap: Option<Tap>) -> bool {
         let tap = tap.map(|tap| match self.is_ours {
             true => tap,
@@ -548,12 +549,12 @@ impl Switch {
         true
     }
 
-    /// The policies that shall be applied here.
+    /// Policies to be applied.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = PolicyId> {
         self.wanted.keys().copied()
     }
 
-    /// The hosts to which copies go; they are not forgotten however silent they are.
+    /// Sets the hosts that receive copies; they never time out.
     pub(crate) fn set_monitors(&mut self, monitors: BTreeSet<HostKey>) {
         let changed = self.monitors.symmetric_difference(&monitors);
         let hosts = changed.filter_map(|key| Some((*key, self.hosts.find(*key)?.port)));
@@ -567,7 +568,7 @@ impl Switch {
         }
     }
 
-    /// Whether the switch is connected and told what it holds.
+    /// Whether the switch is connected and has been read.
     pub(crate) const fn is_up(&self) -> bool {
         match &self.link {
             Link::Up | Link::Read(_) => true,
@@ -576,47 +577,47 @@ impl Switch {
         }
     }
 
-    /// What counts for nobody any more, as the ledger says.
+    /// Policies and identifiers that nothing counts for any more, as in the ledger.
     pub(crate) fn take_ends(&mut self) -> (Vec<PolicyId>, Vec<u16>) {
         match self.ledger.has_ends() {
             true => self.ledger.take_ends(),
-            // It is not copied for nothing.
+            // Avoids copying the ledger if there are none.
             false => Default::default(),
         }
     }
 
-    /// Whether it is being read again, and told nothing meanwhile.
+    /// Whether it is being read again, with changes held back meanwhile.
     pub(crate) const fn is_reread(&self) -> bool {
         self.is_up() && !matches!(self.link, Link::Up)
     }
 
-    /// The rules that it shall have.
+    /// The desired rules.
     pub(crate) fn desired(&self) -> &Desired {
         &self.desired
     }
 
-    /// The same, to be made wrong.
+    /// The desired rules, for tests that corrupt them.
     #[cfg(test)]
     pub(crate) fn desired_mut(&mut self) -> &mut Desired {
         &mut self.desired
     }
 
-    /// What it holds of ours, with all that was sent already done.
+    /// What it has of ours, assuming that all sent messages took effect.
     pub(crate) fn held(&self) -> &Held {
         &self.held
     }
 
-    /// Whether it said that it is not ours.
+    /// Whether it is known to be no tapswitch.
     pub(crate) const fn is_other(&self) -> bool {
         self.is_described && !self.is_ours
     }
 
-    /// Since when the switch is not connected.
+    /// Since when the switch is disconnected.
     pub(crate) fn lost_at(&self) -> Option<Millis> {
         self.is_down().then_some(self.lost_at)
     }
 
-    /// Whether the switch is not connected.
+    /// Whether the switch is disconnected.
     pub(crate) const fn is_down(&self) -> bool {
         matches!(self.link, Link::Down)
     }
@@ -644,8 +645,8 @@ impl Switch {
         self.signals.ports_moved = true;
     }
 
-    /// Gives up waiting for last counters that should have come: they may well come while it has
-    /// more to answer, or we have answers to read; but not forever.
+    /// Gives up on last counters that are overdue. They may arrive while other replies are
+    /// outstanding or unread, but not forever.
     fn give_up(&mut self, wait: Millis, now: Millis) {
         let waits = if self.outbox.is_behind() { PATIENCE } else { 1 };
         let since = Millis(now.0.saturating_sub(waits * wait.0) + 1);
@@ -658,7 +659,7 @@ impl Switch {
         self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait).max(soon));
     }
 
-    /// A host's rule was idle: the host is forgotten, unless copies go to it.
+    /// A host's rule timed out: the host is forgotten unless it receives copies.
     fn handle_idle_host(&mut self, id: &FlowId) {
         let Some((key, port)) = read_source(id) else {
             return;
@@ -681,8 +682,8 @@ impl Switch {
         self.hosts.behind(port).into_iter().for_each(|key| self.forget_host(key));
     }
 
-    /// There may be no more hosts behind a port than so many, until then; those that get copies
-    /// stay. Returns those that go: who was seen last.
+    /// Limits the hosts behind a port to `max` until `until`, except those that receive copies.
+    /// Returns the removed hosts: those seen last.
     pub(crate) fn thin_out(&mut self, port: PortNo, max: usize, until: Millis) -> Vec<HostKey> {
         let excess = self.hosts.bound(port, max, until);
         let hosts = self
@@ -696,7 +697,7 @@ impl Switch {
         gone
     }
 
-    /// The host is not behind any port of this switch.
+    /// The host is no longer behind a port of this switch.
     pub(crate) fn forget_host(&mut self, key: HostKey) {
         let Some(host) = self.hosts.remove(key) else {
             return;
@@ -709,7 +710,7 @@ impl Switch {
         self.signals.hosts.moved.insert(key);
     }
 
-    /// A host came, or is behind another port.
+    /// A host was added or has moved to another port.
     fn note_moved(&mut self, key: HostKey) {
         let addresses = self.hosts.find(key).into_iter().flat_map(Host::all_addresses);
         self.signals.hosts.renamed.extend(addresses);
@@ -726,7 +727,7 @@ impl Switch {
         });
     }
 
-    /// New hosts come too fast behind a port.
+    /// Reports that new hosts arrive too fast at a port.
     fn tell_crowd(&mut self, port: PortNo, limits: &Limits) {
         let Limits { host_burst, host_interval, .. } = limits;
         let reason = format!(
@@ -738,7 +739,7 @@ impl Switch {
         self.signals.events.push(Event::Crowded { switch: self.id, reason });
     }
 
-    /// A host is at a port, by a rule of ours.
+    /// Restores a host from one of our rules.
     fn insert_source(&mut self, key: HostKey, port: PortNo) {
         let rule = source_rule(self.station(key, port));
         self.desired.insert(rule);
@@ -758,7 +759,7 @@ impl Switch {
     }
 }
 
-/// How many times as long last counters are waited for while other answers are to come.
+/// Last counters are awaited this many times longer while other replies are outstanding.
 const PATIENCE: u64 = 15;
-/// Addresses that a host is asked for.
+/// Maximum addresses of a host to probe.
 const MAX_ASKED: usize = 4;

@@ -1,12 +1,12 @@
-//! Identifiers of copies on their way between switches: of a tag, or of an address.
+//! Identifiers of copies in transit between switches: a VLAN tag or a MAC address.
 //!
-//! Each monitor of each policy has one of its own, so that what becomes of its copies on the way is
-//! known. From a quarter of them on ([`OWN_PART`]), policies with the same monitor share one: the
-//! others are for monitors that have none.
+//! Each monitor of each policy has its own identifier, so that its copies can be accounted for in
+//! transit. Once a quarter of the identifiers are in use ([`OWN_PART`]), policies with the same
+//! monitor share one: the rest is reserved for monitors without any.
 //!
-//! Numbers to 4094 are VLAN identifiers. Higher ones are the end of an address that the controller
-//! gives to the monitor ([`address`]): copies have it in the place of that of the host that they
-//! are for, so those that share one are for the same host.
+//! Numbers up to 4094 are VLAN ids. Higher ones are the low bytes of an address that the controller
+//! assigns to the monitor ([`address`]): copies carry it in place of their destination host's
+//! address, so those that share one have the same destination host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,54 +19,54 @@ use crate::shared::Forked;
 use crate::text::fnv_1a;
 use crate::{StatsToken, VidRange};
 
-/// A monitor of a policy.
+/// One monitor of a policy.
 pub(crate) type Use = (PolicyId, Slot);
 
-/// The identifiers in use.
+/// Identifiers in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tags {
     by_use: Forked<Use, u16>,
     in_use: Forked<u16, Users>,
-    /// The first identifier of copies that go there.
+    /// The first identifier for each destination.
     by_end: Forked<End, u16>,
-    /// How many of those in use are VLAN identifiers.
+    /// How many of those in use are VLAN ids.
     vid_count: usize,
-    /// Those whose copies were on their way when it was read first what became of them.
+    /// Identifiers with copies in transit before their ledger was first read.
     early: BTreeMap<u16, Early>,
 }
 
-/// Copies that were sent before all was read that tells what became of them.
+/// Copies sent before all counters about them were first read.
 #[derive(Clone, Copy, Debug)]
 enum Early {
-    /// They are counted by what is asked for behind this token.
+    /// The replies to requests after this token count them.
     Behind(StatsToken),
-    /// So many, or fewer.
+    /// At most this many.
     AtMost(u64),
 }
 
-/// Where copies go.
+/// Destination of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct End {
     pub(crate) place: Place,
-    /// The address that they get back there, if they have another one on the way.
+    /// The destination address restored there, if copies have another one in transit.
     pub(crate) rewritten: Option<MacAddr>,
 }
 
-/// Who has an identifier, and where their copies go.
+/// Users of an identifier, and the destination of their copies.
 #[derive(Clone, Debug)]
 struct Users {
     to: End,
     users: BTreeSet<Use>,
 }
 
-/// The address of copies with this identifier on their way; none where it is a VLAN's.
+/// The MAC address of copies with this identifier; `None` if it is a VLAN id.
 pub(crate) const fn address(id: u16) -> Option<MacAddr> {
     let [high, low] = id.to_be_bytes();
     let [a, b, c, d, ..] = ADDRESSES.0;
     if id < FIRST_ADDRESS { None } else { Some(MacAddr([a, b, c, d, high, low])) }
 }
 
-/// What copies with this identifier match.
+/// The match field for copies with this identifier.
 pub(crate) fn field(id: u16) -> Oxm {
     match address(id) {
         Some(mac) => Oxm::EthDst(mac.into()),
@@ -74,12 +74,12 @@ pub(crate) fn field(id: u16) -> Oxm {
     }
 }
 
-/// What all copies match that have an address.
+/// The match field for all copies with an address.
 pub(crate) fn any_address() -> Oxm {
     Oxm::EthDst(Masked::with_mask(ADDRESSES, ADDRESSES_MASK))
 }
 
-/// The identifier that a match is about.
+/// The identifier in a match field.
 pub(crate) fn read(field: &Oxm) -> Option<u16> {
     match field {
         Oxm::VlanVid(vid) if vid.mask.is_none() => Some(vid.value & !VID_PRESENT),
@@ -92,22 +92,22 @@ pub(crate) fn read(field: &Oxm) -> Option<u16> {
     }
 }
 
-/// What gives a copy its identifier.
+/// Actions that give a copy its identifier.
 pub(crate) fn mark(id: u16) -> impl Iterator<Item = Action> {
     let push = Action::PushVlan(EtherType::SERVICE_VLAN);
     let push = address(id).is_none().then_some(push);
     push.into_iter().chain([Action::SetField(field(id))])
 }
 
-/// Bytes that it adds to the copy.
+/// Bytes that these add to the copy.
 pub(crate) const fn len(id: u16) -> u16 {
     if id < FIRST_ADDRESS { TAG_LEN } else { 0 }
 }
 
 impl Tags {
-    /// The identifier of copies for `to`. `name` makes that the same in each life of the
-    /// controller, as far as others leave it free. Copies may come to go to so many places as
-    /// `end_count`. `None` when there are no more.
+    /// Assigns an identifier for copies to `to`. It is derived from `name`, so that it is the same
+    /// after a restart, unless it is in use. `end_count` is the number of possible destinations.
+    /// `None` if there are none left.
     pub(crate) fn assign(
         &mut self,
         user: Use,
@@ -118,7 +118,7 @@ impl Tags {
             if self.lead_to(tag, to) {
                 return Some(tag);
             }
-            // It is that of others, whose copies go elsewhere.
+            // It is shared with copies to another destination.
             self.remove(user, tag);
         }
         let known = self.by_end.get(&to).copied();
@@ -135,7 +135,7 @@ impl Tags {
         Some(tag)
     }
 
-    /// The identifier of copies for this monitor.
+    /// The identifier of a monitor's copies.
     pub(crate) fn find(&self, user: Use) -> Option<u16> {
         self.by_use.get(&user).copied()
     }
@@ -146,38 +146,39 @@ impl Tags {
         used.map(|((_, slot), tag)| (*slot, *tag))
     }
 
-    /// Whether others have the same identifier.
+    /// Whether the identifier has several users.
     pub(crate) fn is_shared(&self, tag: u16) -> bool {
         self.in_use.get(&tag).is_some_and(|tag| tag.users.len() > 1)
     }
 
-    /// Who has an identifier.
+    /// Users of an identifier.
     pub(crate) fn users(&self, tag: u16) -> impl Iterator<Item = Use> {
         self.in_use.get(&tag).into_iter().flat_map(|tag| tag.users.iter().copied())
     }
 
-    /// What became of copies with this identifier is known from now on, and they were on their way
-    /// before. Those that were sent since that was read elsewhere, and arrived before it was read
-    /// here, seem to be lost.
+    /// From now on copies with this identifier are accounted for, though some were sent before.
+    /// Copies sent after the sender's counters were read, and received before the receiver's were,
+    /// seem to be lost.
     pub(crate) fn begin(&mut self, tag: u16, last: StatsToken) {
         if self.in_use.contains_key(&tag) {
             self.early.insert(tag, Early::Behind(last));
         }
     }
 
-    /// Those of which it can be told how many copies were sent too early, by the answers to this
-    /// question.
+    /// The identifiers whose number of early copies is determined by the reply to the request
+    /// `token`.
     pub(crate) fn beginning(&self, token: StatsToken) -> Vec<u16> {
         let is_later = |early: &Early| matches!(early, Early::Behind(last) if *last < token);
         self.early.iter().filter(|(_, early)| is_later(early)).map(|(tag, _)| *tag).collect()
     }
 
-    /// So many copies had been sent by then.
+    /// At most `count` copies had been sent by then.
     pub(crate) fn set_early(&mut self, tag: u16, count: u64) {
         self.early.insert(tag, Early::AtMost(count));
     }
 
-    /// How many copies may be missing that were sent too early for it to be known.
+    /// Maximum number of copies that may be missing because they were sent too early to be
+    /// accounted for.
     pub(crate) fn early(&self, tag: u16) -> u64 {
         match self.early.get(&tag) {
             None => 0,
@@ -186,7 +187,7 @@ impl Tags {
         }
     }
 
-    /// A policy is gone. Returns the identifiers that nobody has any more.
+    /// Releases the identifiers of a policy. Returns those without users.
     pub(crate) fn release(&mut self, policy: PolicyId) -> Vec<u16> {
         let used: Vec<_> = self.of(policy).collect();
         used.into_iter()
@@ -195,7 +196,7 @@ impl Tags {
             .collect()
     }
 
-    /// Makes an identifier one of copies for `to`, unless others have it whose copies go elsewhere.
+    /// Redirects an identifier to `to`, unless it is shared with copies to another destination.
     fn lead_to(&mut self, tag: u16, to: End) -> bool {
         let Some(users) = self.in_use.get_mut(&tag) else { return false };
         if users.to == to {
@@ -210,7 +211,7 @@ impl Tags {
         true
     }
 
-    /// Returns whether nobody has it any more.
+    /// Returns whether the identifier has no users left.
     fn remove(&mut self, user: Use, tag: u16) -> bool {
         self.by_use.remove(&user);
         let Some(users) = self.in_use.get_mut(&tag) else { return false };
@@ -236,7 +237,7 @@ impl Tags {
         }
     }
 
-    /// The identifiers for copies that go there and others of their kind, and how many are in use.
+    /// The range of identifiers for this kind of destination, and how many are in use.
     fn pool(&self, to: End, range: VidRange) -> ((u16, u16), usize) {
         match to.rewritten {
             None => (range.usable(), self.vid_count),
@@ -244,7 +245,7 @@ impl Tags {
         }
     }
 
-    /// Whether those that are left are kept for monitors that have none.
+    /// Whether the remaining ones are reserved for destinations without any.
     fn is_scarce(&self, (to, range): (End, VidRange), end_count: usize) -> bool {
         let ((_, count), used) = self.pool(to, range);
         let spare = usize::from(count).saturating_sub(end_count);
@@ -265,14 +266,15 @@ impl Tags {
     }
 }
 
-/// One of so many parts is for whoever comes first.
+/// One part in this many is free for all.
 const OWN_PART: u16 = 4;
-/// Bytes of the tag that copies have.
+/// Length of a copy's tag in bytes.
 const TAG_LEN: u16 = 4;
-/// The first number that is no VLAN identifier.
+/// First number that is no VLAN id.
 const FIRST_ADDRESS: u16 = 4096;
 const ADDRESS_COUNT: u16 = u16::MAX - FIRST_ADDRESS;
-/// The addresses that monitors are given: locally administered (IEEE 802c-2017 §8.4.4.3, AAI).
+/// Prefix of the addresses assigned to monitors: locally administered (IEEE 802c-2017 §8.4.4.3,
+/// AAI).
 const ADDRESSES: MacAddr = MacAddr([0x72, 0x74, 0x70, 0, 0, 0]);
 const ADDRESSES_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0, 0]);
 

@@ -1,7 +1,7 @@
-//! Values that people write as text: how serde sees them.
+//! Serialisation of values that people write as text.
 //!
-//! TOML and JSON know strings and numbers only. A value here is read from a string, or from a
-//! number by its decimal digits (`vlan = 100`, `monitor = 3`), through its `FromStr`.
+//! Such a value is read through its `FromStr` from a TOML or JSON string, or from a number by its
+//! decimal digits (`vlan = 100`, `monitor = 3`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,14 +11,14 @@ use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};
 use tapswitch_openflow::DatapathId;
 
-/// Why a text is not what it should be.
+/// A text is not a valid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}`: expected {expected}")]
 #[non_exhaustive]
 pub struct ParseTextError {
     /// The text.
     pub text: String,
-    /// What it should have been.
+    /// The expected form.
     pub expected: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl ParseTextError {
     }
 }
 
-/// The one of `all` that people write so.
+/// The item of `all` with this text form.
 pub(crate) fn word_of<T: fmt::Display, const N: usize>(
     all: [T; N],
     text: &str,
@@ -38,15 +38,15 @@ pub(crate) fn word_of<T: fmt::Display, const N: usize>(
     found.ok_or_else(|| ParseTextError::new(text, expected))
 }
 
-/// The name of a switch as people write it: `0x1`.
+/// Text form of a datapath id: `0x1`.
 pub(crate) fn switch_name(switch: DatapathId) -> String {
     format!("{:#x}", switch.0)
 }
 
-/// Reads the name of a switch: hexadecimal behind `0x`, or all sixteen digits.
+/// Parses a datapath id: hexadecimal after `0x`, or all sixteen digits.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a datapath id.
 pub fn parse_switch_name(text: &str) -> Result<DatapathId, ParseTextError> {
     let digits = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => Some(digits),
@@ -60,7 +60,7 @@ pub fn parse_switch_name(text: &str) -> Result<DatapathId, ParseTextError> {
         .ok_or_else(|| ParseTextError::new(text, "a datapath id in hexadecimal, as in 0x1"))
 }
 
-/// `#[serde(with)]` for what has `Display` and `FromStr`.
+/// `#[serde(with)]` for types with `Display` and `FromStr`.
 pub(crate) mod as_text {
     use super::*;
 
@@ -80,7 +80,7 @@ pub(crate) mod as_text {
     }
 }
 
-/// `#[serde(with)]` for an optional field of such a type. Give it `default`, too.
+/// `#[serde(with)]` for optional fields of such types, together with `default`.
 pub(crate) mod as_optional_text {
     use super::*;
 
@@ -103,7 +103,7 @@ pub(crate) mod as_optional_text {
     }
 }
 
-/// `#[serde(with)]` for lists of such values.
+/// `#[serde(with)]` for lists of such types.
 pub(crate) mod as_texts {
     use serde::ser::SerializeSeq;
     use serde::{Deserialize, de};
@@ -129,7 +129,7 @@ pub(crate) mod as_texts {
     }
 }
 
-/// `#[serde(with)]` for the names of switches.
+/// `#[serde(with)]` for datapath ids.
 pub(crate) mod as_switch_name {
     use serde::Deserialize;
 
@@ -195,7 +195,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for OptionVisitor<T> {
     }
 }
 
-/// 32 bits of a text (FNV-1a), the same in each life of the controller.
+/// 32-bit FNV-1a hash, the same in each run of the controller.
 pub(crate) fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

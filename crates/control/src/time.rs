@@ -1,30 +1,30 @@
-//! Time as the caller tells it.
+//! Time, as given by the caller.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::ParseTextError;
 
-/// Milliseconds since an origin that the caller chose, monotonic.
+/// Monotonic milliseconds since an origin chosen by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// Time passed since `earlier`, zero when that lies in the future.
+    /// Time since `earlier`; zero if that is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `wait` from here.
+    /// The time after a duration.
     #[must_use]
     pub const fn plus(self, wait: Self) -> Self {
         Self(self.0.saturating_add(wait.0))
     }
 }
 
-/// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds: the time of day, as the caller
-/// tells it. RFC 3339 as text, in UTC and to the second.
+/// Time of day: milliseconds since 1970-01-01T00:00:00Z without leap seconds, given by the caller.
+/// As text: RFC 3339 in UTC with second precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub u64);
 

@@ -1,36 +1,36 @@
-//! From hosts and policies to rules: a pure function, one piece at a time.
+//! Translates hosts and policies to rules: pure functions, one for each part.
 //!
 //! | table | priority | frames | what happens |
 //! |---|---|---|---|
 //! | 0 | 1100 | LLDP, where links are looked for | shown to the controller |
 //! | 0 | 1000 | to 01:80:c2:00:00:0x, which bridges keep to a link | dropped |
-//! | 0 | 970 | from a port of which it is not known what is there | dropped |
+//! | 0 | 970 | from a closed port | dropped |
 //! | 0 | 960 | from hosts, in VLANs or for addresses of copies, where there are links | dropped |
 //! | 0 | 950 | copies of one TAP, from a link | on to the next switch, or as made to the monitor |
-//! | 0 | 940 | copies that nobody waits for any more | dropped |
+//! | 0 | 940 | copies of TAPs that no longer exist | dropped |
 //! | 0 | 500 | from a link | on to table 2 |
 //! | 0 | 110 | ARP; ICMPv6 neighbour discovery | shown to the controller; on to table 1 |
 //! | 0 | 100 | from a known host, at its port, in its VLAN | on to table 1 |
-//! | 0 | 0 | others: a host that is new, or moved | shown to the controller; on to table 1 |
-//! | 1 | 1002 + 4 d | of a TAP's region of depth d, to a known host | to it and the monitors |
-//! | 1 | 1000 + 4 d | of a TAP's region of depth d | everywhere, the monitors included |
+//! | 0 | 0 | others: from a new or moved host | shown to the controller; on to table 1 |
+//! | 1 | 1002 + 4 d | in a TAP's region of depth d, to a known host | to it and the monitors |
+//! | 1 | 1000 + 4 d | in a TAP's region of depth d | flooded, the monitors included |
 //! | 1 | 0 | others | on to table 2 |
-//! | 2 | 1002 + 4 d | the same, from a link that copies leave by | to it and the monitors |
-//! | 2 | 1000 + 4 d | of a TAP's region of depth d, to an own host | to it and the monitors |
-//! | 2 | 100 | to a known host in its VLAN | to its port, or to its switch by one of its ways |
+//! | 2 | 1002 + 4 d | as the next row, from a link by which copies leave | to it and the monitors |
+//! | 2 | 1000 + 4 d | in a TAP's region of depth d, to an own host | to it and the monitors |
+//! | 2 | 100 | to a known host in its VLAN | to its port, or to its switch by one of the paths |
 //! | 2 | 20 | others, from a link that is not on the spanning tree | dropped |
-//! | 2 | 10 | others that are for one host, where not all are known | shown, too; as below |
-//! | 2 | 0 | others | everywhere: out of all ports, or those of edges and the spanning tree |
+//! | 2 | 10 | other unicast, where not all hosts are known | shown, too; as the next row |
+//! | 2 | 0 | others | flooded: to all ports, or to edges and the spanning tree |
 //!
-//! Priorities of TAPs have a twin, one higher: where a region's copies go to other monitors than
-//! before, the new rules come there, and then the old ones go, or the other way round.
+//! Each priority of a TAP has an alternate, one higher: when a region's copies go to other monitors
+//! than before, the new rules are added at the other of the two, then the old ones are removed.
 //!
-//! Forwarding never waits for the controller. Of the regions that a frame is in, the deepest name
-//! the policies that it matches (`overlap.rs`), so the one rule that it meets copies for all of
-//! them; where a policy excepts those frames and no other wants them, it copies nothing. It meets
-//! it on the switch where it comes in from a host, and there alone: what comes over a link was
-//! looked at before. Policies whose copies have another address on the way are met where frames go
-//! out to their host, in table 1 by those of the switch's own hosts, in table 2 by others.
+//! Forwarding never waits for the controller. The deepest regions that contain a frame name the
+//! policies that it matches (`overlap.rs`), so the one rule that it hits copies for all of them; if
+//! a policy excepts the frame and no other matches it, the rule copies nothing. This happens only
+//! on the switch where the frame comes in from a host; frames from a link were handled before.
+//! Policies that copy at the egress apply where frames leave for their host: in table 1 to frames
+//! from the switch's own hosts, in table 2 to others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,45 +48,46 @@ use crate::region::{MacMask, Region};
 use crate::rule::{FORWARD, FlowId, Kind, Outcome, Rule, SOURCE, TAPS};
 use crate::tags;
 
-/// A rule that a switch shall have.
+/// A rule that a switch should have.
 pub(crate) type Goal = Rule<Arc<GroupKey>>;
 
-/// A host as far as rules go.
+/// A host as far as rules need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Station {
     pub(crate) key: HostKey,
     pub(crate) port: PortNo,
-    /// It stays however silent it is: copies go to it.
+    /// It never times out, as copies go to it.
     pub(crate) is_monitor: bool,
 }
 
-/// What the ports of one switch are for.
+/// Roles of a switch's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wiring {
-    /// Whether links are looked for.
+    /// Whether link discovery is on.
     pub(crate) is_searched: bool,
     pub(crate) flood: Flood,
     pub(crate) edges: BTreeSet<PortNo>,
     pub(crate) links: BTreeSet<PortNo>,
-    /// Those links that are not on the spanning tree.
+    /// Links that are not on the spanning tree.
     pub(crate) shortcuts: BTreeSet<PortNo>,
-    /// Ports of which it is not known what is there.
+    /// Ports whose role is unknown.
     pub(crate) closed: BTreeSet<PortNo>,
-    /// Whether hosts may be known elsewhere that are not known here: it is asked for those.
+    /// Whether other switches may have hosts that are unknown here, so that unknown destinations
+    /// are reported.
     pub(crate) asks: bool,
-    /// The VLANs of copies, where there are links.
+    /// The VLANs of copies, if there are links.
     pub(crate) copy_vids: Option<VidRange>,
-    /// Whether copies may have addresses of their own, too.
+    /// Whether copies may have addresses of their own.
     pub(crate) has_rewritten: bool,
 }
 
 impl Wiring {
-    /// Whether floods leave by a port, and are taken there.
+    /// Whether floods are sent to and accepted from a port.
     pub(crate) fn lets_floods(&self, port: PortNo) -> bool {
         !self.closed.contains(&port) && !self.shortcuts.contains(&port)
     }
 
-    /// What copies of others have, whichever it may be.
+    /// Fields that match any copies in transit.
     fn copy_fields(&self) -> impl Iterator<Item = Oxm> {
         let addresses = self.copy_vids.filter(|_| self.has_rewritten);
         let vids = self.copy_vids.map(copy_field);
@@ -94,7 +95,7 @@ impl Wiring {
     }
 }
 
-/// The rules that every switch has.
+/// Rules that every switch has.
 pub(crate) fn base_rules(wiring: &Wiring) -> Vec<(FlowId, Goal)> {
     let rule = |table, priority, fields: Match, outcome| {
         (FlowId::new(table, priority, fields), Rule::new(Kind::Base, 0, outcome))
@@ -118,14 +119,14 @@ pub(crate) fn base_rules(wiring: &Wiring) -> Vec<(FlowId, Goal)> {
     search.into_iter().chain(always).chain(ask).chain(port_rules(wiring)).collect()
 }
 
-/// The rule by which links are found.
+/// The rule for link discovery.
 pub(crate) fn search_rule<G>() -> (FlowId, Rule<G>) {
     let fields =
         Match::new().with(Oxm::EthDst(NEAREST_BRIDGE.into())).with(Oxm::EthType(EtherType::LLDP));
     (FlowId::new(SOURCE, SEARCH, fields), Rule::new(Kind::Base, 0, Outcome::Show))
 }
 
-/// The rules of ports that are not as those of a switch alone.
+/// Rules for ports that differ from those of a single switch.
 fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
     let rule = |priority, fields, outcome| {
         (FlowId::new(SOURCE, priority, fields), Rule::new(Kind::Port, 0, outcome))
@@ -149,7 +150,7 @@ fn port_rules(wiring: &Wiring) -> impl Iterator<Item = (FlowId, Goal)> {
     closed.chain(links).chain(copies).chain(strays)
 }
 
-/// The rule for copies that come over a link.
+/// The rule for copies that arrive over a link.
 pub(crate) fn carry_rule(carry: Carry) -> (FlowId, Goal) {
     let fields = Match::new().with(tags::field(carry.tag));
     let group = Arc::new(GroupKey { members: [].into(), path: Path::Carry(carry) });
@@ -162,7 +163,7 @@ fn copy_field(vids: VidRange) -> Oxm {
     Oxm::VlanVid(Masked::with_mask(VID_PRESENT | first, VID_PRESENT | mask))
 }
 
-/// The rule that knows a host at its place.
+/// The rule that recognises a host at its port.
 pub(crate) fn source_rule(station: Station) -> (FlowId, Goal) {
     let Station { key, port, is_monitor } = station;
     let place = [Oxm::InPort(port), Oxm::EthSrc(key.mac.into())];
@@ -172,7 +173,7 @@ pub(crate) fn source_rule(station: Station) -> (FlowId, Goal) {
     (FlowId::new(SOURCE, HOST, fields), Rule { idle_timeout, ..rule })
 }
 
-/// The rules of a way to a host: the way, and the copies of what goes there.
+/// Rules for a route to a host: forwarding, and the copies of frames to it.
 pub(crate) fn way_rules<'a>(
     (key, route): (HostKey, Route),
     regions: impl IntoIterator<Item = &'a TapRegion>,
@@ -190,13 +191,13 @@ pub(crate) fn way_rules<'a>(
         .collect()
 }
 
-/// The rule of a region for a host that it reaches.
+/// The rule of a region for a host within its reach.
 pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowId, Goal) {
     let id = FlowId::new(TAPS, priority(tap) + TO_HOST, tap.region.matching_to(key));
     (id, copy_rule(Kind::TapHost, tap, Path::To(route)))
 }
 
-/// The rules of a region for what goes out to a host of this switch, whatever way it came.
+/// Rules of a region for frames that leave for a host of this switch, wherever they came from.
 pub(crate) fn arrival_rules(tap: &TapRegion, key: HostKey, to: Exit) -> Vec<(FlowId, Goal)> {
     let matching = tap.region.matching_to(key);
     let rule = |priority, matching: Match, path| {
@@ -213,14 +214,14 @@ pub(crate) fn arrival_rules(tap: &TapRegion, key: HostKey, to: Exit) -> Vec<(Flo
     back.chain([any]).collect()
 }
 
-/// The rule of a region for what is flooded.
+/// The rule of a region for flooded frames.
 pub(crate) fn region_rule(tap: &TapRegion, flood: &Flood) -> (FlowId, Goal) {
     let id = FlowId::new(TAPS, priority(tap), tap.region.matching());
     (id, copy_rule(Kind::TapAnywhere, tap, Path::Flood(flood.clone())))
 }
 
-/// The rules of a region for destinations that are not known. Where other switches may know them,
-/// what is flooded need not reach the monitors: those get copies.
+/// Rules of a region for unknown destinations. If other switches may know them, flooding does not
+/// serve the monitors: they get copies.
 pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goal)> {
     let flood = &wiring.flood;
     if !wiring.asks {
@@ -237,7 +238,7 @@ pub(crate) fn region_rules(tap: &TapRegion, wiring: &Wiring) -> Vec<(FlowId, Goa
     to_groups.into_iter().chain(to_one).collect()
 }
 
-/// How many those are, without making them.
+/// Number of these rules.
 pub(crate) fn region_rule_count(region: &Region, wiring: &Wiring) -> usize {
     match wiring.asks {
         true => usize::from(for_groups(region).is_some()) + usize::from(has_others(region)),
@@ -245,17 +246,17 @@ pub(crate) fn region_rule_count(region: &Region, wiring: &Wiring) -> usize {
     }
 }
 
-/// Frames of a region that are for groups.
+/// The group-addressed frames of a region.
 fn for_groups(region: &Region) -> Option<Region> {
     region.intersect(&Region { dst_mac: Some(MacMask::GROUPS), ..Region::default() })
 }
 
-/// Whether there are others.
+/// Whether the region has frames to single hosts.
 fn has_others(region: &Region) -> bool {
     !region.dst_mac.is_some_and(MacMask::is_of_groups)
 }
 
-/// Where a rule that knows a host says that it is.
+/// Host and port of a rule that recognises a host.
 pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
     match id.matching().fields.as_slice() {
         [Oxm::InPort(port), Oxm::EthSrc(mac), Oxm::VlanVid(vid)] => {
@@ -265,7 +266,7 @@ pub(crate) fn read_source(id: &FlowId) -> Option<(HostKey, PortNo)> {
     }
 }
 
-/// The host that a rule knows the way to.
+/// The host of a rule that forwards to one.
 pub(crate) fn read_way(id: &FlowId) -> Option<HostKey> {
     match id.matching().fields.as_slice() {
         [Oxm::EthDst(mac), Oxm::VlanVid(vid)] => read_host(mac, vid),
@@ -273,7 +274,7 @@ pub(crate) fn read_way(id: &FlowId) -> Option<HostKey> {
     }
 }
 
-/// The one host that these fields mean.
+/// The single host that these fields match.
 fn read_host(mac: &Masked<MacAddr>, vid: &Masked<u16>) -> Option<HostKey> {
     let is_tagged = vid.value & VID_PRESENT != 0;
     let key = HostKey::new(mac.value, is_tagged.then_some(vid.value & !VID_PRESENT));
@@ -281,7 +282,7 @@ fn read_host(mac: &Masked<MacAddr>, vid: &Masked<u16>) -> Option<HostKey> {
     is_exact.then_some(key)
 }
 
-/// The port of which a rule says that it leads to another switch.
+/// The port of a rule for a link.
 pub(crate) fn read_link(id: &FlowId) -> Option<PortNo> {
     match id.matching().fields.as_slice() {
         [Oxm::InPort(port)] if id.priority == LINK => Some(*port),
@@ -289,7 +290,7 @@ pub(crate) fn read_link(id: &FlowId) -> Option<PortNo> {
     }
 }
 
-/// By which ports floods leave, or are taken, where these rules are held.
+/// Whether floods are sent to or accepted from a port under these rules.
 pub(crate) fn read_flooding(rules: &[(FlowId, &[Instruction])]) -> impl Fn(PortNo) -> bool {
     let flooding = || rules.iter().filter(|(id, _)| is_flooding(id));
     let actions = flooding().flat_map(|(_, does)| does.iter()).flat_map(|does| match does {
@@ -306,7 +307,7 @@ pub(crate) fn read_flooding(rules: &[(FlowId, &[Instruction])]) -> impl Fn(PortN
     move |port| floods && (outputs.contains(&port) || !shut.contains(&port))
 }
 
-/// Whether it depends on a rule by which ports floods go, and whether by this one.
+/// Whether the flood ports depend on a rule: in general, or for this port.
 pub(crate) fn is_about_floods(id: &FlowId, port: PortNo) -> bool {
     is_flooding(id) || read_shut(id) == Some(port)
 }
@@ -315,7 +316,7 @@ fn is_flooding(id: &FlowId) -> bool {
     id.table == FORWARD && matches!(id.priority, MISS | ASK)
 }
 
-/// The port of which a rule says that no floods come in there.
+/// The port of a rule that blocks floods from it.
 fn read_shut(id: &FlowId) -> Option<PortNo> {
     let is_shut = matches!((id.table, id.priority), (SOURCE, CLOSED) | (FORWARD, STRAY));
     match id.matching().fields.as_slice() {
@@ -324,7 +325,7 @@ fn read_shut(id: &FlowId) -> Option<PortNo> {
     }
 }
 
-/// The port of which a rule says that it is no edge.
+/// The port of a rule that marks it as not an edge.
 pub(crate) fn read_cable(id: &FlowId) -> Option<PortNo> {
     read_link(id).or_else(|| read_shut(id))
 }
@@ -338,7 +339,7 @@ fn neighbor_discovery(kind: u8) -> Match {
 
 fn copy_rule(kind: Kind, tap: &TapRegion, path: Path) -> Goal {
     if tap.members.is_empty() {
-        // Frames that no policy copies, inside what some would: this counts for nobody.
+        // Frames excepted from a policy that no other copies: counted for none.
         return Rule::new(Kind::Base, 0, Outcome::Forward);
     }
     let group = Arc::new(GroupKey { members: tap.members.clone(), path });
@@ -349,7 +350,7 @@ fn priority(tap: &TapRegion) -> u16 {
     TAP + 4 * tap.depth.min(MAX_DEPTH) + u16::from(tap.is_turned)
 }
 
-/// Seconds without a frame until a host is forgotten, as bridges do (IEEE 802.1Q-2022 §8.8.3).
+/// Seconds without a frame until a host is forgotten, as for bridges (IEEE 802.1Q-2022 §8.8.3).
 pub(crate) const IDLE_TIMEOUT: u16 = 300;
 const MISS: u16 = 0;
 const ASK: u16 = 10;
@@ -364,13 +365,13 @@ const CLOSED: u16 = 970;
 const DROP: u16 = 1000;
 const SEARCH: u16 = 1100;
 const TAP: u16 = 1000;
-/// Rules that name a host are above all others of their depth, turned or not.
+/// Rules for a host rank above all others of their depth, toggled or not.
 const TO_HOST: u16 = 2;
-// Priorities can tell all depths apart.
+// Priorities suffice for all depths.
 const _: () = assert!(MAX_DEPTH <= (u16::MAX - TAP - TO_HOST - 1) / 4);
-/// The bit of an address that says that it is one of a group (IEEE 802-2014 §8.2.2).
+/// Group bit of a MAC address (IEEE 802-2014 §8.2.2).
 const GROUP_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
-/// The sixteen addresses that a bridge must not forward (IEEE 802.1Q-2022 §8.6.3).
+/// The sixteen addresses that bridges must not forward (IEEE 802.1Q-2022 §8.6.3).
 const BRIDGE_GROUP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
 const BRIDGE_GROUP_MASK: MacAddr = MacAddr([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0]);
 
@@ -382,7 +383,7 @@ mod tests {
     use crate::policy::Part;
     use tapswitch_openflow::GroupId;
 
-    /// A rule as `ovs-ofctl` prints it, with every group numbered 1.
+    /// A rule as printed by `ovs-ofctl`, with every group numbered 1.
     fn text((id, rule): &(FlowId, Goal)) -> String {
         rule.map_group(|_| GroupId(1)).add(id).to_string()
     }

@@ -1,4 +1,4 @@
-//! The ways to hosts from one switch: its own hosts, and those of others.
+//! Routes from one switch to hosts, its own and those of other switches.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use crate::exit::Route;
 use crate::hosts::HostKey;
 use crate::region::{MacMask, Region};
 
-/// The ways to all hosts that a switch can reach.
+/// Routes to all hosts that a switch can reach.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways {
     by_key: BTreeMap<HostKey, Route>,
@@ -16,7 +16,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// The way to a host is this one, or there is none. Returns the one before.
+    /// Sets or removes the route to a host. Returns the previous one.
     pub(crate) fn set(&mut self, key: HostKey, route: Option<Route>) -> Option<Route> {
         let is_there = route.is_some();
         let before = match route {
@@ -31,22 +31,22 @@ impl Ways {
         before
     }
 
-    /// All of them.
+    /// All routes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (HostKey, Route)> {
         self.by_key.iter().map(|(key, route)| (*key, route.clone()))
     }
 
-    /// How many there are.
+    /// Number of routes.
     pub(crate) fn count(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether there is one to a host.
+    /// Whether there is a route to a host.
     pub(crate) fn knows(&self, key: HostKey) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// Those to the hosts that a region reaches.
+    /// Routes to the hosts that frames of a region may go to.
     pub(crate) fn reached(&self, region: &Region) -> Vec<(HostKey, Route)> {
         let reached = |(key, _): &(HostKey, Route)| region.reaches(*key);
         match region.dst_mac.and_then(MacMask::exact) {
@@ -55,7 +55,7 @@ impl Ways {
         }
     }
 
-    /// How many hosts a region reaches.
+    /// Number of hosts that frames of a region may go to.
     pub(crate) fn count_reached(&self, region: &Region) -> usize {
         if region.dst_mac.is_some() {
             return self.reached(region).len();
@@ -64,7 +64,7 @@ impl Ways {
         vlans.filter(|(vlan, _)| region.reaches_vlan(**vlan)).map(|(_, count)| count).sum()
     }
 
-    /// How many of those are hosts of the switch itself.
+    /// How many of them are hosts of this switch.
     pub(crate) fn count_reached_here(&self, region: &Region) -> usize {
         let here = |(_, route): &&(HostKey, Route)| route.exit.beyond.is_none();
         self.reached(region).iter().filter(here).count()

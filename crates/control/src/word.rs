@@ -1,4 +1,4 @@
-//! The words of a policy: IP protocols by name or number, VLANs, directions.
+//! Values of policy fields: IP protocols by name or number, VLANs, directions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl IpProto {
         ("sctp", Self::SCTP),
     ];
 
-    /// True for the protocols that have ports OpenFlow can match.
+    /// True for protocols whose ports OpenFlow can match.
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP)
     }
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for IpProto {
     }
 }
 
-/// A type of what is in frames, behind all tags (IEEE 802.3-2022 §3.2.6; IANA "IEEE 802 Numbers").
+/// EtherType after all tags (IEEE 802.3-2022 §3.2.6; IANA "IEEE 802 Numbers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EthType(pub u16);
 
@@ -88,7 +88,7 @@ impl EthType {
         ("lldp", EtherType::LLDP),
     ];
 
-    /// What has this type.
+    /// The payload family.
     pub(crate) const fn family(self) -> Family {
         Family::of(EtherType(self.0))
     }
@@ -134,33 +134,33 @@ impl<'de> Deserialize<'de> for EthType {
     }
 }
 
-/// Which VLAN a frame is in, by its outermost tag.
+/// VLAN of a frame, by its outermost tag.
 ///
-/// A tag whose identifier is 0 says a priority and no VLAN (IEEE 802.1Q-2022 §9.6): a frame that
-/// has it is tagged, and in no VLAN.
+/// A tag with VLAN id 0 carries only a priority (IEEE 802.1Q-2022 §9.6): such a frame is tagged,
+/// but in no VLAN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vlan {
-    /// Any, or none.
+    /// Any VLAN or none.
     #[default]
     Any,
-    /// None: no tag, or one that names no VLAN.
+    /// No VLAN: no tag, or a priority tag.
     Untagged,
-    /// Some tag.
+    /// Any tag.
     Tagged,
-    /// This one.
+    /// This VLAN.
     Id(u16),
 }
 
 impl Vlan {
-    /// The identifier of no VLAN.
+    /// VLAN id of a priority tag.
     pub(crate) const NULL_ID: u16 = 0;
 
-    /// True when nothing is asked for.
+    /// True if anything matches.
     pub(crate) fn is_any(&self) -> bool {
         *self == Self::Any
     }
 
-    /// What both ask for; `None` when no frame has it.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn intersect(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Any, vlan) | (vlan, Self::Any) => Some(vlan),
@@ -173,12 +173,12 @@ impl Vlan {
         }
     }
 
-    /// That of frames to and from a host.
+    /// The VLAN of frames to and from a host.
     pub(crate) fn of_host(vlan: Option<u16>) -> Self {
         vlan.map_or(Self::Untagged, Self::Id)
     }
 
-    /// What `vlan_vid` its frames have; none where any will do.
+    /// The `vlan_vid` match; `None` if any will do.
     pub(crate) const fn vid(self) -> Option<Masked<u16>> {
         match self {
             Self::Any => None,
@@ -188,7 +188,7 @@ impl Vlan {
         }
     }
 
-    /// Whether frames with this outermost identifier, or without a tag, are in it.
+    /// Whether it includes frames with this outermost VLAN id, or without a tag.
     pub(crate) fn contains(self, vid: Option<u16>) -> bool {
         match self {
             Self::Any => true,
@@ -239,13 +239,13 @@ impl<'de> Deserialize<'de> for Vlan {
     }
 }
 
-/// Which way the traffic of a policy flows.
+/// Direction of a policy's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From the source to the destination.
     Forward,
-    /// That, and the answers: source and destination exchanged.
+    /// Also the answers, with source and destination swapped.
     Both,
 }
 
@@ -266,7 +266,7 @@ impl FromStr for Direction {
     }
 }
 
-/// Whether it is a list of identifiers, outermost first, as other tools write them.
+/// Whether it is a list of VLAN ids, outermost first, as in other tools.
 fn is_stack(text: &str) -> bool {
     let mut ids = text.split(['.', ',', '/']);
     text.contains(['.', ',', '/'])
@@ -279,7 +279,7 @@ fn parse_number<T: FromStr>(text: &str, expected: &'static str) -> Result<T, Par
     number.ok_or_else(|| ParseTextError::new(text, expected))
 }
 
-/// The bits of `vlan_vid` that are an identifier.
+/// Bits of `vlan_vid` for the VLAN id.
 const VID_MASK: u16 = VID_PRESENT - 1;
 const PROTO_EXPECTED: &str = "an IP protocol: tcp, udp, icmp, icmpv6, sctp, or a number up to 255";
 const TYPE_EXPECTED: &str = "an EtherType: ipv4, ipv6, arp, lldp, or a number as in 0x88cc";

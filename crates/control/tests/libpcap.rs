@@ -1,7 +1,7 @@
-//! Filters against real libpcap: tcpdump reads a file of random frames by the same expression.
+//! Compares filters with libpcap: tcpdump reads a file of random frames with the same expression.
 //!
-//! libpcap looks at the types of frames as they are on the wire, we look behind all tags. So frames
-//! have no tag, or the expression asks for one, which moves libpcap behind it.
+//! libpcap compares the EtherType at its fixed offset, we compare the one after all tags. So frames
+//! have no tag, or the expression contains `vlan`, which shifts libpcap's offsets.
 #![allow(clippy::cast_possible_truncation, clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write as _;
@@ -12,9 +12,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tapswitch_control::{Direction, Filter, PolicyError, TapPolicy};
 
-/// What tcpdump makes of a filter: for each frame, whether it passes. The filter is not optimized:
-/// libpcap 1.10.3 takes `src and dst net 2001:db8::/126 and (arp or net 2001:db8::/126)` for one
-/// that rejects everything.
+/// For each frame, whether tcpdump passes it. The filter is not optimized: libpcap 1.10.3 optimizes
+/// `src and dst net 2001:db8::/126 and (arp or net 2001:db8::/126)` to one that rejects everything.
 fn tcpdump(filter: &str, frames: &[Vec<u8>]) -> Vec<bool> {
     let mut child = Command::new("tcpdump")
         .args(["-O", "-r", "-", "-w", "-", "-Z", "root", filter])
@@ -23,7 +22,8 @@ fn tcpdump(filter: &str, frames: &[Vec<u8>]) -> Vec<bool> {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It fits the pipe, so that nobody waits; a filter that is refused leaves it unread.
+    // It fits the pipe buffer, so the write does not block; tcpdump leaves it unread if it rejects
+    // the filter.
     let _ = child.stdin.take().unwrap().write_all(&pcap(frames));
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -35,7 +35,7 @@ fn tcpdump(filter: &str, frames: &[Vec<u8>]) -> Vec<bool> {
     (0..frames.len()).map(|number| passed.contains(&number)).collect()
 }
 
-/// A file of frames, each with its number as the time at which it came.
+/// A pcap file of frames, with their indices as timestamps.
 fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1u32];
     let mut bytes: Vec<_> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -47,7 +47,7 @@ fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The numbers of the frames in a file.
+/// Indices of the frames in a file.
 fn numbers(file: &[u8]) -> Vec<usize> {
     let (mut rest, mut numbers) = (&file[24..], Vec::new());
     while let [a, b, c, d, _, _, _, _, e, f, g, h, ..] = *rest {
@@ -78,7 +78,7 @@ fn ip_packet() -> impl Strategy<Value = (u16, Vec<u8>)> {
     let proto = select(vec![6, 17, 132, 1, 58, 2, 89]);
     (any::<bool>(), proto, 1..4u8, 1..5u8, upper, 0..8u8).prop_map(
         |(is_ipv6, proto, src, dst, mut upper, fragment)| {
-            // Bytes that look like ports, or type and code.
+            // Bytes that resemble ports, or type and code.
             upper[0] &= 1;
             upper[2] &= 1;
             match proto {
@@ -104,7 +104,7 @@ fn ip_packet() -> impl Strategy<Value = (u16, Vec<u8>)> {
     )
 }
 
-/// An Ethernet frame, with a tag if wanted.
+/// An Ethernet frame, possibly with a tag.
 fn frame(tag: impl Strategy<Value = Option<(u16, u16)>>) -> impl Strategy<Value = Vec<u8>> {
     let arp = (1..4u8, 1..4u8).prop_map(|(src, dst)| {
         let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, src, 10, 0, 0, src];
@@ -194,10 +194,10 @@ fn primitive() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What stands between two words: how they are joined, and whether the second is negated.
+/// The operator between two words, and a negation of the second.
 type Link = (&'static str, &'static str);
 
-/// Expressions: flat, so that precedence counts, and with parentheses.
+/// Expressions: flat ones, which depend on precedence, and some with parentheses.
 fn expression() -> impl Strategy<Value = String> {
     let link =
         || (select(vec![" and ", " or ", " && ", " || "]), select(vec!["", "", "not ", "!"]));
@@ -211,7 +211,7 @@ fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// A filter as the expression reads, and as switches are told.
+/// A filter evaluated directly, and by its regions.
 struct Both {
     filter: Filter,
     policy: TapPolicy,
@@ -229,7 +229,7 @@ fn read(text: &str) -> Result<Both, TestCaseError> {
         Err(PolicyError::Filter(error)) if error.to_string().contains("rules") => {
             Err(TestCaseError::reject("too large"))
         }
-        // What no frame can match is refused as such.
+        // Filters that no frame can match are rejected as such.
         Err(error) if !error.to_string().contains("no frame") => {
             Err(TestCaseError::fail(format!("{text}: {error}")))
         }
@@ -261,7 +261,7 @@ proptest! {
         let ours = read(&filter)?;
         for (frame, expected) in frames.iter().zip(expected) {
             prop_assert_eq!(ours.passes(frame)?, expected, "{:?}: {:02x?}", filter, frame);
-            // Behind a tag it is the same.
+            // The result is the same with a tag.
             let tagged = [&frame[..12], &[0x88, 0xa8, 0, 7], &frame[12..]].concat();
             prop_assert_eq!(ours.passes(&tagged)?, expected, "{:?}: {:02x?}", filter, tagged);
         }

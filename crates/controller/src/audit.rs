@@ -1,12 +1,12 @@
 //! The audit log: who had whose traffic copied, when, and why.
 //!
-//! A record is a line of JSON whose last member is `hash`: the SHA-256, in hexadecimal digits, of
-//! the same line without that member. The member before it is `previous`, the hash of the record
-//! before. So whoever changes, removes or inserts a record has to write all later ones anew, which
-//! whoever kept an export, or a single hash, notices. That is all that it proves: who owns the
-//! machine can write a whole log anew, or cut off its end; keep exports elsewhere.
+//! A record is a line of JSON whose last member `hash` is the hexadecimal SHA-256 of the same line
+//! without that member. The member before it, `previous`, is the hash of the previous record. So
+//! changing, removing or inserting a record requires rewriting all later ones, which anyone with an
+//! earlier export, or a single hash, can detect. It proves no more than that: the owner of the
+//! machine can rewrite a whole log, or truncate it; keep exports elsewhere.
 //!
-//! Anybody can check a line without this program: `sed 's/,"hash":"[0-9a-f]*"}$/}/' | sha256sum`,
+//! A line can be checked without this program: `sed 's/,"hash":"[0-9a-f]*"}$/}/' | sha256sum`,
 //! without the newline.
 
 use std::fmt::{self, Write};
@@ -18,7 +18,7 @@ use tapswitch_control::{TapPolicy, cut_text};
 use crate::Caller;
 use crate::clock::now_text;
 
-/// Something to be recorded.
+/// A record to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     at: String,
@@ -28,7 +28,7 @@ pub(crate) struct Draft {
     result: String,
 }
 
-/// What was done, or tried.
+/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum What {
     #[serde(rename = "policy.add")]
@@ -67,7 +67,7 @@ pub(crate) enum What {
     AuditExport,
 }
 
-/// A record as it is written; the order of the members is that of the line.
+/// A record as written; the order of the members is that of the line.
 #[derive(Serialize)]
 struct Line<'a> {
     seq: u64,
@@ -83,16 +83,16 @@ struct Line<'a> {
     previous: &'a str,
 }
 
-/// Where a log stands: what the next record goes on from.
+/// State of a log, from which the next record continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Number of the last record; zero when there is none.
+    /// Number of the last record; zero if there is none.
     pub(crate) seq: u64,
     /// Its hash.
     pub(crate) hash: String,
 }
 
-/// What is read of a record to check it.
+/// Members needed to check a record.
 #[derive(Deserialize)]
 struct Links {
     seq: u64,
@@ -101,15 +101,15 @@ struct Links {
 }
 
 impl Draft {
-    /// Somebody does something now; `result` is `accepted`, or `refused: ` and why.
+    /// A record of an action now; `result` is `accepted`, or `refused: ` with the reason.
     pub(crate) fn new(caller: &Caller, what: What, result: impl Into<String>) -> Self {
         let (at, caller, mut result) = (now_text(), caller.clone(), result.into());
-        // It may tell of what somebody asked for, which may be of any length.
+        // It may contain text from a request, of any length.
         cut_text(&mut result, MAX_RESULT_LEN);
         Self { at, caller, what, policy: None, result }
     }
 
-    /// It is about this policy.
+    /// Adds the policy concerned.
     #[must_use]
     pub(crate) fn about(self, policy: &TapPolicy) -> Self {
         Self { policy: Some(Box::new(policy.clone())), ..self }
@@ -120,14 +120,14 @@ impl Draft {
         &self.result
     }
 
-    /// About as many bytes as its record has.
+    /// Approximate size of its record in bytes.
     pub(crate) fn size(&self) -> usize {
         let policy = self.policy.as_deref().map_or(0, json_len);
         policy + json_len(&self.result) + json_len(&self.caller.name) + MEMBERS_LEN
     }
 }
 
-/// In a line, for the log of the process. Others chose some of its words: no line ends in them.
+/// In one line, for the process log. Requests chose some of its text, which cannot break the line.
 impl fmt::Display for Draft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Caller { name, role, from } = &self.caller;
@@ -140,25 +140,25 @@ impl fmt::Display for Draft {
     }
 }
 
-/// Bytes of a value as JSON.
+/// Length of a value as JSON.
 pub(crate) fn json_len(value: &impl Serialize) -> usize {
-    // What cannot be written at all is said when it is.
+    // A serialisation error is reported when it is written.
     serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
 }
 
 impl Head {
-    /// That of a log without records.
+    /// State of an empty log.
     pub(crate) fn empty() -> Self {
         Self { seq: 0, hash: "0".repeat(HASH_LEN) }
     }
 
-    /// That of the log that ends with this line.
+    /// State of a log that ends with this line.
     pub(crate) fn of(line: &str) -> Option<Self> {
         let links: Links = serde_json::from_str(line).ok()?;
         Some(Self { seq: links.seq, hash: links.hash })
     }
 
-    /// The line that records this, behind all others.
+    /// The line that records this as the next one.
     pub(crate) fn append(&mut self, draft: &Draft) -> serde_json::Result<String> {
         let until = draft.policy.as_ref().and_then(|policy| policy.expires);
         let until = until.map(|expiry| expiry.to_string());
@@ -184,18 +184,18 @@ impl Head {
     }
 }
 
-/// Checks records one after the other.
+/// Verifies consecutive records.
 #[derive(Clone, Debug, Default)]
 pub struct Verifier {
-    /// Where the log stands that was checked so far.
+    /// State of the log up to the last verified record.
     head: Option<Head>,
 }
 
 impl Verifier {
-    /// Takes the next record. The first one may be any: exports may begin late.
+    /// Verifies the next record. The first one may be any, as exports may start late.
     ///
     /// # Errors
-    /// The record is not as it was written, or does not follow the one before.
+    /// The record was changed, or does not follow the previous one.
     pub fn check(&mut self, line: &str) -> Result<(), ChainError> {
         let Some(links) = links(line) else {
             let after = self.head.as_ref().map_or(0, |head| head.seq);
@@ -218,7 +218,7 @@ impl Verifier {
         }
     }
 
-    /// Number and hash of the last record that was checked.
+    /// Number and hash of the last verified record.
     pub fn head(&self) -> Option<(u64, &str)> {
         self.head.as_ref().map(|head| (head.seq, head.hash.as_str()))
     }
@@ -228,58 +228,58 @@ fn links(line: &str) -> Option<Links> {
     serde_json::from_str(line).ok()
 }
 
-/// How a log is not what was written.
+/// How a log was tampered with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// No record at all.
+    /// Not a record.
     #[error(
         "the line after record {after} is not a record; the log was changed, or the file is \
          truncated"
     )]
     NoRecord {
-        /// The record before; zero when there is none.
+        /// The previous record; zero if there is none.
         after: u64,
     },
-    /// Something in it is different.
+    /// The record was changed.
     #[error("record {seq} was changed: its hash does not match its contents")]
     Changed {
-        /// Which one.
+        /// Its number.
         seq: u64,
     },
-    /// Records are missing, or twice there.
+    /// Records are missing or duplicate.
     #[error("expected record {expected}, found {seq}: records are missing or were inserted")]
     Gap {
-        /// The one that is there.
+        /// The number found.
         seq: u64,
-        /// The one that should be.
+        /// The number expected.
         expected: u64,
     },
-    /// It follows another record than the one before it.
+    /// Its predecessor is another record.
     #[error("record {seq} does not follow the one before it: that one was changed or replaced")]
     Unlinked {
-        /// Which one.
+        /// Its number.
         seq: u64,
     },
 }
 
-/// The SHA-256 in hexadecimal digits.
+/// SHA-256 in hexadecimal.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Bytes in hexadecimal digits.
+/// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// Characters of a result.
+/// Maximum characters of a result.
 const MAX_RESULT_LEN: usize = 1024;
-/// Bytes of the members of a record that are always there, hashes among them, at most.
+/// Maximum bytes of the members that every record has, including hashes.
 const MEMBERS_LEN: usize = 512;
 const HASH_KEY: &str = ",\"hash\":\"";
 /// Hexadecimal digits of a SHA-256.

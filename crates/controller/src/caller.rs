@@ -1,19 +1,19 @@
-//! Who asks for something, and what they may do.
+//! Callers and their roles.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What somebody may do; each may also do what those before it may.
+/// Role of a caller; each includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::exhaustive_enums, reason = "a new role changes who may do what: see each use")]
 pub enum Role {
-    /// Look.
+    /// May read.
     Viewer,
-    /// Add and delete policies.
+    /// May add and delete policies.
     Operator,
-    /// Read the audit log.
+    /// May read the audit log.
     Admin,
 }
 
@@ -27,41 +27,41 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who asks, as the audit log names them.
+/// A caller as named in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The name of a token, `unix:USER` for a user of this machine, or `local`.
+    /// Name of a token, `unix:USER` for a local user, or `local`.
     pub name: String,
-    /// What they may do.
+    /// Role.
     pub role: Role,
-    /// Where they are: an IP address, or `unix`.
+    /// Address: an IP address, or `unix`.
     pub from: String,
 }
 
 impl Caller {
-    /// A user of this machine, who speaks by a socket that is theirs.
+    /// A local user on the management socket.
     pub fn unix(user: &str) -> Self {
         Self { name: format!("unix:{user}"), role: Role::Admin, from: "unix".to_owned() }
     }
 
-    /// Whoever wrote the configuration file.
+    /// The author of the configuration file.
     pub(crate) fn configuration() -> Self {
         Self { name: CONFIGURATION.to_owned(), ..Self::controller() }
     }
 
-    /// The controller itself, where something happens by the clock.
+    /// The controller itself, for events triggered by time.
     pub(crate) fn controller() -> Self {
         let name = || CONTROLLER.to_owned();
         Self { name: name(), role: Role::Admin, from: name() }
     }
 }
 
-/// Whose policies those of the configuration file are.
+/// Owner of policies from the configuration file.
 pub(crate) const CONFIGURATION: &str = "configuration";
 const CONTROLLER: &str = "controller";
-/// Who speaks from this machine without a token.
+/// A caller from this machine without a token.
 pub(crate) const LOCAL: &str = "local";
-/// Whose policies those are of which it is not known, and who shows a wrong token.
+/// An unknown owner, or a caller with a wrong token.
 pub(crate) const NOBODY: &str = "unknown";
-/// What a token must not be called: it would be taken for one of these.
+/// Reserved names, which tokens must not have.
 pub(crate) const RESERVED: [&str; 4] = [CONFIGURATION, CONTROLLER, LOCAL, NOBODY];

@@ -1,16 +1,16 @@
-//! How policies are changed.
+//! Modes and results of policy changes.
 
 use serde::{Deserialize, Serialize};
 use tapswitch_control::{PolicyReport, Verdict};
 
 use crate::audit::What;
 
-/// How a policy is put in force.
+/// How to put a policy in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct How {
-    /// In the place of the one of its name, which must be there; else there must be none.
+    /// Whether it replaces the policy of its name, which must exist; else there must be none.
     pub replaces: bool,
-    /// Also when it was found that frames would not go where they should.
+    /// Whether to proceed even if frames would be misdirected.
     pub by_force: bool,
 }
 
@@ -19,21 +19,21 @@ impl How {
         if self.replaces { What::PolicyReplace } else { What::PolicyAdd }
     }
 
-    /// How the audit log tells that it is accepted.
+    /// Result in the audit log on acceptance.
     pub(crate) const fn accepted(self) -> &'static str {
         accepted(self.by_force)
     }
 }
 
-/// How the audit log tells that a change is accepted.
+/// Result of a change in the audit log on acceptance.
 pub(crate) const fn accepted(by_force: bool) -> &'static str {
     if by_force { "accepted, by force" } else { "accepted" }
 }
 
-/// A policy that is in force, or was deleted, and what was found out before.
+/// A policy that was put in force or deleted, with the verdict before that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// How it is doing, or did at last.
+    /// Its current or last state.
     #[serde(flatten)]
     pub report: PolicyReport,
     /// Whether it was proved that all frames go where they should.

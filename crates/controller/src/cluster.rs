@@ -1,11 +1,11 @@
 //! Several controllers with one store: one of them leads.
 //!
-//! Copies cross switches, and change in two phases over all of them, so one controller plans for a
-//! whole fabric (`docs/adr/0021`). Who leads holds a key in etcd, bound to a lease that it renews.
-//! The revision in which the key was made is the *generation* of its term: it grows with each
-//! election. It guards both things that a leader writes: switches refuse a master of an older
+//! Copies cross switches, and changes take two phases over all of them, so one controller plans for
+//! a whole fabric (`docs/adr/0021`). The leader holds a key in etcd, bound to a lease that it
+//! renews. The revision that created the key is the *generation* of its term, which increases with
+//! each election. It guards both outputs of a leader: switches refuse a master with an older
 //! generation (`generation_id`, OpenFlow 1.3.5 §6.3.5), and etcd refuses changes of policies unless
-//! the key is still that of this term. So a leader that does not know yet that it was deposed
+//! the key is still that of the term. So a leader that does not know yet that it was deposed
 //! changes nothing.
 
 mod config;
@@ -21,82 +21,82 @@ pub(crate) use term::Term;
 
 use crate::RequestError;
 
-/// What this controller is to those that share its store.
+/// Role of this controller among those that share its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// There are no others.
     Alone,
-    /// It leads, in the term of this generation.
+    /// It leads in the term of this generation.
     Leader { generation: u64 },
     /// It follows.
     Follower {
-        /// Who leads, if that is known.
+        /// The leader, if known.
         leader: Option<Leader>,
-        /// Whether it led last, and can tell how things stood then.
+        /// Whether it led last, and can report the state at that time.
         remembers: bool,
     },
 }
 
-/// Who leads.
+/// A leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
-    /// Its name, made at random when it started.
+    /// Its random name, chosen at its start.
     pub id: String,
-    /// Where its REST is, if it has one.
+    /// URL of its REST, if enabled.
     pub rest: Option<String>,
-    /// The generation of its term; greater than that of all terms before.
+    /// Generation of its term; greater than that of all earlier ones.
     #[serde(default)]
     pub generation: u64,
 }
 
-/// What a controller is to others, as it is told.
+/// Report on a controller's role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterReport {
-    /// What it is.
+    /// Its role.
     pub role: ClusterRole,
-    /// Its name among those that share its store; none when it is alone.
+    /// Its name among the controllers that share its store; `None` if it is alone.
     pub id: Option<String>,
-    /// Who leads, this one or another; none when nobody is known to, and when it is alone.
+    /// The leader, possibly this one; `None` if none is known or it is alone.
     pub leader: Option<Leader>,
 }
 
-/// What a controller is to those that share its store.
+/// Role of a controller among those that share its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ClusterRole {
     /// There are no others.
     Alone,
-    /// It plans for the fabric.
+    /// Controls the fabric.
     Leader,
-    /// It is there to lead when the leader is gone.
+    /// Takes over when the leader is gone.
     Follower,
 }
 
-/// What somebody wants of a controller.
+/// Kind of access to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// A term: a change is made in that in which it was decided on, or not at all. The controller that
-/// decided on it may have led again since, with policies that others had changed meanwhile.
+/// Id of a term: a change is made in the term in which it was decided, or not at all. The
+/// controller may lead again with policies that others have changed meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TermId(Option<u64>);
 
 impl TermId {
-    /// The only one of a controller without others.
+    /// The only term of a single controller.
     pub(crate) const ALONE: Self = Self(None);
 
-    /// The one of this generation.
+    /// The term of this generation.
     pub(crate) const fn of(generation: u64) -> Self {
         Self(Some(generation))
     }
 }
 
 impl Standing {
-    /// The term that goes on. Of who follows that is none in which anything can be changed.
+    /// The current term. A follower has one in which nothing can be changed.
     pub(crate) const fn term(&self) -> TermId {
         match self {
             Self::Alone => TermId::ALONE,
@@ -105,7 +105,7 @@ impl Standing {
         }
     }
 
-    /// Why what is asked for is not to be had here.
+    /// Why such access is not possible here.
     pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
         match self {
             Self::Alone | Self::Leader { .. } => Ok(()),
@@ -117,7 +117,7 @@ impl Standing {
         }
     }
 
-    /// How it is told of; `me` is how this controller is known to the others.
+    /// Report on the role; `me` is this controller's identity for the others.
     pub(crate) fn report(&self, me: Option<&Leader>) -> ClusterReport {
         let (role, leader) = match self {
             Self::Alone => (ClusterRole::Alone, None),
@@ -132,7 +132,7 @@ impl Standing {
     }
 }
 
-/// The keys in etcd, all behind one prefix.
+/// Keys in etcd, with a common prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
@@ -143,22 +143,22 @@ impl Keys {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// Who leads; its value is a [`Leader`].
+    /// Key of the leader; its value is a [`Leader`].
     pub(crate) fn leader(&self) -> String {
         format!("{}/leader", self.prefix)
     }
 
-    /// How many switches are connected to the leader; it goes with the leader's key.
+    /// Number of switches connected to the leader; deleted with the leader's key.
     pub(crate) fn seen(&self) -> String {
         format!("{}/leader/switches", self.prefix)
     }
 
-    /// What is behind both.
+    /// End of the range of both.
     pub(crate) fn end_of_leader(&self) -> String {
         format!("{}/leader0", self.prefix)
     }
 
-    /// Who the controllers are to switches, all together.
+    /// Common identity of the controllers for switches.
     pub(crate) fn identity(&self) -> String {
         format!("{}/identity", self.prefix)
     }
@@ -167,22 +167,22 @@ impl Keys {
         format!("{}{name}", self.policies().0)
     }
 
-    /// The range of all policies. `0` is the character behind `/`.
+    /// Range of all policies. `0` is the character after `/`.
     pub(crate) fn policies(&self) -> (String, String) {
         (format!("{}/policies/", self.prefix), format!("{}/policies0", self.prefix))
     }
 
-    /// The last record of the audit log: what the next one goes on from.
+    /// State of the audit log after its last record.
     pub(crate) fn head(&self) -> String {
         format!("{}/head", self.prefix)
     }
 
-    /// A record of the audit log, in the order of numbers.
+    /// An audit record; keys sort by number.
     pub(crate) fn record(&self, seq: u64) -> String {
         format!("{}/audit/{seq:020}", self.prefix)
     }
 
-    /// What is behind all records.
+    /// End of the range of all records.
     pub(crate) fn end_of_records(&self) -> String {
         format!("{}/audit0", self.prefix)
     }

@@ -1,4 +1,4 @@
-//! What can be set for the server.
+//! Configuration of the server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,41 +7,41 @@ use tapswitch_control::{Limits, TapPolicy};
 
 use crate::{RestConfig, StoreConfig, TlsFiles};
 
-/// What can be set for the server.
+/// Configuration of the server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where switches connect. By default only this machine's can.
+    /// Listening addresses for switches. By default reachable from this machine only.
     pub listen: Vec<SocketAddr>,
-    /// Where switches connect by TLS.
+    /// Listening addresses for switches with TLS.
     pub listen_tls: Vec<SocketAddr>,
-    /// Key and certificates for them.
+    /// Key and certificates for these.
     pub tls: Option<TlsFiles>,
-    /// Policies from the start. They wait for monitors that are not there yet.
+    /// Configured policies. They wait for monitors that do not exist yet.
     pub policies: Vec<TapPolicy>,
-    /// Where policies that are added, and the audit log, are kept.
+    /// Store of added policies and the audit log.
     pub store: StoreConfig,
-    /// REST, if wanted.
+    /// REST; `None` to disable it.
     pub rest: Option<RestConfig>,
-    /// The limits of the control plane. Without [`Limits::discovery`] each switch stands alone.
+    /// Limits of the control plane. Without [`Limits::discovery`] each switch is isolated.
     pub limits: Limits,
-    /// Whether links between switches are looked for, by the store's key or that of the limits.
+    /// Whether to discover links, with the key of the store or of the limits.
     pub discover: bool,
-    /// Times and limits of each connection.
+    /// Timeouts and limits of each connection.
     pub channel: tapswitch_channel::Config,
-    /// Messages that may wait for a switch that does not read, beside the bytes that the channel
-    /// lets wait. A switch gets all of its rules at once, so this is several times as many.
+    /// Maximum messages queued for a switch that does not read, in addition to the channel's bytes.
+    /// This is several times the number of rules, as a switch may get all of them at once.
     pub max_waiting: usize,
-    /// Connections of switches at a time. When there are as many, those make room that have not
-    /// said which switch they are.
+    /// Maximum connections of switches. When it is reached, unidentified ones are closed for new
+    /// ones.
     pub max_connections: usize,
-    /// How long an older connection of a switch has to give a sign of life when there is a newer
-    /// one; if it gives none, that takes its place, and is refused otherwise.
+    /// Time for an older connection of a switch to show a sign of life when there is a newer one.
+    /// If it does, the newer one is refused, else it replaces the older one.
     pub takeover_after: Duration,
-    /// How long a request may wait for switches.
+    /// Maximum time for which a request waits for switches.
     pub request_timeout: Duration,
-    /// How long a report waits for counters before it makes do with those that came last.
+    /// Maximum time for which a report waits for counters before it uses the last ones.
     pub stats_timeout: Duration,
-    /// Events that are remembered for those who come back, and that a listener may be behind.
+    /// Number of events kept for reconnecting listeners, and maximum lag of a listener.
     pub max_events: usize,
 }
 
@@ -67,5 +67,5 @@ impl Default for Config {
     }
 }
 
-/// The port that IANA assigned to OpenFlow.
+/// Port assigned to OpenFlow by IANA.
 const OPENFLOW_PORT: u16 = 6653;

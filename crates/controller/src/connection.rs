@@ -1,4 +1,4 @@
-//! One connection: bytes to events for the hub, orders of the hub to bytes.
+//! One connection: decodes bytes to news for the hub, and sends the hub's orders.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::places::Place;
 use crate::tickets::Tickets;
 use backlog::Backlog;
 
-/// The other end of [`Orders`].
+/// The receiving end of [`Orders`].
 #[derive(Debug)]
 struct Inbox {
     messages: mpsc::Receiver<Order>,
@@ -35,17 +35,16 @@ pub(crate) struct Connection {
     channel: ControllerConnection,
     max_waiting: usize,
     backlog: Backlog,
-    /// Who the switch is, when it said so.
+    /// The switch, once it has identified itself.
     switch: Option<DatapathId>,
-    /// `None` while the switch has not said who it is.
+    /// `None` until the switch has identified itself.
     inbox: Option<Inbox>,
-    /// What its orders have, too.
+    /// Shared with its orders.
     is_heard: Arc<AtomicBool>,
-    /// Number of the echo request that the hub asked for.
+    /// Transaction id of the echo request of the hub.
     echo_xid: Option<u32>,
     tickets: Tickets,
-    /// The session that answers belong to, and the number of the request for a role that is not
-    /// answered yet.
+    /// The session to which replies belong, and the transaction id of an unanswered role request.
     session: u64,
     role_xid: Option<u32>,
 }
@@ -82,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Carries the connection on to its end.
+    /// Runs the connection until it ends.
     pub(crate) async fn run(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let end = self.serve(&mut reader, &mut writer).await;
@@ -91,7 +90,7 @@ impl Connection {
             End::Hub(reason) => reason,
             End::Io(error) => error.to_string(),
         };
-        // What says why to the switch.
+        // Tells the switch why, if that is possible in time.
         let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&mut writer)).await;
         match self.switch {
             Some(_) => {
@@ -102,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// Reading, writing and flushing may all be given up while they wait, and nothing is lost:
+    /// Reads, writes and flushes are cancellation-safe:
     /// <https://docs.rs/tokio/latest/tokio/macro.select.html#cancellation-safety>
     async fn serve(
         &mut self,
@@ -110,7 +109,7 @@ impl Connection {
         writer: &mut (impl AsyncWrite + Unpin),
     ) -> End {
         let mut buf = vec![0; READ_LEN];
-        // What TLS was given stays with it until it is flushed.
+        // TLS buffers written data until it is flushed.
         let mut is_flushed = true;
         loop {
             if let Err(end) = self.handle_events() {
@@ -129,7 +128,7 @@ impl Connection {
                         self.channel.handle_bytes(bytes, Instant::now());
                         self.is_heard.store(true, Ordering::Relaxed);
                     }
-                    // By TLS, an end without a farewell; a message that was cut off is noticed.
+                    // TLS ended without close_notify; a truncated message is detected.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         self.channel.handle_eof();
                     }
@@ -157,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Tells the hub what happened.
+    /// Sends events to the hub.
     fn handle_events(&mut self) -> Result<(), End> {
         while let Some(event) = self.channel.poll_event() {
             match event {
@@ -217,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// The switch sent something that cannot be read; perhaps an answer, which does not come then.
+    /// A message of the switch could not be decoded; if it was a reply, there will be none.
     fn handle_refused(&mut self, refusal: &Refusal) {
         tracing::warn!("{}: cannot parse a message of the switch: {refusal}", self.peer);
         if let Some(ticket) = self.tickets.take(refusal.xid) {
@@ -225,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Sends what was ordered, and what waits behind it as far as there is room.
+    /// Executes an order, and further queued ones while there is room.
     fn obey_all(&mut self, order: Order) -> Result<(), End> {
         self.obey(order)?;
         while !self.channel.is_busy() {
@@ -255,7 +254,7 @@ impl Connection {
 
     fn send(&mut self, ticket: Ticket, body: Body) -> Result<(), End> {
         let is_change = body.is_modification();
-        // Nobody minds whether a packet was sent.
+        // Whether a packet-out succeeds is of no interest.
         let is_heard_of = !matches!(body, Body::PacketOut(_));
         match self.channel.send(body) {
             Ok(xid) if is_heard_of => self.tickets.insert(xid, ticket, is_change),
@@ -275,11 +274,11 @@ impl Connection {
             let len = writer.write(self.channel.poll_transmit()).await?;
             self.channel.handle_transmitted(len, Instant::now());
         }
-        // By TLS this also says that nothing was cut off.
+        // With TLS this sends close_notify: nothing was truncated.
         writer.shutdown().await
     }
 
-    /// Tells the hub, as soon as it has room. Who the switch is was told before.
+    /// Queues news for the hub. The switch must have been identified before.
     fn tell(&mut self, news: News) {
         if let Some(switch) = self.switch {
             let (connection, session) = (self.id, self.session);
@@ -295,7 +294,7 @@ impl Connection {
     }
 }
 
-/// Writes as much as goes, or what was written before; returns how much.
+/// Writes as much as possible, or flushes; returns the number of bytes written.
 async fn write_or_flush(
     writer: &mut (impl AsyncWrite + Unpin),
     output: &[u8],
@@ -306,13 +305,13 @@ async fn write_or_flush(
     writer.write(output).await
 }
 
-/// What the hub wants next.
+/// The next order.
 enum Next {
     Order(Order),
     Close(String),
 }
 
-/// What comes next; orders are left waiting unless they can be taken.
+/// Waits for the next order; messages stay queued unless `takes_orders`.
 async fn next_order(inbox: &mut Option<Inbox>, takes_orders: bool) -> Next {
     let Some(Inbox { messages, close }) = inbox else {
         return std::future::pending().await;
@@ -333,5 +332,5 @@ async fn sleep_until(deadline: Option<Instant>) {
 }
 
 const READ_LEN: usize = 64 << 10;
-/// How long the end of a connection is held up to write what says why.
+/// Maximum time for sending the reason at the end of a connection.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Copies that came to the controller itself, for people to see: the last ones, and those that
-//! come. Both are bounded; who reads too slowly misses some.
+//! Copies received by the controller itself, for display: recent ones, and a broadcast of new ones.
+//! Both are bounded; a slow reader misses some.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 
 use crate::clock::{now_text, now_us};
 
-/// A copy, and when it came.
+/// A copy with its time of arrival.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) copy: ShownCopy,
@@ -22,8 +22,8 @@ pub(crate) struct Shown {
     pub(crate) id: CopyId,
 }
 
-/// Names a copy to who comes back. Numbers begin anew with each run of the controller, whose clock
-/// may have been set back meanwhile; so they say which run they are of.
+/// Id of a copy for reconnecting readers. Numbers restart with each run of the controller, whose
+/// clock may have been set back, so they include an id of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyId {
     run: u64,
@@ -31,7 +31,7 @@ pub(crate) struct CopyId {
 }
 
 impl CopyId {
-    /// Whether who has seen `seen` has not seen this.
+    /// Whether it comes after `seen`.
     pub(crate) fn is_after(self, seen: Self) -> bool {
         self.run != seen.run || self.number > seen.number
     }
@@ -54,21 +54,21 @@ impl FromStr for CopyId {
 }
 
 impl Shown {
-    /// Whether the policy of this number wanted it here.
+    /// Whether it was made for the policy with this number.
     pub(crate) fn is_of(&self, policy: u64) -> bool {
         self.copy.policies.contains(&policy)
     }
 }
 
-/// What comes to those who look.
+/// News for readers.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
     Copy(Arc<Shown>),
-    /// The policy of this number is gone, or another one is in its place.
+    /// The policy with this number was deleted or replaced.
     Gone(u64),
 }
 
-/// The last copies, of all policies.
+/// Recent copies of all policies.
 #[derive(Debug)]
 pub(crate) struct Copies {
     ring: Mutex<Ring>,
@@ -89,7 +89,7 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// A copy came.
+    /// Publishes a copy.
     pub(crate) fn publish(&self, copy: ShownCopy) {
         let at_ns = now_us().saturating_mul(1000);
         let mut ring = self.lock();
@@ -99,28 +99,28 @@ impl Copies {
             ring.copies.pop_front();
         }
         ring.copies.push_back(Arc::clone(&shown));
-        // Perhaps nobody looks.
+        // There may be no reader.
         let _ = self.sender.send(News::Copy(shown));
     }
 
-    /// The policy of this number is gone, or another one is in its place: who looks has seen all.
+    /// The policy with this number was deleted or replaced: its readers have seen everything.
     pub(crate) fn end(&self, policy: u64) {
         let _ = self.sender.send(News::Gone(policy));
     }
 
-    /// The last copies, and what comes, of all policies.
+    /// Recent copies, and the broadcast, of all policies.
     pub(crate) fn watch(&self) -> (Vec<Arc<Shown>>, broadcast::Receiver<News>) {
         let ring = self.lock();
         (ring.copies.iter().cloned().collect(), self.sender.subscribe())
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Copies that are kept; each has a few hundred bytes.
+/// Maximum copies kept; each has a few hundred bytes.
 const MAX_COPIES: usize = 2048;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why the server does not start, and why a request fails.
+//! Errors of starting the server and of requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,84 +9,84 @@ use tapswitch_openflow::DatapathId;
 
 use crate::{Leader, StoreError, TlsError, TokenError};
 
-/// Why the server does not start.
+/// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// The address is in use.
     #[error(
         "{address} is already in use, perhaps by another controller; choose another with --listen"
     )]
     InUse {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// The address is not one of this machine.
+    /// The address is not local.
     #[error(
         "{address} is not an address of this machine; choose one that `ip address` lists with \
          --listen"
     )]
     NotHere {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Only root may listen there.
+    /// The port requires root.
     #[error("{address}: not permitted; choose a port from 1024 up with --listen, or run as root")]
     NotPermitted {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Something else.
+    /// Another error.
     #[error("cannot listen on {address}: {error}")]
     Io {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// There is no randomness.
+    /// No random bytes.
     #[error("cannot create a random name for this controller: {0}")]
     NoRandom(io::Error),
-    /// Nowhere to listen.
+    /// There is no listening address.
     #[error("no address to listen on; name one with --listen, as in 127.0.0.1:6653")]
     Nowhere,
-    /// A configured policy cannot be.
+    /// A configured policy is invalid.
     #[error("policy {name}: {error}")]
     Policy {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         error: PolicyError,
     },
-    /// What is kept cannot be read.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// REST cannot listen there.
+    /// REST cannot bind the address.
     #[error(
         "REST cannot listen on {address}: {error}; choose another with --rest, or `--rest off`"
     )]
     Rest {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// REST would be open to others.
+    /// REST would be open to other machines.
     #[error(
         "REST on {address}: access from other machines needs --tokens, and --tls-cert with \
          --tls-key; --insecure allows it without, on a trusted network"
     )]
     Unguarded {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// The tokens cannot be used.
+    /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
-    /// Switches are to connect by TLS, and there is no certificate to show them.
+    /// There is no certificate for the TLS address.
     #[error("tls:{address} needs a certificate and its key: --tls-cert and --tls-key")]
     NoCertificate {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
     /// The certificate cannot be used.
@@ -113,7 +113,7 @@ impl BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The policy is refused, or there is none.
+    /// The policy is refused, or does not exist.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The policy could not be put in force, and was deleted again.
@@ -121,17 +121,17 @@ pub enum RequestError {
     NotInstalled {
         /// Its name.
         name: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Frames would not go where they should.
+    /// Frames would be misdirected.
     #[error(
         "policy {name}: {problem}; a dry run shows more; --force (?force=true) applies it anyway"
     )]
     NotProved {
         /// Its name.
         name: String,
-        /// A frame, and where it would go.
+        /// An example frame, and where it would go.
         problem: String,
     },
     /// The policy is from the configuration.
@@ -140,7 +140,7 @@ pub enum RequestError {
         /// Its name.
         name: String,
     },
-    /// The switch did not answer in time.
+    /// A switch did not answer in time.
     #[error(
         "policy {name}: the switch did not confirm it within {after:?}; the request stays in \
          effect, and `policy show` shows its state"
@@ -148,32 +148,32 @@ pub enum RequestError {
     TimedOut {
         /// Its name.
         name: String,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// A switch did not say what it holds.
+    /// A switch did not report its tables in time.
     #[error(
         "switch {:#x} did not report its rules and groups within {after:?}; check the switch, then \
          try again",
         switch.0
     )]
     SwitchSilent {
-        /// Which one.
+        /// The switch.
         switch: DatapathId,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// Switches that should be known have not been heard yet.
+    /// Expected switches have not connected yet.
     #[error(
         "the controller has just become the leader, and waits for {}, which it knows: try again in \
          a second",
         list(switches)
     )]
     NotHeard {
-        /// Which ones.
+        /// The switches.
         switches: Vec<DatapathId>,
     },
-    /// Somebody else changes the policy at this moment.
+    /// The policy is being changed by another request.
     #[error(
         "policy {name} is being changed: the earlier request ends when its switches confirm or \
          refuse it, or disconnect, and the audit log has its result; try again then; a deletion \
@@ -183,10 +183,10 @@ pub enum RequestError {
         /// Its name.
         name: String,
     },
-    /// More dry runs are asked for than are made.
+    /// Too many dry runs.
     #[error("the limit of {max} dry runs at a time is reached; try again in some seconds")]
     TooManyPlans {
-        /// How many there are.
+        /// The maximum.
         max: usize,
     },
     /// The store cannot be written.
@@ -198,10 +198,10 @@ pub enum RequestError {
         leader.rest.as_ref().map_or_else(String::new, |rest| format!(", its REST is {rest}"))
     )]
     NotLeader {
-        /// That one.
+        /// The leader.
         leader: Leader,
     },
-    /// Nobody leads, as far as is known.
+    /// No leader is known.
     #[error(
         "no controller leads at the moment, so policies cannot be changed: one takes over within \
          seconds if etcd answers; check that most of its members run; active policies stay in \
@@ -213,7 +213,7 @@ pub enum RequestError {
     Stopped,
 }
 
-/// The first few switches, and how many more there are.
+/// Lists the first few switches and the number of the others.
 fn list(switches: &[DatapathId]) -> String {
     let named = switches.iter().take(MAX_LISTED).map(|switch| format!("switch {:#x}", switch.0));
     let named = named.collect::<Vec<_>>().join(", ");
@@ -223,5 +223,5 @@ fn list(switches: &[DatapathId]) -> String {
     }
 }
 
-/// How many switches an error names.
+/// Maximum switches listed in an error.
 const MAX_LISTED: usize = 4;

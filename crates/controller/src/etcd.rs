@@ -1,9 +1,9 @@
-//! A client of etcd, by the JSON gateway that each of its members serves beside gRPC.
+//! Client of etcd by the JSON gateway that each member serves beside gRPC.
 //!
-//! One connection at a time, to one member; when that does not answer in time, or says that it
-//! cannot, the next one is asked. So a member that is gone, or cut off from the others, costs one
-//! timeout. A request that was given up may have been carried out: who changes something must be
-//! able to tell.
+//! It has one connection at a time, to one member; if that does not answer in time, or reports an
+//! error, the next member is tried. So a member that is down or partitioned costs one timeout. A
+//! request that timed out may have been executed: callers that change something must be able to
+//! find out.
 //!
 //! <https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>
 
@@ -26,35 +26,35 @@ pub(crate) use message::{Compare, KeyValue, Op, RangeResponse, TxnResponse};
 use message::{Fault, GrantResponse, KeepAliveResponse, SignInResponse, range_request};
 pub(crate) use way::Way;
 
-/// Asks etcd. Each user has one of their own, so that nobody waits for another's timeout.
+/// A client. Each user has one of its own, so that none waits for another's timeout.
 #[derive(Debug)]
 pub(crate) struct Client {
     way: Way,
-    /// The member that is asked.
+    /// Index of the current member.
     current: usize,
     connection: Option<SendRequest<Full<Bytes>>>,
     signed_in: SignedIn,
-    /// How long a member may take to answer.
+    /// Timeout of a request.
     timeout: Duration,
 }
 
-/// Who a client is to etcd.
+/// Authentication of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SignedIn {
     NotYet,
-    /// It has no users, as far as is known, or we have no login.
+    /// etcd has no authentication, as far as known, or we have no login.
     AsNobody,
-    /// By this token.
+    /// With this token.
     As(String),
 }
 
 impl Client {
-    /// Asks these members.
+    /// A client of these members.
     pub(crate) const fn new(way: Way, timeout: Duration) -> Self {
         Self { way, current: 0, connection: None, signed_in: SignedIn::NotYet, timeout }
     }
 
-    /// Carries out `success` when all of `compare` hold, else `failure`, as one step.
+    /// Atomically executes `success` if all of `compare` hold, else `failure`.
     pub(crate) async fn txn(
         &mut self,
         compare: &[Compare],
@@ -65,7 +65,7 @@ impl Client {
         self.call("/v3/kv/txn", &body).await
     }
 
-    /// The keys from `key` up to `end`, or `key` alone; at most `limit`.
+    /// Keys from `key` to `end`, or only `key`; at most `limit`.
     pub(crate) async fn range(
         &mut self,
         key: &str,
@@ -75,7 +75,7 @@ impl Client {
         self.call("/v3/kv/range", &range_request(key, end, limit, false)).await
     }
 
-    /// The same from the last one on backwards.
+    /// The same in descending order.
     pub(crate) async fn range_backwards(
         &mut self,
         key: &str,
@@ -85,7 +85,7 @@ impl Client {
         self.call("/v3/kv/range", &range_request(key, Some(end), limit, true)).await
     }
 
-    /// A lease that ends by itself unless it is renewed; its number.
+    /// Grants a lease with this time to live; returns its id.
     pub(crate) async fn grant(&mut self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = ttl.as_secs().max(1).to_string();
         let granted: GrantResponse =
@@ -93,29 +93,28 @@ impl Client {
         Ok(granted.id)
     }
 
-    /// Renews a lease; `false` when there is none of this number any more.
+    /// Renews a lease; `false` if it no longer exists.
     pub(crate) async fn keep_alive(&mut self, lease: i64) -> Result<bool, EtcdError> {
         let body = json!({ "ID": lease.to_string() });
         let renewed: KeepAliveResponse = self.call("/v3/lease/keepalive", &body).await?;
         Ok(renewed.result.ttl > 0)
     }
 
-    /// Whole seconds that are left of a lease. One that has run out has none, until etcd gets to
-    /// ending it.
+    /// Remaining whole seconds of a lease; zero for one that has run out, until etcd revokes it.
     pub(crate) async fn time_to_live(&mut self, lease: i64) -> Result<i64, EtcdError> {
         let body = json!({ "ID": lease.to_string() });
         let left: GrantResponse = self.call("/v3/lease/timetolive", &body).await?;
         Ok(left.ttl)
     }
 
-    /// Ends a lease, and what was written with it.
+    /// Revokes a lease, which deletes its keys.
     pub(crate) async fn revoke(&mut self, lease: i64) -> Result<(), EtcdError> {
         let body = json!({ "ID": lease.to_string() });
         let _: Value = self.call("/v3/lease/revoke", &body).await?;
         Ok(())
     }
 
-    /// One request to the member that is asked at the moment. After a failure it is the next one.
+    /// Sends a request to the current member. After a failure the next one is current.
     async fn call<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -135,13 +134,13 @@ impl Client {
         })
     }
 
-    /// The one that is asked at the moment.
+    /// The current member.
     fn member(&self) -> String {
         self.way.members().get(self.current).cloned().unwrap_or_default()
     }
 
-    /// Asks, as whom we are to be. What is refused since nobody knows us any more, and so not done,
-    /// is asked once again.
+    /// Sends a request with authentication. If it was rejected, and so not executed, because the
+    /// token is no longer valid, it is sent once more.
     async fn send<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -152,7 +151,7 @@ impl Client {
         let answer = self.post(path, body).await;
         let is_unknown = match &answer {
             Err(EtcdError::SignedOut(_)) => true,
-            // Whoever says no name has that of the certificate of etcd's gateway.
+            // Without a token, etcd uses the identity in the certificate of its gateway.
             Err(EtcdError::Refused(text)) => {
                 self.signed_in == SignedIn::AsNobody && text.contains(DENIED)
             }
@@ -175,7 +174,7 @@ impl Client {
             None => SignedIn::AsNobody,
             Some(login) => match self.post("/v3/auth/authenticate", &login).await {
                 Ok(SignInResponse { token }) => SignedIn::As(token),
-                // It can be turned on later without a restart of controllers.
+                // It can be enabled later without restarting controllers.
                 Err(EtcdError::NoUsers(text)) => {
                     tracing::warn!("etcd: {text}: anyone who can reach it can write there");
                     SignedIn::AsNobody
@@ -192,7 +191,7 @@ impl Client {
         body: &Value,
     ) -> Result<T, EtcdError> {
         let member = self.member();
-        // A connection that is given up in the middle is of no more use: it is put back whole.
+        // A connection is only kept after a complete exchange; one that was interrupted is dropped.
         let mut connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => connection,
             _ => self.way.connect(&member).await?,
@@ -229,7 +228,7 @@ fn read_answer<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<
         NOT_FOUND => EtcdError::NotFound(text),
         UNAVAILABLE | DEADLINE_EXCEEDED => EtcdError::Unreachable(text),
         UNAUTHENTICATED => EtcdError::SignedOut(text),
-        // Codes alone do not tell these apart.
+        // The codes alone do not distinguish these.
         _ if text.contains(NO_NAME) || text.contains(OLD_TOKEN) => EtcdError::SignedOut(text),
         FAILED_PRECONDITION if text.contains(NO_USERS) => EtcdError::NoUsers(text),
         _ => EtcdError::Refused(text),
@@ -240,27 +239,27 @@ fn unreachable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Et
     EtcdError::Unreachable(way::explain_error(&*error.into()))
 }
 
-/// Why etcd did not do it.
+/// Errors of etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EtcdError {
-    /// No answer; perhaps it was done. Another member may answer.
+    /// No answer; the request may have been executed. Another member may answer.
     #[error("{0}")]
     Unreachable(String),
-    /// What it is about is not there, such as a lease that has ended.
+    /// The subject does not exist, such as an expired lease.
     #[error("{0}")]
     NotFound(String),
-    /// It does not know who asks, or not any more; it was not done.
+    /// Missing or expired authentication; not executed.
     #[error("{0}{SIGN_IN}")]
     SignedOut(String),
-    /// It has no users that one could sign in as.
+    /// Authentication is disabled.
     #[error("{0}")]
     NoUsers(String),
-    /// It will not do it.
+    /// Rejected.
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Refused(String),
 }
 
-/// What mends a refusal.
+/// Remedy for a rejection.
 fn remedy(text: &str) -> &'static str {
     match text {
         _ if text.contains(DENIED) => {
@@ -289,23 +288,23 @@ impl EtcdError {
     }
 }
 
-/// Codes of gRPC: <https://grpc.io/docs/guides/status-codes/>
+/// gRPC codes: <https://grpc.io/docs/guides/status-codes/>
 const DEADLINE_EXCEEDED: u32 = 4;
 const NOT_FOUND: u32 = 5;
 const FAILED_PRECONDITION: u32 = 9;
 const UNAVAILABLE: u32 = 14;
 const UNAUTHENTICATED: u32 = 16;
-/// What etcd says when it wants to know who asks, when users have changed since it gave a token,
-/// when a user may not, and when there are none (`etcdserver/api/v3rpc/rpctypes/error.go`).
+/// Texts of etcd for: no user given, users changed since the token was issued, permission denied,
+/// and authentication disabled (`etcdserver/api/v3rpc/rpctypes/error.go`).
 const NO_NAME: &str = "user name is empty";
 const OLD_TOKEN: &str = "revision of auth store is old";
 const DENIED: &str = "permission denied";
 const NO_USERS: &str = "authentication is not enabled";
-/// The same when it has used up its quota (`--quota-backend-bytes`).
+/// The text for an exhausted quota (`--quota-backend-bytes`).
 const NO_SPACE: &str = "database space exceeded";
 const SIGN_IN: &str =
     "; etcd requires authentication: --store-login names a file with USER:PASSWORD";
-/// Far more than a page of policies has.
+/// Maximum length of a response; far more than a page of policies.
 const MAX_ANSWER_LEN: usize = 64 << 20;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! Prometheus' text format 0.0.4: families of samples, each with its help and its type.
+//! Prometheus' text format 0.0.4: families of samples with help and type.
 //!
-//! Not by a crate: what is told here is a report of one moment, not metrics that live, and it is
-//! read from a file, where the type of a counter is lost in OpenMetrics' spelling of it.
+//! Implemented here as a snapshot is reported, not live metrics as crates have; and since it is
+//! also read from a file, where the OpenMetrics form loses the type of a counter.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use std::fmt::{Display, Write};
 
-/// What kind of number a family has.
+/// Type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the format knows few more, and we use these")]
 pub enum Kind {
-    /// It only grows, or starts again.
+    /// Monotonic, except for restarts.
     Counter,
-    /// It is as it is.
+    /// A current value.
     Gauge,
 }
 
-/// What tells a sample from the others of its family.
+/// Labels of a sample.
 #[derive(Clone, Debug, Default)]
 pub struct Labels(String);
 
@@ -26,7 +26,7 @@ impl Labels {
         Self::default().with(name, value)
     }
 
-    /// The same with one more label.
+    /// Adds a label.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         let comma = if self.0.is_empty() { "" } else { "," };
         let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -35,7 +35,7 @@ impl Labels {
     }
 }
 
-/// A text that grows by families.
+/// Text under construction.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -69,18 +69,18 @@ impl Exposition {
         }
     }
 
-    /// All of it.
+    /// The text.
     pub fn into_text(self) -> String {
         self.text
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 }
 
-/// What all names of ours start with.
+/// Prefix of all our names.
 const PREFIX: &str = "tapswitch_";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Asking the server.
+//! Requests to the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::reload::Reloader;
 use crate::store::{KeptPolicy, Records, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
-/// Asks a running [`crate::Server`]. Cheap to clone.
+/// Sends requests to a running [`crate::Server`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     hub: mpsc::Sender<Request>,
@@ -31,7 +31,7 @@ pub struct Handle {
     request_timeout: Duration,
     stats_timeout: Duration,
     standing: watch::Receiver<Standing>,
-    /// How the others know this controller, if there are such.
+    /// Identity among other controllers, if there are any.
     me: Option<Leader>,
     files: Reloader,
     rehearsals: Rehearsals,
@@ -58,23 +58,23 @@ impl Handle {
         }
     }
 
-    /// What this controller is to those that share its store.
+    /// The role of this controller among those that share its store.
     pub fn cluster(&self) -> ClusterReport {
         self.standing.borrow().report(self.me.as_ref())
     }
 
-    /// Whether what is asked for is to be had here; else why not, and where.
+    /// Whether this controller can serve such requests; else why not, and who can.
     pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
         self.standing.borrow().check(access)
     }
 
-    /// The term that goes on.
+    /// The current term.
     pub(crate) fn term(&self) -> TermId {
         self.standing.borrow().term()
     }
 
-    /// Waits until another term goes on, or what happens is told elsewhere. An error means that the
-    /// server is gone.
+    /// Waits until the term has changed, or events are reported by another controller. An error
+    /// means that the server is gone.
     pub(crate) fn ended(
         &self,
         term: TermId,
@@ -84,17 +84,17 @@ impl Handle {
         async move { standing.wait_for(is_over).await.map(drop) }
     }
 
-    /// Reads tokens and certificates again. Connections that are there go on.
+    /// Reloads tokens and certificates. Existing connections continue.
     pub fn reload(&self) {
         self.files.reload();
     }
 
-    /// Whether there are tokens or certificates to read again.
+    /// Whether there are tokens or certificates to reload.
     pub const fn has_files(&self) -> bool {
         self.files.has_files()
     }
 
-    /// Adds a policy, as [`Self::apply_policy`] does.
+    /// Adds a policy, like [`Self::apply_policy`].
     ///
     /// # Errors
     /// Why it is not in force.
@@ -106,11 +106,11 @@ impl Handle {
         Ok(self.apply_policy(caller, policy, How::default()).await?.report)
     }
 
-    /// Adds a policy, or puts it in the place of another. Returns when it is in the store and the
-    /// switches confirmed its rules. Who stops waiting changes nothing: it goes on to its end.
+    /// Adds or replaces a policy. Returns when it is stored and the switches have confirmed its
+    /// rules. Dropping the future does not cancel the change.
     ///
     /// # Errors
-    /// Why it is not in force. Except when the switch did not answer in time, all is as before.
+    /// Why it is not in force. Except after a timeout of a switch, nothing has changed.
     pub async fn apply_policy(
         &self,
         caller: &Caller,
@@ -131,13 +131,13 @@ impl Handle {
         .await
     }
 
-    /// Deletes a policy, also `by_force` when it was found that frames would go astray. Returns its
-    /// last counts, when the switch told them. When something about it is being changed, it is
-    /// deleted right after that. Who stops waiting changes nothing: it goes on to its end.
+    /// Deletes a policy; with `by_force` even if frames would be misdirected. Returns its last
+    /// counts once the switches have reported them. If the policy is being changed, it is deleted
+    /// right afterwards. Dropping the future does not cancel the deletion.
     ///
     /// # Errors
-    /// There is no such policy, the store cannot be written, frames would not go where they should
-    /// then, or the switch did not answer in time.
+    /// There is no such policy, the store cannot be written, frames would be misdirected, or a
+    /// switch did not answer in time.
     pub async fn delete_policy(
         &self,
         caller: &Caller,
@@ -155,7 +155,7 @@ impl Handle {
         self.in_time(name.to_owned(), deleting).await
     }
 
-    /// All policies in the order in which they were added, with counters as they are now.
+    /// All policies in the order in which they were added, with current counters.
     ///
     /// # Errors
     /// The server has stopped.
@@ -164,7 +164,7 @@ impl Handle {
         self.known_policies().await
     }
 
-    /// One policy, with counters as they are now.
+    /// One policy with current counters.
     ///
     /// # Errors
     /// There is no such policy.
@@ -194,18 +194,18 @@ impl Handle {
         self.ask(Request::Hosts).await
     }
 
-    /// Whether something can be said of a switch that is not known.
+    /// Whether an unknown switch may be reported as such.
     ///
     /// # Errors
-    /// It should be known, and has not told its ports yet.
+    /// It is expected, and has not reported its ports yet.
     pub(crate) async fn check_heard(&self, switch: DatapathId) -> Result<(), RequestError> {
         self.ask(Request::Awaited).await?.check(switch)
     }
 
-    /// A switch in detail, by what it says that it holds. `None` for one that is not known.
+    /// Details of a switch from its tables. `None` for an unknown switch.
     ///
     /// # Errors
-    /// It did not say so in time.
+    /// It did not report them in time.
     pub async fn switch_details(
         &self,
         switch: DatapathId,
@@ -216,14 +216,13 @@ impl Handle {
         answer.unwrap_or(Err(RequestError::SwitchSilent { switch, after }))
     }
 
-    /// What passes the ports of all switches, since this was asked before; those that did not
-    /// answer in time are left out.
+    /// Loads of all ports since the last call, without switches that did not answer in time.
     pub(crate) async fn loads(&self) -> Result<Option<Loads>, RequestError> {
         let answer = tokio::time::timeout(self.stats_timeout, self.ask(Request::Loads)).await;
         answer.ok().transpose()
     }
 
-    /// The ways that the copies of a policy take.
+    /// Paths of a policy's copies.
     ///
     /// # Errors
     /// There is no such policy.
@@ -240,8 +239,7 @@ impl Handle {
         self.ask(Request::Links).await
     }
 
-    /// What adding a policy would do, and whether it is proved that all frames go where they
-    /// should. Nothing is changed.
+    /// Plans the addition of a policy, with a proof. Nothing is changed.
     ///
     /// # Errors
     /// What is wrong with the policy.
@@ -249,7 +247,7 @@ impl Handle {
         self.plan(PolicyChange::Apply { policy: Box::new(policy), how: How::default() }).await
     }
 
-    /// The same of putting the policy in the place of the one of its name.
+    /// Plans the replacement of the policy with this name.
     ///
     /// # Errors
     /// What is wrong with the policy.
@@ -259,7 +257,7 @@ impl Handle {
         self.plan(PolicyChange::Apply { policy: Box::new(policy), how }).await
     }
 
-    /// The same of deleting a policy.
+    /// Plans the deletion of a policy.
     ///
     /// # Errors
     /// There is no such policy.
@@ -268,7 +266,7 @@ impl Handle {
         self.plan(PolicyChange::Delete { name: name.to_owned(), by_force: false }).await
     }
 
-    /// At most `max` records of the audit log behind record `after`, each a line of JSON.
+    /// At most `max` audit records after record `after`, each a line of JSON.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -280,12 +278,13 @@ impl Handle {
         self.keeper.records(wanted, max).await
     }
 
-    /// Writes to the audit log what happened already: when that fails, as soon as it can be.
+    /// Writes an audit record of something that has happened: now, or as soon as the store can be
+    /// written.
     pub(crate) async fn record(&self, draft: Draft) {
         self.keeper.record_or_owe(draft).await;
     }
 
-    /// Writes to the audit log what must not happen without a record.
+    /// Writes an audit record of something that must not happen without it.
     pub(crate) async fn try_record(&self, draft: Draft) -> Result<(), StoreError> {
         self.keeper.record(draft).await
     }
@@ -294,7 +293,7 @@ impl Handle {
         &self.journal
     }
 
-    /// By the counters that came last.
+    /// Policies with the counters read last.
     pub(crate) async fn known_policies(&self) -> Result<Vec<PolicyReport>, RequestError> {
         self.ask(Request::Policies).await
     }
@@ -304,7 +303,7 @@ impl Handle {
         self.ask(|reply| Request::Policy { name, reply }).await?
     }
 
-    /// Asks for counters, and waits for them as long as is worth it.
+    /// Requests counters, and waits for them up to the timeout.
     pub(crate) async fn refresh(&self) -> Result<(), RequestError> {
         let came = self.ask(Request::Stats);
         match tokio::time::timeout(self.stats_timeout, came).await {
@@ -313,7 +312,7 @@ impl Handle {
         }
     }
 
-    /// Whether there is no use in a plan: the change would be refused whatever it says.
+    /// Fails if the change would be refused whatever a plan says.
     fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
         self.check(Access::Write)?;
         self.keeper.check_changeable(name)
@@ -330,8 +329,8 @@ impl Handle {
         self.ask(|reply| Request::Change(Wish { change, term, reply })).await?
     }
 
-    /// What can be said before anything is written. Returns the policy that is to be replaced, and
-    /// the monitors as they are kept.
+    /// Checks before anything is written. Returns the policy to be replaced, and the monitors as
+    /// they are stored.
     async fn start_applying(
         &self,
         policy: &TapPolicy,
@@ -370,7 +369,7 @@ impl Handle {
             match &result {
                 Ok(applied) => this.record_unproved(&caller, how.what(), (applied, &kept)).await,
                 Err(RequestError::Stopped) => {}
-                // It is in the store, so whoever leads now puts it in force.
+                // It is stored, so the current leader puts it in force.
                 Err(RequestError::NotLeader { .. } | RequestError::NoLeader) => {}
                 Err(error) => {
                     let record = Draft::new(&caller, how.what(), refused(error)).about(&kept);
@@ -382,7 +381,7 @@ impl Handle {
         self.in_time(name, applying).await
     }
 
-    /// What can be said before anything is written. Returns the policy that is to go.
+    /// Checks before anything is written. Returns the policy to be deleted.
     async fn start_deleting(&self, name: &str) -> Result<(Claim, KeptPolicy), RequestError> {
         let claim = self.keeper.claim_last(name).await?;
         let policy = self.known_policy(name).await?.policy;
@@ -409,7 +408,7 @@ impl Handle {
         result
     }
 
-    /// Writes down that a change was made though not all of it was proved, if so.
+    /// Records that a change was made without a complete proof, if so.
     async fn record_unproved(
         &self,
         caller: &Caller,
@@ -422,7 +421,7 @@ impl Handle {
         }
     }
 
-    /// The same as [`Self::refuse`] of a deletion, which may be one of nothing.
+    /// Like [`Self::refuse`] for a deletion, possibly of a policy that does not exist.
     async fn refuse_deletion(
         &self,
         caller: &Caller,
@@ -436,7 +435,7 @@ impl Handle {
         error
     }
 
-    /// Writes down what somebody tried, and passes on why it was refused.
+    /// Records a refused change, and returns the error.
     async fn refuse(
         &self,
         caller: &Caller,
@@ -444,14 +443,14 @@ impl Handle {
         policy: &TapPolicy,
         error: RequestError,
     ) -> RequestError {
-        // What is refused may be of any length, and anybody may have it refused again and again.
+        // A refused policy may have any length, and anyone may send many.
         let told = policy.clone().cut_to_limits();
         self.record(Draft::new(caller, how.what(), refused(&error)).about(&told)).await;
         error
     }
 
-    /// Waits for a change as long as is worth it. It goes on: what becomes of it later is in the
-    /// store and the audit log, too, and nobody else changes the policy before that.
+    /// Waits for a change up to the timeout. It continues after that: its result is in the store
+    /// and the audit log, and nobody else changes the policy before.
     async fn in_time<T: Send + 'static>(
         &self,
         name: String,
@@ -472,7 +471,7 @@ impl Handle {
         self.check(access)?;
         let sent = self.hub.send(request).await;
         sent.map_err(|_| RequestError::Stopped)?;
-        // Who steps down while somebody waits, drops the answer, and may lead again by now.
+        // A reply is dropped when this controller steps down; it may lead again by now.
         let dropped = || match self.check(access) {
             Err(error) => error,
             Ok(()) if self.hub.is_closed() => RequestError::Stopped,
@@ -482,15 +481,15 @@ impl Handle {
     }
 }
 
-/// A name that is taken for a change, and the policy that has it.
+/// A claimed name, and the policy that has it.
 type Claimed = (Claim, Option<KeptPolicy>);
 
-/// A policy that somebody asks for.
+/// A policy to be put in force.
 struct Asked {
-    /// As it was said: a span is measured, whatever becomes of the clock.
+    /// As requested: a duration is measured in monotonic time.
     policy: TapPolicy,
-    /// As it is kept: a span that began does not begin again when the controller starts again, so
-    /// there it ends at a time.
+    /// As stored, with an absolute end: a duration must not start again when the controller
+    /// restarts.
     kept: TapPolicy,
 }
 
@@ -501,14 +500,14 @@ impl Asked {
         Self { policy, kept }
     }
 
-    /// The same with its monitors said otherwise.
+    /// The same with other monitors.
     fn with_monitors(self, monitor: Monitors) -> Self {
         let policy = TapPolicy { monitor: monitor.clone(), ..self.policy };
         Self { policy, kept: TapPolicy { monitor, ..self.kept } }
     }
 }
 
-/// Does the work in a task of its own, which whoever waits for it does not end by going away.
+/// Runs the work in a task of its own, so that a caller that goes away does not cancel it.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
 ) -> Result<T, RequestError> {

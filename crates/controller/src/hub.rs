@@ -1,5 +1,5 @@
-//! The task that owns the control plane. It takes what happens one after the other, and waits for
-//! nobody. Among several controllers only the leader's has something to do: see `duty`.
+//! The task that owns the control plane. It processes inputs one by one and never waits. Among
+//! several controllers only the leader's hub is active: see `duty`.
 
 mod awaited;
 mod changes;
@@ -42,10 +42,10 @@ use history::History;
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;
 
-/// Something that is asked. Whoever asked may have stopped waiting.
+/// A request. The caller may have stopped waiting.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Answered when switches confirmed it.
+    /// Answered when switches have confirmed it.
     Change(Wish),
     Policy {
         name: String,
@@ -53,7 +53,7 @@ pub(crate) enum Request {
     },
     Policies(oneshot::Sender<Vec<PolicyReport>>),
     Switches(oneshot::Sender<Vec<SwitchReport>>),
-    /// Those that have not told their ports yet.
+    /// Asks for the switches that have not reported their ports yet.
     Awaited(oneshot::Sender<Awaited>),
     Hosts(oneshot::Sender<Vec<HostReport>>),
     Links(oneshot::Sender<Vec<LinkReport>>),
@@ -61,30 +61,31 @@ pub(crate) enum Request {
         name: String,
         reply: oneshot::Sender<Result<Vec<PathReport>, RequestError>>,
     },
-    /// Its monitors with their switches said, where that is clear, if they can be used now.
+    /// Checks that the monitors are available, and qualifies them by switch where unambiguous.
     Monitors {
         policy: Box<TapPolicy>,
         reply: oneshot::Sender<Result<Monitors, RequestError>>,
     },
-    /// What a change would do.
+    /// Plans a change.
     Plan {
         change: PolicyChange,
         turn: Turn,
         reply: PlanReply,
     },
-    /// Answered when counters came.
+    /// Answered when counters have been read.
     Stats(oneshot::Sender<()>),
-    /// Answered when the switch told what it holds.
+    /// Answered when the switch has reported its tables.
     Details {
         switch: DatapathId,
         reply: oneshot::Sender<Option<SwitchDetails>>,
     },
-    /// Answered when the counters of all ports came: bytes per second, by switch and port.
+    /// Answered when the counters of all ports have been read: bytes per second, by switch and
+    /// port.
     Loads(oneshot::Sender<Loads>),
 }
 
 impl Request {
-    /// Whether it is about a change.
+    /// Whether it is for a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
             Self::Change(_) | Self::Monitors { .. } | Self::Plan { .. } => Access::Write,
@@ -93,10 +94,10 @@ impl Request {
     }
 }
 
-/// What passes ports, by switch and number.
+/// Load of ports, by switch and port number.
 pub(crate) type Loads = HashMap<(DatapathId, u32), PortLoad>;
 
-/// Who waits for counters.
+/// A caller that waits for counters.
 enum StatsReply {
     Any(oneshot::Sender<()>),
     Details(DatapathId, oneshot::Sender<Option<SwitchDetails>>),
@@ -106,7 +107,7 @@ enum StatsReply {
 type PlanReply = oneshot::Sender<Result<Plan, RequestError>>;
 type PolicyReply = oneshot::Sender<Result<PolicyReport, RequestError>>;
 
-/// What the hub waited for.
+/// What woke the hub.
 enum WokenBy {
     Input(Input),
     Request(Request),
@@ -118,40 +119,40 @@ enum WokenBy {
 /// The owner of the control plane.
 pub(crate) struct Hub {
     control: Control,
-    /// What the next control plane is made of, should this controller come to lead.
+    /// What a new control plane is built from if this controller becomes leader.
     blueprint: Blueprint,
     seat: Seat,
     inputs: Inputs,
     journal: Arc<Journal>,
     keeper: Arc<Keeper>,
     switches: HashMap<DatapathId, Connected>,
-    /// Those that it knew of before it heard them.
+    /// Switches known before they connected.
     known: Known,
-    /// Newer connections of those.
+    /// Newer connections of connected switches.
     contests: HashMap<DatapathId, Contest>,
     takeover_after: Duration,
     start: Instant,
     listened: Listened,
-    /// The time up to which the control plane did what was due.
+    /// Time up to which the control plane has processed its timers.
     told: Millis,
     changes: Changes,
-    /// Several may wait for the same.
+    /// Several callers may share a round.
     waiting_for_stats: HashMap<StatsToken, Vec<StatsReply>>,
     chatter: Chatter,
     history: History,
 }
 
-/// A switch that is connected.
+/// A connected switch.
 struct Connected {
     connection: ConnectionId,
     features: FeaturesReply,
     peer: SocketAddr,
     since: Instant,
     orders: Orders,
-    /// Whether the control plane was told of it; followers do not, and leaders only when it takes
-    /// them for its master.
+    /// Whether the control plane was told of the connection. Followers never do that, leaders once
+    /// the switch has accepted them as master.
     is_ours: bool,
-    /// When it was last told that another switch says that it is this one.
+    /// When a second switch with this datapath id was last reported.
     contested: Option<Instant>,
 }
 
@@ -184,7 +185,7 @@ impl Hub {
         }
     }
 
-    /// Runs until `shutdown` is done, then hangs up on everybody.
+    /// Runs until `shutdown` is done, then closes all connections.
     pub(crate) async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         self.handle_timeout();
@@ -207,7 +208,7 @@ impl Hub {
                 () = &mut shutdown => return,
                 Some(input) = self.inputs.news.recv() => WokenBy::Input(input),
                 Some(request) = self.inputs.requests.recv() => WokenBy::Request(request),
-                // What came meanwhile is read by other tasks: they get their turn first.
+                // Lets other tasks run first, which read further input.
                 () = sleep_until(own_at) => WokenBy::Changes,
                 () = sleep_until(at) => {
                     tokio::task::yield_now().await;
@@ -221,7 +222,7 @@ impl Hub {
                 WokenBy::Request(request) => self.handle_request(request),
                 WokenBy::Time | WokenBy::Changes => {}
             }
-            // What waits already is taken before conclusions are drawn.
+            // Input that is available is processed before it is evaluated.
             self.handle_waiting();
             self.end_contests();
             self.begin_changes();
@@ -230,8 +231,8 @@ impl Hub {
         }
     }
 
-    /// What switches say goes before what is asked, which may be much at once and take long: a link
-    /// whose probes wait behind it would seem to be dead. Neither keeps the other out.
+    /// Input from switches comes before requests, which may be many and slow: probes that wait
+    /// behind them would make links seem dead. Both are bounded, so neither starves the other.
     fn handle_waiting(&mut self) {
         for _ in 0..COLLECT_COUNT {
             let Ok(input) = self.inputs.news.try_recv() else { break };
@@ -246,7 +247,7 @@ impl Hub {
         }
     }
 
-    /// Does what is due, when nothing waits to be handled, or has kept it waiting for long.
+    /// Processes timers if no input is waiting, or if they are very late.
     fn handle_due(&mut self, at: Option<Instant>) {
         let late = at.and_then(|at| Instant::now().checked_duration_since(at));
         let is_behind = !self.inputs.news.is_empty();
@@ -280,7 +281,7 @@ impl Hub {
         }
     }
 
-    /// `is_heard`: whether it answers, or tells, the control plane that there is now.
+    /// `is_heard`: whether the news is for the current control plane.
     fn handle_news(&mut self, switch: DatapathId, news: News, session: u64, is_heard: bool) {
         let now = self.tick();
         match news {
@@ -301,25 +302,25 @@ impl Hub {
     fn handle_request(&mut self, request: Request) {
         match request {
             request if self.seat.acts() => {
-                // Waits begin at the time that the control plane knows, which may be that of an
-                // answer long ago: they would be over before they begin.
+                // Timeouts start at the control plane's time, which may be that of an old input;
+                // they would then expire before they start.
                 if self.tick() != self.told {
                     self.handle_timeout();
                 }
                 self.answer(request);
             }
-            // No counters come any more.
+            // No counters will arrive.
             Request::Stats(reply) if self.seat.remembers() => _ = reply.send(()),
             request if self.seat.remembers() && request.access() == Access::Read => {
                 self.answer(request);
             }
-            // Whoever asked hears that there is no answer, and knows why from the standing.
+            // Dropping the reply tells the caller that there is none; the standing says why.
             _ => {}
         }
     }
 
     fn answer(&mut self, request: Request) {
-        // Who does not wait any more does not want to hear the answer.
+        // A failed send means that the caller no longer waits.
         match request {
             Request::Change(wish) => self.ask_for(wish),
             Request::Policy { name, reply } => {
@@ -357,8 +358,8 @@ impl Hub {
         }
     }
 
-    /// Finds out what a change would do, on a copy that shares all that does not change, while the
-    /// hub goes on. Nobody does so for who does not wait any more.
+    /// Plans a change on a copy that shares unchanged state, while the hub continues. Skipped if
+    /// the caller no longer waits.
     fn rehearse(&self, change: PolicyChange, turn: Turn, reply: PlanReply) {
         if reply.is_closed() {
             return;
@@ -367,7 +368,7 @@ impl Hub {
         tokio::task::spawn_blocking(move || {
             let plan = control.plan_change(change.as_told());
             let plan = plan.map_err(|error| awaited.excuse(error));
-            // The copy is gone before the next one is made.
+            // Frees the copy before the next one is made.
             drop(control);
             drop(turn);
             let _ = reply.send(plan);
@@ -384,7 +385,7 @@ impl Hub {
     }
 
     fn answer_one(&mut self, reply: StatsReply) {
-        // Who does not wait any more does not want to hear it.
+        // A failed send means that the caller no longer waits.
         match reply {
             StatsReply::Any(reply) => _ = reply.send(()),
             StatsReply::Details(switch, reply) => {
@@ -397,12 +398,12 @@ impl Hub {
         }
     }
 
-    /// Hands out what switches are to be told.
+    /// Hands messages to the connections.
     fn transmit(&mut self) {
         while self.seat.acts()
             && let Some(Transmit { switch, ticket, body }) = self.control.poll_transmit()
         {
-            // To one that is about to be taken over all is said anew then.
+            // A switch about to be taken over gets everything again afterwards.
             if self.switches.get(&switch).is_some_and(|switch| switch.is_ours) {
                 self.order(switch, Order::Send(ticket, body));
             }
@@ -420,7 +421,7 @@ impl Hub {
         }
     }
 
-    /// Returns whether there were any.
+    /// Returns whether there were any events.
     fn handle_events(&mut self) -> bool {
         let mut count = 0;
         while self.seat.acts()
@@ -453,7 +454,7 @@ impl Hub {
         count > 0
     }
 
-    /// What happened to a policy; others than those tell of hosts, links and ports.
+    /// Processes an event about a policy; all others concern hosts, links and ports.
     fn handle_policy_event(&mut self, event: Event) {
         match event {
             Event::PolicyActive { name } => self.handle_in_force(&name, &PolicyState::Active),
@@ -483,7 +484,7 @@ impl Hub {
             }
             Event::PolicyPinned(policy) => {
                 let origin = self.keeper.origin(&policy.name);
-                // It is written while the hub goes on.
+                // Written to the store while the hub continues.
                 tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
             }
             Event::PolicyReplaced { name } => {
@@ -509,7 +510,7 @@ impl Hub {
         }
     }
 
-    /// All is done for a policy that can be done now.
+    /// A policy is in force as far as is possible now.
     fn handle_in_force(&mut self, name: &str, state: &PolicyState) {
         match state {
             PolicyState::Partial { reason } => {
@@ -523,7 +524,7 @@ impl Hub {
         self.record_state(name, state);
     }
 
-    /// Nothing is copied for a policy. One that somebody waits for does not come about then.
+    /// Nothing is copied for a policy. If a caller waits for it, it has failed.
     fn handle_out_of_force(&mut self, name: &str, state: &PolicyState) {
         self.tell_policy(name, state);
         match state {
@@ -537,7 +538,7 @@ impl Hub {
         self.record_state(name, state);
     }
 
-    /// The connection to a switch has ended, or ends now.
+    /// The connection to a switch has ended, or is closed now.
     fn disconnect(&mut self, switch: DatapathId, reason: &str) {
         if let Some(connected) = self.switches.remove(&switch) {
             tracing::info!("{} at {} disconnected: {reason}", Name(switch), connected.peer);
@@ -559,14 +560,14 @@ impl Hub {
         }
     }
 
-    /// Tells the time of day: the clock of this machine may be set at any time.
+    /// Sets the time of day: this machine's clock may change at any time.
     fn tell_time(&mut self, now: Millis) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time = UnixTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
         self.control.handle_clock(time, now);
     }
 
-    /// Tells the control plane the time, and returns it as it is told mostly.
+    /// Sets the control plane's clock, and returns the time used for most inputs.
     fn tick(&mut self) -> Millis {
         let elapsed = self.start.elapsed();
         let now_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -591,7 +592,7 @@ impl Hub {
     }
 }
 
-/// A switch in the log, by the name that policies use for it.
+/// Displays a switch as policies name it.
 #[derive(Clone, Copy)]
 struct Name(DatapathId);
 
@@ -612,11 +613,11 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// By how much what is due may be late while inputs wait.
+/// Maximum delay of timers while inputs are waiting.
 const LATE: Duration = Duration::from_millis(100);
-/// Inputs that are taken in a row.
+/// Maximum inputs processed in a row.
 const COLLECT_COUNT: usize = 256;
-/// For how long requests are answered in a row.
+/// Maximum time for answering requests in a row.
 const ANSWERING: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

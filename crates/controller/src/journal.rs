@@ -1,5 +1,5 @@
-//! What happens, for those who watch: a ring of the last events, and a broadcast to everybody who
-//! listens now. Both are bounded: who reads too slowly misses events and is told so.
+//! Event journal: a ring of recent events, and a broadcast to all listeners. Both are bounded: a
+//! slow listener misses events and is told so.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,24 +11,24 @@ use tokio::sync::broadcast;
 use crate::clock::{now_text, now_us};
 use crate::copies::Copies;
 
-/// What an event is about; the name by which clients listen for it.
+/// Kind of an event, which is its name in the event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A switch came or went.
+    /// A switch connected or disconnected.
     Switch,
-    /// A policy is doing otherwise than before.
+    /// A policy changed its state.
     Policy,
-    /// A link between switches came or went.
+    /// A link was added or removed.
     Link,
-    /// A host came, moved or went.
+    /// A host was added, moved or removed.
     Host,
-    /// A port carries frames, or does not any more.
+    /// A port went up or down.
     Port,
-    /// Something that somebody should look at.
+    /// A condition that needs attention.
     Alarm,
-    /// A record of the audit log.
+    /// An audit record.
     Audit,
-    /// Totals, each second; not kept.
+    /// Totals, every second; not kept.
     Tick,
 }
 
@@ -46,23 +46,23 @@ impl Kind {
         }
     }
 
-    /// Whether there may be so many that others would not be remembered.
+    /// Whether there may be so many that they would displace others.
     const fn is_chatter(self) -> bool {
         matches!(self, Self::Link | Self::Host | Self::Port)
     }
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Larger than that of all before, also of those before a restart.
+    /// Larger than all earlier ids, also of earlier runs.
     pub(crate) id: u64,
     pub(crate) kind: Kind,
-    /// JSON, with the id and the time in it.
+    /// JSON including id and time.
     pub(crate) data: Value,
 }
 
-/// The last events, and those that come.
+/// Recent events, and the broadcast of new ones.
 #[derive(Debug)]
 pub(crate) struct Journal {
     ring: Mutex<Ring>,
@@ -73,30 +73,30 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 struct Ring {
     entries: VecDeque<Arc<Entry>>,
-    /// How many of them are of links, hosts and ports: at most half.
+    /// Number of link, host and port events: at most half of all.
     chatter: usize,
     last_id: u64,
-    /// The last one that is gone.
+    /// Id of the last event that was dropped.
     forgotten: u64,
     max: usize,
 }
 
-/// What a listener starts with.
+/// Start of a subscription.
 pub(crate) struct Subscription {
-    /// What it missed since the event that it named.
+    /// Events missed since the given one.
     pub(crate) missed: Vec<Arc<Entry>>,
-    /// Whether some of that is gone, or it named none of this controller's.
+    /// Whether some of these are lost, or the given event is not of this controller.
     pub(crate) has_gap: bool,
-    /// The event behind which it begins.
+    /// The event after which it begins.
     pub(crate) begins_behind: u64,
-    /// What comes.
+    /// New events.
     pub(crate) receiver: broadcast::Receiver<Arc<Entry>>,
 }
 
 impl Journal {
-    /// Keeps the last `max` events; a listener may be as many behind.
+    /// A journal that keeps `max` events, which is also the maximum lag of a listener.
     pub(crate) fn new(max: usize) -> Self {
-        // Times as numbers, so that they go on growing when a controller starts again.
+        // Ids are times, so that they increase across restarts.
         let (entries, last_id) = (VecDeque::new(), now_us());
         let ring = Ring { entries, chatter: 0, last_id, forgotten: last_id, max: max.max(1) };
         Self {
@@ -106,15 +106,15 @@ impl Journal {
         }
     }
 
-    /// This controller begins to tell what happens: what happened before, others may have told.
-    /// Whoever comes back with an event from before has a gap.
+    /// This controller starts to report events: earlier ones may have been reported by others. A
+    /// listener that continues from before has a gap.
     pub(crate) fn begin(&self) {
         let mut ring = self.lock();
         ring.last_id += 1;
         ring.forgotten = ring.last_id;
     }
 
-    /// Something happened.
+    /// Publishes an event.
     pub(crate) fn publish(&self, kind: Kind, data: Value) {
         let mut ring = self.lock();
         ring.last_id += 1;
@@ -123,11 +123,11 @@ impl Journal {
         if kind != Kind::Tick {
             ring.push(Arc::clone(&entry));
         }
-        // Perhaps nobody listens.
+        // There may be no listener.
         let _ = self.sender.send(entry);
     }
 
-    /// Listens; `after` is the event that the listener saw last.
+    /// Subscribes; `after` is the last event that the listener has seen.
     pub(crate) fn subscribe(&self, after: Option<u64>) -> Subscription {
         let ring = self.lock();
         let receiver = self.sender.subscribe();
@@ -137,7 +137,7 @@ impl Journal {
         };
         let missed: Vec<_> =
             ring.entries.iter().filter(|entry| entry.id > after).cloned().collect();
-        // No event of this controller has a number that is still to come.
+        // An id in the future is not of this controller.
         let has_gap = after < ring.forgotten || after > ring.last_id;
         let begins_behind = missed.first().map_or(ring.last_id, |first| first.id - 1);
         Subscription { missed, has_gap, begins_behind, receiver }
@@ -148,18 +148,18 @@ impl Journal {
         self.lock().entries.iter().rev().cloned().collect()
     }
 
-    /// Copies that came to the controller itself.
+    /// Copies received by the controller itself.
     pub(crate) const fn copies(&self) -> &Copies {
         &self.copies
     }
 
-    /// How many listen.
+    /// Number of listeners.
     pub(crate) fn listener_count(&self) -> usize {
         self.sender.receiver_count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,10 @@
-//! Policies and what is known of them beside what the control plane knows: who added them, when,
-//! and whether they are on disk.
+//! Metadata of policies in addition to the control plane's: origin, and state of the store.
 //!
-//! **In which order.** A policy is written, with its record in the audit log, before any switch is
-//! told of it; if it comes to nothing it is taken out again, with a record of that. So there is no
-//! copy without a record, and what was answered survives whatever happens next. A policy that is
-//! deleted is gone from the disk before it is gone from the switches: a controller that starts
-//! again removes what nobody asks for.
+//! **Order of writes.** A policy is written with its audit record before any switch is changed; if
+//! it fails it is deleted again, with a record of that. So there is no copy without a record, and a
+//! confirmed change survives any crash. A deleted policy is removed from the store before it is
+//! removed from the switches: a restarted controller removes the rules of policies that are not
+//! stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -25,57 +24,57 @@ use crate::owed::{Owed, Taken};
 use crate::store::{Change, KeptPolicy, MAX_TOGETHER, Records, Store, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
-/// What is known of policies.
+/// Metadata of policies.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     store: Store,
     known: Mutex<Known>,
-    /// Tells that a name is free again.
+    /// Signals that a name is free again.
     freed: Notify,
-    /// Tells that something is to be written.
+    /// Signals that there is something to write.
     noted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     origins: BTreeMap<String, Origin>,
-    /// Names that somebody is changing something about.
+    /// Names with a change in progress.
     claimed: BTreeSet<String>,
-    /// Those of them that a deletion waits for.
+    /// Of these, names with a waiting deletion.
     awaited: BTreeSet<String>,
-    /// By name: what should have been written to the store when it could not be.
+    /// By name: changes that could not be written.
     stale: BTreeMap<String, Change>,
-    /// Records that were not written yet.
+    /// Records that are not written yet.
     owed: Owed,
-    /// Counts beginnings and ends: what was to be written before one is not to be written after.
+    /// Number of starts and ends of terms: changes pending from an earlier term are not written.
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
 }
 
-/// Where a policy comes from.
+/// Origin of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// When it was added, or the controller started with it; RFC 3339.
+    /// When it was added or the controller started with it; RFC 3339.
     pub created_at: String,
-    /// Who added it; `configuration` for those of the configuration file.
+    /// Who added it; `configuration` for a policy of the configuration file.
     pub owner: String,
-    /// When it was changed last, if it was.
+    /// When it was last changed, if ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<String>,
-    /// Who did that.
+    /// Who changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_by: Option<String>,
 }
 
 impl Origin {
-    /// Of a policy that comes now.
+    /// Origin of a policy added now.
     pub(crate) fn now(owner: impl Into<String>) -> Self {
         let (created_at, owner) = (now_text(), owner.into());
         Self { created_at, owner, changed_at: None, changed_by: None }
     }
 
-    /// The same policy, changed now.
+    /// The origin with a change now.
     fn changed_by(self, who: &str) -> Self {
         let (changed_at, changed_by) = (Some(now_text()), Some(who.to_owned()));
         Self { changed_at, changed_by, ..self }
@@ -83,14 +82,14 @@ impl Origin {
 }
 
 impl Keeper {
-    /// Knows these policies already.
+    /// A keeper that starts with these policies.
     pub(crate) fn new(store: Store, policies: impl IntoIterator<Item = KeptPolicy>) -> Arc<Self> {
         let known = Known { origins: origins(policies), ..Known::default() };
         let (freed, noted) = (Notify::new(), Notify::new());
         Arc::new(Self { store, known: Mutex::new(known), freed, noted })
     }
 
-    /// Begins anew, with these policies: others may have changed them since.
+    /// A term begins with these policies: others may have changed them.
     pub(crate) fn begin(&self, policies: impl IntoIterator<Item = KeptPolicy>) {
         let mut known = self.lock();
         known.origins = origins(policies);
@@ -98,22 +97,22 @@ impl Keeper {
         known.has_ended = false;
     }
 
-    /// Another controller leads: what was to be taken out is its business.
+    /// Another controller leads: pending deletions are its responsibility.
     pub(crate) fn end(&self) {
         let mut known = self.lock();
         known.next_term();
         known.has_ended = true;
     }
 
-    /// Takes the name until the claim is dropped: two changes of one policy do not mix.
+    /// Claims a name until the claim is dropped: changes of one policy are not concurrent.
     pub(crate) fn claim(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
         let busy = || RequestError::Busy { name: name.to_owned() };
         let is_awaited = self.lock().awaited.contains(name);
         if is_awaited { Err(busy()) } else { self.take(name).ok_or_else(busy) }
     }
 
-    /// The same for a deletion, which comes behind the change that has the name: who wants to end
-    /// copies shall not have to try again and again. One that waits is enough.
+    /// The same for a deletion, which waits for the change in progress, so that callers need not
+    /// retry to stop copying. Only one may wait.
     pub(crate) async fn claim_last(self: &Arc<Self>, name: &str) -> Result<Claim, RequestError> {
         if !self.lock().awaited.insert(name.to_owned()) {
             return Err(RequestError::Busy { name: name.to_owned() });
@@ -125,7 +124,7 @@ impl Keeper {
     async fn take_when_free(self: &Arc<Self>, name: &str) -> Claim {
         loop {
             let mut freed = pin!(self.freed.notified());
-            // What is freed from here on is heard.
+            // From here on notifications are not missed.
             freed.as_mut().enable();
             if let Some(claim) = self.take(name) {
                 return claim;
@@ -144,32 +143,31 @@ impl Keeper {
         is_free.then(claim)
     }
 
-    /// Where the policy comes from, if there is one.
+    /// Origin of the policy, if there is one.
     pub(crate) fn origin(&self, name: &str) -> Option<Origin> {
         self.lock().origins.get(name).cloned()
     }
 
-    /// Whether a policy may be changed here, if it is known: those of the configuration file are
-    /// not.
+    /// Fails for policies of the configuration file, which cannot be changed here.
     pub(crate) fn check_changeable(&self, name: &str) -> Result<(), RequestError> {
         let is_configured = self.origin(name).is_some_and(|origin| origin.owner == CONFIGURATION);
         let configured = || RequestError::Configured { name: name.to_owned() };
         if is_configured { Err(configured()) } else { Ok(()) }
     }
 
-    /// A policy that is there, as the store has it.
+    /// An existing policy in stored form.
     pub(crate) fn kept(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
         let name = policy.name.clone();
         self.check_changeable(&name)?;
         match self.origin(&name) {
             Some(origin) => Ok(KeptPolicy { policy, origin }),
-            // It is going at this moment.
+            // It is being deleted.
             None => Err(RequestError::Busy { name }),
         }
     }
 
-    /// The same of one that is to go. Nobody else changes it then: where it comes from should be
-    /// known, and when it is not, that is no reason to let it copy for ever.
+    /// The same for a deletion. Nobody else changes it; a missing origin, which should not happen,
+    /// must not prevent the deletion.
     pub(crate) fn kept_to_delete(&self, policy: TapPolicy) -> Result<KeptPolicy, RequestError> {
         match self.kept(policy.clone()) {
             Err(RequestError::Busy { .. }) => {
@@ -179,12 +177,12 @@ impl Keeper {
         }
     }
 
-    /// Takes out a policy that reached its end, unless another one of its name is there by now.
+    /// Deletes an expired policy from the store, unless another one of its name exists by now.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED).about(policy);
-        // Whoever changes something about this name at the moment writes what holds then; a
-        // deletion that waits finds nothing.
+        // A change in progress for this name writes the final state; a waiting deletion will find
+        // nothing.
         let claim = self.take(name).filter(|_| self.origin(name) == origin);
         match claim {
             Some(claim) => {
@@ -195,18 +193,18 @@ impl Keeper {
         }
     }
 
-    /// Keeps a policy, also one of the configuration, with the switches at which its monitors were
-    /// found since it was added, unless another one of its name is there by now.
+    /// Stores a policy, also one of the configuration, with the switches where its monitors were
+    /// found, unless another one of its name exists by now.
     pub(crate) async fn pin(self: Arc<Self>, policy: TapPolicy, origin: Option<Origin>) {
         let claim = self.take_when_free(&policy.name).await;
         let is_same = |known: &Origin| origin.as_ref() == Some(known);
         let Some(origin) = self.origin(&policy.name).filter(is_same) else { return };
         let kept = Box::new(KeptPolicy { policy, origin });
-        // If that fails the store has said so; the switches are found anew after a restart.
+        // The store reports an error itself; the switches are located again after a restart.
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
     }
 
-    /// Writes that the policies of the store are in force again, if there are any.
+    /// Records that the stored policies are in force again, if there are any.
     pub(crate) async fn record_start(self: &Arc<Self>) -> Result<(), StoreError> {
         let is_kept = |origin: &&Origin| origin.owner != CONFIGURATION;
         let count = self.lock().origins.values().filter(is_kept).count();
@@ -217,7 +215,8 @@ impl Keeper {
         self.record(Draft::new(&Caller::controller(), What::ControllerStart, what)).await
     }
 
-    /// The controller stops, and nobody takes its place: policies go on, if there are any.
+    /// Records that the controller stops without a successor: policies stay in force, if there are
+    /// any.
     pub(crate) fn note_stop(&self) {
         let count = self.lock().origins.len();
         if count > 0 {
@@ -226,8 +225,8 @@ impl Keeper {
         }
     }
 
-    /// Writes that these policies of the configuration are about to be in force. A store that is
-    /// shared takes no more than [`MAX_TOGETHER`] of them.
+    /// Records that these configured policies are about to be in force. A shared store takes at
+    /// most [`MAX_TOGETHER`] of them.
     pub(crate) async fn record_configured(&self, policies: &[TapPolicy]) -> Result<(), StoreError> {
         let records = policies.iter().map(|policy| {
             let expires = policy.expires.map(|expiry| Expiry::At(expiry.time(unix_time())));
@@ -241,8 +240,8 @@ impl Keeper {
         }
     }
 
-    /// Writes that somebody did what is no change of a policy, or was refused. Who stops waiting
-    /// changes nothing: what waited before goes with it, and would be lost.
+    /// Records an action that changes no policy, or was refused. Not cancelled with the caller, as
+    /// that would lose queued records written with it.
     pub(crate) async fn record(self: &Arc<Self>, draft: Draft) -> Result<(), StoreError> {
         let this = Arc::clone(self);
         let of = self.store.term();
@@ -250,39 +249,39 @@ impl Keeper {
         tokio::spawn(recording).await.unwrap_or_else(|_| Err(StoreError::closed()))
     }
 
-    /// The same of what happened already: when that fails, it is written as soon as it can be.
+    /// The same for something that has happened: if it fails, it is written as soon as possible.
     pub(crate) async fn record_or_owe(self: &Arc<Self>, draft: Draft) {
         let this = Arc::clone(self);
         let recording = async move {
             if this.record(draft.clone()).await.is_err() {
-                // The store has said why itself.
+                // The store reports the cause.
                 tracing::error!("not in the audit log yet: {draft}");
                 this.note(draft);
             }
         };
-        // A panic has been told, and at the end of the process nobody waits.
+        // A panic was reported, and at shutdown nobody waits.
         let _ = tokio::spawn(recording).await;
     }
 
-    /// The same of what happened by itself, which waits for nobody.
+    /// Queues a record of an autonomous event.
     pub(crate) fn note(&self, draft: Draft) {
         self.lock().owed.push(draft);
         self.noted.notify_one();
     }
 
-    /// The same of what the log of the process alone has.
+    /// Counts a record that only the process log has.
     pub(crate) fn leave_out(&self) {
         self.lock().owed.leave_out();
         self.noted.notify_one();
     }
 
-    /// Writes what is noted, and tries again what could not be written, until the server has
-    /// `ended`; and then once more.
+    /// Writes queued records, and retries failed writes, until the server has `ended`; and then
+    /// once more.
     pub(crate) async fn pay_debts(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         loop {
-            // The log of the process has what cannot be written.
+            // The process log has what cannot be written.
             let paid = self.pay().await;
-            // An error means that the server is gone, which is an end as well.
+            // An error means that the server is gone.
             if *ended.borrow() || ended.has_changed().is_err() {
                 return;
             }
@@ -300,10 +299,10 @@ impl Keeper {
         }
     }
 
-    /// Writes all that is owed.
+    /// Writes everything queued.
     pub(crate) async fn pay(&self) -> Result<(), StoreError> {
         loop {
-            // The term of the store is over before that of what is owed in it.
+            // The store's term is over before that of the queue.
             let of = self.store.term();
             let debt = {
                 let mut known = self.lock();
@@ -316,13 +315,14 @@ impl Keeper {
         }
     }
 
-    /// Records of the audit log.
+    /// Audit records.
     pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
         self.store.records(wanted, max).await
     }
 
     async fn commit(&self, changes: Vec<Change>, of: TermId) -> Result<(), StoreError> {
-        // A record is written whoever leads, and must not depend on what only the leader may write.
+        // Records may be written whoever leads, so they are separate from changes that only the
+        // leader may write.
         let is_record = |change: &Change| matches!(change, Change::Record(_));
         let debt = match changes.iter().all(is_record) {
             true => self.lock().take_records(),
@@ -347,13 +347,13 @@ impl Keeper {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Known {
-    /// What should have been written is somebody else's business.
+    /// Pending changes are another controller's responsibility.
     fn next_term(&mut self) {
         self.stale.clear();
         self.owed.drop_of_changes();
@@ -364,7 +364,7 @@ impl Known {
         !self.stale.is_empty() || !self.owed.is_empty() && !self.owed.has_own()
     }
 
-    /// As much as goes with other changes.
+    /// Takes as much as fits beside other changes.
     fn take_debt(&mut self) -> Debt {
         let later = self.stale.keys().nth(MAX_DEBT).cloned();
         let later = later.map(|name| self.stale.split_off(&name)).unwrap_or_default();
@@ -372,14 +372,14 @@ impl Known {
         Debt { term: self.term, stale, records: self.owed.take(MAX_DEBT, true) }
     }
 
-    /// The same of records that go with others.
+    /// Takes records that fit beside others.
     fn take_records(&mut self) -> Debt {
         let records = self.owed.take(MAX_DEBT, false);
         Debt { term: self.term, stale: BTreeMap::new(), records }
     }
 
-    /// Notes what should have been written in a term, and what tells of it, unless that is over: a
-    /// change may fail long after another controller was found to lead.
+    /// Queues a failed change with its record, unless its term is over: a change may fail long
+    /// after another controller became leader.
     fn owe(&mut self, term: u64, name: &str, (change, record): (Change, Draft)) {
         if self.goes_on(term) {
             tracing::error!("not in the audit log yet: {record}");
@@ -404,9 +404,9 @@ impl Known {
     }
 }
 
-/// What could not be written before, and is written with something else.
+/// Queued changes and records that are written with others.
 struct Debt {
-    /// Of which term the changes are.
+    /// Term of the changes.
     term: u64,
     stale: BTreeMap<String, Change>,
     records: Taken,
@@ -423,19 +423,19 @@ impl Debt {
     }
 }
 
-/// A name that one change has for itself.
+/// Exclusive right to change the policy of a name.
 #[derive(Debug)]
 pub(crate) struct Claim {
     keeper: Arc<Keeper>,
     name: String,
-    /// When it was taken, as beginnings and ends are counted here.
+    /// Term when it was claimed, in the keeper's count.
     term: u64,
-    /// The same for all others. What this change is about may be different in a later one.
+    /// The same as an id for others. In a later term the policy may have changed.
     of: TermId,
 }
 
 impl Claim {
-    /// Writes a policy that is to come into force, in the place of what was there `before`.
+    /// Stores a policy before it is put in force, replacing `before`.
     pub(crate) async fn put(
         &self,
         caller: &Caller,
@@ -452,7 +452,7 @@ impl Claim {
         let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
         if let Err(error) = &result {
-            // A store that is elsewhere may have written it, and not have been heard.
+            // A remote store may have written it although the response was lost.
             let delete = || Change::Delete(self.name.clone());
             let change = before.map_or_else(delete, |kept| Change::Put(Box::new(kept.clone())));
             let record = Draft::new(caller, how.what(), refused(error)).about(policy);
@@ -466,11 +466,10 @@ impl Claim {
         Ok(())
     }
 
-    /// Takes a policy out again that came to nothing, and puts back what was there `before`. In a
-    /// later term it is not taken out: whoever leads then found it in the store, and has put it in
-    /// force.
+    /// Deletes a failed policy from the store, and restores `before`. Not in a later term: the
+    /// current leader has read it from the store and put it in force.
     pub(crate) async fn take_back(&self, before: Option<KeptPolicy>, record: Draft) {
-        // One that came to its end meanwhile does not come back.
+        // An expired one is not restored.
         let before = before.filter(|kept| !is_over(&kept.policy));
         self.set_origin(before.as_ref());
         let change = match before {
@@ -480,7 +479,7 @@ impl Claim {
         self.write_or_owe(change, record).await;
     }
 
-    /// Writes both, now or as soon as that is possible, unless the term is over then.
+    /// Writes both, now or as soon as possible, unless the term is over by then.
     async fn write_or_owe(&self, change: Change, record: Draft) {
         let changes = vec![change.clone(), Change::Record(record.clone())];
         if self.keeper.commit(changes, self.of).await.is_err() {
@@ -488,7 +487,7 @@ impl Claim {
         }
     }
 
-    /// Takes out a policy that somebody deletes.
+    /// Deletes a policy from the store.
     pub(crate) async fn delete(
         &self,
         caller: &Caller,
@@ -500,7 +499,7 @@ impl Claim {
         let result = self.keeper.commit(changes, self.of).await;
         let mut known = self.keeper.lock();
         if let Err(error) = &result {
-            // As above: it may be gone there, and is in force here.
+            // As above: it may be deleted there, and is in force here.
             let change = Change::Put(Box::new(kept.clone()));
             let record = Draft::new(caller, What::PolicyDelete, refused(error)).about(&kept.policy);
             known.owe(self.term, &self.name, (change, record));
@@ -513,12 +512,12 @@ impl Claim {
         Ok(())
     }
 
-    /// The term that the change belongs to.
+    /// Term of the change.
     pub(crate) const fn term(&self) -> TermId {
         self.of
     }
 
-    /// Where the policy comes from now, unless another term has begun.
+    /// Sets the current origin, unless another term has begun.
     fn set_origin(&self, kept: Option<&KeptPolicy>) {
         let mut known = self.keeper.lock();
         if known.term != self.term {
@@ -560,18 +559,17 @@ fn is_over(policy: &TapPolicy) -> bool {
     matches!(policy.expires, Some(Expiry::At(at)) if at <= unix_time())
 }
 
-/// How the audit log tells of a refusal.
+/// Result of a refusal in the audit log.
 pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
     format!("refused: {why}")
 }
 
 const ACCEPTED: &str = "accepted";
-/// Changes that are written later, and records, that go with others at most: they share the room of
-/// [`MAX_TOGETHER`].
+/// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
-/// When what could not be written is tried again, if nobody changes anything before.
+/// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// How often it is looked whether the store is where it was, at least.
+/// Minimum frequency of checking that the store's file is in place.
 const LOOK: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The OpenFlow controller's server: accepts switches and drives `tapswitch_control` with them.
+//! The OpenFlow controller's server: accepts connections of switches and runs `tapswitch_control`.
 //!
 //! ```text
 //!  TCP ─▶ connection task ──bounded──▶ hub: owns Control  ──bounded──▶ connection task ─▶ TCP
@@ -6,21 +6,21 @@
 //!  Handle ──────────requests────────────┘
 //! ```
 //!
-//! One task, the hub, owns everything that is known; it waits for nobody. Each connection has a
-//! task of its own with the controller's end of the OpenFlow channel. A switch that sends faster
-//! than the hub takes is read from later; a switch that does not read is disconnected when too
-//! much waits for it. Neither holds up the others.
+//! One task, the hub, owns all state and never waits. Each connection has a task with the
+//! controller's end of the OpenFlow channel. If a switch sends faster than the hub processes, its
+//! connection is not read for a while; a switch that does not read is disconnected when its queue
+//! is full. Neither delays other switches.
 //!
-//! **Two connections of one switch.** The newer one counts: a switch that starts again, or whose
-//! connection was cut off silently, is not kept waiting. But when the older one gives a sign of
-//! life within [`Config::takeover_after`] the newer one is refused, since then there are two
-//! switches with the same datapath id, which would throw each other out for ever.
+//! **Two connections of one switch.** The newer one wins, so that a switch that restarted or lost
+//! its connection silently need not wait. But if the older one shows a sign of life within
+//! [`Config::takeover_after`], the newer one is refused: then two switches have the same datapath
+//! id, and would replace each other forever.
 //!
-//! **Several controllers** may share a store in etcd. One of them leads, by a lease; the others
-//! stay connected to all switches, and take over when it is gone: `cluster`, `hub::duty`.
+//! **Several controllers** may share a store in etcd. One of them leads by a lease; the others stay
+//! connected to all switches and take over when it is gone: `cluster`, `hub::duty`.
 //!
-//! **The end.** When the server stops it closes its connections and changes nothing: the switches
-//! forward and copy on by the rules that they have.
+//! **Shutdown.** The server closes its connections and changes nothing: the switches continue to
+//! forward and copy by their rules.
 #![forbid(unsafe_code)]
 
 mod audit;

@@ -1,10 +1,10 @@
-//! What Prometheus is told of a controller.
+//! Prometheus metrics of a controller.
 
 use tapswitch_control::{Copied, PolicyReport, PolicyState, SwitchReport};
 
 use crate::exposition::{Exposition, Kind, Labels};
 
-/// What is told of policies, and of their copies by monitor.
+/// Metrics of policies, and of their copies by monitor.
 pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
         out.put(name, kind, help, policies.iter().map(|report| (labels(report), value(report))));
@@ -27,7 +27,7 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     put_copies(out, policies);
 }
 
-/// What became of copies, by monitor.
+/// Outcome of copies by monitor.
 fn put_copies(out: &mut Exposition, policies: &[PolicyReport]) {
     let copies = || {
         policies.iter().flat_map(|report| report.copied.iter().map(move |copied| (report, copied)))
@@ -52,7 +52,7 @@ fn put_copies(out: &mut Exposition, policies: &[PolicyReport]) {
     out.put("policy_dropped_packets_total", Kind::Counter, help, drops);
 }
 
-/// What is told of switches, by their datapath ids.
+/// Metrics of switches by datapath id.
 pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     let mut put = |name, kind, help, value: fn(&SwitchReport) -> u64| {
         let labels =

@@ -1,13 +1,13 @@
-//! Whose a connection from this machine is.
+//! The local user of a connection from this machine.
 //!
-//! The kernel knows which user a socket belongs to: `/proc/net/tcp` and `tcp6` have a line for each
-//! of this network namespace, with both addresses and the user.
-//! <https://docs.kernel.org/networking/proc_net_tcp.html>
+//! `/proc/net/tcp` and `tcp6` list each socket of this network namespace with both addresses and
+//! its user. <https://docs.kernel.org/networking/proc_net_tcp.html>
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-/// The users whose this controller is: who runs it, root, and who became root by `sudo` to run it.
+/// Users who own this controller: the user that runs it, root, and the user that started it by
+/// `sudo`.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners(Vec<u32>);
 
@@ -23,27 +23,27 @@ impl Owners {
     }
 }
 
-/// The user at the other end of a connection that `peer` made to `own`. `None` when the kernel does
-/// not tell: the other end is not in this network namespace, or has hung up.
+/// The user at the other end of a connection from `peer` to `own`. `None` if the kernel does not
+/// list it: the other end is in another network namespace, or has closed the connection.
 pub(crate) fn user(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let mut texts = tables.into_iter().filter_map(|path| fs::read_to_string(path).ok());
     texts.find_map(|text| text.lines().find_map(|line| owner(line, (peer, own))))
 }
 
-/// The user of a line, if it is that of an open socket with these ends. One that was closed has
-/// nobody, which is written as root.
+/// The user in this line, if it is an open socket with these ends. A closed socket has no inode,
+/// and is listed with user 0.
 fn owner(line: &str, (from, to): (SocketAddr, SocketAddr)) -> Option<u32> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let ends = [fields.next()?, fields.next()?].map(parse_end);
     let is_open = fields.next()? == ESTABLISHED;
-    // Queues, timers and retransmissions are between.
+    // Skips queues, timers and retransmissions.
     let (uid, inode) = (fields.nth(3)?, fields.nth(1)?);
     let is_it = ends == [Some(canonical(from)), Some(canonical(to))];
     if is_it && is_open && inode != "0" { uid.parse().ok() } else { None }
 }
 
-/// `0100007F:21CD`: words of the address as this machine has them in memory.
+/// Parses `0100007F:21CD`: 32-bit words of the address in host byte order.
 fn parse_end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_kernel_tells_whose_a_connection_is() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // Not every machine has IPv6.
+            // Some machines have no IPv6.
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, peer) = listener.accept().unwrap();

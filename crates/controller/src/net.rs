@@ -1,7 +1,7 @@
-//! Connections of HTTP clients: accepting them, with TLS or without, and holding them to time.
+//! Accepts HTTP connections, with TLS or without, and enforces timeouts.
 //!
-//! Nobody holds anything up: a head must come within seconds, a write that makes no progress ends
-//! its connection, and there are so many connections and no more ([`crate::places`]).
+//! No client delays others: a head must arrive within seconds, a write without progress ends its
+//! connection, and the number of connections is bounded ([`crate::places`]).
 
 mod plain;
 
@@ -27,33 +27,33 @@ use crate::neighbour;
 use crate::places::{Place, Places};
 use crate::tls::{HANDSHAKE, Tls};
 
-/// Who is at the other end, for the handlers.
+/// The peer of a connection, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// The user of this machine whose the connection is, where that matters and is known.
+    /// Local user of the connection, if needed and known.
     pub(crate) user: Option<u32>,
-    /// Whether the connection is encrypted.
+    /// Whether the connection uses TLS.
     pub(crate) is_secure: bool,
-    /// Which it keeps when it has shown who it is.
+    /// Its place, to be kept once the client is authenticated.
     pub(crate) place: Arc<Place>,
 }
 
-/// What connections have in common.
+/// Common parameters of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) tls: Option<Arc<Tls>>,
-    /// How long a write may make no progress.
+    /// Maximum time of a write without progress.
     pub(crate) write_timeout: Duration,
     pub(crate) places: Arc<Places>,
-    /// Whether it matters which user of this machine connects.
+    /// Whether the local user matters.
     pub(crate) asks_for_user: bool,
-    /// Becomes true when the server stops. That its sender is gone means the same.
+    /// True when the server stops. A dropped sender means the same.
     pub(crate) ended: watch::Receiver<bool>,
 }
 
-/// Serves until the server stops and what was asked before is answered, as far as that takes no
-/// time; or until it is dropped, and with it the connections.
+/// Serves until the server stops, and then for a short time to complete responses; or until it is
+/// dropped, which also drops the connections.
 pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Router) {
     let mut connections = JoinSet::new();
     loop {
@@ -65,7 +65,7 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: wait for some to be closed.
+                // Usually out of file descriptors: waits until some are closed.
                 tracing::warn!("REST: cannot accept a connection: {error}");
                 terms.places.make_room();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -73,7 +73,7 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
             }
         };
         let Some((place, eviction)) = terms.places.take(address.ip()) else { continue };
-        // Here, and not when the request comes: who has hung up by then is nobody.
+        // Looked up now instead of at the request, as a closed socket has no user.
         let own = stream.local_addr().ok().filter(|_| terms.asks_for_user);
         let user = own.and_then(|own| neighbour::user(address, own));
         let is_secure = terms.tls.is_some();
@@ -91,7 +91,7 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
         });
     }
     let finishing = async { while connections.join_next().await.is_some() {} };
-    // Who does not read is not waited for.
+    // A client that does not read is not waited for.
     let _ = tokio::time::timeout(LAST_WORDS, finishing).await;
 }
 
@@ -101,7 +101,7 @@ async fn serve_one(
     Terms { tls, write_timeout, ended, .. }: Terms,
     router: Router,
 ) -> Result<(), String> {
-    // It only costs time.
+    // Failure only costs latency.
     let _ = stream.set_nodelay(true);
     match tls {
         None => talk(Timed::new(stream, write_timeout), peer, (router, ended)).await,
@@ -151,12 +151,12 @@ where
     talked.map_err(|error| error.to_string())
 }
 
-/// A stream whose writes fail when they make no progress for too long.
+/// A stream whose writes time out without progress.
 #[derive(Debug)]
 struct Timed<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -165,7 +165,7 @@ impl<S> Timed<S> {
         Self { stream, timeout, deadline: None }
     }
 
-    /// Passes on what a write came to, or that it waits for too long.
+    /// Passes on the result of a write, or a timeout.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -217,8 +217,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 }
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a request's line and headers.
+/// Maximum bytes of request line and headers.
 const MAX_HEAD_LEN: usize = 32 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long the end of the server is held up by answers that are under way.
+/// Maximum time for completing responses at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What connections and the hub tell each other.
+//! Messages between connections and the hub.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,65 +10,64 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Verdict as Election;
 
-/// Something that happens.
+/// Input of the hub.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A connection tells something.
+    /// News from a connection.
     News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
-    /// Who is to lead.
+    /// Result of an election.
     Verdict(Election),
 }
 
-/// A connection by its number, which is never used again.
+/// Number of a connection; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionId(u64);
 
 impl ConnectionId {
-    /// A number that no other connection has.
+    /// A new number.
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What a connection tells the hub.
+/// News from a connection.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A switch is there.
+    /// A switch has identified itself.
     Ready { features: FeaturesReply, peer: SocketAddr, orders: Orders },
     /// An answer.
     Reply { ticket: Ticket, body: Body },
-    /// What was sent with this ticket failed.
+    /// The message with this ticket failed.
     Error { ticket: Ticket, kind: ErrorKind },
-    /// A message that nobody asked for.
+    /// An unsolicited message.
     Message(Body),
     /// The switch answered an echo request.
     Alive,
-    /// The switch gave the role that was asked for, or will not.
+    /// The switch accepted or rejected the requested role.
     Role(Result<(), ErrorKind>),
     /// The connection has ended.
     Closed { reason: String },
 }
 
-/// What the hub tells a connection. When it hangs up, the connection ends.
+/// The hub's channel to a connection. Dropping it ends the connection.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// What to send.
+    /// Messages to send.
     pub(crate) messages: mpsc::Sender<Order>,
-    /// Ends the connection, for this reason, whatever still waits.
+    /// Ends the connection at once, for this reason.
     pub(crate) close: oneshot::Sender<String>,
-    /// The switch said something since the hub last looked.
+    /// The switch has sent something since the hub last reset this.
     pub(crate) is_heard: Arc<AtomicBool>,
 }
 
-/// Something to send.
+/// An order.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A message.
+    /// Send a message.
     Send(Ticket, Body),
-    /// A request for a role, with which a session begins: answers to what was sent before are of
-    /// no interest any more.
+    /// Request a role, which begins a session: replies to earlier messages are ignored.
     Role { session: u64, request: RoleMessage },
-    /// An echo request.
+    /// Send an echo request.
     Echo,
 }

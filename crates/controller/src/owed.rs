@@ -1,31 +1,31 @@
-//! Records of the audit log that are still to be written.
+//! Audit records that are still to be written.
 //!
-//! What happens by itself is noted here and written soon. What was to be written when the store
-//! could not be is kept, in the order in which it happened, until it can. There is an end to that:
-//! whatever is beyond it is counted, and the log of the process has it.
+//! Records of autonomous events are queued here and written soon. Records that could not be written
+//! are kept in order until the store works again. The queue is bounded: records beyond it are
+//! counted, and are in the process log.
 
 use std::collections::BTreeMap;
 
 use crate::Caller;
 use crate::audit::{Draft, What};
 
-/// Records that are to be written, in their order.
+/// Queued records in order.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     records: BTreeMap<u64, Record>,
     last: u64,
-    /// How many found no room.
+    /// Number of records without room.
     left_out: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Record {
     draft: Draft,
-    /// It tells of a change that is to be written, too, and is of no use without it.
+    /// It belongs to a change that is still to be written, and is meaningless without it.
     is_of_change: bool,
 }
 
-/// Some of them, on their way to the store.
+/// Records being written.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     records: BTreeMap<u64, Record>,
@@ -33,12 +33,12 @@ pub(crate) struct Taken {
 }
 
 impl Owed {
-    /// This happened, and is to be written as soon as it can be.
+    /// Queues a record of something that has happened.
     pub(crate) fn push(&mut self, draft: Draft) {
         self.add(draft, false);
     }
 
-    /// The same of a change that is to be written itself.
+    /// Queues a record of a change that is still to be written itself.
     pub(crate) fn push_of_change(&mut self, draft: Draft) {
         self.add(draft, true);
     }
@@ -52,7 +52,7 @@ impl Owed {
         self.records.insert(self.last, Record { draft, is_of_change });
     }
 
-    /// One that there is no room for.
+    /// Counts a record without room.
     pub(crate) const fn leave_out(&mut self) {
         self.left_out += 1;
     }
@@ -61,29 +61,29 @@ impl Owed {
         self.records.is_empty() && self.left_out == 0
     }
 
-    /// Whether there are some that do not depend on a change.
+    /// Whether there are records that do not depend on a change.
     pub(crate) fn has_own(&self) -> bool {
         self.left_out > 0 || self.records.values().any(|record| !record.is_of_change)
     }
 
-    /// The first `max`, those of changes only `with_changes`.
+    /// Takes the first `max` records; those of changes only `with_changes`.
     pub(crate) fn take(&mut self, max: usize, with_changes: bool) -> Taken {
         let is_wanted =
             if with_changes { |_: &Record| true } else { |it: &Record| !it.is_of_change };
         let records = self.extract(max, is_wanted);
-        // How many are missing is said behind those that are not.
+        // The number of missing records comes after all others.
         let is_all = records.len() < max;
         let left_out = if is_all { std::mem::take(&mut self.left_out) } else { 0 };
         Taken { records, left_out }
     }
 
-    /// They could not be written.
+    /// The records could not be written.
     pub(crate) fn put_back(&mut self, taken: Taken) {
         self.records.extend(taken.records);
         self.left_out += taken.left_out;
     }
 
-    /// The changes that some tell of are not to be made here any more.
+    /// Drops records of changes that this controller will not write any more.
     pub(crate) fn drop_of_changes(&mut self) {
         for record in self.extract(usize::MAX, |record| record.is_of_change).values() {
             tracing::error!("not written to the audit log: {}", record.draft);
@@ -98,7 +98,7 @@ impl Owed {
 }
 
 impl Taken {
-    /// As they are written.
+    /// The records to write.
     pub(crate) fn drafts(&self) -> impl Iterator<Item = Draft> {
         let left_out = (self.left_out > 0).then(|| {
             let result = format!(
@@ -112,7 +112,7 @@ impl Taken {
     }
 }
 
-/// Records that wait at most: a store that is away for long shall not take all memory.
+/// Maximum queued records: a store that is away for long must not exhaust memory.
 const MAX_OWED: usize = 8192;
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! Places for connections: there are so many and no more, and strangers make room.
+//! Bounded number of connections; unidentified ones make room for new ones.
 //!
-//! Whoever connects is a stranger until it has shown who it is: a switch by its features, a client
-//! of REST by a request that is allowed. When all places are taken, one more takes that of a
-//! stranger: of the network that has the most strangers, the one that has been there for longest.
-//! So whoever takes all places without a word pushes out themselves, and nobody who is known. Only
-//! when all are known is one more turned away.
+//! A connection is a *stranger* until it has identified itself: a switch by its features, a REST
+//! client by an authorized request. If all places are taken, a new connection replaces a stranger:
+//! the oldest one of the network with the most strangers. So a client that occupies all places
+//! without identifying itself only displaces itself. If all are identified, a new connection is
+//! refused.
 //!
-//! Clients of REST that are known may take many places as well, and hold them: each token of a
-//! viewer or an operator keeps a quarter of them, and viewers keep three quarters together. Beyond
-//! that they remain strangers, and make room.
+//! Authorized REST clients may occupy many places as well: each token of a viewer or an operator
+//! keeps at most a quarter of them, and all viewers together three quarters. Further ones remain
+//! strangers.
 //!
-//! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
-//! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
+//! The time for identification is not limited here: TLS handshake, HTTP head and OpenFlow hello
+//! have ten seconds each. These timeouts alone would not help, as a client can reconnect at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,10 +22,10 @@ use tokio::sync::oneshot;
 
 use crate::{Caller, Role};
 
-/// The places of one kind of connections.
+/// Places for one kind of connections.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// Of what, for the log.
+    /// The kind, for the log.
     kind: &'static str,
     max: usize,
     taken: Mutex<Taken>,
@@ -33,35 +33,35 @@ pub(crate) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// The network of each that is there, by number; older ones have smaller numbers.
+    /// Network of each connection, by number; older ones have smaller numbers.
     networks: HashMap<u64, IpAddr>,
     strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
-    /// Clients of REST that are known, by number.
+    /// Authorized REST clients, by number.
     clients: HashMap<u64, Client>,
     last: u64,
     counts: PlaceCounts,
     told_at: Option<Instant>,
 }
 
-/// Who has a token, as far as places depend on it.
+/// Properties of a client that limit its places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Client {
     name: String,
     role: Role,
 }
 
-/// How places were given.
+/// Counters of places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlaceCounts {
-    /// Connections that are there.
+    /// Open connections.
     pub(crate) open: usize,
-    /// Strangers that had to make room.
+    /// Strangers closed to make room.
     pub(crate) evicted: u64,
-    /// Connections for which there was no room.
+    /// Connections refused for lack of room.
     pub(crate) refused: u64,
 }
 
-/// The place of one connection, until it is dropped.
+/// The place of a connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -69,7 +69,7 @@ pub(crate) struct Place {
     number: u64,
 }
 
-/// Tells a connection that it has to make room.
+/// Signals a connection to make room.
 #[derive(Debug)]
 pub(crate) struct Eviction(oneshot::Receiver<()>);
 
@@ -78,7 +78,8 @@ impl Places {
         Arc::new(Self { kind, max, taken: Mutex::default() })
     }
 
-    /// A place for a stranger from there, unless all are taken by those that are known.
+    /// Takes a place for a stranger from this address, unless all are taken by identified
+    /// connections.
     pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Eviction)> {
         let (mut taken, network) = (self.lock(), network(from));
         if taken.networks.len() >= self.max {
@@ -97,7 +98,7 @@ impl Places {
         Some((Place { places, network, number }, Eviction(evicted)))
     }
 
-    /// Something else than places ran out: a stranger makes room, if there is one.
+    /// Another resource is exhausted: closes a stranger, if there is one.
     pub(crate) fn make_room(&self) {
         self.lock().evict(None);
     }
@@ -107,7 +108,7 @@ impl Places {
         PlaceCounts { open: taken.networks.len(), ..taken.counts }
     }
 
-    /// Says now and then that places are scarce: whoever connects often shall not fill the log.
+    /// Reports scarcity at a limited rate, so that repeated connections do not fill the log.
     fn tell(&self, taken: &mut Taken, from: IpAddr, now: Instant) {
         let (kind, max) = (self.kind, self.max);
         let PlaceCounts { evicted, refused, .. } = taken.counts;
@@ -122,15 +123,16 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Taken {
-    /// A stranger makes room for one more, from this network. Returns whether there is room then.
+    /// Closes a stranger for one more connection from this network. Returns whether there is room
+    /// now.
     fn evict(&mut self, for_one_of: Option<IpAddr>) -> bool {
-        // Whoever comes is one of them: where two have as many, it is not the other one that goes.
+        // Includes the new connection: of two networks with equal counts, its own loses one.
         let count = |(network, of): &(&IpAddr, &BTreeMap<_, _>)| {
             of.len() + usize::from(for_one_of == Some(**network))
         };
@@ -146,7 +148,7 @@ impl Taken {
         true
     }
 
-    /// Whether a client may keep one more place of so many.
+    /// Whether a client may keep one more of `max` places.
     fn has_share(&self, client: &Client, max: usize) -> bool {
         let of_token = self.clients.values().filter(|it| it.name == client.name).count();
         let of_viewers = self.clients.values().filter(|it| it.role == Role::Viewer).count();
@@ -168,14 +170,14 @@ impl Taken {
 }
 
 impl Place {
-    /// Whoever is there has shown who it is. Returns whether it still has the place.
+    /// The connection is identified. Returns whether it still has its place.
     pub(crate) fn keep(&self) -> bool {
         let mut taken = self.places.lock();
         taken.forget_stranger(self.network, self.number);
         taken.networks.contains_key(&self.number)
     }
 
-    /// The same for a client of REST, if its token has not kept its share of places.
+    /// The same for a REST client, unless its token has its share of places.
     pub(crate) fn keep_for(&self, caller: &Caller) {
         let mut taken = self.places.lock();
         let Taken { networks, clients, .. } = &*taken;
@@ -200,7 +202,7 @@ impl Drop for Place {
 }
 
 impl Eviction {
-    /// Waits until it has to make room, which it may never have to.
+    /// Waits for the signal, possibly forever.
     pub(crate) async fn happens(self) {
         if self.0.await.is_err() {
             std::future::pending::<()>().await;
@@ -208,7 +210,7 @@ impl Eviction {
     }
 }
 
-/// Who has all addresses of it: an address of IPv4, or 64 bits of IPv6.
+/// The network that one machine may own: an IPv4 address, or an IPv6 /64.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -226,7 +228,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Whether it had to make room.
+    /// Whether it was signalled.
     fn is_evicted(eviction: &mut Eviction) -> bool {
         eviction.0.try_recv().is_ok()
     }
@@ -273,7 +275,7 @@ mod tests {
             watcher.0.keep_for(viewer);
             watching.push(watcher);
         }
-        // Two of each token: the third ones of a and b are strangers.
+        // Two for each token: the third ones of a and b are strangers.
         let admin = caller("admin", Role::Admin);
         let mut admins = Vec::new();
         for _ in 0..2 {

@@ -7,7 +7,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Fills the buffer with random bytes (getrandom(2)).
 ///
 /// # Errors
-/// The kernel has none, which happens only where it has no such call.
+/// The kernel has no such system call.
 pub(crate) fn fill(buf: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {

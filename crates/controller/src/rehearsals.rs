@@ -1,8 +1,8 @@
-//! Turns of those who want to know what a change would do.
+//! Limits concurrent dry runs.
 //!
-//! A dry run follows frames through all rules that there would be, which takes seconds in a large
-//! fabric. So a few go at once, on threads of their own and on a copy of what is known, some wait,
-//! and with more whoever asks is told so. Who does not wait any more gives the place up.
+//! A dry run traces frames through all resulting rules, which takes seconds in a large fabric. So a
+//! few run at once, on threads of their own and on a copy of the state; some wait; further ones are
+//! refused. A caller that goes away gives its place up.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::RequestError;
 
-/// The turns. Cheap to clone.
+/// The limiter. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Rehearsals {
-    /// For those that are under way or wait.
+    /// Permits for running and waiting ones.
     places: Arc<Semaphore>,
     turns: Arc<Semaphore>,
 }
 
-/// Whose turn it is, until it is dropped.
+/// Permission to run, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _place: OwnedSemaphorePermit,
@@ -33,7 +33,7 @@ impl Default for Rehearsals {
 }
 
 impl Rehearsals {
-    /// Waits for a turn, if not too many do.
+    /// Waits for a permission, unless too many are waiting.
     pub(crate) async fn turn(&self) -> Result<Turn, RequestError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| RequestError::TooManyPlans { max: MAX_WAITING })?;
@@ -43,16 +43,16 @@ impl Rehearsals {
         Ok(Turn { _place: place, _turn: turn })
     }
 
-    /// Whether nobody waits, or has a turn.
+    /// Whether none is running or waiting.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.places.available_permits() == MAX_WAITING
     }
 }
 
-/// Dry runs under way.
+/// Maximum concurrent dry runs.
 const AT_ONCE: usize = 2;
-/// Those, and others that wait.
+/// Maximum of running and waiting ones.
 const MAX_WAITING: usize = 16;
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         }
         let error = rehearsals.turn().await.unwrap_err();
         assert!(error.to_string().contains("try again"), "{error}");
-        // Who hangs up makes room.
+        // A caller that goes away makes room.
         waiting[0].abort();
         while rehearsals.places.available_permits() == 0 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What a running server reads again when it is told to: tokens and certificates.
+//! Reloads tokens and certificates of a running server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tapswitch_tls::TlsError;
 use crate::rest::RestFiles;
 use crate::tls::Tls;
 
-/// What can be read again.
+/// What can be reloaded.
 #[derive(Clone, Debug)]
 pub(crate) struct Reloader {
     pub(crate) rest: Option<RestFiles>,
@@ -18,7 +18,7 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// Reads all again; what is wrong with a file is said, and that file changes nothing.
+    /// Reloads everything; an invalid file is reported and has no effect.
     pub(crate) fn reload(&self) {
         if let Some(rest) = &self.rest {
             rest.reload_tokens();
@@ -36,14 +36,14 @@ impl Reloader {
         }
     }
 
-    /// Whether there is anything to read.
+    /// Whether there is anything to reload.
     pub(crate) const fn has_files(&self) -> bool {
         self.rest.is_some() || self.tls.is_some()
     }
 }
 
-/// What became of reading certificates, of which both ends may have the same: each is told once,
-/// with whom it is for.
+/// Describes the results for certificates. Both servers may have the same one: it is reported once,
+/// with its uses.
 fn in_words<'a>(
     ends: impl Iterator<Item = (&'static str, Result<&'a Path, TlsError>)>,
 ) -> Vec<Result<String, String>> {

@@ -1,11 +1,11 @@
-//! REST: what people, pages and scripts ask and command over HTTP.
+//! The REST server for people, the page, and scripts.
 //!
-//! One table, [`routes`], says which paths there are and who may use them; the OpenAPI document
-//! beside it, `openapi.json`, says the same to others, and tests compare the two. What is asked is
-//! asked of the hub by a [`Handle`], as on the management socket.
+//! The table [`routes`] lists all paths and the required roles; the OpenAPI document `openapi.json`
+//! describes the same, and tests compare the two. Requests go to the hub through a [`Handle`], like
+//! those on the management socket.
 //!
-//! **Limits.** Bodies of 64 KiB, heads of 32 KiB within ten seconds, an answer within thirty,
-//! pages of 1,000 items, 512 connections unless told otherwise; see also [`crate::net`].
+//! **Limits.** Bodies of 64 KiB, heads of 32 KiB within ten seconds, responses within thirty, pages
+//! of 1,000 items, 512 connections by default; see also [`crate::net`].
 
 mod access;
 mod details;
@@ -59,22 +59,21 @@ use ending::Ending;
 use error::Refusal;
 use series::AllSeries;
 
-/// What can be set for REST.
+/// Configuration of REST.
 #[derive(Clone, Debug)]
 pub struct RestConfig {
-    /// Where to listen. By default only this machine can connect.
+    /// Listening address. By default reachable from this machine only.
     pub listen: SocketAddr,
-    /// The file of tokens; without one the user that runs the controller, and root, may do
-    /// everything, and others look.
+    /// File of tokens; without it the user that runs the controller, and root, may do everything,
+    /// and other users may only read.
     pub tokens: Option<PathBuf>,
     /// Certificate and key, for HTTPS.
     pub tls: Option<TlsFiles>,
-    /// Whether to listen on more than loopback without tokens or without TLS.
+    /// Whether to listen on non-loopback addresses without tokens or TLS.
     pub is_insecure: bool,
-    /// How long a write may make no progress before its connection ends.
+    /// Time without progress after which a write ends its connection.
     pub write_timeout: Duration,
-    /// Connections at a time. When there are as many, those make room of whom it is not known who
-    /// they are.
+    /// Maximum connections. When it is reached, unauthenticated ones are closed for new ones.
     pub max_connections: usize,
 }
 
@@ -91,7 +90,7 @@ impl Default for RestConfig {
     }
 }
 
-/// REST that listens, and serves when it is run.
+/// A bound REST server; [`Self::run`] serves.
 #[derive(Debug)]
 pub(crate) struct Rest {
     listener: TcpListener,
@@ -101,7 +100,7 @@ pub(crate) struct Rest {
     places: Arc<Places>,
 }
 
-/// What REST can read again.
+/// What REST can reload.
 #[derive(Clone, Debug)]
 pub(crate) struct RestFiles {
     gate: Arc<Gate>,
@@ -109,7 +108,7 @@ pub(crate) struct RestFiles {
 }
 
 impl RestFiles {
-    /// Reads the tokens again.
+    /// Reloads the tokens.
     pub(crate) fn reload_tokens(&self) {
         self.gate.reload();
     }
@@ -120,7 +119,7 @@ impl RestFiles {
     }
 }
 
-/// What the handlers work with. Cheap to clone.
+/// State of the handlers. Cheap to clone.
 #[derive(Clone, Debug)]
 struct Api {
     handle: Handle,
@@ -132,20 +131,20 @@ struct Api {
     loads: Arc<tokio::sync::Mutex<LastLoads>>,
     details: Arc<details::Last>,
     looks: Arc<looks::Looks>,
-    /// Turns of those who want to know what a filter matches.
+    /// Permits for checking filters.
     checks: Arc<Semaphore>,
     places: Arc<Places>,
     ended: watch::Receiver<bool>,
 }
 
-/// What passed ports when it was asked for last.
+/// Loads of ports, and when they were read.
 #[derive(Debug, Default)]
 struct LastLoads {
     at: Option<Instant>,
     loads: Arc<Loads>,
 }
 
-/// What never changes.
+/// Constant data.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) limits: Limits,
@@ -168,7 +167,7 @@ impl Facts {
 }
 
 impl Rest {
-    /// Takes the address, reads tokens and certificates.
+    /// Binds the address, and reads tokens and certificates.
     pub(crate) async fn bind(config: &RestConfig) -> Result<Self, BindError> {
         let address = config.listen;
         let is_guarded = config.tokens.is_some() && config.tls.is_some();
@@ -185,12 +184,12 @@ impl Rest {
         Ok(Self { listener, tls, gate, write_timeout: config.write_timeout, places })
     }
 
-    /// Where it listens.
+    /// Bound address.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 
-    /// The same as a URL, unless that is all addresses of this machine.
+    /// The same as a URL, unless the address is a wildcard.
     pub(crate) fn url(&self) -> Option<String> {
         let address = self.local_addr().filter(|address| !address.ip().is_unspecified())?;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -236,7 +235,7 @@ impl Rest {
 }
 
 impl Api {
-    /// Sees to it that counters are fresh. Many who ask at once cost one request.
+    /// Makes sure that counters are fresh. Concurrent callers share one request.
     async fn refresh(&self) -> Result<(), Refusal> {
         let mut refreshed = self.refreshed.lock().await;
         if refreshed.is_none_or(|at| at.elapsed() >= FRESH) {
@@ -246,7 +245,7 @@ impl Api {
         Ok(())
     }
 
-    /// What passes ports, from counters that are asked for while somebody looks.
+    /// Loads of ports, from counters that are read while they are in demand.
     async fn loads(&self) -> Result<Arc<Loads>, Refusal> {
         let mut last = self.loads.lock().await;
         if last.at.is_none_or(|at| at.elapsed() >= LOADS_FRESH) {
@@ -258,7 +257,7 @@ impl Api {
         Ok(Arc::clone(&last.loads))
     }
 
-    /// Turns somebody away, with a record if it is worth one.
+    /// Refuses a request, with an audit record unless there are too many.
     async fn reject(&self, peer: SocketAddr, rejection: Rejection) -> Refusal {
         let Rejection { refusal, is_recorded } = rejection;
         if is_recorded {
@@ -270,7 +269,7 @@ impl Api {
         refusal
     }
 
-    /// Tells of the refusals that were not recorded one by one.
+    /// Records the number of refusals that were not recorded individually.
     async fn record_left_out(&self) {
         if let Some(count) = self.gate.refusals.take_left_out(Instant::now()) {
             let result = format!("refused: {count} more were left out");
@@ -279,20 +278,20 @@ impl Api {
         }
     }
 
-    /// Waits until the server stops, or this controller is not to the others any more what it was
-    /// in this term: then it is told elsewhere what happens.
+    /// Waits until the server stops, or until the controller's role in this term has changed, so
+    /// that events are reported by another one.
     fn ended(&self, term: TermId) -> impl Future<Output = Ending> + Send + use<> {
         let (mut ended, term) = (self.ended.clone(), self.handle.ended(term));
         async move {
             tokio::select! {
-                // An error means that the sender is gone, which is an end as well.
+                // An error means that the sender is gone, so the server has stopped.
                 _ = ended.wait_for(|ended| *ended) => Ending::Stopped,
                 ended = term => ended.map_or(Ending::Stopped, |()| Ending::NotLeader),
             }
         }
     }
 
-    /// Says how all is, and notes how policies are doing.
+    /// Publishes totals, and adds points to the policies' series.
     async fn tick(&self) -> Result<(), Refusal> {
         self.refresh().await?;
         let policies = self.handle.known_policies().await?;
@@ -314,7 +313,7 @@ impl Api {
     }
 }
 
-/// Says each second how all is, while somebody listens.
+/// Publishes totals every second while anyone listens.
 async fn tick(api: Api) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -325,20 +324,20 @@ async fn tick(api: Api) {
         if !is_wanted {
             continue;
         }
-        // Who follows, or stops, has nothing to tell.
+        // A follower, or a stopping controller, has none.
         let _ = api.tick().await;
     }
 }
 
-/// One way to ask.
+/// A route.
 struct Route {
     #[cfg_attr(not(test), expect(dead_code, reason = "what the document is compared with"))]
     method: Method,
-    /// Behind `/api/v1`.
+    /// Path after `/api/v1`.
     path: &'static str,
-    /// Who may; `None` for everybody who connects.
+    /// Required role; `None` for no authentication.
     role: Option<Role>,
-    /// Whether it can be asked for something more by a query; what is in it, the handler looks at.
+    /// Whether it takes a query, which its handler checks.
     has_query: bool,
     handler: MethodRouter<Api>,
 }
@@ -358,7 +357,7 @@ impl Route {
     }
 }
 
-/// All ways to ask.
+/// All routes.
 fn routes() -> Vec<Route> {
     use Role::{Admin, Operator, Viewer};
     let read = |path, handler| Route::new(Method::GET, path, Viewer, handler);
@@ -422,7 +421,7 @@ fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Lets in who may, and tells the handler who they are.
+/// Authorizes the request, and passes the caller on to the handler.
 async fn authorize(
     State((api, role)): State<(Api, Role)>,
     Extension(peer): Extension<Peer>,
@@ -452,7 +451,8 @@ async fn authorize(
     next.run(request).await
 }
 
-/// What has no query: who asks for some and gets all takes all for some.
+/// Rejects a query on routes without one: an ignored filter would make all items look like the
+/// matching ones.
 async fn without_query(request: Request, next: Next) -> Response {
     let query = request.uri().query().filter(|query| !query.is_empty());
     let Some(query) = query else { return next.run(request).await };
@@ -461,7 +461,7 @@ async fn without_query(request: Request, next: Next) -> Response {
     Refusal::malformed(message).about(field).into_response()
 }
 
-/// What everybody may ask, but for pages of others.
+/// Rejects requests from pages of other sites on public routes.
 async fn of_our_pages(request: Request, next: Next) -> Response {
     match access::check_site(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -469,7 +469,7 @@ async fn of_our_pages(request: Request, next: Next) -> Response {
     }
 }
 
-/// Ends what takes too long, a body that does not come among it; tells caches to keep nothing.
+/// Ends requests that take too long, including slow bodies; disables caching.
 async fn in_time(request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|_| {
@@ -488,7 +488,7 @@ async fn document() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
 }
 
-/// Who asks, for handlers.
+/// The caller, for handlers.
 struct Asking(Admitted);
 
 impl<S: Send + Sync> FromRequestParts<S> for Asking {
@@ -503,15 +503,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
     }
 }
 
-/// Behind what all paths lie; a second version would have another.
+/// Prefix of all paths; a second version would have another.
 const BASE: &str = "/api/v1";
 /// Next to OpenFlow's 6653.
 const REST_PORT: u16 = 8653;
 const MAX_BODY_LEN: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Counters younger than this are not asked for again.
+/// Maximum age of counters that are used without a new request.
 const FRESH: Duration = Duration::from_millis(250);
-/// Counters of ports younger than this are not asked for again.
+/// Maximum age of port counters that are used without a new request.
 const LOADS_FRESH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
 const UNKNOWN_PATH: &str = "there is no such path; see /api/v1/openapi.json";
@@ -530,7 +530,7 @@ mod tests {
     use crate::cluster::{Leader, Standing};
     use crate::{Config, Server};
 
-    /// A connection that asks, and has read the first bytes of the answer.
+    /// A connection with a request whose response has begun.
     async fn ask(server: SocketAddr, request: &str, body: &str) -> (String, TcpStream) {
         let mut stream = TcpStream::connect(server).await.unwrap();
         let len = body.len();

@@ -1,4 +1,4 @@
-//! Listening, accepting, starting and stopping.
+//! Binding, accepting connections, starting and stopping.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::store::{Kept, Store};
 use crate::tls::Tls;
 use crate::{BindError, Config, Handle, Identity, StoreConfig};
 
-/// Where switches connect, by TLS or without.
+/// A listening address for switches, with or without TLS.
 #[derive(Debug)]
 struct Listener {
     socket: TcpListener,
     tls: Option<Arc<Tls>>,
 }
 
-/// A controller that listens, and serves when it is run.
+/// A bound controller; [`Self::run`] serves.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
     control: Control,
     blueprint: Blueprint,
     seat: Seat,
-    /// Among others who have the same store.
+    /// With a shared store.
     elector: Option<Elector>,
-    /// How the others know this one.
+    /// Identity among the controllers that share the store.
     me: Option<Leader>,
     listeners: Vec<Listener>,
     to_hub: ToHub,
@@ -53,11 +53,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the addresses and reads the configured policies. Switches can connect from here on,
-    /// but are answered only when the server runs.
+    /// Binds the addresses and validates the configured policies. Switches can connect from now on,
+    /// but are answered only while the server runs.
     ///
     /// # Errors
-    /// Which address cannot be listened on, or which policy cannot be, and what to do.
+    /// Which address cannot be bound, or which policy is invalid, and the remedy.
     pub async fn bind(config: Config) -> Result<Self, BindError> {
         let journal = Arc::new(Journal::new(config.max_events));
         let listeners = listen(&config).await?;
@@ -79,7 +79,7 @@ impl Server {
                 let leader = name(etcd, rest_url)?;
                 elector = Some(Elector::new(place, leader.clone(), to_hub.news.clone()));
                 me = Some(leader);
-                // What there is in the store, the elector tells when this controller leads.
+                // The elector reads the store when this controller becomes leader.
                 (store, identity, Kept::default())
             }
             own => {
@@ -115,29 +115,29 @@ impl Server {
         })
     }
 
-    /// Where switches can connect, with the ports that were chosen for port 0.
+    /// Bound addresses for switches, with the actual ports in place of port 0.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.socket.local_addr().ok()).collect()
     }
 
-    /// Where REST is, if it is wanted.
+    /// Bound address of REST, if it is enabled.
     pub fn rest_addr(&self) -> Option<SocketAddr> {
         self.rest.as_ref().and_then(Rest::local_addr)
     }
 
-    /// Says what this controller is to others.
+    /// Publishes the role of this controller.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> watch::Sender<Standing> {
         self.seat.standing.clone()
     }
 
-    /// From here on nothing can be written.
+    /// From here on nothing can be written to the store.
     #[cfg(test)]
     pub(crate) fn lose_store(&mut self) {
         self.keeper = Keeper::new(Store::closed(), []);
     }
 
-    /// Asks the server while it runs.
+    /// A handle for requests to the running server.
     pub fn handle(&self) -> Handle {
         let Config { request_timeout, stats_timeout, .. } = self.config;
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
@@ -152,7 +152,7 @@ impl Server {
         Reloader { rest: self.rest.as_ref().map(Rest::reloader), tls }
     }
 
-    /// Who this controller is; the same after a restart with the same store.
+    /// Identity of this controller; the same after a restart with the same store.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -179,7 +179,7 @@ impl Server {
             tasks.spawn(acceptor.clone().accept(listener));
         }
         drop(acceptor);
-        // What answers and pays hears of it, the rest ends with its task.
+        // REST and the writer of records are notified; the other tasks are dropped.
         let (end, ended) = watch::channel(false);
         let stopping = Arc::clone(&keeper);
         let paying = tokio::spawn(Arc::clone(&keeper).pay_debts(ended.clone()));
@@ -197,27 +197,26 @@ impl Server {
             stopping.note_stop();
         }
         end.send_replace(true);
-        // Streams say why they end.
+        // Lets event streams report why they end.
         while answering.join_next().await.is_some() {}
-        // What was told to switches before is still on its way; what they say is not heard.
+        // Messages handed to connections are still sent; replies are not read.
         tasks.shutdown().await;
         if let Some(elector) = elector {
-            // It makes room for another one, which is what the error of a panic does as well.
+            // It revokes the lease. If it has panicked, the lease expires by itself.
             let _ = elector.await;
         }
-        // What was noted last is written.
+        // Waits until the last records are written.
         let _ = paying.await;
         tracing::info!("stopped; the switches keep their rules");
     }
 }
 
-/// Runs the hub on a thread of its own: however much it has to think about, connections are read
-/// and switches get their answers.
+/// Runs the hub on a thread of its own: however long it computes, connections are served.
 async fn run_apart(hub: Hub, shutdown: impl Future<Output = ()>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let runtime = tokio::runtime::Handle::current();
     let mut running = tokio::task::spawn_blocking(move || {
-        // Whoever runs this server may be dropped, which means the same.
+        // Dropping the server's future also ends it.
         runtime.block_on(hub.run(async move { _ = stopped.await }));
     });
     let ended = tokio::select! {
@@ -234,7 +233,7 @@ async fn run_apart(hub: Hub, shutdown: impl Future<Output = ()>) {
     }
 }
 
-/// Stands for election on a thread of its own: however much there is to plan, the lease is renewed.
+/// Runs the election on a thread of its own: however long planning takes, the lease is renewed.
 fn elect(
     elector: Elector,
     configured: (Arc<Keeper>, Blueprint),
@@ -250,7 +249,7 @@ fn elect(
     })
 }
 
-/// The limits, with the key that links are found by.
+/// The limits, with the key for link discovery.
 fn limits(config: &Config, identity: &Identity) -> Limits {
     let mut limits = config.limits.clone();
     limits.max_waiting = limits.max_waiting.min(config.max_waiting);
@@ -260,7 +259,7 @@ fn limits(config: &Config, identity: &Identity) -> Limits {
     limits
 }
 
-/// How the others know a controller: by a name that no other has, and by where its REST is.
+/// Identity of this controller for the others: a unique name, and the URL of its REST.
 fn name(config: &EtcdConfig, rest: Option<String>) -> Result<Leader, BindError> {
     let mut id = [0; 8];
     crate::random::fill(&mut id).map_err(BindError::NoRandom)?;
@@ -268,7 +267,7 @@ fn name(config: &EtcdConfig, rest: Option<String>) -> Result<Leader, BindError> 
     Ok(Leader { id: crate::audit::hex(&id), rest, generation: 0 })
 }
 
-/// Takes the addresses. Those of TLS share one certificate.
+/// Binds the addresses. Those with TLS share one certificate.
 async fn listen(config: &Config) -> Result<Vec<Listener>, BindError> {
     let tls = config.tls.clone().map(|files| Tls::open(files, "tcp:")).transpose()?.map(Arc::new);
     let mut listeners = Vec::new();
@@ -289,7 +288,7 @@ async fn listen_on(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|error| BindError::new(address, error))
 }
 
-/// Makes connections of what comes in.
+/// Accepts connections.
 #[derive(Clone, Debug)]
 struct Acceptor {
     bounds: (tapswitch_channel::Config, usize),
@@ -298,7 +297,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until it is dropped, and with it the connections.
+    /// Accepts connections until it is dropped, which also drops the connections.
     async fn accept(self, listener: Listener) {
         let mut connections = JoinSet::new();
         let Listener { socket, tls } = listener;
@@ -307,7 +306,7 @@ impl Acceptor {
                 accepted = socket.accept() => match accepted {
                     Ok((stream, peer)) => self.start(stream, peer, tls.clone(), &mut connections),
                     Err(error) => {
-                        // Out of file descriptors, mostly: wait for some to be closed.
+                        // Usually out of file descriptors: waits until some are closed.
                         tracing::warn!("cannot accept a connection: {error}");
                         self.places.make_room();
                         tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -1,12 +1,12 @@
-//! What outlives the controller: policies, its identity, the audit log.
+//! Persistent state: policies, identity, audit log.
 //!
-//! A thread of its own owns the store, since a write waits for the disk and nothing else here does.
-//! It takes what waits in one go: many changes cost one write. A change is answered when it is on
-//! disk, or when that failed; in between it is neither. After a failure the next change opens the
-//! store anew, so that a disk that has room again is noticed by whoever tries.
+//! The store runs on a thread of its own, as writes wait for the disk. It takes all queued changes
+//! at once, so that many changes take one write. A change is answered when it is on disk or has
+//! failed. After a failure the next change reopens the store, so that a disk with free space again
+//! is noticed.
 //!
-//! A store that several controllers share is in etcd (`shared`): the same jobs, by a task instead
-//! of a thread, and guarded so that only the leader changes policies.
+//! A store shared by several controllers is in etcd (`shared`): it has the same jobs, a task
+//! instead of a thread, and a guard so that only the leader changes policies.
 
 mod disk;
 mod shared;
@@ -30,24 +30,24 @@ use crate::keeper::Origin;
 use disk::Disk;
 use shared::SharedClerk;
 
-/// Where policies and the audit log are kept.
+/// Location of policies and audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreConfig {
-    /// In memory: all is gone when the controller ends, and of the audit log only the last 10,000
-    /// records are there until then.
+    /// In memory: lost when the controller ends; the audit log is limited to the last 10,000
+    /// records.
     #[default]
     None,
-    /// In this file, which is made when it is not there; its directory must be.
+    /// In this file, which is created if missing; its directory must exist.
     File(PathBuf),
-    /// In etcd, where several controllers share it; one of them leads.
+    /// In etcd, shared by several controllers, one of which leads.
     Etcd(EtcdConfig),
 }
 
-/// A policy as it is kept.
+/// A policy as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptPolicy {
-    /// With its direction said.
+    /// With an explicit direction.
     #[serde(deserialize_with = "policy_kept")]
     pub(crate) policy: TapPolicy,
     #[serde(flatten)]
@@ -55,9 +55,10 @@ pub(crate) struct KeptPolicy {
 }
 
 impl KeptPolicy {
-    /// What it is kept by: its name. That of the configuration file merely keeps where its monitors
-    /// are; it goes beside one of its name that was added, which comes back when the file does not
-    /// have it any more. No policy's name begins with a blank.
+    /// Key in the store: the name. An entry for a policy of the configuration file only holds the
+    /// locations of its monitors; it has a separate key, as an added policy of that name may be
+    /// stored, which is used again when the file no longer has it. Policy names never begin with a
+    /// blank.
     fn key(&self) -> Cow<'_, str> {
         let name = &self.policy.name;
         match self.origin.owner == CONFIGURATION {
@@ -67,24 +68,24 @@ impl KeptPolicy {
     }
 }
 
-/// A policy that was kept when saying nothing meant one direction stays what it was: who asked for
-/// one way shall not get the other.
+/// A policy stored when one direction was the default keeps it: both directions would copy more
+/// than was requested.
 fn policy_kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TapPolicy, D::Error> {
     let mut policy = TapPolicy::deserialize(deserializer)?;
     policy.direction.get_or_insert(Direction::Forward);
     Ok(policy)
 }
 
-/// Who the controller is, whatever address it has.
+/// Identity of the controller, independent of its address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// 16 random bytes in hexadecimal digits.
+    /// 16 random bytes in hexadecimal.
     pub id: String,
-    /// The key that it signs its LLDP frames with.
+    /// Key that signs its LLDP frames.
     pub lldp_key: [u8; 32],
 }
 
-/// What is there when a store is opened.
+/// Content of a store when it is opened.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) identity: Identity,
@@ -92,16 +93,16 @@ pub(crate) struct Contents {
     pub(crate) head: Head,
 }
 
-/// The policies that are kept.
+/// The stored policies.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// In the order in which they were added.
     pub(crate) policies: Vec<KeptPolicy>,
-    /// Names of policies that are there but not understood, and why.
+    /// Names of stored policies that cannot be decoded, and why.
     pub(crate) unreadable: Vec<(String, String)>,
 }
 
-/// One change. Those that are handed over together happen together or not at all.
+/// A change. Those submitted together are atomic.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Put(Box<KeptPolicy>),
@@ -110,7 +111,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// About as many bytes as are written.
+    /// Approximate number of bytes written.
     fn size(&self) -> usize {
         match self {
             Self::Put(kept) => json_len(kept),
@@ -120,20 +121,20 @@ impl Change {
     }
 }
 
-/// Which records of the audit log are wanted.
+/// Selects audit records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
-    /// Those after this number, oldest first.
+    /// After this number, oldest first.
     After(u64),
-    /// Those before this number, newest first.
+    /// Before this number, newest first.
     Before(u64),
 }
 
-/// A store at work. Cheap to clone; it is closed when the last of these is dropped.
+/// A running store. Cheap to clone; it is closed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     jobs: mpsc::Sender<Job>,
-    /// Whether this controller leads, where others share the store.
+    /// Whether this controller leads, if the store is shared.
     standing: Option<watch::Receiver<Standing>>,
 }
 
@@ -145,21 +146,21 @@ enum Job {
         max: usize,
         reply: oneshot::Sender<Result<Records, StoreError>>,
     },
-    /// To see whether the file is where it was.
+    /// Check that the file is in place.
     Look,
 }
 
-/// Records of the audit log.
+/// Audit records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Records {
-    /// Each a line of JSON.
+    /// Lines of JSON.
     pub(crate) lines: Vec<String>,
-    /// How many there are in all.
+    /// Total number of records.
     pub(crate) total: u64,
 }
 
 impl Store {
-    /// Opens a store that several controllers share. What policies are in it, the leader finds out.
+    /// Opens a shared store. The leader reads its policies.
     pub(crate) async fn share(
         place: (&EtcdConfig, Way),
         standing: watch::Receiver<Standing>,
@@ -167,12 +168,12 @@ impl Store {
     ) -> Result<(Self, Identity), StoreError> {
         let (clerk, identity) = SharedClerk::open(place, standing.clone(), journal).await?;
         let (jobs, waiting) = mpsc::channel(MAX_JOBS);
-        // It ends when nobody has a job for it any more.
+        // It ends when all senders are gone.
         tokio::spawn(clerk.run(waiting));
         Ok((Self { jobs, standing: Some(standing) }, identity))
     }
 
-    /// Opens a store of our own, or makes it.
+    /// Opens or creates a local store.
     pub(crate) fn open(
         config: &StoreConfig,
         journal: Arc<Journal>,
@@ -185,18 +186,18 @@ impl Store {
         Ok((Self { jobs, standing: None }, contents))
     }
 
-    /// One that nobody works on: nothing can be written.
+    /// A store that rejects all writes.
     #[cfg(test)]
     pub(crate) fn closed() -> Self {
         Self { jobs: mpsc::channel(1).0, standing: None }
     }
 
-    /// The term that there is now.
+    /// The current term.
     pub(crate) fn term(&self) -> TermId {
         self.standing.as_ref().map_or(TermId::ALONE, |standing| standing.borrow().term())
     }
 
-    /// Makes these changes, together, unless they are of policies and that term is over. They are
+    /// Commits these changes atomically; rejects changes of policies from an earlier term. They are
     /// on disk when this returns.
     pub(crate) async fn commit(
         &self,
@@ -208,17 +209,16 @@ impl Store {
         answer.await.map_err(|_| StoreError::closed())?
     }
 
-    /// At most `max` records of the audit log.
+    /// At most `max` audit records.
     pub(crate) async fn records(&self, wanted: Wanted, max: usize) -> Result<Records, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.ask(Job::Records { wanted, max, reply }).await?;
         answer.await.map_err(|_| StoreError::closed())?
     }
 
-    /// Sees whether what was written is still where it was. A store without a file has nothing to
-    /// look for.
+    /// Checks that the file is in place; no effect without a file.
     pub(crate) async fn look(&self) {
-        // Without anybody who works on it the store has said so.
+        // A stopped store has reported why.
         let _ = self.ask(Job::Look).await;
     }
 
@@ -227,18 +227,18 @@ impl Store {
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Clerk {
     disk: Disk,
     head: Head,
     journal: Arc<Journal>,
 }
 
-/// Changes that wait, and who waits for them.
+/// Queued changes, and the caller that waits.
 #[derive(Debug)]
 struct Waiting {
     changes: Vec<Change>,
-    /// In which they were decided on.
+    /// Term in which they were decided.
     term: TermId,
     reply: oneshot::Sender<Result<(), StoreError>>,
 }
@@ -273,20 +273,20 @@ impl Clerk {
             tracing::error!("{error}");
         }
         for waiting in batch {
-            // Who asked may be gone.
+            // The caller may be gone.
             let _ = waiting.reply.send(result.clone());
         }
     }
 }
 
-/// Tells those who watch of a new record.
+/// Publishes a new record.
 fn tell(journal: &Journal, line: &str) {
     let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     journal.publish(Kind::Audit, json!({ "record": record }));
 }
 
-/// Takes the changes that wait, at most `max_count` with those of the first who waits; returns what
-/// waits behind them, which is no change, or one too many.
+/// Collects queued changes, at most `max_count` including the first; returns the job after them,
+/// which is another kind, or exceeds the limit.
 fn collect(
     batch: &mut Vec<Waiting>,
     jobs: &mut mpsc::Receiver<Job>,
@@ -308,7 +308,7 @@ fn collect(
     None
 }
 
-/// Why the store does not do what it should.
+/// Why the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store{}: {what}: {cause}; {remedy}", named(place.as_ref()))]
 pub struct StoreError {
@@ -344,15 +344,15 @@ fn named(place: Option<&String>) -> String {
     place.map_or_else(String::new, |place| format!(" {place}"))
 }
 
-/// Jobs that wait; who brings more waits for room.
+/// Maximum queued jobs; beyond it callers wait.
 const MAX_JOBS: usize = 1024;
-/// Changes that are written at once.
+/// Maximum changes written at once.
 const MAX_BATCH: usize = 512;
-/// Changes that are asked for together, beside a policy and its record: etcd takes 128 keys in a
-/// transaction, unless told otherwise.
+/// Maximum changes requested together, in addition to a policy and its record: etcd takes 128 keys
+/// in a transaction by default.
 pub(crate) const MAX_TOGETHER: usize = 64;
-/// Bytes that are written at once: etcd takes no transaction of more than 1.5 MiB, and what is in
-/// one comes to nothing together.
+/// Maximum bytes written at once: etcd takes transactions of up to 1.5 MiB, and a transaction fails
+/// as a whole.
 const MAX_BATCH_LEN: usize = 512 << 10;
 const MAKE_ROOM: &str = "policies cannot be changed until it can be written; make room on \
      its disk, or choose another place with --store; what is in force goes on";
@@ -391,7 +391,7 @@ mod tests {
     }
 
     fn open(config: &StoreConfig) -> (Store, Contents) {
-        // The thread of a store that was just dropped may not have closed its file yet.
+        // The thread of a dropped store may not have closed its file yet.
         for _ in 0..1000 {
             match Store::open(config, Arc::new(Journal::new(16))) {
                 Err(error) if error.remedy == disk::IN_USE => {
@@ -463,7 +463,7 @@ mod tests {
         store.commit(vec![put(&a), record.clone()], TermId::ALONE).await.unwrap();
         std::fs::remove_file(&path).unwrap();
         store.look().await;
-        // What is asked for behind it is answered behind it.
+        // Jobs are answered in order.
         store.records(Wanted::After(0), 1).await.unwrap();
         assert!(path.exists(), "also while nobody changes anything");
         std::fs::remove_file(&path).unwrap();
@@ -487,7 +487,8 @@ mod tests {
         let refused = store.commit(vec![put(&b)], TermId::ALONE).await.unwrap_err().to_string();
         assert!(refused.contains("another file is there now; "), "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), b"", "it is left alone");
-        // Nor is one that was emptied, as by a copy over it: the new one would have one policy.
+        // An emptied one is not used either, as by a copy over it: the new one would have one
+        // policy.
         std::fs::rename(&aside, &path).unwrap();
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, "").unwrap();
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!(open(&config).1.kept.policies, [a, b]);
     }
 
-    /// Somebody copies another store over it, into the same file.
+    /// Another store is copied over it, into the same file.
     #[tokio::test]
     async fn a_store_in_whose_file_something_else_was_written_is_not_written() {
         let directory = tempfile::tempdir().unwrap();
@@ -522,7 +523,7 @@ mod tests {
             assert!(store.records(Wanted::After(0), 1).await.is_err(), "nor is it read");
             assert_eq!(std::fs::read(&path).unwrap(), foreign, "it is left alone");
         }
-        // One that was put back, or merely touched, is the same.
+        // One that was restored, or merely touched, is the same.
         std::fs::write(&path, whole).unwrap();
         store.look().await;
         let file = std::fs::File::options().write(true).open(&path).unwrap();

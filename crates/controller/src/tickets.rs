@@ -1,15 +1,14 @@
-//! Which number of a transaction is which ticket of the control plane.
+//! Maps transaction ids to the tickets of the control plane.
 
 use std::collections::{HashMap, VecDeque};
 
 use tapswitch_control::Ticket;
 
-/// What was sent on one connection and may still be answered, or fail.
+/// Messages on one connection that may still be answered or fail.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     by_xid: HashMap<u32, Sent>,
-    /// Changes in the order in which they were sent: no answer says that they are done, but the
-    /// next barrier does.
+    /// Changes in the order sent: they are not answered, but confirmed by the next barrier.
     changes: VecDeque<(u32, Position)>,
     next: Position,
 }
@@ -20,12 +19,12 @@ struct Sent {
     at: Position,
 }
 
-/// Where in the order of all that was sent. Tickets do not say that, for what is urgent overtakes
-/// what has smaller ones.
+/// Position in the order sent. Tickets are not in this order, as urgent messages overtake those
+/// with smaller ones.
 type Position = u64;
 
 impl Tickets {
-    /// This was sent.
+    /// Records a sent message.
     pub(crate) fn insert(&mut self, xid: u32, ticket: Ticket, is_change: bool) {
         let at = self.next;
         self.next += 1;
@@ -38,19 +37,19 @@ impl Tickets {
         }
     }
 
-    /// What is so old will not be answered any more: there are switches that leave questions open.
+    /// Drops messages that are too old to be answered: some switches leave requests unanswered.
     #[cold]
     fn forget_oldest(&mut self) {
         let oldest = self.next.saturating_sub(MOST_SENT as Position);
         self.by_xid.retain(|_, sent| sent.at >= oldest);
     }
 
-    /// An answer, or an error, came: to what?
+    /// The ticket for the reply or error with this transaction id.
     pub(crate) fn take(&mut self, xid: u32) -> Option<Ticket> {
         self.by_xid.remove(&xid).map(|sent| sent.ticket)
     }
 
-    /// A barrier was reached: which one? Everything that was sent before it is done, or has failed.
+    /// The ticket for a barrier reply. Everything sent before it has succeeded or failed.
     pub(crate) fn take_barrier(&mut self, xid: u32) -> Option<Ticket> {
         let barrier = self.by_xid.remove(&xid)?;
         while let Some(&(xid, at)) = self.changes.front()
@@ -62,14 +61,14 @@ impl Tickets {
         Some(barrier.ticket)
     }
 
-    /// How many are remembered.
+    /// Number of recorded messages.
     #[cfg(test)]
     fn count(&self) -> usize {
         self.by_xid.len()
     }
 }
 
-/// The latest that are remembered in any case: several times what a switch is asked at once.
+/// Minimum number of latest messages to keep: several times what a switch is sent at once.
 const MOST_SENT: usize = 1 << 16;
 
 #[cfg(test)]
@@ -78,7 +77,7 @@ mod tests {
     use tapswitch_control::{Control, Limits, Millis};
     use tapswitch_openflow::{Capabilities, DatapathId, FeaturesReply};
 
-    /// Tickets in the order in which a control plane hands them out.
+    /// Tickets in the order of a control plane.
     fn tickets() -> Vec<Ticket> {
         let mut control = Control::new(Limits::default());
         let features = FeaturesReply {

@@ -1,4 +1,4 @@
-//! TLS, for REST and for switches: certificates from files, read again without losing connections.
+//! TLS for REST and switches: certificates from files, reloadable without closing connections.
 
 use std::io;
 use std::path::Path;
@@ -12,40 +12,40 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Our end of TLS.
+/// Server side of TLS.
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: TlsFiles,
-    /// What who speaks no TLS may mean.
+    /// What a client without TLS may be looking for.
     plain: &'static str,
     config: ArcSwap<ServerConfig>,
     failures: Mutex<Failures>,
 }
 
-/// Handshakes that came to nothing, of which some are told: anybody can make more of them.
+/// Failed handshakes, whose reports are rate-limited, as anyone can cause them.
 #[derive(Debug, Default)]
 struct Failures {
-    /// When the first one was told of those that count now.
+    /// Start of the current period.
     since: Option<Instant>,
     told: u32,
     untold: u64,
 }
 
 impl Tls {
-    /// Reads the files. Who speaks no TLS may mean `plain`.
+    /// Loads the files. `plain` is what a client without TLS may be looking for.
     pub(crate) fn open(files: TlsFiles, plain: &'static str) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(files.read()?);
         Ok(Self { files, plain, config, failures: Mutex::default() })
     }
 
-    /// Reads the files again, for the connections that come. Returns which certificate that was, or
-    /// what is wrong, which changes nothing.
+    /// Reloads the files for new connections. Returns the certificate's path; on an error nothing
+    /// changes.
     pub(crate) fn reload(&self) -> Result<&Path, TlsError> {
         self.config.store(Arc::new(self.files.read()?));
         Ok(&self.files.cert)
     }
 
-    /// Shakes hands with `peer`. Why that comes to nothing is told here.
+    /// Performs a handshake with `peer`, and reports a failure.
     pub(crate) async fn accept<S>(&self, stream: S, peer: &str) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -58,9 +58,9 @@ impl Tls {
         shaken.inspect_err(|error| self.tell(peer, &explain(error, self.plain))).ok()
     }
 
-    /// Says why somebody does not shake hands, if not too many do not.
+    /// Reports a failed handshake, if not too many have failed.
     pub(crate) fn tell(&self, peer: &str, cause: &str) {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match failures.handle(Instant::now()) {
             Some(0) => tracing::warn!("{peer}: TLS handshake failed: {cause}"),
@@ -76,7 +76,7 @@ impl Tls {
 }
 
 impl Failures {
-    /// One more: whether it is told, and how many were not before.
+    /// Counts a failure; returns the number of earlier unreported ones if it is to be reported.
     fn handle(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
             (self.since, self.told) = (Some(now), 0);
@@ -91,7 +91,7 @@ impl Failures {
 }
 
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
-/// So many failures are told in each span.
+/// Maximum failures reported in each period.
 const MAX_TOLD: u32 = 10;
 const SPAN: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! Who may use the REST interface: a file of names, roles and hashes of tokens.
+//! The token file of REST: names, roles and hashes of tokens.
 //!
 //! ```toml
 //! [[token]]
@@ -7,10 +7,9 @@
 //! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 //! ```
 //!
-//! The tokens themselves are nowhere: they have 256 random bits, so that their plain SHA-256 tells
-//! nothing about them. The file is read again when it has changed, which is looked for once a
-//! second at most, when somebody shows a token. A file that has become wrong changes nothing and is
-//! said to be.
+//! The tokens themselves are not stored: they have 256 random bits, so a plain SHA-256 reveals
+//! nothing about them. The file is reloaded when it has changed, which is checked when a token is
+//! used, at most once a second. An invalid file is reported and has no effect.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -27,7 +26,7 @@ use crate::audit::{HASH_LEN, hex, sha256_hex};
 use crate::caller::RESERVED;
 use crate::{Role, random};
 
-/// The tokens that are valid now.
+/// The valid tokens.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     path: PathBuf,
@@ -41,17 +40,17 @@ struct State {
     looked_at: Instant,
 }
 
-/// By what a file is seen to be another one.
+/// Identifies a version of a file.
 type Stamp = (u64, i64, i64, u64);
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Token {
-    /// Whose it is.
+    /// Name of its owner.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// In hexadecimal digits.
+    /// In hexadecimal.
     pub(crate) sha256: String,
 }
 
@@ -62,21 +61,21 @@ struct Entries {
     token: Vec<Token>,
 }
 
-/// A token that was just made.
+/// A new token.
 #[derive(Debug)]
 pub struct NewToken {
-    /// What its owner shows. It is nowhere else.
+    /// The secret for its owner; not stored anywhere.
     pub secret: String,
-    /// What goes into the file of tokens.
+    /// The entry for the token file.
     pub entry: String,
     name: String,
 }
 
 impl NewToken {
-    /// Makes a token of 256 random bits.
+    /// Generates a token of 256 random bits.
     ///
     /// # Errors
-    /// The name cannot be one, or the kernel has no random bytes.
+    /// The name is invalid, or the kernel has no random bytes.
     pub fn make(name: &str, role: Role) -> Result<Self, TokenError> {
         check_name(name)?;
         let mut bytes = [0; 32];
@@ -87,17 +86,17 @@ impl NewToken {
         Ok(Self { secret, entry, name: name.to_owned() })
     }
 
-    /// Writes it into a file of tokens, behind those that are there; one that there is not is made
-    /// for its owner alone.
+    /// Appends the entry to a token file, which is created if missing, with access for its owner
+    /// only.
     ///
     /// # Errors
-    /// The controller would refuse the file as it is, or with the token. It stays as it was.
+    /// The file is invalid for the controller, with or without the new token. It is unchanged then.
     pub fn append(&self, path: &Path) -> Result<(), TokenError> {
         let io = |source| TokenError::Append { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
         let mut file =
             options.read(true).append(true).create(true).mode(0o600).open(path).map_err(io)?;
-        // Who makes another one meanwhile waits, and sees this one.
+        // A concurrent writer waits, and sees this token.
         file.lock().map_err(io)?;
         check_mode(path, &file.metadata().map_err(io)?)?;
         let mut text = String::new();
@@ -119,12 +118,13 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
-    /// Whose token this is.
+    /// The token with this secret.
     pub(crate) fn find(&self, secret: &str) -> Option<Token> {
         self.find_hash(&sha256_hex(secret.as_bytes()))
     }
 
-    /// The token with this hash. How long it takes does not tell how much of it was right.
+    /// The token with this hash. Constant time: the duration does not reveal how much of it
+    /// matched.
     pub(crate) fn find_hash(&self, hash: &str) -> Option<Token> {
         let mut state = self.lock();
         if state.looked_at.elapsed() >= LOOK_AGAIN {
@@ -138,21 +138,21 @@ impl Tokens {
         found.0.cloned()
     }
 
-    /// Reads the file again now.
+    /// Reloads the file now.
     pub(crate) fn reload(&self) {
         let mut state = self.lock();
         state.stamp = Stamp::default();
         self.look(&mut state);
     }
 
-    /// Reads the file again if it has changed.
+    /// Reloads the file if it has changed.
     fn look(&self, state: &mut State) {
         state.looked_at = Instant::now();
         let now = fs::metadata(&self.path).map_or_else(|_| Stamp::default(), |meta| stamp(&meta));
         if now == state.stamp {
             return;
         }
-        // Whatever is wrong with it is said once.
+        // An error is reported once.
         state.stamp = now;
         match read(&self.path) {
             Ok((tokens, stamp)) => {
@@ -164,13 +164,13 @@ impl Tokens {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The mode of a file of secrets, if others than its owner may change it, or others than its group
-/// read it.
+/// The mode of a secret file, if it is too open: writable by others than its owner, or readable
+/// beyond its group.
 pub(crate) fn open_mode(meta: &Metadata) -> Option<u32> {
     let mode = meta.permissions().mode() & 0o777;
     (mode & 0o027 != 0).then_some(mode)
@@ -195,12 +195,12 @@ fn parse_file(path: &Path, text: &str) -> Result<Vec<Token>, TokenError> {
     parse(text).map_err(|what| TokenError::Wrong { path: path.to_owned(), what })
 }
 
-/// Appends all of it, or nothing: half an entry would make the file wrong.
+/// Appends everything or nothing: a partial entry would invalidate the file.
 fn write_whole(file: &mut File, text: &str) -> io::Result<()> {
     let len = file.metadata()?.len();
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     if written.is_err() {
-        // What cannot be taken back either is told by the first error as well.
+        // If that fails, too, the first error is reported.
         _ = file.set_len(len);
     }
     written
@@ -250,18 +250,18 @@ pub enum TokenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A token cannot be added.
+    /// A token cannot be appended.
     #[error("tokens {}: {source}; nothing was added", path.display())]
     Append {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The name is taken.
+    /// The name is in use.
     #[error(
         "tokens {}: token {name} already exists; choose another name, or remove that entry",
         path.display()
@@ -272,7 +272,7 @@ pub enum TokenError {
         /// The name.
         name: String,
     },
-    /// Others may read the file, or write it.
+    /// The file is accessible to others.
     #[error(
         "tokens {}: other users may access this file (mode {mode:03o}); run `chmod 600 \
          {}`", path.display(), path.display()
@@ -283,21 +283,21 @@ pub enum TokenError {
         /// Its mode.
         mode: u32,
     },
-    /// What is in it is wrong.
+    /// The content is invalid.
     #[error("tokens {}: {what}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The error.
         what: String,
     },
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error("token {name:?}: a name has 1 to {MAX_NAME_LEN} letters, digits and -_.@")]
     Name {
         /// The name.
         name: String,
     },
-    /// The name means somebody else.
+    /// The name is reserved.
     #[error(
         "token {name:?}: reserved in the audit log for users without a token ({}); choose another \
          name", RESERVED.join(", ")
@@ -311,7 +311,7 @@ pub enum TokenError {
     Random(io::Error),
 }
 
-/// So that a token is known for one where it should not be.
+/// Makes a leaked token recognisable.
 const PREFIX: &str = "tapswitch-";
 const MAX_NAME_LEN: usize = 64;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -340,7 +340,7 @@ mod tests {
         let path = directory.path().join("tokens.toml");
         ann.append(&path).unwrap();
         assert_eq!(open_mode(&fs::metadata(&path).unwrap()), None);
-        // As an editor may leave it.
+        // As some editors leave it.
         fs::write(&path, fs::read_to_string(&path).unwrap().trim_end()).unwrap();
         bob.append(&path).unwrap();
         let tokens = Tokens::open(&path).unwrap();

@@ -1,7 +1,7 @@
-//! Events of hosts, links and ports for those who watch.
+//! Publishes events about hosts, links and ports.
 //!
-//! Hosts come as fast as somebody can forge addresses: of those events only some are told at a
-//! time, and how many were not.
+//! Forged addresses can create host events at any rate: only a limited number is published, and
+//! then the number of the others.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use tapswitch_control::{Event, MonitorPort};
 
 use crate::journal::{Journal, Kind};
 
-/// How many events of hosts may be told.
+/// Rate limit for host events.
 #[derive(Debug)]
 pub(crate) struct Chatter {
-    /// Left at `at`.
+    /// Tokens left at time `at`.
     left: u32,
     at: Instant,
     untold: u64,
@@ -24,7 +24,7 @@ impl Chatter {
         Self { left: BURST, at: now, untold: 0 }
     }
 
-    /// Tells of an event, if it is about a host, a link or a port, and there are not too many.
+    /// Publishes an event if it is about a host, a link or a port and within the limit.
     pub(crate) fn tell(&mut self, journal: &Journal, event: &Event, now: Instant) {
         let Some((kind, mut data)) = describe(event) else { return };
         if kind == Kind::Host {
@@ -86,7 +86,7 @@ fn describe(event: &Event) -> Option<(Kind, Value)> {
     })
 }
 
-/// Events of hosts that may come at once, and the time for each more.
+/// Host events allowed at once, and the interval for each further one.
 const BURST: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -1,6 +1,6 @@
-//! Errors of parsers, in words of those who write files and documents.
+//! Parser errors in terms of the document.
 
-/// What a parser expected, without names of data types: those who wrote a number know of no `u8`.
+/// Replaces names of Rust types in a parser's error: authors of documents do not know `u8`.
 pub fn in_words(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();

@@ -1,6 +1,6 @@
-//! How a port is attached.
+//! Configuration of a port.
 
-/// How a port is attached to its interface. The default suits a switch.
+/// Configuration of a port. The default suits a switch.
 ///
 /// ```
 /// let quiet = tapswitch_netdev::Config::default().promiscuous(false);
@@ -14,36 +14,37 @@ pub struct Config {
 }
 
 impl Config {
-    /// Receives frames for any address, not only for the interface's own
-    /// (`PACKET_MR_PROMISC`). On by default, ends with the port.
+    /// Receives frames to any address, not only to the interface's own (`PACKET_MR_PROMISC`). On by
+    /// default; ends with the port.
     #[must_use]
     pub const fn promiscuous(mut self, promiscuous: bool) -> Self {
         self.promiscuous = promiscuous;
         self
     }
 
-    /// Sends past the interface's queueing discipline (`PACKET_QDISC_BYPASS`, Linux 3.14): faster
-    /// on a NIC with one, without its buffer, shaping and packet taps. Off by default.
+    /// Bypasses the interface's queueing discipline when sending (`PACKET_QDISC_BYPASS`, Linux
+    /// 3.14): faster on a NIC with one, but without its buffer, shaping and packet taps. Off by
+    /// default.
     #[must_use]
     pub const fn qdisc_bypass(mut self, bypass: bool) -> Self {
         self.qdisc_bypass = bypass;
         self
     }
 
-    /// Bytes of frames that may wait to be received; the kernel doubles the number to allow for
-    /// its own overhead. 16 MiB by default: that is a worker's pause of some 10 ms at 25 Gbit/s of
-    /// trains, or some 20,000 small frames. Memory is taken only by frames that do wait. Without
-    /// `CAP_NET_ADMIN` the kernel silently caps it at `net.core.rmem_max`.
+    /// Sets the maximum bytes of frames waiting to be received; the kernel doubles the number for
+    /// its own overhead. The default of 16 MiB covers a pause of the worker of some 10 ms at 25
+    /// Gbit/s of trains, or some 20,000 small frames. Only waiting frames use memory. Without
+    /// `CAP_NET_ADMIN` the kernel silently limits it to `net.core.rmem_max`.
     #[must_use]
     pub const fn receive_buffer_len(mut self, len: usize) -> Self {
         self.receive_buffer_len = len;
         self
     }
 
-    /// Bytes of frames that may be on their way out; the kernel doubles the number, and gives
-    /// [`crate::SendError::Full`] beyond. 4 MiB by default, some hundred trains: enough to keep a
-    /// NIC busy, little enough to notice that it is. Without `CAP_NET_ADMIN` the kernel silently
-    /// caps it at `net.core.wmem_max`, which is usually three trains.
+    /// Sets the maximum bytes of frames in transmission; the kernel doubles the number, and returns
+    /// [`crate::SendError::Full`] beyond it. The default of 4 MiB, some hundred trains, keeps a NIC
+    /// busy and is small enough to notice that it is. Without `CAP_NET_ADMIN` the kernel silently
+    /// limits it to `net.core.wmem_max`, which is usually three trains.
     #[must_use]
     pub const fn send_buffer_len(mut self, len: usize) -> Self {
         self.send_buffer_len = len;
@@ -51,7 +52,7 @@ impl Config {
     }
 }
 
-/// Bytes of frames that may be on their way out, unless told otherwise.
+/// Default of [`Config::send_buffer_len`].
 pub const SEND_BUFFER_LEN: usize = 4 << 20;
 
 impl Default for Config {

@@ -1,20 +1,20 @@
-//! Why something about a port failed.
+//! Errors of a port.
 
 use std::io;
 
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a port could not be opened.
+/// Error of opening a port.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No interface of that name in the namespace of the calling thread.
+    /// The calling thread's namespace has no interface of that name.
     #[error(
         "interface {name}: not found in this network namespace; `ip link` lists its interfaces"
     )]
     NotFound {
-        /// As given.
+        /// The requested name.
         name: String,
     },
     /// The interface does not carry Ethernet frames.
@@ -24,7 +24,7 @@ pub enum OpenError {
          cannot be a port"
     )]
     NotEthernet {
-        /// The interface.
+        /// Name of the interface.
         name: String,
         /// `ARPHRD_*`.
         kind: u16,
@@ -32,27 +32,27 @@ pub enum OpenError {
     /// `EPERM`.
     #[error("interface {name}: not permitted; a packet socket needs CAP_NET_RAW, run as root")]
     NotPermitted {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
-    /// The kernel is too old or built without it.
+    /// The kernel lacks a feature, by version or configuration.
     #[error("interface {name}: this kernel lacks {option}; needs Linux {since} with CONFIG_PACKET")]
     Unsupported {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// What is missing.
+        /// The missing feature.
         option: &'static str,
-        /// The first Linux that has it.
+        /// The first release that has it.
         since: &'static str,
     },
-    /// Any other refusal.
+    /// Any other error.
     #[error("interface {name}: {call}: {source}")]
     Io {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// What was tried.
+        /// The call that failed.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -70,36 +70,38 @@ impl OpenError {
     }
 }
 
-/// Why a frame was not received.
+/// Error of receiving a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The interface went down (`ENETDOWN`). Told once; frames come again when it is up again.
+    /// The interface went down (`ENETDOWN`). Reported once; reception continues when it is up
+    /// again.
     #[error("the interface is down")]
     Down,
-    /// The interface was deleted or moved to another namespace; the port is of no more use.
+    /// The interface was deleted or moved to another namespace; the port is unusable.
     #[error("the interface is gone")]
     Gone,
-    /// The frame is longer than the buffer and lost.
+    /// The frame is longer than the buffer and was lost.
     #[error("a frame of {len} bytes was lost: it does not fit the buffer")]
     Truncated {
-        /// Length of the frame in bytes, without a tag that the kernel took off.
+        /// Length of the frame in bytes, without a tag that the kernel removed.
         len: usize,
     },
-    /// The caller gave less than [`crate::HEADROOM_MIN`] bytes of headroom, or no buffer behind it.
-    /// No frame is lost.
+    /// The headroom is less than [`crate::HEADROOM_MIN`] bytes, or there is no buffer after it. No
+    /// frame is lost.
     #[error("the buffer has no room")]
     NoRoom,
-    /// The kernel took a frame off the queue and could not hand it over: it is lost. `EINVAL` for
-    /// a train that the header has no words for.
+    /// The kernel dequeued a frame but could not deliver it: it is lost. `EINVAL` means a train
+    /// that the header cannot describe.
     #[error("a frame was lost: {}", io::Error::from_raw_os_error(*errno))]
     Lost {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }
 
-/// Why a frame was not sent. It is the caller's to count and drop; only [`Self::Gone`] is final.
+/// Error of sending a frame. The caller decides whether to count and drop it; only [`Self::Gone`]
+/// is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -109,27 +111,27 @@ pub enum SendError {
     /// The interface was deleted or moved to another namespace (`ENXIO`).
     #[error("the interface is gone")]
     Gone,
-    /// Longer than the MTU permits (`EMSGSIZE`).
+    /// The frame exceeds the MTU (`EMSGSIZE`).
     #[error("the frame is longer than the interface's MTU permits")]
     Oversize,
-    /// The metadata does not fit the frame, or this kernel does not know it (`EINVAL`).
+    /// The metadata does not fit the frame, or this kernel does not support it (`EINVAL`).
     #[error("the kernel refuses the frame's metadata")]
     Rejected,
     /// The socket's send buffer is full (`EAGAIN`): wait until it is writable.
     #[error("the send buffer is full")]
     Full,
-    /// The interface's queueing discipline dropped the frame, the kernel is out of memory, or it
-    /// found a train's headers not to be what the metadata says (`ENOBUFS`, `ENOMEM`). The socket
-    /// stays writable, so waiting for that does not help.
+    /// The interface's queueing discipline dropped the frame, the kernel is out of memory, or a
+    /// train's headers do not match the metadata (`ENOBUFS`, `ENOMEM`). The socket stays writable,
+    /// so waiting for that does not help.
     #[error("the interface dropped the frame: its queue is full, or the train is invalid")]
     Congested,
     /// More than [`crate::MAX_PARTS`] parts.
     #[error("the frame is in too many parts")]
     TooManyParts,
-    /// Anything else.
+    /// Any other error.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Other {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }

@@ -1,14 +1,15 @@
-//! Trains that are longer than the length field of IPv6 can say.
+//! Trains that exceed the length field of IPv6.
 //!
-//! Linux puts a hop-by-hop header with the jumbo option (RFC 2675) in front of the TCP header of
-//! such a train ("BIG TCP", Linux 5.19), and takes it away where it cuts one: no packet on a wire
-//! has it. So it is taken away here, too. IPv4 has no such option (Linux 6.3): its length is zero,
-//! as any length of a train that is to be cut may be.
+//! Linux inserts a hop-by-hop header with the jumbo option (RFC 2675) before the TCP header of such
+//! a train ("BIG TCP", Linux 5.19), and removes it during segmentation: no packet on a wire has it.
+//! So it is removed here as well. IPv4 has no such option (Linux 6.3): its length is zero, as
+//! permitted for a train to be segmented.
 
 use tapswitch_wire::{NetHeader, ipv6, parse};
 
-/// Takes the header with the jumbo option out of `frame`, a train that `header` came with, by
-/// moving what is in front of it. Answers how many bytes at the start of `frame` are free then.
+/// Removes the header with the jumbo option from `frame`, a train with the metadata `header`, by
+/// moving the bytes before it. Returns the number of bytes that become free at the start of
+/// `frame`.
 pub(crate) fn remove(header: &mut NetHeader, frame: &mut [u8]) -> usize {
     let Ok(parsed) = parse(frame) else { return 0 };
     let network = usize::from(parsed.layout.network);
@@ -27,7 +28,7 @@ pub(crate) fn remove(header: &mut NetHeader, frame: &mut [u8]) -> usize {
     JUMBO_LEN
 }
 
-/// Length in bytes of a hop-by-hop header that holds the jumbo option and nothing else.
+/// Length in bytes of a hop-by-hop header with only the jumbo option.
 const JUMBO_LEN: usize = 8;
 
 #[cfg(test)]
@@ -52,21 +53,21 @@ mod tests {
 
     #[test]
     fn other_headers_stay() {
-        // Another option, and a jumbo option with others behind it.
+        // Another option, and a jumbo option followed by others.
         for options in [[ip_proto::TCP, 0, 5, 4], [ip_proto::TCP, 1, ipv6::OPTION_JUMBO, 4]] {
             let (mut header, mut frame) = train(&[], options);
             let before = (header, frame.clone());
             assert_eq!(remove(&mut header, &mut frame), 0);
             assert_eq!((header, frame), before);
         }
-        // What looks like one behind IPv6 without it, and behind nothing.
+        // Bytes that look like one after an IPv6 header without it, and after nothing.
         let (mut header, mut frame) = train(&[], [ip_proto::TCP, 0, ipv6::OPTION_JUMBO, 4]);
         frame[14 + 6] = ipv6::DESTINATION_OPTIONS;
         assert_eq!(remove(&mut header, &mut frame), 0);
         assert_eq!(remove(&mut header, &mut frame[..20]), 0);
     }
 
-    /// IPv6 with a header that starts with these four bytes, and TCP behind it.
+    /// IPv6 with an extension header that starts with these four bytes, followed by TCP.
     fn train(tags: &[u8], extension: [u8; 4]) -> (NetHeader, Vec<u8>) {
         let mut frame = [&[2; 12], tags, &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 0, 64]].concat();
         frame.extend([7; 32]);

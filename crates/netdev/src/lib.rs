@@ -1,5 +1,5 @@
-//! An Ethernet interface that exists already (a veth, a VMM's tap, a NIC) as a port: every frame
-//! that comes in on it is received, any frame can be sent out, with offload metadata both ways.
+//! An existing Ethernet interface (a veth, a VMM's tap, a NIC) as a port: receives every incoming
+//! frame and sends any frame, with offload metadata in both directions.
 //!
 //! ```no_run
 //! use std::io::IoSlice;
@@ -18,44 +18,45 @@
 //! ```
 //!
 //! **How it works.** One `AF_PACKET` socket per port, bound to one interface in the network
-//! namespace of the thread that opens it. Each frame travels behind a virtio network header
-//! (`PACKET_VNET_HDR`), so trains and partial checksums pass whole. One system call moves one
-//! frame, or a batch of packets that are sent. Threads may share a port.
+//! namespace of the thread that opens it. Each frame follows a virtio network header
+//! (`PACKET_VNET_HDR`), so trains and partial checksums stay whole. One system call moves one
+//! frame, or a batch of sent packets. Threads may share a port.
 //!
-//! **What the kernel does on the way** (Linux 6.18, `net/packet/af_packet.c`, `net/core/dev.c`),
-//! and what is done about it:
+//! **Pitfalls of the kernel's interface** (Linux 6.18, `net/packet/af_packet.c`, `net/core/dev.c`),
+//! and how this crate handles them:
 //!
-//! - The outermost VLAN tag is taken off each frame before a socket sees it, and told beside it
-//!   (`PACKET_AUXDATA`). [`PacketPort::recv`] puts it back, byte for byte, and moves the metadata's
-//!   offsets along.
-//! - A socket sees what its own interface sends, too. Not here (`PACKET_IGNORE_OUTGOING`, 4.20).
+//! - The kernel removes the outermost VLAN tag of each frame before a socket sees it, and passes it
+//!   separately (`PACKET_AUXDATA`). [`PacketPort::recv`] restores it, byte for byte, and adjusts
+//!   the metadata's offsets.
+//! - By default a socket also receives what its interface sends. Disabled here
+//!   (`PACKET_IGNORE_OUTGOING`, 4.20).
 //! - A socket that is not read drops frames: [`PacketPort::statistics`] counts them.
-//! - Trains of kinds that the header has no words for (SCTP) are lost at reception, as
-//!   [`RecvError::Lost`]. Switch off what joins them: `ethtool -K IF gro off`.
-//! - Trains in tunnels come as what is inside. Nothing but the place of the checksum, behind an
-//!   inner IP header, says that there is a tunnel. Linux cannot cut one that is sent like that: cut
-//!   it before (the crate `tapswitch-offload` does).
-//! - "BIG TCP" makes trains that no buffer of [`RECV_BUF_LEN`] takes; they are lost as
-//!   [`RecvError::Truncated`]. One of [`BIG_RECV_BUF_LEN`] takes them; the lengths in their IP
-//!   headers say nothing, and the jumbo option of IPv6 is taken out. It is on where `gro_max_size`
-//!   of the interface is above 65536, or `gso_max_size` of the other end of a veth:
+//! - Trains of types that the header cannot describe (SCTP) are lost at reception, as
+//!   [`RecvError::Lost`]. Disable what joins them: `ethtool -K IF gro off`.
+//! - Tunneled trains are described as their inner packets. Only the position of the checksum, after
+//!   an inner IP header, shows that there is a tunnel. Linux cannot segment such a train when it is
+//!   sent: segment it before (with the crate `tapswitch-offload`).
+//! - "BIG TCP" creates trains that exceed a buffer of [`RECV_BUF_LEN`]; they are lost as
+//!   [`RecvError::Truncated`]. A buffer of [`BIG_RECV_BUF_LEN`] holds them; the lengths in their IP
+//!   headers are meaningless, and the jumbo option of IPv6 is removed. It is active if
+//!   `gro_max_size` of the interface, or `gso_max_size` of the other end of a veth, is above 65536:
 //!   `ip link set IF gro_max_size 65536 gro_ipv4_max_size 65536`.
-//! - With `rx-gro-list` on, trains come with the checksum of their first packet. They are given
-//!   that of a train.
-//! - A train's IP and TCP or UDP headers are checked when it is sent; one that is none is dropped
-//!   and told as [`SendError::Congested`], the kernel's word for it.
-//! - A TCP train with CWR and without the ECN bit loses CWR on all packets but the first where it
-//!   is cut, as the metadata has no word for AccECN (RFC 9768). Cut it before.
-//! - The length of a frame is checked against the MTU when sent, with four bytes more for a tag
-//!   0x8100 but *not* for 0x88a8; the length of a train and its segments is not checked at all.
-//! - The host's own IP stack receives every frame as well. Give an interface that is a port no
-//!   address, or the host answers too.
+//! - With `rx-gro-list` on, trains have the checksum of their first packet. It is replaced by that
+//!   of a train.
+//! - The kernel checks IP and TCP or UDP headers of a sent train, and drops an invalid one with
+//!   [`SendError::Congested`].
+//! - A TCP train with CWR and without the ECN bit loses CWR on all packets but the first when it is
+//!   segmented, because the metadata cannot describe AccECN (RFC 9768). Segment it before.
+//! - The length of a sent frame is checked against the MTU, with four additional bytes for a tag
+//!   0x8100 but *not* for 0x88a8; the length of a train and its segments is not checked.
+//! - The host's own IP stack receives every frame as well. Do not assign an address to an interface
+//!   that is a port, or the host answers too.
 //!
-//! **Read first:** packet(7), Linux `include/uapi/linux/if_packet.h`, virtio 1.2 §5.1.6.
+//! **References:** packet(7), Linux `include/uapi/linux/if_packet.h`, virtio 1.2 §5.1.6.
 //!
-//! **Not done here:** switching the interface on, its MTU and the watch over its state (rtnetlink
-//! does that); rings (`PACKET_RX_RING`), which cannot grow with a train; sharing one interface out
-//! among sockets (`PACKET_FANOUT`).
+//! **Out of scope:** setting the interface up, its MTU and monitoring its state (use rtnetlink);
+//! rings (`PACKET_RX_RING`), which cannot hold trains; distributing one interface over several
+//! sockets (`PACKET_FANOUT`).
 
 mod config;
 mod error;

@@ -1,12 +1,13 @@
 //! Trains that the kernel keeps as lists of whole packets.
 //!
-//! With `rx-gro-list` on (ethtool(8); UDP Linux 5.6, TCP 6.10), GRO strings packets together and
-//! touches none of them (`SKB_GSO_FRAGLIST`). The metadata has no word for that: such a train reads
-//! as any other, but its checksum is the first packet's, complete or partial, where a train's is
-//! partial and counts all of it. Whoever cuts it by that, Linux as well, makes packets with wrong
-//! checksums; and without a partial one, Linux refuses to send a train of UDP.
+//! With `rx-gro-list` on (ethtool(8); UDP Linux 5.6, TCP 6.10), GRO links packets without changing
+//! them (`SKB_GSO_FRAGLIST`). The metadata cannot express that: such a train looks like any other,
+//! but its checksum is that of the first packet, complete or partial, whereas a train's is partial
+//! and covers all of it. Segmenting it by the metadata, in Linux as well, results in wrong
+//! checksums; and Linux refuses to send a UDP train without a partial checksum.
 //!
-//! So such a train is made what it reads as. Its packets were found right when they were joined.
+//! So such a train gets the checksum that the metadata implies. Its packets were verified when they
+//! were joined.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -14,8 +15,8 @@ use tapswitch_wire::{
     udp, write_u16,
 };
 
-/// Gives `frame`, a train that the metadata `header` came with, the partial checksum of a train if
-/// it has that of its first packet.
+/// Sets the partial checksum of a train in `frame`, a train with the metadata `header`, if it has
+/// the checksum of its first packet.
 pub(crate) fn make_train(header: &mut NetHeader, frame: &mut [u8]) {
     let Some(place) = Place::find(header, frame) else { return };
     if !place.is_of_first(header, frame) {
@@ -30,9 +31,9 @@ pub(crate) fn make_train(header: &mut NetHeader, frame: &mut [u8]) {
 /// The TCP or UDP header of a train.
 struct Place {
     start: u16,
-    /// Where the checksum lies in it.
+    /// Offset of the checksum in it.
     offset: u16,
-    /// Length of it and all payload in bytes.
+    /// Length of header and all payload in bytes.
     len: u16,
     /// The same of the first packet.
     first_len: u16,
@@ -56,7 +57,7 @@ impl Place {
         (first_len < len).then_some(Self { start, offset, len, first_len, pseudo_header })
     }
 
-    /// True when the checksum in `frame` is that of the first packet, and right.
+    /// True if the checksum in `frame` is the correct one of the first packet.
     fn is_of_first(&self, header: &NetHeader, frame: &[u8]) -> bool {
         let upper = &frame[usize::from(self.start)..];
         let offset = usize::from(self.offset);
@@ -67,7 +68,7 @@ impl Place {
         }
         let mut sum = first.add_bytes(&upper[..usize::from(self.first_len)]);
         if offset == udp::field::CHECKSUM {
-            // The length has become that of the train.
+            // The length field already is that of the train.
             sum = sum.remove(read_u16(upper, udp::field::LENGTH)).add(self.first_len);
         }
         header.flags & NetHeaderFlags::DATA_VALID != 0 && sum.is_valid()
@@ -85,7 +86,7 @@ fn pseudo_header(key: &FlowKey, protocol: u8) -> Sum {
 mod tests {
     use super::*;
 
-    /// The first packet with its checksum right, and two more payloads behind it; the metadata, and
+    /// The first packet with a correct checksum, followed by two more payloads; the metadata, and
     /// the length of the first packet's TCP or UDP.
     fn strung(is_v6: bool, is_tcp: bool, is_partial: bool) -> (NetHeader, Vec<u8>, u16) {
         let (protocol, upper_len, offset) = if is_tcp { (6, 20, 16) } else { (17, 8, 6u16) };

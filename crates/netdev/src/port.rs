@@ -1,4 +1,4 @@
-//! A port on an interface: opening, receiving, sending, counting.
+//! A port on an interface: opening, receiving, sending, statistics.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -13,22 +13,23 @@ use tapswitch_wire::{MacAddr, NetHeader};
 use crate::socket::{self, Message, SentAll};
 use crate::{Config, OpenError, RecvError, SendError, jumbo, list, probe, tag};
 
-/// A port on an Ethernet interface. Several threads may use it at once; each frame stays whole.
+/// A port on an Ethernet interface. Several threads may use it concurrently; each frame stays
+/// intact.
 #[derive(Debug)]
 pub struct PacketPort {
     fd: OwnedFd,
     index: u32,
     mac: MacAddr,
     capabilities: Capabilities,
-    /// Totals, because the kernel forgets at each reading.
+    /// Totals, because reading the kernel's counters resets them.
     received: AtomicU64,
     dropped: AtomicU64,
     refused: AtomicU64,
 }
 
 impl PacketPort {
-    /// Attaches to the interface called `name` in the network namespace of the calling thread. It
-    /// may be down. From then on every frame that comes in on it waits to be received.
+    /// Attaches to the interface `name` in the network namespace of the calling thread. It may be
+    /// down. From then on every incoming frame is queued for the port.
     ///
     /// # Errors
     /// [`OpenError`], which names the cause and a remedy.
@@ -45,7 +46,7 @@ impl PacketPort {
         if config.promiscuous {
             socket::set_promiscuous(&fd, index).map_err(failed("PACKET_MR_PROMISC"))?;
         }
-        // Binding to an interface that is down leaves ENETDOWN to be told; the caller knows.
+        // Binding to an interface that is down leaves a pending ENETDOWN, which is expected.
         let _ = sockopt::socket_error(&fd);
         Ok(Self {
             fd,
@@ -58,12 +59,12 @@ impl PacketPort {
         })
     }
 
-    /// Receives one frame into `buf` behind `headroom` bytes, or answers `None` when there is none
-    /// now. Never blocks, never allocates: one recvmsg(2).
+    /// Receives one frame into `buf` after `headroom` bytes, or returns `None` if none is queued.
+    /// Never blocks or allocates: one recvmsg(2).
     ///
-    /// A tag that the kernel took off is put back; the frame then starts four bytes earlier. So
-    /// `headroom` must be at least [`HEADROOM_MIN`], and the headroom's content is undefined
-    /// afterwards. The header's `hdr_len` is a hint only.
+    /// A tag that the kernel removed is restored; the frame then starts four bytes earlier. So
+    /// `headroom` must be at least [`HEADROOM_MIN`], and its contents are undefined afterwards. The
+    /// header's `hdr_len` is only a hint.
     ///
     /// # Errors
     /// [`RecvError`].
@@ -80,8 +81,8 @@ impl PacketPort {
         }
     }
 
-    /// Sends one frame that lies in `parts` one after the other, at most [`MAX_PARTS`]. Never
-    /// blocks, never allocates: one writev(2).
+    /// Sends one frame that consists of `parts`, at most [`MAX_PARTS`]. Never blocks or allocates:
+    /// one writev(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
@@ -93,18 +94,18 @@ impl PacketPort {
         let count = 1 + parts.len();
         pieces.get_mut(1..count).ok_or(SendError::TooManyParts)?.copy_from_slice(parts);
         match rustix::io::writev(&self.fd, &pieces[..count]) {
-            // A frame is taken whole or not at all.
+            // A frame is accepted whole or not at all.
             Ok(_) => Ok(()),
             Err(errno) => Err(self.send_error(errno, 1)),
         }
     }
 
-    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
-    /// borrow. In front of the frame it is to write the first [`SEND_HEADER_LEN`] bytes of the
-    /// frame's metadata.
+    /// Sends one frame by a system call of the caller, such as a writev(2) from memory that cannot
+    /// be borrowed. The call must write the first [`SEND_HEADER_LEN`] bytes of the frame's metadata
+    /// before the frame.
     ///
     /// # Errors
-    /// As [`Self::send`], from what the call answers.
+    /// As [`Self::send`], derived from the call's errno.
     pub fn send_by(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -112,11 +113,12 @@ impl PacketPort {
         write(self.fd.as_fd()).map(drop).map_err(|errno| self.send_error(errno, 1))
     }
 
-    /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
-    /// three parts one after the other; empty ones are nothing. Never blocks, never allocates: one
-    /// sendmmsg(2), and one more where the kernel stops in between.
+    /// Sends at most [`MAX_PACKETS`] packets without offloads, each of which consists of three
+    /// parts, which may be empty. Never blocks or allocates: one sendmmsg(2), and another one if
+    /// the kernel stops in between.
     ///
-    /// Returns how many were sent, and why no more: that packet was not sent, nor those behind it.
+    /// Returns how many were sent, and the error that stopped it: that packet and the following
+    /// ones were not sent.
     pub fn send_packets(&self, packets: &[[IoSlice<'_>; 3]]) -> (usize, Result<(), SendError>) {
         let header = NetHeader::PLAIN.encode();
         let header = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
@@ -131,24 +133,24 @@ impl PacketPort {
         (done, outcome.map_err(|errno| self.send_error(errno, tries)))
     }
 
-    /// Frames received and dropped by the kernel's queue of this port since it was opened.
+    /// Frames received and dropped by this port's queue in the kernel since it was opened.
     ///
     /// # Errors
-    /// When the kernel does not answer, which it has no reason for.
+    /// If the kernel does not answer, which is not expected.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let (arrived, dropped) = socket::take_statistics(&self.fd)?;
         let received = u64::from(arrived.saturating_sub(dropped));
         let dropped = u64::from(dropped);
-        // Relaxed: two numbers that nothing else depends on.
+        // Relaxed: independent counters.
         Ok(Statistics {
             received: self.received.fetch_add(received, Ordering::Relaxed) + received,
             dropped: self.dropped.fetch_add(dropped, Ordering::Relaxed) + dropped,
         })
     }
 
-    /// How often frames were refused with [`SendError::Congested`] since the port was opened. The
-    /// kernel counts each time among what it dropped; one that was refused behind others of the
-    /// same call was tried twice.
+    /// Number of refusals with [`SendError::Congested`] since the port was opened. The kernel
+    /// counts each one as a drop; a frame that was refused after others in the same call was tried
+    /// twice.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -163,65 +165,65 @@ impl PacketPort {
         self.mac
     }
 
-    /// What the kernel can do with frames sent here.
+    /// Offloads that the kernel supports for frames sent here.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// The interface's name now.
+    /// Current name of the interface.
     ///
     /// # Errors
-    /// When the interface is gone.
+    /// If the interface was deleted.
     pub fn name(&self) -> io::Result<String> {
         Ok(netdevice::index_to_name(&self.fd, self.index)?)
     }
 
-    /// The interface's MTU now: the largest payload in bytes behind the Ethernet header.
+    /// Current MTU of the interface: the maximum payload in bytes after the Ethernet header.
     ///
     /// # Errors
-    /// When the interface is gone.
+    /// If the interface was deleted.
     pub fn mtu(&self) -> io::Result<u32> {
         Ok(socket::mtu(&self.fd, &self.name()?)?)
     }
 
-    /// True when the interface is switched on now.
+    /// True if the interface is administratively up.
     ///
     /// # Errors
-    /// When the interface is gone.
+    /// If the interface was deleted.
     pub fn is_up(&self) -> io::Result<bool> {
         Ok(socket::flags(&self.fd, &self.name()?)? & socket::IFF_UP != 0)
     }
 
-    /// Length in bytes of the queue that frames wait in, as the kernel granted it: twice what was
-    /// asked for, or the system's maximum.
+    /// Length in bytes of the receive queue as granted by the kernel: twice the requested one, or
+    /// the system's maximum.
     ///
     /// # Errors
-    /// When the kernel does not answer, which it has no reason for.
+    /// If the kernel does not answer, which is not expected.
     pub fn receive_buffer_len(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.fd)?)
     }
 
-    /// Lets this many bytes be on their way out from now on; what is there already stays.
-    /// As [`Config::send_buffer_len`] otherwise.
+    /// Changes the limit of bytes in transmission; frames already queued stay. Otherwise as
+    /// [`Config::send_buffer_len`].
     ///
     /// # Errors
-    /// When the kernel refuses, which it has no reason for.
+    /// If the kernel refuses, which is not expected.
     pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
         Ok(set_send_buffer(&self.fd, len)?)
     }
 
-    /// What `errno` means for a frame that was tried so often.
+    /// Converts the errno of a frame that was tried `tries` times.
     #[cold]
     fn send_error(&self, errno: Errno, tries: u64) -> SendError {
         let error = SendError::new(errno);
         if error == SendError::Congested {
-            // Relaxed: a number that nothing else depends on.
+            // Relaxed: an independent counter.
             self.refused.fetch_add(tries, Ordering::Relaxed);
         }
         error
     }
 
-    /// `ENETDOWN` is told for an interface that is going for good, too.
+    /// `ENETDOWN` is also reported for an interface that is being deleted.
     #[cold]
     fn recv_error(&self, errno: Errno) -> RecvError {
         match errno {
@@ -244,32 +246,32 @@ impl AsRawFd for PacketPort {
     }
 }
 
-/// A frame that was received.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What was left undone in it.
+    /// Its metadata.
     pub header: NetHeader,
-    /// Where it lies in the buffer: from the headroom's end, or four bytes before that.
+    /// Its position in the buffer: at the end of the headroom, or four bytes before.
     pub frame: Range<usize>,
 }
 
-/// Counters of the queue in which frames wait to be received.
+/// Counters of the receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Frames that were queued; a train counts as one.
     pub received: u64,
-    /// Frames that found the queue full and were lost.
+    /// Frames that were lost because the queue was full.
     pub dropped: u64,
 }
 
-/// What the kernel can do with frames sent to a port. TCP trains and partial checksums always
-/// (Linux 2.6.27).
+/// Offloads that the kernel supports for frames sent to a port, in addition to TCP trains and
+/// partial checksums (Linux 2.6.27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Trains of UDP datagrams may be sent (Linux 6.2). Found out by a probe; without the
-    /// privilege for that (`CAP_SYS_ADMIN`) taken to be so, and [`SendError::Rejected`] will tell.
+    /// UDP trains may be sent (Linux 6.2). Determined by a probe; without the privilege for it
+    /// (`CAP_SYS_ADMIN`) assumed to be true, and sending may return [`SendError::Rejected`].
     pub send_udp_trains: bool,
 }
 
@@ -283,7 +285,7 @@ fn set_options(fd: &OwnedFd, name: &str, config: &Config) -> Result<(), OpenErro
     if config.qdisc_bypass {
         set(libc::PACKET_QDISC_BYPASS, true, "PACKET_QDISC_BYPASS")?;
     }
-    // The system's maximum is for those who may not exceed it.
+    // Only privileged processes may exceed the system's maximum.
     sockopt::set_socket_recv_buffer_size_force(fd, config.receive_buffer_len)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, config.receive_buffer_len))
         .map_err(|errno| OpenError::new(name, "SO_RCVBUF", errno))?;
@@ -296,7 +298,7 @@ fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
         .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
-/// Makes the frame in `buf` whole again.
+/// Restores the frame in `buf`.
 #[inline]
 fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received, RecvError> {
     if message.is_cut {
@@ -319,27 +321,27 @@ fn finish(message: &Message, buf: &mut [u8], headroom: usize) -> Result<Received
     Ok(Received { header, frame })
 }
 
-/// Least headroom in bytes: a tag's length.
+/// Minimum headroom in bytes: a tag's length.
 pub const HEADROOM_MIN: usize = TAG_LEN;
 
-/// Longest frame in bytes but for trains of "BIG TCP": the largest IP packet, an Ethernet header
-/// and four tags.
+/// Maximum frame length in bytes, except for "BIG TCP" trains: the largest IP packet, an Ethernet
+/// header and four tags.
 pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 
-/// Length of a buffer that takes any frame of [`MAX_FRAME_LEN`] behind the least headroom. Longer
-/// ones are told as [`RecvError::Truncated`].
+/// Buffer length that holds any frame of [`MAX_FRAME_LEN`] after the minimum headroom. Longer ones
+/// are reported as [`RecvError::Truncated`].
 pub const RECV_BUF_LEN: usize = HEADROOM_MIN + MAX_FRAME_LEN;
 
-/// Length of a buffer that takes any train, too: the longest that Linux makes (`GSO_MAX_SIZE`),
-/// and its headers.
+/// Buffer length that holds any train as well: the longest of Linux (`GSO_MAX_SIZE`) with its
+/// headers.
 pub const BIG_RECV_BUF_LEN: usize = RECV_BUF_LEN + 8 * 65_535;
 
-/// Bytes of metadata that a packet socket wants in front of a frame (`PACKET_VNET_HDR`).
+/// Bytes of metadata that a packet socket expects before a frame (`PACKET_VNET_HDR`).
 pub const SEND_HEADER_LEN: usize = socket::VNET_HEADER_LEN;
-/// Most parts of a frame that is sent: headers of its own, and payload in the fragments of a
+/// Maximum number of parts of a sent frame: its own headers, and payload in the fragments of a
 /// buffer chain.
 pub const MAX_PARTS: usize = 16;
-/// Most packets of one [`PacketPort::send_packets`].
+/// Maximum number of packets of one [`PacketPort::send_packets`].
 pub const MAX_PACKETS: usize = 16;
 
 /// [`TAG_LEN`] as a distance.

@@ -1,8 +1,8 @@
-//! Finds out whether this kernel understands UDP trains that are sent into a packet socket.
+//! Determines whether this kernel supports UDP trains that are sent to a packet socket.
 //!
-//! The kernel looks at the header only on an interface that is up, so asking on the real one would
-//! send something. The answer depends on the kernel alone: it is asked once per process, on the
-//! loopback of a network namespace that exists only for that.
+//! The kernel checks the header only on an interface that is up, so a probe on the real one would
+//! send a frame. The result depends on the kernel alone: the probe runs once per process, on the
+//! loopback interface of a temporary network namespace.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -14,8 +14,8 @@ use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
 
 use crate::socket;
 
-/// True when UDP trains may be sent, and when that may not be found out: without `CAP_SYS_ADMIN`
-/// there is no namespace to ask in.
+/// True if UDP trains may be sent, or if that cannot be determined: the namespace needs
+/// `CAP_SYS_ADMIN`.
 pub(crate) fn sends_udp_trains() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -26,7 +26,7 @@ pub(crate) fn sends_udp_trains() -> bool {
     found.is_none_or(|found| *KNOWN.get_or_init(|| found))
 }
 
-/// Asks the kernel; moves the calling thread into a new namespace, which ends with it.
+/// Runs the probe; moves the calling thread into a new namespace, which ends with the thread.
 fn ask() -> io::Result<bool> {
     // SAFETY: (rustix has no safe form, because of CLONE_FILES.) The flags do not hold
     // CLONE_FILES, so no thread sees another table of file descriptors than before.
@@ -42,7 +42,7 @@ fn ask() -> io::Result<bool> {
     }
 }
 
-/// Two datagrams of zeros; nobody will look at them.
+/// Two datagrams of zeros; nothing receives them.
 fn train() -> Vec<u8> {
     const SEGMENT_LEN: u16 = 100;
     let header = NetHeader {

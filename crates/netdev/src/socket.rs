@@ -1,7 +1,7 @@
 //! The system calls of a packet socket as safe functions, and nothing else (packet(7),
 //! netdevice(7)).
 //!
-//! rustix has no address, options and control messages of this family, hence the unsafe blocks.
+//! rustix lacks the address, options and control messages of this family, hence the unsafe blocks.
 
 use std::io::IoSlice;
 use std::mem;
@@ -45,7 +45,7 @@ pub(crate) fn set_flag(fd: impl AsFd, option: c_int, on: bool) -> io::Result<()>
     set_option(fd, option, &c_int::from(on))
 }
 
-/// Puts the interface with `index` into promiscuous mode for as long as the socket is open.
+/// Puts the interface with `index` into promiscuous mode while the socket is open.
 pub(crate) fn set_promiscuous(fd: impl AsFd, index: u32) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: c_int::try_from(index).map_err(|_| Errno::NODEV)?,
@@ -56,7 +56,7 @@ pub(crate) fn set_promiscuous(fd: impl AsFd, index: u32) -> io::Result<()> {
     set_option(fd, libc::PACKET_ADD_MEMBERSHIP, &membership)
 }
 
-/// Frames received (those dropped included) and dropped since the last time of asking.
+/// Frames received (including dropped ones) and dropped since the last call.
 pub(crate) fn take_statistics(fd: impl AsFd) -> io::Result<(u32, u32)> {
     let mut counts = [0u32; 2];
     let mut len = len_of(&counts);
@@ -75,7 +75,7 @@ pub(crate) fn take_statistics(fd: impl AsFd) -> io::Result<(u32, u32)> {
     Ok((counts[0], counts[1]))
 }
 
-/// What one recvmsg(2) brought.
+/// Result of one recvmsg(2).
 pub(crate) struct Message {
     /// The virtio network header, [`VNET_HEADER_LEN`] bytes and two of zero.
     pub(crate) header: [u8; tapswitch_wire::NET_HEADER_LEN],
@@ -94,15 +94,15 @@ pub(crate) fn recv(fd: impl AsFd, room: &mut [u8]) -> io::Result<Message> {
         libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: VNET_HEADER_LEN },
         libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
     ];
-    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
-    // It holds integers and pointers, for which zeros are valid.
+    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be constructed
+    // directly.) It consists of integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = 2;
     message.msg_control = (&raw mut control).cast::<c_void>();
     message.msg_controllen = size_of::<Control>() as _;
-    // SAFETY: each pointer in `message` goes with the length of the memory that it points to; all
-    // of that outlives the call, is borrowed by nobody else, and any bytes are valid in it.
+    // SAFETY: each pointer in `message` has the length of its memory, which outlives the call, is
+    // not borrowed elsewhere, and any bytes are valid in it.
     let len = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut message, 0) };
     let len = usize::try_from(len).map_err(|_| last_error())?;
     Ok(Message {
@@ -113,13 +113,13 @@ pub(crate) fn recv(fd: impl AsFd, room: &mut [u8]) -> io::Result<Message> {
     })
 }
 
-/// How far [`send_all`] came.
+/// Result of [`send_all`].
 pub(crate) struct SentAll {
-    /// Messages that were sent.
+    /// Number of messages that were sent.
     pub(crate) done: usize,
-    /// Why no more.
+    /// The error that stopped it.
     pub(crate) outcome: io::Result<()>,
-    /// How often the one that failed was tried.
+    /// Number of attempts for the one that failed.
     pub(crate) tries: u64,
 }
 
@@ -140,8 +140,8 @@ pub(crate) fn send_all<const N: usize, const PIECES: usize>(
     };
     let (mut done, mut tries) = (0, 0);
     while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        // It tells an error only of the first; so those before it are counted off. One behind them
-        // that failed is tried again.
+        // It reports an error only for the first message; so those before it are subtracted, and
+        // one after them that failed is tried again.
         match sendmmsg(&fd, rest, SendFlags::empty()) {
             Ok(sent) => (done, tries) = (done + sent, u64::from(sent < rest.len())),
             Err(errno) => return SentAll { done, outcome: Err(errno), tries: tries + 1 },
@@ -150,8 +150,8 @@ pub(crate) fn send_all<const N: usize, const PIECES: usize>(
     SentAll { done, outcome: Ok(()), tries }
 }
 
-/// Room for the one control message that is asked for, laid out as the kernel writes it: a
-/// `struct cmsghdr` and its data.
+/// Room for the one requested control message, in the kernel's layout: a `struct cmsghdr` and its
+/// data.
 #[derive(Default)]
 #[repr(C)]
 struct Control {
@@ -162,7 +162,7 @@ struct Control {
 }
 
 impl Control {
-    /// A frame whose tag cannot be told is worse than none.
+    /// A frame whose tag is unknown must not be delivered.
     #[inline]
     fn auxdata(&self) -> io::Result<Auxdata> {
         if self.level == libc::SOL_PACKET && self.kind == libc::PACKET_AUXDATA {
@@ -198,22 +198,22 @@ pub(crate) fn set_flags(fd: impl AsFd, name: &str, flags: u16) -> io::Result<()>
     ask::<SIOCSIFFLAGS>(fd, name, body).map(drop)
 }
 
-/// `struct ifreq`: a name and a union, as long as it is where pointers are 8 bytes.
+/// `struct ifreq`: a name and a union, as long as with 8-byte pointers.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
     body: [u8; 24],
 }
 
-/// Makes the call `OPCODE`, one of those below, and answers the union.
+/// Makes the call `OPCODE`, one of those below, and returns the union.
 fn ask<const OPCODE: Opcode>(fd: impl AsFd, name: &str, body: [u8; 24]) -> io::Result<[u8; 24]> {
     let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], body };
-    // The last byte stays zero: it ends the name.
+    // The last byte stays zero to terminate the name.
     request.name[..libc::IFNAMSIZ - 1]
         .get_mut(..name.len())
         .ok_or(Errno::NODEV)?
         .copy_from_slice(name.as_bytes());
-    // SAFETY: all calls of netdevice(7) below take a struct ifreq, which this is laid out as.
+    // SAFETY: all calls of netdevice(7) below take a struct ifreq, the layout of this type.
     let update = unsafe { Updater::<OPCODE, InterfaceRequest>::new(&mut request) };
     // SAFETY: they read and write no other memory; the request outlives the call, and any bytes
     // are valid in it.
@@ -250,13 +250,13 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Length of the virtio network header on the socket in bytes (`PACKET_VNET_HDR`). The two bytes
-/// more that `PACKET_VNET_HDR_SZ` offers (Linux 6.4) mean nothing here.
+/// Length of the virtio network header on the socket in bytes (`PACKET_VNET_HDR`). The two
+/// additional bytes of `PACKET_VNET_HDR_SZ` (Linux 6.4) have no use here.
 pub(crate) const VNET_HEADER_LEN: usize = 10;
 
 /// Hardware type of Ethernet (`include/uapi/linux/if_arp.h`).
 pub(crate) const ARPHRD_ETHER: u16 = 1;
-/// The interface is switched on (`include/uapi/linux/if.h`).
+/// The interface is up (`include/uapi/linux/if.h`).
 pub(crate) const IFF_UP: u16 = 1;
 /// Linux 4.20 (`include/uapi/linux/if_packet.h`).
 pub(crate) const PACKET_IGNORE_OUTGOING: c_int = 23;

@@ -1,18 +1,18 @@
-//! The VLAN tag that the kernel takes off, and its way back into the frame.
+//! The VLAN tag that the kernel removes, and its restoration.
 //!
 //! On reception Linux moves the outermost 802.1Q or 802.1ad tag from the frame into the buffer's
-//! metadata, where hardware would put it (`skb_vlan_untag`). A packet socket gets it as numbers
-//! (packet(7), `PACKET_AUXDATA`). Tags further in stay in the frame.
+//! metadata, as hardware would (`skb_vlan_untag`). A packet socket gets it in `PACKET_AUXDATA`
+//! (packet(7)). Inner tags stay in the frame.
 
 use tapswitch_wire::ethernet::{ADDRESSES_LEN, TAG_LEN};
 use tapswitch_wire::{EtherType, Tag};
 
-/// What the kernel tells about a frame beside it (`struct tpacket_auxdata`).
+/// Metadata that the kernel passes with a frame (`struct tpacket_auxdata`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Auxdata {
     pub(crate) status: u32,
-    /// Length of the frame before it was cut to the buffer, in bytes.
+    /// Length of the frame in bytes before it was truncated to the buffer.
     pub(crate) len: u32,
     pub(crate) snaplen: u32,
     pub(crate) mac: u16,
@@ -22,8 +22,8 @@ pub(crate) struct Auxdata {
 }
 
 impl Auxdata {
-    /// The tag that the kernel took off, if it did. Kernels before 3.14 do not tell its TPID; they
-    /// know no other than 802.1Q.
+    /// The tag that the kernel removed, if any. Kernels before 3.14 do not report its TPID; they
+    /// only support 802.1Q.
     #[inline]
     pub(crate) fn tag(&self) -> Option<Tag> {
         if self.status & TP_STATUS_VLAN_VALID == 0 {
@@ -38,9 +38,9 @@ impl Auxdata {
     }
 }
 
-/// Puts `tag` between the addresses and the type of the frame that starts at `start`, by moving
-/// the addresses into the headroom. Answers where the frame starts then, or `None` when there is
-/// no room or no frame.
+/// Inserts `tag` between the addresses and the type of the frame that starts at `start`, by moving
+/// the addresses into the headroom. Returns the new start of the frame, or `None` if there is no
+/// room or no frame.
 #[inline]
 pub(crate) fn insert(buf: &mut [u8], start: usize, tag: Tag) -> Option<usize> {
     let new_start = start.checked_sub(TAG_LEN)?;
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(old.tag(), Some(Tag::new(EtherType::VLAN, 5)));
         let new = Auxdata { status: old.status | TP_STATUS_VLAN_TPID_VALID, ..told };
         assert_eq!(new.tag(), Some(Tag::new(EtherType::SERVICE_VLAN, 5)));
-        // VLAN 0 without priority is a tag all the same.
+        // VLAN 0 without priority is a tag as well.
         assert_eq!(
             Auxdata { vlan_tci: 0, ..new }.tag(),
             Some(Tag::new(EtherType::SERVICE_VLAN, 0))

@@ -119,7 +119,7 @@ fn metadata_survives_under_any_stack_of_tags() {
             let (header, sent) = ip_frame(tags, protocol, gso_type, payload_len);
             send(&wire.a, &header, &sent).unwrap();
             let (got, received) = receive(&wire.b, |_, frame| is_ours(frame));
-            // The kernel tells how much of the frame lies together instead.
+            // The kernel reports the length of its linear buffer instead.
             let expected = NetHeader { hdr_len: got.hdr_len, ..header };
             assert_eq!((got, received.len()), (expected, sent.len()), "{tags:?}");
             assert!(received == sent, "{tags:?} {header:?}: other bytes");
@@ -136,7 +136,7 @@ fn a_port_does_not_see_what_it_sends() {
     let other = wire.left.port("a", &Config::default());
     send(&wire.a, &NetHeader::PLAIN, &frame(&[], 100)).unwrap();
     receive(&wire.b, |_, frame| is_ours(frame));
-    // Had it been seen, then before it arrived.
+    // It would have been received before the other frame arrived.
     assert_eq!(drain(&wire.a).filter(|(_, frame)| is_ours(frame)).count(), 0);
     assert_eq!(drain(&other).filter(|(_, frame)| is_ours(frame)).count(), 0);
 }
@@ -209,7 +209,7 @@ fn a_frame_that_does_not_fit_is_told() {
     let mut buf = vec![0; HEADROOM_MIN + sent.len()];
     let next = |buf: &mut [u8]| {
         send(&wire.a, &NetHeader::PLAIN, &sent).unwrap();
-        // The kernel's own chatter is shorter than either buffer.
+        // Frames of the kernel itself are shorter than either buffer.
         eventually("a long frame", || match wire.b.recv(buf, HEADROOM_MIN) {
             Ok(Some(received)) => (received.frame.len() == 1000).then_some(Ok(())),
             Ok(None) => None,
@@ -263,8 +263,8 @@ fn wrong_metadata_is_told_apart() {
     }
 }
 
-/// TCP or UDP over IPv4 behind `tags`, with a checksum to complete; a train of packets of 1000
-/// bytes unless `gso_type` is none. The kernel checks the headers of trains.
+/// TCP or UDP over IPv4 after `tags`, with a partial checksum; a train of packets of 1000 bytes
+/// unless `gso_type` is none. The kernel checks the headers of trains.
 fn ip_frame(
     tags: &[Tag],
     protocol: u8,
@@ -297,7 +297,7 @@ fn ip_frame(
     (header, frame)
 }
 
-/// The metadata of a TCP segment behind `tags` with a checksum to complete.
+/// The metadata of a TCP segment after `tags` with a partial checksum.
 fn partial_checksum(tags: &[Tag]) -> NetHeader {
     let tags_len = u16::try_from(4 * tags.len()).unwrap();
     NetHeader {

@@ -1,4 +1,4 @@
-//! A port says what became of its interface, and counts what its queue lost.
+//! A port reports the state of its interface, and counts the losses of its queue.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -83,7 +83,7 @@ fn going_down_is_told_once_and_does_not_last() {
     let mut buf = vec![0; RECV_BUF_LEN];
     let told = eventually("the error", || wire.a.recv(&mut buf, HEADROOM_MIN).err());
     assert_eq!(told, RecvError::Down);
-    // What came before is still there, and no second error.
+    // Earlier frames are still queued, and there is no second error.
     drain(&wire.a).count();
     assert_eq!(send(&wire.a, &NetHeader::PLAIN, &frame(&[], 100)), Err(SendError::Down));
 
@@ -126,7 +126,7 @@ fn what_the_queue_loses_is_counted() {
     for _ in 0..COUNT {
         send(&wire.a, &NetHeader::PLAIN, &frame(&[], 1000)).unwrap();
     }
-    // Frames of the kernel's own may be among them.
+    // Frames of the kernel itself may be among them.
     let statistics = eventually("all frames arrive", || {
         let now = wire.b.statistics().unwrap();
         (now.received + now.dropped >= before.received + COUNT).then_some(now)
@@ -147,7 +147,7 @@ fn a_full_send_buffer_and_a_full_queueing_discipline_are_told_apart() {
     for (limit, expected) in [("1000000", SendError::Full), ("4000", SendError::Congested)] {
         let buffer_len = if expected == SendError::Full { 0 } else { 1 << 20 };
         let wire = Wire::with(&Config::default().send_buffer_len(buffer_len));
-        // A frame every second or two, and `limit` bytes may wait for that.
+        // A frame every second or two, with a queue of `limit` bytes.
         let mut tc = wire.left.namespace.command("tc");
         tc.args(["qdisc", "replace", "dev", "a", "root"]);
         tc.args(["tbf", "rate", "8kbit", "burst", "1600", "limit", limit]);

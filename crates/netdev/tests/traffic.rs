@@ -1,4 +1,4 @@
-//! Real traffic of the kernel crosses two ports as trains, unharmed.
+//! Real traffic of the kernel passes two ports unchanged as trains.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::IoSlice;
@@ -19,7 +19,7 @@ use common::{
 
 const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["veth", "vxlan"]).programs(&["ip"]);
 
-/// Two hosts 10.0.0.1 and 10.0.0.2, either joined to a switch with a port for each.
+/// Two hosts 10.0.0.1 and 10.0.0.2, each connected to a switch with a port for each.
 struct Star {
     left: Host,
     right: Host,
@@ -40,7 +40,7 @@ impl Star {
         Self { left, right, to_left, to_right, switch }
     }
 
-    /// Has the kernel string together what comes in by the left port, packet by packet.
+    /// Makes the kernel link packets received on the left port into lists.
     fn string_together(&mut self) {
         for feature in ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-udp-segmentation"] {
             self.left.netlink.set_feature_by_name("eth0", feature, false).unwrap();
@@ -52,7 +52,8 @@ impl Star {
         sysfs.write("port1", "napi_defer_hard_irqs", "1").unwrap();
     }
 
-    /// Sends `bytes` over TCP from left to right; answers what arrives and how many trains passed.
+    /// Sends `bytes` over TCP from left to right; returns the received bytes and the number of
+    /// trains.
     fn transfer(&self, bytes: &[u8]) -> (Vec<u8>, usize) {
         with_cable(&self.to_left, &self.to_right, carry, || {
             let to = "10.0.0.2".parse().unwrap();
@@ -151,8 +152,8 @@ fn a_udp_train_passes_whole() {
     assert_eq!(frame.len(), 42 + sent.len());
 }
 
-/// GRO strings packets together and touches none of them: what is complete, or partial, is the
-/// checksum of the first. The kernel that cuts such a train once more is the judge.
+/// GRO links packets without changing them: the complete or partial checksum is that of the first
+/// one. The kernel verifies the result when it segments such a train again.
 #[test]
 fn packets_that_are_strung_together_pass_as_trains() {
     if !is_root() {
@@ -167,7 +168,7 @@ fn packets_that_are_strung_together_pass_as_trains() {
         star.string_together();
         star.left.netlink.set_feature("eth0", Feature::TxChecksum, is_partial).unwrap();
         star.switch.netlink.set_feature("port2", Feature::TxChecksum, false).unwrap();
-        // So that somebody looks at the checksums.
+        // So that the checksums are verified.
         star.right.netlink.set_feature("eth0", Feature::RxChecksum, false).unwrap();
         let from = Star::udp(&star.left, "10.0.0.1:7000");
         let to = Star::udp(&star.right, "10.0.0.2:7");
@@ -188,7 +189,7 @@ fn packets_that_are_strung_together_pass_as_trains() {
     }
 }
 
-/// What is around a train in a tunnel, its metadata does not tell.
+/// The metadata of a tunnelled train does not describe its outer headers.
 #[test]
 fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
     if !is_root() {
@@ -219,7 +220,7 @@ fn a_train_in_a_tunnel_is_told_by_the_place_of_its_checksum() {
     assert!(frame.ends_with(&[7; 5000]));
 }
 
-/// "BIG TCP": a train that is longer than any IP packet is lost, and it is said how long it was.
+/// "BIG TCP": a train longer than any IP packet is lost, and its length reported.
 #[test]
 fn a_train_that_is_too_long_for_any_buffer_is_told() {
     if !is_root() {

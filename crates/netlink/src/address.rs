@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::netlink::family;
 use crate::{LinkError, Netlink};
 
-/// An address of an interface and the length of its subnet's prefix.
+/// An address of an interface, with the prefix length of its subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Address {
@@ -31,11 +31,11 @@ impl fmt::Display for Address {
 }
 
 impl Netlink {
-    /// Gives `name` the address `ip` in a subnet of `prefix_len` bits. An IPv6 address is usable
-    /// at once: duplicate address detection is left out (`IFA_F_NODAD`).
+    /// Adds the address `ip` with a prefix of `prefix_len` bits to `name`. An IPv6 address is
+    /// usable at once: duplicate address detection is disabled (`IFA_F_NODAD`).
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when it has that address already; [`LinkError::Refused`] for the
+    /// [`LinkError::Exists`] if it already has that address; [`LinkError::Refused`] for the
     /// unspecified address.
     pub fn add_address(&mut self, name: &str, ip: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
         let mut message = self.address_message(name, ip, prefix_len)?;
@@ -53,10 +53,10 @@ impl Netlink {
         self.ask(message, NLM_F_CREATE | NLM_F_EXCL, name, action)
     }
 
-    /// Takes the address `ip` away from `name`.
+    /// Removes the address `ip` from `name`.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when it does not have that address with that prefix.
+    /// [`LinkError::Refused`] if it does not have that address with that prefix length.
     pub fn delete_address(
         &mut self,
         name: &str,
@@ -68,7 +68,7 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::DelAddress(message), 0, name, action)
     }
 
-    /// The addresses of `name`, in the order in which the kernel tells them.
+    /// The addresses of `name`, in the order of the kernel.
     ///
     /// # Errors
     /// [`LinkError::NotFound`].
@@ -99,8 +99,8 @@ impl Netlink {
     }
 }
 
-/// The address itself is `IFA_LOCAL`; IPv6 tells it in `IFA_ADDRESS` alone, which on an IPv4
-/// point-to-point link is the other end.
+/// The address is `IFA_LOCAL`; for IPv6 it is only in `IFA_ADDRESS`, which on an IPv4
+/// point-to-point link is the peer.
 fn address_in(message: RouteNetlinkMessage) -> Option<Address> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
     let local = message.attributes.iter().find_map(|attribute| match attribute {

@@ -1,4 +1,4 @@
-//! Why something about a link failed.
+//! Errors of requests about links.
 
 use std::fmt;
 use std::io;
@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::NamespaceError;
 
-/// Why something about a link failed. Names the interface, the namespace, the cause and a remedy.
+/// Error of a request about a link. Names the interface, the namespace, the cause and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// No such interface.
+    /// The interface does not exist.
     #[error(
         "interface {name}: not found in namespace {namespace}; \
          `ip link` run there lists its interfaces"
@@ -20,18 +20,18 @@ pub enum LinkError {
     NotFound {
         /// Name or index of the interface.
         name: String,
-        /// Where it was looked for.
+        /// Namespace that was searched.
         namespace: String,
     },
-    /// The name is taken, or the address is there already.
+    /// The name is in use, or the address already exists.
     #[error(
         "cannot {action} in namespace {namespace}: it already exists; choose another or remove the \
          old one first"
     )]
     Exists {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// Where.
+        /// Namespace.
         namespace: String,
     },
     /// Not permitted.
@@ -40,21 +40,21 @@ pub enum LinkError {
          needs CAP_NET_ADMIN, run as root"
     )]
     NotPermitted {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// Where.
+        /// Namespace.
         namespace: String,
     },
-    /// The kernel refuses, with its own words if it has any.
+    /// The kernel refuses, with its message if it has one.
     #[error("cannot {action} in namespace {namespace}: {reason} ({source})")]
     Refused {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// Where.
+        /// Namespace.
         namespace: String,
         /// The kernel's message (`NLMSGERR_ATTR_MSG`), or "the kernel refuses".
         reason: String,
-        /// The kernel's number.
+        /// Error number of the kernel.
         source: io::Error,
     },
     /// The namespace could not be entered.
@@ -63,7 +63,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Sorts what the kernel answered to `action`, which concerned the interface `name`.
+    /// Converts the kernel's error for `action`, which concerned the interface `name`.
     pub(crate) fn new(
         action: impl fmt::Display,
         name: &str,
@@ -84,14 +84,14 @@ impl LinkError {
         }
     }
 
-    /// `EPERM` that says more than that a privilege is missing.
+    /// An `EPERM` with another cause than a missing privilege.
     pub(crate) fn not_permitted(action: String, namespace: String, reason: &str) -> Self {
         let (reason, source) = (reason.to_owned(), Errno::PERM.into());
         Self::Refused { action, namespace, reason, source }
     }
 }
 
-/// What went wrong with one request, before anybody put a name to it.
+/// Error of one request, before it is attributed to an interface.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) source: io::Error,

@@ -1,4 +1,4 @@
-//! `SIOCETHTOOL`: a command and its answer in one piece of memory
+//! `SIOCETHTOOL`: commands whose arguments and results share one buffer
 //! (`include/uapi/linux/ethtool.h`).
 
 use std::io;
@@ -10,7 +10,7 @@ use rustix::ioctl::{self, Opcode, Updater};
 /// Reads or sets one number: `struct ethtool_value`.
 pub(crate) fn value(socket: impl AsFd, name: &str, command: Value, data: u32) -> io::Result<u32> {
     let mut words = [command.0, data];
-    // SAFETY: the commands that `Value` stands for read and write two words.
+    // SAFETY: the commands of `Value` read and write two words.
     unsafe { exchange(socket, name, &mut words) }?;
     Ok(words[1])
 }
@@ -27,7 +27,7 @@ impl Value {
     pub(crate) const GSO: Self = Self(0x23);
     pub(crate) const GRO: Self = Self(0x2b);
 
-    /// `ETHTOOL_S*` is the number behind `ETHTOOL_G*`, for all of these.
+    /// `ETHTOOL_S*` is `ETHTOOL_G*` plus one for all of these.
     pub(crate) const fn setter(self) -> Self {
         Self(self.0 + 1)
     }
@@ -40,7 +40,7 @@ pub(crate) fn feature_names(socket: impl AsFd, name: &str) -> io::Result<Vec<Str
     let mut words = vec![0; 3 + count * NAME_WORDS];
     (words[0], words[1]) = (GSTRINGS, SS_FEATURES);
     // SAFETY: the kernel writes three words and the names of all features, whose number is fixed
-    // when it is built and was asked for above.
+    // when it is built and was queried above.
     unsafe { exchange(socket, name, &mut words) }?;
     Ok(words[3..].chunks_exact(NAME_WORDS).map(text).collect())
 }
@@ -51,7 +51,7 @@ fn feature_count(socket: impl AsFd, name: &str) -> io::Result<usize> {
     let halves = [[a, b, c, d], [e, f, g, h]].map(u32::from_ne_bytes);
     let mut words = [GSSET_INFO, 0, halves[0], halves[1], 0];
     // SAFETY: the kernel writes the four words of struct ethtool_sset_info and one for each bit of
-    // the mask, which is one.
+    // the mask, which has one bit.
     unsafe { exchange(socket, name, &mut words) }?;
     let count = words[4];
     if count == 0 || count > MAX_FEATURES {
@@ -75,7 +75,7 @@ pub(crate) fn features(socket: impl AsFd, name: &str, count: usize) -> io::Resul
     let mut words = vec![0; 2 + 4 * blocks];
     words[0] = GFEATURES;
     words[1] = u32::try_from(blocks).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes two words and at most as many blocks as the second one says.
+    // SAFETY: the kernel writes two words and at most as many blocks as the second one states.
     unsafe { exchange(socket, name, &mut words) }?;
     let block = |words: &[u32]| match *words {
         [available, requested, active, never_changed] => {
@@ -86,7 +86,7 @@ pub(crate) fn features(socket: impl AsFd, name: &str, count: usize) -> io::Resul
     Ok(words[2..].chunks_exact(4).map(block).collect())
 }
 
-/// Asks for the feature of number `bit` of `count` to be on or off.
+/// Requests feature number `bit` of `count` to be on or off.
 pub(crate) fn set_feature(
     socket: impl AsFd,
     name: &str,
@@ -103,17 +103,17 @@ pub(crate) fn set_feature(
     if let [valid, requested, ..] = block {
         (*valid, *requested) = (mask, if on { mask } else { 0 });
     }
-    // SAFETY: the kernel reads two words and as many blocks of two words as the second one says,
+    // SAFETY: the kernel reads two words and as many blocks of two words as the second one states,
     // and writes nothing.
     unsafe { exchange(socket, name, &mut words) }
 }
 
 /// Length of `struct ethtool_coalesce` in words.
 const COALESCE_WORDS: usize = 23;
-/// Where `rx_max_coalesced_frames` is in it.
+/// Index of `rx_max_coalesced_frames` in it.
 const COALESCE_RX_FRAMES: usize = 2;
 
-/// Number of frames that the driver may gather before it hands them on (`ethtool -c`, rx-frames).
+/// Number of frames that the driver may batch before delivering them (`ethtool -c`, rx-frames).
 pub(crate) fn rx_frames(socket: impl AsFd, name: &str) -> io::Result<u32> {
     Ok(coalesce(socket, name)?[COALESCE_RX_FRAMES])
 }
@@ -134,7 +134,7 @@ fn coalesce(socket: impl AsFd, name: &str) -> io::Result<[u32; COALESCE_WORDS]> 
     Ok(words)
 }
 
-/// The text of a `struct ethtool_gstrings` entry, up to its zero.
+/// The text of a `struct ethtool_gstrings` entry, up to its terminating zero.
 fn text(words: &[u32]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -146,7 +146,7 @@ fn text(words: &[u32]) -> String {
 struct Request {
     name: [u8; libc::IFNAMSIZ],
     data: *mut u32,
-    /// The union is 24 bytes long where pointers are 8, and shorter where they are 4.
+    /// The union has 24 bytes with 8-byte pointers, and fewer with 4-byte ones.
     rest: [u8; 16],
 }
 
@@ -155,16 +155,16 @@ struct Request {
 unsafe fn exchange(socket: impl AsFd, name: &str, words: &mut [u32]) -> io::Result<()> {
     let data = words.as_mut_ptr();
     let mut request = Request { name: [0; libc::IFNAMSIZ], data, rest: [0; 16] };
-    // The last byte stays zero: it ends the name.
+    // The last byte stays zero to terminate the name.
     request.name[..libc::IFNAMSIZ - 1]
         .get_mut(..name.len())
         .ok_or(Errno::NODEV)?
         .copy_from_slice(name.as_bytes());
-    // SAFETY: (no safe call exists.) SIOCETHTOOL takes a pointer to struct ifreq, which `Request`
-    // is laid out as.
+    // SAFETY: (no safe call exists.) SIOCETHTOOL takes a pointer to struct ifreq, the layout of
+    // `Request`.
     let update = unsafe { Updater::<SIOCETHTOOL, Request>::new(&mut request) };
-    // SAFETY: the caller promises that the command stays within `words`, which the request points
-    // to; both outlive the call and nobody else refers to them.
+    // SAFETY: the caller guarantees that the command stays within `words`, which the request points
+    // to; both outlive the call and nothing else refers to them.
     Ok(unsafe { ioctl::ioctl(socket, update) }?)
 }
 
@@ -180,5 +180,5 @@ const SFEATURES: u32 = 0x3b;
 const SS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN` in words.
 const NAME_WORDS: usize = 32 / 4;
-/// More than any kernel has; today's have some sixty.
+/// More than any kernel has; current ones have some sixty.
 const MAX_FEATURES: u32 = 4096;

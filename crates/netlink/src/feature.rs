@@ -1,8 +1,8 @@
-//! Offload features of an interface, as `ethtool -K` sets them.
+//! Offload features of an interface, as set by `ethtool -K`.
 //!
-//! Two ways, because there are two kernel interfaces (`include/uapi/linux/ethtool.h`): [`Feature`]
-//! for the old requests, one per group of features, and names for all that the kernel has. Names
-//! and their bits differ between kernels, so the kernel is asked for them each time.
+//! There are two kernel interfaces (`include/uapi/linux/ethtool.h`): [`Feature`] uses the old
+//! requests, one per group of features, and names give access to all features. Names and bits
+//! differ between kernels, so the kernel is queried for them each time.
 
 use std::fmt;
 use std::io;
@@ -17,18 +17,18 @@ use crate::{LinkError, Netlink};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
-    /// Checks the checksums of received packets (`rx-checksumming`).
+    /// Verifies checksums of received packets (`rx-checksumming`).
     RxChecksum,
-    /// Leaves checksums of sent packets to the device (`tx-checksumming`). Off on a veth means
-    /// that packets come out of it with complete checksums and cut to the MTU.
+    /// Leaves checksums of sent packets to the device (`tx-checksumming`). If off on a veth,
+    /// packets leave it with complete checksums and segmented to the MTU.
     TxChecksum,
     /// Sends from scattered memory (`scatter-gather`).
     ScatterGather,
-    /// Leaves the cutting of TCP trains to the device (`tcp-segmentation-offload`).
+    /// Leaves segmentation of TCP trains to the device (`tcp-segmentation-offload`).
     Tso,
-    /// Cuts trains late, in software (`generic-segmentation-offload`).
+    /// Segments trains late, in software (`generic-segmentation-offload`).
     Gso,
-    /// Joins received packets to trains (`generic-receive-offload`).
+    /// Joins received packets into trains (`generic-receive-offload`).
     Gro,
 }
 
@@ -46,19 +46,19 @@ impl Feature {
     }
 }
 
-/// One feature as the kernel knows it.
+/// State of one feature in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeatureState {
     /// The kernel's name, such as `tx-checksum-ip-generic`.
     pub name: String,
-    /// Somebody may change it.
+    /// It can be changed.
     pub available: bool,
-    /// Somebody wants it to be on.
+    /// It is requested to be on.
     pub requested: bool,
     /// It is on.
     pub active: bool,
-    /// No driver ever lets it be changed.
+    /// No driver ever allows changing it.
     pub never_changed: bool,
     bit: usize,
 }
@@ -77,17 +77,17 @@ impl FeatureState {
         }
     }
 
-    /// True when nobody can change it; `ethtool` says `[fixed]`.
+    /// True if it cannot be changed; `ethtool` shows `[fixed]`.
     pub fn is_fixed(&self) -> bool {
         self.never_changed || !self.available
     }
 }
 
 impl Netlink {
-    /// True when `feature` of `name` is on.
+    /// True if `feature` of `name` is on.
     ///
     /// # Errors
-    /// [`LinkError`]; [`LinkError::Refused`] when the driver does not know it.
+    /// [`LinkError`]; [`LinkError::Refused`] if the driver does not support it.
     pub fn feature(&self, name: &str, feature: Feature) -> Result<bool, LinkError> {
         ethtool::value(self, name, feature.command(), 0).map(|value| value != 0).map_err(|cause| {
             let action = format_args!("read {feature:?} of {name}");
@@ -95,11 +95,11 @@ impl Netlink {
         })
     }
 
-    /// Switches `feature` of `name`. Features that depend on it follow: without checksums there
-    /// are no trains.
+    /// Switches `feature` of `name` on or off. Features that depend on it follow: without checksums
+    /// there are no trains.
     ///
     /// # Errors
-    /// [`LinkError`]; [`LinkError::Refused`] when the driver does not know it.
+    /// [`LinkError`]; [`LinkError::Refused`] if the driver does not support it.
     pub fn set_feature(&mut self, name: &str, feature: Feature, on: bool) -> Result<(), LinkError> {
         let command = feature.command().setter();
         ethtool::value(&*self, name, command, on.into()).map(drop).map_err(|cause| {
@@ -108,7 +108,7 @@ impl Netlink {
         })
     }
 
-    /// All features of `name`, by the names that `ethtool -k` shows for single ones.
+    /// All features of `name`, with the names of single features in `ethtool -k`.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -125,13 +125,13 @@ impl Netlink {
         })
     }
 
-    /// Asks for the feature of `name` that the kernel calls `feature`, such as
-    /// `tx-tcp-mangleid-segmentation` or `rx-udp-gro-forwarding`, to be on or off; answers what
-    /// became of it. The driver may still keep it off, as a tun device does with what its program
-    /// has not asked for: then it is requested, but not active.
+    /// Requests the feature with the kernel's name `feature`, such as
+    /// `tx-tcp-mangleid-segmentation` or `rx-udp-gro-forwarding`, to be on or off, and returns its
+    /// state. The driver may still keep it off, as a tun device does with offloads that its program
+    /// has not enabled: then it is requested but not active.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when there is no such feature, or it cannot be changed.
+    /// [`LinkError::Refused`] if there is no such feature, or it cannot be changed.
     pub fn set_feature_by_name(
         &mut self,
         name: &str,
@@ -162,22 +162,22 @@ impl Netlink {
         after.ok_or_else(|| refused(format_args!("it was deleted in the meantime")))
     }
 
-    /// How many frames the driver of `name` may gather before it hands them to the network stack
-    /// (`ethtool -c`, `rx-frames`). A tun device has 0, which is none, to 64; they matter to
-    /// vhost-net alone (Linux 4.10).
+    /// Number of frames that the driver of `name` may batch before it passes them to the network
+    /// stack (`ethtool -c`, `rx-frames`). For a tun device 0 (none) to 64; only used by vhost-net
+    /// (Linux 4.10).
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver gathers nothing.
+    /// [`LinkError::Refused`] if the driver does not support it.
     pub fn rx_frames(&self, name: &str) -> Result<u32, LinkError> {
         ethtool::rx_frames(self, name).map_err(|cause| {
             self.error(format_args!("read rx-frames of {name}"), name, cause.into())
         })
     }
 
-    /// Sets what [`Self::rx_frames`] tells.
+    /// Sets [`Self::rx_frames`].
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver gathers nothing. A tun device cuts larger numbers
+    /// [`LinkError::Refused`] if the driver does not support it. A tun device limits larger numbers
     /// to 64.
     pub fn set_rx_frames(&mut self, name: &str, count: u32) -> Result<(), LinkError> {
         ethtool::set_rx_frames(&*self, name, count).map_err(|cause| {

@@ -1,13 +1,13 @@
-//! Network namespaces, links, addresses and routes: what the switch asks of Linux beside frames.
+//! Network namespaces, links, addresses and routes over rtnetlink, ethtool and sysfs.
 //!
-//! Four types, in the order in which a caller meets them:
+//! The main types:
 //!
-//! - [`Namespace`]: create, open, list and delete network namespaces where `ip netns` keeps them,
-//!   run a closure or a program inside one. The calling thread is never moved.
-//! - [`Netlink`]: a blocking rtnetlink connection *into* a namespace: list and change links, make
-//!   veth pairs, add addresses, set queueing disciplines and the features of `ethtool`. Made for
-//!   set-up and tests, a few hundred requests per second.
-//! - [`Sysfs`]: the settings of interfaces that only `/sys/class/net` has, of any namespace.
+//! - [`Namespace`]: creates, opens, lists and deletes network namespaces where `ip netns` keeps
+//!   them, and runs a closure or a program inside one. The calling thread is never moved.
+//! - [`Netlink`]: a blocking rtnetlink connection *into* a namespace: lists and changes links,
+//!   creates veth pairs, adds addresses, sets queueing disciplines and `ethtool` features. For
+//!   set-up and tests, at a few hundred requests per second.
+//! - [`Sysfs`]: settings of interfaces that only `/sys/class/net` has, in any namespace.
 //! - [`LinkMonitor`]: a non-blocking subscription to link changes, for an event loop.
 //!
 //! ```no_run
@@ -27,9 +27,9 @@
 //! # }
 //! ```
 //!
-//! **Read first:** namespaces(7), rtnetlink(7), netdevice(7), ip-netns(8).
+//! **References:** namespaces(7), rtnetlink(7), netdevice(7), ip-netns(8).
 //!
-//! **Not done here:** IPv4/IPv6 configuration beyond addresses, one default route and permanent
+//! **Out of scope:** IPv4/IPv6 configuration beyond addresses, one default route and permanent
 //! neighbours; traffic control beyond the root queueing discipline; anything per packet.
 
 mod address;

@@ -1,4 +1,4 @@
-//! What the kernel tells about one network interface.
+//! State of one network interface.
 
 use netlink_packet_route::link::{
     InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64,
@@ -6,7 +6,7 @@ use netlink_packet_route::link::{
 
 use crate::TunInfo;
 
-/// One network interface, as it was when the kernel was asked.
+/// State of one network interface when the kernel was queried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
@@ -14,56 +14,55 @@ pub struct Link {
     pub index: u32,
     /// Name, at most 15 bytes.
     pub name: String,
-    /// MAC address; `None` when it is not six bytes, as on a tun device.
+    /// MAC address; `None` if it does not have six bytes, as on a tun device.
     pub mac: Option<[u8; 6]>,
-    /// Largest payload in bytes behind the Ethernet header.
+    /// Maximum payload in bytes after the Ethernet header.
     pub mtu: u32,
-    /// The least and the greatest MTU that its driver takes (Linux 4.19); zero for no bound.
+    /// Minimum and maximum MTU of the driver (Linux 4.19); zero for no bound.
     pub mtu_bounds: (u32, u32),
-    /// Switched on by its administrator (`IFF_UP`).
+    /// Administratively up (`IFF_UP`).
     pub up: bool,
-    /// Up and able to carry frames as far as the kernel can tell (`IFF_RUNNING`).
+    /// Up and operational according to the kernel (`IFF_RUNNING`).
     pub running: bool,
     /// The driver sees a carrier (`IFF_LOWER_UP`).
     pub lower_up: bool,
     /// Operational state (RFC 2863).
     pub oper_state: OperState,
-    /// Packets that the transmit queue holds; on a tap device the length of each reader's ring.
+    /// Length of the transmit queue in packets; on a tap device the length of each queue's ring.
     pub txqueuelen: u32,
-    /// Driver kind such as `veth`, `tun`, `bridge`; `None` for hardware.
+    /// Driver such as `veth`, `tun`, `bridge`; `None` for hardware.
     pub kind: Option<String>,
-    /// What its frames are (`ARPHRD_*`, `include/uapi/linux/if_arp.h`): 1 for Ethernet, 65534 for
-    /// IP packets without a header.
+    /// Link type (`ARPHRD_*`, `include/uapi/linux/if_arp.h`): 1 for Ethernet, 65534 for IP packets
+    /// without a header.
     pub link_type: u16,
-    /// What a tun or tap device is, `None` for all others.
+    /// Properties of a tun or tap device, `None` for all others.
     pub tun: Option<TunInfo>,
     /// VLAN identifier of a `vlan` interface.
     pub vlan: Option<u16>,
-    /// Index of the interface that it sits on, as a `vlan` does; `None` if that is in another
+    /// Index of the interface below it, for a `vlan` for example; `None` if that is in another
     /// namespace.
     pub lower: Option<u32>,
     /// Index of the bridge, bond or the like that it is a port of (`IFLA_MASTER`).
     pub controller: Option<u32>,
-    /// Kind of its root queueing discipline; [`crate::Qdisc`] says more.
+    /// Kind of its root queueing discipline; see [`crate::Qdisc`] for details.
     pub qdisc: Option<String>,
-    /// The most bytes of a train that the network stack makes for it (`gso_max_size`).
+    /// Maximum length in bytes of a train that the network stack builds for it (`gso_max_size`).
     pub gso_max_size: Option<u32>,
-    /// The most bytes of a train that its driver takes (Linux 5.19).
+    /// Maximum length in bytes of a train that its driver supports (Linux 5.19).
     pub tso_max_size: Option<u32>,
-    /// The most bytes of a train that received packets are joined to (Linux 5.19).
+    /// Maximum length in bytes of a train that received packets are joined into (Linux 5.19).
     pub gro_max_size: Option<u32>,
-    /// Number of transmit queues that were set aside; on a tun device 1 or 256, however many are
-    /// open.
+    /// Number of allocated transmit queues; on a tun device 1 or 256, however many are open.
     pub tx_queues: Option<u32>,
-    /// Number of receive queues that were set aside.
+    /// Number of allocated receive queues.
     pub rx_queues: Option<u32>,
-    /// How many listeners want to see the frames for others.
+    /// Number of users that requested promiscuous mode.
     pub promiscuity: u32,
-    /// The carrier as its driver or its program says (`IFLA_CARRIER`).
+    /// Carrier as set by its driver or program (`IFLA_CARRIER`).
     pub carrier: Option<bool>,
-    /// What its administrator noted about it (`ip link set alias`), at most 255 bytes.
+    /// Alias set by the administrator (`ip link set alias`), at most 255 bytes.
     pub alias: Option<String>,
-    /// Counters since the interface was made.
+    /// Counters since the interface was created.
     pub stats: LinkStats,
 }
 
@@ -134,18 +133,18 @@ impl Link {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperState {
-    /// The driver does not say; tap devices and `lo` are so for ever.
+    /// Not reported by the driver; always the case for tap devices and `lo`.
     #[default]
     Unknown,
     /// Hardware is missing.
     NotPresent,
     /// Down.
     Down,
-    /// Down because of what it sits on.
+    /// Down because of the interface below it.
     LowerLayerDown,
     /// In a test mode.
     Testing,
-    /// Waits for something outside, such as 802.1X.
+    /// Waits for an external event, such as 802.1X.
     Dormant,
     /// Up.
     Up,
@@ -165,8 +164,8 @@ impl From<State> for OperState {
     }
 }
 
-/// Counters of an interface, from the view of the *kernel*: on a tap device `rx` is what a program
-/// wrote into it, and `tx_dropped` what no program read in time.
+/// Counters of an interface from the view of the *kernel*: on a tap device `rx` counts frames that
+/// a program wrote, and `tx_dropped` frames that no program read in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkStats {
@@ -178,13 +177,13 @@ pub struct LinkStats {
     pub rx_bytes: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Received, but bad.
+    /// Received with an error.
     pub rx_errors: u64,
-    /// Could not be sent.
+    /// Failed to be sent.
     pub tx_errors: u64,
-    /// Received and thrown away.
+    /// Received and dropped.
     pub rx_dropped: u64,
-    /// Thrown away instead of sent.
+    /// Dropped instead of sent.
     pub tx_dropped: u64,
     /// Group-addressed frames received.
     pub multicast: u64,

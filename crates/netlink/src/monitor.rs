@@ -1,8 +1,9 @@
-//! Tells when interfaces of a namespace come, go or change.
+//! Reports when interfaces of a namespace appear, disappear or change.
 //!
 //! The kernel multicasts each change to the group `RTNLGRP_LINK` (rtnetlink(7)). A subscriber that
-//! does not read in time loses messages and learns so by `ENOBUFS`, once. What is still queued
-//! then is older than what was lost, so it is thrown away and the caller told to look afresh.
+//! does not read in time loses messages and gets `ENOBUFS`, once. The messages still queued then
+//! are older than the lost ones, so they are discarded and the caller is told to list the links
+//! again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,40 +18,39 @@ use rustix::io::Errno;
 use crate::request::messages;
 use crate::{Link, LinkError, Namespace};
 
-/// What happened to the interfaces of a namespace.
+/// A change of the interfaces of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "events are few and soon gone, most are this one")]
 pub enum LinkEvent {
-    /// The interface is new or something about it changed; this is how it is now. Repeats happen.
+    /// The interface is new or has changed; this is its current state. May be repeated.
     Changed(Link),
-    /// The interface is gone: deleted, or moved to another namespace.
+    /// The interface was deleted, or moved to another namespace.
     Deleted {
-        /// Its index while it was here.
+        /// Its former index.
         index: u32,
-        /// Its name while it was here.
+        /// Its former name.
         name: String,
-        /// Where it is now, with all that it is, if it was moved to another namespace.
+        /// Its new location, if it was moved to another namespace.
         moved: Option<Moved>,
     },
-    /// Anything may have happened: list the links afresh ([`crate::Netlink::links`]). Always the
-    /// first event of a monitor, and the answer to messages lost.
+    /// Anything may have changed: list the links again ([`crate::Netlink::links`]). Always the
+    /// first event of a monitor, and sent after lost messages.
     Resync,
 }
 
-/// Where an interface was moved to.
+/// Destination of a moved interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// What the namespace that it left knows the other one by: see
-    /// [`crate::Netlink::find_namespace`].
+    /// ID of the new namespace, as seen from the old one: see [`crate::Netlink::find_namespace`].
     pub namespace_id: i32,
     /// Its index there.
     pub index: u32,
 }
 
 impl Moved {
-    /// What is said of it in a message of a link that is gone.
+    /// Extracts it from the message about a removed link.
     fn in_message(link: &LinkMessage) -> Option<Self> {
         let mut namespace_id = None;
         let mut index = link.header.index;
@@ -65,12 +65,12 @@ impl Moved {
     }
 }
 
-/// A non-blocking subscription to the link changes of one namespace. Wait for it to be readable,
-/// then call [`Self::poll_event`] until it answers `None`.
+/// A non-blocking subscription to the link changes of one namespace. Wait until it is readable,
+/// then call [`Self::poll_event`] until it returns `None`.
 #[derive(Debug)]
 pub struct LinkMonitor {
     socket: Socket,
-    /// Events read from the socket, not yet told.
+    /// Events read from the socket and not yet returned.
     pending: VecDeque<LinkEvent>,
 }
 
@@ -78,7 +78,7 @@ impl LinkMonitor {
     /// Subscribes to the changes in `namespace`. Needs no privilege beyond entering it.
     ///
     /// # Errors
-    /// When the namespace cannot be entered or no socket can be opened.
+    /// If the namespace cannot be entered or no socket can be opened.
     pub fn open(namespace: &Namespace) -> Result<Self, LinkError> {
         let socket = namespace.enter(subscribe)?.map_err(|cause| {
             LinkError::new("watch interfaces", "", namespace.label(), cause.into())
@@ -86,10 +86,10 @@ impl LinkMonitor {
         Ok(Self { socket, pending: VecDeque::from([LinkEvent::Resync]) })
     }
 
-    /// The next event, or `None` when there is none now. Never blocks.
+    /// Returns the next event, or `None` if there is none. Never blocks.
     ///
     /// # Errors
-    /// When the socket fails, which Linux does only for want of memory.
+    /// If the socket fails, which on Linux only happens without memory.
     pub fn poll_event(&mut self) -> io::Result<Option<LinkEvent>> {
         loop {
             if let Some(event) = self.pending.pop_front() {
@@ -109,7 +109,7 @@ impl LinkMonitor {
         }
     }
 
-    /// Throws away what the kernel has queued.
+    /// Discards the kernel's queued messages.
     #[cold]
     fn discard_queued(&self) -> io::Result<()> {
         loop {
@@ -146,7 +146,7 @@ fn subscribe() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The events of one datagram. A message that cannot be parsed may hold any change.
+/// The events of one datagram. A message that cannot be parsed may be any change.
 fn events(datagram: &[u8]) -> impl Iterator<Item = LinkEvent> {
     messages(datagram).filter_map(|message| match message {
         Ok(message) => event(message.payload),
@@ -154,8 +154,8 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = LinkEvent> {
     })
 }
 
-/// The group also carries changes of bridge ports, in the same words but with the family
-/// `AF_BRIDGE`: there "deleted" means "left the bridge".
+/// The group also carries changes of bridge ports, in the same format but with the family
+/// `AF_BRIDGE`: there "deleted" means that the port left the bridge.
 fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
     let about_link = |link: &LinkMessage| link.header.interface_family == AddressFamily::Unspec;
     match payload {
@@ -173,8 +173,8 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
 
 /// Link changes (`include/uapi/linux/rtnetlink.h`).
 const RTNLGRP_LINK: u32 = 1;
-/// Asked-for receive buffer in bytes: some 400 changes of about 2.5 KiB each, as the kernel
-/// doubles the number. Linux caps it at `net.core.rmem_max`; overrun is handled.
+/// Requested receive buffer in bytes: some 400 changes of about 2.5 KiB each, as the kernel doubles
+/// the number. Linux limits it to `net.core.rmem_max`; overruns are handled.
 const RECEIVE_BUFFER_LEN: usize = 512 * 1024;
 
 #[cfg(test)]

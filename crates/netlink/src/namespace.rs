@@ -1,16 +1,17 @@
 //! Named network namespaces, kept where `ip netns` keeps them.
 //!
-//! A namespace lives as long as a process, an open file or a mount refers to it. A *named* one is
-//! an `nsfs` file bind-mounted on `/run/netns/NAME`, so it outlives its maker. The directory is a
-//! shared mount: creation and removal reach other mount namespaces (ip-netns(8), namespaces(7)).
+//! A namespace exists as long as a process, an open file or a mount refers to it. A *named* one is
+//! an `nsfs` file bind-mounted on `/run/netns/NAME`, so it outlives its creator. The directory is a
+//! shared mount: creation and removal propagate to other mount namespaces (ip-netns(8),
+//! namespaces(7)).
 //!
-//! A thread belongs to one namespace, a socket to the one it was opened in for ever. So this module
-//! never moves a thread that it does not own: [`Namespace::enter`] runs a closure on a thread of
-//! its own, and what the closure opens keeps working on any thread.
+//! A thread belongs to one namespace, and a socket permanently to the one it was opened in. So this
+//! module never moves a thread that it does not own: [`Namespace::enter`] runs a closure on a new
+//! thread, and what the closure opens works on any thread.
 //!
-//! Not done: private `/sys` and `/etc/netns/NAME` as `ip netns exec` mounts them. `/sys/class/net`
-//! shows the interfaces of the namespace in which `/sys` was mounted; use [`crate::Netlink`], and
-//! [`crate::Sysfs`] for what only that has.
+//! Out of scope: private `/sys` and `/etc/netns/NAME` as `ip netns exec` mounts them.
+//! `/sys/class/net` shows the interfaces of the namespace in which `/sys` was mounted; use
+//! [`crate::Netlink`], and [`crate::Sysfs`] for settings that only sysfs has.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -41,12 +42,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes an empty namespace called `name`; only `lo` is in it, and it is down. Like
-    /// `ip netns add`, and `ip netns exec NAME` works on it.
+    /// Creates an empty namespace called `name` that contains only `lo`, down. As `ip netns add`;
+    /// `ip netns exec NAME` works with it.
     ///
     /// # Errors
     /// [`NamespaceError::Exists`], [`NamespaceError::Name`], [`NamespaceError::NotPermitted`]
-    /// (needs `CAP_SYS_ADMIN`), or what the mount says.
+    /// (needs `CAP_SYS_ADMIN`), or the error of the mount.
     pub fn create(name: &str) -> Result<Self, NamespaceError> {
         let path = path_of(name)?;
         let failed = |cause| NamespaceError::from_io("create", name, cause);
@@ -54,7 +55,7 @@ impl Namespace {
         OpenOptions::new().write(true).create_new(true).mode(0o000).open(&path).map_err(failed)?;
         let mounted = on_thread(|| mount_new_namespace(&path)).and_then(|outcome| outcome);
         mounted.map_err(|cause| {
-            // Best effort: the failure worth telling is the first one.
+            // Best effort: the first error is the one to report.
             let _ = fs::remove_file(&path);
             failed(cause)
         })?;
@@ -64,8 +65,8 @@ impl Namespace {
     /// Opens the namespace called `name`.
     ///
     /// # Errors
-    /// [`NamespaceError::NotFound`], or [`NamespaceError::NotANamespace`] for what a crash or a
-    /// reboot left behind.
+    /// [`NamespaceError::NotFound`], or [`NamespaceError::NotANamespace`] for a stale name after a
+    /// crash or a reboot.
     pub fn open(name: &str) -> Result<Self, NamespaceError> {
         Self::open_labelled(&path_of(name)?, name)
     }
@@ -79,7 +80,7 @@ impl Namespace {
         Self::open_labelled(path, &path.to_string_lossy())
     }
 
-    /// Opens the namespace that `place` is the name of, or the path to: one with a slash in it.
+    /// Opens a namespace by name, or by path if `place` contains a slash.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -87,11 +88,11 @@ impl Namespace {
         Self::open_labelled(&path_to(place)?, place)
     }
 
-    /// What a name or a path, as [`Self::find`] takes them, leads to now: what [`Self::identity`]
-    /// answers of that namespace; `None` when nothing is there. Opens nothing.
+    /// The [identity](Self::identity) of the namespace that a name or path, as for [`Self::find`],
+    /// currently refers to; `None` if there is none. Opens nothing.
     ///
     /// # Errors
-    /// When that cannot be looked at.
+    /// If it cannot be examined.
     pub fn identity_of(place: &str) -> Result<Option<(u64, u64)>, NamespaceError> {
         match fs::metadata(path_to(place)?) {
             Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
@@ -103,13 +104,13 @@ impl Namespace {
     /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// When `/proc` is not mounted.
+    /// If `/proc` is not mounted.
     pub fn current() -> Result<Self, NamespaceError> {
         Self::open_labelled(Path::new("/proc/thread-self/ns/net"), CURRENT)
     }
 
-    /// A namespace by an open file of it, as `ioctl(fd, TUNGETDEVNETNS)` gives one; `label` is what
-    /// messages call it.
+    /// Wraps an open file of a namespace, as returned by `ioctl(fd, TUNGETDEVNETNS)`; `label` is
+    /// its name in messages.
     ///
     /// # Errors
     /// [`NamespaceError::NotANamespace`].
@@ -117,8 +118,8 @@ impl Namespace {
         Self::checked(File::from(fd), Path::new(label), label)
     }
 
-    /// Takes the name away, like `ip netns del`. The namespace and its virtual interfaces go with
-    /// the last process, socket or file that refers to it.
+    /// Removes the name, as `ip netns del`. The namespace and its virtual interfaces are deleted
+    /// with the last process, socket or file that refers to it.
     ///
     /// # Errors
     /// [`NamespaceError::NotFound`], [`NamespaceError::NotPermitted`].
@@ -126,13 +127,13 @@ impl Namespace {
         let path = path_of(name)?;
         let failed = |cause| NamespaceError::from_io("delete", name, cause);
         match rustix::mount::unmount(&path, UnmountFlags::DETACH) {
-            // EINVAL: a file without a mount, which a reboot or a crash left behind.
+            // EINVAL: a file without a mount, left by a reboot or a crash.
             Ok(()) | Err(Errno::INVAL) => fs::remove_file(&path).map_err(failed),
             Err(cause) => Err(failed(cause.into())),
         }
     }
 
-    /// True when a namespace called `name` is there.
+    /// True if a namespace called `name` exists.
     pub fn exists(name: &str) -> bool {
         Self::open(name).is_ok()
     }
@@ -140,7 +141,7 @@ impl Namespace {
     /// The names of all named namespaces, sorted.
     ///
     /// # Errors
-    /// When the directory cannot be read. It is not an error when it is absent.
+    /// If the directory cannot be read. A missing directory is not an error.
     pub fn list() -> Result<Vec<String>, NamespaceError> {
         let failed = |cause| NamespaceError::from_io("list", DIRECTORY, cause);
         let entries = match fs::read_dir(DIRECTORY) {
@@ -154,15 +155,15 @@ impl Namespace {
         Ok(names)
     }
 
-    /// Runs `action` on a thread of its own inside this namespace and waits for it. Sockets and
-    /// tap devices that it opens stay in this namespace when they are used elsewhere. A panic of
-    /// `action` goes on in the caller.
+    /// Runs `action` on a new thread inside this namespace and waits for it. Sockets and tap
+    /// devices that it opens stay in this namespace wherever they are used. A panic of `action` is
+    /// propagated.
     ///
     /// Costs a thread, about 50 µs: for set-up, not for packets.
     ///
     /// # Errors
-    /// [`NamespaceError::NotPermitted`] (needs `CAP_SYS_ADMIN`, unless the caller is inside
-    /// already), or when no thread can be started.
+    /// [`NamespaceError::NotPermitted`] (needs `CAP_SYS_ADMIN`, unless the caller is already
+    /// inside), or if no thread can be started.
     pub fn enter<R: Send>(&self, action: impl FnOnce() -> R + Send) -> Result<R, NamespaceError> {
         let already_there = self.is_same(&Self::current()?)?;
         on_thread(|| {
@@ -192,10 +193,10 @@ impl Namespace {
         &self.label
     }
 
-    /// True when both are the same namespace, however they were opened.
+    /// True if both are the same namespace, however they were opened.
     ///
     /// # Errors
-    /// When the files cannot be examined.
+    /// If the files cannot be examined.
     pub fn is_same(&self, other: &Self) -> Result<bool, NamespaceError> {
         Ok(self.identity()? == other.identity()?)
     }
@@ -219,10 +220,10 @@ impl Namespace {
     }
 
     /// Device and inode number of the namespace's file: equal for the same namespace, different for
-    /// two that exist at the same time.
+    /// any two that exist at the same time.
     ///
     /// # Errors
-    /// When the file cannot be examined.
+    /// If the file cannot be examined.
     pub fn identity(&self) -> Result<(u64, u64), NamespaceError> {
         let metadata = self
             .file
@@ -243,13 +244,12 @@ impl AsFd for Namespace {
     }
 }
 
-/// A named namespace that is deleted when this is dropped, also by a panic. Behaves as the
-/// [`Namespace`] in it.
+/// A named namespace that is deleted on drop, also after a panic. Dereferences to [`Namespace`].
 #[derive(Debug)]
 pub struct OwnedNamespace(Namespace);
 
 impl OwnedNamespace {
-    /// Makes a namespace as [`Namespace::create`] does, and owns it.
+    /// Creates a namespace as [`Namespace::create`] does, and owns it.
     ///
     /// # Errors
     /// As [`Namespace::create`].
@@ -268,13 +268,13 @@ impl Deref for OwnedNamespace {
 
 impl Drop for OwnedNamespace {
     fn drop(&mut self) {
-        // Somebody else may have removed it already; nothing can be done about the rest here.
+        // Another process may have removed it already; other errors cannot be handled here.
         let _ = Namespace::delete(&self.0.label);
     }
 }
 
-/// Lets the kernel send `SIGTERM` to the child of `command` when its parent dies, so that none is
-/// left behind (`PR_SET_PDEATHSIG`, prctl(2)).
+/// Makes the kernel send `SIGTERM` to the child of `command` when its parent dies, so that no child
+/// is left behind (`PR_SET_PDEATHSIG`, prctl(2)).
 ///
 /// The kernel's "parent" is the *thread* that spawns: spawn from one that lives as long as the
 /// child should. The setting is lost when the child executes a set-user-ID program.
@@ -299,13 +299,13 @@ fn path_of(name: &str) -> Result<PathBuf, NamespaceError> {
     Ok(Path::new(DIRECTORY).join(name))
 }
 
-/// The path of the namespace that has this name or this path.
+/// The path of the namespace with this name or path.
 fn path_to(place: &str) -> Result<PathBuf, NamespaceError> {
     if place.contains('/') { Ok(place.into()) } else { path_of(place) }
 }
 
-/// Makes [`DIRECTORY`] a shared mount point, the first time after a boot. Holds the lock that
-/// `ip netns` takes too, because two binds on top of each other would hide names.
+/// Makes [`DIRECTORY`] a shared mount point, the first time after a boot. Holds the same lock as
+/// `ip netns`, because two binds on top of each other would hide names.
 fn prepare_directory() -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORY)?;
     let lock = File::open(DIRECTORY)?;
@@ -322,7 +322,7 @@ fn prepare_directory() -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the calling thread into a new namespace and mounts that on `path`.
+/// Moves the calling thread into a new namespace and mounts it on `path`.
 fn mount_new_namespace(path: &Path) -> io::Result<()> {
     // SAFETY: (rustix has no safe form, because of CLONE_FILES.) The flags do not hold
     // CLONE_FILES, so no thread sees another table of file descriptors than before.
@@ -330,7 +330,7 @@ fn mount_new_namespace(path: &Path) -> io::Result<()> {
     Ok(rustix::mount::mount_bind("/proc/thread-self/ns/net", path)?)
 }
 
-/// Runs `action` on a thread of its own; a panic goes on here.
+/// Runs `action` on a new thread; propagates a panic.
 fn on_thread<R: Send>(action: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, action)?;
@@ -338,14 +338,14 @@ fn on_thread<R: Send>(action: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
-/// Whether the file of a namespace is a network's.
+/// Whether the file is a network namespace.
 fn is_network(file: &File) -> io::Result<bool> {
-    // SAFETY: `NS_GET_NSTYPE` (Linux 4.11) takes no argument, changes nothing and answers a number.
+    // SAFETY: `NS_GET_NSTYPE` (Linux 4.11) takes no argument, changes nothing and returns a number.
     let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE) };
     if kind < 0 { Err(io::Error::last_os_error()) } else { Ok(kind == libc::CLONE_NEWNET) }
 }
 
-/// What to do about a name without a namespace behind it; a path is the caller's own.
+/// Remedy for a name without a namespace; a path is the caller's own.
 fn remedy(name: &str) -> String {
     if name.contains('/') {
         return "; expected a path such as /proc/PID/ns/net".to_owned();
@@ -356,29 +356,29 @@ fn remedy(name: &str) -> String {
 /// `_IO(0xb7, 3)` of `linux/nsfs.h`.
 const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
 
-/// Why something about a namespace failed.
+/// Error of an operation on a namespace.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NamespaceError {
-    /// The name cannot be a file's name.
+    /// The name is not a valid file name.
     #[error("namespace name {name:?}: must be 1 to 255 bytes without '/', and not '.' or '..'")]
     Name {
-        /// As given.
+        /// The name.
         name: String,
     },
-    /// No such namespace.
+    /// The namespace does not exist.
     #[error("namespace {name}: not found; `ip netns list` lists the namespaces")]
     NotFound {
         /// Name or path.
         name: String,
     },
-    /// The name is taken.
+    /// The name is in use.
     #[error("namespace {name}: already exists; choose another name or run `ip netns del {name}`")]
     Exists {
         /// The name.
         name: String,
     },
-    /// A file without a namespace behind it.
+    /// The file is not a namespace.
     #[error("namespace {name}: {path} is not a network namespace{}", remedy(name))]
     NotANamespace {
         /// Name or path as given.
@@ -389,19 +389,19 @@ pub enum NamespaceError {
     /// Not permitted.
     #[error("cannot {action} namespace {name}: not permitted; needs CAP_SYS_ADMIN, run as root")]
     NotPermitted {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Name or path.
         name: String,
     },
-    /// Anything else the kernel says.
+    /// Any other error.
     #[error("cannot {action} namespace {name}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Name or path.
         name: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -418,9 +418,9 @@ impl NamespaceError {
     }
 }
 
-/// Where `ip netns` keeps named namespaces (ip-netns(8)).
+/// Directory in which `ip netns` keeps named namespaces (ip-netns(8)).
 const DIRECTORY: &str = "/run/netns";
-/// How the namespace of a thread is called in messages; not a legal answer of `ip netns list`.
+/// Label of a thread's own namespace in messages; not a possible output of `ip netns list`.
 const CURRENT: &str = "(current)";
 /// `NAME_MAX` of Linux.
 const NAME_LEN_MAX: usize = 255;

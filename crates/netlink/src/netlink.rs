@@ -21,12 +21,12 @@ use crate::error::Failure;
 use crate::request::Connection;
 use crate::{Link, LinkError, Namespace, survey};
 
-/// A connection to rtnetlink of one namespace; works from any thread. Each method is one request
-/// and blocks until the kernel has answered, typically some ten microseconds; deleting a link may
-/// take milliseconds. Changing anything needs `CAP_NET_ADMIN`.
+/// An rtnetlink connection to one namespace; usable from any thread. Each method is one request and
+/// blocks until the kernel has answered, typically some ten microseconds; deleting a link may take
+/// milliseconds. Changes need `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// All methods answer with a [`LinkError`] that names the interface, the namespace and the cause.
+/// All methods return a [`LinkError`] that names the interface, the namespace and the cause.
 #[derive(Debug)]
 pub struct Netlink {
     pub(crate) connection: Connection,
@@ -37,7 +37,7 @@ impl Netlink {
     /// Connects to `namespace`.
     ///
     /// # Errors
-    /// When the namespace cannot be entered or no socket can be opened.
+    /// If the namespace cannot be entered or no socket can be opened.
     pub fn open(namespace: &Namespace) -> Result<Self, LinkError> {
         let connection = namespace.enter(Connection::open)?.map_err(|cause| {
             LinkError::new("open rtnetlink", "", namespace.label(), cause.into())
@@ -45,10 +45,10 @@ impl Netlink {
         Ok(Self { connection, namespace: namespace.clone() })
     }
 
-    /// All interfaces that can be understood; [`Self::unread_count`] tells how many cannot.
+    /// All interfaces that can be parsed; [`Self::unread_count`] returns the number of the others.
     ///
     /// # Errors
-    /// When interfaces come and go faster than they can be listed.
+    /// If interfaces change faster than they can be listed.
     pub fn links(&mut self) -> Result<Vec<Link>, LinkError> {
         let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
         match self.connection.dump(all) {
@@ -57,13 +57,13 @@ impl Netlink {
         }
     }
 
-    /// How many things could not be understood of the latest answer, such as an interface whose
-    /// name is not UTF-8: Linux takes any bytes.
+    /// Number of objects in the last answer that could not be parsed, such as an interface whose
+    /// name is not UTF-8: Linux allows any bytes.
     pub fn unread_count(&self) -> usize {
         self.connection.unread()
     }
 
-    /// The interface called `name`.
+    /// Returns the interface `name`.
     ///
     /// # Errors
     /// [`LinkError::NotFound`].
@@ -71,7 +71,7 @@ impl Netlink {
         self.one_link(named(name), name)
     }
 
-    /// The interface with `index`.
+    /// Returns the interface with `index`.
     ///
     /// # Errors
     /// [`LinkError::NotFound`].
@@ -81,7 +81,7 @@ impl Netlink {
         self.one_link(message, &format!("with index {index}"))
     }
 
-    /// Switches `name` on.
+    /// Sets `name` up.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -92,7 +92,7 @@ impl Netlink {
         self.set_link(message, name, format_args!("set {name} up"))
     }
 
-    /// Switches `name` off.
+    /// Sets `name` down.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -102,17 +102,17 @@ impl Netlink {
         self.set_link(message, name, format_args!("set {name} down"))
     }
 
-    /// Sets the MTU of `name` in bytes. Taps take 68 to 65521, veths up to 65535.
+    /// Sets the MTU of `name` in bytes. Taps support 68 to 65521, veths up to 65535.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver does not take this size: it tells which ones it does.
+    /// [`LinkError::Refused`] with the supported range if the driver does not support the size.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), LinkError> {
         let message = with(named(name), LinkAttribute::Mtu(mtu));
         let set = self.set_link(message, name, format_args!("set the MTU of {name} to {mtu}"));
         set.map_err(|error| self.with_mtu_bounds(name, error))
     }
 
-    /// The kernel says only that there are bounds.
+    /// Adds the supported range: the kernel's message only says that there is one.
     fn with_mtu_bounds(&mut self, name: &str, error: LinkError) -> LinkError {
         match (error, self.link(name).map(|link| link.mtu_bounds)) {
             (LinkError::Refused { action, namespace, reason, source }, Ok((least, most @ 1..))) => {
@@ -123,8 +123,7 @@ impl Netlink {
         }
     }
 
-    /// Notes something about `name` for people and programs (`IFLA_IFALIAS`, at most 255 bytes);
-    /// an empty text takes the note away.
+    /// Sets the alias of `name` (`IFLA_IFALIAS`, at most 255 bytes); an empty text removes it.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -142,8 +141,8 @@ impl Netlink {
         self.set_link(message, name, format_args!("set the MAC address of {name}"))
     }
 
-    /// Sets how many packets the transmit queue of `name` holds; on a tap device this resizes the
-    /// rings that programs read from, also while it is up.
+    /// Sets the length of the transmit queue of `name` in packets; on a tap device this resizes the
+    /// rings that programs read from, even while it is up.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -151,15 +150,15 @@ impl Netlink {
         let message = with(named(name), LinkAttribute::TxQueueLen(count));
         let set =
             self.set_link(message, name, format_args!("set the queue length of {name} to {count}"));
-        // A tun device without memory for such rings answers by a notifier, whose refusal is EPERM.
+        // Without memory for such rings, a tun device refuses by a notifier, which becomes EPERM.
         set.map_err(|error| with_reason(error, TOO_LONG))
     }
 
-    /// Tells the kernel whether `name` has a carrier (`IFLA_CARRIER`): whether the other end of the
-    /// cable is there. A tun device takes it while a queue is attached, from Linux 5.0 on.
+    /// Sets the carrier of `name` (`IFLA_CARRIER`): whether the other end of the link is connected.
+    /// A tun device supports this while a queue is attached, from Linux 5.0 on.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the driver does not let its carrier be set, or not now.
+    /// [`LinkError::Refused`] if the driver does not allow setting the carrier, or not now.
     pub fn set_carrier(&mut self, name: &str, carrier: bool) -> Result<(), LinkError> {
         let message = with(named(name), LinkAttribute::Carrier(carrier.into()));
         let state = if carrier { "on" } else { "off" };
@@ -170,7 +169,7 @@ impl Netlink {
     /// Renames `name`; before Linux 6.2 it must be down.
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when the new name is taken.
+    /// [`LinkError::Exists`] if the new name is in use.
     pub fn rename(&mut self, name: &str, new_name: &str) -> Result<(), LinkError> {
         let link = self.link(name)?;
         let mut message = LinkMessage::default();
@@ -182,18 +181,18 @@ impl Netlink {
     /// Moves `name` into another namespace. It goes down and loses its addresses.
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when the name is taken there.
+    /// [`LinkError::Exists`] if the name is in use there.
     pub fn move_to_namespace(&mut self, name: &str, to: &Namespace) -> Result<(), LinkError> {
         let target = LinkAttribute::NetNsFd(to.as_fd().as_raw_fd());
         let action = format_args!("move {name} to namespace {}", to.label());
         self.set_link(with(named(name), target), name, action)
     }
 
-    /// Makes a veth pair: `name` here and `peer` in `peer_namespace`, both down. Deleting either
+    /// Creates a veth pair: `name` here and `peer` in `peer_namespace`, both down. Deleting either
     /// deletes both.
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when one of the names is taken.
+    /// [`LinkError::Exists`] if one of the names is in use.
     pub fn create_veth(
         &mut self,
         name: &str,
@@ -212,16 +211,16 @@ impl Netlink {
         )
     }
 
-    /// Makes `name`, which carries the frames of `lower` that bear the 802.1Q tag `id`, without it.
+    /// Creates the VLAN interface `name` on `lower`, for frames with the 802.1Q tag `id`.
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when the name is taken, [`LinkError::NotFound`] when `lower` is not
-    /// there.
+    /// [`LinkError::Exists`] if the name is in use, [`LinkError::NotFound`] if `lower` does not
+    /// exist.
     pub fn create_vlan(&mut self, name: &str, lower: &str, id: u16) -> Result<(), LinkError> {
         self.create_tagged(name, lower, VlanProtocol::Ieee8021Q, id)
     }
 
-    /// As [`Self::create_vlan`], of the 802.1ad tag `id` (Linux 3.10).
+    /// As [`Self::create_vlan`], for the 802.1ad tag `id` (Linux 3.10).
     ///
     /// # Errors
     /// As [`Self::create_vlan`].
@@ -249,10 +248,10 @@ impl Netlink {
         self.create(message, name, format_args!("create {name} for VLAN {id} of {lower}"))
     }
 
-    /// Makes a bridge called `name`, down and without ports.
+    /// Creates a bridge called `name`, down and without ports.
     ///
     /// # Errors
-    /// [`LinkError::Exists`] when the name is taken.
+    /// [`LinkError::Exists`] if the name is in use.
     pub fn create_bridge(&mut self, name: &str) -> Result<(), LinkError> {
         let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
         let message = with(named(name), info);
@@ -262,7 +261,7 @@ impl Netlink {
     /// Makes `name` a port of the bridge `bridge`.
     ///
     /// # Errors
-    /// [`LinkError::NotFound`] when either is not there.
+    /// [`LinkError::NotFound`] if either does not exist.
     pub fn set_bridge(&mut self, name: &str, bridge: &str) -> Result<(), LinkError> {
         let index = self.link(bridge)?.index;
         let message = with(named(name), LinkAttribute::Controller(index));
@@ -277,11 +276,11 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::DelLink(named(name)), 0, name, format_args!("delete {name}"))
     }
 
-    /// Sends everything without a better route to the router `via`, which must be in a subnet of
-    /// an interface that is up.
+    /// Adds a default route via the router `via`, which must be in a subnet of an interface that is
+    /// up.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when the router cannot be reached.
+    /// [`LinkError::Refused`] if the router is not reachable.
     pub fn add_default_route(&mut self, via: IpAddr) -> Result<(), LinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(via);
@@ -298,8 +297,8 @@ impl Netlink {
         )
     }
 
-    /// Fixes the MAC address of `ip` on `name`, so that nobody asks for it by ARP or neighbour
-    /// discovery. Replaces an older answer.
+    /// Sets a permanent neighbour entry for `ip` on `name`, so that no ARP or neighbour discovery
+    /// is needed. Replaces an existing entry.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -320,7 +319,7 @@ impl Netlink {
         )
     }
 
-    /// The namespace that the requests go to.
+    /// The namespace of this connection.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -370,16 +369,16 @@ impl Netlink {
         outcome.map(drop).map_err(|failure| self.error(action, name, failure))
     }
 
-    /// The namespace that this one knows by this number, if it is one of those that can be found
+    /// The namespace with this ID in the current one, if it is among those that can be found
     /// ([`survey()`]).
     pub fn find_namespace(&mut self, id: i32) -> Option<Namespace> {
-        // Less than zero is none of any.
+        // Negative IDs are invalid.
         let id = Some(id).filter(|id| *id >= 0);
         let is_it = |namespace: &Namespace| id.is_some() && self.namespace_id(namespace) == id;
         survey().namespaces.into_iter().find(is_it)
     }
 
-    /// What this namespace knows another one by; `None` when it does not, or does not say.
+    /// The ID of another namespace in this one; `None` if it has none or it cannot be queried.
     fn namespace_id(&mut self, namespace: &Namespace) -> Option<i32> {
         let fd = u32::try_from(namespace.as_fd().as_raw_fd()).ok()?;
         let mut message = NsidMessage::default();
@@ -411,7 +410,7 @@ impl AsFd for Netlink {
     }
 }
 
-/// A message about the interface called `name`.
+/// A message about the interface `name`.
 fn named(name: &str) -> LinkMessage {
     with(LinkMessage::default(), LinkAttribute::IfName(name.to_owned()))
 }
@@ -435,7 +434,7 @@ fn link_in(message: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// `EPERM` means something else, too, for who has the privilege: `reason` says what.
+/// With the privilege, `EPERM` has another cause: `reason`.
 fn with_reason(error: LinkError, reason: &str) -> LinkError {
     match error {
         LinkError::NotPermitted { action, namespace } if rustix::process::geteuid().is_root() => {

@@ -1,12 +1,12 @@
 //! Queueing disciplines: where packets wait before a driver takes them (tc(8)).
 //!
-//! A tap device drops what its ring has no room for. A discipline in front of it decides what waits
-//! and what goes instead, but only for a driver that stops its queue when the ring is full: a tun
-//! device with `IFF_BACKPRESSURE` (Linux 7.3). With `noqueue` nothing can wait, whatever the driver
-//! says.
+//! A tap device drops packets that do not fit its ring. A discipline before it decides which
+//! packets wait and which are dropped, but only with a driver that stops its queue when the ring is
+//! full: a tun device with `IFF_BACKPRESSURE` (Linux 7.3). With `noqueue` no packet can wait,
+//! whatever the driver does.
 //!
-//! A device with several transmit queues has `mq` as its root and one discipline per queue under
-//! it (`parent` is the root's handle and the number of the queue).
+//! A device with several transmit queues has `mq` as its root and one discipline per queue below it
+//! (`parent` is the root's handle and the number of the queue).
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use crate::error::Failure;
 use crate::{LinkError, Netlink};
 
-/// A queueing discipline of an interface, as it was when the kernel was asked. Counters are of the
-/// discipline, from the time when it was set.
+/// A queueing discipline of an interface when the kernel was queried. Counters start when the
+/// discipline was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Qdisc {
@@ -25,29 +25,29 @@ pub struct Qdisc {
     pub index: u32,
     /// Kind, such as `pfifo_fast`, `fq_codel`, `mq`, `noqueue`.
     pub kind: String,
-    /// Its number, major and minor; 0:0 for one that the kernel made by itself.
+    /// Handle, major and minor; 0:0 for one that the kernel created by default.
     pub handle: (u16, u16),
-    /// The class it sits under; `None` for the root.
+    /// Parent class; `None` for the root.
     pub parent: Option<(u16, u16)>,
-    /// Bytes that went through.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Packets that went through.
+    /// Packets sent.
     pub packets: u64,
-    /// Packets that were dropped.
+    /// Packets dropped.
     pub drops: u64,
-    /// Packets that wait now.
+    /// Packets queued.
     pub qlen: u32,
-    /// Bytes that wait now.
+    /// Bytes queued.
     pub backlog: u32,
-    /// How often the driver took none and a packet was put back.
+    /// Number of packets that the driver refused and that were requeued.
     pub requeues: u32,
-    /// How often a packet had to be delayed or was over a limit.
+    /// Number of packets that were delayed or exceeded a limit.
     pub overlimits: u32,
 }
 
 impl Qdisc {
-    /// True for a root discipline, which sees all that is sent (and not for `clsact` and
-    /// `ingress`, which hang beside it).
+    /// True for a root discipline, through which all sent packets pass (unlike `clsact` and
+    /// `ingress`).
     pub fn is_root(&self) -> bool {
         self.parent.is_none()
     }
@@ -86,7 +86,7 @@ impl Qdisc {
     }
 }
 
-/// What the root discipline of an interface shall be.
+/// A root queueing discipline to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscSpec {
     kind: String,
@@ -94,15 +94,15 @@ pub struct QdiscSpec {
 }
 
 impl QdiscSpec {
-    /// The discipline `kind` with its defaults: `pfifo`, `pfifo_fast`, `fq_codel`, `noqueue` or
-    /// any other that this kernel has and that needs no settings.
+    /// The discipline `kind` with default settings: `pfifo`, `pfifo_fast`, `fq_codel`, `noqueue` or
+    /// any other that this kernel has and that requires no settings.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.to_owned(), limit: None }
     }
 
-    /// The most that may wait: packets, with `bfifo` bytes. `pfifo`, `bfifo`, `codel`, `fq_codel`
-    /// and `fq` take it.
+    /// Sets the maximum queue length: in packets, for `bfifo` in bytes. Supported by `pfifo`,
+    /// `bfifo`, `codel`, `fq_codel` and `fq`.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
@@ -114,8 +114,8 @@ impl QdiscSpec {
         &self.kind
     }
 
-    /// `TCA_OPTIONS`: a bare struct for the simple ones, attributes for the others
-    /// (`include/uapi/linux/pkt_sched.h`). `None` when the kind has no limit.
+    /// `TCA_OPTIONS`: a struct for the simple ones, attributes for the others
+    /// (`include/uapi/linux/pkt_sched.h`). `None` if the kind has no limit.
     fn options(&self) -> Option<Vec<TcAttribute>> {
         let Some(limit) = self.limit else { return Some(Vec::new()) };
         let bytes = match self.kind.as_str() {
@@ -136,7 +136,7 @@ impl Netlink {
     pub fn qdiscs(&mut self, name: &str) -> Result<Vec<Qdisc>, LinkError> {
         let index = self.link(name)?.index;
         let mut message = TcMessage::with_index(index.cast_signed());
-        // The kernel hides those that it made by itself below others.
+        // By default the kernel omits those that it created below others.
         message.attributes.push(TcAttribute::DumpInvisible(true));
         let all = RouteNetlinkMessage::GetQueueDiscipline(message);
         let answer = match self.connection.dump(all) {
@@ -149,11 +149,10 @@ impl Netlink {
         Ok(qdiscs)
     }
 
-    /// Makes `spec` the root discipline of `name` in place of the one that is there. What waits
-    /// there is dropped.
+    /// Replaces the root discipline of `name` by `spec`. Packets queued there are dropped.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when this kernel has no such discipline, or it takes no limit.
+    /// [`LinkError::Refused`] if this kernel has no such discipline, or it has no limit.
     pub fn set_qdisc(&mut self, name: &str, spec: &QdiscSpec) -> Result<(), LinkError> {
         let action = format!("set the qdisc of {name} to {}", spec.kind);
         let Some(options) = spec.options() else {
@@ -168,11 +167,11 @@ impl Netlink {
         self.ask(message, NLM_F_CREATE | NLM_F_REPLACE, name, format_args!("{action}"))
     }
 
-    /// Takes away the root discipline of `name` that somebody set; the kernel's default
-    /// (`net.core.default_qdisc`) takes its place.
+    /// Removes a configured root discipline of `name`; the kernel's default
+    /// (`net.core.default_qdisc`) replaces it.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when it is the default already.
+    /// [`LinkError::Refused`] if it already is the default.
     pub fn delete_qdisc(&mut self, name: &str) -> Result<(), LinkError> {
         let message = RouteNetlinkMessage::DelQueueDiscipline(self.root_qdisc(name)?);
         self.ask(message, 0, name, format_args!("delete the qdisc of {name}"))
@@ -192,7 +191,7 @@ fn qdisc_in(message: RouteNetlinkMessage) -> Option<Qdisc> {
     }
 }
 
-/// One attribute with a number, as bytes.
+/// Encodes one attribute with a number.
 fn attribute(kind: u16, value: u32) -> Vec<u8> {
     [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat()
 }

@@ -1,8 +1,8 @@
-//! One blocking rtnetlink connection: a request out, the kernel's answers in.
+//! One blocking rtnetlink connection: a request, and the kernel's answers.
 //!
-//! Every request asks for an acknowledgement, a dump ends with `NLMSG_DONE`; either ends the
-//! exchange. A dump that the kernel marks as torn by a concurrent change (`NLM_F_DUMP_INTR`) is
-//! asked again (netlink(7); Linux `Documentation/userspace-api/netlink/intro.rst`).
+//! Every request asks for an acknowledgement, and a dump ends with `NLMSG_DONE`; either ends the
+//! exchange. A dump that the kernel marks as interrupted by a concurrent change (`NLM_F_DUMP_INTR`)
+//! is repeated (netlink(7); Linux `Documentation/userspace-api/netlink/intro.rst`).
 
 use std::io;
 use std::num::NonZeroI32;
@@ -22,9 +22,9 @@ use crate::error::Failure;
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
-    /// Number of the latest request.
+    /// Sequence number of the last request.
     sequence: u32,
-    /// How many objects of the latest answer were passed over, because they cannot be understood.
+    /// Number of objects in the last answer that were skipped because they cannot be parsed.
     unread: usize,
 }
 
@@ -32,7 +32,7 @@ impl Connection {
     pub(crate) fn open() -> io::Result<Self> {
         let socket = Socket::new(NETLINK_ROUTE)?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Explanations in words, without the request repeated: Linux 4.12, only for messages.
+        // Error messages as text, without a copy of the request: Linux 4.12, optional.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         Ok(Self { socket, sequence: 0, unread: 0 })
@@ -57,7 +57,7 @@ impl Connection {
         Err(io::Error::from(Errno::AGAIN).into())
     }
 
-    /// Asks for every object of the kind of `message`.
+    /// Requests all objects of the type of `message`.
     pub(crate) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -65,7 +65,7 @@ impl Connection {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// How many objects of the latest answer could not be understood.
+    /// Number of objects in the last answer that could not be parsed.
     pub(crate) fn unread(&self) -> usize {
         self.unread
     }
@@ -77,7 +77,7 @@ impl Connection {
         self.socket.send(&bytes, 0).map(drop)
     }
 
-    /// Reads up to the end of the answer; `None` when it was torn.
+    /// Reads up to the end of the answer; `None` if the dump was interrupted.
     fn collect(&mut self) -> Result<Option<Vec<RouteNetlinkMessage>>, Failure> {
         let mut answer = Vec::new();
         let mut torn = false;
@@ -87,7 +87,7 @@ impl Connection {
             for message in messages(&datagram) {
                 let NetlinkMessage { header, payload, .. } = match message {
                     Ok(message) => message,
-                    // One interface with an odd name shall not hide all others.
+                    // One interface with an odd name must not hide all others.
                     Err(Unread { is_object: true, .. }) => {
                         self.unread += 1;
                         continue;
@@ -124,13 +124,14 @@ impl AsFd for Connection {
 /// A message that cannot be parsed.
 #[derive(Debug)]
 pub(crate) struct Unread {
-    /// It is about an object, such as an interface, and neither the end of an answer nor an error.
+    /// It concerns an object, such as an interface, and is neither the end of an answer nor an
+    /// error.
     is_object: bool,
     cause: io::Error,
 }
 
-/// The messages of one datagram. One that cannot be parsed is an error, and the next follows; what
-/// is no message ends the datagram with an error.
+/// The messages of one datagram. One that cannot be parsed becomes an error and parsing continues;
+/// an invalid header ends the datagram with an error.
 pub(crate) fn messages(
     datagram: &[u8],
 ) -> impl Iterator<Item = Result<NetlinkMessage<RouteNetlinkMessage>, Unread>> {
@@ -149,7 +150,7 @@ pub(crate) fn messages(
     })
 }
 
-/// Length and type of the message that `bytes` start with (`struct nlmsghdr`), if there is one.
+/// Length and type of the message at the start of `bytes` (`struct nlmsghdr`), if there is one.
 fn header(bytes: &[u8]) -> Option<(u32, u16)> {
     let len = u32::from_ne_bytes(*bytes.first_chunk()?);
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -157,12 +158,12 @@ fn header(bytes: &[u8]) -> Option<(u32, u16)> {
     is_whole.then_some((len, kind))
 }
 
-/// Where the next message starts (`NLMSG_ALIGN`).
+/// Offset of the next message (`NLMSG_ALIGN`).
 fn aligned(len: u32) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX).saturating_add(3) & !3
 }
 
-/// The kernel's number is negative; zero means success.
+/// The kernel's error number is negative; zero means success.
 fn check(
     code: Option<NonZeroI32>,
     message: impl FnOnce() -> Option<String>,
@@ -174,7 +175,7 @@ fn check(
     })
 }
 
-/// The kernel's own words (`NLMSGERR_ATTR_MSG`), behind the header of the refused request.
+/// The kernel's error message (`NLMSGERR_ATTR_MSG`), after the header of the refused request.
 fn explanation(flags: u16, error: &ErrorMessage) -> Option<String> {
     const NLMSGERR_ATTR_MSG: u16 = 1;
     const REQUEST_HEADER_LEN: usize = 16;
@@ -193,10 +194,10 @@ fn explanation(flags: u16, error: &ErrorMessage) -> Option<String> {
 
 /// Length of `struct nlmsghdr` in bytes.
 const HEADER_LEN: usize = 16;
-/// Types below are netlink's own (`NLMSG_MIN_TYPE`), those from here on rtnetlink's.
+/// Lower types are netlink's own (`NLMSG_MIN_TYPE`), those from here on rtnetlink's.
 const FIRST_OBJECT: u16 = 16;
-/// How often a torn dump is asked again. Interfaces that change faster than they can be listed
-/// are a fault worth reporting.
+/// Number of attempts for an interrupted dump. Interfaces that change faster than they can be
+/// listed are an error worth reporting.
 const DUMP_TRIES: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where packets leave a namespace.
+//! Route lookup.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,11 +10,11 @@ use crate::netlink::family;
 use crate::{LinkError, Netlink};
 
 impl Netlink {
-    /// Index of the interface by which packets from `from`, an address of this namespace, leave
-    /// for `to` now.
+    /// Index of the interface through which packets from `from`, an address of this namespace,
+    /// currently leave for `to`.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] when there is no route.
+    /// [`LinkError::Refused`] if there is no route.
     pub fn egress(&mut self, to: IpAddr, from: IpAddr) -> Result<u32, LinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(to);

@@ -1,26 +1,25 @@
-//! All network namespaces that can be found: the caller's own, those with a name, and those that a
-//! process is in. There may be more: one that is held by an open file or a mount alone shows
-//! nowhere.
+//! Finds network namespaces: the caller's own, named ones, and those of processes. A namespace that
+//! only an open file or a mount refers to cannot be found.
 
 use std::collections::HashSet;
 use std::fs;
 
 use crate::Namespace;
 
-/// What [`survey`] found.
+/// Result of [`survey`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Survey {
-    /// Each namespace once: the current one first, then those with a name, then those of
-    /// processes, whose label is `/proc/PID/ns/net`.
+    /// Each namespace once: the current one first, then named ones, then those of processes, whose
+    /// label is `/proc/PID/ns/net`.
     pub namespaces: Vec<Namespace>,
-    /// Processes whose namespace may not be looked at, which needs `CAP_SYS_PTRACE`.
+    /// Number of processes whose namespace may not be read, which needs `CAP_SYS_PTRACE`.
     pub hidden_processes: usize,
     /// Names in `/run/netns` that could not be opened.
     pub broken_names: Vec<String>,
 }
 
-/// Looks for network namespaces. Takes a few microseconds per process.
+/// Searches for network namespaces. Takes a few microseconds per process.
 pub fn survey() -> Survey {
     let mut search = Search::default();
     if let Ok(current) = Namespace::current() {
@@ -51,7 +50,7 @@ impl Search {
         }
     }
 
-    /// Processes may end meanwhile: those are no secret, they are gone.
+    /// A process that ended meanwhile does not count as hidden.
     fn add_process(&mut self, pid: u32) {
         let path = format!("/proc/{pid}/ns/net");
         match Namespace::open_path(&path) {

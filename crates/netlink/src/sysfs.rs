@@ -2,10 +2,10 @@
 //! `tun_flags`, owner and group.
 //!
 //! `/sys/class/net` shows the interfaces of the namespace in which that sysfs was *mounted*,
-//! whoever looks. So a sysfs of the wanted namespace is made, as a mount that hangs nowhere: it is
-//! reached by its file descriptor alone, no path leads to it, and it goes when that is closed
-//! (`fsopen` and `fsmount`, Linux 5.2). That needs `CAP_SYS_ADMIN`. Without, the visible `/sys` is
-//! used if it shows the very interfaces that rtnetlink tells.
+//! whoever reads it. So a sysfs of the requested namespace is created as a detached mount: only its
+//! file descriptor refers to it, no path, and it is unmounted when that is closed (`fsopen` and
+//! `fsmount`, Linux 5.2). That needs `CAP_SYS_ADMIN`. Without it, the visible `/sys` is used if it
+//! shows exactly the interfaces that rtnetlink reports.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,10 +42,10 @@ impl Sysfs {
         Ok(Self { interfaces, namespace: label.to_owned() })
     }
 
-    /// The text of the file `file` of the interface `name`, without white space around it.
+    /// Reads the file `file` of the interface `name`, without surrounding white space.
     ///
     /// # Errors
-    /// [`LinkError::NotFound`] when there is no such interface or file.
+    /// [`LinkError::NotFound`] if there is no such interface or file.
     pub fn read(&self, name: &str, file: &str) -> Result<String, LinkError> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
@@ -58,28 +58,27 @@ impl Sysfs {
     /// Writes `value` to the file `file` of the interface `name`.
     ///
     /// # Errors
-    /// [`LinkError::NotPermitted`] without `CAP_NET_ADMIN`, [`LinkError::NotFound`] when there is
-    /// no such interface or file, [`LinkError::Refused`] when the kernel does not take the value.
+    /// [`LinkError::NotPermitted`] without `CAP_NET_ADMIN`, [`LinkError::NotFound`] if there is no
+    /// such interface or file, [`LinkError::Refused`] if the kernel refuses the value.
     pub fn write(&self, name: &str, file: &str, value: &str) -> Result<(), LinkError> {
         let write = || self.file(name, file, OFlags::WRONLY)?.write_all(value.as_bytes());
         write()
             .map_err(|cause| self.error(&format!("set {file} of {name} to {value}"), name, cause))
     }
 
-    /// The flags of the tun or tap device `name` (`IFF_*`, `include/uapi/linux/if_tun.h`). Bit
-    /// 0x1000 means "no packet information" here; it also means "no filter" in what `TUNGETIFF`
-    /// answers.
+    /// The flags of the tun or tap device `name` (`IFF_*`, `include/uapi/linux/if_tun.h`). Here bit
+    /// 0x1000 means "no packet information"; in the result of `TUNGETIFF` it means "no filter".
     ///
     /// # Errors
-    /// [`LinkError::NotFound`] when it is no such device.
+    /// [`LinkError::NotFound`] if it is not such a device.
     pub fn tun_flags(&self, name: &str) -> Result<u32, LinkError> {
         let text = self.read(name, "tun_flags")?;
         let number = u32::from_str_radix(text.trim_start_matches("0x"), 16);
         number.map_err(|_| self.error("read tun_flags", name, io::ErrorKind::InvalidData.into()))
     }
 
-    /// For how many nanoseconds the kernel may gather the packets that `name` receives, to join
-    /// them to trains (`gro_flush_timeout`, Linux 3.19). 0 is not at all.
+    /// How long in nanoseconds the kernel may hold packets that `name` receives, to join them into
+    /// trains (`gro_flush_timeout`, Linux 3.19). 0 disables it.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -87,8 +86,8 @@ impl Sysfs {
         self.number(name, "gro_flush_timeout")
     }
 
-    /// How often polling may go on without packets before interrupts are switched on again
-    /// (`napi_defer_hard_irqs`, Linux 5.8).
+    /// Number of empty polls before interrupts are enabled again (`napi_defer_hard_irqs`, Linux
+    /// 5.8).
     ///
     /// # Errors
     /// [`LinkError`].
@@ -103,7 +102,7 @@ impl Sysfs {
     }
 
     fn file(&self, name: &str, file: &str, flags: OFlags) -> io::Result<std::fs::File> {
-        // A name with a slash would lead elsewhere.
+        // A name with a slash would leave the directory.
         if [name, file].iter().any(|part| part.is_empty() || part.contains('/')) {
             return Err(Errno::NOENT.into());
         }
@@ -118,7 +117,7 @@ impl Sysfs {
     }
 }
 
-/// A sysfs of the calling thread's namespace that is mounted nowhere.
+/// A detached sysfs of the calling thread's namespace.
 fn mount() -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
@@ -129,7 +128,7 @@ fn mount() -> Result<OwnedFd, Errno> {
     directory(mount, "class/net")
 }
 
-/// The sysfs that everybody sees, if it is the one of `namespace`.
+/// The visible sysfs, if it belongs to `namespace`.
 fn visible(namespace: &Namespace) -> Option<OwnedFd> {
     let links = Netlink::open(namespace).ok()?.links().ok()?;
     let interfaces = directory(rustix::fs::CWD, "/sys/class/net").ok()?;
@@ -138,7 +137,7 @@ fn visible(namespace: &Namespace) -> Option<OwnedFd> {
 }
 
 impl Sysfs {
-    /// MAC addresses are random: two namespaces with the same interfaces have other addresses.
+    /// MAC addresses are random: two namespaces with the same interfaces have different addresses.
     fn shows(&self, link: &Link) -> bool {
         let address = link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
         self.number(&link.name, "ifindex").is_ok_and(|index| index == link.index.into())
@@ -151,7 +150,7 @@ fn directory(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, path, flags, Mode::empty())
 }
 
-/// Root of a user namespace may change the network, but no mounts of another user namespace.
+/// Root of a user namespace may change the network, but not the mounts of another user namespace.
 fn not_permitted(namespace: &str) -> LinkError {
     let reason = "not permitted; needs CAP_SYS_ADMIN over the mounts: run as root, or in a user \
                   namespace by `unshare --mount`";
@@ -160,7 +159,7 @@ fn not_permitted(namespace: &str) -> LinkError {
 
 fn failure(action: &str, name: &str, namespace: &str, cause: io::Error) -> LinkError {
     let cause = match Errno::from_io_error(&cause) {
-        // The directory of the interface is not there, or went while it was read.
+        // The directory of the interface does not exist, or was removed while it was read.
         Some(Errno::NOENT) => Errno::NODEV.into(),
         _ => cause,
     };

@@ -1,39 +1,36 @@
-//! What the kernel tells about a tun or tap device (`IFLA_TUN_*`,
-//! `include/uapi/linux/if_link.h`, Linux 4.17).
+//! Properties of a tun or tap device (`IFLA_TUN_*`, `include/uapi/linux/if_link.h`, Linux 4.17).
 //!
-//! Not here, because netlink does not tell: the length of the network header, `IFF_NAPI`,
-//! `IFF_BACKPRESSURE` and the attached programs. The flags are in the file `tun_flags` of
-//! [`crate::Sysfs`].
+//! Netlink does not report the length of the network header, `IFF_NAPI`, `IFF_BACKPRESSURE` and the
+//! attached programs. The flags are in the file `tun_flags` of [`crate::Sysfs`].
 
 use netlink_packet_core::Nla;
 use netlink_packet_route::link::InfoTun;
 
-/// What a tun or tap device is, as it was when the kernel was asked.
+/// Properties of a tun or tap device when the kernel was queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TunInfo {
-    /// Frames or packets.
+    /// Ethernet frames or IP packets.
     pub kind: TunKind,
-    /// The user who may open it without `CAP_NET_ADMIN`; `None` for no restriction to one.
+    /// User who may open it without `CAP_NET_ADMIN`; `None` if unset.
     pub owner: Option<u32>,
-    /// The group that may.
+    /// Group that may open it without `CAP_NET_ADMIN`; `None` if unset.
     pub group: Option<u32>,
-    /// Four bytes of protocol information lead each frame (no `IFF_NO_PI`).
+    /// Each frame starts with four bytes of protocol information (no `IFF_NO_PI`).
     pub packet_info: bool,
-    /// A virtio network header leads each frame (`IFF_VNET_HDR`).
+    /// Each frame starts with a virtio network header (`IFF_VNET_HDR`).
     pub net_header: bool,
-    /// Stays when its last file is closed (`TUNSETPERSIST`).
+    /// Outlives its last file (`TUNSETPERSIST`).
     pub persistent: bool,
     /// May have several queues (`IFF_MULTI_QUEUE`).
     pub multi_queue: bool,
-    /// Number of attached queues. Told of multi-queue devices only.
+    /// Number of attached queues. Reported for multi-queue devices only.
     pub queues: Option<u32>,
-    /// Number of queues that are open and detached (`TUNSETQUEUE`). Told of multi-queue devices
-    /// only.
+    /// Number of open but detached queues (`TUNSETQUEUE`). Reported for multi-queue devices only.
     pub disabled_queues: Option<u32>,
 }
 
-/// What a device carries.
+/// Type of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TunKind {
     /// Ethernet frames (`IFF_TAP`).

@@ -1,4 +1,4 @@
-//! What the kernel tells about tun and tap devices, and the settings that are not links'.
+//! Properties of tun and tap devices, and settings other than those of links.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::net::{IpAddr, UdpSocket};
@@ -12,7 +12,7 @@ use tapswitch_netlink::{
 mod common;
 use common::{can_tap, is_root, namespace, skip, unprivileged};
 
-/// A namespace with a persistent device `t0` in it, made by `ip tuntap` with these words.
+/// A namespace with a persistent device `t0` in it, created by `ip tuntap` with these arguments.
 struct Lab {
     namespace: OwnedNamespace,
     netlink: Netlink,
@@ -146,10 +146,10 @@ fn features_are_read_and_set_by_the_kernels_names() {
             assert!(line.is_none_or(|line| line.contains(expected)), "{line:?}");
         }
     }
-    // It builds on what follows.
+    // It depends on the following feature.
     let mangle = netlink.set_feature_by_name("t0", "tx-tcp-mangleid-segmentation", true).unwrap();
     assert!(mangle.requested && !mangle.active, "{mangle:?}");
-    // Wanted since the device was made, but its program has not asked for it.
+    // Requested since the device was created, but its program has not enabled it.
     let csum = netlink.features("t0").unwrap();
     let csum = csum.iter().find(|state| state.name == "tx-checksum-ip-generic").unwrap();
     assert!(csum.requested && !csum.active && !csum.is_fixed(), "{csum:?}");
@@ -207,7 +207,7 @@ fn without_privilege_only_the_visible_sysfs_is_used() {
     let inside = lab
         .namespace
         .enter(|| unprivileged(|| Sysfs::open(&Namespace::current().unwrap()).map(drop)));
-    // What /sys shows here is another namespace.
+    // /sys shows another namespace here.
     let refused = inside.unwrap().unwrap_err().to_string();
     assert!(refused.contains("CAP_SYS_ADMIN"), "{refused}");
 }
@@ -222,7 +222,7 @@ fn addresses_are_listed_and_taken_away() {
         let addresses = netlink.addresses("t0").unwrap();
         addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    // Linux calls the first a success, and adds nothing.
+    // Linux reports success for the first, and adds nothing.
     for none in ["0.0.0.0", "::"] {
         assert!(netlink.add_address("t0", ip(none), 0).is_err(), "{none}");
     }
@@ -272,7 +272,7 @@ fn root(netlink: &mut Netlink) -> String {
     qdiscs.iter().find(|qdisc| qdisc.is_root()).unwrap().kind.clone()
 }
 
-/// True when `tc` shows the limit too, or is not there to be asked.
+/// True if `tc` shows the limit as well, or is not installed.
 fn said_by_tc(namespace: &Namespace) -> bool {
     let output = namespace.command("tc").args(["qdisc", "show", "dev", "t0"]).output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("limit 7p"))

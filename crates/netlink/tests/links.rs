@@ -1,4 +1,4 @@
-//! Links, addresses and routes do what `ip` would show.
+//! Changes of links, addresses and routes are those that `ip` shows.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use tapswitch_netlink::{Feature, Link, LinkError, Namespace, Netlink, OperState,
 mod common;
 use common::{eventually, is_root, namespace, unprivileged};
 
-/// Two namespaces joined by a veth pair `a`-`b`, both ends down.
+/// Two namespaces connected by a veth pair `a`-`b`, both ends down.
 struct Pair {
     left: OwnedNamespace,
     right: OwnedNamespace,
@@ -48,7 +48,7 @@ fn packets_leave_where_the_route_leads() {
         assert!(matches!(pair.a.egress(to, from), Err(LinkError::Refused { .. })), "no route");
         pair.a.add_address("a", from, len).unwrap();
         let index = pair.a.link("a").unwrap().index;
-        // An IPv6 address is not one before nobody else has claimed it.
+        // An IPv6 address is not usable before duplicate address detection has completed.
         let found = eventually("a route", || pair.a.egress(to, from).ok());
         assert_eq!(found, index);
     }
@@ -63,7 +63,7 @@ fn a_new_namespace_holds_only_a_loopback_that_is_down() {
     let mut netlink = Netlink::open(&blue).unwrap();
     let lo = netlink.link("lo").unwrap();
     assert_eq!((lo.index, lo.mtu, lo.up), (1, 65536, false));
-    // Some kernels put ifb or tunnel devices into every namespace.
+    // Some kernels create ifb or tunnel devices in every namespace.
     assert!(netlink.links().unwrap().contains(&lo));
     netlink.set_up("lo").unwrap();
     assert!(netlink.link_by_index(1).unwrap().up);

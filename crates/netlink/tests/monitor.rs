@@ -1,4 +1,4 @@
-//! A monitor tells every change, and says so when it may have missed one.
+//! A monitor reports every change, or that it may have missed one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic is a failed test")]
 
 use tapswitch_netlink::{LinkEvent, LinkMonitor, Netlink, OwnedNamespace};
@@ -103,7 +103,7 @@ fn lost_messages_ask_for_a_fresh_look_without_stale_ones_after_it() {
     );
 }
 
-/// Two namespaces, joined by a veth pair from `a` to `b`.
+/// Two namespaces, connected by a veth pair from `a` to `b`.
 struct Pair {
     a: Netlink,
     left: OwnedNamespace,

@@ -1,4 +1,4 @@
-//! Namespaces can be made, entered, shared with `ip netns` and removed without a trace.
+//! Namespaces can be created, entered, shared with `ip netns` and removed without a trace.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs;

@@ -17,11 +17,11 @@ pub(crate) use check::Place;
 /// One action (`ofp_action_header`, §7.2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `OFPAT_OUTPUT`: send out of a port.
+    /// `OFPAT_OUTPUT`: send to a port.
     Output {
         /// Which port.
         port: PortNo,
-        /// To the controller: bytes of the packet to send, at most [`CONTROLLER_MAX_LEN`], or
+        /// For the controller port: bytes of the packet to send, at most [`CONTROLLER_MAX_LEN`], or
         /// [`CONTROLLER_MAX_LEN_NO_BUFFER`].
         max_len: u16,
     },
@@ -39,11 +39,11 @@ pub enum Action {
     PopVlan,
     /// `OFPAT_PUSH_MPLS`: add a label of this EtherType.
     PushMpls(EtherType),
-    /// `OFPAT_POP_MPLS`: remove the outermost label; what follows is of this EtherType.
+    /// `OFPAT_POP_MPLS`: remove the outermost label; the payload has this EtherType.
     PopMpls(EtherType),
-    /// `OFPAT_SET_QUEUE`: queue for the port that follows.
+    /// `OFPAT_SET_QUEUE`: queue for the output that follows.
     SetQueue(u32),
-    /// `OFPAT_GROUP`: let a group handle it.
+    /// `OFPAT_GROUP`: process by a group.
     Group(GroupId),
     /// `OFPAT_SET_NW_TTL`: set the TTL of IP.
     SetNwTtl(u8),
@@ -57,22 +57,22 @@ pub enum Action {
     PopPbb,
     /// `OFPAT_EXPERIMENTER`.
     Experimenter {
-        /// Who defines it.
+        /// Experimenter id.
         experimenter: u32,
-        /// What follows the experimenter's number.
+        /// Data after the experimenter id.
         data: Vec<u8>,
     },
     /// An action that OpenFlow 1.3 does not define.
     Unknown {
         /// `type` of the action.
         kind: u16,
-        /// What follows the action's header.
+        /// Data after the action's header.
         data: Vec<u8>,
     },
 }
 
 impl Action {
-    /// Output to `port`; whole packets when it is the controller.
+    /// Output to `port`; whole packets for the controller.
     pub const fn output(port: PortNo) -> Self {
         Self::Output { port, max_len: CONTROLLER_MAX_LEN_NO_BUFFER }
     }
@@ -103,7 +103,7 @@ impl Action {
         }
     }
 
-    /// Appends what follows the action's header.
+    /// Appends the body after the action's header.
     fn encode_body(&self, w: &mut Writer<'_>) {
         match self {
             Self::Output { port, max_len } => {
@@ -139,7 +139,7 @@ impl Action {
         }
     }
 
-    /// Takes what follows the header of an action of this kind.
+    /// Decodes the body after the header of an action of this type.
     fn decode_body(kind: u16, body: &mut Reader<'_>) -> Result<Self, Fault> {
         Ok(match kind {
             kind::OUTPUT => {
@@ -264,7 +264,7 @@ fn write_delivery(f: &mut fmt::Formatter<'_>, delivery: Delivery) -> fmt::Result
     }
 }
 
-/// Prints actions as `ovs-ofctl` reads them: none at all drop the packet.
+/// Prints actions in the syntax of `ovs-ofctl`: an empty list is `drop`.
 pub(crate) fn write_list(f: &mut fmt::Formatter<'_>, actions: &[Action]) -> fmt::Result {
     if actions.is_empty() {
         return f.write_str("drop");
@@ -299,7 +299,7 @@ mod kind {
 
 /// `type` and `len` of an action.
 const ACTION_HEADER_LEN: usize = 4;
-/// Most bytes of a buffered packet that an output action may ask for (`OFPCML_MAX`, §7.2.5).
+/// Maximum bytes of a buffered packet in an output action (`OFPCML_MAX`, §7.2.5).
 pub const CONTROLLER_MAX_LEN: u16 = 0xffe5;
-/// The whole packet is sent to the controller, unbuffered (`OFPCML_NO_BUFFER`, §7.2.5).
+/// Sends the whole packet to the controller, unbuffered (`OFPCML_NO_BUFFER`, §7.2.5).
 pub const CONTROLLER_MAX_LEN_NO_BUFFER: u16 = 0xffff;

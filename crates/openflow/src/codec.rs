@@ -1,10 +1,10 @@
-//! Reading and writing the fields of messages.
+//! Encoding and decoding of message fields.
 //!
-//! [`Codec`] is one value's way to and from bytes. A [`Reader`] is bounded: whoever reads a length
-//! takes a reader of just that many bytes with [`Reader::sub`], so nothing nested can read beyond
-//! it, and [`Reader::finish`] refuses what is left over. A [`Writer`] only appends; lengths are
-//! filled in when what they measure has been written. What cannot be written is noted in the
-//! writer and reported once, at the end, so that writing itself has no errors to pass around.
+//! [`Codec`] encodes and decodes one value. A [`Reader`] is bounded: after reading a length, the
+//! caller creates a sub-reader of exactly that many bytes with [`Reader::sub`], so nested
+//! structures cannot read beyond it, and [`Reader::finish`] rejects trailing bytes. A [`Writer`]
+//! only appends; lengths are filled in after their content. A value that cannot be encoded is
+//! recorded in the writer and reported once, at the end, so encoding functions return no errors.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,12 +14,12 @@ use tapswitch_wire::{EtherType, MacAddr};
 use crate::fault::{Fault, Within};
 use crate::{BufferId, DatapathId, EncodeError, ErrorKind, GroupId, PortNo, TableId, Text};
 
-/// One value's way to bytes and back.
+/// A value that can be encoded and decoded.
 pub(crate) trait Codec: Sized {
     /// Appends the value.
     fn encode(&self, w: &mut Writer<'_>);
 
-    /// Takes the value off the front.
+    /// Decodes a value from the front.
     fn decode(r: &mut Reader<'_>) -> Result<Self, Fault>;
 
     /// Appends all `items`, one after the other.
@@ -29,7 +29,7 @@ pub(crate) trait Codec: Sized {
         }
     }
 
-    /// Takes values until nothing is left.
+    /// Decodes values until nothing is left.
     fn decode_all(r: &mut Reader<'_>) -> Result<Vec<Self>, Fault> {
         let mut items = Vec::new();
         while !r.is_empty() {
@@ -39,23 +39,23 @@ pub(crate) trait Codec: Sized {
     }
 }
 
-/// Bytes that are yet to be read, and where they lie in the message.
+/// Bytes still to be decoded, and their position in the message.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     /// Position of the first of `bytes`, counted from the start of the message.
     at: usize,
-    /// What it means here that a length does not fit.
+    /// Error kind for a length that does not fit here.
     bad_len: ErrorKind,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which lie at position `at` of the message.
+    /// A reader of `bytes`, which start at position `at` of the message.
     pub(crate) const fn new(bytes: &'a [u8], at: usize, bad_len: ErrorKind) -> Self {
         Self { bytes, at, bad_len }
     }
 
-    /// Takes a value off the front.
+    /// Decodes a value from the front.
     pub(crate) fn take<T: Codec>(&mut self) -> Result<T, Fault> {
         T::decode(self)
     }
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Passes over `len` bytes of padding, whatever they are (§7.1.1).
+    /// Skips `len` bytes of padding without checking them (§7.1.1).
     pub(crate) fn skip(&mut self, len: usize) -> Result<(), Fault> {
         self.bytes(len).map(|_| ())
     }
@@ -98,22 +98,22 @@ impl<'a> Reader<'a> {
         Ok(Self::new(bytes, at, self.bad_len))
     }
 
-    /// A reader of a structure that opens with its own length in 16 bits.
+    /// A reader of a structure that starts with its own 16-bit length.
     pub(crate) fn sized(&mut self) -> Result<Self, Fault> {
         let len: u16 = self.take()?;
         self.sub_after(len, 2)
     }
 
-    /// The kind of a structure that opens with a kind and its own length, 16 bits each, and a
-    /// reader of the rest of it.
+    /// The type of a structure that starts with type and length (16 bits each), and a reader of the
+    /// rest.
     pub(crate) fn tlv(&mut self) -> Result<(u16, Self), Fault> {
         let kind = self.take()?;
         let len: u16 = self.take()?;
         Ok((kind, self.sub_after(len, 4)?))
     }
 
-    /// Reads an action or an instruction, `what`: a structure as of [`Self::tlv`] that is a
-    /// multiple of eight bytes long, whose body `read` takes, given its kind.
+    /// Decodes an action or an instruction (named `what` in errors): a structure as for
+    /// [`Self::tlv`] whose length is a multiple of eight. `read` decodes the body, given the type.
     pub(crate) fn aligned_tlv<T>(
         &mut self,
         what: &'static str,
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A reader of what is left of a structure that is `len` bytes long, `read` of them behind.
+    /// A reader of the rest of a structure of `len` bytes, of which `read` bytes have been read.
     pub(crate) fn sub_after(&mut self, len: u16, read: usize) -> Result<Self, Fault> {
         match usize::from(len).checked_sub(read) {
             Some(left) => self.sub(left),
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads with another meaning of lengths that do not fit, at a place with a name.
+    /// Decodes with another error kind for wrong lengths, and adds `place` to errors.
     pub(crate) fn within<T>(
         &mut self,
         place: &'static str,
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
-    /// Refuses bytes that are left over.
+    /// Fails if bytes are left over.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -171,12 +171,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Something is wrong with what comes next.
+    /// A fault at the current position.
     pub(crate) fn fault(&self, kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Fault {
         Fault::new(kind, self.at, what)
     }
 
-    /// A length is wrong, of what comes next.
+    /// A fault for a wrong length at the current position.
     pub(crate) fn bad_len(&self, what: impl Into<Cow<'static, str>>) -> Fault {
         self.fault(self.bad_len, what)
     }
@@ -188,11 +188,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The bytes of a message that is being written.
+/// The encoded bytes of a message under construction.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    /// The first value that could not be written.
+    /// The first value that could not be encoded.
     error: Option<EncodeError>,
 }
 
@@ -217,29 +217,28 @@ impl<'a> Writer<'a> {
         self.out.resize(self.out.len() + len, 0);
     }
 
-    /// Appends a structure that opens with its own length in 16 bits.
+    /// Appends a structure that starts with its own 16-bit length.
     pub(crate) fn sized(&mut self, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         self.measured(start, write);
     }
 
-    /// Appends a structure that opens with a kind and its own length, 16 bits each.
+    /// Appends a structure that starts with type and length, 16 bits each.
     pub(crate) fn tlv(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         self.put(&kind);
         self.measured(start, write);
     }
 
-    /// Like [`Self::tlv`], with padding behind that fills up to eight bytes and that the length
-    /// does not count.
+    /// Like [`Self::tlv`], followed by padding to a multiple of eight that the length does not
+    /// count.
     pub(crate) fn tlv_then_pad(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         self.tlv(kind, write);
         self.pad(padding(self.out.len() - start));
     }
 
-    /// Like [`Self::tlv`], with padding inside that fills up to eight bytes and that the length
-    /// counts.
+    /// Like [`Self::tlv`], with padding to a multiple of eight that the length counts.
     pub(crate) fn tlv_with_pad(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         self.tlv(kind, |w| {
@@ -248,7 +247,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Appends `what` by `write`, and notes where it is not a multiple of eight bytes long.
+    /// Appends `what` by `write`, and records an error unless its length is a multiple of eight.
     pub(crate) fn aligned(&mut self, what: &'static str, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         write(self);
@@ -258,7 +257,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Appends a length of 16 bits that counts from `start` to the end of what `write` appends.
+    /// Appends a 16-bit length, counted from `start` to the end of what `write` appends.
     pub(crate) fn measured(&mut self, start: usize, write: impl FnOnce(&mut Self)) {
         let at = self.out.len();
         self.put(&0u16);
@@ -277,19 +276,19 @@ impl<'a> Writer<'a> {
         self.out.len()
     }
 
-    /// Notes that a value cannot be written.
+    /// Records that a value cannot be encoded.
     #[cold]
     pub(crate) fn fail(&mut self, error: EncodeError) {
         self.error.get_or_insert(error);
     }
 
-    /// The first value that could not be written, if there is one.
+    /// Returns the first error, if any.
     pub(crate) fn finish(self) -> Result<(), EncodeError> {
         self.error.map_or(Ok(()), Err)
     }
 }
 
-/// How many bytes fill `len` up to a multiple of eight.
+/// Padding that brings `len` to a multiple of eight.
 pub(crate) const fn padding(len: usize) -> usize {
     len.wrapping_neg() % 8
 }
@@ -391,7 +390,7 @@ macro_rules! number_codec {
     )* };
 }
 
-/// Numbers with a type of their own.
+/// Newtypes over numbers.
 macro_rules! newtype_codec {
     ($($newtype:ty),*) => { $(
         impl crate::codec::Codec for $newtype {
@@ -406,7 +405,7 @@ macro_rules! newtype_codec {
     )* };
 }
 
-/// Sets of bits. Those that have no name are kept.
+/// Bit flags. Unknown bits are kept.
 macro_rules! flags_codec {
     ($($flags:ty),*) => { $(
         impl crate::codec::Codec for $flags {
@@ -421,7 +420,7 @@ macro_rules! flags_codec {
     )* };
 }
 
-/// Enums that are refused, as the named error, when they are none of those listed.
+/// Closed enums: any other value is rejected with the given error.
 macro_rules! closed_codec {
     ($closed:ident: $number:ty, $error:ident, $what:literal, [$($variant:ident),*]) => {
         impl crate::codec::Codec for $closed {
@@ -442,8 +441,8 @@ macro_rules! closed_codec {
     };
 }
 
-/// Structures whose fields follow each other as listed, `pad` bytes between them. With `sized`
-/// the structure opens with its own length in 16 bits.
+/// Structures with the listed fields in order, separated by `pad` bytes. `sized` adds a leading
+/// 16-bit length.
 macro_rules! layout_codec {
     ($type:ident { $($items:tt)* }) => {
         impl crate::codec::Codec for $type {

@@ -1,4 +1,4 @@
-//! Configuration of the switch (OpenFlow 1.3.5 §7.3.2).
+//! Switch configuration (OpenFlow 1.3.5 §7.3.2).
 
 use crate::codec::{layout_codec, newtype_codec};
 use crate::{CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER, CheckError, ErrorKind};
@@ -6,15 +6,15 @@ use crate::{CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER, CheckError, ErrorK
 /// `OFPT_GET_CONFIG_REPLY` and `OFPT_SET_CONFIG` (`ofp_switch_config`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// What to do with IP fragments.
+    /// Handling of IP fragments.
     pub flags: ConfigFlags,
-    /// Bytes of a packet that go to the controller when a miss has no table-miss entry;
+    /// Bytes of a packet to send to the controller on a miss without a table-miss entry;
     /// [`crate::CONTROLLER_MAX_LEN_NO_BUFFER`] for whole packets, unbuffered.
     pub miss_send_len: u16,
 }
 
 impl SwitchConfig {
-    /// Whether a switch could be configured so: known flags, a length that is in range.
+    /// Validates flags and length.
     pub fn check(&self) -> Result<(), CheckError> {
         if self.flags > ConfigFlags::FRAG_REASM {
             let text = format!("set_config: unknown flags {:#x}", self.flags.0);
@@ -32,13 +32,13 @@ impl SwitchConfig {
 layout_codec!(SwitchConfig { flags, miss_send_len });
 
 impl Default for SwitchConfig {
-    /// What a switch starts with: fragments as any packet, the first 128 bytes of a miss.
+    /// Initial configuration: no special handling of fragments, the first 128 bytes of a miss.
     fn default() -> Self {
         Self { flags: ConfigFlags::FRAG_NORMAL, miss_send_len: DEFAULT_MISS_SEND_LEN }
     }
 }
 
-/// Treatment of IP fragments (`ofp_config_flags`). Other values are kept as they come.
+/// Handling of IP fragments (`ofp_config_flags`). Unknown values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct ConfigFlags(pub u16);

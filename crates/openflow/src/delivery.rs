@@ -1,38 +1,38 @@
-//! What a copy is owed when its monitor cannot take it at once: the contract of a TAP.
+//! Delivery contract of a TAP: what happens to a copy that its monitor cannot take at once.
 //!
-//! OpenFlow 1.3 has no word for it, so it is an experimenter's action (§7.2.5) in a bucket: behind
-//! the experimenter's number [`EXPERIMENTER`], four 16-bit fields: 1 for this action, the contract,
-//! its stall bound in milliseconds, zero. A bucket without it is a path of its own and no copy.
+//! OpenFlow 1.3 has none, so it is an experimenter action (§7.2.5) in a bucket. Layout after the
+//! experimenter id [`EXPERIMENTER`]: four 16-bit fields: 1 for this action, the contract, its stall
+//! bound in milliseconds, zero. A bucket without the action is a forwarding path, not a copy.
 //!
-//! As text a contract is `best-effort`, `lossless`, `lossless:50` or `sample-on-pressure`.
+//! The text form is `best-effort`, `lossless`, `lossless:50` or `sample-on-pressure`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a switch of ours says that its manufacturer is (`mfr_desc` of `OFPMP_DESC`, §7.3.5.1): such
-/// a switch knows the extensions of [`EXPERIMENTER`], and others are not to be sent them.
+/// Manufacturer of a tapswitch (`mfr_desc` of `OFPMP_DESC`, §7.3.5.1). Such a switch supports the
+/// extensions of [`EXPERIMENTER`]; they must not be sent to others.
 pub const MANUFACTURER: &str = "tapswitch";
-/// The experimenter of our own actions: "taps" in ASCII, which nobody has registered.
+/// Experimenter id of our actions: "taps" in ASCII, unregistered.
 pub const EXPERIMENTER: u32 = 0x7461_7073;
 
 /// A delivery contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
-    /// Nobody waits for the copy: what the monitor's queue does not take is dropped, and counted.
+    /// Never makes the sender wait: what does not fit the monitor's queue is dropped and counted.
     #[default]
     BestEffort,
-    /// Whoever sends what is copied waits for the monitor, but not longer than this at a time.
+    /// The sender of the original waits for the monitor, for at most this time in one go.
     Lossless {
-        /// Milliseconds; zero for as long as the monitor's port allows.
+        /// Milliseconds; zero for the limit of the monitor's port.
         stall_ms: u16,
     },
-    /// Nobody waits; while the monitor cannot keep up it gets one copy of every so many, at
-    /// random.
+    /// Never makes the sender wait; while the monitor is too slow it receives a random one of every
+    /// so many copies.
     SampleOnPressure,
 }
 
 impl Delivery {
-    /// What the action that says so has behind the experimenter's number.
+    /// Data of the action after the experimenter id.
     pub(crate) fn to_data(self) -> Vec<u8> {
         let (kind, stall_ms) = match self {
             Self::BestEffort => (kind::BEST_EFFORT, 0),
@@ -42,7 +42,7 @@ impl Delivery {
         [DELIVER, kind, stall_ms, 0].map(u16::to_be_bytes).concat()
     }
 
-    /// What an action with these data says, if it is such an action and as it should be.
+    /// Decodes the data of an action; `None` if it is another action or malformed.
     pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
         let (fields, []) = data.as_chunks() else { return None };
         match fields.iter().map(|field| u16::from_be_bytes(*field)).collect::<Vec<_>>()[..] {
@@ -53,15 +53,15 @@ impl Delivery {
         }
     }
 
-    /// The contract that keeps both, where one bucket serves two: lossless is stronger than sampled
-    /// on pressure, and that than best-effort; of two stall bounds the larger, where one that is
-    /// left to the port counts as the default of ports, 50 ms.
+    /// The contract that satisfies both, where two TAPs share a bucket: lossless is stronger than
+    /// sample-on-pressure, which is stronger than best-effort. Of two stall bounds the larger one
+    /// counts; a bound left to the port counts as the default of ports, 50 ms.
     #[must_use]
     pub fn or_stronger(self, other: Self) -> Self {
         if other.strength() > self.strength() { other } else { self }
     }
 
-    /// Greater for the stronger contract, and different for different ones.
+    /// Ordering key: greater for the stronger contract, and unique.
     fn strength(self) -> (u16, u16, u16) {
         match self {
             Self::BestEffort => (0, 0, 0),
@@ -101,7 +101,7 @@ impl FromStr for Delivery {
     }
 }
 
-/// Why a text is no contract.
+/// The text is not a valid contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}`: expected a contract: best-effort, lossless, lossless:50 (a stall of at most 50 ms; \
@@ -113,7 +113,7 @@ pub struct ParseDeliveryError {
     pub text: String,
 }
 
-/// How long a port may hold up senders when nothing else is said.
+/// Default time for which a port may hold up senders.
 const DEFAULT_STALL_MS: u16 = 50;
 const DELIVER: u16 = 1;
 

@@ -1,17 +1,17 @@
-//! What can go wrong, in the words of OpenFlow (1.3.5 §7.4.4).
+//! Error types and codes of OpenFlow (1.3.5 §7.4.4).
 
 use std::fmt;
 
-/// What went wrong: type and code of an error message. Other values are kept as they come.
+/// Type and code of an error message. Unknown values are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorKind {
     /// Which part failed.
     pub error_type: ErrorType,
-    /// How it failed; the meaning depends on the type.
+    /// Code; its meaning depends on the type.
     pub code: u16,
 }
 
-/// Which part failed (`ofp_error_type`, §7.4.4). Other values are kept as they come.
+/// Error type (`ofp_error_type`, §7.4.4). Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct ErrorType(pub u16);
@@ -40,7 +40,7 @@ impl fmt::Display for ErrorType {
     }
 }
 
-/// Writes the constants of [`ErrorType`] and [`ErrorKind`] and their names.
+/// Defines the constants of [`ErrorType`] and [`ErrorKind`] and their names.
 macro_rules! error_kinds {
     ($($(#[$type_doc:meta])* $type_name:ident = $type:literal {
         $($(#[$doc:meta])* $name:ident = $code:literal,)*

@@ -1,4 +1,4 @@
-//! Messages of experimenters (OpenFlow 1.3.5 §7.5.4).
+//! Experimenter messages (OpenFlow 1.3.5 §7.5.4).
 
 use crate::codec::layout_codec;
 
@@ -6,11 +6,11 @@ use crate::codec::layout_codec;
 /// (`ofp_experimenter_multipart_header`, §7.3.5.15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experimenter {
-    /// Who defines the message: an OUI, or a number from the ONF.
+    /// Experimenter id: an OUI, or a number assigned by the ONF.
     pub experimenter: u32,
-    /// What it is, by the experimenter's own count.
+    /// Type, defined by the experimenter.
     pub exp_type: u32,
-    /// The rest.
+    /// Data after the header.
     pub data: Vec<u8>,
 }
 

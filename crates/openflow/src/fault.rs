@@ -1,25 +1,24 @@
-//! Why bytes are not a message, why a message is no good, and why one cannot become bytes.
+//! Errors of decoding, validation and encoding.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::ErrorKind;
 
-/// Why bytes are not a message. The sender is at fault. There is no third kind: either the
-/// framing is lost or it is not.
+/// Why bytes do not decode to a message. The sender is at fault. There are only two cases: framing
+/// is lost or it is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The header cannot be believed, so nobody knows where the next message starts: close the
-    /// connection.
+    /// The header is invalid, so the start of the next message is unknown: close the connection.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// This message is wrong; the next one starts where the header says.
+    /// This message is invalid; the next one starts where its header says.
     #[error(transparent)]
     Message(#[from] MessageError),
 }
 
 impl DecodeError {
-    /// What to tell the sender.
+    /// Error kind to send to the peer.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Header(_) => ErrorKind::OFPBRC_BAD_LEN,
@@ -28,7 +27,7 @@ impl DecodeError {
     }
 }
 
-/// Why a header cannot be believed.
+/// Why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -38,64 +37,64 @@ pub enum HeaderError {
         /// The length in the header.
         len: u16,
     },
-    /// The bytes are not as many as the header says.
+    /// The number of bytes differs from the length in the header.
     #[error("header: length {len}, but {actual} bytes are present")]
     NotWhole {
         /// The length in the header, or that of the header itself.
         len: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         actual: usize,
     },
 }
 
-/// Why one message is wrong.
+/// Why a message is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 #[non_exhaustive]
 pub struct MessageError {
-    /// What to tell the sender.
+    /// Error kind to send to the peer.
     pub kind: ErrorKind,
-    /// Number of the transaction.
+    /// Transaction id.
     pub xid: u32,
-    /// Where in the message, and what is wrong there.
+    /// Position in the message, and what is wrong there.
     pub text: String,
 }
 
-/// Why a message that was decoded cannot be carried out by any switch. The sender is at fault.
+/// Why no switch can execute a decoded message. The sender is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 #[non_exhaustive]
 pub struct CheckError {
-    /// What to tell the sender.
+    /// Error kind to send to the peer.
     pub kind: ErrorKind,
     /// What is wrong.
     pub text: String,
 }
 
 impl CheckError {
-    /// `text` is wrong, which is told to the sender as `kind`.
+    /// An error with this text, reported to the peer as `kind`.
     pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { kind, text }
     }
 }
 
-/// Why a message cannot become bytes. The caller is at fault.
+/// Why a message cannot be encoded. The caller is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The message, or a part of it, is longer than 16 bits can say.
+    /// The message, or a part of it, is longer than a 16-bit length can express.
     #[error("{len} bytes do not fit a message, which has at most 65535; split it")]
     TooLong {
         /// Length of the message or the part.
         len: usize,
     },
-    /// Actions and instructions are a multiple of eight bytes long.
+    /// The length of an action or an instruction is not a multiple of eight.
     #[error("{what}: {len} bytes are not a multiple of eight; pad the data")]
     Misaligned {
-        /// What it is.
+        /// The action or instruction.
         what: &'static str,
-        /// Length with its header.
+        /// Length including the header.
         len: usize,
     },
     /// A value needs more bits than its field has.
@@ -110,27 +109,27 @@ pub enum EncodeError {
     },
 }
 
-/// What is wrong with bytes, and where.
+/// What is wrong in the encoded bytes, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What to tell the sender.
+    /// Error kind to send to the peer.
     kind: ErrorKind,
     /// Position from the start of the message.
     at: usize,
-    /// Names of the structures around it, innermost first.
+    /// Names of the enclosing structures, innermost first.
     places: Vec<&'static str>,
     /// What is wrong.
     what: Cow<'static, str>,
 }
 
 impl Fault {
-    /// `what` is wrong at position `at`.
+    /// A fault `what` at position `at`.
     #[cold]
     pub(crate) fn new(kind: ErrorKind, at: usize, what: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, at, places: Vec::new(), what: what.into() }
     }
 
-    /// The fault as it is called elsewhere: `to`, if it is called `from`.
+    /// Changes the error kind `from`, if it is that, to `to`.
     pub(crate) fn replace(mut self, from: ErrorKind, to: ErrorKind) -> Self {
         if self.kind == from {
             self.kind = to;
@@ -138,7 +137,7 @@ impl Fault {
         self
     }
 
-    /// The error of the message with this number.
+    /// The error of the message with this transaction id.
     #[cold]
     pub(crate) fn into_error(self, xid: u32) -> MessageError {
         MessageError { kind: self.kind, xid, text: self.to_string() }
@@ -154,9 +153,9 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Adds the name of a place to whatever goes wrong there.
+/// Adds the name of the enclosing structure to faults.
 pub(crate) trait Within {
-    /// It went wrong in `place`.
+    /// The fault, located in `place`.
     fn within(self, place: &'static str) -> Self;
 }
 

@@ -1,4 +1,4 @@
-//! What a switch is and can do (OpenFlow 1.3.5 §7.3.1).
+//! Datapath id and capabilities of a switch (OpenFlow 1.3.5 §7.3.1).
 
 use bitflags::bitflags;
 
@@ -8,15 +8,15 @@ use crate::codec::{flags_codec, layout_codec};
 /// `OFPT_FEATURES_REPLY` (`ofp_switch_features`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeaturesReply {
-    /// Unique name of the datapath.
+    /// Unique id of the datapath.
     pub datapath_id: DatapathId,
     /// Packets that the switch can buffer at once.
     pub n_buffers: u32,
     /// Number of flow tables.
     pub n_tables: u8,
-    /// 0 for the main connection, else which auxiliary one this is (§6.3.6).
+    /// 0 for the main connection, else the number of the auxiliary one (§6.3.6).
     pub auxiliary_id: u8,
-    /// What the switch can do.
+    /// Capabilities.
     pub capabilities: Capabilities,
 }
 
@@ -31,7 +31,7 @@ layout_codec!(FeaturesReply {
 });
 
 bitflags! {
-    /// What a switch can do (`ofp_capabilities`, §7.3.1).
+    /// Capabilities of a switch (`ofp_capabilities`, §7.3.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Capabilities: u32 {
         /// Statistics of flows.
@@ -46,7 +46,7 @@ bitflags! {
         const IP_REASM = 1 << 5;
         /// Statistics of queues.
         const QUEUE_STATS = 1 << 6;
-        /// The switch itself blocks ports that would make a loop.
+        /// The switch itself blocks ports to prevent loops.
         const PORT_BLOCKED = 1 << 8;
     }
 }

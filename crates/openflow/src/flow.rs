@@ -11,7 +11,7 @@ use crate::{BufferId, CheckError, ErrorKind, GroupId, Instruction, Match, PortNo
 /// `OFPT_FLOW_MOD` (`ofp_flow_mod`, §7.3.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMod {
-    /// The controller's own mark on the entry.
+    /// Opaque value of the controller.
     pub cookie: u64,
     /// Bits of the cookie that select entries to modify or delete.
     pub cookie_mask: u64,
@@ -19,13 +19,13 @@ pub struct FlowMod {
     pub table_id: TableId,
     /// What to do.
     pub command: FlowModCommand,
-    /// Seconds without a packet until the entry goes; 0 for never.
+    /// Seconds without a packet after which the entry is removed; 0 for never.
     pub idle_timeout: u16,
-    /// Seconds until the entry goes; 0 for never.
+    /// Seconds after which the entry is removed; 0 for never.
     pub hard_timeout: u16,
-    /// Higher wins.
+    /// Priority; the higher one wins.
     pub priority: u16,
-    /// A kept packet to send through the new entry.
+    /// Buffered packet to send through the new entry.
     pub buffer_id: BufferId,
     /// When deleting: only entries with this output port; [`PortNo::ANY`] for all.
     pub out_port: PortNo,
@@ -33,15 +33,15 @@ pub struct FlowMod {
     pub out_group: GroupId,
     /// Options.
     pub flags: FlowModFlags,
-    /// Which packets.
+    /// Packets that match.
     pub match_fields: Match,
-    /// What happens to them.
+    /// Instructions for them.
     pub instructions: Vec<Instruction>,
 }
 
 impl FlowMod {
-    /// `command` on table 0 with everything else neutral: no cookie, no timeouts, the default
-    /// priority, no restriction by output, match all, no instructions.
+    /// A flow-mod on table 0 with defaults: no cookie, no timeouts, default priority, no
+    /// restriction by output, match all, no instructions.
     pub fn new(command: FlowModCommand) -> Self {
         Self {
             cookie: 0,
@@ -60,8 +60,8 @@ impl FlowMod {
         }
     }
 
-    /// Whether a switch could carry it out, as far as that can be said without its tables: the
-    /// table and the flags, the match, and what the instructions do to what is matched.
+    /// Validates table, flags, match, and the instructions against the match. What depends on the
+    /// switch's tables is not checked.
     pub fn check(&self) -> Result<(), CheckError> {
         let deletes = self.command.deletes();
         if self.table_id == TableId::ALL && !deletes {
@@ -131,7 +131,8 @@ fn write_outputs(f: &mut fmt::Formatter<'_>, port: PortNo, group: GroupId) -> fm
     Ok(())
 }
 
-/// What a flow-mod does (`ofp_flow_mod_command`, §7.3.4.1). Others are refused when decoding.
+/// Command of a flow-mod (`ofp_flow_mod_command`, §7.3.4.1). Unknown ones are rejected when
+/// decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlowModCommand {
@@ -177,11 +178,11 @@ bitflags! {
     /// Options of a flow entry (`ofp_flow_mod_flags`, §7.3.4.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FlowModFlags: u16 {
-        /// Send flow-removed when the entry goes.
+        /// Send flow-removed when the entry is removed.
         const SEND_FLOW_REM = 1 << 0;
         /// Refuse to add over an overlapping entry of the same priority.
         const CHECK_OVERLAP = 1 << 1;
-        /// Start to count from zero again.
+        /// Reset the counters.
         const RESET_COUNTS = 1 << 2;
         /// Do not count packets.
         const NO_PKT_COUNTS = 1 << 3;
@@ -193,7 +194,7 @@ bitflags! {
 flags_codec!(FlowModFlags);
 
 impl FlowModFlags {
-    /// The options as `ovs-ofctl` calls them.
+    /// Names of the set options in the syntax of `ovs-ofctl`.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         let words = [
             (Self::SEND_FLOW_REM, "send_flow_rem"),
@@ -209,17 +210,17 @@ impl FlowModFlags {
 /// `OFPT_FLOW_REMOVED` (`ofp_flow_removed`, §7.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRemoved {
-    /// The controller's own mark on the entry.
+    /// Opaque value of the controller.
     pub cookie: u64,
     /// Its priority.
     pub priority: u16,
-    /// Why it went.
+    /// Why it was removed.
     pub reason: FlowRemovedReason,
-    /// Table where it was.
+    /// Table it was in.
     pub table_id: TableId,
-    /// How long it lived, whole seconds.
+    /// Lifetime, whole seconds.
     pub duration_sec: u32,
-    /// How long it lived, nanoseconds beyond the seconds.
+    /// Lifetime, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
     /// Its idle timeout in seconds.
     pub idle_timeout: u16,
@@ -229,7 +230,7 @@ pub struct FlowRemoved {
     pub packet_count: u64,
     /// Bytes that it matched; all ones when not counted.
     pub byte_count: u64,
-    /// Which packets it matched.
+    /// Packets that matched.
     pub match_fields: Match,
 }
 
@@ -247,7 +248,7 @@ layout_codec!(FlowRemoved {
     match_fields,
 });
 
-/// Why a flow entry went (`ofp_flow_removed_reason`, §7.4.2). Other values are kept.
+/// Why a flow entry was removed (`ofp_flow_removed_reason`, §7.4.2). Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct FlowRemovedReason(pub u8);
@@ -255,7 +256,7 @@ pub struct FlowRemovedReason(pub u8);
 impl FlowRemovedReason {
     /// No packet for the idle timeout.
     pub const IDLE_TIMEOUT: Self = Self(0);
-    /// The hard timeout is over.
+    /// The hard timeout expired.
     pub const HARD_TIMEOUT: Self = Self(1);
     /// A flow-mod deleted it.
     pub const DELETE: Self = Self(2);
@@ -265,7 +266,7 @@ impl FlowRemovedReason {
 
 newtype_codec!(FlowRemovedReason);
 
-/// Prints those timeouts that are there.
+/// Prints the timeouts that are set.
 pub(crate) fn write_timeouts(
     f: &mut fmt::Formatter<'_>,
     idle: u16,
@@ -282,7 +283,7 @@ pub(crate) fn write_timeouts(
     Ok(())
 }
 
-/// Prints a match behind a priority.
+/// Prints the priority and the match.
 pub(crate) fn write_match(f: &mut fmt::Formatter<'_>, match_fields: &Match) -> fmt::Result {
     match match_fields.fields.is_empty() {
         true => Ok(()),

@@ -10,18 +10,18 @@ use crate::{Action, CheckError, ErrorKind, GroupId, PortNo};
 /// `OFPT_GROUP_MOD` (`ofp_group_mod`, §7.3.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMod {
-    /// What to do.
+    /// The command.
     pub command: GroupModCommand,
-    /// How the group picks buckets.
+    /// Type of the group.
     pub group_type: GroupType,
-    /// Which group; [`GroupId::ALL`] for deletion of all.
+    /// The group; [`GroupId::ALL`] to delete all.
     pub group_id: GroupId,
-    /// Its buckets.
+    /// The buckets.
     pub buckets: Vec<Bucket>,
 }
 
 impl GroupMod {
-    /// Whether a switch could carry it out, as far as that can be said without its groups.
+    /// Validates the message; what depends on the switch's groups is not checked.
     pub fn check(&self) -> Result<(), CheckError> {
         let deletes = self.command == GroupModCommand::Delete;
         let is_all = deletes && self.group_id == GroupId::ALL;
@@ -77,7 +77,7 @@ impl fmt::Display for GroupMod {
     }
 }
 
-/// What a group-mod does (`ofp_group_mod_command`). Others are refused when decoding.
+/// Command of a group-mod (`ofp_group_mod_command`). Unknown ones are rejected when decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum GroupModCommand {
@@ -96,7 +96,7 @@ closed_codec!(
     [Add, Modify, Delete]
 );
 
-/// How a group picks buckets (`ofp_group_type`). Others are refused when decoding.
+/// Type of a group (`ofp_group_type`). Unknown ones are rejected when decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GroupType {
@@ -128,26 +128,26 @@ impl fmt::Display for GroupType {
     }
 }
 
-/// One list of actions of a group (`ofp_bucket`, §7.3.4.2).
+/// Bucket of a group (`ofp_bucket`, §7.3.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Share of the load; for select groups only, else 0.
     pub weight: u16,
-    /// Port whose state makes the bucket live; [`PortNo::ANY`] for none.
+    /// Port whose liveness is that of the bucket; [`PortNo::ANY`] for none.
     pub watch_port: PortNo,
-    /// Group whose state makes the bucket live; [`GroupId::ANY`] for none.
+    /// Group whose liveness is that of the bucket; [`GroupId::ANY`] for none.
     pub watch_group: GroupId,
-    /// What happens to the copy.
+    /// Actions on the copy.
     pub actions: Vec<Action>,
 }
 
 impl Bucket {
-    /// A bucket without weight that watches nothing.
+    /// A bucket without weight and without a watched port or group.
     pub fn new(actions: Vec<Action>) -> Self {
         Self { weight: 0, watch_port: PortNo::ANY, watch_group: GroupId::ANY, actions }
     }
 
-    /// Whether the bucket's being live depends on a port or a group.
+    /// Whether the bucket's liveness depends on a port or a group.
     pub fn watches(&self) -> bool {
         self.watch_port != PortNo::ANY || self.watch_group != GroupId::ANY
     }
@@ -194,7 +194,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// Prints a group as `ovs-ofctl` reads it.
+/// Prints a group in the syntax of `ovs-ofctl`.
 pub(crate) fn write_group(
     f: &mut fmt::Formatter<'_>,
     group_id: GroupId,

@@ -1,19 +1,20 @@
-//! The header and the framing of messages in a stream of bytes (OpenFlow 1.3.5 §7.1).
+//! The message header, and framing in a byte stream (OpenFlow 1.3.5 §7.1).
 
 use crate::HeaderError;
 use crate::codec::{Codec, Reader, Writer, layout_codec};
 use crate::error::ErrorKind;
 
-/// Start of every message (`ofp_header`, §7.1).
+/// Header of every message (`ofp_header`, §7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Version of the protocol: [`VERSION`], but in a hello the highest that the sender speaks.
+    /// Protocol version: [`VERSION`], except in a hello, which carries the highest version of its
+    /// sender.
     pub version: u8,
     /// `type` of the message: see [`crate::MessageType`].
     pub message_type: u8,
-    /// Length in bytes of the message with its header.
+    /// Length in bytes of the message including its header.
     pub length: u16,
-    /// Number of the transaction.
+    /// Transaction id.
     pub xid: u32,
 }
 
@@ -21,7 +22,7 @@ impl Header {
     /// Length of a header in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads the header at the start of `bytes`; `None` when not all of it is there.
+    /// Decodes the header at the start of `bytes`; `None` if it is incomplete.
     pub fn peek(bytes: &[u8]) -> Option<Self> {
         Reader::new(bytes, 0, ErrorKind::OFPBRC_BAD_LEN).take().ok()
     }
@@ -29,8 +30,8 @@ impl Header {
 
 layout_codec!(Header { version, message_type, length, xid });
 
-/// Length in bytes of the message at the start of `bytes`, as its header says; `None` when not
-/// enough is there to know. The message itself need not be there whole.
+/// Length in bytes of the message at the start of `bytes`, from its header; `None` if the header is
+/// incomplete. The message itself may be incomplete.
 pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, HeaderError> {
     let Some(&[_, _, high, low]) = bytes.first_chunk() else {
         return Ok(None);
@@ -59,7 +60,7 @@ pub(crate) fn encode_framed(
 
 /// Version 1.3 of the protocol (`OFP_VERSION`).
 pub const VERSION: u8 = 0x04;
-/// Most bytes of a message: what its 16-bit length can say.
+/// Maximum length of a message: that of its 16-bit length field.
 pub const MAX_MESSAGE_LEN: usize = 0xffff;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Hello and the negotiation of a version (OpenFlow 1.3.5 §7.5.1, §6.3.1).
+//! Hello and version negotiation (OpenFlow 1.3.5 §7.5.1, §6.3.1).
 //!
-//! The version in the header of a hello is the highest that its sender speaks, so a hello is the
-//! one message that is read whatever its version. Below 1.3 it has no elements: what follows the
-//! header is passed over.
+//! The version in the header of a hello is the highest that its sender supports, so a hello is
+//! decoded whatever its version. Below 1.3 it has no elements: what follows the header is ignored.
 
 use crate::codec::{Codec, Reader, Writer, padding};
 use crate::fault::{Fault, Within};
@@ -11,20 +10,20 @@ use crate::header::VERSION;
 /// `OFPT_HELLO`: the first message of either end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Highest version that the sender speaks; it is the version in the message's header.
+    /// Highest version that the sender supports; it is the version in the message's header.
     pub version: u8,
-    /// What else the sender says. Unknown elements are to be ignored.
+    /// Elements. Unknown ones are to be ignored.
     pub elements: Vec<HelloElement>,
 }
 
 impl Hello {
-    /// A hello of who speaks exactly version 1.3.
+    /// The hello of an end that supports exactly version 1.3.
     pub fn new() -> Self {
         Self { version: VERSION, elements: vec![HelloElement::VersionBitmap(vec![1 << VERSION])] }
     }
 
-    /// Whether two ends that both sent a hello, the other one exactly version 1.3, agree on 1.3
-    /// (§6.3.1): by the bitmap when there is one, else the lower of the two versions counts.
+    /// Whether the sender of this hello and an end that supports exactly 1.3 agree on 1.3 (§6.3.1):
+    /// by the bitmap if there is one, else by the lower of the two versions.
     pub fn agrees_on_1_3(&self) -> bool {
         let bitmap = self.elements.iter().find_map(|element| match element {
             HelloElement::VersionBitmap(words) => Some(words),
@@ -36,12 +35,12 @@ impl Hello {
         }
     }
 
-    /// Appends what follows the header.
+    /// Appends the body after the header.
     pub(crate) fn encode_body(&self, w: &mut Writer<'_>) {
         w.put(&self.elements);
     }
 
-    /// Takes what follows a header with this version.
+    /// Decodes the body after a header with this version.
     pub(crate) fn decode_body(version: u8, r: &mut Reader<'_>) -> Result<Self, Fault> {
         let elements = match version >= VERSION {
             true => r.take()?,
@@ -61,13 +60,14 @@ impl Default for Hello {
 /// One element of a hello (`ofp_hello_elem_header`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelloElement {
-    /// `OFPHET_VERSIONBITMAP`: bit *v* of word *v / 32* is set for each version *v* spoken.
+    /// `OFPHET_VERSIONBITMAP`: bit *v mod 32* of word *v / 32* is set for each supported version
+    /// *v*.
     VersionBitmap(Vec<u32>),
     /// An element that OpenFlow 1.3 does not define.
     Unknown {
         /// `type` of the element.
         kind: u16,
-        /// What follows the element's header, without padding.
+        /// Content of the element without padding.
         data: Vec<u8>,
     },
 }
@@ -82,7 +82,7 @@ impl Codec for HelloElement {
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, Fault> {
         let (kind, mut body) = r.tlv().within("element")?;
-        // Padding is left out behind the last element by some: there is nothing to lose.
+        // Some peers leave out the padding of the last element; nothing is lost.
         let padding = padding(body.len() + ELEMENT_HEADER_LEN).min(r.len());
         r.skip(padding)?;
         Ok(match kind {

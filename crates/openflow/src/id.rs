@@ -1,8 +1,8 @@
-//! The numbers that name things: ports, groups, tables, buffers, datapaths (OpenFlow 1.3.5 §7.2).
+//! Identifiers: ports, groups, tables, buffers, datapaths (OpenFlow 1.3.5 §7.2).
 
 use std::fmt;
 
-/// A port of the switch, or one of the reserved meanings (`ofp_port_no`, §7.2.1).
+/// A port of the switch, or a reserved port (`ofp_port_no`, §7.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct PortNo(pub u32);
@@ -10,21 +10,21 @@ pub struct PortNo(pub u32);
 impl PortNo {
     /// Highest number of a real port (`OFPP_MAX`).
     pub const MAX: Self = Self(0xffff_ff00);
-    /// Out of the port where the packet came in.
+    /// The port of arrival.
     pub const IN_PORT: Self = Self(0xffff_fff8);
-    /// Through the flow tables, for packet-out only.
+    /// The flow tables; for packet-out only.
     pub const TABLE: Self = Self(0xffff_fff9);
     /// Non-OpenFlow forwarding.
     pub const NORMAL: Self = Self(0xffff_fffa);
-    /// Every port of the VLAN but the one of arrival.
+    /// Every port of the VLAN except the port of arrival.
     pub const FLOOD: Self = Self(0xffff_fffb);
-    /// Every port but the one of arrival.
+    /// Every port except the port of arrival.
     pub const ALL: Self = Self(0xffff_fffc);
     /// To the controller.
     pub const CONTROLLER: Self = Self(0xffff_fffd);
     /// The switch's own network stack.
     pub const LOCAL: Self = Self(0xffff_fffe);
-    /// No port in particular: a wildcard in requests, "none" elsewhere.
+    /// No port: a wildcard in requests, "none" elsewhere.
     pub const ANY: Self = Self(0xffff_ffff);
 
     /// True for a number that a real port may have: `1..=OFPP_MAX`.
@@ -58,9 +58,9 @@ pub struct GroupId(pub u32);
 impl GroupId {
     /// Highest number of a real group (`OFPG_MAX`).
     pub const MAX: Self = Self(0xffff_ff00);
-    /// Every group, when deleting.
+    /// Every group, in a deletion.
     pub const ALL: Self = Self(0xffff_fffc);
-    /// No group in particular: a wildcard in requests, "none" elsewhere.
+    /// No group: a wildcard in requests, "none" elsewhere.
     pub const ANY: Self = Self(0xffff_ffff);
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for TableId {
     }
 }
 
-/// A packet that the switch keeps for the controller (§7.4.1).
+/// A packet buffered by the switch for the controller (§7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct BufferId(pub u32);
@@ -105,7 +105,7 @@ impl BufferId {
     pub const NO_BUFFER: Self = Self(0xffff_ffff);
 }
 
-/// The unique name of a datapath: by custom a MAC address in the low 48 bits (§7.3.1).
+/// Unique id of a datapath: by convention with a MAC address in the low 48 bits (§7.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct DatapathId(pub u64);
@@ -116,14 +116,15 @@ impl fmt::Display for DatapathId {
     }
 }
 
-/// A name in a field of `N` bytes, ended by a zero byte when it is shorter.
+/// A text field of `N` bytes, terminated by a zero byte if shorter.
 ///
-/// All `N` bytes are kept as they came, so that parsing and emitting changes nothing.
+/// All `N` bytes are kept, so that decoding and encoding changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<const N: usize>([u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// The longest start of `text` that leaves room for the final zero byte and cuts no character.
+    /// The longest prefix of `text` that leaves room for the terminating zero byte and cuts no
+    /// character.
     pub fn new(text: &str) -> Self {
         let mut bytes = [0; N];
         let room = text.len().min(N.saturating_sub(1));
@@ -134,17 +135,17 @@ impl<const N: usize> Text<N> {
         Self(bytes)
     }
 
-    /// Takes the field as it is on the wire.
+    /// The field from its bytes on the wire.
     pub const fn from_bytes(bytes: [u8; N]) -> Self {
         Self(bytes)
     }
 
-    /// The field as it is on the wire, the bytes behind the final zero included.
+    /// The bytes on the wire, including those after the terminating zero.
     pub const fn as_bytes(&self) -> &[u8; N] {
         &self.0
     }
 
-    /// The bytes before the final zero.
+    /// The bytes before the terminating zero.
     pub fn content(&self) -> &[u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()
     }
@@ -162,7 +163,7 @@ impl<const N: usize> From<&str> for Text<N> {
     }
 }
 
-/// In one line: whoever shows it on a terminal, or writes it to a log, did not choose it.
+/// Escaped into one line, as a peer chose the text and it goes to terminals and logs.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&in_one_line(&String::from_utf8_lossy(self.content())))
@@ -175,8 +176,8 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
-/// A text of the peer's for a log or a terminal: a line break in it would begin a line that nobody
-/// wrote, and other controls would do things to a terminal. They are shown by their numbers.
+/// Escapes a peer's text for a log or a terminal: a line break would forge a line, and other
+/// control characters would act on the terminal. They are shown by number.
 pub fn in_one_line(text: &str) -> String {
     let mut line = String::new();
     for char in text.chars() {

@@ -8,10 +8,10 @@ use crate::fault::Fault;
 use crate::oxm::Context;
 use crate::{Action, CheckError, ErrorKind, METER_MAX, TableId};
 
-/// What an entry does with a packet (`ofp_instruction`, §7.2.4).
+/// Instruction of a flow entry (`ofp_instruction`, §7.2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// `OFPIT_GOTO_TABLE`: go on in a later table.
+    /// `OFPIT_GOTO_TABLE`: continue in a later table.
     GotoTable(TableId),
     /// `OFPIT_WRITE_METADATA`: set the metadata bits of `mask`.
     WriteMetadata {
@@ -22,7 +22,7 @@ pub enum Instruction {
     },
     /// `OFPIT_WRITE_ACTIONS`: merge into the action set.
     WriteActions(Vec<Action>),
-    /// `OFPIT_APPLY_ACTIONS`: do at once, in order.
+    /// `OFPIT_APPLY_ACTIONS`: execute at once, in order.
     ApplyActions(Vec<Action>),
     /// `OFPIT_CLEAR_ACTIONS`: empty the action set.
     ClearActions,
@@ -30,16 +30,16 @@ pub enum Instruction {
     Meter(u32),
     /// `OFPIT_EXPERIMENTER`.
     Experimenter {
-        /// Who defines it.
+        /// Experimenter id.
         experimenter: u32,
-        /// What follows the experimenter's number.
+        /// Data after the experimenter id.
         data: Vec<u8>,
     },
     /// An instruction that OpenFlow 1.3 does not define.
     Unknown {
         /// `type` of the instruction.
         kind: u16,
-        /// What follows the instruction's header.
+        /// Data after the instruction's header.
         data: Vec<u8>,
     },
 }
@@ -59,8 +59,8 @@ impl Instruction {
         }
     }
 
-    /// Whether a switch could carry them out in an entry of `table_id` whose match tells
-    /// `context`: each kind once (§5.9), known, going only forward.
+    /// Whether a switch could execute the instructions in an entry of `table_id` with a match that
+    /// implies `context`: each kind at most once (§5.9), all known, and goto-table only forward.
     pub(crate) fn check_all(
         instructions: &[Self],
         table_id: TableId,
@@ -100,7 +100,7 @@ impl Instruction {
         Err(refuse(self, kind, text))
     }
 
-    /// Appends what follows the instruction's header.
+    /// Appends the body after the instruction's header.
     fn encode_body(&self, w: &mut Writer<'_>) {
         match self {
             Self::GotoTable(table_id) => {
@@ -126,7 +126,7 @@ impl Instruction {
         }
     }
 
-    /// Takes what follows the header of an instruction of this kind.
+    /// Decodes the body after the header of an instruction of this type.
     fn decode_body(kind: u16, body: &mut Reader<'_>) -> Result<Self, Fault> {
         Ok(match kind {
             kind::GOTO_TABLE => {
@@ -142,7 +142,7 @@ impl Instruction {
             kind::WRITE_ACTIONS => Self::WriteActions(decode_actions(body)?),
             kind::APPLY_ACTIONS => Self::ApplyActions(decode_actions(body)?),
             kind::CLEAR_ACTIONS => {
-                // Actions here have no meaning; a switch takes them as none (§7.2.4).
+                // Actions have no meaning here; they are ignored (§7.2.4).
                 body.skip(body.len().max(4))?;
                 Self::ClearActions
             }
@@ -191,7 +191,7 @@ impl fmt::Display for Instruction {
     }
 }
 
-/// Prints instructions as `ovs-ofctl` reads them: none at all drop the packet.
+/// Prints instructions in the syntax of `ovs-ofctl`: an empty list is `drop`.
 pub(crate) struct Instructions<'a>(pub(crate) &'a [Instruction]);
 
 impl fmt::Display for Instructions<'_> {

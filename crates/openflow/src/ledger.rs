@@ -1,19 +1,19 @@
-//! What became of the copies that a group made: an experimenter's multipart (§7.3.5.15) of ours.
+//! Ledger of the copies made by a group: our experimenter multipart (§7.3.5.15).
 //!
-//! OpenFlow 1.3 tells of a bucket only what it processed. A switch of ours
-//! ([`crate::MANUFACTURER`]) also tells what was delivered, what waits and what was dropped why,
-//! for each bucket of a group or of all. The layout stands in `docs/openflow.md`; names of reasons
-//! go as text, so that a reader needs no table of them.
+//! OpenFlow 1.3 reports only what a bucket processed. A tapswitch ([`crate::MANUFACTURER`]) also
+//! reports, for each bucket of one group or of all, what was delivered, what is queued, and what
+//! was dropped for which reason. The layout is in `docs/openflow.md`; reasons are sent as text, so
+//! that a reader needs no table of them.
 
 use crate::codec::{Codec, Reader, Writer, layout_codec};
 use crate::fault::Within;
 use crate::multipart::BucketCounter;
 use crate::{CheckError, EXPERIMENTER, ErrorKind, Experimenter, GroupId, Text};
 
-/// Asks for the ledgers of a group's buckets, or with [`GroupId::ALL`] of all.
+/// Requests the ledgers of a group's buckets, or of all with [`GroupId::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerRequest {
-    /// Which group.
+    /// The group.
     pub group_id: GroupId,
 }
 
@@ -25,31 +25,31 @@ impl LedgerRequest {
         wrap(|w| w.put(self))
     }
 
-    /// What a multipart request asks for.
+    /// Decodes the body of a multipart request.
     ///
     /// # Errors
-    /// It is not ours (`OFPBRC_BAD_EXPERIMENTER`), not this one (`OFPBRC_BAD_EXP_TYPE`), or
+    /// Another experimenter (`OFPBRC_BAD_EXPERIMENTER`), another type (`OFPBRC_BAD_EXP_TYPE`), or
     /// malformed (`OFPBRC_BAD_LEN`).
     pub fn of(body: &Experimenter) -> Result<Self, CheckError> {
         unwrap(body, "ledger_request")
     }
 }
 
-/// The ledger of one bucket: processed = delivered + Σ drops + queued, for a bucket with one output
-/// and at rest.
+/// Ledger of one bucket. At rest, for a bucket with one output: processed = delivered + Σ drops +
+/// queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketLedger {
     /// The group.
     pub group_id: GroupId,
-    /// Which of its buckets, from zero.
+    /// Index of the bucket.
     pub bucket: u32,
-    /// What the bucket handled.
+    /// Packets and bytes that the bucket handled.
     pub processed: BucketCounter,
-    /// Copies that a port took.
+    /// Copies accepted by a port.
     pub delivered: BucketCounter,
-    /// Copies that wait for a port to take them.
+    /// Copies waiting for a port.
     pub queued: u64,
-    /// Copies that went nowhere.
+    /// Dropped copies by reason.
     pub drops: Vec<BucketDrops>,
 }
 
@@ -70,7 +70,7 @@ impl BucketLedger {
         wrap(|w| Self::encode_all(buckets, w))
     }
 
-    /// What a multipart reply tells.
+    /// Decodes the body of a multipart reply.
     ///
     /// # Errors
     /// As for [`LedgerRequest::of`].
@@ -79,12 +79,12 @@ impl BucketLedger {
     }
 }
 
-/// Copies that were dropped for one reason.
+/// Copies dropped for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketDrops {
     /// Name of the reason.
     pub reason: Text<24>,
-    /// How many.
+    /// Number of copies.
     pub count: u64,
 }
 

@@ -1,15 +1,15 @@
-//! OpenFlow 1.3.5 messages to bytes and back (ONF TS-023).
+//! Encoder and decoder for OpenFlow 1.3.5 messages (ONF TS-023).
 //!
-//! All of version 1.3 is here: every message, match field, action, instruction, multipart and
-//! error. What it does not define (experimenters, later fields) is kept as bytes, so that
+//! The crate covers all of version 1.3: every message, match field, action, instruction, multipart
+//! and error. Unknown values (experimenters, later fields) are kept as bytes, so
 //! [`Message::decode`] followed by [`Message::encode`] loses nothing but padding. The enums are
-//! exhaustive on purpose: version 1.3 is finished.
+//! exhaustive on purpose: version 1.3 does not change any more.
 //!
-//! **Three steps, three errors.** [`frame_len`] cuts a stream of bytes into messages; a
-//! [`HeaderError`] there ends the connection. [`Message::decode`] reads one message; its
-//! [`MessageError`] says which OpenFlow error to send back, and the connection goes on.
-//! [`Message::check`] says whether a switch could carry the message out: prerequisites, ranges,
-//! unknown fields and flags. Decoding leaves that out, so that whatever can be read can be shown.
+//! **Three steps, three errors.** [`frame_len`] finds the message boundaries in a byte stream; a
+//! [`HeaderError`] ends the connection. [`Message::decode`] decodes one message; a [`MessageError`]
+//! holds the OpenFlow error to send back, and the connection stays up. [`Message::check`] validates
+//! the content: prerequisites, ranges, unknown fields and flags. Decoding does not validate, so
+//! that a message can be printed even if no switch would accept it.
 //!
 //! ```
 //! use tapswitch_openflow::{
@@ -32,8 +32,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! No I/O, no clock, no `unsafe`, and no panic whatever the bytes are. Memory is bounded by the
-//! message, which has at most 65,535 bytes: nothing is allocated by a length that a peer claims.
+//! No I/O, no clock, no `unsafe`, and no panic on any input. Memory is bounded by the size of the
+//! message (at most 65,535 bytes): no allocation depends on a length that the peer claims.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test data"))]
 

@@ -1,4 +1,4 @@
-//! Matches: which packets an entry is for (OpenFlow 1.3.5 §7.2.3).
+//! Flow matches (OpenFlow 1.3.5 §7.2.3).
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::fault::{Fault, Within};
 use crate::oxm::Context;
 use crate::{CheckError, ErrorKind, Oxm};
 
-/// A set of fields that a packet must have (`ofp_match` of type `OFPMT_OXM`, §7.2.3.1).
-/// None at all matches every packet.
+/// Fields that a packet must have (`ofp_match` of type `OFPMT_OXM`, §7.2.3.1). An empty match
+/// matches every packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Match {
-    /// The fields, in the order of the wire: prerequisites come first.
+    /// The fields in wire order: prerequisites come first.
     pub fields: Vec<Oxm>,
 }
 
@@ -21,20 +21,20 @@ impl Match {
         Self { fields: Vec::new() }
     }
 
-    /// Adds a field. Those that it requires must have been added before.
+    /// Adds a field. Its prerequisites must have been added before.
     #[must_use]
     pub fn with(mut self, field: Oxm) -> Self {
         self.fields.push(field);
         self
     }
 
-    /// Whether a switch could match so: known fields, each once and behind those that it requires
-    /// (§7.2.3.6), with values and masks in range (§7.2.3.5).
+    /// Validates the match: known fields, each once and after its prerequisites (§7.2.3.6), with
+    /// values and masks in range (§7.2.3.5).
     pub fn check(&self) -> Result<(), CheckError> {
         self.context().map(|_| ())
     }
 
-    /// What the match tells of a packet, if the match is sound.
+    /// What a valid match implies about a packet.
     pub(crate) fn context(&self) -> Result<Context, CheckError> {
         let mut context = Context::default();
         for field in self {
@@ -43,7 +43,7 @@ impl Match {
         Ok(context)
     }
 
-    /// The fields, in the order of the wire.
+    /// The fields in wire order.
     pub fn iter(&self) -> std::slice::Iter<'_, Oxm> {
         self.fields.iter()
     }
@@ -104,7 +104,7 @@ mod tests {
     use crate::{Masked, PortNo, VID_NONE, VID_PRESENT};
     use tapswitch_wire::{EtherType, MacAddr};
 
-    /// What is wrong with a match of these fields.
+    /// The error of an invalid list of fields.
     fn kind(fields: &[Oxm]) -> Option<ErrorKind> {
         let result: Match = fields.iter().cloned().collect();
         result.check().err().map(|error| error.kind)

@@ -1,4 +1,4 @@
-//! The message: a transaction's number and one of thirty bodies (OpenFlow 1.3.5 §7.1).
+//! Messages: a transaction id and one of thirty bodies (OpenFlow 1.3.5 §7.1).
 
 use crate::codec::{Reader, Writer};
 use crate::fault::{Fault, Within};
@@ -13,14 +13,14 @@ use crate::{
 /// One OpenFlow message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Number of the transaction: a reply has that of its request.
+    /// Transaction id: a reply carries that of its request.
     pub xid: u32,
-    /// What it says.
+    /// The body.
     pub body: Body,
 }
 
 impl Message {
-    /// Reads one message, of which `bytes` are exactly the bytes.
+    /// Decodes one message; `bytes` must be exactly the message.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let header = whole_header(bytes)?;
         let body = bytes.get(Header::LEN..).unwrap_or_default();
@@ -29,7 +29,7 @@ impl Message {
         Ok(Self { xid: header.xid, body })
     }
 
-    /// Appends the message to `out`, which stays as it was when that fails.
+    /// Appends the encoded message to `out`, which is unchanged if this fails.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let start = out.len();
         let mut w = Writer::new(out);
@@ -43,11 +43,11 @@ impl Message {
         result
     }
 
-    /// Whether any switch could carry it out, as far as the message itself tells. What it does
-    /// not tell, such as whether a group exists, is for the switch.
+    /// Validates the message as far as its own content allows. What depends on the switch's state,
+    /// such as whether a group exists, is left to the switch.
     ///
-    /// Decoding is content with what can be read, so that a message can be printed or passed on;
-    /// a switch checks it before it acts.
+    /// Decoding is more lenient, so that any message can be printed or passed on; a switch checks a
+    /// message before it acts on it.
     pub fn check(&self) -> Result<(), CheckError> {
         match &self.body {
             Body::SetConfig(config) => config.check(),
@@ -74,20 +74,20 @@ impl MessageError {
     }
 }
 
-/// What a message says (`ofp_type`, §7.1).
+/// Body of a message (`ofp_type`, §7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// `OFPT_HELLO`: first message of both ends.
     Hello(Hello),
     /// `OFPT_ERROR`: a message failed.
     Error(ErrorMessage),
-    /// `OFPT_ECHO_REQUEST`: are you there?
+    /// `OFPT_ECHO_REQUEST`: liveness check.
     EchoRequest(Vec<u8>),
-    /// `OFPT_ECHO_REPLY`: yes, with the request's data.
+    /// `OFPT_ECHO_REPLY`: carries the request's data.
     EchoReply(Vec<u8>),
-    /// `OFPT_EXPERIMENTER`: beyond the spec.
+    /// `OFPT_EXPERIMENTER`: a vendor extension.
     Experimenter(Experimenter),
-    /// `OFPT_FEATURES_REQUEST`: who are you?
+    /// `OFPT_FEATURES_REQUEST`: asks for datapath id and capabilities.
     FeaturesRequest,
     /// `OFPT_FEATURES_REPLY`.
     FeaturesReply(FeaturesReply),
@@ -99,9 +99,9 @@ pub enum Body {
     SetConfig(SwitchConfig),
     /// `OFPT_PACKET_IN`: a packet for the controller.
     PacketIn(PacketIn),
-    /// `OFPT_FLOW_REMOVED`: a flow entry went.
+    /// `OFPT_FLOW_REMOVED`: a flow entry was removed.
     FlowRemoved(FlowRemoved),
-    /// `OFPT_PORT_STATUS`: a port came, went or changed.
+    /// `OFPT_PORT_STATUS`: a port was added, removed or changed.
     PortStatus(PortStatus),
     /// `OFPT_PACKET_OUT`: a packet from the controller.
     PacketOut(PacketOut),
@@ -117,7 +117,7 @@ pub enum Body {
     MultipartRequest(MultipartRequest),
     /// `OFPT_MULTIPART_REPLY`.
     MultipartReply(MultipartReply),
-    /// `OFPT_BARRIER_REQUEST`: finish all before, then reply.
+    /// `OFPT_BARRIER_REQUEST`: complete all earlier messages, then reply.
     BarrierRequest,
     /// `OFPT_BARRIER_REPLY`.
     BarrierReply,
@@ -140,8 +140,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Whether it adds, changes or deletes rules or groups: it is answered only when that fails
-    /// (§7.3.4).
+    /// True for a flow-mod and a group-mod, which are answered only on failure (§7.3.4).
     pub const fn is_modification(&self) -> bool {
         matches!(self, Self::FlowMod(_) | Self::GroupMod(_))
     }
@@ -182,7 +181,7 @@ impl Body {
         }
     }
 
-    /// Version for the header.
+    /// Version in the header.
     const fn version(&self) -> u8 {
         match self {
             Self::Hello(hello) => hello.version,
@@ -190,7 +189,7 @@ impl Body {
         }
     }
 
-    /// Appends what follows the header.
+    /// Appends the body after the header.
     fn encode(&self, w: &mut Writer<'_>) {
         match self {
             Self::FeaturesRequest
@@ -222,7 +221,7 @@ impl Body {
         }
     }
 
-    /// Takes what follows this header, all of it.
+    /// Decodes the body after this header; it must use all bytes.
     fn decode(header: &Header, r: &mut Reader<'_>) -> Result<Self, Fault> {
         let message_type = known_type(header).within("header")?;
         let body = Self::decode_fields(message_type, header.version, r);
@@ -269,7 +268,7 @@ impl Body {
     }
 }
 
-/// The header of `bytes`, if they are as many as it says.
+/// The header of `bytes`, if its length matches theirs.
 fn whole_header(bytes: &[u8]) -> Result<Header, HeaderError> {
     let actual = bytes.len();
     let Some(header) = Header::peek(bytes) else {
@@ -286,7 +285,7 @@ fn whole_header(bytes: &[u8]) -> Result<Header, HeaderError> {
     Ok(header)
 }
 
-/// The type of a message, if it and the version are ours.
+/// The message type, if version and type are supported.
 fn known_type(header: &Header) -> Result<MessageType, Fault> {
     let message_type = MessageType::from_number(header.message_type);
     if header.version != VERSION && message_type != Some(MessageType::Hello) {

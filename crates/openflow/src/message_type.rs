@@ -1,8 +1,8 @@
-//! Types of messages (OpenFlow 1.3.5 §7.1).
+//! Message types (OpenFlow 1.3.5 §7.1).
 
 use std::fmt;
 
-/// Writes [`MessageType`] and its ties with numbers and names.
+/// Defines [`MessageType`] and its conversions to numbers and names.
 macro_rules! message_types {
     ($($variant:ident = $number:literal, $name:literal, $spec:literal;)*) => {
         /// Type of a message (`ofp_type`, §7.1).
@@ -13,7 +13,7 @@ macro_rules! message_types {
         }
 
         impl MessageType {
-            /// Every type, at the index that is its number.
+            /// Every type, indexed by its number.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             /// The spec's name in lower case.

@@ -11,18 +11,18 @@ use crate::{CheckError, ErrorKind};
 /// `OFPT_METER_MOD` (`ofp_meter_mod`, §7.3.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterMod {
-    /// What to do.
+    /// The command.
     pub command: MeterModCommand,
     /// Units and options.
     pub flags: MeterFlags,
-    /// Which meter; [`METER_ALL`] for deletion of all.
+    /// The meter; [`METER_ALL`] to delete all.
     pub meter_id: u32,
     /// Its bands.
     pub bands: Vec<MeterBand>,
 }
 
 impl MeterMod {
-    /// Whether a switch could carry it out, as far as that can be said without its meters.
+    /// Validates the message; what depends on the switch's meters is not checked.
     pub fn check(&self) -> Result<(), CheckError> {
         let refuse = |kind, text: String| Err(CheckError::new(kind, format!("meter_mod: {text}")));
         let deletes = self.command == MeterModCommand::Delete;
@@ -53,7 +53,7 @@ impl MeterMod {
 
 layout_codec!(MeterMod { command, flags, meter_id, bands });
 
-/// What a meter-mod does (`ofp_meter_mod_command`). Others are refused when decoding.
+/// Command of a meter-mod (`ofp_meter_mod_command`). Unknown ones are rejected when decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum MeterModCommand {
@@ -80,7 +80,7 @@ bitflags! {
         const KBPS = 1 << 0;
         /// Rates are in packets per second.
         const PKTPS = 1 << 1;
-        /// Burst sizes count.
+        /// Burst sizes are used.
         const BURST = 1 << 2;
         /// Collect statistics.
         const STATS = 1 << 3;
@@ -90,7 +90,7 @@ bitflags! {
 flags_codec!(MeterFlags);
 
 impl MeterFlags {
-    /// The flags in the words of `ovs-ofctl`. Rates are in kbit/s unless it is said otherwise.
+    /// Names of the flags in the syntax of `ovs-ofctl`. Rates are in kbit/s unless stated.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         let unit = if self.contains(Self::PKTPS) { "pktps" } else { "kbps" };
         let options = [(Self::BURST, "burst"), (Self::STATS, "stats")];
@@ -99,18 +99,18 @@ impl MeterFlags {
     }
 }
 
-/// What happens beyond a rate (`ofp_meter_band_header`, §7.3.4.4).
+/// Band of a meter (`ofp_meter_band_header`, §7.3.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterBand {
     /// Rate above which the band applies, in kbit/s or packets per second.
     pub rate: u32,
-    /// Size of bursts that the band lets pass, in kbit or packets.
+    /// Burst size that passes, in kbit or packets.
     pub burst_size: u32,
-    /// What the band does.
+    /// Type of the band.
     pub kind: MeterBandKind,
 }
 
-/// What a meter band does (`ofp_meter_band_type`, §7.3.4.4).
+/// Type of a meter band (`ofp_meter_band_type`, §7.3.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeterBandKind {
     /// `OFPMBT_DROP`: drop the packet.
@@ -122,22 +122,22 @@ pub enum MeterBandKind {
     },
     /// `OFPMBT_EXPERIMENTER`.
     Experimenter {
-        /// Who defines it.
+        /// Experimenter id.
         experimenter: u32,
-        /// What follows the experimenter's number.
+        /// Data after the experimenter id.
         data: Vec<u8>,
     },
     /// A band that OpenFlow 1.3 does not define.
     Unknown {
         /// `type` of the band.
         kind: u16,
-        /// What follows the band's header.
+        /// Data after the band's header.
         data: Vec<u8>,
     },
 }
 
 impl MeterBand {
-    /// Appends the parts that every band has, behind type and length.
+    /// Appends the common fields of bands after type and length.
     fn encode_rates(&self, w: &mut Writer<'_>) {
         w.put(&self.rate);
         w.put(&self.burst_size);
@@ -174,7 +174,7 @@ impl Codec for MeterBand {
     }
 }
 
-/// As `ovs-ofctl` prints it.
+/// In the syntax of `ovs-ofctl`.
 impl fmt::Display for MeterBand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -194,7 +194,7 @@ impl fmt::Display for MeterBand {
 }
 
 impl MeterBandKind {
-    /// Whether the spec itself says what the band does.
+    /// Whether the spec defines the band.
     const fn is_standard(&self) -> bool {
         matches!(self, Self::Drop | Self::DscpRemark { .. })
     }
@@ -234,7 +234,7 @@ const EXPERIMENTER: u16 = 0xffff;
 
 /// Highest number of a real meter (`OFPM_MAX`).
 pub const METER_MAX: u32 = 0xffff_0000;
-/// The meter of packets that a slow path handles (`OFPM_SLOWPATH`).
+/// The meter of packets for a slow path (`OFPM_SLOWPATH`).
 pub const METER_SLOWPATH: u32 = 0xffff_fffd;
 /// The meter of packets to the controller (`OFPM_CONTROLLER`).
 pub const METER_CONTROLLER: u32 = 0xffff_fffe;

@@ -8,17 +8,17 @@ use crate::{Action, BufferId, CheckError, ErrorKind, Match, PortNo, TableId};
 /// `OFPT_PACKET_IN`: a packet for the controller (§7.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketIn {
-    /// Where the switch keeps the packet.
+    /// Buffer with the packet.
     pub buffer_id: BufferId,
     /// Length in bytes of the whole packet.
     pub total_len: u16,
-    /// Why it is sent.
+    /// Why the packet is sent.
     pub reason: PacketInReason,
-    /// Table of the entry that sent it.
+    /// Table of the entry that sent the packet.
     pub table_id: TableId,
-    /// Cookie of the entry that sent it; all ones when there is none.
+    /// Cookie of the entry that sent the packet; all ones if there is none.
     pub cookie: u64,
-    /// Pipeline fields of the packet; at least its port.
+    /// Pipeline fields of the packet; at least its ingress port.
     pub match_fields: Match,
     /// The packet's first bytes.
     pub data: Vec<u8>,
@@ -35,7 +35,7 @@ layout_codec!(PacketIn {
     data,
 });
 
-/// Why a packet is sent to the controller (`ofp_packet_in_reason`). Other values are kept.
+/// Why a packet is sent to the controller (`ofp_packet_in_reason`). Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct PacketInReason(pub u8);
@@ -45,7 +45,7 @@ impl PacketInReason {
     pub const NO_MATCH: Self = Self(0);
     /// An output action sent it.
     pub const ACTION: Self = Self(1);
-    /// Its TTL ran out.
+    /// Its TTL expired.
     pub const INVALID_TTL: Self = Self(2);
 }
 
@@ -54,23 +54,23 @@ newtype_codec!(PacketInReason);
 /// `OFPT_PACKET_OUT`: a packet from the controller (§7.3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOut {
-    /// Which kept packet to send, or none to send `data`.
+    /// Buffered packet to send, or none to send `data`.
     pub buffer_id: BufferId,
-    /// Port to take as that of arrival, or [`PortNo::CONTROLLER`].
+    /// Ingress port to assume, or [`PortNo::CONTROLLER`].
     pub in_port: PortNo,
-    /// What to do with the packet; none drops it.
+    /// Actions for the packet; an empty list drops it.
     pub actions: Vec<Action>,
-    /// The packet, when it is not one that the switch kept.
+    /// The packet, if it is not a buffered one.
     pub data: Vec<u8>,
 }
 
 impl PacketOut {
-    /// Sends `data`, which no port received, by `actions`.
+    /// Sends `data` by `actions`, with the controller as ingress port.
     pub fn new(data: Vec<u8>, actions: Vec<Action>) -> Self {
         Self { buffer_id: BufferId::NO_BUFFER, in_port: PortNo::CONTROLLER, actions, data }
     }
 
-    /// Whether a switch could carry it out: a port that packets can come from, sound actions.
+    /// Validates the ingress port and the actions.
     pub fn check(&self) -> Result<(), CheckError> {
         let port = self.in_port;
         if !port.is_real() && port != PortNo::CONTROLLER && port != PortNo::LOCAL {
@@ -103,5 +103,5 @@ impl Codec for PacketOut {
     }
 }
 
-/// `actions_len` and the padding behind it, which it does not count.
+/// `actions_len` and the padding after it, which it does not count.
 const ACTIONS_GAP_LEN: usize = 8;

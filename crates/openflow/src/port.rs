@@ -11,13 +11,13 @@ use crate::{CheckError, ErrorKind, PortNo, Text};
 pub struct Port {
     /// Number of the port.
     pub port_no: PortNo,
-    /// Its MAC address.
+    /// MAC address.
     pub hw_addr: MacAddr,
-    /// Its name, by custom that of the interface.
+    /// Name, by convention that of the interface.
     pub name: Text<16>,
-    /// What the administrator set.
+    /// Administrative configuration.
     pub config: PortConfig,
-    /// What the link is.
+    /// State of the link.
     pub state: PortState,
     /// Features in use.
     pub curr: PortFeatures,
@@ -34,7 +34,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port of which nothing more is known: nothing is set, and it has no features.
+    /// A port with default configuration and no features.
     pub fn new(port_no: PortNo, hw_addr: MacAddr, name: &str, state: PortState) -> Self {
         let (config, features) = (PortConfig::empty(), PortFeatures::empty());
         Self {
@@ -69,12 +69,12 @@ layout_codec!(Port {
     max_speed,
 });
 
-/// `OFPT_PORT_STATUS`: a port came, went or changed (§7.4.3).
+/// `OFPT_PORT_STATUS`: a port was added, removed or changed (§7.4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortStatus {
-    /// What happened.
+    /// The change.
     pub reason: PortReason,
-    /// The port afterwards.
+    /// The port after the change.
     pub desc: Port,
 }
 
@@ -84,7 +84,7 @@ layout_codec!(PortStatus {
     desc,
 });
 
-/// What happened to a port (`ofp_port_reason`, §7.4.3). Other values are kept as they come.
+/// Change of a port (`ofp_port_reason`, §7.4.3). Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct PortReason(pub u8);
@@ -103,9 +103,9 @@ newtype_codec!(PortReason);
 /// `OFPT_PORT_MOD`: change a port's behaviour (§7.3.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortMod {
-    /// Which port.
+    /// The port.
     pub port_no: PortNo,
-    /// Its MAC address, as a check against a number that was reused.
+    /// Its MAC address, which guards against a reused number.
     pub hw_addr: MacAddr,
     /// New values of the bits in `mask`.
     pub config: PortConfig,
@@ -116,7 +116,7 @@ pub struct PortMod {
 }
 
 impl PortMod {
-    /// Whether a switch could carry it out: a port that can be modified and known bits.
+    /// Validates port number and bits.
     pub fn check(&self) -> Result<(), CheckError> {
         let refuse = |kind, text: String| Err(CheckError::new(kind, format!("port_mod: {text}")));
         if !self.port_no.is_real() && self.port_no != PortNo::LOCAL {
@@ -147,7 +147,7 @@ layout_codec!(PortMod {
 });
 
 bitflags! {
-    /// What the administrator set on a port (`ofp_port_config`, §7.2.1).
+    /// Administrative configuration of a port (`ofp_port_config`, §7.2.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortConfig: u32 {
         /// Administratively down.
@@ -162,16 +162,16 @@ bitflags! {
 }
 
 bitflags! {
-    /// What the link of a port is (`ofp_port_state`, §7.2.1).
+    /// State of a port's link (`ofp_port_state`, §7.2.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortState: u32 {
         /// No physical link.
         const LINK_DOWN = 1 << 0;
-        /// Something beside OpenFlow keeps floods from the port; it may be named as an output.
+        /// A protocol outside OpenFlow blocks floods to the port; explicit output works.
         const BLOCKED = 1 << 1;
-        /// Live for fast fail-over groups.
+        /// Live for fast failover groups.
         const LIVE = 1 << 2;
-        /// Of tapswitch: frames with an S-tag do not leave by the port, or only some do.
+        /// tapswitch extension: the port sends no frames with an S-tag, or only some of them.
         const NO_SERVICE_TAGS = 1 << 31;
     }
 }
@@ -200,7 +200,7 @@ bitflags! {
         const RATE_100GB_FD = 1 << 8;
         /// 1 Tbit/s full duplex.
         const RATE_1TB_FD = 1 << 9;
-        /// A rate that the list lacks.
+        /// A rate not in this list.
         const RATE_OTHER = 1 << 10;
         /// Copper medium.
         const COPPER = 1 << 11;

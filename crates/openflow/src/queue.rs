@@ -1,4 +1,4 @@
-//! Queues of a port: configuration (OpenFlow 1.3.5 §7.2.2, §7.3.6).
+//! Port queues: configuration (OpenFlow 1.3.5 §7.2.2, §7.3.6).
 
 use crate::PortNo;
 use crate::codec::{Codec, Reader, Writer, layout_codec};
@@ -7,7 +7,7 @@ use crate::fault::{Fault, Within};
 /// `OFPT_QUEUE_GET_CONFIG_REQUEST` (`ofp_queue_get_config_request`, §7.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueGetConfigRequest {
-    /// Port to be asked about; [`PortNo::ANY`] for all.
+    /// The port; [`PortNo::ANY`] for all.
     pub port: PortNo,
 }
 
@@ -19,7 +19,7 @@ layout_codec!(QueueGetConfigRequest {
 /// `OFPT_QUEUE_GET_CONFIG_REPLY` (`ofp_queue_get_config_reply`, §7.3.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueGetConfigReply {
-    /// The port asked about.
+    /// The port of the request.
     pub port: PortNo,
     /// Its queues.
     pub queues: Vec<PacketQueue>,
@@ -38,7 +38,7 @@ pub struct PacketQueue {
     pub queue_id: u32,
     /// The port.
     pub port: PortNo,
-    /// How it is served.
+    /// Rates.
     pub properties: Vec<QueueProperty>,
 }
 
@@ -62,7 +62,7 @@ impl Codec for PacketQueue {
     }
 }
 
-/// How a queue is served (`ofp_queue_properties`, §7.2.2).
+/// Property of a queue (`ofp_queue_properties`, §7.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueProperty {
     /// `OFPQT_MIN_RATE`: guaranteed rate in tenths of a percent; above 1000 it is off.
@@ -71,16 +71,16 @@ pub enum QueueProperty {
     MaxRate(u16),
     /// `OFPQT_EXPERIMENTER`.
     Experimenter {
-        /// Who defines it.
+        /// Experimenter id.
         experimenter: u32,
-        /// What the experimenter adds.
+        /// Data of the experimenter.
         data: Vec<u8>,
     },
     /// A property that OpenFlow 1.3 does not define.
     Unknown {
         /// `property` of the header.
         kind: u16,
-        /// What follows the header.
+        /// Data after the header.
         data: Vec<u8>,
     },
 }
@@ -142,7 +142,7 @@ const MIN_RATE: u16 = 1;
 const MAX_RATE: u16 = 2;
 /// `OFPQT_EXPERIMENTER`.
 const EXPERIMENTER: u16 = 0xffff;
-/// Where the length of a queue's description ends in it.
+/// Offset of the end of the length field in a queue's description.
 const LEN_FIELD_END: usize = 10;
 
 /// Every queue, in requests for statistics (`OFPQ_ALL`, §7.3.5.8).

@@ -1,4 +1,4 @@
-//! Roles of controllers and what they are told (OpenFlow 1.3.5 §6.3.5, §7.3.9, §7.3.10).
+//! Controller roles and asynchronous messages (OpenFlow 1.3.5 §6.3.5, §7.3.9, §7.3.10).
 
 use crate::codec::{Codec, Reader, Writer, closed_codec, layout_codec};
 use crate::fault::Fault;
@@ -7,9 +7,9 @@ use crate::{FlowRemovedReason, PacketInReason, PortReason};
 /// `OFPT_ROLE_REQUEST` and `OFPT_ROLE_REPLY` (`ofp_role_request`, §7.3.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleMessage {
-    /// The role asked for, or held.
+    /// The role requested or held.
     pub role: ControllerRole,
-    /// Number of the election of a master, to refuse what is stale.
+    /// Generation number of the master election; the switch rejects stale ones.
     pub generation_id: u64,
 }
 
@@ -19,16 +19,16 @@ layout_codec!(RoleMessage {
     generation_id,
 });
 
-/// Role of a controller (`ofp_controller_role`). Others are refused when decoding.
+/// Role of a controller (`ofp_controller_role`). Unknown values are rejected when decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ControllerRole {
-    /// Ask for the current role without a change.
+    /// Query the current role.
     NoChange = 0,
-    /// Full access, beside others.
+    /// Full access, shared with others.
     #[default]
     Equal = 1,
-    /// Full access, the only one.
+    /// Full access, exclusive.
     Master = 2,
     /// Read-only access.
     Slave = 3,
@@ -52,8 +52,8 @@ pub struct AsyncConfig {
 }
 
 impl Default for AsyncConfig {
-    /// What a connection starts with (§6.3.5): a slave is told of ports only, any other of
-    /// everything but packets whose TTL ran out.
+    /// Initial configuration of a connection (§6.3.5): a slave receives port-status only; the
+    /// others receive everything except packet-in for an invalid TTL.
     fn default() -> Self {
         Self {
             master: AsyncMask {
@@ -94,7 +94,7 @@ impl Codec for AsyncConfig {
     }
 }
 
-/// Which reasons of each asynchronous message are wanted: bit *r* for reason *r*.
+/// Wanted reasons of each asynchronous message: bit *r* for reason *r*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AsyncMask {
     /// Bits of [`PacketInReason`].

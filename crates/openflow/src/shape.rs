@@ -1,37 +1,37 @@
-//! How copies are shaped before they go to their monitor: cut short, or only some of them.
+//! Shaping of copies before they go to their monitor: truncation and sampling.
 //!
-//! OpenFlow 1.3 has no word for either, so they are an experimenter's actions (§7.2.5) in a bucket,
-//! as the contract is ([`Delivery`](crate::Delivery)): behind the experimenter's number
-//! ([`EXPERIMENTER`](crate::EXPERIMENTER)) 16 bits for the action, 16 bits of zero, and a number of
-//! 32 bits.
+//! OpenFlow 1.3 has neither, so both are experimenter actions (§7.2.5) in a bucket, like the
+//! delivery contract ([`Delivery`](crate::Delivery)). Layout after the experimenter id
+//! ([`EXPERIMENTER`](crate::EXPERIMENTER)): 16 bits for the action, 16 zero bits, and a 32-bit
+//! number.
 //!
-//! As text a shape is `truncate:128` or `sample:1/10`.
+//! The text form is `truncate:128` or `sample:1/10`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of the copies that a bucket makes. Each kind stands in a bucket at most once, at
-/// any place.
+/// How a bucket's copies are shaped. Each kind occurs at most once in a bucket, at any position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
-    /// Each packet keeps its first bytes, counted from its Ethernet header as it leaves. Of a train
-    /// each packet does; checksums are those of the whole packets.
+    /// Keeps the first bytes of each packet, counted from its Ethernet header at egress. In a train
+    /// this applies to each packet; checksums remain those of the whole packets.
     Truncate {
-        /// How many: [`Self::TRUNCATE_MIN`] at least.
+        /// Bytes to keep: at least [`Self::TRUNCATE_MIN`].
         len: u16,
     },
-    /// One copy of every so many, at a random place among them. A train is one copy.
+    /// Sends one of every `every` copies, at a random position among them. A train counts as one
+    /// copy.
     Sample {
-        /// How many; 1 for all, and not zero.
+        /// Sampling interval; 1 for all, never zero.
         every: u32,
     },
 }
 
 impl Shape {
-    /// The fewest bytes that a packet can be cut to: its Ethernet header.
+    /// Smallest truncation length: the Ethernet header.
     pub const TRUNCATE_MIN: u16 = 14;
 
-    /// What the action that says so has behind the experimenter's number.
+    /// Data of the action after the experimenter id.
     pub(crate) fn to_data(self) -> Vec<u8> {
         let (kind, number) = match self {
             Self::Truncate { len } => (TRUNCATE, len.into()),
@@ -41,7 +41,7 @@ impl Shape {
         [&[a, b, 0, 0], &number.to_be_bytes()[..]].concat()
     }
 
-    /// What an action with these data says, if it is such an action and as it should be.
+    /// Decodes the data of an action; `None` if it is another action or malformed.
     pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
         let &[a, b, 0, 0, ref number @ ..] = data else { return None };
         let number = u32::from_be_bytes(number.try_into().ok()?);
@@ -86,7 +86,7 @@ impl FromStr for Shape {
     }
 }
 
-/// Why a text is no shape.
+/// The text is not a valid shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}`: expected truncate:128 (bytes of each packet, 14 to 65535) or sample:1/10 (one copy \

@@ -6,14 +6,14 @@ use crate::{CheckError, ErrorKind, TableId};
 /// `OFPT_TABLE_MOD` (`ofp_table_mod`, §7.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableMod {
-    /// Which table; [`TableId::ALL`] for all.
+    /// The table; [`TableId::ALL`] for all.
     pub table_id: TableId,
     /// Bits of `ofp_table_config`; all are deprecated, so there is nothing to set.
     pub config: u32,
 }
 
 impl TableMod {
-    /// Whether a switch could carry it out: there is nothing left to set.
+    /// Accepts deprecated bits only.
     pub fn check(&self) -> Result<(), CheckError> {
         if self.config & !TABLE_CONFIG_DEPRECATED != 0 {
             let text = format!("table_mod: unknown config {:#x}", self.config);

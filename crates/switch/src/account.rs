@@ -1,19 +1,19 @@
-//! Users and groups by number or name, as `/etc/passwd` and `/etc/group` have them (passwd(5),
-//! group(5)). Other sources of names are not asked: their users have numbers too.
+//! Users and groups by number or name, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
+//! Other name services are not queried; their users can be given by number.
 
 use std::fs;
 
-/// The number of a user; `None` when there is no such name, or the number is nobody's.
+/// The number of a user; `None` if the name is unknown or the number is invalid.
 pub fn user(text: &str) -> Option<u32> {
     number(text, "/etc/passwd")
 }
 
-/// The number of a group, in the same way.
+/// The number of a group, by the same rules.
 pub fn group(text: &str) -> Option<u32> {
     number(text, "/etc/group")
 }
 
-/// The name that a number has in one of the two files.
+/// The name of a number in one of the two files.
 pub fn name(number: u32, file: &str) -> Option<String> {
     let lines = fs::read_to_string(file).unwrap_or_default();
     let found = lines.lines().filter_map(entry).find(|(_, other)| *other == number);
@@ -22,7 +22,7 @@ pub fn name(number: u32, file: &str) -> Option<String> {
 
 fn number(text: &str, file: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // The last number stands for "nobody in particular" in the kernel.
+        // The kernel reserves the last number for "no user".
         return Some(number).filter(|number| *number != u32::MAX);
     }
     let lines = fs::read_to_string(file).unwrap_or_default();

@@ -3,17 +3,17 @@
 //! A receive queue (`rx`) owns one if its device would drop frames during a pause. The worker fills
 //! it while the queue waits for a port that is full, and forwards from it first afterwards.
 //!
-//! A kernel without `IFF_BACKPRESSURE` (Linux before 7.3) drops what does not fit a tap device's
-//! ring, whatever is behind it, and so does a packet socket. So the worker reads on, into memory
-//! that is bounded by bytes and not by packets. Frames that stood there for long are marked (ECN),
-//! so that their senders slow down before it is full. When it is full, the worker reads no more:
-//! the kernel drops and counts what does not fit the device's ring.
+//! A kernel without `IFF_BACKPRESSURE` (Linux before 7.3) drops frames that do not fit a tap
+//! device's ring, and so does a packet socket. So the worker reads on, into memory that is bounded
+//! by bytes instead of packets. Frames that waited too long are marked (ECN), so that their senders
+//! slow down before the buffer is full. When it is full, the worker stops reading, and the kernel
+//! drops and counts what does not fit the device's ring.
 //!
-//! **When it does not stand.** That nothing is here says little: what has gone on may still wait in
-//! front of the port, and a frame that came now would wait for that. A sender of long trains can
-//! have one there and one here at most, and stand for as long as it likes. So it counts as empty
-//! for [`Codel`] when a frame went its way without having been here, for then nothing waited in
-//! front of it; or when for a whole interval none came to wait.
+//! **When the queue is empty for CoDel.** An empty buffer is not enough: frames that left it may
+//! still be queued at the port, and a frame arriving now would wait for those. A sender of long
+//! trains may have one there and one here, and keep a standing queue for any time. So the queue
+//! counts as empty for [`Codel`] when a frame was forwarded without passing this buffer, as nothing
+//! waited in front of it; or when no frame had to wait for a whole interval.
 
 use std::time::{Duration, Instant};
 
@@ -22,29 +22,29 @@ use tapswitch_wire::NetHeader;
 
 use crate::store::{Pool, Store};
 
-/// Frames of one receive queue that wait here, oldest first.
+/// The frames of one receive queue that wait here, oldest first.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     frames: Store<Early>,
     budget: usize,
     codel: Codel,
-    /// Frames that were marked.
+    /// Number of frames marked so far.
     marked: u64,
     origin: Instant,
-    /// When the last one went that was here, if none is.
+    /// When the last frame left, if the buffer is empty.
     empty_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Early {
     meta: NetHeader,
-    /// Where the frame starts.
+    /// Offset of the frame.
     start: usize,
     at: Instant,
 }
 
 impl Ahead {
-    /// Room for `budget` bytes, about.
+    /// A buffer of about `budget` bytes.
     pub(crate) fn new(budget: usize) -> Self {
         let (frames, codel) = (Store::default(), Codel::default());
         Self { frames, budget, codel, marked: 0, origin: Instant::now(), empty_since: None }
@@ -54,22 +54,22 @@ impl Ahead {
         self.frames.is_empty()
     }
 
-    /// True when nothing more shall be read.
+    /// True if no more frames are to be read.
     pub(crate) fn is_full(&self) -> bool {
         self.frames.len() >= self.budget
     }
 
-    /// Frames that were marked so far.
+    /// Number of frames marked so far.
     pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
-    /// A frame of the queue went its way without having been here.
+    /// Notes that a frame of the queue was forwarded without passing this buffer.
     pub(crate) fn note_passed(&mut self) {
         self.codel.emptied();
     }
 
-    /// Puts the frame in `buf[start..]`, which is read `now`, behind all others, headroom and all.
+    /// Appends the frame in `buf[start..]`, which was read at `now`, with its headroom.
     pub(crate) fn push(
         &mut self,
         pool: &mut Pool,
@@ -86,8 +86,8 @@ impl Ahead {
         self.frames.push(pool, buf.len(), early, |bytes| bytes.copy_from_slice(buf));
     }
 
-    /// The first frame as it was read, with its metadata and where it starts; marked if it is time
-    /// for that. It stays until [`Self::pop`].
+    /// The first frame, with its metadata and the offset where it starts; marked if CoDel asks for
+    /// it. It stays until [`Self::pop`].
     pub(crate) fn front(&mut self, now: Instant) -> Option<(NetHeader, &mut [u8], usize)> {
         let backlog = self.frames.len();
         let (bytes, early) = self.frames.front()?;
@@ -100,7 +100,7 @@ impl Ahead {
         Some((meta, bytes, start))
     }
 
-    /// Takes the first frame out, which goes `now`.
+    /// Removes the first frame, which is forwarded at `now`.
     pub(crate) fn pop(&mut self, pool: &mut Pool, now: Instant) {
         self.frames.pop(pool);
         self.empty_since = self.is_empty().then_some(now);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::test_frames::tcp_train;
 
-    /// A queue and its clock; the sender understands marks.
+    /// A queue with a simulated clock; the sender is ECN-capable.
     struct Scene {
         ahead: Ahead,
         pool: Pool,
@@ -138,7 +138,7 @@ mod tests {
             self.ahead.push(&mut self.pool, NetHeader::PLAIN, &self.frame, 0, now);
         }
 
-        /// The first frame goes. Answers whether it is marked.
+        /// Forwards the first frame. Returns whether it is marked.
         fn go(&mut self, ms: u64) -> bool {
             let (now, before) = (self.at(ms), self.ahead.marked());
             assert!(self.ahead.front(now).is_some());
@@ -146,8 +146,8 @@ mod tests {
             self.ahead.marked() > before
         }
 
-        /// From `from_ms` on, for so long, a frame comes every 10 ms and waits for 30. Answers how
-        /// many are marked.
+        /// From `from_ms` on, for `time_ms`, a frame arrives every 10 ms and waits for 30. Returns
+        /// how many are marked.
         fn burst(&mut self, from_ms: u64, time_ms: u64) -> usize {
             let mut marks = 0;
             for ms in (from_ms..from_ms + time_ms).step_by(10) {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(marked_before.burst(0, 1_000), 0, "somebody else did that");
     }
 
-    /// What is in front of the port is the other half of the queue.
+    /// The other half of the queue is in front of the port.
     #[test]
     fn trains_that_wait_one_by_one_stand_all_the_same() {
         let mut scene = Scene::new();
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Somebody else keeps the port full all the time.
+    /// Another sender keeps the port full all the time.
     #[test]
     fn a_queue_that_nothing_came_into_for_long_does_not_stand() {
         let mut scene = Scene::new();

@@ -1,8 +1,8 @@
-//! How much of something there may be in a time, such as lines of the log.
+//! A rate limit: a number of events per period, such as lines of the log.
 
 use std::time::{Duration, Instant};
 
-/// So many of something in a time, which begins with the first.
+/// A number of events per period, which begins with the first event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     count: u32,
@@ -16,7 +16,7 @@ impl Allowance {
         Self { count, time, since: None, taken: 0 }
     }
 
-    /// Takes one. Returns `false` when it is one too many.
+    /// Takes one. Returns `false` if the limit is exceeded.
     pub(crate) fn take(&mut self) -> bool {
         if self.time_left().is_zero() {
             (self.since, self.taken) = (Some(Instant::now()), 0);
@@ -25,12 +25,12 @@ impl Allowance {
         self.taken <= self.count
     }
 
-    /// True when the first one too many was just taken.
+    /// True if the last call was the first to exceed the limit.
     pub(crate) fn was_last(&self) -> bool {
         self.taken == self.count.saturating_add(1)
     }
 
-    /// How long until there are so many again.
+    /// The time until the next period.
     pub(crate) fn time_left(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| self.time.saturating_sub(since.elapsed()))
     }

@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
-/// Wakes who waits for `event`.
+/// Wakes the thread that waits for `event`.
 pub(crate) fn ring(event: impl AsFd) {
-    // The counter of an eventfd overflows at 2^64 - 1 only, and one that is full wakes as well.
+    // The counter of an eventfd overflows only at 2^64 - 1, and a full one wakes the reader as
+    // well.
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

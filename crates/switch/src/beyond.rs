@@ -1,12 +1,12 @@
-//! What of a frame is in a guest's memory, and stays there until it is copied to where it goes.
+//! The part of a frame that stays in a guest's memory until it is copied to its destination.
 //!
-//! The datapath knows of these bytes how many they are. Their place is known to the worker, which
-//! holds the guest's ring for as long as it handles the frame, and to the ports, by this.
+//! The datapath knows only the number of these bytes. The worker, which holds the guest's ring
+//! while it processes the frame, and the ports access them through [`Beyond`].
 
 use tapswitch_datapath::Frame;
 use tapswitch_vhost::{Chain, Part, Running};
 
-/// The end of a frame, behind all that the datapath has of it.
+/// The end of a frame, after the bytes that the datapath has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beyond<'a>(Option<InRing<'a>>);
 
@@ -14,12 +14,12 @@ pub(crate) struct Beyond<'a>(Option<InRing<'a>>);
 struct InRing<'a> {
     ring: &'a Running,
     chain: Chain,
-    /// Bytes of the frame that the datapath has.
+    /// Number of bytes that the datapath has.
     at: usize,
 }
 
 impl<'a> Beyond<'a> {
-    /// The datapath has all of the frame.
+    /// Nothing: the datapath has the whole frame.
     pub(crate) const NONE: Self = Self(None);
 
     /// The bytes of the frame in `chain` from byte `at` on.
@@ -28,7 +28,7 @@ impl<'a> Beyond<'a> {
         Self(Some(InRing { ring, chain, at }))
     }
 
-    /// True when the datapath has all of the frame.
+    /// True if the datapath has the whole frame.
     #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self.0.is_none()
@@ -40,8 +40,8 @@ impl<'a> Beyond<'a> {
         self.0.into_iter().flat_map(|InRing { ring, chain, at }| ring.frame_from(&chain, at))
     }
 
-    /// The bytes of `frame` that it shares, in one piece, and these; copied to `room` when there
-    /// are any of these. A frame that was coalesced shares more, in several places.
+    /// The shared bytes of `frame`, followed by these bytes, as one slice; copied to `room` if
+    /// there are any of these. Not for coalesced frames, which share several pieces.
     pub(crate) fn rest<'b>(self, frame: &Frame<'b>, room: &'b mut Vec<u8>) -> &'b [u8] {
         if self.0.is_none() {
             return frame.rest();
@@ -50,8 +50,8 @@ impl<'a> Beyond<'a> {
         room
     }
 
-    /// All of `frame` behind its private bytes in one piece: copied to `room` when it lies in
-    /// several places, or in a guest's memory, where it might change meanwhile.
+    /// All of `frame` behind its private bytes as one slice: copied to `room` if it is in several
+    /// pieces, or in a guest's memory, where it might change meanwhile.
     pub(crate) fn join<'b>(self, frame: &'b Frame<'_>, room: &'b mut Vec<u8>) -> &'b [u8] {
         if self.0.is_none() {
             return frame.joined(room);

@@ -1,10 +1,10 @@
-//! A device that somebody prepared, which the switch takes and leaves.
+//! A device that the user created beforehand, which the switch uses and leaves behind.
 //!
-//! It outlives the switch with its addresses and routes, which is what it is for. What the switch
-//! sets for itself would outlive it as well, and the next program may count on what was there: so
-//! MTU, length of the ring, header and offloads are put back as they were found. It stays up, as
-//! routes and most addresses of IPv6 would go otherwise. A switch that was killed puts nothing
-//! back.
+//! Such a device keeps its addresses and routes when the switch ends, which is its purpose.
+//! Settings of the switch would stay as well, and the next program may rely on the old ones. So
+//! MTU, ring length, header length and offloads are restored. The device stays up, as its routes
+//! and most of its IPv6 addresses would be lost otherwise. A switch that was killed restores
+//! nothing.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tapswitch_tap as tap;
 
 use crate::PortSpec;
 
-/// How a device was found. It is put back when this is dropped, which no worker reads it any more.
+/// The previous state of a device. Dropping this restores it, once no worker reads the device.
 #[derive(Debug)]
 pub(crate) struct Borrowed {
     spec: PortSpec,
@@ -24,7 +24,8 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// The device of `spec` that was as in `link`, and as `found`, and of which `queue` is one.
+    /// The device of `spec` with its previous state in `link` and `found`; `queue` is one of its
+    /// queues.
     pub(crate) fn new(
         spec: &PortSpec,
         namespace: &Namespace,
@@ -37,7 +38,7 @@ impl Borrowed {
     fn put_back(&self) -> Result<(), LinkError> {
         let mut netlink = Netlink::open(&self.namespace)?;
         let now = netlink.link_by_index(self.link.index)?;
-        // What is not as the switch has set it is somebody else's.
+        // A value that the switch has not set belongs to somebody else.
         if self.spec.mtu.is_some_and(|ours| ours == now.mtu && ours != self.link.mtu) {
             netlink.set_mtu(&now.name, self.link.mtu)?;
         }
@@ -53,14 +54,14 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         match self.put_back() {
             Ok(()) => {}
-            // It is gone, or went elsewhere.
+            // The device is deleted or was moved.
             Err(LinkError::NotFound { .. }) => {}
             Err(error) => tracing::warn!(
                 "port {}: cannot restore the settings of its device: {error}",
                 self.spec
             ),
         }
-        // One that is gone needs no header.
+        // A deleted device needs no header length.
         let _ = self.found.map(|found| found.put_back(&self.queue));
     }
 }

@@ -1,10 +1,10 @@
-//! The monotonic clock in milliseconds, as cheap as it gets.
+//! The monotonic clock in milliseconds, at the lowest cost.
 
 use rustix::time::{ClockId, clock_gettime};
 use tapswitch_datapath::Millis;
 
-/// Milliseconds since boot. Ticks with the scheduler (1 to 10 ms), which is fine for timeouts in
-/// seconds, and costs a few nanoseconds.
+/// Milliseconds since boot. The resolution is a scheduler tick (1 to 10 ms), enough for timeouts in
+/// seconds; a call costs a few nanoseconds.
 #[inline]
 #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]
 pub(crate) fn coarse() -> Millis {

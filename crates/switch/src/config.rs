@@ -1,4 +1,4 @@
-//! What a switch is to be.
+//! The configuration of a switch.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,33 +12,34 @@ use tapswitch_tls::{ClientFiles, PeerName, TlsFiles};
 
 use crate::{PortKind, PortSpec};
 
-/// What a switch is to be.
+/// The configuration of a switch.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of the bridge, for reports.
     pub name: String,
-    /// Unique number of the datapath.
+    /// Unique id of the datapath.
     pub datapath_id: DatapathId,
     /// Controllers that the switch connects to.
     pub controllers: Vec<Endpoint>,
-    /// Where the switch waits for connections, such as `ovs-ofctl`'s.
+    /// Addresses on which the switch accepts connections, such as `ovs-ofctl`'s.
     pub listen: Vec<Endpoint>,
-    /// Key and certificates for those of them that are by TLS.
+    /// Key and certificates for the endpoints that use TLS.
     pub tls: Option<Tls>,
-    /// What it does while no controller answers.
+    /// Behaviour while no controller is connected.
     pub fail_mode: FailMode,
-    /// What tells VLANs apart where NORMAL learns stations.
+    /// The tags that separate VLANs in the MAC table of NORMAL.
     pub learning: Learning,
     /// Its ports.
     pub ports: Vec<PortSpec>,
-    /// Number of workers; as many as the ports have queues, and cores, when `None`.
+    /// Number of workers; by default the number of queues of the port with the most, limited to the
+    /// number of cores.
     pub workers: Option<NonZeroUsize>,
-    /// Cores that the workers stay on, in order; they go where the kernel likes when empty.
+    /// Cores to which the workers are pinned, in order; if empty, the kernel places them.
     pub cores: Vec<usize>,
 }
 
 impl Config {
-    /// A switch with nothing set but its name and number.
+    /// A switch with only its name and id set.
     pub fn new(name: impl Into<String>, datapath_id: DatapathId) -> Self {
         Self {
             name: name.into(),
@@ -54,8 +55,8 @@ impl Config {
         }
     }
 
-    /// The first thing that is wrong: an end by TLS without certificates, or a controller, a core,
-    /// or a number, interface or socket of ports used twice.
+    /// Reports the first error: a TLS endpoint without certificates, or a controller, a core, or a
+    /// port's number, interface or socket that is used twice.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let mut endpoints = self.controllers.iter().chain(&self.listen);
         if let Some(at) = endpoints.find(|at| at.transport == Transport::Tls && self.tls.is_none())
@@ -81,7 +82,7 @@ impl Config {
         Ok(())
     }
 
-    /// Number of workers: what is asked for, or as many as the port with most queues has, but no
+    /// Number of workers: as configured, or the number of queues of the port with the most, but no
     /// more than there are cores.
     pub(crate) fn worker_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -89,7 +90,7 @@ impl Config {
         self.workers.map_or_else(|| queues.unwrap_or(1).min(cores), NonZeroUsize::get)
     }
 
-    /// What there is to be said of cores that no worker stays on, where there are fewer workers.
+    /// A warning about cores to which no worker is pinned, if there are fewer workers.
     pub(crate) fn spare_cores(&self, workers: usize) -> Option<String> {
         let spare = self.cores.get(workers..).filter(|spare| !spare.is_empty())?;
         let spare: Vec<_> = spare.iter().map(ToString::to_string).collect();
@@ -106,14 +107,14 @@ impl Config {
     }
 }
 
-/// What the switch does while no controller answers (OpenFlow 1.3.5 §6.3.2).
+/// Behaviour while no controller is connected (OpenFlow 1.3.5 §6.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailMode {
-    /// It forwards as a learning switch and leaves its rules aside.
+    /// The switch ignores its rules and forwards as a learning switch.
     #[default]
     Standalone,
-    /// It goes on by its rules; what they send to the controller is dropped.
+    /// The switch keeps forwarding by its rules; packets for the controller are dropped.
     Secure,
 }
 
@@ -138,11 +139,11 @@ impl fmt::Display for FailMode {
     }
 }
 
-/// What tells VLANs apart where the reserved port NORMAL learns stations.
+/// The tags that separate VLANs where the reserved port NORMAL learns stations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Learning {
-    /// The outermost tag, its kind and its identifier.
+    /// The outermost tag: its TPID and VLAN id.
     #[default]
     Outer,
     /// The two outermost tags: an S-VLAN and the C-VLAN in it.
@@ -170,42 +171,42 @@ impl fmt::Display for Learning {
     }
 }
 
-/// A text says nothing about learning.
+/// A text that is not a [`Learning`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a learning mode; expected outer or stack")]
 pub struct ParseLearningError(String);
 
-/// A text is no fail-mode.
+/// A text that is not a [`FailMode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a fail-mode; expected standalone or secure")]
 pub struct ParseFailModeError(String);
 
-/// An end of OpenFlow connections: `tcp:ADDRESS:PORT`, or `tls:ADDRESS:PORT`, for which Open
-/// vSwitch says `ssl:`.
+/// An endpoint of OpenFlow connections: `tcp:ADDRESS:PORT`, or `tls:ADDRESS:PORT`, which Open
+/// vSwitch calls `ssl:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// How.
+    /// The transport.
     pub transport: Transport,
-    /// Where.
+    /// The socket address.
     pub address: SocketAddr,
 }
 
-/// What carries an OpenFlow connection.
+/// The transport of an OpenFlow connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// TCP, as it is.
+    /// Plain TCP.
     Tcp,
-    /// TLS, by which both ends know each other.
+    /// TLS with certificates of both ends.
     Tls,
 }
 
 impl Endpoint {
-    /// An end by TCP.
+    /// A TCP endpoint.
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { transport: Transport::Tcp, address }
     }
 
-    /// An end by TLS.
+    /// A TLS endpoint.
     pub const fn tls(address: SocketAddr) -> Self {
         Self { transport: Transport::Tls, address }
     }
@@ -249,7 +250,7 @@ impl<'de> Deserialize<'de> for Endpoint {
     }
 }
 
-/// A text is no end of a connection.
+/// A text that is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
@@ -257,28 +258,28 @@ impl<'de> Deserialize<'de> for Endpoint {
 )]
 pub struct ParseEndpointError(String);
 
-/// Where the switch has its key and its certificate, and who vouches for others, as PEM. The files
-/// are read again when they have changed.
+/// Files with the switch's key and certificate, and the certificate authorities it trusts, as PEM.
+/// The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The switch's certificate, and those that vouch for it.
+    /// The switch's certificate chain.
     pub cert: PathBuf,
-    /// Its key.
+    /// The switch's private key.
     pub key: PathBuf,
-    /// Who vouches for controllers and for tools: whoever has no certificate of theirs is refused.
+    /// Authorities of controllers and tools: a peer without a certificate of theirs is refused.
     pub ca: PathBuf,
-    /// What a controller's certificate must be for.
+    /// The name that a controller's certificate must have.
     pub name: PeerName,
 }
 
 impl Tls {
-    /// What is needed to connect.
+    /// The files for outgoing connections.
     pub(crate) fn client(&self) -> ClientFiles {
         let own = Some((self.cert.clone(), self.key.clone()));
         ClientFiles { ca: self.ca.clone(), own, name: self.name.clone() }
     }
 
-    /// What is needed where others connect.
+    /// The files for accepted connections.
     pub(crate) fn server(&self) -> TlsFiles {
         let (cert, key) = (self.cert.clone(), self.key.clone());
         TlsFiles { cert, key, ca: Some(self.ca.clone()) }
@@ -286,7 +287,7 @@ impl Tls {
 }
 
 impl PortSpec {
-    /// What keeps this port from being there beside `other`, if anything does.
+    /// Reports a conflict of this port with `other`.
     pub(crate) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
         let texts = || (self.to_string(), other.to_string());
         self.check_number(other)?;
@@ -303,7 +304,7 @@ impl PortSpec {
         Ok(())
     }
 
-    /// That `other` has another number.
+    /// Reports `other` if it has the same number.
     pub(crate) fn check_number(&self, other: &Self) -> Result<(), ConfigError> {
         if other.number != self.number {
             return Ok(());
@@ -313,60 +314,60 @@ impl PortSpec {
     }
 }
 
-/// What is wrong with a configuration as a whole.
+/// An inconsistency of a configuration as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is nothing to shake hands with.
+    /// A TLS endpoint without certificates.
     #[error(
         "{endpoint} needs the switch's key and certificate, and the CA of its peers: --tls-key, \
          --tls-cert and --tls-ca; in a file tls-key, tls-cert and tls-ca of [switch]"
     )]
     NoCertificate {
-        /// The end that is by TLS.
+        /// The TLS endpoint.
         endpoint: Endpoint,
     },
-    /// A controller has port 0, which one that listens takes for any port that is free.
+    /// A controller with port 0, which means "any free port" to a listener.
     #[error(
         "controller {endpoint} has port 0; give the port that it listens on, usually 6653 (a \
          controller in the same process needs a fixed port, too)"
     )]
     ControllerNowhere {
-        /// Where it is said to be.
+        /// The controller's endpoint.
         endpoint: Endpoint,
     },
-    /// A controller is there twice, and would get two connections of one datapath.
+    /// A controller is given twice, and would get two connections from one datapath.
     #[error("controller {endpoint} is given twice; name each controller once")]
     ControllerTwice {
-        /// Where it is.
+        /// The controller's endpoint.
         endpoint: Endpoint,
     },
-    /// Two workers would have one core.
+    /// Two workers would share a core.
     #[error(
         "core {core} is given twice, and two workers on one core are slower than one; name each \
          core once, or use fewer workers (--workers)"
     )]
     CoreTwice {
-        /// Its number.
+        /// The core's number.
         core: usize,
     },
     /// Two ports have the same number.
     #[error("ports {other} and {port} have the same number; give each its own")]
     NumberTwice {
-        /// The second.
+        /// The second port.
         port: String,
-        /// The first.
+        /// The first port.
         other: String,
     },
-    /// A port was to be added, and its number is that of another one.
+    /// A port was to be added with a number that is in use.
     #[error(
         "port {number} already exists ({other}); choose another number, or remove that port with \
          `tapswitch port remove {number}`"
     )]
     NumberTaken {
-        /// The number.
+        /// The port number.
         number: PortNo,
-        /// The port that is there.
+        /// The existing port.
         other: String,
     },
     /// Two tunnels lead to the same remote from the same UDP port.
@@ -376,9 +377,9 @@ pub enum ConfigError {
          ends), or each its own local="
     )]
     TunnelTwice {
-        /// The second.
+        /// The second port.
         port: String,
-        /// The first.
+        /// The first port.
         other: String,
     },
     /// Two tunnels lead to the same remote with the same key or session.
@@ -387,17 +388,17 @@ pub enum ConfigError {
          one of them another key or session (at both ends), or each its own local="
     )]
     GreTwice {
-        /// The second.
+        /// The second port.
         port: String,
-        /// The first.
+        /// The first port.
         other: String,
     },
-    /// Two ports have the same interface, or the same socket.
+    /// Two ports have the same interface or socket.
     #[error("ports {other} and {port} are the same interface or socket; give each its own")]
     InterfaceTwice {
-        /// The second.
+        /// The second port.
         port: String,
-        /// The first.
+        /// The first port.
         other: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Connections to controllers, made again when they end, and from tools, accepted.
+//! Connections to controllers, which are re-established, and connections accepted from tools.
 
 use std::future::pending;
 use std::io;
@@ -18,18 +18,18 @@ use crate::peer::{Ended, FromPeer, Orders, Origin, Peer};
 use crate::places::{Eviction, Place, Places};
 use crate::tls::{TlsClient, TlsServer};
 
-/// Makes connections and gives them names.
+/// Opens and accepts connections, and gives them ids.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) next_id: Arc<AtomicU64>,
     pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
-    /// For those who connect to the switch.
+    /// The limit on accepted connections.
     pub(crate) places: Arc<Places>,
 }
 
 impl Connector {
-    /// Keeps a connection to `controller`, for ever: at once after a loss, then with pauses of at
-    /// most two seconds. Each thing that is wrong is told once, until it was right in between.
+    /// Keeps a connection to `controller` for ever: reconnects at once after a loss, then with
+    /// delays of at most two seconds. Each error is logged once, until a connection succeeds.
     pub(crate) async fn keep(self, controller: Endpoint, tls: Option<TlsClient>) {
         let mut attempts = Attempts::default();
         loop {
@@ -44,7 +44,7 @@ impl Connector {
         }
     }
 
-    /// One connection to a controller, to its end. It is an error when it was of no lasting use.
+    /// Runs one connection to a controller to its end. Returns an error if it did not last.
     async fn connect(
         &self,
         controller: Endpoint,
@@ -78,7 +78,7 @@ impl Connector {
                     tokio::spawn(async move { connector.serve(stream, peer, place, tls).await });
                 }
                 Err(error) => {
-                    // Out of file descriptors: wait for some to be closed.
+                    // Out of file descriptors: wait until some are closed.
                     tracing::warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -110,7 +110,7 @@ impl Connector {
         }
     }
 
-    /// Carries a connection on to its end, or until it has to make room.
+    /// Runs a connection to its end, or until it is evicted.
     async fn run(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -122,7 +122,8 @@ impl Connector {
         let (orders, inbox) = Orders::channel();
         let peer = Peer::new(id, self.to_server.clone(), inbox, place);
         let unused = Ended { was_ready: false, has_lasted: false, error: None };
-        // The news go the way of all that the peer tells, so that they are the first and the last.
+        // Sent on the same channel as all events of the peer, so that they are the first and the
+        // last.
         if self.to_server.send((id, FromPeer::Opened { orders, origin })).await.is_err() {
             return unused;
         }
@@ -130,38 +131,38 @@ impl Connector {
             ended = self.run_peer(id, peer.run(stream)) => ended,
             () = evicted => unused,
         };
-        // The server is gone when it does not want to hear it.
+        // If this fails, the server has ended.
         let _ = self.to_server.send((id, FromPeer::Gone)).await;
         ended
     }
 
-    /// Tells the server when the connection has lasted for a while.
+    /// Notifies the server when the connection has lasted for a while.
     async fn run_peer(&self, id: ConnectionId, running: impl Future<Output = Ended>) -> Ended {
         let mut running = std::pin::pin!(running);
         if let Ok(ended) = tokio::time::timeout(TRIAL_TIME, &mut running).await {
             return ended;
         }
-        // The server is gone when it does not want to hear it.
+        // If this fails, the server has ended.
         let _ = self.to_server.send((id, FromPeer::Lasts)).await;
         Ended { has_lasted: true, ..running.await }
     }
 }
 
-/// What is known of the attempts to keep a connection.
+/// The history of attempts to connect to a controller.
 #[derive(Debug, Default)]
 struct Attempts {
     backoff: Backoff,
-    /// What was wrong the last time.
+    /// The last error that was logged.
     told: Option<String>,
-    /// Whether the controller was there the last time and went at once.
+    /// Whether the controller accepted the last connection and closed it at once.
     is_on_trial: bool,
 }
 
 impl Attempts {
-    /// Notes how one went. Returns how long to wait before the next, and what there is to tell.
+    /// Notes the outcome of an attempt. Returns the delay before the next one, and an error to log.
     ///
-    /// Only a connection that has lasted is a success: a controller that says hello and hangs up
-    /// would be connected to again without a pause, for ever.
+    /// Only a connection that lasts is a success: otherwise a controller that says hello and hangs
+    /// up would be reconnected without a delay, for ever.
     fn note(&mut self, outcome: Result<(), AttemptError>) -> (Duration, Option<String>) {
         self.is_on_trial = matches!(outcome, Err(AttemptError::Short));
         if outcome.is_ok() {
@@ -174,33 +175,33 @@ impl Attempts {
     }
 }
 
-/// Whether a connection to a controller was of use, and lasted.
+/// Whether a connection to a controller was used and lasted.
 fn judge(ended: Ended) -> Result<(), AttemptError> {
     match ended {
         Ended { was_ready: true, has_lasted: true, .. } => Ok(()),
         Ended { was_ready: true, .. } => Err(AttemptError::Short),
-        // By TLS 1.3 a controller that refuses our certificate says so behind the handshake.
+        // In TLS 1.3, a controller that refuses our certificate reports it after the handshake.
         Ended { error: Some(error), .. } => Err(io::Error::other(explain(&error, "tcp:")).into()),
         _ => Err(AttemptError::Unused),
     }
 }
 
-/// Why an attempt was of no lasting use.
+/// Why an attempt did not lead to a lasting connection.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
-    /// There is no connection, or TLS or the socket broke it.
+    /// Connecting failed, or TLS or the socket failed later.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Perhaps it listens to something else there.
+    /// The peer may serve another protocol on this port.
     #[error("the connection was closed before the OpenFlow 1.3 handshake")]
     Unused,
-    /// Whoever does not take a certificate need not say so.
+    /// A peer that refuses our certificate need not say so.
     #[error(
         "the connection was closed before the OpenFlow 1.3 handshake; perhaps the peer rejects our \
          certificate: see its log"
     )]
     UnusedTls,
-    /// Perhaps it has a switch of this datapath id already.
+    /// The controller may have a connection from another switch with this datapath id.
     #[error(
         "it completes the handshake and closes the connection within {} s; check that no other \
          switch has this datapath ID",
@@ -209,7 +210,7 @@ enum AttemptError {
     Short,
 }
 
-/// Messages are sent as they come, not when there are more of them.
+/// Disables Nagle's algorithm: messages are sent at once.
 fn as_messages_come(stream: TcpStream) -> TcpStream {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot set TCP_NODELAY: {error}");
@@ -217,13 +218,13 @@ fn as_messages_come(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Time for the TCP handshake, so that a controller behind a firewall that drops does not hold up
-/// the next attempt.
+/// Limit for the TCP handshake, so that a firewall that drops packets does not delay the next
+/// attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that others may have to the switch: a process may have some thousand files.
+/// Limit of accepted connections: a process may have a few thousand files open.
 pub(crate) const ACCEPTED_COUNT_MAX: usize = 128;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time after which a connection is a success.
+/// How long a connection must last to be a success.
 const TRIAL_TIME: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! The cores that workers may stay on.
+//! The cores to which workers can be pinned.
 
 use std::sync::OnceLock;
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Cores that the kernel's masks have room for.
+/// Number of cores in a kernel CPU mask.
 pub const CORE_COUNT_MAX: usize = CpuSet::MAX_CPU;
 
-/// The numbers of the cores that a thread of this process can be kept on: those that are there, and
-/// that its control group leaves it. None when the kernel does not tell.
+/// The numbers of the cores to which threads of this process can be pinned: those that exist and
+/// that the cpuset allows. Empty if the kernel does not report them.
 pub fn usable_cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
-    // The mask of a thread that has its own: what it inherits may be less than it can have.
+    // In a thread of its own, as its inherited mask may be narrower than what it can set.
     CORES.get_or_init(|| thread::spawn(ask).join().unwrap_or_default())
 }
 
-/// Asks for all cores, of which the kernel gives those that can be had (sched_setaffinity(2)).
+/// Requests all cores; the kernel grants the usable ones (sched_setaffinity(2)).
 fn ask() -> Vec<usize> {
     let mut all = CpuSet::new();
     (0..CORE_COUNT_MAX).for_each(|core| all.set(core));

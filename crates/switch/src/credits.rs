@@ -1,10 +1,10 @@
-//! Room on the way to the controllers, shared among the ports.
+//! Buffer space on the way to the controllers, shared fairly among the ports.
 //!
-//! What waits there is bounded. Were it first come, first served, a guest whose every frame is new
-//! would leave no room for the probes of links, which would go down. So a port may have as much
-//! waiting as is free: one alone gets half, two get a third each, and what is left is for the next
-//! one ("dynamic thresholds": Choudhury and Hahne, 1998). Probes count by themselves, since what a
-//! guest floods comes by links as well. They wait behind all that, but are not lost.
+//! The space is bounded. First come, first served would let a guest that only sends new flows take
+//! all of it, and links would go down for lack of probes. So a port may use as much space as is
+//! free: one port alone gets half, two get a third each, and the rest is left for the next port
+//! ("dynamic thresholds": Choudhury and Hahne, 1998). Probes are counted separately, as floods from
+//! guests arrive through links as well. Probes wait behind other packets, but are not lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,16 +13,16 @@ use tapswitch_datapath::MAX_PORT;
 use tapswitch_openflow::PortNo;
 use tapswitch_wire::EtherType;
 
-/// All the room, and who has how much of it.
+/// The whole space, and how much of it each port uses.
 #[derive(Debug)]
 pub(crate) struct Credits {
     limit: usize,
     taken: AtomicUsize,
-    /// By the port's number, other frames and probes; reserved ones share the place of number 0.
+    /// By port number: other frames and probes. Reserved ports share number 0.
     by_port: Box<[[AtomicUsize; 2]]>,
 }
 
-/// Room that is taken until this is dropped.
+/// Space that is in use until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Credit {
     credits: Arc<Credits>,
@@ -36,7 +36,7 @@ impl Credits {
         Arc::new(Self { limit, taken: AtomicUsize::new(0), by_port })
     }
 
-    /// Takes room for `frame`, which came in by `port`, if that has less than is free.
+    /// Takes space for `frame`, which was received on `port`, if the port uses less than is free.
     pub(crate) fn take(
         self: &Arc<Self>,
         port: PortNo,
@@ -46,15 +46,15 @@ impl Credits {
         let port = if port.0 <= MAX_PORT { port.0 as usize } else { 0 };
         let place = [port, usize::from(is_probe(frame))];
         let credit = Credit { credits: self.clone(), place, amount };
-        // Relaxed: a bound on memory, which nothing else depends on.
+        // Relaxed: a memory limit, on which nothing else depends.
         let own = credit.account().fetch_add(amount, Ordering::Relaxed) + amount;
         let all = self.taken.fetch_add(amount, Ordering::Relaxed) + amount;
-        // What was taken in vain is given back when `credit` is dropped.
+        // Dropping `credit` returns what was taken in vain.
         (own + all <= self.limit).then_some(credit)
     }
 }
 
-/// Whether controllers look for links by such frames.
+/// Whether controllers use such frames to discover links.
 pub(crate) fn is_probe(frame: &[u8]) -> bool {
     EtherType::of(frame) == Some(EtherType::LLDP)
 }
@@ -77,10 +77,10 @@ impl Drop for Credit {
 mod tests {
     use super::*;
 
-    /// A frame that is no probe.
+    /// A frame that is not a probe.
     const FRAME: &[u8] = &[];
 
-    /// Takes as much as this port gets.
+    /// Takes as much as this port can get.
     fn take_all(credits: &Arc<Credits>, port: u32) -> Vec<Credit> {
         std::iter::from_fn(|| credits.take(PortNo(port), FRAME, 1)).collect()
     }

@@ -1,4 +1,4 @@
-//! Opening what is behind the ports: an interface, a guest, a tunnel, or a file.
+//! Opening the device behind a port: an interface, a guest, a tunnel, or a file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,28 +22,28 @@ use crate::tunnel::Tunnel;
 use crate::tx::TxPort;
 use crate::{PortKind, PortSpec, Pressure};
 
-/// A port that is open.
+/// An open port.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) spec: PortSpec,
-    /// How often the log may tell that it takes nothing.
+    /// Limits the log lines about stalls.
     pub(crate) stalls: Allowance,
     mode: Option<Arc<PortMode>>,
     behind: Behind,
 }
 
-/// What is behind a port.
+/// The device behind a port.
 #[derive(Debug)]
 enum Behind {
     Interface(Box<Interface>),
     Guest(Box<Guest>),
     Tunnel(Tunnel),
     File(Box<Recorder>),
-    /// Nothing any more.
+    /// Nothing any more: the device was released.
     Nothing(Remains),
 }
 
-/// What is known of a port that had to let go of what was behind it.
+/// What is kept of a port whose device was released.
 #[derive(Debug)]
 struct Remains {
     mac: MacAddr,
@@ -52,7 +52,7 @@ struct Remains {
 }
 
 impl Device {
-    /// Opens what `spec` describes.
+    /// Opens the device that `spec` describes.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let behind = match &spec.kind {
             PortKind::Tap { .. } | PortKind::Tun { .. } | PortKind::Netdev { .. } => {
@@ -87,7 +87,7 @@ impl Device {
         }
     }
 
-    /// As [`Self::interface`], to change what is known of it.
+    /// As [`Self::interface`], mutable.
     pub(crate) fn interface_mut(&mut self) -> Option<&mut Interface> {
         match &mut self.behind {
             Behind::Interface(interface) => Some(interface),
@@ -103,7 +103,7 @@ impl Device {
         }
     }
 
-    /// As [`Self::tunnel`], to look at its way.
+    /// As [`Self::tunnel`], mutable.
     pub(crate) fn tunnel_mut(&mut self) -> Option<&mut Tunnel> {
         match &mut self.behind {
             Behind::Tunnel(tunnel) => Some(tunnel),
@@ -111,7 +111,7 @@ impl Device {
         }
     }
 
-    /// Where changes of interfaces are of interest, and what that is called in news of them.
+    /// The namespace whose link changes concern the port, and its index in notifications.
     pub(crate) fn watched(&self) -> Option<(&Namespace, usize)> {
         match &self.behind {
             Behind::Interface(interface) => Some((&interface.namespace, interface.namespace_index)),
@@ -120,7 +120,7 @@ impl Device {
         }
     }
 
-    /// Where it is [watched](Self::watched) is called `number` in news.
+    /// Sets the index of the [watched](Self::watched) namespace in notifications.
     pub(crate) fn note_watch(&mut self, number: usize) {
         match &mut self.behind {
             Behind::Interface(interface) => interface.namespace_index = number,
@@ -129,13 +129,13 @@ impl Device {
         }
     }
 
-    /// Whether something may become of it of which nothing tells.
+    /// Whether the device must be polled for changes that are not notified.
     pub(crate) fn is_looked_at(&self) -> bool {
         self.named_namespace().is_some() || self.tunnel().is_some()
     }
 
-    /// Where the interface is, or what a tunnel's sockets are in, if that is not the switch's own
-    /// namespace; and by which name.
+    /// The namespace of the interface or of the tunnel's sockets and its name, if it is not the
+    /// switch's own.
     pub(crate) fn named_namespace(&self) -> Option<(&str, &Namespace)> {
         let namespace = match &self.behind {
             Behind::Interface(interface) => &interface.namespace,
@@ -145,7 +145,7 @@ impl Device {
         Some((self.spec.netns.as_deref()?, namespace))
     }
 
-    /// Lets go of what is behind the port, and answers it; the port stays, and is down.
+    /// Releases the device behind the port and returns it; the port stays, and is down.
     pub(crate) fn let_go(&mut self) -> Self {
         let (mac, mtu, offloads) = (self.mac(), self.mtu(), self.offloads());
         let nothing = Behind::Nothing(Remains { mac, mtu, offloads });
@@ -153,18 +153,18 @@ impl Device {
         Self { spec: self.spec.clone(), stalls: self.stalls, mode: self.mode.clone(), behind }
     }
 
-    /// Whether there is nothing behind the port any more.
+    /// Whether the device was released.
     pub(crate) fn has_let_go(&self) -> bool {
         matches!(self.behind, Behind::Nothing(_))
     }
 
-    /// Whether what was behind the port is not there any more.
+    /// Whether the device behind the port no longer exists.
     pub(crate) fn is_gone(&self) -> bool {
         self.has_let_go() || self.interface().is_some_and(|interface| interface.is_gone)
     }
 
-    /// Puts back what the switch has changed of the interface, which is moved elsewhere, or says
-    /// what stays.
+    /// Restores the settings of an interface that was moved to another namespace, or logs what
+    /// could not be restored.
     pub(crate) fn leave_to(&mut self, moved: Moved) {
         let remedy = self.interface_mut().and_then(|interface| interface.put_back_at(moved));
         if let Some(remedy) = remedy {
@@ -210,7 +210,7 @@ impl Device {
         }
     }
 
-    /// How OpenFlow calls the state of its link.
+    /// The port's OpenFlow link state.
     pub(crate) fn state(&self) -> PortState {
         let link = match &self.behind {
             Behind::Interface(interface) => interface.state(),
@@ -233,7 +233,7 @@ impl Device {
         }
     }
 
-    /// Most bytes of tags on top of that.
+    /// Limit of bytes of tags in addition to the MTU.
     fn envelope(&self) -> u16 {
         match &self.behind {
             Behind::File(_) => FILE_ENVELOPE,
@@ -241,13 +241,13 @@ impl Device {
         }
     }
 
-    /// Most bytes of payload and tags in one packet that what is behind it takes, as far as that is
-    /// another limit than those of the port.
+    /// Limit of payload and tags together in one packet, if the device has one beyond the port's
+    /// own.
     pub(crate) fn room(&self) -> u32 {
         self.interface().map_or(u32::MAX, Interface::room)
     }
 
-    /// Offloads in words, for reports.
+    /// The offloads as text, for reports.
     pub(crate) fn offloads(&self) -> String {
         match &self.behind {
             Behind::Interface(interface) => interface.offloads.clone(),
@@ -258,12 +258,12 @@ impl Device {
         }
     }
 
-    /// Frames that a steering program led to each queue; none without one.
+    /// Frames that the steering program sent to each queue; empty without one.
     pub(crate) fn steered(&self) -> Vec<u64> {
         self.interface().map_or_else(Vec::new, Interface::steered)
     }
 
-    /// What is known of the guest, if there is one.
+    /// The guest's report, if any.
     pub(crate) fn guest_report(&self) -> Option<GuestReport> {
         match &self.behind {
             Behind::Guest(guest) => Some(guest.report()),
@@ -271,7 +271,7 @@ impl Device {
         }
     }
 
-    /// What is known of the tunnel, if there is one.
+    /// The tunnel's report, if any.
     pub(crate) fn tunnel_report(&self) -> Option<TunnelReport> {
         match &self.behind {
             Behind::Tunnel(tunnel) => Some(tunnel.report()),
@@ -279,7 +279,7 @@ impl Device {
         }
     }
 
-    /// What is known of the file, if there is one.
+    /// The file's report, if any.
     pub(crate) fn file_report(&self) -> Option<FileReport> {
         match &self.behind {
             Behind::File(file) => Some(file.report()),
@@ -287,7 +287,7 @@ impl Device {
         }
     }
 
-    /// What is behind the port, in a word.
+    /// The kind of device, in one word.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.spec.kind {
             PortKind::Tap { .. } => "tap",
@@ -300,7 +300,7 @@ impl Device {
         }
     }
 
-    /// The queues to be read, in order.
+    /// The queues to read, in order.
     pub(crate) fn rx_queues(&self) -> Vec<RxQueue> {
         let PortSpec { number, gro, pressure: Pressure { ahead, pause, .. }, .. } = self.spec;
         let waits = self.interface().is_some_and(Interface::waits);
@@ -311,7 +311,7 @@ impl Device {
             Behind::Tunnel(tunnel) => vec![tunnel.rx_device()],
             Behind::File(_) | Behind::Nothing(_) => Vec::new(),
         };
-        // All of them have the port's memory together.
+        // The queues share the port's read-ahead memory.
         let ahead = ahead / devices.iter().filter(|it| it.reads_ahead()).count().max(1);
         let queue = |(index, device)| {
             RxQueue::new(number, self.mode.clone(), index, device)
@@ -322,7 +322,7 @@ impl Device {
         (0..).zip(devices).map(queue).collect()
     }
 
-    /// The handle by which `worker` of so many sends, if there is anything to send to.
+    /// The handle through which `worker` of `workers` sends, if there is a device.
     pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> Option<TxPort> {
         let port = match &self.behind {
             Behind::Interface(interface) => interface.tx_port(worker),
@@ -334,13 +334,13 @@ impl Device {
         Some(port.with_stall(self.spec.pressure.stall))
     }
 
-    /// The rings of a tap device; `None` for all others.
+    /// The rings of a tap device; `None` for other kinds.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         self.interface()?.ring()
     }
 
-    /// What is in front of an interface that the switch has not made, or under a tunnel; `None` for
-    /// all others.
+    /// The qdisc of an interface that the switch did not create, or under a tunnel; `None` for
+    /// other kinds.
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
         match &self.behind {
             Behind::Tunnel(tunnel) => tunnel.queueing(),
@@ -348,8 +348,8 @@ impl Device {
         }
     }
 
-    /// Frames that the kernel dropped because the switch did not read them in time, where
-    /// [`Self::ring`] does not tell.
+    /// Frames that the kernel dropped because the switch did not read them in time, if
+    /// [`Self::ring`] does not report them.
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.behind {
             Behind::Interface(interface) => interface.ring_drops(),
@@ -359,11 +359,11 @@ impl Device {
     }
 }
 
-/// Time between two lines of the log about a port that takes nothing.
+/// Time between two log lines about a stalled port.
 const STALL_SILENCE: Duration = Duration::from_secs(60);
-/// A file takes packets of any length: as long as IP has them.
+/// The MTU of a file: the maximum length of an IP packet.
 const FILE_MTU: u32 = 65_535;
-/// And with any number of tags.
+/// The envelope of a file: any number of tags.
 const FILE_ENVELOPE: u16 = u16::MAX;
-/// What a guest's interface has unless it is told otherwise (virtio 1.2 §5.1.4.1).
+/// A guest's default MTU (virtio 1.2 §5.1.4.1).
 const DEFAULT_MTU: u32 = 1500;

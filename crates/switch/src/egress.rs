@@ -1,5 +1,5 @@
-//! The ways out of the datapath: ports by the worker's own handles, controller and MAC table by
-//! reports to the agent.
+//! The datapath's outputs: ports through the worker's own handles, controllers and the MAC table
+//! through reports to the agent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +16,11 @@ use crate::fate::{FrameFate, PacketFate};
 use crate::shared::{Report, Shared};
 use crate::tx::TxPorts;
 
-/// One worker's ways out.
+/// The outputs of one worker.
 pub(crate) struct WorkerEgress<'a> {
     ports: &'a mut TxPorts,
     shared: &'a Shared,
-    /// The end of the frame that is on its way.
+    /// The end of the current frame.
     beyond: Beyond<'a>,
 }
 
@@ -30,13 +30,13 @@ impl<'a> WorkerEgress<'a> {
         Self { ports, shared, beyond: Beyond::NONE }
     }
 
-    /// The same for a frame the end of which is `beyond`.
+    /// The same outputs for a frame whose remaining bytes are `beyond`.
     #[inline]
     pub(crate) fn with_beyond(self, beyond: Beyond<'a>) -> Self {
         Self { beyond, ..self }
     }
 
-    /// Reports the frame as one packet, its checksum completed.
+    /// Reports the frame as one packet with its checksum completed.
     fn report_packet(
         &self,
         origin: &PacketInOrigin,
@@ -51,8 +51,9 @@ impl<'a> WorkerEgress<'a> {
         Ok(())
     }
 
-    /// Reports the packets of a train. A controller that asks for less than a packet wants to see
-    /// what there is, and gets the first one; one that asks for all shall be able to send them on.
+    /// Reports the packets of a train. A controller that asks for a truncated packet only inspects
+    /// the traffic and gets the first one; a controller that asks for whole packets must be able to
+    /// forward them all.
     fn report_train(
         &self,
         origin: &PacketInOrigin,
@@ -77,8 +78,8 @@ impl<'a> WorkerEgress<'a> {
         Ok(())
     }
 
-    /// Reports one packet of a frame. Where too much waits that came in by its port, the frame is
-    /// lost, and counted.
+    /// Reports one packet of a frame. If the frame's ingress port has too many reports pending, the
+    /// packet is dropped and counted.
     fn report(
         &self,
         origin: &PacketInOrigin,
@@ -148,14 +149,14 @@ impl Egress for WorkerEgress<'_> {
 
     #[cold]
     fn learn(&mut self, sighting: Sighting) {
-        // Without room the station is learnt from a later frame.
+        // If there is no room, a later frame is used for learning.
         if let Some(credit) = self.shared.credits.take(sighting.port, &[], 1) {
             let _ = self.shared.report(Report::Sighting(sighting, credit));
         }
     }
 }
 
-/// Bytes of a packet that the controller wants, and that a message can carry.
+/// Bytes of a packet that the controller wants and a message can carry.
 fn wanted_len(origin: &PacketInOrigin) -> usize {
     match origin.max_len {
         CONTROLLER_MAX_LEN_NO_BUFFER => MAX_DATA_LEN,
@@ -163,8 +164,8 @@ fn wanted_len(origin: &PacketInOrigin) -> usize {
     }
 }
 
-/// A message has at most 65,535 bytes; a packet-in with the matches that we send needs fewer than
-/// 128 of them for itself (OpenFlow 1.3.5 §7.4.1).
+/// A message has at most 65,535 bytes, of which a packet-in with the match fields that we send
+/// needs less than 128 (OpenFlow 1.3.5 §7.4.1).
 const MAX_DATA_LEN: usize = 65_535 - 128;
 
 #[cfg(test)]

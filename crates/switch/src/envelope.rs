@@ -1,25 +1,23 @@
-//! Room for tags on an interface underneath a port (IEEE 802.3as).
+//! Room for tags on the interface behind a port (IEEE 802.3as).
 //!
-//! A packet socket refuses frames longer than the interface's MTU and an Ethernet header
-//! (`packet_snd` in Linux `net/packet/af_packet.c`; 802.1Q tags have four bytes more), and the
-//! other end of a veth drops them. Linux has no envelope of its own. So the interface of a
-//! `netdev:` port gets an MTU of payload and envelope, while the port keeps to the payload: nothing
-//! longer goes out than was asked for, which is the trouble with a larger MTU otherwise.
+//! A packet socket refuses frames longer than the interface's MTU plus an Ethernet header
+//! (`packet_snd` in Linux `net/packet/af_packet.c`; 802.1Q tags may add four bytes), and the peer
+//! of a veth drops them. Linux has no separate limit for tags. So the interface of a `netdev:` port
+//! gets an MTU of payload plus envelope, while the port itself enforces the payload limit: it never
+//! sends longer payloads, which is the usual problem of a larger MTU.
 //!
-//! The aim is room, so an MTU is raised and never lowered: devices that are stacked on the
-//! interface would go down with it, and would not come back.
+//! An MTU is only raised, never lowered: devices stacked on the interface would be lowered as well,
+//! and would not recover.
 //!
-//! A port that says neither `mtu=` nor `envelope=` has asked for nothing. It gets room for the
-//! usual tags where that is nobody's business but ours. Where the driver takes no such MTU, where
-//! the alias is in use, or where the host's own stack would send longer packets, the interface
-//! stays as it is with a warning. The port goes by what there is room for, then ([`Port::room`]):
-//! trains, whose segments the kernel does not look at, as single frames.
+//! A port with neither `mtu=` nor `envelope=` gets room for the usual tags if that affects nobody
+//! else. If the driver refuses the MTU, the alias is in use, or the host's own stack would send
+//! longer packets, the interface is left unchanged and a warning is logged. The port then uses the
+//! room there is ([`Port::room`]), also for trains, whose segments the kernel does not check.
 //!
-//! What the MTU was before is put back when the port is closed, and when the interface goes to
-//! another namespace, if that can be found. A port that was killed cannot do that; so the old MTU
-//! stands in the interface's alias meanwhile, where people see it (`ip link`), and where the next
-//! start finds it. Without that, each start after a kill would raise what the
-//! last one has raised.
+//! The old MTU is restored when the port is closed, and when the interface moves to another
+//! namespace, if that can be found. A switch that is killed cannot do that, so the old MTU is
+//! stored in the interface's alias, where users (`ip link`) and the next start find it. Without
+//! this, each start after a kill would raise the MTU further.
 //!
 //! [`Port::room`]: tapswitch_datapath::Port::room
 
@@ -31,18 +29,18 @@ use tapswitch_netlink::{Link, LinkError, Moved, Namespace, Netlink};
 
 use crate::PortSpec;
 
-/// An interface whose MTU was changed. It is put back when this is dropped.
+/// An interface whose MTU was changed. Dropping this restores it.
 #[derive(Debug)]
 pub(crate) struct ChangedMtu {
     namespace: Namespace,
     index: u32,
     mark: Mark,
-    /// The mark stands in the alias.
+    /// The mark is set in the alias.
     is_marked: bool,
 }
 
 impl ChangedMtu {
-    /// Gives the interface of `spec` the MTU that it needs. Nothing when it needs no other.
+    /// Sets the MTU that the interface of `spec` needs. Returns `None` if it needs no change.
     pub(crate) fn make(spec: &PortSpec, namespace: &Namespace) -> Result<Option<Self>, MtuError> {
         let mut netlink = Netlink::open(namespace)?;
         let link = netlink.link(spec.name())?;
@@ -57,10 +55,10 @@ impl ChangedMtu {
         }
         let is_marked = Mark::may_stand_in(&link);
         if !is_marked && spec.mtu.is_none() {
-            // Of a port that asks for nothing, that was an obstacle.
+            // For a port without options, an alias in use was reported as an obstacle before.
             return Err(MtuError::AliasTaken { name: link.name, needed: mark.to });
         }
-        // Whatever happens from here on is undone.
+        // From here on, every failure is rolled back.
         let namespace = namespace.clone();
         let mut changed = Self { namespace, index: link.index, mark, is_marked };
         match changed.raise(spec, &mut netlink, &link.name) {
@@ -73,8 +71,8 @@ impl ChangedMtu {
         }
     }
 
-    /// Sets the MTU. Where an MTU was asked for and no envelope, an interface may be too small for
-    /// the usual one: it takes frames without, then.
+    /// Sets the MTU. If only `mtu=` was given, and the interface cannot have the usual envelope, it
+    /// is used without one.
     fn raise(
         &mut self,
         spec: &PortSpec,
@@ -101,7 +99,7 @@ impl ChangedMtu {
         Ok(())
     }
 
-    /// Notes the old MTU before the new one is set, so that it is not lost in between.
+    /// Stores the old MTU before the new one is set, so that it is not lost in between.
     fn set(&self, netlink: &mut Netlink, name: &str) -> Result<(), LinkError> {
         if self.is_marked {
             netlink.set_alias(name, &self.mark.text())?;
@@ -109,7 +107,7 @@ impl ChangedMtu {
         netlink.set_mtu(name, self.mark.to)
     }
 
-    /// How to put it back where the interface, which is called `name`, has been moved to.
+    /// The command that restores the MTU where the interface, now called `name`, has moved to.
     pub(crate) fn remedy(&self, name: &str) -> String {
         let Mark { from, to } = self.mark;
         let alias = if self.is_marked { " alias ''" } else { "" };
@@ -119,7 +117,7 @@ impl ChangedMtu {
         )
     }
 
-    /// Puts it back where the interface has been moved to. Returns `false` when it cannot.
+    /// Restores the MTU where the interface has moved to. Returns `false` if it cannot.
     pub(crate) fn undo_elsewhere(&self, moved: Moved) -> bool {
         let here = Netlink::open(&self.namespace).ok();
         let there = here.and_then(|mut here| here.find_namespace(moved.namespace_id));
@@ -129,7 +127,7 @@ impl ChangedMtu {
     fn undo_at(&self, namespace: &Namespace, index: u32) -> Result<(), LinkError> {
         let mut netlink = Netlink::open(namespace)?;
         let link = netlink.link_by_index(index)?;
-        // Another MTU is somebody else's.
+        // A different MTU was set by somebody else.
         if link.mtu == self.mark.to {
             netlink.set_mtu(&link.name, self.mark.from)?;
         }
@@ -143,33 +141,33 @@ impl ChangedMtu {
 impl Drop for ChangedMtu {
     fn drop(&mut self) {
         match self.undo_at(&self.namespace, self.index) {
-            // It has gone, and its MTU with it; if it was moved, it was put back there, or somebody
-            // was told.
+            // The interface is deleted, or it was moved, and the MTU was restored there or its loss
+            // was reported.
             Ok(()) | Err(LinkError::NotFound { .. }) => {}
             Err(error) => tracing::warn!("cannot restore the MTU to {}: {error}", self.mark.from),
         }
     }
 }
 
-/// The port's MTU, when its interface is as `link` says.
+/// The port's MTU for an interface in the state `link`.
 pub(crate) fn port_mtu(spec: &PortSpec, link: &Link, changed: Option<&ChangedMtu>) -> u32 {
     match (spec.mtu, changed) {
         (Some(mtu), _) if spec.kind.is_device() => mtu,
-        // Somebody may have made the interface smaller since.
+        // The interface may have been given a smaller MTU since.
         (Some(mtu), _) => mtu.min(link.mtu),
         (None, Some(_)) if asks(spec) => link.mtu.saturating_sub(envelope(spec).into()),
         (None, Some(changed)) if link.mtu == changed.mark.to => changed.mark.from,
-        // What others set is for payload, when nobody asks for room for tags.
+        // Without an envelope, an MTU set by others is for the payload.
         (None, _) => link.mtu,
     }
 }
 
-/// True when somebody wants the interface to have an MTU or room for tags.
+/// True if the user asks for an MTU or an envelope.
 fn asks(spec: &PortSpec) -> bool {
     spec.mtu.is_some() || spec.envelope.is_some()
 }
 
-/// Why `link` had better stay as it is while nobody asks for anything else.
+/// Why `link` should be left unchanged if the user asks for nothing.
 fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<String> {
     if !Mark::may_stand_in(link) {
         return Some("its alias is in use, which would store the original MTU".to_owned());
@@ -187,7 +185,7 @@ fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<String> {
     }
 }
 
-/// True for an address that the kernel gives to every interface.
+/// True for an address that the kernel assigns to every interface.
 fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
@@ -200,12 +198,12 @@ fn warn_of_no_room(spec: &PortSpec, name: &str, why: &dyn fmt::Display) {
     );
 }
 
-/// Bytes of tags that the port of `spec` takes.
+/// Bytes of tags that the port of `spec` accepts.
 pub(crate) fn envelope(spec: &PortSpec) -> u16 {
     spec.envelope.unwrap_or(DEFAULT_ENVELOPE)
 }
 
-/// What an interface's MTU was, and what it is now.
+/// An interface's old and new MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     from: u32,
@@ -213,7 +211,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// What the interface needs, by what it was before anybody of us changed it.
+    /// The change that the interface needs, based on the MTU before any switch changed it.
     fn plan(spec: &PortSpec, envelope: u16, link: &Link) -> Self {
         let left_behind = Self::of(link).filter(|mark| mark.to == link.mtu);
         let from = left_behind.map_or(link.mtu, |mark| mark.from);
@@ -241,10 +239,10 @@ impl Mark {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MtuError {
-    /// The interface cannot be looked at or changed.
+    /// The interface cannot be queried or changed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Its driver does not take it.
+    /// The driver refuses the MTU.
     #[error(
         "{name} does not allow an MTU of {needed}, which full-size frames with {envelope} bytes of \
          tags need: {source}; set a smaller mtu= or envelope="
@@ -252,14 +250,14 @@ pub enum MtuError {
     Refused {
         /// The interface.
         name: String,
-        /// MTU that it would need in bytes.
+        /// The MTU it would need, in bytes.
         needed: u32,
-        /// How much of that is for tags.
+        /// The part of it that is for tags.
         envelope: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         source: LinkError,
     },
-    /// There is no place to note the MTU that it had.
+    /// There is no place to store the old MTU.
     #[error(
         "{name} needs an MTU of {needed}, and the original MTU cannot be stored, as its alias is \
          in use; set mtu=, or clear the alias with `ip link set {name} alias ''`"
@@ -267,7 +265,7 @@ pub enum MtuError {
     AliasTaken {
         /// The interface.
         name: String,
-        /// MTU that it would need in bytes.
+        /// The MTU it would need, in bytes.
         needed: u32,
     },
 }

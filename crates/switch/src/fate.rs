@@ -1,17 +1,17 @@
 //! The outcome of a packet-in: whether the frame reached a controller, and if not, why.
 //!
-//! A worker makes a [`FrameFate`] for each frame that it sends up (`egress`); the server and the
-//! controllers' connections report on its packets. It exists so that the port's counters and the
-//! ledger of copies tell delivered frames from lost ones, although frames wait in several queues on
-//! their way.
+//! A worker creates a [`FrameFate`] for each frame that it sends to the controllers (`egress`); the
+//! server and the controllers' connections report the outcome of its packets. So the port's
+//! counters and the ledger of copies distinguish delivered frames from lost ones, although frames
+//! wait in several queues on the way.
 //!
 //! ```text
 //! a frame ── FrameFate ─┬─ a packet ── PacketFate ─┬─ a controller
 //!                       └─ a packet of the train   └─ another one that wants it
 //! ```
-//! A packet has arrived when the connection of one of the controllers that want it has taken it. A
-//! frame is delivered when all of its packets have arrived. The outcome is counted when the last
-//! reference is dropped, so no path through the queues can forget it.
+//! A packet is delivered when the connection of one of the controllers that want it has accepted
+//! it. A frame is delivered when all of its packets are. The outcome is counted when the last
+//! reference is dropped, so no path through the queues can omit it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,12 +26,12 @@ use crate::credits::Credit;
 pub(crate) struct FrameFate(Mutex<Option<PacketInReceipt>>);
 
 impl FrameFate {
-    /// Of a frame that waits by this receipt; none for one that is counted already.
+    /// For a frame with this receipt; `None` if the frame is already counted.
     pub(crate) fn new(receipt: Option<PacketInReceipt>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(receipt)))
     }
 
-    /// A packet of it does not arrive.
+    /// Notes that a packet of the frame is lost.
     pub(crate) fn lose(&self, reason: DropReason) {
         if let Some(receipt) = self.take() {
             receipt.dropped(reason);
@@ -57,23 +57,23 @@ pub(crate) struct PacketFate {
     frame: Arc<FrameFate>,
     has_arrived: AtomicBool,
     was_refused: AtomicBool,
-    /// Room that it takes up on its way.
+    /// Space that it uses on its way.
     _credit: Credit,
 }
 
-// Relaxed: marks, of which the last one to let the packet go sees all.
+// Relaxed: flags, which the last owner to drop the packet sees completely.
 impl PacketFate {
     pub(crate) fn new(frame: &Arc<FrameFate>, credit: Credit) -> Arc<Self> {
         let (has_arrived, was_refused) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Self { frame: frame.clone(), has_arrived, was_refused, _credit: credit })
     }
 
-    /// A controller has it.
+    /// Notes that a controller's connection has accepted it.
     pub(crate) fn arrived(&self) {
         self.has_arrived.store(true, Ordering::Relaxed);
     }
 
-    /// A queue on its way is full.
+    /// Notes that a queue on its way is full.
     pub(crate) fn refused(&self) {
         self.was_refused.store(true, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Drop for PacketFate {
         if !*self.has_arrived.get_mut() {
             self.frame.lose(match *self.was_refused.get_mut() {
                 true => DropReason::ControllerQueueFull,
-                // It wants no such packet any more, or has gone.
+                // The controller no longer wants such packets, or has disconnected.
                 false => DropReason::NoController,
             });
         }
@@ -104,7 +104,7 @@ mod tests {
         PacketFate::new(frame, Credits::new(2).take(PortNo(1), &[], 1).unwrap())
     }
 
-    /// What a port has consumed, and dropped by either name, after `action` with a frame.
+    /// A port's consumed frames and its drops by either reason, after `action` with a frame.
     fn outcome(action: impl FnOnce(Arc<FrameFate>)) -> [u64; 3] {
         let port = Arc::new(Port::new(PortNo(1), "p1".to_owned(), MacAddr::ZERO, 1500, 1));
         let claim = PacketInClaim::new(WorkerIndex(0), &port, Traffic::frame(60, 1));

@@ -1,28 +1,28 @@
-//! Other programs that open a device of the switch.
+//! Other programs that attach to a device of the switch.
 //!
-//! A device that may have several queues can be joined by whoever is permitted to; before Linux
-//! 7.3 that is anybody, unless it has an owner or a group. Who joins takes a share of the frames
-//! that are for the port, and what it sends comes from there as far as the kernel knows; no counter
-//! of the switch's tells of either. So a device that the switch makes gets its own user as owner.
-//! The kernel tells of each file that attaches as of any change of a link that is up.
+//! Another program can attach to a multi-queue device if it is permitted; before Linux 7.3 anybody
+//! is, unless the device has an owner or a group. It takes a share of the frames for the port, and
+//! its own frames appear to come from the port; neither shows in the switch's counters. So a device
+//! that the switch creates gets the switch's user as owner. The kernel reports each file that
+//! attaches as a link change, if the link is up.
 
 use tapswitch_netlink::Link;
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
 
-/// The queues of a device that are not the switch's.
+/// Queues of a device that are opened by other programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Foreign {
-    /// Those that are there now.
+    /// Their current number.
     pub(crate) queues: u32,
-    /// How often there came to be more.
+    /// How often their number has grown.
     pub(crate) joins: u64,
 }
 
 impl Foreign {
-    /// Notes the link as it is now, and tells when another program has come. Not each time: one may
-    /// come and go as often as it likes.
+    /// Notes the current link, and logs new programs. Not each time, as a program may attach and
+    /// detach at any rate.
     pub(crate) fn note(&mut self, spec: &PortSpec, link: &Link) {
         let before = std::mem::replace(&mut self.queues, foreign_queues(spec, link));
         if self.queues <= before {
@@ -43,15 +43,15 @@ impl Foreign {
     }
 }
 
-/// The kernel tells of queues of devices that may have several; of others it gives nobody more.
+/// The kernel reports the queues of multi-queue devices only; other devices cannot be joined.
 fn foreign_queues(spec: &PortSpec, link: &Link) -> u32 {
     let Some(tun) = link.tun.filter(|_| spec.kind.is_device()) else { return 0 };
     let all = tun.queues.unwrap_or(0).saturating_add(tun.disabled_queues.unwrap_or(0));
     all.saturating_sub(spec.queues().get().into())
 }
 
-/// Sees to it that a device that was just made is for nobody else but who has `CAP_NET_ADMIN`
-/// there. On Linux 7.3, the first with `IFF_BACKPRESSURE`, it is for nobody else without an owner.
+/// Restricts a device that was just created to its owner and holders of `CAP_NET_ADMIN`. Linux 7.3,
+/// the first with `IFF_BACKPRESSURE`, does so for devices without an owner as well.
 pub(crate) fn keep_out(spec: &PortSpec, device: &tap::Device) {
     if device.capabilities().has_backpressure() {
         return;

@@ -1,27 +1,27 @@
-//! When received packets are made into trains.
+//! When received packets are coalesced into trains.
 //!
-//! Coalescing wants batches of many frames and looks at each of them; both pay only when trains
-//! come of it. Where the kernel's end of a port makes trains itself (TSO, USO), or where hardly two
-//! packets in a row belong to one flow, neither does. So a queue is tried, and left alone for twice
-//! as long after each trial in vain (`docs/adr/0011-coalescing-at-the-ingress.md`).
+//! Coalescing needs large batches and inspects every frame; both pay only if trains result. They do
+//! not if the kernel's side of a port makes trains itself (TSO, USO), or if adjacent packets rarely
+//! belong to one flow. So each queue is tried, and after each failed trial it is left alone for
+//! twice as long (`docs/adr/0011-coalescing-at-the-ingress.md`).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Whether received packets become trains.
+/// Whether received packets are coalesced into trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gro {
-    /// They do while it pays.
+    /// While it pays.
     #[default]
     Auto,
-    /// They do.
+    /// Always.
     On,
-    /// They stay as they are.
+    /// Never.
     Off,
 }
 
 impl Gro {
-    /// What can be set, in words.
+    /// The possible values, for error messages.
     pub(crate) const EXPECTED: &str = "on, off or auto";
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Gro {
     }
 }
 
-/// A text does not say when to make trains.
+/// A text that is not a [`Gro`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}': expected {expected}", expected = Gro::EXPECTED)]
 pub struct ParseGroError(String);
@@ -60,9 +60,9 @@ pub(crate) struct GroTrial {
     is_auto: bool,
     /// Promising batches before the next trial.
     wait: u32,
-    /// What to wait for after the next trial in vain.
+    /// The wait after the next failed trial.
     next_wait: u32,
-    /// Batches in a row of which no trains came.
+    /// Consecutive batches without trains.
     in_vain: u32,
 }
 
@@ -72,14 +72,14 @@ impl GroTrial {
         Self { is_on, is_auto, wait: 0, next_wait: 1, in_vain: 0 }
     }
 
-    /// True when the next batch is to be coalesced.
+    /// True if the next batch is to be coalesced.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Notes a batch of `count` frames, not coalesced, that was not ended by an empty queue. One of
-    /// several frames is promising: a train fills a batch by itself.
+    /// Notes a batch of `count` frames that was not coalesced and not ended by an empty queue. A
+    /// batch of several frames is promising, as a train fills a batch by itself.
     #[inline]
     pub(crate) fn note_plain(&mut self, count: usize) {
         if !self.is_auto || count < PROMISING_COUNT {
@@ -92,18 +92,18 @@ impl GroTrial {
         }
     }
 
-    /// Notes a batch of `count` frames that became `units`.
+    /// Notes a batch of `count` frames that became `units` frames and trains.
     pub(crate) fn note_coalesced(&mut self, count: usize, units: usize) {
         if !self.is_auto {
             return;
         }
-        // A quarter of the frames less to be handled and sent pays for looking at all of them.
+        // A reduction by a quarter of the frames pays for inspecting all of them.
         if (count - units.min(count)) * 4 >= count {
             (self.in_vain, self.next_wait) = (0, 1);
             return;
         }
         self.in_vain += 1;
-        // A batch of few frames says little: the queue was nearly empty.
+        // A small batch is weak evidence: the queue was nearly empty.
         let limit = if count < PROMISING_COUNT { LONELY_LIMIT } else { IN_VAIN_LIMIT };
         if self.in_vain >= limit {
             (self.is_on, self.in_vain) = (false, 0);
@@ -113,18 +113,18 @@ impl GroTrial {
     }
 }
 
-/// Frames that are read together where they are coalesced.
+/// Frames that are read in one batch for coalescing.
 pub(crate) const BATCH_COUNT: usize = 64;
-/// Bytes behind which no further frame of such a batch is read: 45 frames of 1,514 bytes with their
-/// headroom, which make the longest train that there is.
+/// No further frame is read into such a batch behind this many bytes: room for 45 frames of 1,514
+/// bytes with headroom, which make a train of maximum length.
 pub(crate) const BATCH_LEN: usize = 45 * 1600;
-/// Frames of a batch from which trains may be hoped for.
+/// A batch with at least this many frames is promising.
 const PROMISING_COUNT: usize = 4;
-/// Batches without trains after which a trial ends.
+/// Consecutive batches without trains that end a trial.
 const IN_VAIN_LIMIT: u32 = 2;
-/// The same for batches of few frames.
+/// The same for small batches.
 const LONELY_LIMIT: u32 = 64;
-/// Longest wait in promising batches, half a second of small frames.
+/// Longest wait in promising batches: half a second of small frames.
 const WAIT_MAX: u32 = 16 * 1024;
 
 #[cfg(test)]

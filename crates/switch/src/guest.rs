@@ -1,13 +1,14 @@
-//! Guests behind ports: the socket where their monitor is met, and the thread that talks to it.
+//! Guests behind ports: the vhost-user socket, and the thread that serves the VMM.
 //!
-//! The thread meets a monitor, serves its session, and meets the next one, for as long as the port
-//! is there. Frames are none of its business: workers take them from the device's queues. What
-//! changes comes to the server as [`GuestNews`].
+//! The thread waits for a VMM, serves its session, and waits for the next one, as long as the port
+//! exists. It does not handle frames: workers take them from the device's queues. Changes are sent
+//! to the server as [`GuestNews`].
 //!
-//! **The server never waits for the thread.** A session may hang in what a monitor has handed over,
-//! such as a file whose owner does not answer; then its port goes all the same, and the thread when
-//! it can. Nor does the thread wait for the server without an end: a monitor that changes something
-//! all the time is slowed down ([`NEWS_COUNT`]), and little of it is logged ([`LINE_COUNT`]).
+//! **The server never waits for the thread.** A session may block on something the VMM has passed,
+//! such as a file whose owner does not respond; the port is then removed anyway, and the thread
+//! ends when it can. The thread does not wait for the server without limit either: a VMM that
+//! changes its state continuously is slowed down ([`NEWS_COUNT`]), and little of it is logged
+//! ([`LINE_COUNT`]).
 
 mod listener;
 
@@ -38,52 +39,51 @@ use crate::tx::{GuestTx, Takes, TxDevice, TxPort};
 use crate::{GuestSocket, PortSpec, SocketSide};
 use listener::Listener;
 
-/// Something happened to the guest behind a port.
+/// A change of the guest behind a port.
 #[derive(Debug)]
 pub(crate) struct GuestNews {
     pub(crate) port: PortNo,
-    /// Whose guest it is: the number may be another port's by now.
+    /// The guest's device: the port number may have been reused.
     device: Arc<vhost::Device>,
     change: GuestChange,
 }
 
-/// What happened.
 #[derive(Debug)]
 enum GuestChange {
-    /// No monitor can be met, for this reason; it is tried again.
+    /// No VMM can connect, for this reason; it is retried.
     Waits(String),
-    /// The file of the socket was gone, and is there again.
+    /// The socket's file was missing, and was created again.
     Renewed,
-    /// A monitor was met.
+    /// A VMM has connected.
     Met,
-    /// Other queues run now.
+    /// The set of running queues has changed.
     Status(Status),
-    /// The session is over.
+    /// The session has ended.
     Ended(SessionEnd),
 }
 
-/// The guest behind a port, there or not.
+/// The guest of a port, running or not.
 #[derive(Debug)]
 pub(crate) struct Guest {
     spec: PortSpec,
     socket: GuestSocket,
     device: Arc<vhost::Device>,
     status: Status,
-    /// True while there is a session with a monitor.
+    /// True during a session with a VMM.
     is_met: bool,
     sessions: u64,
     resets: u64,
     last_reset: Option<String>,
-    /// Whether its queues have run since its monitor was met.
+    /// Whether its queues have run in this session.
     has_run: bool,
-    /// Why no monitor can be met.
+    /// Why no VMM can connect.
     obstacle: Option<String>,
-    /// What was logged last of its coming and going.
+    /// The last log line about sessions.
     said: String,
-    /// What may be logged of it.
+    /// Limits the log lines.
     lines: Allowance,
     warnings: Allowance,
-    /// How to meet its monitor, until the thread does so.
+    /// How to connect with the VMM, until the thread is started.
     meeting: Option<Meeting>,
     thread: Option<GuestThread>,
 }
@@ -92,27 +92,27 @@ pub(crate) struct Guest {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenGuestError {
-    /// Something else listens there.
+    /// Another process listens on the path.
     #[error("another process listens on {path}; give the port its own socket")]
     Taken {
         /// Path of the socket.
         path: String,
     },
-    /// There is something that is no socket.
+    /// The path is in use by something other than a socket.
     #[error("{path} exists and is not a socket; give the port another path")]
     NoSocket {
         /// The path.
         path: String,
     },
-    /// The kernel refused.
+    /// The kernel refused to listen.
     #[error("cannot listen on {path}: {source}; its directory must exist and be writable")]
     Listen {
         /// Path of the socket.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It may not be given to others.
+    /// The socket cannot be given to another user or group.
     #[error(
         "cannot set the {what} of {path}: {source}; only root may set another user, or a group \
          that the user is not in"
@@ -120,18 +120,18 @@ pub enum OpenGuestError {
     Access {
         /// Path of the socket.
         path: String,
-        /// What it was to have.
+        /// The attribute that could not be set.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// No descriptors.
+    /// No file descriptors.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Guest {
-    /// Makes a device without a guest, and the socket if the switch is to listen there.
+    /// Creates a device without a guest, and the socket if the switch is to listen.
     pub(crate) fn open(spec: &PortSpec, socket: &GuestSocket) -> Result<Self, OpenGuestError> {
         let offered = if spec.offload { Features::OFFERED } else { Features::without_offloads() };
         let device = vhost::Device::offering(spec.queues().get(), offered)?;
@@ -158,7 +158,7 @@ impl Guest {
         })
     }
 
-    /// Starts to meet monitors. The thread ends when the guest is dropped.
+    /// Starts the thread that serves VMMs. It ends when the guest is dropped.
     pub(crate) fn start(&mut self, news: mpsc::Sender<GuestNews>) -> io::Result<()> {
         let Some(meeting) = self.meeting.take() else { return Ok(()) };
         let port = self.spec.number;
@@ -166,7 +166,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Notes what happened, if it did to this guest.
+    /// Notes a change, if it is of this guest.
     pub(crate) fn note(&mut self, news: GuestNews) {
         if !Arc::ptr_eq(&self.device, &news.device) {
             return;
@@ -202,7 +202,7 @@ impl Guest {
         }
     }
 
-    /// Which queues run, in words.
+    /// The running queues as text.
     fn what_runs(&self) -> String {
         let Status { pairs, features, .. } = self.status;
         match pairs {
@@ -217,7 +217,7 @@ impl Guest {
         }
     }
 
-    /// Logs what is worth a line, unless it was the last one, or there have been too many.
+    /// Logs a line, unless it equals the last one or the limit is reached.
     fn say(&mut self, text: &str) {
         let spec = &self.spec;
         if self.said == text {
@@ -251,7 +251,7 @@ impl Guest {
             }
             SessionEnd::Refused(why) | SessionEnd::Reset(why) => {
                 self.resets += 1;
-                // A monitor that comes back and does the same again says nothing new.
+                // A VMM that reconnects and fails again in the same way is no news.
                 if self.last_reset.as_ref() == Some(&why) {
                     tracing::debug!("port {spec}: the guest was disconnected again: {why}");
                 } else {
@@ -262,7 +262,7 @@ impl Guest {
         }
     }
 
-    /// An address of the port itself, which guests never see: the same at each start.
+    /// The port's own address, which guests never see: the same at each start.
     pub(crate) fn mac(&self) -> MacAddr {
         let mut hasher = DefaultHasher::new();
         self.socket.path.hash(&mut hasher);
@@ -271,12 +271,12 @@ impl Guest {
         MacAddr([0x02, a, b, c, d, e])
     }
 
-    /// How OpenFlow calls the state of its link.
+    /// The port's OpenFlow link state.
     pub(crate) fn state(&self) -> PortState {
         if self.status.pairs > 0 { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// What the guest takes, in words.
+    /// The offloads that the guest takes, as text.
     pub(crate) fn offloads(&self) -> String {
         if self.status.pairs == 0 {
             return "none".to_owned();
@@ -305,7 +305,7 @@ impl Guest {
         }
     }
 
-    /// What there is to be read, in order.
+    /// The queues to read, in order.
     pub(crate) fn rx_devices(&self) -> Vec<RxDevice> {
         let queues = (0..).map_while(|index| self.device.transmit_queue(index));
         let device = |queue: &Arc<vhost::Queue>| {
@@ -314,8 +314,8 @@ impl Guest {
         queues.map(device).collect()
     }
 
-    /// The handle by which `worker` of so many sends: queues of its own while the guest runs so
-    /// many.
+    /// The handle through which `worker` of `workers` sends: with its own queues if the guest runs
+    /// enough.
     pub(crate) fn tx_port(&self, worker: usize, workers: usize) -> TxPort {
         let own = worker % usize::from(self.spec.queues().get());
         let guest = GuestTx::new(self.device.clone(), own, workers.max(1));
@@ -323,12 +323,12 @@ impl Guest {
     }
 }
 
-/// Which kind of rings was negotiated.
+/// The negotiated kind of rings.
 fn rings(features: Features) -> &'static str {
     if features.contains(Features::RING_PACKED) { "packed" } else { "split" }
 }
 
-/// The thread that meets monitors and serves them, as the server holds it.
+/// The server's handle of the thread that serves VMMs.
 #[derive(Debug)]
 struct GuestThread {
     device: Arc<vhost::Device>,
@@ -350,7 +350,7 @@ impl GuestThread {
         };
         let pace = RefCell::new(Allowance::new(NEWS_COUNT, NEWS_TIME));
         let keeper = Keeper { device: device.clone(), meeting, end: end.clone(), port, news, pace };
-        // Nobody waits for it; see the module.
+        // Not joined; see the module.
         std::thread::Builder::new()
             .name(format!("tapswitch-g{port}"))
             .spawn(move || keeper.run())?;
@@ -367,14 +367,14 @@ impl Drop for GuestThread {
     }
 }
 
-/// What the thread holds.
+/// The state of the thread.
 struct Keeper {
     device: Arc<vhost::Device>,
     meeting: Meeting,
     end: Arc<OwnedFd>,
     port: PortNo,
     news: mpsc::Sender<GuestNews>,
-    /// What the server is told.
+    /// Limits the news sent to the server.
     pace: RefCell<Allowance>,
 }
 
@@ -390,9 +390,9 @@ impl Keeper {
                     backoff.handle_success();
                     Duration::ZERO
                 }
-                // Who is not served as he likes comes back at once, as a rule, and goes again.
+                // An unsatisfied VMM usually reconnects at once, and disconnects again.
                 SessionEnd::Closed => backoff.handle_failure(),
-                // Who is cut off does the same again.
+                // A VMM that was cut off will do the same again.
                 _ => PENANCE,
             };
             self.tell(GuestChange::Ended(end));
@@ -402,7 +402,7 @@ impl Keeper {
         }
     }
 
-    /// One session, and whether its guest ran.
+    /// Runs one session. Returns its end, and whether its guest ran.
     fn serve(&self, stream: UnixStream) -> (SessionEnd, bool) {
         let has_run = Cell::new(false);
         let observe = |status: Status| {
@@ -412,10 +412,10 @@ impl Keeper {
         (self.serve_alone(|| self.device.serve(stream, observe)), has_run.get())
     }
 
-    /// Whoever else comes meanwhile is turned away, as nobody would serve them.
+    /// Rejects other VMMs during a session, as nothing would serve them.
     fn serve_alone(&self, serve: impl FnOnce() -> SessionEnd) -> SessionEnd {
         let Meeting::Listen(listener) = &self.meeting else { return serve() };
-        // Without descriptors or a thread, others wait until the session is over.
+        // Without file descriptors or a thread, others wait until the session ends.
         let Ok(over) = eventfd(0, EventfdFlags::CLOEXEC) else { return serve() };
         let (port, over) = (self.port, &over);
         std::thread::scope(|scope| {
@@ -430,10 +430,10 @@ impl Keeper {
         })
     }
 
-    /// Waits for a monitor; `None` when the port goes.
+    /// Waits for a VMM; `None` when the port is removed.
     fn meet(&self) -> Option<UnixStream> {
         let mut told = None;
-        // A monitor that still listens would be met again and again.
+        // A VMM that still listens would be connected to again and again.
         while !self.ends_within(Duration::ZERO) {
             match self.try_to_meet() {
                 Ok(None) => told = None,
@@ -452,7 +452,7 @@ impl Keeper {
         None
     }
 
-    /// Connects to a monitor, or waits a while for one to connect. Returns why none could.
+    /// Connects to a VMM, or waits for a while for one to connect. Returns why none could.
     fn try_to_meet(&self) -> Result<Option<UnixStream>, String> {
         let listener = match &self.meeting {
             Meeting::Listen(listener) => listener,
@@ -471,7 +471,7 @@ impl Keeper {
         match socket.listener.accept() {
             Ok((stream, _)) => Ok(Some(stream)),
             Err(error) => {
-                // It has gone again, or there are no descriptors for it now.
+                // The VMM has disconnected, or there are no file descriptors.
                 tracing::debug!("port {}: {error}", self.port);
                 self.ends_within(RETRY);
                 Ok(None)
@@ -483,8 +483,8 @@ impl Keeper {
         wait(&[self.end.as_fd()], Some(time)) != 0
     }
 
-    /// Tells the server, which has others to listen to, and listens no more when it stops. It may
-    /// also be about to take the port away.
+    /// Notifies the server, which may be busy, until this thread is told to end: the server may be
+    /// removing the port.
     fn tell(&self, change: GuestChange) {
         let mut pace = self.pace.borrow_mut();
         if !pace.take() && self.ends_within(pace.time_left()) {
@@ -500,8 +500,8 @@ impl Keeper {
     }
 }
 
-/// Turns away who comes while there is a session, until it is over. One that comes in the place of
-/// a monitor which has just gone is left for the next session.
+/// Rejects VMMs that connect during a session, until it ends. One that replaces a VMM that has just
+/// disconnected is left for the next session.
 fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
     let (mut warnings, socket) = (Allowance::new(1, SILENCE), listener.socket());
     loop {
@@ -521,7 +521,7 @@ fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
     }
 }
 
-/// Waits until one of the descriptors is readable, and returns which, one bit for each.
+/// Waits until one of the descriptors is readable, and returns which ones, as one bit each.
 fn wait(fds: &[std::os::fd::BorrowedFd<'_>], time: Option<Duration>) -> u32 {
     let mut fds: Vec<_> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -534,14 +534,14 @@ fn wait(fds: &[std::os::fd::BorrowedFd<'_>], time: Option<Duration>) -> u32 {
     bits.sum()
 }
 
-/// How a monitor is met.
+/// How the switch and the VMM connect.
 #[derive(Debug)]
 enum Meeting {
     Listen(Arc<Listener>),
     Connect(String),
 }
 
-/// Why nobody was met at `path`, in words.
+/// Why no VMM was reached at `path`, as text.
 fn not_met(path: &str, errno: Errno) -> String {
     let why = match errno {
         Errno::NOENT => "the socket does not exist yet".to_owned(),
@@ -552,29 +552,29 @@ fn not_met(path: &str, errno: Errno) -> String {
     format!("waiting for {path}: {why}; trying again every 0.2 s")
 }
 
-/// A port works on, as this is a guess.
+/// Only a warning, as this is a guess.
 const BLANK_MEMORY: &str = "the guest's memory appears to be empty: its VMM has most likely passed \
                             a private copy instead of shared memory; give the VM shared memory, as \
                             in QEMU's -object memory-backend-memfd,id=mem,size=SIZE,share=on -numa \
                             node,memdev=mem";
-/// Time between two looks whether the file of a socket is still there.
+/// Time between two checks that the socket's file still exists.
 const LOOK: Duration = Duration::from_secs(2);
-/// Time between two attempts to meet a monitor.
+/// Time between two connection attempts.
 const RETRY: Duration = Duration::from_millis(200);
-/// Time after which a session was of use, whether its guest ran or not.
+/// A session that lasts this long was of use, whether its guest ran or not.
 const TRIAL: Duration = Duration::from_secs(2);
-/// Time in which a monitor may take the place of one that goes.
+/// Time in which a VMM may replace one that disconnects.
 const SUCCESSION: Duration = Duration::from_millis(500);
-/// Time between two warnings of the same, and in which a guest's coming and going is worth
-/// [`LINE_COUNT`] lines: it is started a few times then, or told of by each of its queues.
+/// Time between two equal warnings, and the period for [`LINE_COUNT`] log lines about a guest's
+/// sessions: a few restarts, or one line per queue.
 const SILENCE: Duration = Duration::from_secs(60);
 const LINE_COUNT: u32 = 32;
-/// What a guest may have the server told in a time: each pair of queues that starts is one of it.
+/// News per period that a guest may cause: each queue pair that starts is one.
 const NEWS_COUNT: u32 = 256;
 const NEWS_TIME: Duration = Duration::from_secs(1);
-/// Time that the server has to listen to what is waiting.
+/// Time between two attempts to notify a busy server.
 const SERVER_TIME: Duration = Duration::from_millis(10);
-/// Time that a monitor waits which was cut off.
+/// How long a VMM that was cut off waits.
 const PENANCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -592,7 +592,7 @@ mod tests {
         guest.note(GuestNews { port, device, change });
     }
 
-    /// So does a monitor whose machine is to have more pairs of queues than the port has.
+    /// The same goes for a VMM whose machine has more queue pairs than the port.
     #[test]
     fn who_comes_and_goes_in_the_same_way_is_told_of_once() {
         let mut guest = guest("1=vhost:/run/vm0.sock,client,queues=2");

@@ -1,4 +1,4 @@
-//! Asking a running switch about itself.
+//! Queries to a running switch.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use crate::report::{
 use crate::server::Server;
 use crate::shared::WorkerCounters;
 
-/// A way to ask a running switch about itself. Cheap to clone.
+/// A handle for queries to a running switch. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     queries: mpsc::Sender<Query>,
 }
 
-/// One question, with the place for its answer.
+/// A query, with the channel for its answer.
 #[derive(Debug)]
 pub(crate) enum Query {
     Switch(oneshot::Sender<SwitchReport>),
@@ -33,7 +33,7 @@ pub(crate) enum Query {
     Taps(oneshot::Sender<Vec<TapReport>>),
     Workers(oneshot::Sender<Vec<WorkerReport>>),
     Drops(oneshot::Sender<Vec<DropReport>>),
-    /// Not a question: something to be done.
+    /// Not a query but a request to change ports.
     Change(PortChange),
 }
 
@@ -50,7 +50,7 @@ impl Handle {
     /// The switch as a whole.
     ///
     /// # Errors
-    /// [`Stopped`], as with all other questions.
+    /// [`Stopped`], as for all other queries.
     pub async fn switch(&self) -> Result<SwitchReport, Stopped> {
         self.ask(Query::Switch).await
     }
@@ -87,7 +87,7 @@ impl Handle {
         self.ask(Query::Meters).await
     }
 
-    /// The ledgers of the groups that copy.
+    /// The ledgers of the groups that make copies.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -103,7 +103,7 @@ impl Handle {
         self.ask(Query::Workers).await
     }
 
-    /// All drops that occurred, by port and reason.
+    /// All drops that have occurred, by port and reason.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -126,7 +126,7 @@ impl Handle {
 }
 
 impl Server {
-    /// Answers a question. Who does not wait for the answer any more misses nothing.
+    /// Answers a query. A receiver that is gone is ignored.
     pub(crate) fn answer(&self, query: Query) {
         let snapshot = self.agent.pipeline().snapshot();
         match query {
@@ -140,7 +140,7 @@ impl Server {
             Query::Taps(answer) => drop(answer.send(report::taps(snapshot, self.workers.len()))),
             Query::Workers(answer) => drop(answer.send(self.worker_reports())),
             Query::Drops(answer) => drop(answer.send(self.drop_reports())),
-            // The server does that itself.
+            // Done by the server itself.
             Query::Change(_) => {}
         }
     }
@@ -174,7 +174,7 @@ impl Server {
     }
 
     fn port_reports(&self) -> Vec<PortReport> {
-        // A copy: a worker that pauses a queue does not wait for what the kernel is asked below.
+        // A copy, so that a worker that pauses a queue does not wait for the kernel queries below.
         let accounts = self.shared.pauses.accounts().clone();
         let snapshot = self.agent.pipeline().snapshot();
         let report = |device: &crate::device::Device| {
@@ -208,7 +208,7 @@ impl Server {
                 ring,
             })
         };
-        // They lie in the order in which they came.
+        // They are stored in the order in which they were added.
         let mut devices: Vec<_> = self.ports.devices.iter().collect();
         devices.sort_unstable_by_key(|device| device.spec.number);
         devices.into_iter().filter_map(report).collect()
@@ -248,14 +248,14 @@ impl Server {
     }
 }
 
-/// Most bytes of tags that pass on a frame as long as the port's MTU.
+/// Limit of tags on a frame with a payload of the port's MTU.
 fn envelope(port: &Port, tunnel: Option<&TunnelReport>) -> u16 {
     let room = tunnel.and_then(|tunnel| tunnel.room_beside(port.mtu));
     let room = room.map_or(u16::MAX, |room| u16::try_from(room).unwrap_or(u16::MAX));
     port.full_size_envelope().min(room)
 }
 
-/// Adds what the kernel lost before the switch could read it, under a name of its own.
+/// Adds the frames that the kernel lost before the switch could read them, under a separate name.
 fn with_ring(mut drops: BTreeMap<String, u64>, ring_drops: u64) -> BTreeMap<String, u64> {
     if ring_drops > 0 {
         drops.insert(RING_FULL.to_owned(), ring_drops);

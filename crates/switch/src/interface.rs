@@ -1,4 +1,4 @@
-//! Interfaces behind ports: tap devices that the switch makes, and interfaces that are there.
+//! Interfaces behind ports: tap devices that the switch creates, and existing interfaces.
 
 use std::sync::Arc;
 
@@ -20,40 +20,40 @@ use crate::tun::{TunLink, TunQueue};
 use crate::tx::{BareTap, Takes, TxDevice, TxPort};
 use crate::{PortKind, PortSpec};
 
-/// An interface that is open.
+/// An open interface.
 #[derive(Debug)]
 pub(crate) struct Interface {
     spec: PortSpec,
-    /// Where it lives.
+    /// Its namespace.
     pub(crate) namespace: Namespace,
-    /// Which of the switch's namespaces that is.
+    /// The index of that namespace in the switch.
     pub(crate) namespace_index: usize,
-    /// Its index there.
+    /// Its interface index there.
     pub(crate) index: u32,
     pub(crate) mac: MacAddr,
     pub(crate) link: Link,
-    /// The interface was deleted, or moved elsewhere. One of its name is another.
+    /// The interface was deleted or moved. One with the same name is another interface.
     pub(crate) is_gone: bool,
-    /// Offloads in words, for reports.
+    /// The offloads as text, for reports.
     pub(crate) offloads: String,
-    /// What was done to its MTU, to be undone.
+    /// The change of its MTU, to be undone.
     changed_mtu: Option<ChangedMtu>,
-    /// Other programs that have opened it.
+    /// Other programs that have attached to it.
     foreign: Foreign,
     io: Io,
 }
 
-/// Which interface one is, whatever it is called: names change, and one may have several.
+/// The identity of an interface, independent of its names: names change, and one may have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InterfaceId {
-    /// What the kernel knows the namespace by.
+    /// The kernel's identity of the namespace.
     namespace: (u64, u64),
     index: u32,
 }
 
 impl InterfaceId {
-    /// That of the interface of `spec`. `None` when there is none yet, or it cannot be looked at,
-    /// of which opening the port will tell.
+    /// The identity of the interface of `spec`. `None` if it does not exist yet or cannot be
+    /// queried; opening the port reports the error.
     pub(crate) fn find(spec: &PortSpec) -> Option<Self> {
         if !spec.kind.is_interface() {
             return None;
@@ -64,7 +64,7 @@ impl InterfaceId {
     }
 }
 
-/// The handles of an interface, one for each queue.
+/// The handles of an interface, one per queue.
 #[derive(Debug)]
 enum Io {
     Tap { queues: Vec<Arc<tap::Queue>>, takes: Takes, lent: Lent, ring: Ring },
@@ -72,17 +72,17 @@ enum Io {
     Netdev { port: Arc<netdev::PacketPort>, takes: Takes, below: Option<Below> },
 }
 
-/// What is taken from the device again when the port goes.
+/// What must be removed from the device when the port is removed.
 #[derive(Debug)]
 struct Lent {
     steered: Option<Steered>,
-    /// One that somebody prepared.
+    /// The previous state of a device that the user created.
     _borrowed: Option<Borrowed>,
 }
 
 impl Interface {
-    /// Notes the link as it is now. One that was gone and is there again, as the same interface, is
-    /// of no use to a packet socket, which has lost it; the queues of a tap device go on.
+    /// Notes the current link. A packet socket is useless once its interface has been gone, even if
+    /// the same interface returns; the queues of a tap device keep working.
     pub(crate) fn note(&mut self, link: Link) {
         if self.is_gone && matches!(self.io, Io::Netdev { .. }) {
             return;
@@ -92,8 +92,8 @@ impl Interface {
         self.link = link;
     }
 
-    /// Opens what `spec` describes. A tap device is made, put into its namespace and switched on;
-    /// an interface is attached as it is, but for room for tags.
+    /// Opens what `spec` describes. A tap device is created, moved to its namespace and set up; an
+    /// existing interface is used unchanged except for room for tags.
     pub(crate) fn open(spec: &PortSpec) -> Result<Self, OpenPortError> {
         let port = || spec.to_string();
         let namespace =
@@ -125,14 +125,15 @@ impl Interface {
         })
     }
 
-    /// Which one it is, or was when it is gone: it may come back as that.
+    /// Its identity, also when it is gone: it may return with the same one.
     pub(crate) fn id(&self) -> Option<InterfaceId> {
         Some(InterfaceId { namespace: self.namespace.identity().ok()?, index: self.index })
     }
 
-    /// Puts back what the switch has changed of an interface that is moved elsewhere, though a look
-    /// at all interfaces may have missed it before. Where that is not found, or nothing may be
-    /// changed there, it is put back if the interface returns in time. Answers what to do then.
+    /// Restores the settings of an interface that was moved to another namespace, even if an
+    /// earlier search has missed it. If the namespace is not found or the settings cannot be
+    /// changed there, they are restored if the interface returns in time. Returns what the user can
+    /// do then.
     pub(crate) fn put_back_at(&mut self, moved: Moved) -> Option<String> {
         let changed = self.changed_mtu.as_ref()?;
         if !changed.undo_elsewhere(moved) {
@@ -142,24 +143,24 @@ impl Interface {
         None
     }
 
-    /// How OpenFlow calls the state of its link.
+    /// The port's OpenFlow link state.
     pub(crate) fn state(&self) -> PortState {
         let is_live = self.link.up && self.link.lower_up;
         if is_live { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// Largest payload in bytes: what was asked for, or the interface's own but for what is meant
-    /// for tags.
+    /// Largest payload in bytes: as configured, or the interface's MTU without the part meant for
+    /// tags.
     pub(crate) fn mtu(&self) -> u32 {
         port_mtu(&self.spec, &self.link, self.changed_mtu.as_ref())
     }
 
-    /// Most bytes of payload and tags in one packet. A tap device takes frames of any length.
+    /// Limit of payload and tags in one packet. A tap device has none.
     pub(crate) fn room(&self) -> u32 {
         if self.spec.kind.is_device() { u32::MAX } else { self.link.mtu }
     }
 
-    /// Frames that a steering program led to each queue; none without one.
+    /// Frames that the steering program sent to each queue; empty without one.
     pub(crate) fn steered(&self) -> Vec<u64> {
         match &self.io {
             Io::Tap { lent, .. } | Io::Tun { lent, .. } => {
@@ -170,7 +171,7 @@ impl Interface {
         }
     }
 
-    /// What there is to be read, in order.
+    /// The queues to read, in order.
     pub(crate) fn rx_devices(&self) -> Vec<RxDevice> {
         match &self.io {
             Io::Tap { queues, .. } if self.spec.offload => {
@@ -185,8 +186,8 @@ impl Interface {
         }
     }
 
-    /// The handle by which `worker` sends. Where there are fewer queues than workers, workers share
-    /// one; the kernel takes frames from several threads.
+    /// The handle through which `worker` sends. If there are fewer queues than workers, workers
+    /// share one; the kernel accepts frames from several threads.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
         match &self.io {
             Io::Tap { queues, takes, .. } => {
@@ -204,12 +205,12 @@ impl Interface {
         }
     }
 
-    /// True when the kernel keeps what the switch does not read.
+    /// True if the kernel keeps frames that the switch does not read.
     pub(crate) fn waits(&self) -> bool {
         matches!(self.io, Io::Tap { ring, .. } | Io::Tun { ring, .. } if ring.waits())
     }
 
-    /// The rings of a tap device; `None` for another interface.
+    /// The rings of a tap device; `None` for other interfaces.
     pub(crate) fn ring(&self) -> Option<RingReport> {
         match &self.io {
             Io::Tap { ring, .. } | Io::Tun { ring, .. } => {
@@ -221,7 +222,7 @@ impl Interface {
         }
     }
 
-    /// What is in front of the interface; `None` for a tap device, of which [`Self::ring`] tells.
+    /// The qdisc of the interface; `None` for a tap device, see [`Self::ring`].
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
         match &self.io {
             Io::Netdev { port, below, .. } => {
@@ -231,8 +232,8 @@ impl Interface {
         }
     }
 
-    /// Frames that the kernel dropped because the switch did not read them in time, where
-    /// [`Self::ring`] does not tell.
+    /// Frames that the kernel dropped because the switch did not read them in time, if
+    /// [`Self::ring`] does not report them.
     pub(crate) fn ring_drops(&self) -> u64 {
         match &self.io {
             Io::Netdev { port, .. } => port.statistics().map_or(0, |counters| counters.dropped),
@@ -241,7 +242,7 @@ impl Interface {
     }
 }
 
-/// The namespace where the interface of `spec` is, or is to be.
+/// The current or intended namespace of the interface of `spec`.
 pub(crate) fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
     match &spec.netns {
         Some(place) => Namespace::find(place),
@@ -249,8 +250,8 @@ pub(crate) fn namespace(spec: &PortSpec) -> Result<Namespace, NamespaceError> {
     }
 }
 
-/// The device, if there is one that stays and that nobody holds: it was made to be taken, as
-/// `tapswitch device create` and `ip tuntap add` do.
+/// The device, if it is persistent and unused: `tapswitch device create` and `ip tuntap add` create
+/// devices for others to use.
 fn prepared(namespace: &Namespace, name: &str) -> Option<Link> {
     let link = Netlink::open(namespace).and_then(|mut netlink| netlink.link(name)).ok()?;
     let tun = link.tun?;
@@ -283,17 +284,17 @@ fn open_tun(
     Ok((Io::Tun { queues: queues.collect(), takes, lent, ring }, mac, offloads))
 }
 
-/// What there is of a device that the switch has made.
+/// The parts of a device that the switch has opened.
 struct Opened {
     queues: Vec<Arc<tap::Queue>>,
     takes: Takes,
     lent: Lent,
-    /// In words, for reports.
+    /// As text, for reports.
     offloads: String,
 }
 
 impl Opened {
-    /// `before` is what it was like, if somebody has prepared it.
+    /// `before` is its previous state, if the user created it.
     fn of(
         spec: &PortSpec,
         namespace: &Namespace,
@@ -313,20 +314,20 @@ impl Opened {
     }
 }
 
-/// A device, just opened.
+/// A device that was just opened.
 struct Made {
     device: tap::Device,
     ring: Ring,
-    /// What it was like, if somebody has prepared it.
+    /// Its previous state, if the user created it.
     before: Option<Link>,
 }
 
-/// Makes the device of `spec`.
+/// Creates the device of `spec`.
 fn create(spec: &PortSpec, namespace: &Namespace, kind: tap::Kind) -> Result<Made, OpenPortError> {
     let port = || spec.to_string();
     let name = spec.name().parse();
     let name = name.map_err(|source| OpenPortError::Name { port: port(), source })?;
-    // With several queues, it must have been made for that.
+    // A device with several queues must have been created as such.
     let header = if spec.offload { tap::HeaderLen::V1 } else { tap::HeaderLen::None };
     let config = tap::Config::new(name)
         .queues(spec.queues())
@@ -366,7 +367,7 @@ fn open_netdev(
         (true, false) => (capabilities.into(), "csum,tso"),
         (false, _) => (Takes::NOTHING, "none"),
     };
-    // Only a report depends on it.
+    // Needed for a report only.
     let below = Netlink::open(namespace).and_then(|mut it| Below::of(&mut it, spec.name())).ok();
     let io = Io::Netdev { port: Arc::new(opened), takes, below };
     Ok((io, mac, offloads.to_owned()))
@@ -377,10 +378,10 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
     let (Io::Tap { ring, .. } | Io::Tun { ring, .. }) = io else {
         return netlink.link(spec.name());
     };
-    // Room for tags needs nothing here: a tap device takes frames of any length.
+    // No envelope is needed: a tap device takes frames of any length.
     let name = spec.name();
     let before = netlink.link(name)?;
-    // What is as it should be is left alone: that needs no privilege.
+    // A setting that has the right value already is left alone, as that needs no privilege.
     if let Some(mtu) = spec.mtu.filter(|mtu| *mtu != before.mtu) {
         netlink.set_mtu(name, mtu)?;
     }
@@ -397,9 +398,8 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
     Ok(link)
 }
 
-/// Lets forwarded TCP trains stay whole whose packets all have one IPv4 identifier, as network
-/// cards and GRO make them; the kernel would cut them in front of the device. It is no loss
-/// without.
+/// Keeps forwarded TCP trains whole whose packets share one IPv4 identifier, as network cards and
+/// GRO make them; the kernel would cut them in front of the device. A failure is harmless.
 fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
     let feature = "tx-tcp-mangleid-segmentation";
     if let Err(error) = netlink.set_feature_by_name(spec.name(), feature, true) {
@@ -407,7 +407,7 @@ fn pass_same_identifiers(spec: &PortSpec, netlink: &mut Netlink) {
     }
 }
 
-/// Offloads in words: `csum,tso4,tso6,tso_ecn,uso4,uso6`.
+/// The offloads as text: `csum,tso4,tso6,tso_ecn,uso4,uso6`.
 fn words(offloads: tap::Offloads) -> String {
     let names: Vec<_> = offloads.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(",") }

@@ -1,17 +1,18 @@
-//! The switch: workers that forward, ports that they forward through, and the OpenFlow agent that
-//! tells them how.
+//! The switch: workers that forward frames, the ports they forward through, and the OpenFlow agent
+//! that configures them.
 //!
 //! ```text
 //!   controllers, tools ─ TCP, TLS ─ peer tasks ──► server task (owns the agent) ◄── reports ─┐
 //!                                                   │ snapshots, errands                  │
 //!   tap queues, sockets, guests ◄────────────► worker threads ────────────────────────────┘
 //! ```
-//! [`Switch::start`] opens what a [`Config`] describes, [`Switch::run`] serves until it is told to
-//! stop, a [`Handle`] answers questions meanwhile. Everything but the workers runs on the caller's
+//! [`Switch::start`] opens what a [`Config`] describes, [`Switch::run`] serves until it is stopped,
+//! and a [`Handle`] answers queries meanwhile. Everything except the workers runs on the caller's
 //! tokio runtime.
 //!
-//! Ports come and go while the switch runs ([`Handle::add_port`], [`Handle::remove_port`]); their
-//! numbers go from 1 to 4095. The number of workers stays as it was at the start.
+//! Ports are added and removed while the switch runs ([`Handle::add_port`],
+//! [`Handle::remove_port`]); port numbers range from 1 to 4095. The number of workers is fixed at
+//! the start.
 
 pub mod account;
 mod agent;

@@ -1,4 +1,4 @@
-//! Watching the interfaces behind the ports: a thread that sleeps until one changes.
+//! The thread that watches the interfaces behind the ports and sleeps until one changes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,14 +9,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use tapswitch_netlink::{LinkError, LinkEvent, LinkMonitor, Namespace};
 use tokio::sync::mpsc;
 
-/// Something happened to an interface in the namespace with this index.
+/// A change of an interface in the namespace with this index.
 #[derive(Debug)]
 pub(crate) struct LinkNews {
     pub(crate) namespace: usize,
     pub(crate) event: LinkEvent,
 }
 
-/// A watch over some namespaces. It ends when it is dropped.
+/// A watch on some namespaces. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct LinkWatch {
     end: Arc<OwnedFd>,
@@ -24,7 +24,7 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Starts to watch; each namespace is told by its position, the first one's being `first`.
+    /// Starts to watch `namespaces`, which are numbered from `first` on.
     pub(crate) fn start(
         namespaces: &[Namespace],
         first: usize,
@@ -43,7 +43,7 @@ impl LinkWatch {
         Ok(Self { end, thread: Some(thread) })
     }
 
-    /// Ends it without waiting for its end: it may be waiting for us to take its news.
+    /// Ends the watch without joining its thread, which may wait for us to take its news.
     pub(crate) fn end(mut self) {
         self.thread = None;
     }
@@ -53,7 +53,7 @@ impl Drop for LinkWatch {
     fn drop(&mut self) {
         crate::bell::ring(&*self.end);
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by the thread itself.
+            // The thread itself has reported a panic.
             let _ = thread.join();
         }
     }
@@ -63,15 +63,15 @@ impl Drop for LinkWatch {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// No subscription.
+    /// The subscription failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// No thread, or no way to end it.
+    /// A thread or its end signal cannot be created.
     #[error("cannot monitor the interfaces: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Passes events on until `end` is readable or nobody listens.
+/// Forwards changes until `end` is readable or the receiver is gone.
 fn watch(
     mut monitors: Vec<LinkMonitor>,
     first: usize,

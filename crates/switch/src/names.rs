@@ -1,11 +1,11 @@
 //! Ports in namespaces that were deleted, or whose container has ended.
 //!
-//! Whoever has a file of a namespace keeps it: one that leads to it, or a socket or a device that
-//! was opened there. A port has all of these. So the namespace would live on after its name and its
-//! processes are gone, with a host in it that answers pings and is given copies, beside the one
-//! that has the name by then. Nothing tells of that; so the switch looks once a second where the
-//! name of each namespace leads. When it leads elsewhere, or nowhere, the port lets go of all that
-//! it has there, and is gone.
+//! A namespace lives as long as a file descriptor refers to it, or to a socket or device that was
+//! opened in it. A port holds all of these. So the namespace would outlive its name and its
+//! processes, with a host that answers pings and receives copies, next to the new owner of the
+//! name. The kernel does not report this, so the switch checks once a second what the name of each
+//! namespace refers to. If it refers to another namespace or none, the port releases everything in
+//! the old one, and is gone.
 
 use std::collections::HashMap;
 
@@ -20,16 +20,16 @@ use crate::server::{Server, Waiting};
 use crate::worker::Errand;
 
 impl Ports {
-    /// Sees to it that it is noticed when the namespace of a port that comes is not what its name
-    /// leads to any more, or when a tunnel's way has gone.
+    /// Starts the periodic check if the new port has a namespace with a name, or a tunnel whose
+    /// route may be lost.
     pub(crate) fn follow(&mut self, device: &Device) {
         if device.is_looked_at() {
             self.look_at.get_or_insert(next_look());
         }
     }
 
-    /// The ports whose namespace is not what its name leads to now. One that cannot be looked at is
-    /// taken to be.
+    /// The ports whose namespace is no longer the one its name refers to. A name that cannot be
+    /// resolved for other reasons counts as unchanged.
     fn astray(&self) -> Vec<PortNo> {
         let (mut astray, mut found) = (Vec::new(), HashMap::new());
         for device in &self.devices {
@@ -44,7 +44,7 @@ impl Ports {
 }
 
 impl Server {
-    /// Looks at what nothing tells of.
+    /// Checks what the kernel does not report.
     pub(crate) fn look(&mut self) {
         self.follow_names();
         self.follow_paths();
@@ -52,13 +52,13 @@ impl Server {
         self.ports.look_at = is_one.then(next_look);
     }
 
-    /// Looks where the names of the ports' namespaces lead.
+    /// Checks what the names of the ports' namespaces refer to.
     pub(crate) fn follow_names(&mut self) {
         self.ports.astray().into_iter().for_each(|number| self.lose_namespace(number));
     }
 
-    /// The port stays, as one whose interface is gone; workers let go of what was behind it, and so
-    /// does the switch when they have.
+    /// The port stays, as one whose interface is gone. Workers release the device, and the switch
+    /// closes it when they all have.
     fn lose_namespace(&mut self, number: PortNo) {
         let Some(device) = self.ports.find_mut(number) else { return };
         let lost = device.let_go();

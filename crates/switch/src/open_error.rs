@@ -1,4 +1,4 @@
-//! Why a port could not be opened, whatever is behind it.
+//! Why a port of any kind could not be opened.
 
 use tapswitch_netdev as netdev;
 use tapswitch_netlink::{LinkError, NamespaceError};
@@ -18,98 +18,98 @@ pub use unopened::Unopened;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenPortError {
-    /// The namespace.
+    /// The namespace cannot be opened.
     #[error("port {port}: {source}")]
     Namespace {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the namespace said.
+        /// The namespace's error.
         source: NamespaceError,
     },
-    /// The name is not one that an interface can have.
+    /// The name is not valid for an interface.
     #[error("port {port}: {source}")]
     Name {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What is wrong with it.
+        /// The error in the name.
         source: tap::NameError,
     },
-    /// The tap device.
+    /// The tap device cannot be opened.
     #[error("port {port}: {source}")]
     Tap {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the tap device said.
+        /// The tap device's error.
         source: Box<Unopened>,
     },
-    /// The interface.
+    /// The interface cannot be opened.
     #[error("port {port}: {source}")]
     Netdev {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the interface said.
+        /// The interface's error.
         source: netdev::OpenError,
     },
-    /// Its link settings.
+    /// The link settings cannot be changed.
     #[error("port {port}: {source}")]
     Link {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: LinkError,
     },
-    /// The MTU of its interface.
+    /// The MTU of the interface cannot be set.
     #[error("port {port}: {source}")]
     Mtu {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What stood in the way.
+        /// The cause.
         source: Box<MtuError>,
     },
-    /// The socket by which a guest is met.
+    /// The guest's socket cannot be used.
     #[error("port {port}: {source}")]
     Guest {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What is wrong with it.
+        /// The socket's error.
         source: OpenGuestError,
     },
-    /// The sockets of a tunnel.
+    /// The sockets of a tunnel cannot be opened.
     #[error("port {port}: {source}")]
     Tunnel {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What is wrong with it.
+        /// The tunnel's error.
         source: tunnel::OpenError,
     },
-    /// The file that is written to.
+    /// The file cannot be opened.
     #[error("port {port}: {source}")]
     File {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What is wrong with it.
+        /// The file's error.
         source: OpenFileError,
     },
-    /// The kernel gives no eventfd.
+    /// The kernel refuses an eventfd.
     #[error("port {port}: eventfd: {source}")]
     Eventfd {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Its MAC address or its flags cannot be read.
+    /// The MAC address or the flags cannot be read.
     #[error("port {port}: {source}")]
     Mac {
-        /// The port as it was described.
+        /// The port's description.
         port: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: tap::SettingError,
     },
 }
 
-/// Without privilege, the switch uses a device as root has prepared it: what nobody has asked for
-/// may stay undone, and is told.
+/// Without privilege, the switch uses a device as root has prepared it: a setting that the user did
+/// not ask for may fail, with a warning.
 pub(crate) fn unless_permitted(
     spec: &PortSpec,
     outcome: Result<(), LinkError>,

@@ -1,9 +1,9 @@
 //! Statistics of back-pressure: which port's queues were paused for which full port, how often and
 //! for how long.
 //!
-//! A worker reports when it stops reading a queue since the port that its frames go to is full
-//! (`lossless`), and when it reads on; the switch's handle reads the accounts for `show ports` and
-//! the metrics. They exist since a pause drops nothing, so that no other counter shows it.
+//! A worker reports when it stops reading a queue because the port of its frames is full
+//! (`lossless`), and when it resumes; the switch's handle reads the accounts for `show ports` and
+//! the metrics. They are needed because a pause drops nothing, so no other counter shows it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,31 +17,31 @@ pub(crate) struct Pauses(Mutex<Accounts>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
-    /// What the times at which pauses began are counted from.
+    /// The origin of the times at which pauses began.
     origin: Instant,
-    /// By the port that was full, and the one whose queue was not read meanwhile.
+    /// By full port and port of the paused queue.
     pauses: BTreeMap<(PortNo, PortNo), Account>,
-    /// Times that a port took nothing for too long.
+    /// Stalls per port.
     stalls: BTreeMap<PortNo, u64>,
-    /// Frames that were marked, by the port where they came in.
+    /// Marked frames by ingress port.
     marked: BTreeMap<PortNo, u64>,
 }
 
-/// How a port has waited for another one.
+/// The pauses of one port for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Pauses that are over.
+    /// Finished pauses.
     pub(crate) count: u64,
-    /// How long they took; in a report, those that go on included.
+    /// Their total time; in a report, including current pauses.
     pub(crate) total: Duration,
     /// Queues that are paused now.
     pub(crate) now: u32,
-    /// When these began, added up.
+    /// The sum of their start times.
     begun: Duration,
 }
 
 impl Pauses {
-    /// A queue of `sender` is not read any more from `since` on, until `full` is not full.
+    /// Notes that a queue of `sender` is paused from `since` on, because `full` is full.
     pub(crate) fn begin(&self, full: PortNo, sender: PortNo, since: Instant) {
         let mut accounts = self.accounts();
         let begun = accounts.time_of(since);
@@ -50,7 +50,7 @@ impl Pauses {
         account.begun += begun;
     }
 
-    /// It is read again, since the pause that began at `since` is over.
+    /// Notes the end of the pause that began at `since`.
     pub(crate) fn end(&self, full: PortNo, sender: PortNo, since: Instant) {
         let mut accounts = self.accounts();
         let begun = accounts.time_of(since);
@@ -62,17 +62,17 @@ impl Pauses {
         }
     }
 
-    /// A port took nothing for longer than others wait for it.
+    /// Notes that a port has stalled.
     pub(crate) fn stalled(&self, port: PortNo) {
         *self.accounts().stalls.entry(port).or_default() += 1;
     }
 
-    /// So many more frames that came in by `port` were marked.
+    /// Counts marked frames with this ingress port.
     pub(crate) fn marked(&self, port: PortNo, count: u64) {
         *self.accounts().marked.entry(port).or_default() += count;
     }
 
-    /// Forgets a port that was taken away.
+    /// Removes a port.
     pub(crate) fn forget(&self, port: PortNo) {
         let mut accounts = self.accounts();
         accounts.pauses.retain(|&(full, sender), _| full != port && sender != port);
@@ -80,9 +80,9 @@ impl Pauses {
         accounts.marked.remove(&port);
     }
 
-    /// The accounts as they are, for a report.
+    /// The current accounts, for a report.
     pub(crate) fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // Numbers that somebody was about to change are still numbers.
+        // After a panic the numbers are still usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,7 +95,7 @@ impl Default for Accounts {
 }
 
 impl Account {
-    /// The same with what the pauses that go on have taken up to `now`.
+    /// The account including the time of current pauses up to `now`.
     fn until(self, now: Duration) -> Self {
         Self { total: self.total + (now * self.now).saturating_sub(self.begun), ..self }
     }
@@ -106,26 +106,26 @@ impl Accounts {
         at.saturating_duration_since(self.origin)
     }
 
-    /// Those who have waited for `full`.
+    /// The ports that have waited for `full`.
     pub(crate) fn waiters(&self, full: PortNo) -> impl Iterator<Item = (PortNo, Account)> + '_ {
         let of = move |&(&(port, _), _): &(&(PortNo, PortNo), &Account)| port == full;
         let now = self.time_of(Instant::now());
         self.pauses.iter().filter(of).map(move |(&(_, sender), it)| (sender, it.until(now)))
     }
 
-    /// Those that `sender` has waited for.
+    /// The ports for which `sender` has waited.
     pub(crate) fn culprits(&self, sender: PortNo) -> impl Iterator<Item = (PortNo, Account)> + '_ {
         let of = move |&(&(_, port), _): &(&(PortNo, PortNo), &Account)| port == sender;
         let now = self.time_of(Instant::now());
         self.pauses.iter().filter(of).map(move |(&(full, _), it)| (full, it.until(now)))
     }
 
-    /// Times that `port` took nothing for too long.
+    /// Stalls of `port`.
     pub(crate) fn stalls(&self, port: PortNo) -> u64 {
         self.stalls.get(&port).copied().unwrap_or_default()
     }
 
-    /// Frames that came in by `port` and were marked.
+    /// Marked frames that were received on `port`.
     pub(crate) fn marks(&self, port: PortNo) -> u64 {
         self.marked.get(&port).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! One OpenFlow connection: bytes in and out of a socket, the state machine between.
+//! One OpenFlow connection: the socket and the state machine on top of it.
 
 mod unsent;
 
@@ -21,62 +21,62 @@ use crate::fate::PacketFate;
 use crate::places::Place;
 use unsent::Unsent;
 
-/// Room that a packet-out takes up until its worker is done with it.
+/// Space that a packet-out uses until its worker has executed it.
 pub(crate) type PacketOutRoom = OwnedSemaphorePermit;
 
-/// What the server asks of a connection.
+/// A request from the server to a connection.
 #[derive(Debug)]
 pub(crate) enum ToPeer {
     /// Answer a request.
     Reply(u32, Body),
     /// Answer a request with an error.
     Refuse(Message, ErrorKind),
-    /// Send an asynchronous message, if the controller wants such.
+    /// Send an asynchronous message, if the controller wants it.
     Notify(Body),
-    /// The same of a packet-in; with its fate where the controller is known to want it.
+    /// Send a packet-in, if the controller wants it; with its fate if the controller is known to.
     PacketIn(PacketIn, Option<Arc<PacketFate>>),
-    /// Answer a request for a role.
+    /// Answer a role request.
     AnswerRole(u32, RoleMessage, Result<RoleChange, ErrorKind>),
-    /// The controller is slave now.
+    /// The controller has become slave.
     Demote,
 }
 
-/// What a connection tells the server.
+/// A notification from a connection to the server.
 #[derive(Debug)]
 pub(crate) enum FromPeer {
-    /// The connection is new: how to reach it, and where it comes from.
+    /// A new connection: how to send to it, and its origin.
     Opened { orders: Orders, origin: Origin },
-    /// The connection is there for a while.
+    /// The connection has lasted for a while.
     Lasts,
-    /// Something came of the connection.
+    /// An event of the connection's state machine.
     Event(SwitchEvent),
-    /// The same, a packet-out; the room is free again when its packet was sent.
+    /// A packet-out; the space is released when its packet was sent.
     PacketOut(SwitchEvent, PacketOutRoom),
-    /// Whether frames for the controller are of use here.
+    /// Whether packet-ins are wanted on this connection.
     Listens(bool),
-    /// The connection is gone; nothing follows.
+    /// The connection has ended; nothing follows.
     Gone,
 }
 
-/// Who made a connection.
+/// The side that opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The switch, to a controller; on trial while that hung up at once the last time.
+    /// The switch, to a controller; on trial if the controller closed the last connection at once.
     Controller { endpoint: Endpoint, is_on_trial: bool },
-    /// Somebody who connected to the switch.
+    /// A peer that connected to the switch.
     Accepted,
 }
 
-/// The way to a connection.
+/// The sending end of a connection's requests.
 #[derive(Debug)]
 pub(crate) struct Orders {
     sender: mpsc::UnboundedSender<ToPeer>,
-    /// Packet-ins on their way. What else there is, is bounded: by the requests that a connection
-    /// hands out before they are answered, and by what changes in the switch.
+    /// Pending packet-ins. Other requests are bounded by the number of requests that a connection
+    /// passes on before they are answered, and by the rate of changes in the switch.
     packet_ins: Arc<AtomicUsize>,
 }
 
-/// The other end of [`Orders`].
+/// The receiving end of [`Orders`].
 #[derive(Debug)]
 pub(crate) struct Inbox {
     receiver: mpsc::UnboundedReceiver<ToPeer>,
@@ -90,16 +90,16 @@ impl Orders {
         (Self { sender, packet_ins: packet_ins.clone() }, Inbox { receiver, packet_ins })
     }
 
-    /// Orders something. Returns `false` when a packet-in finds too many before it.
+    /// Sends a request. Returns `false` for a packet-in if too many are pending.
     pub(crate) fn send(&self, order: ToPeer) -> bool {
         if is_packet_in(&order) {
-            // Relaxed: a bound on memory, which nothing else depends on.
+            // Relaxed: a memory limit, on which nothing else depends.
             if self.packet_ins.load(Ordering::Relaxed) >= PACKET_IN_QUEUE_LEN {
                 return false;
             }
             self.packet_ins.fetch_add(1, Ordering::Relaxed);
         }
-        // A connection that has just ended wants no orders.
+        // A connection that has just ended ignores requests.
         let _ = self.sender.send(order);
         true
     }
@@ -112,7 +112,7 @@ impl Inbox {
         Some(order)
     }
 
-    /// What is ordered already.
+    /// A request that is already pending.
     pub(crate) fn try_recv(&mut self) -> Option<ToPeer> {
         let order = self.receiver.try_recv().ok()?;
         self.note_taken(&order);
@@ -130,23 +130,23 @@ fn is_packet_in(order: &ToPeer) -> bool {
     matches!(order, ToPeer::PacketIn(..))
 }
 
-/// A connection to be carried on.
+/// A connection that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Peer {
     id: ConnectionId,
     to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
     inbox: Inbox,
-    /// The place of who connects to the switch.
+    /// The place of an accepted connection.
     place: Option<Place>,
-    /// True for who connects to the switch: such tools get no asynchronous messages until they
-    /// ask, by configuration, role or mask.
+    /// True for an accepted connection: such tools receive no asynchronous messages until they ask
+    /// for them by configuration, role or mask.
     is_quiet: bool,
-    /// Room for packet-outs on their way to workers, in bytes: who sends more has to wait.
+    /// Space in bytes for packet-outs on their way to workers: a peer that sends more has to wait.
     room: Arc<Semaphore>,
     unsent: Unsent,
-    /// What the server was told last.
+    /// The last [`FromPeer::Listens`].
     listens: bool,
-    /// When to give up what still waits to be written, once the connection has ended.
+    /// Deadline for writing pending output after the connection has ended.
     last_words_until: Option<Instant>,
 }
 
@@ -164,12 +164,12 @@ impl Peer {
         Self { id, to_server, inbox, place, is_quiet, room, unsent, listens, last_words_until }
     }
 
-    /// Carries the connection on until it ends or the server lets it go.
+    /// Runs the connection until it ends or the server drops it.
     pub(crate) async fn run(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Ended {
         let (reader, writer) = tokio::io::split(stream);
         let mut socket = Socket { reader, writer, is_flushed: true, buf: vec![0; READ_LEN] };
         let ended = self.serve(&mut socket).await;
-        // By TLS this says that nothing was cut off; nobody need be there to hear it.
+        // In TLS this tells the peer that nothing was truncated; the peer may be gone.
         let _ = tokio::time::timeout(LAST_WORDS_TIME, socket.writer.shutdown()).await;
         ended
     }
@@ -205,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// The stream broke. What came before is told, and that it ended.
+    /// The stream broke: reports the remaining events and the end.
     async fn tell_rest(&self, connection: &mut SwitchConnection) {
         connection.handle_eof();
         while let Some(event) = connection.poll_event() {
@@ -220,21 +220,21 @@ impl Peer {
             return self.tell(FromPeer::Event(event)).await;
         };
         let bytes = packet_out_weight(packet.data.len(), packet.actions.len());
-        // As much as there is at most has room, and one that is larger goes alone.
+        // A packet-out larger than the whole space is sent alone.
         let bytes = u32::try_from(bytes.min(PACKET_OUT_ROOM)).unwrap_or(u32::MAX);
         let room = self.room.clone().acquire_many_owned(bytes).await.map_err(io::Error::other)?;
         self.tell(FromPeer::PacketOut(event, room)).await
     }
 
-    /// Waits for one thing and does it. Reading, writing and flushing may all be given up while
-    /// they wait, and nothing is lost.
+    /// Waits for one event and handles it. Reading, writing and flushing may all be cancelled
+    /// without loss.
     async fn step(
         &mut self,
         connection: &mut SwitchConnection,
         socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>,
     ) -> io::Result<()> {
         let timeout = connection.poll_timeout().or(self.last_words_until);
-        // Who does not read the answers is not asked for more.
+        // A peer that does not read the answers is not read either.
         let reads = !connection.is_closed() && !connection.is_busy();
         let Socket { reader, writer, is_flushed, buf } = socket;
         let output = connection.poll_transmit();
@@ -243,7 +243,7 @@ impl Peer {
             len = reader.read(buf), if reads => match len {
                 Ok(0) => connection.handle_eof(),
                 Ok(len) => connection.handle_bytes(&buf[..len], Instant::now()),
-                // By TLS, an end without a farewell; a message that was cut off is noticed.
+                // In TLS, an end without close_notify; a truncated message is detected.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     connection.handle_eof();
                 }
@@ -270,8 +270,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Does what was ordered, and what is ordered already: bytes that come in make many orders, so
-    /// that one at a time would leave more and more of them.
+    /// Executes a request and all that are pending: received bytes may cause many requests, so that
+    /// handling one at a time would let them accumulate.
     fn obey_all(&mut self, connection: &mut SwitchConnection, first: ToPeer) -> io::Result<()> {
         self.obey(connection, first)?;
         for _ in 0..ORDER_COUNT {
@@ -301,7 +301,7 @@ impl Peer {
                 Ok(())
             }
         };
-        // A connection that has ended says so by its events.
+        // An ended connection reports that by its events.
         sent.or_else(|error| match error {
             SendError::NotOpen => Ok(()),
             SendError::Encode(error) => {
@@ -315,8 +315,8 @@ impl Peer {
         })
     }
 
-    /// Who configures the switch's messages wants them, and who takes a role: that counts, not
-    /// whether it changes anything. To ask which role one has is no wish.
+    /// A peer that sends a configuration wants asynchronous messages, and so does one that requests
+    /// a role, even if nothing changes. Querying the role does not count.
     fn note_interest(&mut self, event: &SwitchEvent) {
         self.is_quiet &= match event {
             SwitchEvent::Request(Message { body: Body::SetConfig(_), .. }) => false,
@@ -325,7 +325,7 @@ impl Peer {
         };
     }
 
-    /// Tells the server when it has changed whether frames for the controller are of use here.
+    /// Notifies the server of changes in whether packet-ins are wanted here.
     async fn tell_interest(
         &mut self,
         connection: &SwitchConnection,
@@ -341,8 +341,8 @@ impl Peer {
         self.tell(FromPeer::Listens(listens)).await
     }
 
-    /// Whether who does not read any more still has time to take what waits, such as the error
-    /// that says why the connection ended.
+    /// Whether a peer that no longer reads still has time to take the pending output, such as the
+    /// error that explains why the connection ended.
     fn has_time_for_last_words(&mut self) -> bool {
         let now = Instant::now();
         now < *self.last_words_until.get_or_insert(now + LAST_WORDS_TIME)
@@ -357,11 +357,11 @@ impl Peer {
 /// How a connection ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Whether it was ever of use.
+    /// Whether the OpenFlow handshake was completed.
     pub(crate) was_ready: bool,
-    /// Whether it was there for a while.
+    /// Whether it lasted for a while.
     pub(crate) has_lasted: bool,
-    /// What the socket said, or TLS.
+    /// The error of the socket or TLS.
     pub(crate) error: Option<io::Error>,
 }
 
@@ -369,12 +369,12 @@ pub(crate) struct Ended {
 struct Socket<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
-    /// False while TLS may hold something that it was given.
+    /// False while the TLS layer may hold unsent data.
     is_flushed: bool,
     buf: Vec<u8>,
 }
 
-/// Writes as much as goes, or what was written before; returns how much.
+/// Writes as much as possible, or flushes earlier data. Returns the number of bytes written.
 async fn write_or_flush(
     writer: &mut (impl AsyncWrite + Unpin),
     output: &[u8],
@@ -391,26 +391,27 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-/// What a packet-out of `len` bytes costs, in bytes of a packet: each action may send it once.
+/// The cost of a packet-out of `len` bytes, in bytes: each action may send the packet once.
 pub(crate) fn packet_out_weight(len: usize, actions: usize) -> usize {
     (len + PACKET_LEN_MIN) * actions.max(1)
 }
 
-/// Bytes that take as long to copy as a small packet takes for everything else.
+/// Bytes whose copying takes as long as the fixed cost of a small packet.
 const PACKET_LEN_MIN: usize = 1024;
-/// What packet-outs of one connection may cost that wait for their workers: a few dozen of their
+/// Limit of the cost of a connection's packet-outs that wait for workers: a few dozen of their
 /// turns.
 const PACKET_OUT_ROOM: usize = 4 << 20;
-/// Bytes read at once.
+/// Bytes per read.
 const READ_LEN: usize = 64 << 10;
-/// Orders that are obeyed before anything else is looked at: more than the bytes that are read at
-/// once can lead to, which are 64 KiB of messages of some seventy bytes each.
+/// Requests that are executed before other events: more than one read can cause, which is 64 KiB of
+/// messages of about seventy bytes each.
 const ORDER_COUNT: usize = 1024;
-/// Packet-ins that may wait for a connection; each has at most 64 KiB. Who listens gets fewer than
-/// that, by the room for reports. What the connection has taken is bounded by its own limit.
+/// Limit of packet-ins that wait for a connection, of at most 64 KiB each. A connection that wants
+/// packet-ins gets fewer, as the space for reports is limited. Output that the connection has
+/// accepted has a limit of its own.
 const PACKET_IN_QUEUE_LEN: usize = 1024;
-/// Time for a peer to take what was written when the connection ended. After that it does not
-/// keep the switch from connecting again.
+/// Time for a peer to take the output when the connection has ended. After that, the switch may
+/// reconnect.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

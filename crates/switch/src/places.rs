@@ -1,12 +1,12 @@
 //! The limit on OpenFlow connections that others open to the switch.
 //!
 //! Each listener takes a [`Place`] for a connection that it accepts, and the connection keeps it
-//! until it ends. The limit bounds memory and file descriptors, whoever connects.
+//! until it ends. The limit bounds memory and file descriptors.
 //!
 //! A connection is a stranger until the peer has sent its hello. When all places are taken, a new
-//! connection evicts the oldest stranger; only when there is no stranger is it refused. So peers
-//! that connect and say nothing keep nobody out. How long a stranger may take is not decided here:
-//! there are ten seconds for TLS and ten for the hello.
+//! connection evicts the oldest stranger; it is refused if there is none. So silent peers cannot
+//! block others. The time limits for strangers are set elsewhere: ten seconds for TLS and ten for
+//! the hello.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// The places of all connections that others make.
+/// The places of all accepted connections.
 #[derive(Debug)]
 pub(crate) struct Places {
     max: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Numbers of those that are there; older ones have smaller numbers.
+    /// Numbers of the open connections; older ones have smaller numbers.
     open: BTreeSet<u64>,
     strangers: BTreeMap<u64, oneshot::Sender<()>>,
     last: u64,
@@ -33,14 +33,14 @@ struct Taken {
     told_at: Option<Instant>,
 }
 
-/// The place of one connection, until it is dropped.
+/// The place of one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
 }
 
-/// Tells a connection that it has to make room.
+/// Tells a connection to end in favour of a new one.
 #[derive(Debug)]
 pub(crate) struct Eviction(oneshot::Receiver<()>);
 
@@ -49,7 +49,8 @@ impl Places {
         Arc::new(Self { max, taken: Mutex::default() })
     }
 
-    /// A place for a stranger from there, unless all are taken by those that have said hello.
+    /// A place for a stranger from this address, unless all are taken by connections that have sent
+    /// hello.
     pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Eviction)> {
         let mut taken = self.lock();
         if taken.open.len() >= self.max {
@@ -67,7 +68,7 @@ impl Places {
         Some((Place { places: Arc::clone(self), number }, Eviction(evicted)))
     }
 
-    /// Says now and then that places are scarce: whoever connects often shall not fill the log.
+    /// Logs now and then that places are scarce, at a limited rate.
     fn tell(&self, taken: &mut Taken, from: IpAddr) {
         if taken.told_at.is_some_and(|at| at.elapsed() < TELL_AGAIN) {
             return;
@@ -82,25 +83,25 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // What is in there is whole whenever the lock is free.
+        // The state is consistent whenever the lock is free.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Taken {
-    /// The oldest stranger makes room. Returns whether there is one.
+    /// Evicts the oldest stranger. Returns whether there was one.
     fn evict(&mut self) -> bool {
         let Some((number, evict)) = self.strangers.pop_first() else { return false };
         self.open.remove(&number);
         self.evicted += 1;
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         let _ = evict.send(());
         true
     }
 }
 
 impl Place {
-    /// Whoever is there has said hello, and makes room for nobody.
+    /// The peer has sent hello: it is not evicted any more.
     pub(crate) fn keep(&self) {
         self.places.lock().strangers.remove(&self.number);
     }
@@ -115,7 +116,7 @@ impl Drop for Place {
 }
 
 impl Eviction {
-    /// Waits until it has to make room, which it may never have to.
+    /// Waits for the eviction, possibly for ever.
     pub(crate) async fn happens(self) {
         if self.0.await.is_err() {
             std::future::pending::<()>().await;

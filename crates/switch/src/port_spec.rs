@@ -1,4 +1,4 @@
-//! What a port is to be: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1`,
+//! Port specifications: `1=tap:vm0,netns=blue,queues=2,mtu=1500`, `2=netdev:eth1`,
 //! `3=tap:vm1,mode=access,vlan=10`, `4=vhost:/run/vm2.sock,client`,
 //! `5=vxlan:remote=192.0.2.2,vni=42` or `6=pcapng:/var/log/web.pcapng,rotate-size=100M`.
 
@@ -33,40 +33,40 @@ pub use tunnel::VxlanSpec;
 
 use crate::Gro;
 
-/// One port as the user describes it.
+/// A port as described by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
-    /// OpenFlow port number; [`PortNo::LOCAL`] for the switch's own.
+    /// OpenFlow port number; [`PortNo::LOCAL`] for the switch's local port.
     pub number: PortNo,
-    /// What is behind it.
+    /// The device behind the port.
     pub kind: PortKind,
-    /// Namespace of the interface; the one that the switch runs in when `None`.
+    /// Namespace of the interface; `None` for the switch's own.
     pub netns: Option<String>,
-    /// Whether received packets become trains.
+    /// Whether received packets are coalesced into trains.
     pub gro: Gro,
-    /// Largest payload in bytes; the interface's own when `None`.
+    /// Largest payload in bytes; `None` for the interface's own.
     pub mtu: Option<u32>,
-    /// Most bytes of tags on top of the payload;
-    /// [`DEFAULT_ENVELOPE`](tapswitch_datapath::DEFAULT_ENVELOPE) when `None`.
+    /// Limit of bytes of tags in addition to the payload; `None` for
+    /// [`DEFAULT_ENVELOPE`](tapswitch_datapath::DEFAULT_ENVELOPE).
     pub envelope: Option<u16>,
-    /// How the port stands to VLANs.
+    /// The port's VLAN mode.
     pub mode: Option<PortMode>,
-    /// What becomes of traffic that cannot be taken at once.
+    /// What happens to traffic that cannot be sent at once.
     pub pressure: Pressure,
-    /// What goes everywhere goes there, too, and controllers look for switches there; otherwise the
-    /// port gets what is meant for it alone: it is for copies.
+    /// Whether floods and controllers' link probes are sent to the port. Otherwise it gets only
+    /// frames that rules send to it, as for copies.
     pub is_flooded: bool,
-    /// Trains and partial checksums may pass to the port; otherwise they are cut and completed
-    /// before. A tap device without has no network header either (`IFF_VNET_HDR`), so the kernel
-    /// finishes what it hands over. A packet socket keeps its header even so: without one
-    /// (`PACKET_VNET_HDR`), trains and partial checksums that come in would not be told from
-    /// packets that are too long or broken.
+    /// Whether trains and partial checksums are sent to the port; otherwise they are cut and
+    /// completed first. A tap device without offloads has no network header either
+    /// (`IFF_VNET_HDR`), so the kernel completes what it delivers. A packet socket keeps its header
+    /// (`PACKET_VNET_HDR`), as received trains and partial checksums could not be distinguished
+    /// from oversize or corrupt packets without it.
     pub offload: bool,
     /// The kernel's rings of a tap device.
     pub ring: RingSpec,
 }
 
-/// What is behind a port.
+/// The device behind a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// A tap device that the switch creates and owns.
@@ -82,31 +82,31 @@ pub enum PortKind {
         name: String,
         /// Queues, each with its own file descriptor.
         queues: NonZeroU16,
-        /// Station that packets go to when nobody knows theirs, such as a router; all when `None`.
+        /// Station that receives packets whose station is unknown, such as a router; all if `None`.
         peer: Option<MacAddr>,
     },
-    /// An interface that is there already, attached by `AF_PACKET`.
+    /// An existing interface, attached by `AF_PACKET`.
     Netdev {
         /// Name of the interface.
         name: String,
     },
-    /// A guest, by vhost-user.
+    /// A guest, connected by vhost-user.
     Guest {
-        /// Where its monitor is.
+        /// The socket shared with its VMM.
         socket: GuestSocket,
-        /// Pairs of queues that it may use.
+        /// Maximum number of queue pairs.
         queues: NonZeroU16,
     },
-    /// A tunnel to another switch, or whatever speaks VXLAN.
+    /// A VXLAN tunnel to another switch or any VTEP.
     Vxlan(VxlanSpec),
-    /// A tunnel by GRE or ERSPAN.
+    /// A GRE or ERSPAN tunnel.
     Gre(Box<GreSpec>),
-    /// A file that what is sent there is written to.
+    /// A file to which frames are written.
     Pcapng(Box<PcapngSpec>),
 }
 
 impl PortKind {
-    /// The keys of the options that such a port may have, but for those of modes.
+    /// The keys of the options of this kind of port, except those of modes.
     fn options(&self) -> Vec<&'static str> {
         const FRAMES: [&str; 2] = ["mtu", "envelope"];
         const ANY: [&str; 4] = ["stall", "drain-ahead", "pause", "flood"];
@@ -130,24 +130,24 @@ impl PortKind {
         own.iter().copied().chain([&ANY[..]]).flatten().copied().collect()
     }
 
-    /// True for a tap or tun device, which the switch makes.
+    /// True for a tap or tun device, which the switch creates.
     pub(crate) fn is_device(&self) -> bool {
         matches!(self, Self::Tap { .. } | Self::Tun { .. })
     }
 
-    /// True for an interface, which the switch makes or finds.
+    /// True for an interface, which the switch creates or finds.
     pub(crate) fn is_interface(&self) -> bool {
         self.is_device() || matches!(self, Self::Netdev { .. })
     }
 
-    /// Whether floods go there unless the user says otherwise: what is behind a file, and by custom
-    /// behind GRE and ERSPAN, is somebody who looks at copies.
+    /// Whether floods are sent to the port by default: not to a file, and not to GRE and ERSPAN, as
+    /// these usually lead to an analyser of copies.
     fn is_flooded_by_default(&self) -> bool {
         !matches!(self, Self::Gre(_) | Self::Pcapng(_))
     }
 
-    /// Whether received packets become trains unless the user says otherwise. What comes by a
-    /// tunnel has been cut into packets for it, whoever sent it.
+    /// Whether received packets are coalesced by default. Packets from a tunnel were always cut for
+    /// it, whoever sent them.
     fn default_gro(&self) -> Gro {
         match self {
             Self::Vxlan(_) | Self::Gre(_) => Gro::On,
@@ -157,8 +157,8 @@ impl PortKind {
 }
 
 impl PortSpec {
-    /// Name of the interface; of a guest, what its socket is called; of a tunnel, its kind and
-    /// number; of a file, what it is called.
+    /// Name of the interface; for a guest, the name of its socket; for a tunnel, its kind and id;
+    /// for a file, its name.
     pub fn name(&self) -> &str {
         match &self.kind {
             PortKind::Tap { name, .. } | PortKind::Tun { name, .. } | PortKind::Netdev { name } => {
@@ -171,9 +171,9 @@ impl PortSpec {
         }
     }
 
-    /// True when both are the same interface, socket or file, or tunnels that cannot be told apart,
-    /// by what they are called. Interfaces that are there may have other names, too: of those the
-    /// switch asks the kernel when it opens a port.
+    /// True if both are the same interface, socket or file by name, or indistinguishable tunnels.
+    /// Existing interfaces may have other names as well: the switch asks the kernel for those when
+    /// it opens a port.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {
@@ -201,7 +201,7 @@ impl PortSpec {
         }
     }
 
-    /// Rings or sockets that are sent by, each of which may be full by itself.
+    /// Number of rings or sockets for sending, each of which may be full separately.
     pub(crate) fn ring_count(&self) -> usize {
         match self.kind {
             PortKind::Vxlan(_) => tapswitch_tunnel::SENDERS,
@@ -209,7 +209,7 @@ impl PortSpec {
         }
     }
 
-    /// The mode as the options that make it.
+    /// The mode as the options that set it.
     pub fn mode_text(&self) -> Option<String> {
         self.mode.as_ref().map(|mode| ModeText(mode).to_string())
     }
@@ -222,7 +222,7 @@ impl PortSpec {
             return Err(Fault::NoName);
         }
         let number = parse_number(number)?;
-        // A tunnel has no name of its own: its options begin at once.
+        // A tunnel has no name of its own, so its options follow at once.
         let first = ["vxlan", "gre", "erspan"].contains(&kind).then_some(name);
         let options = first.into_iter().chain(parts);
         let kind = match kind {
@@ -280,7 +280,7 @@ impl PortSpec {
         Ok(spec)
     }
 
-    /// That this kind of port has no such option, but others.
+    /// The error for an option that this kind of port does not have.
     fn unknown(&self, key: &str) -> Fault {
         Fault::UnknownOption {
             key: key.into(),
@@ -347,7 +347,7 @@ impl PortSpec {
 /// Parses a port number: `1` to `4095`, or `local`.
 ///
 /// # Errors
-/// When it is something else; the error names the text.
+/// If it is something else; the error contains the text.
 pub fn parse_port_number(text: &str) -> Result<PortNo, ParsePortError> {
     parse_number(text).map_err(|fault| ParsePortError { text: text.into(), fault })
 }
@@ -360,22 +360,23 @@ fn parse_number(text: &str) -> Result<PortNo, Fault> {
     number.map(PortNo).ok_or_else(|| Fault::BadNumber(text.into()))
 }
 
-/// The name of a device that is to be made. One that is there may have a longer one as well.
+/// Checks the name of a device to be created. Existing devices may have longer names.
 fn device_name(text: &str) -> Result<String, Fault> {
     Ok(text.parse::<DeviceName>()?.to_string())
 }
 
-/// Parses an MTU: what IPv4 requires (RFC 791 §3.2) to what a tap device takes.
+/// Parses an MTU: from IPv4's minimum (RFC 791 §3.2) to a tap device's maximum.
 fn parse_mtu(text: &str) -> Option<u32> {
     text.parse().ok().filter(|mtu| (68..=MAX_MTU).contains(mtu))
 }
 
-/// Parses an envelope: 802.3as ends at 482 bytes (IEEE 802.3-2022 §3.2.7), a round number here.
+/// Parses an envelope. IEEE 802.3as ends at 482 bytes (IEEE 802.3-2022 §3.2.7); the limit here is a
+/// round number.
 fn parse_envelope(text: &str) -> Option<u16> {
     text.parse().ok().filter(|envelope| *envelope <= MAX_ENVELOPE)
 }
 
-/// Notes the value of an option that is there once.
+/// Sets the value of an option, which may be given once.
 fn set<T>(
     place: &mut Option<T>,
     key: &str,
@@ -468,7 +469,7 @@ impl<'de> Deserialize<'de> for PortSpec {
     }
 }
 
-/// Why a text does not describe a port.
+/// A text that does not describe a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port '{text}': {fault}")]
 pub struct ParsePortError {
@@ -535,11 +536,12 @@ const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
 const PAIRS_EXPECTED: &str = "a number of pairs of queues from 1 to 128";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
 pub(crate) const MAX_MTU: u32 = 65_521;
-/// Largest envelope: 802.3as frames have 2000 bytes in all, of which 482 are for tags and the like.
+/// Largest envelope: frames of IEEE 802.3as have 2000 bytes, of which 482 are for tags and the
+/// like.
 pub(crate) const MAX_ENVELOPE: u16 = 500;
 /// Most queues of a tap device (Linux `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
-/// Most pairs of queues of a guest: what starts one has eight bits for its number (vhost-user,
+/// Most queue pairs of a guest: the message that starts one has an eight-bit index (vhost-user,
 /// `VHOST_USER_SET_VRING_KICK`).
 const MAX_PAIRS: u16 = 128;
 
@@ -547,7 +549,7 @@ const MAX_PAIRS: u16 = 128;
 mod tests {
     use super::*;
 
-    /// Where options are described.
+    /// The pages that describe options.
     const PAGES: [&str; 4] = [
         include_str!("../../../docs/ports.md"),
         include_str!("../../../docs/virtual-machines.md"),
@@ -616,9 +618,7 @@ mod tests {
         assert!(error("1=vhost:a,netns=b").contains("1=vhost:a has no option 'netns'"));
         assert!(error("1=vhost:a,gro=on").contains("1=vhost:a has no option 'gro'"));
         assert!(error("1=tun:a,peer=me").contains("peer=me: expected a unicast MAC address"));
-        assert!(
-            error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected a unicast MAC address")
-        );
+        assert!(error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected a unicast MAC address"));
         assert!(error("1=tap:a,peer=02:00:00:00:00:01").contains("has no option 'peer'"));
         assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));

@@ -1,8 +1,8 @@
-//! Adding ports to a running switch, and taking them away.
+//! Adding ports to a running switch, and removing them.
 //!
-//! No worker waits for that: it is handed what it has to read and to send by, like any errand,
-//! between two bursts. A port that goes is first gone from the tables, then from the workers, and
-//! its device is closed when all of them have let go of it.
+//! No worker waits for that: it receives the queues and the sending handle as an errand between two
+//! bursts. A port is removed first from the tables, then from the workers, and its device is closed
+//! when all workers have released it.
 
 use std::sync::Arc;
 
@@ -27,27 +27,26 @@ use crate::tx::Pacing;
 use crate::worker::Errand;
 use crate::{Handle, PortKind, PortSpec, Stopped};
 
-/// The devices behind the ports, and who watches them.
+/// The devices behind the ports, and the watches on them.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub(crate) devices: Vec<Device>,
-    /// What each worker reads, for reports.
+    /// The queues that each worker reads, for reports.
     pub(crate) worker_queues: Vec<Vec<String>>,
-    /// The namespaces that interfaces and tunnels of ports are in, each once.
+    /// The namespaces of the ports' interfaces and tunnels, each once.
     watches: Vec<Watched>,
-    /// Namespaces that were watched so far.
+    /// Number of namespaces watched so far.
     watch_count: usize,
-    /// When to look next where the names of namespaces lead, and whether ways lead to the other
-    /// ends of tunnels; `None` while no port has one.
+    /// Time of the next check of namespace names and tunnel routes; `None` while no port needs it.
     pub(crate) look_at: Option<Millis>,
     link_news: mpsc::Sender<LinkNews>,
     guest_news: mpsc::Sender<GuestNews>,
     file_news: mpsc::Sender<PortNo>,
-    /// Ports that were added so far.
+    /// Number of ports added so far.
     count: usize,
-    /// Counters of ports that are being taken away.
+    /// Counters of ports that are being removed.
     leaving: Vec<(PortNo, Arc<PortCounters>)>,
-    /// What those have counted that are gone.
+    /// Sums of the counters of removed ports.
     gone: BooksReport,
 }
 
@@ -55,22 +54,22 @@ pub(crate) struct Ports {
 #[derive(Debug)]
 struct Watched {
     namespace: Namespace,
-    /// What it is called in news; no other one ever is.
+    /// Its number in notifications, which is never reused.
     number: usize,
     watch: LinkWatch,
 }
 
-/// Where news of what is behind the ports comes.
+/// The receivers of notifications about devices.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) links: mpsc::Receiver<LinkNews>,
     pub(crate) guests: mpsc::Receiver<GuestNews>,
-    /// Ports that a file opened or closed.
+    /// Ports whose file has opened or closed.
     pub(crate) files: mpsc::Receiver<PortNo>,
 }
 
 impl Ports {
-    /// None yet, for this many workers, one at least; and where news of them will come.
+    /// No ports, for this many workers, at least one; and the receivers of notifications.
     pub(crate) fn new(workers: usize) -> (Self, News) {
         let (link_news, links) = mpsc::channel(CHANNEL_LEN);
         let (guest_news, guests) = mpsc::channel(CHANNEL_LEN);
@@ -91,13 +90,13 @@ impl Ports {
         (ports, News { links, guests, files })
     }
 
-    /// The device behind the port of this number.
+    /// The device of the port with this number.
     pub(crate) fn find_mut(&mut self, number: PortNo) -> Option<&mut Device> {
         self.devices.iter_mut().find(|device| device.spec.number == number)
     }
 
-    /// Tells of a port that others wait for no more. Each worker notices for itself, and a port
-    /// that takes a little now and then stalls again and again.
+    /// Logs a stalled port. Each worker reports it separately, and a port that takes a frame now
+    /// and then stalls repeatedly.
     pub(crate) fn note_stall(&mut self, number: PortNo) {
         let Some(device) = self.find_mut(number) else { return };
         let text = format!(
@@ -113,7 +112,7 @@ impl Ports {
         }
     }
 
-    /// Whether a port can be beside all that are there.
+    /// Whether a port does not conflict with the others.
     fn check(&self, spec: &PortSpec) -> Result<(), ConfigError> {
         let number = spec.number;
         if let Some(taken) = self.devices.iter().find(|device| device.spec.number == number) {
@@ -124,11 +123,11 @@ impl Ports {
         self.devices.iter().try_for_each(|device| check_beside(spec, id, device))
     }
 
-    /// Sees to it that changes of the interface, or of those beside a tunnel, are told, and that it
-    /// is known by where it is.
+    /// Watches the namespace of a device's interface or tunnel, and records the watch's number in
+    /// it.
     fn watch(&mut self, device: &mut Device) -> Result<(), WatchError> {
         let Some((namespace, _)) = device.watched() else { return Ok(()) };
-        // Not by its name, which may be another one's by now.
+        // Compared by identity, as the name may refer to another namespace by now.
         let is_it = |watched: &&Watched| watched.namespace.is_same(namespace).unwrap_or(false);
         if let Some(known) = self.watches.iter().find(is_it) {
             device.note_watch(known.number);
@@ -143,8 +142,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Forgets namespaces where no interface or tunnel of a port is any more: who watches one keeps
-    /// it there, even if it was deleted.
+    /// Ends watches on namespaces without interfaces or tunnels of ports: a watch keeps a namespace
+    /// alive, even a deleted one.
     pub(crate) fn watch_less(&mut self) {
         let devices = &self.devices;
         let is_used = |number| {
@@ -156,10 +155,11 @@ impl Ports {
         }
     }
 
-    /// Which worker reads what: queue *i* of a tap or tun device with several goes to worker *i*,
-    /// so that both directions of a flow, which keep to one queue number, meet on one worker. Other
-    /// ports take turns with their first queue: those with one, whatever a tun port has beside it
-    /// for its own answers, and guests, most of whom use but the first pair of those they may.
+    /// Assigns queues to workers. Queue *i* of a multi-queue tap or tun device goes to worker *i*,
+    /// so that both directions of a flow, which use the same queue index, are processed by one
+    /// worker. Other ports start at different workers in turn: those with one queue (a tun port's
+    /// queue for its own answers does not count), and guests, most of which use only their first
+    /// pair.
     fn share(&mut self, device: &Device) -> Vec<Vec<RxQueue>> {
         let queues = device.rx_queues();
         let workers = self.worker_queues.len();
@@ -178,14 +178,14 @@ impl Ports {
         shares
     }
 
-    /// What ports have counted that are not there any more.
+    /// The counters of ports that no longer exist.
     pub(crate) fn retired(&self) -> BooksReport {
         let mut books = self.gone;
         self.leaving.iter().for_each(|(_, counters)| books.add(counters));
         books
     }
 
-    /// The workers have let go of a port that was taken away: what it has counted is final.
+    /// The workers have released a removed port, so its counters are final.
     pub(crate) fn retire(&mut self, number: PortNo) {
         let is_it = |(leaving, _): &(PortNo, _)| *leaving == number;
         if let Some(position) = self.leaving.iter().position(is_it) {
@@ -194,15 +194,15 @@ impl Ports {
         }
     }
 
-    /// Ends the files, when no worker sends to them any more: what was taken is written, all of
-    /// them at once, or dropped by name.
+    /// Ends the files, when no worker sends to them any more: the data that they took is written,
+    /// to all of them at once, or dropped by name.
     pub(crate) fn end_files(&mut self) {
         let files = self.devices.iter_mut().filter_map(Device::recorder_mut);
         files.for_each(|file| file.close());
         self.devices.retain_mut(|device| device.recorder_mut().is_none());
     }
 
-    /// Takes a device out.
+    /// Removes a device.
     fn remove(&mut self, number: PortNo) -> Option<Device> {
         let position = self.devices.iter().position(|device| device.spec.number == number)?;
         let device = self.devices.remove(position);
@@ -211,7 +211,7 @@ impl Ports {
         Some(device)
     }
 
-    /// No worker reads this device any more.
+    /// Removes this device's queues from the workers' lists.
     pub(crate) fn unread(&mut self, device: &Device) {
         let labels: Vec<_> = device.rx_queues().iter().map(RxQueue::label).collect();
         for queues in &mut self.worker_queues {
@@ -220,9 +220,9 @@ impl Ports {
     }
 }
 
-/// Whether a port can be beside `device`: that it has not its number, its interface or its socket.
-/// Of interfaces the kernel knows which are the same, and before one is opened, as whoever opens
-/// one changes it: that of `spec` is `id`, if it is there.
+/// Whether a port conflicts with `device`: in number, interface or socket. The kernel decides
+/// whether two interfaces are the same, before one is opened, as opening changes it. `id` is the
+/// interface of `spec`, if it exists.
 fn check_beside(
     spec: &PortSpec,
     id: Option<InterfaceId>,
@@ -231,7 +231,7 @@ fn check_beside(
     spec.check_number(&device.spec)?;
     let interface = match device.interface() {
         Some(interface) if spec.kind.is_interface() => interface,
-        // What it was may be there again.
+        // The device it had may exist again.
         _ if device.has_let_go() => return Ok(()),
         _ => return spec.check_beside(&device.spec),
     };
@@ -246,16 +246,16 @@ fn check_beside(
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddPortError {
-    /// It contradicts another one.
+    /// It conflicts with another one.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenPortError),
-    /// Nobody would hear of changes of its interface.
+    /// Its interface cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The kernel gives no thread for a guest or a file.
+    /// The kernel refuses a thread for a guest or a file.
     #[error("cannot start a thread for a guest or a file: {0}")]
     Thread(#[from] std::io::Error),
     /// The switch has stopped.
@@ -263,11 +263,11 @@ pub enum AddPortError {
     Stopped(#[from] Stopped),
 }
 
-/// Why a port was not taken away.
+/// Why a port was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemovePortError {
-    /// There is none.
+    /// There is no such port.
     #[error("there is no port {0}; `tapswitch show ports` lists the ports")]
     NotFound(PortNo),
     /// The switch has stopped.
@@ -275,7 +275,7 @@ pub enum RemovePortError {
     Stopped(#[from] Stopped),
 }
 
-/// What is to become of the ports.
+/// A change of the set of ports.
 #[derive(Debug)]
 pub(crate) enum PortChange {
     Add(Box<PortSpec>, oneshot::Sender<Result<(), AddPortError>>),
@@ -283,16 +283,16 @@ pub(crate) enum PortChange {
 }
 
 impl Handle {
-    /// Adds a port. In the place of one that is being taken away it comes when that is gone.
+    /// Adds a port. If it conflicts with a port that is being removed, it is added after that.
     ///
     /// # Errors
-    /// [`AddPortError`]; the switch is as it was then.
+    /// [`AddPortError`]; the switch is then unchanged.
     pub async fn add_port(&self, spec: PortSpec) -> Result<(), AddPortError> {
         self.change(|answer| PortChange::Add(Box::new(spec), answer)).await?
     }
 
-    /// Takes a port away, and with it what the switch made for it. When this is done, no worker has
-    /// it any more. Rules that name it stay, and drop.
+    /// Removes a port, and what the switch created for it. When this returns, no worker uses the
+    /// port any more. Rules that name it remain, and drop.
     ///
     /// # Errors
     /// [`RemovePortError`].
@@ -302,7 +302,7 @@ impl Handle {
 }
 
 impl Server {
-    /// Adds a port. When it cannot be, everything is as it was.
+    /// Adds a port, or changes nothing.
     pub(crate) fn add_port(&mut self, spec: &PortSpec) -> Result<(), AddPortError> {
         self.ports.check(spec)?;
         let mut device = Device::open(spec)?;
@@ -332,19 +332,19 @@ impl Server {
         Ok(())
     }
 
-    /// Carries out a change, and answers when the workers have seen it.
+    /// Starts a change; it is answered when the workers have seen it.
     pub(crate) fn change_ports(&mut self, change: PortChange) {
         if matches!(change, PortChange::Add(..)) {
             self.follow_names();
         }
         match change {
-            // Whatever workers still count for the old one at its number would go to the new one,
-            // and its interface or socket is not free yet.
+            // Workers' last counts for the old port would be added to the new one, and the
+            // interface or socket is not free yet.
             PortChange::Add(spec, answer) if self.is_leaving(&spec) => {
                 self.wait_for_workers(Waiting::Change(PortChange::Add(spec, answer)));
             }
             PortChange::Add(spec, answer) => {
-                // Who does not wait for the answer any more misses nothing, here and below.
+                // A receiver that is gone is ignored, here and below.
                 let _ = answer.send(self.add_port(&spec));
             }
             PortChange::Remove(number, answer) => match self.ports.remove(number) {
@@ -357,10 +357,10 @@ impl Server {
         }
     }
 
-    /// Whether a port that is being taken away is in the way of `spec`.
+    /// Whether `spec` conflicts with a port that is being removed.
     fn is_leaving(&self, spec: &PortSpec) -> bool {
         let mut leaving = self.barriers.leaving().peekable();
-        // Mostly there is none, and nothing to ask the kernel for.
+        // Usually there is none, and the kernel need not be asked.
         if leaving.peek().is_none() {
             return false;
         }

@@ -1,20 +1,20 @@
-//! A file behind a port: what is sent there becomes packets of a pcapng file.
+//! File monitors: frames sent to the port are written to a pcapng file.
 //!
 //! ```text
 //!  workers ── blocks in chunks ──> buffer ── writer thread ──> web.pcapng, web_00001_....pcapng
 //! ```
-//! A worker only copies packets to memory ([`buffer`]); the disk is the business of a thread of the
-//! port's own ([`writer`]). A buffer that is full makes the port full, with what follows from that
-//! for any port: copies are dropped, or their senders wait, as their contract says.
+//! A worker only copies packets to memory ([`buffer`]); each port has a thread that writes to the
+//! disk ([`writer`]). If the buffer is full, the port is full, with the usual consequences: copies
+//! are dropped or their senders wait, by contract.
 //!
-//! A disk that is full, or fails, closes the port: its link is down until there is room again, and
-//! what was taken waits in memory meanwhile. With `keep=`, the oldest finished files go first.
+//! If the disk is full or fails, the port's link goes down until writing works again, and the
+//! buffered packets stay in memory. With `keep=`, the oldest finished files are deleted first.
 //!
-//! What is in memory is queued, as what waits for any port. It counts as sent, and in the ledger of
-//! its bucket as delivered, when it is written: so says the writer, a write at a time. What never
-//! is counts as dropped: as `port_down` behind a limit, as `port_removed` in the end.
+//! Packets in memory count as queued, as for any port. They count as sent, and as delivered in the
+//! ledger of their bucket, when the writer has written them. Packets that are never written count
+//! as dropped: as `port_down` after a limit, as `port_removed` at the end.
 //!
-//! Nothing ever comes in by such a port.
+//! Nothing is ever received from such a port.
 
 mod buffer;
 mod chunk;
@@ -47,23 +47,23 @@ use chunk::{CHUNK_LEN, Chunk};
 pub use files::OpenFileError;
 use writer::Writer;
 
-/// A file monitor that is open.
+/// An open file monitor.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     spec: PortSpec,
     file: PcapngSpec,
     buffer: Arc<Buffer>,
     status: Status,
-    /// Until it has a thread of its own.
+    /// Until the writer's thread is started.
     writer: Option<Box<Writer>>,
     thread: Option<(JoinHandle<()>, Receiver<()>)>,
 }
 
-/// What the writer tells.
+/// The writer's report.
 pub(crate) type Status = Arc<Mutex<FileReport>>;
 
 impl Recorder {
-    /// Opens the file that `spec` describes. Nothing is written but its head.
+    /// Opens the file that `spec` describes, and writes only its header.
     pub(crate) fn open(spec: &PortSpec, file: &PcapngSpec) -> Result<Self, OpenFileError> {
         let buffer = Arc::new(Buffer::new(file.buffer_len));
         let status = Status::default();
@@ -72,7 +72,8 @@ impl Recorder {
         Ok(Self { spec, file, buffer, status, writer, thread: None })
     }
 
-    /// Starts to write. `news` hears when the port opens and closes; `counters` are the port's.
+    /// Starts the writer. `news` is notified when the port opens and closes; `counters` are the
+    /// port's.
     pub(crate) fn start(
         &mut self,
         news: mpsc::Sender<PortNo>,
@@ -89,13 +90,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// How OpenFlow calls the state of its link.
+    /// The port's OpenFlow link state.
     pub(crate) fn state(&self) -> PortState {
         let is_open = self.with_status(|status| status.state == WRITING);
         if is_open { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// The same for the same file at each start.
+    /// The port's address: the same for the same file at each start.
     pub(crate) fn mac(&self) -> MacAddr {
         let mut hasher = DefaultHasher::new();
         ("pcapng", &self.file.path).hash(&mut hasher);
@@ -104,17 +105,17 @@ impl Recorder {
         MacAddr([0x02, a, b, c, d, e])
     }
 
-    /// Offloads in words, for reports.
+    /// The offloads as text, for reports.
     pub(crate) fn offloads(&self) -> String {
         self.takes().to_string()
     }
 
-    /// Nothing comes any more: what was taken is written at once.
+    /// Ends the input: the buffered packets are written at once.
     pub(crate) fn close(&self) {
         self.buffer.close();
     }
 
-    /// The handle by which `worker` sends.
+    /// The handle through which `worker` sends.
     pub(crate) fn tx_port(&self, worker: usize) -> TxPort {
         let snaplen = self.file.snaplen.map_or(usize::MAX, |len| len as usize);
         let tx = RecorderTx::new(self.buffer.clone(), WorkerIndex(worker), snaplen);
@@ -135,14 +136,14 @@ impl Recorder {
     }
 }
 
-/// What was taken is written, unless the disk takes too long for that.
+/// Writes the buffered packets, unless the disk takes too long.
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.close();
         let Some((thread, done)) = self.thread.take() else { return };
         let goes_on = |time| done.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
         if !goes_on(END_TIME) {
-            // A panic has been reported by the thread itself.
+            // The thread itself has reported a panic.
             return drop(thread.join());
         }
         self.buffer.give_up();
@@ -163,13 +164,13 @@ impl Drop for Recorder {
 pub(crate) struct RecorderTx {
     buffer: Arc<Buffer>,
     worker: WorkerIndex,
-    /// Bytes of each packet that the port keeps.
+    /// The port's limit of bytes per packet.
     snaplen: usize,
-    /// Bytes that the bucket of the packets under way keeps; none for all.
+    /// The bucket's limit of bytes for the current packets; `None` for none.
     cut: Option<usize>,
-    /// Packets of the frame under way that are in the buffer, each a block.
+    /// Packets of the current frame that are in the buffer, one block each.
     count: u64,
-    /// The worker's chunk, while a burst goes on.
+    /// The worker's chunk, during a burst.
     held: Option<Held>,
 }
 
@@ -178,7 +179,7 @@ struct Held {
     chunk: Option<Chunk>,
 }
 
-/// Another handle, which holds nothing.
+/// A handle without a chunk.
 impl Clone for RecorderTx {
     fn clone(&self) -> Self {
         Self::new(self.buffer.clone(), self.worker, self.snaplen)
@@ -204,7 +205,7 @@ impl RecorderTx {
         self.held = Some(Held { chunk: self.buffer.begin(self.worker.0) });
     }
 
-    /// Ends a burst: what it has put into the buffer is queued.
+    /// Ends a burst: its packets in the buffer now count as queued.
     pub(crate) fn end_burst(&mut self) {
         if let Some(Held { mut chunk }) = self.held.take() {
             chunk.iter_mut().for_each(|chunk| chunk.queue(self.worker));
@@ -212,7 +213,7 @@ impl RecorderTx {
         }
     }
 
-    /// Begins a frame, or what is left of one: the next packets are its. The caller holds the
+    /// Begins a frame, or the rest of one: the next packets belong to it. The caller holds the
     /// chunk.
     pub(crate) fn begin(&mut self, claim: &Claim<'_>) -> Result<(), Full> {
         let held = self.held.as_mut().ok_or(Full)?;
@@ -224,7 +225,7 @@ impl RecorderTx {
         Ok(())
     }
 
-    /// All packets are in the buffer of what was begun, which counts as `traffic`.
+    /// Ends the current frame, which counts as `traffic`: all of its packets are in the buffer.
     pub(crate) fn end(&mut self, traffic: Traffic) {
         if let Some(chunk) = self.held.as_mut().and_then(|held| held.chunk.as_mut()) {
             let packets = traffic.packets.saturating_sub(self.count);
@@ -232,7 +233,7 @@ impl RecorderTx {
         }
     }
 
-    /// The same of a frame that has waited for room.
+    /// Ends a frame that has waited for room.
     pub(crate) fn end_waiting(&mut self, receipt: Receipt) {
         let traffic = receipt.traffic();
         receipt.handed_over();
@@ -240,32 +241,33 @@ impl RecorderTx {
         self.queue();
     }
 
-    /// The next packets of a frame that waits for room are in the buffer.
+    /// Notes that the next packets of a frame that waits for room are in the buffer.
     pub(crate) fn end_waiting_part(&mut self, receipt: &mut Receipt, packets: u32) {
         receipt.handed_over_part(packets);
         self.queue();
     }
 
-    /// Counts as queued what the burst has put into the buffer so far.
+    /// Counts the burst's packets in the buffer as queued.
     fn queue(&mut self) {
         if let Some(chunk) = self.held.as_mut().and_then(|held| held.chunk.as_mut()) {
             chunk.queue(self.worker);
         }
     }
 
-    /// Sets what is kept of each packet beside what the port keeps; none for all.
+    /// Sets the bytes kept of each packet, in addition to the port's limit; `None` for all.
     pub(crate) fn set_cut(&mut self, cut: Option<usize>) {
         self.cut = cut;
     }
 
-    /// Puts a frame into the buffer, the end of which is `beyond`. The caller holds the chunk.
+    /// Puts a frame, whose remaining bytes are `beyond`, into the buffer. The caller holds the
+    /// chunk.
     pub(crate) fn send(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), Full> {
         let parts = frame.parts().map(Part::Ours);
         let parts = std::iter::once(Part::Ours(frame.head())).chain(parts).chain(beyond.parts());
         self.put(frame.len(), parts)
     }
 
-    /// Puts a packet into the buffer that lies in `pieces`. The caller holds the chunk.
+    /// Puts the packet in `pieces` into the buffer. The caller holds the chunk.
     pub(crate) fn send_pieces(&mut self, pieces: [&[u8]; 3]) -> Result<(), Full> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         self.put(len, pieces.into_iter().map(Part::Ours))
@@ -287,7 +289,7 @@ impl RecorderTx {
         Ok(())
     }
 
-    /// The chunk that has room for `len` bytes more of the frame under way.
+    /// A chunk with room for `len` more bytes of the current frame.
     fn chunk(&mut self, len: usize) -> Option<&mut Chunk> {
         let held = self.held.as_mut()?;
         if held.chunk.as_ref()?.bytes.len() + len > CHUNK_LEN {
@@ -301,15 +303,15 @@ impl RecorderTx {
     }
 }
 
-/// Of [`FileReport::state`]: everything is as it should be.
+/// A [`FileReport::state`]: the file is written to.
 const WRITING: &str = "writing";
-/// The disk is full, or fails.
+/// A [`FileReport::state`]: the disk is full or fails.
 const STOPPED: &str = "stopped";
-/// A limit was reached, or the port is gone.
+/// A [`FileReport::state`]: a limit was reached, or the port is removed.
 const FINISHED: &str = "finished";
-/// How long the end of a port waits for the disk: the server does nothing else meanwhile.
+/// How long removing a port waits for the disk: the server is blocked meanwhile.
 const END_TIME: Duration = Duration::from_secs(2);
-/// How long it waits then for the write under way.
+/// How long it then waits for the current write.
 const GIVE_UP_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

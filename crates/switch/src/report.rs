@@ -1,4 +1,4 @@
-//! What the switch tells about itself: plain data, for tables and for scripts.
+//! Reports of the switch's state: plain data, for tables and scripts.
 //!
 //! Counters are frames (a train is one), wire packets (a train is many) and bytes of the frames.
 
@@ -69,10 +69,10 @@ impl From<&Gauge> for CountReport {
     }
 }
 
-/// Drops by the name of their reason.
+/// Drops by reason.
 pub type DropsReport = BTreeMap<String, u64>;
 
-/// Datapath ids as controllers and policies have them: `0x1`.
+/// Serialises datapath ids as controllers and policies write them: `0x1`.
 mod as_datapath_name {
     use super::DatapathId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -93,27 +93,27 @@ mod as_datapath_name {
 pub struct SwitchReport {
     /// Name of the bridge.
     pub name: String,
-    /// Unique number of the datapath; in JSON hexadecimal, as in `0x1`.
+    /// Unique id of the datapath; hexadecimal in JSON, as in `0x1`.
     #[serde(with = "as_datapath_name")]
     pub datapath_id: DatapathId,
     /// `standalone` or `secure`.
     pub fail_mode: String,
-    /// True while it does without its rules, because no controller answers.
+    /// True while the switch ignores its rules because no controller is connected.
     pub standalone: bool,
     /// Its controllers.
     pub controllers: Vec<ControllerReport>,
     /// Stations that the reserved port NORMAL has learnt.
     pub stations: usize,
-    /// What became of all frames.
+    /// The outcome of all frames.
     pub books: BooksReport,
 }
 
-/// One controller of the switch.
+/// A controller of the switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerReport {
-    /// Where it is.
+    /// Its endpoint.
     pub endpoint: String,
-    /// True while it answers.
+    /// True while it is connected.
     pub connected: bool,
 }
 
@@ -124,57 +124,56 @@ pub struct PortReport {
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it: `tap`, `tun`, `netdev`, `vhost`, `vxlan`, `gre`, `erspan` or
-    /// `pcapng`.
+    /// Kind of port: `tap`, `tun`, `netdev`, `vhost`, `vxlan`, `gre`, `erspan` or `pcapng`.
     pub kind: String,
-    /// Namespace of the interface, when it is not the switch's own.
+    /// Namespace of the interface; `None` for the switch's own.
     pub netns: Option<String>,
     /// MAC address.
     pub mac: String,
-    /// `up`, `no-link` (of a tunnel, when no way leads to the other end), `gone` when its interface
-    /// was deleted, or `disabled` by configuration.
+    /// `up`, `no-link` (for a tunnel: no route to the remote), `gone` if the interface was deleted,
+    /// or `disabled` by configuration.
     pub state: String,
     /// Largest payload in bytes.
     pub mtu: u32,
-    /// Most bytes of tags on top of it. Shorter frames may bear more where that is less than the
-    /// port was told, since its interface, or its tunnel's path, has no room.
+    /// Limit of bytes of tags in addition to the MTU. It is lower than configured if the interface
+    /// or the tunnel's path has no room; shorter frames may then carry more tags.
     pub envelope: u16,
-    /// The port's mode as the options that make it; none when it is a member of all VLANs.
+    /// The port's mode as the options that set it; `None` for a member of all VLANs.
     pub mode: Option<String>,
-    /// How large the frames were that did not fit, if any did not.
+    /// Sizes of frames that did not fit, if any.
     pub oversize: Option<OversizeReport>,
-    /// Frames that a steering program led to each queue; empty without one.
+    /// Frames that the steering program sent to each queue; empty without one.
     pub steered: Vec<u64>,
     /// Number of queues.
     pub queues: u16,
-    /// Offloads that the port takes from the kernel and gives to it; of a guest, what it takes.
+    /// Offloads that the port takes from the kernel and gives to it; for a guest, those it takes.
     pub offloads: String,
-    /// What is known of the guest; none when an interface is behind the port.
+    /// State of the guest; `None` for other kinds.
     pub guest: Option<GuestReport>,
-    /// Where frames wait for the switch; none when no tap device is behind the port.
+    /// State of the rings; `None` unless it is a tap device.
     pub ring: Option<RingReport>,
-    /// What is lost in front of the interface, or of the one by which a tunnel's packets leave;
-    /// none when the switch made it, or there is none.
+    /// Losses in front of the interface, or of a tunnel's egress interface; `None` if the switch
+    /// created it, or there is none.
     pub queueing: Option<QueueingReport>,
-    /// What is known of the tunnel; none when something else is behind the port.
+    /// State of the tunnel; `None` for other kinds.
     pub tunnel: Option<TunnelReport>,
-    /// What is known of the file; none when something else is behind the port.
+    /// State of the file; `None` for other kinds.
     pub file: Option<FileReport>,
-    /// What came in.
+    /// Received traffic.
     pub rx: TrafficReport,
-    /// What went out.
+    /// Sent traffic.
     pub tx: TrafficReport,
-    /// What was dropped at this port, by reason.
+    /// Drops at this port, by reason.
     pub drops: DropsReport,
-    /// Frames that the switch took: that came in here, for its controllers, and questions that were
-    /// to go out, which the port answered itself.
+    /// Frames consumed by the switch: received here for its controllers, and requests to be sent
+    /// here that the port answered itself.
     pub consumed: u64,
-    /// Who waits for it, and for whom it waits.
+    /// Which ports wait for it, and for which ports it waits.
     pub pressure: PressureReport,
 }
 
 impl PortReport {
-    /// What to set, so that frames fit that did not; none while all do.
+    /// The setting that makes oversize frames fit; `None` if there were none.
     pub fn oversize_remedy(&self) -> Option<String> {
         self.oversize.map(|oversize| oversize.remedy(self))
     }
@@ -183,43 +182,44 @@ impl PortReport {
 /// A guest behind a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestReport {
-    /// `waiting` for a monitor, `connected` to one whose guest does not run its device (yet), or
+    /// `waiting` for a VMM, `connected` to one whose guest does not run its device (yet), or
     /// `running`.
     pub state: String,
-    /// Path of the socket by which its monitor is met.
+    /// Path of the vhost-user socket.
     pub socket: String,
-    /// Pairs of queues that run; zero while no guest is there.
+    /// Running queue pairs; 0 without a guest.
     pub queues: u16,
-    /// `split` or `packed`; none while no guest is there.
+    /// `split` or `packed`; `None` without a guest.
     pub rings: Option<String>,
-    /// Features that were negotiated, as a hexadecimal number.
+    /// Negotiated features, as a hexadecimal number.
     pub features: String,
-    /// Their names, in virtio's words.
+    /// Their names in the virtio specification.
     pub feature_names: Vec<String>,
-    /// What stands in the way of the guest, and what can be done about it.
+    /// What prevents the guest from running, and the remedy.
     pub warning: Option<String>,
-    /// Sessions with a monitor so far.
+    /// Number of sessions with a VMM.
     pub sessions: u64,
-    /// Sessions that were ended because of what the guest or its monitor did.
+    /// Sessions that were ended because of a violation by the guest or its VMM.
     pub resets: u64,
-    /// Why the last of those was ended.
+    /// The reason of the last of those.
     pub last_reset: Option<String>,
 }
 
-/// A tunnel behind a port. Counters are datagrams, or GRE packets, each of which carries a frame.
+/// A tunnel behind a port. It counts datagrams, or GRE packets, each of which carries a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelReport {
-    /// Address of the other end.
+    /// Address of the remote end.
     pub remote: String,
-    /// Where its datagrams are taken: address, and UDP port where there is one.
+    /// Local address, with the UDP port if there is one.
     pub local: String,
-    /// The VNI of VXLAN, the key of GRE if it has one, the session of ERSPAN.
+    /// The VNI of VXLAN, the key of GRE if any, the session of ERSPAN.
     pub id: Option<u32>,
-    /// MTU of the path in bytes, as far as the kernel knows; zero while there is none.
+    /// MTU of the path in bytes, as known to the kernel; 0 if there is no route.
     pub path_mtu: u32,
-    /// Why there is none, and what can be done about it.
+    /// Why there is no route, and the remedy.
     pub warning: Option<String>,
-    /// Bytes of each of its packets that are the tunnel's own: headers from IP on, and Ethernet's.
+    /// Bytes of headers that the tunnel adds to each packet: from IP on, and the inner Ethernet
+    /// header.
     pub overhead: u32,
     /// Length of the socket's receive buffer in bytes, as the kernel granted it.
     pub receive_buffer: usize,
@@ -227,21 +227,21 @@ pub struct TunnelReport {
     pub send_calls: u64,
     /// Datagrams that they sent.
     pub sent: u64,
-    /// System calls that brought datagrams.
+    /// System calls that received datagrams.
     pub receive_calls: u64,
-    /// Datagrams that they brought, those refused included.
+    /// Datagrams that they received, including refused ones.
     pub received: u64,
-    /// Datagrams that were refused, by reason: `runt` (too short for the tunnel's headers and an
-    /// Ethernet header), `no_vni`, or `malformed` for GRE, and `wrong_vni`, `wrong_key` or
-    /// `wrong_session` (of another tunnel), and `outer_congested` (marked, with a packet in it
-    /// whose sender is not ECN-capable).
+    /// Refused datagrams by reason: `runt` (too short for the tunnel's headers and an Ethernet
+    /// header), `no_vni` (VXLAN) or `malformed` (GRE), `wrong_vni`, `wrong_key` or `wrong_session`
+    /// (of another tunnel), and `outer_congested` (CE-marked, but the inner sender is not
+    /// ECN-capable).
     pub refused: DropsReport,
-    /// Errors that the path told: nobody listens there, or nobody is there.
+    /// ICMP errors from the path: port or host unreachable.
     pub unreachable: u64,
 }
 
 impl TunnelReport {
-    /// Bytes that a frame with a payload of `mtu` may have beside it; `None` without a path.
+    /// Room for tags with a payload of `mtu` bytes; `None` without a path.
     pub(crate) fn room_beside(&self, mtu: u32) -> Option<u32> {
         (self.path_mtu > 0).then(|| self.path_mtu.saturating_sub(self.overhead + mtu))
     }
@@ -250,56 +250,56 @@ impl TunnelReport {
 /// A file behind a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileReport {
-    /// The file that is written to.
+    /// Path of the current file.
     pub path: String,
-    /// `writing`, `stopped` until the disk has room or works again, or `finished` by a limit.
+    /// `writing`, `stopped` while the disk is full or fails, or `finished` by a limit.
     pub state: String,
     /// Why it is not written to.
     pub reason: Option<String>,
-    /// Files that were finished since the port was opened.
+    /// Files finished since the port was opened.
     pub files: u64,
-    /// Packets that were written since then.
+    /// Packets written since then.
     pub packets: u64,
-    /// Bytes that were written since then.
+    /// Bytes written since then.
     pub bytes: u64,
-    /// Packets that the port took and that are in no file: they are among the drops.
+    /// Packets that the port took but that are in no file; they are counted as drops.
     pub lost: u64,
-    /// Bytes of the buffer that are in use.
+    /// Bytes of the buffer in use.
     pub buffered: usize,
-    /// Bytes of the buffer.
+    /// Size of the buffer in bytes.
     pub buffer: usize,
 }
 
-/// How large the frames were that did not fit a port.
+/// Sizes of frames that did not fit a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OversizeReport {
     /// The longest payload in bytes.
     pub payload: usize,
     /// The most bytes of tags.
     pub tags: usize,
-    /// Whether that payload is longer than the port was told to take.
+    /// Whether that payload exceeds the port's configured MTU.
     pub over_mtu: bool,
-    /// Whether these tags are more than it was told to take. When neither is true, what is too
-    /// small is the interface.
+    /// Whether these tags exceed the configured envelope. If neither is true, the interface is too
+    /// small.
     pub over_envelope: bool,
 }
 
 impl OversizeReport {
-    /// What was noted at `port`, which is as `spec` says, if anything was.
+    /// The sizes noted at `port`, which has the specification `spec`, if any.
     pub(crate) fn of(port: &Port, spec: &PortSpec) -> Option<Self> {
         let noted = port.counters.oversize();
         (noted.payload > 0).then(|| Self::judge(noted, port, spec))
     }
 
     fn judge(Oversize { payload, tags }: Oversize<usize>, port: &Port, spec: &PortSpec) -> Self {
-        // A port that does not say goes by its interface, which grows for one that does.
+        // Without a setting, the interface decides; with one, it is enlarged.
         let (mtu, envelope) =
             (spec.mtu.unwrap_or(port.mtu), spec.envelope.unwrap_or(port.full_size_envelope()));
         let (over_mtu, over_envelope) = (payload > mtu as usize, tags > usize::from(envelope));
         Self { payload, tags, over_mtu, over_envelope }
     }
 
-    /// What to set, so that frames like these fit `port`.
+    /// The setting that makes such frames fit `port`.
     fn remedy(&self, port: &PortReport) -> String {
         let Self { payload, tags, over_mtu, over_envelope } = *self;
         let found = format!("frames had up to {payload} bytes of payload and {tags} of tags");
@@ -324,7 +324,7 @@ impl OversizeReport {
         }
     }
 
-    /// What helps where no option does, as no port may be told to take so much.
+    /// The remedy if the frames exceed the limit of every port.
     fn beyond_all_ports(&self) -> Option<String> {
         let is_beyond = self.payload > MAX_MTU as usize || self.tags > usize::from(MAX_ENVELOPE);
         is_beyond.then(|| {
@@ -334,8 +334,7 @@ impl OversizeReport {
         })
     }
 
-    /// The same where it is the path of a tunnel that is too narrow: no option of the port widens
-    /// it.
+    /// The remedy if the path of a tunnel is too narrow, which no option of the port changes.
     fn remedy_for(&self, tunnel: &TunnelReport) -> Option<String> {
         let TunnelReport { remote, path_mtu, overhead, .. } = tunnel;
         let (path, overhead) = (*path_mtu as usize, *overhead as usize);
@@ -351,79 +350,79 @@ impl OversizeReport {
     }
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowReport {
-    /// Table.
+    /// Table id.
     pub table: u8,
-    /// Higher wins.
+    /// Priority; higher wins.
     pub priority: u16,
-    /// Cookie, hexadecimal.
+    /// Cookie in hexadecimal.
     pub cookie: String,
-    /// Which frames.
+    /// The match.
     #[serde(rename = "match")]
     pub matching: String,
-    /// What happens to them.
+    /// The instructions.
     pub actions: String,
-    /// Seconds without a frame until it goes; 0 for never.
+    /// Seconds without a frame until it expires; 0 for never.
     pub idle_timeout: u16,
-    /// Seconds until it goes; 0 for never.
+    /// Seconds until it expires; 0 for never.
     pub hard_timeout: u16,
-    /// Its options, in the words of `ovs-ofctl`.
+    /// Its flags, with the names of `ovs-ofctl`.
     pub flags: Vec<String>,
-    /// What matched.
+    /// Matched traffic.
     pub count: CountReport,
     /// Seconds since the rule was added.
     pub age_s: u64,
-    /// Seconds since it matched last, if it ever did.
+    /// Seconds since the last match, if any.
     pub idle_s: Option<u64>,
 }
 
-/// One group.
+/// A group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReport {
-    /// Number.
+    /// Group id.
     pub group: u32,
     /// `all`, `select`, `indirect` or `fast-failover`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What reached it.
+    /// Traffic that reached the group.
     pub count: CountReport,
     /// Its buckets in order.
     pub buckets: Vec<BucketReport>,
 }
 
-/// One bucket of a group.
+/// A bucket of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketReport {
-    /// All of it in the words of `ovs-ofctl`: what decides whether it is taken, and its actions.
+    /// The whole bucket in the syntax of `ovs-ofctl`: liveness conditions and actions.
     pub bucket: String,
-    /// Share of the flows; for select groups only, else 0.
+    /// Share of the flows in select groups, else 0.
     pub weight: u16,
-    /// Port whose state makes it live, if it watches one.
+    /// Port whose state decides its liveness, if any.
     pub watch_port: Option<String>,
-    /// Group whose state makes it live, if it watches one.
+    /// Group whose state decides its liveness, if any.
     pub watch_group: Option<u32>,
-    /// What it does.
+    /// Its actions.
     pub actions: String,
-    /// Copies that it made.
+    /// Copies made.
     pub count: CountReport,
-    /// Copies that a port took; a file, when they are written.
+    /// Copies taken by a port; for a file, copies written.
     pub delivered: CountReport,
-    /// Copies that no port took, by reason.
+    /// Copies not taken by any port, by reason.
     pub drops: DropsReport,
-    /// Their packets on the wire, but for those that a port took of a train.
+    /// Packets of the dropped copies, except those of a train that a port took.
     pub packet_drops: DropsReport,
-    /// Copies that wait for their port.
+    /// Copies queued for their port.
     pub queued: CountReport,
 }
 
-/// The ledger of a group that copies: what a TAP matched, delivered and dropped.
+/// The ledger of a group that copies: matched, delivered and dropped traffic of a TAP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapReport {
-    /// Group.
+    /// Group id.
     pub group: u32,
-    /// Cookies of the rules that lead to it, hexadecimal.
+    /// Cookies in hexadecimal of the rules that refer to it.
     pub cookies: Vec<String>,
     /// Frames that reached the group.
     pub matched: CountReport,
@@ -431,26 +430,26 @@ pub struct TapReport {
     pub original: BucketReport,
     /// The copies: the other buckets.
     pub copies: Vec<BucketReport>,
-    /// True when each copy is delivered or dropped under a name, but for those under way.
+    /// True if all copies are delivered, queued or dropped by name, except those in progress.
     pub adds_up: bool,
 }
 
-/// One worker.
+/// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
     /// Number.
     pub worker: usize,
-    /// Queues that it reads, as `port/queue`.
+    /// The queues that it reads, as `port/queue`.
     pub queues: Vec<String>,
-    /// Frames that it handled.
+    /// Frames processed.
     pub frames: u64,
-    /// Bursts in which it read them.
+    /// Bursts in which they were read.
     pub bursts: u64,
-    /// Times that it asked the kernel what is ready, asleep until something was.
+    /// Wakeups: waits in the kernel without a timeout.
     pub wakeups: u64,
-    /// Received frames that were made into trains.
+    /// Received frames that were coalesced into trains.
     pub coalesced: u64,
-    /// Trains that were made of them.
+    /// Trains made of them.
     pub trains: u64,
     /// Programs found by exact key.
     pub exact_hits: u64,
@@ -458,22 +457,22 @@ pub struct WorkerReport {
     pub masked_hits: u64,
     /// Walks through the tables.
     pub walks: u64,
-    /// Programs remembered by masked key.
+    /// Programs cached by masked key.
     pub cached: u64,
 }
 
-/// One kind of drop at one port.
+/// Drops for one reason at one port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropReport {
     /// Number, or `LOCAL`.
     pub port: String,
     /// Name of the interface.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// Frames.
     pub count: u64,
-    /// What can be done about it; none where the switch is another version, say.
+    /// The remedy; `None` for a reason unknown to this version.
     pub remedy: Option<String>,
 }
 
@@ -481,7 +480,7 @@ pub(crate) fn drops(counters: &DropCounters) -> DropsReport {
     counters.by_reason().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }
 
-/// How a port is, in a word.
+/// The state of a port in one word.
 pub(crate) fn port_state(port: &Port) -> &'static str {
     if port.config.contains(PortConfig::PORT_DOWN) {
         "disabled"
@@ -561,7 +560,7 @@ fn actions(actions: &[tapswitch_openflow::Action]) -> String {
     if texts.is_empty() { "drop".into() } else { texts.join(",") }
 }
 
-/// The groups that copy: type ALL with a path of its own and at least one copy.
+/// The groups that make copies: type ALL with an original path and at least one copy.
 pub(crate) fn taps(snapshot: &Snapshot, workers: usize) -> Vec<TapReport> {
     let copies = |group: &&Arc<Group>| group.kind == GroupType::All && group.buckets.len() > 1;
     snapshot.groups.iter().filter(copies).map(|group| tap(snapshot, group, workers)).collect()
@@ -580,13 +579,13 @@ fn tap(snapshot: &Snapshot, group: &Group, workers: usize) -> TapReport {
     TapReport { group: group.id.0, cookies, matched, original, copies, adds_up }
 }
 
-/// Whether a bucket's copies are all accounted for. Counters run on while they are read: what came
-/// out or waits cannot be more than what had gone in by the end of reading, nor less than what had
-/// gone in at its start but for the burst that each worker has under way and counts at its end. A
-/// copy that leaves the queue meanwhile must count on one side only, so that is read twice.
+/// Whether all copies of a bucket are accounted for. Counters change while they are read. Copies
+/// that left or are queued cannot exceed the copies made by the end of reading, nor be less than
+/// those made at its start, except for one burst per worker, which is counted at its end. A copy
+/// that leaves the queue meanwhile must be counted once, so the queue is read twice.
 fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     if outputs(&bucket.spec.actions) != Some(1) {
-        // One that floods makes as many copies as there are ports.
+        // A bucket that floods makes as many copies as there are ports.
         return true;
     }
     let before = bucket.counters.totals().frames;
@@ -597,7 +596,7 @@ fn adds_up(bucket: &GroupBucket, workers: usize) -> bool {
     before <= out + waited + (workers * BURST_COUNT) as u64 && out + waits <= after
 }
 
-/// Number of ports that a list of actions sends to, if it is known beforehand.
+/// Number of ports to which a list of actions sends, if known in advance.
 fn outputs(actions: &[tapswitch_openflow::Action]) -> Option<usize> {
     use tapswitch_openflow::Action;
     let mut count = 0;

@@ -1,14 +1,14 @@
-//! The kernel's rings of a tap device: frames that were sent to it wait there until a worker reads
+//! The kernel's rings of a tap device: frames sent to the device wait there until a worker reads
 //! them.
 //!
-//! A frame that finds a ring full is lost, unless the device has back-pressure (`IFF_BACKPRESSURE`,
-//! Linux 7.3): then it waits in the queueing discipline in front, which slows down whoever sends,
-//! up to the socket. That takes a discipline in which something can wait. A device that the switch
-//! made gets one when it has none; one that somebody else prepared is left as it is.
+//! A frame that finds its ring full is lost, unless the device has back-pressure
+//! (`IFF_BACKPRESSURE`, Linux 7.3): then it waits in the qdisc in front of the ring, which slows
+//! down the sender, up to its socket. This needs a qdisc that can hold packets. If a device that
+//! the switch created has none, it gets one; a device that the user created is left unchanged.
 //!
-//! Each queue has its ring, of as many frames as the interface's transmit queue (`txqueuelen`). It
-//! is laid out when a file is attached, and anew when the length changes, so it does not matter
-//! which comes first, as long as nobody sends.
+//! Each queue has a ring for as many frames as the interface's transmit queue (`txqueuelen`). It is
+//! allocated when a file is attached, and again when the length changes, so the order does not
+//! matter as long as nothing is sent.
 
 use std::num::NonZeroU32;
 
@@ -20,49 +20,49 @@ use crate::PortSpec;
 use crate::open_error::unless_permitted;
 use crate::port_spec::Backpressure;
 
-/// The rings of a tap device that is open.
+/// The rings of an open tap device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
-    /// The switch made the device.
+    /// The switch created the device.
     is_ours: bool,
-    /// The device has `IFF_BACKPRESSURE`; `None` when the kernel has it not.
+    /// The device has `IFF_BACKPRESSURE`; `None` if the kernel does not support it.
     backpressure: Option<bool>,
-    /// And packets can wait in front of the rings.
+    /// The device has back-pressure, and packets can wait in front of the rings.
     waits: bool,
-    /// What others lost before the switch came.
+    /// Losses before the switch opened the device.
     dropped_before: u64,
 }
 
-/// The rings of a tap device, one for each queue, in which frames wait for the switch.
+/// The rings of a tap device, one per queue, in which frames wait for the switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingReport {
-    /// Frames that each ring holds; a train is one.
+    /// Frames per ring; a train counts as one.
     pub length: u32,
-    /// Whether packets wait that a ring has no room for.
+    /// What happens to packets that do not fit a ring.
     pub backpressure: RingBackpressure,
-    /// The queueing discipline in front of the rings; for each queue one when it starts with `mq`.
+    /// The qdisc in front of the rings; one per queue if it starts with `mq`.
     pub qdisc: String,
-    /// Packets that wait there now.
+    /// Packets that wait in it now.
     pub waiting: u32,
-    /// Packets that it dropped since it was set.
+    /// Packets that it has dropped since it was set up.
     pub shed: u64,
-    /// Frames that were lost since the port was opened because a ring was full, as
-    /// `ring_full` among the port's drops.
+    /// Frames lost since the port was opened because a ring was full; `ring_full` among the port's
+    /// drops.
     pub ring_full: u64,
-    /// Queues that other programs have opened: what they read, the port does not get, and what they
-    /// send nobody checks.
+    /// Queues opened by other programs: frames that they read are missing at the port, and frames
+    /// that they send are not checked.
     pub foreign_queues: u32,
-    /// How often there came to be more of them since the port was opened.
+    /// How often their number has grown since the port was opened.
     pub joins: u64,
 }
 
-/// What becomes of a packet that a ring has no room for.
+/// What happens to a packet that does not fit a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingBackpressure {
-    /// It waits in the queueing discipline.
+    /// It waits in the qdisc.
     InForce,
-    /// It would wait, but there is no queueing discipline: it is dropped.
+    /// It could wait, but there is no qdisc: it is dropped.
     NoQueueing,
     /// It is dropped.
     Off,
@@ -71,7 +71,7 @@ pub enum RingBackpressure {
 }
 
 impl RingBackpressure {
-    /// In a word, or a few.
+    /// The name for reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InForce => "in force",
@@ -83,17 +83,17 @@ impl RingBackpressure {
 }
 
 impl Ring {
-    /// What `device` has; `is_ours` when the switch has made it just now.
+    /// The state of `device`; `is_ours` if the switch has just created it.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device is gone.
     pub(crate) fn of(device: &tap::Device, is_ours: bool) -> Result<Self, tap::SettingError> {
         let is_set = device.flags()?.contains(tap::Flags::BACKPRESSURE);
         let backpressure = device.capabilities().has_backpressure().then_some(is_set);
         Ok(Self { is_ours, backpressure, waits: false, dropped_before: 0 })
     }
 
-    /// Lets the rings be as `spec` wants them, before anything is sent to them.
+    /// Configures the rings by `spec`, before anything is sent to them.
     pub(crate) fn set(
         self,
         spec: &PortSpec,
@@ -113,16 +113,16 @@ impl Ring {
         }
     }
 
-    /// How long rings must be that hold, until the switch gets a processor, what is read ahead
-    /// then. None where it makes no difference.
+    /// The ring length that holds as much as is read ahead, until the switch is scheduled. `None`
+    /// if it makes no difference.
     fn fitting(self, spec: &PortSpec) -> Option<u32> {
         let count = u32::try_from(spec.pressure.ahead / PACKET_LEN).unwrap_or(u32::MAX);
         let drops = self.is_ours && self.backpressure != Some(true);
         (drops && count > USUAL_LENGTH).then(|| count.min(LENGTH_MAX))
     }
 
-    /// Sees to it that packets can wait, as far as that is the switch's to decide, and remembers
-    /// what was lost up to now. The device is up: it has its discipline since then.
+    /// Ensures that packets can wait if the device is the switch's own, and records earlier losses.
+    /// The device is up, so it has its default qdisc.
     pub(crate) fn check(
         &mut self,
         spec: &PortSpec,
@@ -151,17 +151,17 @@ impl Ring {
         Ok(())
     }
 
-    /// True when the switch has made the device.
+    /// True if the switch created the device.
     pub(crate) const fn is_ours(self) -> bool {
         self.is_ours
     }
 
-    /// True when what finds a ring full waits: there is nothing to be gained by reading ahead.
+    /// True if frames wait when a ring is full: reading ahead then has no benefit.
     pub(crate) fn waits(self) -> bool {
         self.waits
     }
 
-    /// How the rings of the interface with `index` are now; `None` when it is gone.
+    /// The current state of the rings of the interface with `index`; `None` if it is gone.
     pub(crate) fn report(self, namespace: &Namespace, index: u32) -> Option<RingReport> {
         let mut netlink = Netlink::open(namespace).ok()?;
         let link = netlink.link_by_index(index).ok()?;
@@ -189,14 +189,14 @@ impl Ring {
     }
 }
 
-/// About the length of the packets of a mixture, in bytes.
+/// Typical mean packet length in bytes.
 const PACKET_LEN: usize = 1024;
-/// Frames in the ring of a new device (Linux `TUN_READQ_SIZE` and Ethernet's default).
+/// Ring length of a new device (Linux `TUN_READQ_SIZE` and Ethernet's default).
 const USUAL_LENGTH: u32 = 1000;
-/// A ring costs eight bytes a frame, for each queue.
+/// Limit of the ring length: a ring takes eight bytes per frame, for each queue.
 const LENGTH_MAX: u32 = 65_536;
 
-/// What is wanted of the kernel.
+/// The feature requested from the kernel.
 pub(crate) const fn wish(spec: &PortSpec) -> tap::Wish {
     match spec.ring.backpressure {
         Backpressure::Auto => tap::Wish::IfAvailable,
@@ -205,13 +205,12 @@ pub(crate) const fn wish(spec: &PortSpec) -> tap::Wish {
     }
 }
 
-/// True when packets can wait in front of each queue. Some kernels are built without any
-/// discipline, and then tell of none.
+/// True if packets can wait in front of each queue. Kernels built without qdiscs report none.
 fn can_wait(qdiscs: &[Qdisc]) -> bool {
     !qdiscs.is_empty() && qdiscs.iter().all(|qdisc| qdisc.kind != "noqueue")
 }
 
-/// Gives the device the first discipline that this kernel has.
+/// Sets the first of [`DISCIPLINES`] that this kernel supports.
 fn set_queueing(spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError> {
     let name = spec.name();
     let mut refused = None;
@@ -230,7 +229,7 @@ fn set_queueing(spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError>
     Ok(())
 }
 
-/// Name of the discipline, with that of the queues below `mq`.
+/// Name of the qdisc, with that of the queues below `mq`.
 pub(crate) fn name_of(qdiscs: &[Qdisc]) -> String {
     let root = qdiscs.iter().find(|qdisc| qdisc.is_root()).map_or("none", |root| &root.kind);
     match qdiscs.iter().find(|qdisc| !qdisc.is_root() && root == "mq") {
@@ -239,6 +238,6 @@ pub(crate) fn name_of(qdiscs: &[Qdisc]) -> String {
     }
 }
 
-/// Where packets may wait, the best first: fair to flows and marking; fair; there with every kernel
-/// that has any.
+/// Qdiscs that can hold packets, in order of preference: fair with ECN marking; fair; available in
+/// every kernel with qdiscs.
 const DISCIPLINES: [&str; 3] = ["fq_codel", "fq", "pfifo_fast"];

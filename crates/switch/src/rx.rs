@@ -1,5 +1,5 @@
-//! How a worker receives: one frame at a time into a buffer with room in front. Guests are no
-//! matter of system calls and are read otherwise: see [`crate::worker`].
+//! How a worker receives: one frame at a time into a buffer with headroom. Guests need no system
+//! calls and are read in another way: see [`crate::worker`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -31,89 +31,88 @@ pub(crate) struct RxQueue {
     pub(crate) intake: Intake,
 }
 
-/// Whether a queue is read, and what was read of it before its time.
+/// The reading state of a queue, and the frames read ahead from it.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// The pause that goes on.
+    /// The current pause.
     pub(crate) pause: Option<Pause>,
-    /// What is read while that goes on; none where nothing is.
+    /// Buffer for reading during a pause; `None` if the queue is not read ahead.
     pub(crate) ahead: Option<Box<Ahead>>,
-    /// The worker is told when there is something to read.
+    /// epoll reports when there is something to read.
     pub(crate) is_watched: bool,
-    /// The device is gone.
     pub(crate) is_gone: bool,
     pausing: Pausing,
-    /// A bridge behind it has told of itself.
+    /// A bridge behind the queue has sent a link probe.
     is_from_bridge: bool,
 }
 
-/// A queue is not read.
+/// A pause: the queue is not read.
 #[derive(Debug)]
 pub(crate) struct Pause {
-    /// What it waits for yet, the least patient first. It is waiting for the last one.
+    /// What it still waits for, shortest bound first. It is waiting for the last one.
     pub(crate) waits: Vec<Wait>,
-    /// Since when for that one.
+    /// When the wait for that one began.
     pub(crate) since: Instant,
 }
 
 impl Intake {
-    /// True when its frames do not just go their way.
+    /// True if the queue is paused, or has frames that were read ahead.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.pause.is_some() || self.ahead.as_ref().is_some_and(|ahead| !ahead.is_empty())
     }
 }
 
-/// What is behind a queue.
+/// The device behind a queue.
 #[derive(Debug)]
 pub(crate) enum RxDevice {
     Tap(Arc<tap::Queue>),
-    /// Without a network header in front of each frame.
+    /// A queue without a network header in front of each frame.
     BareTap(Arc<tap::Queue>),
     Netdev(Arc<netdev::PacketPort>),
     Tun(TunQueue),
-    /// What a tun port says itself.
+    /// A tun port's own answers and requests.
     TunSaid(Arc<TunLink>),
     Guest(GuestRx),
     Vxlan(VxlanRx),
     Gre(GreRx),
 }
 
-/// A queue by which a guest sends.
+/// A queue on which a guest sends.
 #[derive(Clone, Debug)]
 pub(crate) struct GuestRx {
     pub(crate) device: Arc<vhost::Device>,
     pub(crate) queue: Arc<vhost::Queue>,
 }
 
-/// A tunnel, as its frames come in.
+/// A VXLAN tunnel as a receiver.
 #[derive(Debug)]
 pub(crate) struct VxlanRx {
     pub(crate) receiver: Box<tunnel::Receiver>,
     /// Largest payload of a frame in bytes.
     pub(crate) mtu: u32,
-    /// What it has refused, as far as it is in the books.
+    /// The refusals that are already counted.
     pub(crate) booked: tunnel::Refused,
 }
 
-/// A GRE or ERSPAN tunnel, as its frames come in.
+/// A GRE or ERSPAN tunnel as a receiver.
 #[derive(Debug)]
 pub(crate) struct GreRx {
     pub(crate) port: Arc<tunnel::GrePort>,
     /// Largest payload of a frame in bytes.
     pub(crate) mtu: u32,
-    /// What it has refused, as far as it is in the books.
+    /// The refusals that are already counted.
     pub(crate) booked: tunnel::Refused,
 }
 
-/// What came of an attempt to receive.
+/// The result of an attempt to receive.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// A frame in `buf[start..end]`, with at least a network header's length in front.
+    /// A frame in `buf[start..end]`, with room for at least a network header in front.
     Frame { meta: NetHeader, start: usize, end: usize },
-    /// Nothing is there now.
+    /// There is no frame now.
     Empty,
-    /// A frame was there, and is none that can be handled.
+    /// A frame was received that cannot be processed.
     Dropped(DropReason),
     /// The device is gone.
     Gone,
@@ -129,20 +128,20 @@ impl RxQueue {
         Self { port, mode, gro: Gro::default(), index, device, intake: Intake::default() }
     }
 
-    /// The same queue, of which `budget` bytes are read while it waits for another port.
+    /// Sets a read-ahead buffer of `budget` bytes for pauses.
     pub(crate) fn with_ahead(mut self, budget: usize) -> Self {
         let reads_ahead = budget > 0 && self.device.reads_ahead();
         self.intake.ahead = reads_ahead.then(|| Box::new(Ahead::new(budget)));
         self
     }
 
-    /// The same queue, which waits for full ports or not.
+    /// Sets whether the queue waits for full ports.
     pub(crate) fn with_pausing(mut self, pausing: Pausing) -> Self {
         self.intake.pausing = pausing;
         self
     }
 
-    /// Whether it waits for ports that are full.
+    /// Whether the queue waits for full ports.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         match self.intake.pausing {
@@ -152,24 +151,24 @@ impl RxQueue {
         }
     }
 
-    /// A bridge behind it has told of itself.
+    /// Notes a link probe from a bridge behind the queue.
     #[cold]
     pub(crate) fn note_bridge(&mut self) {
         use RxDevice::{Gre, Netdev, Vxlan};
         self.intake.is_from_bridge = matches!(self.device, Netdev(_) | Vxlan(_) | Gre(_));
     }
 
-    /// The same queue with this choice.
+    /// Sets whether received packets are coalesced.
     pub(crate) fn with_gro(self, gro: Gro) -> Self {
         Self { gro, ..self }
     }
 
-    /// Whether what it brings is made into trains.
+    /// Whether received packets are coalesced.
     pub(crate) fn gro(&self) -> Gro {
         self.gro
     }
 
-    /// Whose queue this is.
+    /// The port of this queue.
     #[inline]
     pub(crate) fn port(&self) -> PortNo {
         self.port
@@ -181,7 +180,7 @@ impl RxQueue {
         self.mode.as_deref()
     }
 
-    /// The guest behind it, if there is one.
+    /// The guest behind it, if any.
     #[inline]
     pub(crate) fn guest(&self) -> Option<&GuestRx> {
         match &self.device {
@@ -190,7 +189,7 @@ impl RxQueue {
         }
     }
 
-    /// Frames that the kernel has handed over and that are to be received yet.
+    /// Frames that the kernel has handed over and that are not yet returned by [`Self::recv`].
     #[inline]
     pub(crate) fn pending(&self) -> usize {
         match &self.device {
@@ -199,7 +198,7 @@ impl RxQueue {
         }
     }
 
-    /// What the tunnel behind it has refused since this was last asked; none where it is nothing.
+    /// Frames refused by the tunnel since the last call; `None` if there are none.
     #[inline]
     pub(crate) fn take_refused(&mut self) -> Option<[(DropReason, u64); 4]> {
         let (booked, refused) = match &mut self.device {
@@ -210,12 +209,12 @@ impl RxQueue {
         (refused != *booked).then(|| since(std::mem::replace(booked, refused), refused))
     }
 
-    /// How the queue is called in reports.
+    /// The name of the queue in reports.
     pub(crate) fn label(&self) -> String {
         format!("{}/{}", self.port, self.index)
     }
 
-    /// Receives one frame behind [`HEADROOM`] bytes of `buf`. A tunnel may put those that follow
+    /// Receives one frame behind [`HEADROOM`] bytes of `buf`. A tunnel may put following frames
     /// behind it, as far as there is `room`: see [`tunnel::Receiver::recv`].
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
@@ -233,12 +232,13 @@ impl RxQueue {
     }
 }
 
-/// All GRE tunnels of a remote get each packet of it, so one that is not for this one is not lost.
+/// The kernel delivers each packet to all GRE tunnels of a remote, so a packet of another tunnel is
+/// not lost.
 fn not_for_others(refused: tunnel::Refused) -> tunnel::Refused {
     tunnel::Refused { malformed: 0, foreign: 0, ..refused }
 }
 
-/// What was refused between two times, by name.
+/// The refusals between two readings, by reason.
 #[cold]
 fn since(before: tunnel::Refused, now: tunnel::Refused) -> [(DropReason, u64); 4] {
     [
@@ -249,8 +249,8 @@ fn since(before: tunnel::Refused, now: tunnel::Refused) -> [(DropReason, u64); 4
     ]
 }
 
-/// The kernel writes header and frame in one piece: the header goes to the end of the headroom, so
-/// that the frame lies where it shall.
+/// The kernel writes header and frame contiguously. The header goes to the end of the headroom, so
+/// that the frame starts behind it.
 #[inline(always)]
 fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     const HEADER: usize = HEADROOM - NET_HEADER_LEN;
@@ -268,7 +268,7 @@ fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     }
 }
 
-/// The kernel has done everything before it hands the frame over.
+/// The kernel completes frames before it delivers them here.
 fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     match queue.recv(&mut buf[HEADROOM..]) {
         Ok(Some(len)) => {
@@ -280,7 +280,7 @@ fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     }
 }
 
-/// An interface that is down is merely silent: the agent hears of that by netlink.
+/// An interface that is down is silent; the agent learns this through netlink.
 #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
 #[inline(always)]
 fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
@@ -288,7 +288,7 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
         Ok(Some(netdev::Received { header, frame })) if frame.len() <= netdev::MAX_FRAME_LEN => {
             Received::Frame { meta: header, start: frame.start, end: frame.end }
         }
-        // BIG TCP, be there room for it in the buffer or not.
+        // A BIG TCP frame, whether it fits the buffer or not.
         Ok(Some(_)) | Err(netdev::RecvError::Truncated { .. }) => {
             Received::Dropped(DropReason::Truncated)
         }
@@ -298,8 +298,8 @@ fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
     }
 }
 
-/// The outer checksum says nothing of the inner ones: the frame is as any that a wire brings, but
-/// for what a sender on this host has left undone.
+/// The outer checksum does not cover the inner ones: the frame is treated like one from a wire,
+/// except for offloads that a sender on this host has left undone.
 fn recv_vxlan(vxlan: &mut VxlanRx, buf: &mut [u8], room: tunnel::Room) -> Received {
     match vxlan.receiver.recv(buf, HEADROOM, room) {
         Ok(Some(frame)) => {
@@ -311,7 +311,7 @@ fn recv_vxlan(vxlan: &mut VxlanRx, buf: &mut [u8], room: tunnel::Room) -> Receiv
     }
 }
 
-/// As [`recv_vxlan`], one by one.
+/// As [`recv_vxlan`], one frame at a time.
 fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
     match gre.port.recv(buf, HEADROOM) {
         Ok(Some(frame)) => {
@@ -324,8 +324,8 @@ fn recv_gre(gre: &GreRx, buf: &mut [u8]) -> Received {
 }
 
 impl RxDevice {
-    /// True for what somebody else sends without being slowed down by a queue that is not read: no
-    /// guest, and not what a tun port says itself, which is little.
+    /// True for senders that are not slowed down by a queue that is not read: not for guests, and
+    /// not for a tun port's own frames, which are few.
     pub(crate) fn reads_ahead(&self) -> bool {
         !matches!(self, Self::Guest(_) | Self::TunSaid(_))
     }

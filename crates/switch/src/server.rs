@@ -1,8 +1,8 @@
-//! The task that owns the agent: it takes everything that happens, one thing after the other.
+//! The task that owns the agent: it processes all events, one after the other.
 //!
-//! Changes reach the workers as new versions of the tables before any answer goes out. Changes
-//! without an answer (rules, mostly) are collected while more messages are waiting, so that a
-//! thousand rules in a row make one new version and not a thousand.
+//! Changes are published to the workers as new versions of the tables before any answer is sent.
+//! Changes without an answer (mostly rules) are collected while more messages are pending, so that
+//! a thousand consecutive rules make one new version.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use crate::shared::{Report, Shared};
 use crate::worker::{Errand, WorkerHandle};
 use crate::{Endpoint, FailMode};
 
-/// The owner of the agent and of everything that it acts on.
+/// The owner of the agent and of everything that the agent changes.
 pub(crate) struct Server {
-    /// First, so that it goes first: the threads that watch interfaces wait for nobody who listens,
-    /// then.
+    /// First, so that it is dropped first: the threads that watch interfaces then do not wait for a
+    /// receiver.
     pub(crate) inputs: Inputs,
     pub(crate) agent: Agent,
     pub(crate) shared: Arc<Shared>,
@@ -48,7 +48,7 @@ pub(crate) struct Server {
     pub(crate) barriers: Barriers,
 }
 
-/// Everything that can happen.
+/// The sources of events.
 pub(crate) struct Inputs {
     pub(crate) peers: mpsc::Receiver<(ConnectionId, FromPeer)>,
     pub(crate) reports: mpsc::Receiver<Report>,
@@ -62,15 +62,15 @@ pub(crate) struct PeerState {
     orders: Orders,
     pub(crate) controller: Option<Endpoint>,
     pub(crate) is_ready: bool,
-    /// True while its controller, which hung up at once the last time, neither stays nor does
-    /// anything: until then it ends no standalone mode.
+    /// True while its controller, which closed the last connection at once, neither stays nor
+    /// changes anything: until then it does not end standalone mode.
     is_on_trial: bool,
-    /// True while the log says nothing of its coming and going, which is the same again and again.
+    /// True while its connects and disconnects, which repeat, are not logged.
     is_quiet: bool,
-    /// True while frames for the controller are of use there.
+    /// True while packet-ins are wanted there.
     listens: bool,
     role: ControllerRole,
-    /// Requests behind a barrier that is not done, with what packet-outs among them take up.
+    /// Requests behind an unfinished barrier, with the space of packet-outs among them.
     held: VecDeque<(SwitchEvent, Option<PacketOutRoom>)>,
 }
 
@@ -92,23 +92,23 @@ impl PeerState {
         }
     }
 
-    /// Whether this is a controller by whose rules the switch goes.
+    /// Whether this is a controller whose rules the switch follows.
     fn leads(&self) -> bool {
         self.is_ready && !self.is_on_trial && self.controller.is_some()
     }
 }
 
-/// What waits for the workers to catch up.
+/// Actions that wait for the workers to catch up.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     number: u64,
     waiting: VecDeque<(u64, Waiting)>,
-    /// Rules that went since the workers were last asked to catch up.
+    /// Rules removed since the workers were last synchronised.
     gone: Vec<Gone>,
 }
 
 impl Barriers {
-    /// What is behind ports that are being taken away: workers may still have it.
+    /// The devices of ports that are being removed: workers may still use them.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = &Device> {
         self.waiting.iter().filter_map(|(_, what)| match what {
             Waiting::Removed(device, _) => Some(&**device),
@@ -121,17 +121,17 @@ impl Barriers {
 pub(crate) enum Waiting {
     /// The answer to a barrier request.
     Barrier(ConnectionId, u32),
-    /// Telling of rules that went: their counters are final then.
+    /// Notification of removed rules, whose counters are then final.
     Gone(Vec<Gone>),
-    /// A request that reads counters, which are behind by what a worker has under way.
+    /// A request that reads counters, which lag by the workers' current bursts.
     Counters(ConnectionId, Message),
-    /// A question of the management socket; most are about counters.
+    /// A query of the management socket; most of them read counters.
     Query(Query),
-    /// Closing what was behind a port, and the answer to whoever took it away.
+    /// Closing the device of a removed port, and answering the request.
     Removed(Box<Device>, oneshot::Sender<Result<(), RemovePortError>>),
-    /// Closing what was behind a port that stays.
+    /// Closing a device whose port stays.
     LetGo(Box<Device>),
-    /// Adding a port in the place of one that is being taken away.
+    /// Adding a port in place of one that is being removed.
     Change(PortChange),
 }
 
@@ -149,7 +149,7 @@ enum Input {
 }
 
 impl Server {
-    /// Runs until `shutdown` is done, or a worker has ended.
+    /// Runs until `shutdown` completes, or a worker has ended.
     pub(crate) async fn run(
         mut self,
         shutdown: impl Future<Output = ()>,
@@ -165,14 +165,14 @@ impl Server {
                 return if by_itself { Err(WorkerEnded) } else { Ok(()) };
             }
             self.handle(input);
-            // What waits already is taken before the workers are given a new version.
+            // Pending events are handled before a new version is published to the workers.
             for _ in 0..COLLECT_COUNT {
                 match self.try_next() {
                     Some(input) => self.handle(input),
                     None => break,
                 }
             }
-            // One question in each round, however much the connections have to tell.
+            // One query per round, however busy the connections are.
             if let Ok(query) = self.inputs.queries.try_recv() {
                 self.handle(Input::Query(query));
             }
@@ -180,12 +180,12 @@ impl Server {
             self.finish_barriers();
             self.publish();
             self.follow_gone();
-            // The connections get their turn, however much there is to do here.
+            // Lets the connections run, however busy the server is.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Stops the workers, and closes the books: nothing is under way then.
+    /// Stops the workers and checks the counters, when no frame is in progress.
     fn end(mut self) {
         let before = self.removed_with_ports();
         self.workers.clear();
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// What each port has dropped of what waited for it.
+    /// The frames dropped because their port was removed, by port.
     fn removed_with_ports(&self) -> Vec<(PortNo, u64)> {
         let ports = self.agent.pipeline().snapshot().ports.iter();
         let dropped = |port: &Port| port.counters.drops().count(DropReason::PortRemoved);
@@ -255,12 +255,12 @@ impl Server {
             Input::File(port) => self.update_port(port),
             Input::Query(Query::Change(change)) => self.change_ports(change),
             Input::Query(query) => self.wait_for_workers(Waiting::Query(query)),
-            // What is due is done after each round, and what the workers have caught up with.
+            // Timeouts and synchronised workers are handled after each round.
             Input::Synced | Input::Timeout | Input::WorkerEnded | Input::End => {}
         }
     }
 
-    /// Does what time asks for; events that never cease must not put it off.
+    /// Does what is due; an endless stream of events must not delay it.
     fn handle_due(&mut self) {
         let now = clock::coarse();
         if self.agent.poll_timeout().is_some_and(|due| due <= now) {
@@ -290,8 +290,8 @@ impl Server {
         }
     }
 
-    /// Nobody waits for answers any more. But what there is to be done was sent: it is done, in
-    /// the role that the controller has, which may have been taken from it since.
+    /// The peer no longer receives answers, but its state changes were sent and are executed, in
+    /// the controller's current role, which may have been reduced meanwhile.
     fn handle_gone(&mut self, id: ConnectionId) {
         let held = self.peers.get_mut(&id).map(|peer| std::mem::take(&mut peer.held));
         for (event, room) in held.into_iter().flatten().filter(|(event, _)| !is_question(event)) {
@@ -302,8 +302,7 @@ impl Server {
         self.update_fail_mode();
     }
 
-    /// Handles what came of a connection. A request is kept until what was asked for before is
-    /// done.
+    /// Handles an event of a connection. A request is held until earlier ones are done.
     fn take(&mut self, id: ConnectionId, event: SwitchEvent, room: Option<PacketOutRoom>) {
         let asks = matches!(event, SwitchEvent::Request(_) | SwitchEvent::RoleRequest { .. });
         if !(asks && self.waits(id)) {
@@ -332,8 +331,8 @@ impl Server {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
             }
             SwitchEvent::Closed(reason) => {
-                // A tool that is done is no news, and why a controller was of no use is told by who
-                // connects to it, once.
+                // A tool that disconnects is no news, and a failed controller connection is logged
+                // once, by the connector.
                 let leads = self.peers.get(&id).is_some_and(PeerState::leads);
                 let is_news = reason != CloseReason::Eof || leads;
                 if is_news && !self.is_quiet(id) {
@@ -360,7 +359,7 @@ impl Server {
         self.update_fail_mode();
     }
 
-    /// It did not hang up this time.
+    /// The connection has lasted this time.
     fn handle_lasting(&mut self, id: ConnectionId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.is_on_trial = false;
@@ -370,7 +369,7 @@ impl Server {
         self.update_fail_mode();
     }
 
-    /// A controller that changes something, or asks whether that is done, is in earnest.
+    /// Ends the trial of a controller that changes state or sends a barrier.
     fn end_trial(&mut self, id: ConnectionId, body: &Body) {
         if (changes_state(body) || *body == Body::BarrierRequest)
             && let Some(peer) = self.peers.get_mut(&id)
@@ -381,8 +380,8 @@ impl Server {
     }
 
     fn handle_request(&mut self, id: ConnectionId, message: Message, room: Option<PacketOutRoom>) {
-        // It came in before another controller became master, and is told of after: that one has
-        // been told what the switch holds.
+        // The request arrived before another controller became master, and is handled after: the
+        // new master has already been told the state of the switch.
         let is_slave = self.peers.get(&id).is_some_and(|peer| peer.role == ControllerRole::Slave);
         if is_slave && changes_state(&message.body) {
             self.order(id, ToPeer::Refuse(message, ErrorKind::OFPBRC_IS_SLAVE));
@@ -412,7 +411,8 @@ impl Server {
             self.publish();
         }
         events.iter().for_each(|event| self.notify(event));
-        // Who connects here is a tool, mostly `ovs-ofctl`, that reads no reply with an extension.
+        // A peer that connects here is a tool, usually `ovs-ofctl`, which rejects replies with
+        // extensions.
         let is_tool = !self.is_controller(id);
         for body in replies {
             let body = if is_tool { in_standard_words(body) } else { body };
@@ -429,8 +429,8 @@ impl Server {
         }
     }
 
-    /// Hands a packet to the worker that reads the port where it is said to come from, so that it
-    /// stays in order with that port's frames.
+    /// Sends a packet to the worker that reads the packet's ingress port, so that it stays in order
+    /// with that port's frames.
     fn send_packet(&self, packet: PacketOut, room: Option<PacketOutRoom>) {
         let PacketOut { in_port, actions, data, .. } = packet;
         let mut buf = vec![0; HEADROOM];
@@ -442,15 +442,15 @@ impl Server {
         }
     }
 
-    /// A barrier is answered when each worker has done what came before and sees the tables as
-    /// they are (OpenFlow 1.3.5 §7.3.8).
+    /// Starts a barrier, which is answered when each worker has done all earlier errands and uses
+    /// the current tables (OpenFlow 1.3.5 §7.3.8).
     fn start_barrier(&mut self, id: ConnectionId, xid: u32) {
         self.follow_gone();
         self.wait_for_workers(Waiting::Barrier(id, xid));
     }
 
-    /// Lets rules that went be told of when no worker uses them any more. The tables without them
-    /// must be published.
+    /// Schedules the notification of removed rules for when no worker uses them any more. The
+    /// tables without them must be published.
     fn follow_gone(&mut self) {
         if !self.barriers.gone.is_empty() {
             let gone = std::mem::take(&mut self.barriers.gone);
@@ -465,10 +465,10 @@ impl Server {
         self.workers.iter().for_each(|worker| worker.send(Errand::Sync(number)));
     }
 
-    /// Does what the workers have caught up with, up to one long answer: a dump of all rules takes
-    /// a while, and the others get their turn between two of them.
+    /// Completes what the workers have caught up with, up to one long answer: a dump of all rules
+    /// takes a while, and other events are handled between two of them.
     fn finish_barriers(&mut self) {
-        // The last worker to come wakes us again.
+        // The last worker to synchronise wakes this task.
         let shared = self.shared.clone();
         let is_done = |(number, _): &(u64, Waiting)| shared.is_synced(*number);
         while self.barriers.waiting.front().is_some_and(is_done)
@@ -489,7 +489,7 @@ impl Server {
                 self.release(id);
             }
             Waiting::Gone(gone) => gone.iter().for_each(|gone| self.notify(&gone.message())),
-            // Whoever is gone does not read the answer.
+            // A peer that has disconnected gets no answer.
             Waiting::Counters(id, _) if !self.peers.contains_key(&id) => {}
             Waiting::Counters(id, message) => {
                 self.handle_request(id, message, None);
@@ -498,11 +498,11 @@ impl Server {
             Waiting::Query(query) => self.answer(query),
             Waiting::Removed(device, answer) => {
                 let number = device.spec.number;
-                // What a file had taken is settled then.
+                // A file settles its buffered packets here.
                 drop(device);
                 self.ports.retire(number);
                 self.shared.pauses.forget(number);
-                // Who does not wait for the answer any more misses nothing.
+                // A receiver that is gone is ignored.
                 let _ = answer.send(Ok(()));
             }
             Waiting::LetGo(device) => drop(device),
@@ -510,7 +510,7 @@ impl Server {
         }
     }
 
-    /// Whether this may take long: the counters of all rules, for somebody who reads them.
+    /// Whether this may take long: an answer with the counters of all rules.
     fn is_long(&self, what: &Waiting) -> bool {
         match what {
             Waiting::Counters(id, _) => self.peers.contains_key(id),
@@ -523,7 +523,7 @@ impl Server {
         }
     }
 
-    /// Whether something that this connection asked for is not done.
+    /// Whether a request of this connection is unfinished.
     fn waits(&self, id: ConnectionId) -> bool {
         let is_its = |what: &Waiting| match what {
             Waiting::Barrier(whose, _) | Waiting::Counters(whose, _) => *whose == id,
@@ -536,7 +536,7 @@ impl Server {
         self.barriers.waiting.iter().any(|(_, what)| is_its(what))
     }
 
-    /// Handles what had to wait, up to what has to wait itself.
+    /// Handles held requests, up to one that has to wait again.
     fn release(&mut self, id: ConnectionId) {
         while !self.waits(id)
             && let Some(held) = self.peers.get_mut(&id).and_then(|peer| peer.held.pop_front())
@@ -563,7 +563,7 @@ impl Server {
         self.order(id, ToPeer::AnswerRole(xid, request, answer));
     }
 
-    /// Notes a change of an interface behind a port.
+    /// Handles a change of an interface behind a port.
     fn handle_link(&mut self, news: LinkNews) {
         self.ports.look_soon(news.namespace);
         match news.event {
@@ -581,7 +581,8 @@ impl Server {
         }
     }
 
-    /// Its sockets lead nowhere from now on, also when there is one of its name again.
+    /// Marks the interface as gone: its sockets are useless, even if an interface with the same
+    /// name appears.
     fn lose_interface(&mut self, namespace: usize, index: u32) {
         let Some(device) = self.find_device(namespace, index) else { return };
         let (spec, number) = (device.spec.to_string(), device.spec.number);
@@ -604,7 +605,7 @@ impl Server {
         self.update_port(number);
     }
 
-    /// Notes what a guest or its monitor did.
+    /// Handles a change of a guest or its VMM.
     fn handle_guest(&mut self, news: GuestNews) {
         let port = news.port;
         if let Some(guest) = self.ports.find_mut(port).and_then(Device::guest_mut) {
@@ -613,7 +614,7 @@ impl Server {
         self.update_port(port);
     }
 
-    /// Tells the datapath and the controllers if the port is not as it was.
+    /// Updates the port in the datapath, and notifies the controllers if it has changed.
     pub(crate) fn update_port(&mut self, number: PortNo) {
         let device = self.ports.find_mut(number);
         let now = device.map(|device| (device.mtu(), device.room(), device.state()));
@@ -642,7 +643,7 @@ impl Server {
         gone.into_iter().for_each(|index| self.lose_interface(namespace, index));
     }
 
-    /// The port with this interface.
+    /// The device with this interface.
     fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
         let is_it = |device: &&mut Device| {
             let interface = device.interface();
@@ -651,7 +652,7 @@ impl Server {
         self.ports.devices.iter_mut().find(is_it)
     }
 
-    /// Without a controller that answers, a standalone switch does without its rules.
+    /// A standalone switch ignores its rules while no controller is connected.
     fn update_fail_mode(&mut self) {
         let is_connected = self.peers.values().any(PeerState::leads);
         let is_alone = !self.controllers.is_empty() && !is_connected;
@@ -660,7 +661,7 @@ impl Server {
         self.shared.has_controller.store(has_listener, Ordering::Relaxed);
     }
 
-    /// Gives the workers the tables as they are.
+    /// Publishes the current tables to the workers.
     pub(crate) fn publish(&self) {
         let snapshot = self.agent.pipeline().snapshot();
         if self.shared.snapshot.load().epoch != snapshot.epoch {
@@ -678,7 +679,7 @@ impl Server {
         }
     }
 
-    /// Gives all controllers a packet.
+    /// Sends a packet-in to all controllers.
     fn notify_packet_in(&self, packet_in: &PacketIn, fate: &Arc<PacketFate>) {
         for peer in self.peers.values().filter(|peer| peer.is_ready) {
             let own = peer.listens.then(|| fate.clone());
@@ -711,7 +712,7 @@ impl Server {
     }
 }
 
-/// A worker's thread has ended, which nobody asked it to do.
+/// A worker's thread has ended unexpectedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a worker thread has exited and its queues are no longer read, so the switch stops; the log \
@@ -719,19 +720,19 @@ impl Server {
 )]
 pub struct WorkerEnded;
 
-/// Whether this asks for nothing but an answer.
+/// Whether the event only asks for an answer.
 fn is_question(event: &SwitchEvent) -> bool {
     matches!(event, SwitchEvent::Request(message) if only_asks(&message.body))
 }
 
-/// Whether the answer holds counters of what workers do.
+/// Whether the answer contains the workers' counters.
 fn reads_counters(message: &Message) -> bool {
     use MultipartRequestBody::{Aggregate, Flow, Group, Meter, PortStats, Table};
     let Body::MultipartRequest(MultipartRequest { body, .. }) = &message.body else { return false };
     matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_) | Meter(_))
 }
 
-/// How a link is whose interface is gone.
+/// The link of an interface that is gone.
 fn without_link(link: &Link) -> Link {
     let mut gone = link.clone();
     (gone.up, gone.lower_up) = (false, false);
@@ -746,9 +747,9 @@ async fn sleep_until(deadline: Option<Millis>) {
     }
 }
 
-/// The coarse clock is late by at most this much (a tick at 100 Hz).
+/// The coarse clock lags by at most this much (a tick at 100 Hz).
 const CLOCK_TICK: Duration = Duration::from_millis(10);
-/// Messages taken before the workers are given a new version all the same.
+/// Events handled before a new version is published in any case.
 const COLLECT_COUNT: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the agent and the workers share: versions of the tables one way, reports the other way.
+//! State shared by the agent and the workers: tables from the agent, reports from the workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use tapswitch_datapath::{DropReason, MacTable, PacketInOrigin, Sighting, Snapsho
 use tapswitch_openflow::PortNo;
 use tokio::sync::{Notify, mpsc};
 
-/// Everything that crosses the line between agent and workers, but for errands.
+/// All shared state except errands.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The tables, groups and ports in force.
+    /// The current tables, groups and ports.
     pub(crate) snapshot: ArcSwap<Snapshot>,
-    /// The MAC table in force.
+    /// The current MAC table.
     pub(crate) macs: ArcSwap<MacTable>,
-    /// True while somebody listens to packet-ins.
+    /// True while some controller wants packet-ins.
     pub(crate) has_controller: AtomicBool,
     /// Wakes the agent after a worker has done a [`Errand::Sync`](crate::worker::Errand::Sync).
     pub(crate) synced: Notify,
@@ -26,46 +26,46 @@ pub(crate) struct Shared {
     pub(crate) worker_ended: Notify,
     /// One for each worker.
     pub(crate) workers: Box<[WorkerCounters]>,
-    /// Who waits for whom.
+    /// Who waits for which port.
     pub(crate) pauses: Pauses,
-    /// Room for reports, and for the packets among them until all connections have them.
+    /// Space for reports, and for packet-ins until all connections have taken them.
     pub(crate) credits: Arc<Credits>,
     reports: mpsc::Sender<Report>,
 }
 
-/// What a worker tells the agent.
+/// A report from a worker to the agent.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// A frame for the controller, as it would be on the wire.
+    /// A packet for the controllers, as it would be on the wire.
     PacketIn {
-        /// Why and where.
+        /// The reason, table and port.
         origin: PacketInOrigin,
         /// Length of the whole frame in bytes.
         total_len: usize,
-        /// As much of it as was asked for.
+        /// The requested part of it.
         data: Vec<u8>,
-        /// What becomes of it.
+        /// The outcome to report.
         fate: Arc<PacketFate>,
     },
-    /// A port took nothing for longer than others wait for it.
+    /// A port has stalled.
     Stalled(PortNo),
-    /// A station in a place that the MAC table does not know.
+    /// A station that is not in the MAC table at this port.
     Sighting(Sighting, Credit),
 }
 
-/// One worker's own counters; it alone writes them.
+/// The counters of one worker, written by it alone.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct WorkerCounters {
-    /// Frames handled.
+    /// Frames processed.
     pub(crate) frames: AtomicU64,
     /// Bursts in which they were read.
     pub(crate) bursts: AtomicU64,
-    /// Times that the worker asked the kernel what is ready.
+    /// Waits in the kernel without a timeout.
     pub(crate) wakeups: AtomicU64,
-    /// Frames that were made into trains.
+    /// Frames that were coalesced into trains.
     pub(crate) coalesced: AtomicU64,
-    /// Trains that were made of them.
+    /// Trains made of them.
     pub(crate) trains: AtomicU64,
     /// Programs found by exact key.
     pub(crate) exact_hits: AtomicU64,
@@ -73,11 +73,11 @@ pub(crate) struct WorkerCounters {
     pub(crate) masked_hits: AtomicU64,
     /// Walks through the tables.
     pub(crate) walks: AtomicU64,
-    /// Programs remembered by masked key.
+    /// Programs cached by masked key.
     pub(crate) cached: AtomicU64,
-    /// Ends of packets of the controllers'.
+    /// Outcomes of controllers' packets.
     pub(crate) injected: AtomicU64,
-    /// Number of the last sync that was done.
+    /// Number of the last completed sync.
     pub(crate) synced: AtomicU64,
 }
 
@@ -102,17 +102,17 @@ impl Shared {
         (Arc::new(shared), receiver)
     }
 
-    /// Tells the agent. Never waits: a full queue refuses.
+    /// Sends a report to the agent. Never blocks: a full queue refuses.
     pub(crate) fn report(&self, report: Report) -> Result<(), DropReason> {
         self.reports.try_send(report).map_err(|_| DropReason::ControllerQueueFull)
     }
 
-    /// True when all workers have done the sync of this number.
+    /// True if all workers have completed the sync with this number.
     pub(crate) fn is_synced(&self, number: u64) -> bool {
         self.workers.iter().all(|worker| worker.synced.load(Ordering::Acquire) >= number)
     }
 }
 
-/// Reports that may wait for the agent, packets also behind it. Bounds what a flood of new flows
-/// can hold in memory: at most 64 KiB each.
+/// Limit of reports that wait for the agent or, for packets, behind it. It bounds the memory that a
+/// flood of new flows can take: at most 64 KiB each.
 const REPORT_QUEUE_LEN: usize = 1024;

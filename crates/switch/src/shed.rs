@@ -1,10 +1,10 @@
-//! What is lost below a port on somebody's interface, or a tunnel: in the queueing discipline of
-//! the interface, or its driver.
+//! Losses below a port on an existing interface, or a tunnel: in the interface's qdisc or its
+//! driver.
 //!
-//! Of a frame for which there is no room the kernel says so, and it is sent again later (see
-//! `tx::queue`). Of the packets of a train that was cut below, and of what a discipline takes and
-//! drops later, it says nothing: they were sent, as far as the port's counters know. It counts
-//! both kinds.
+//! When there is no room for a frame, the kernel returns an error, and the frame is sent again
+//! later (see `tx::queue`). It returns no error for packets of a train that was cut below the
+//! socket, nor for packets that a qdisc accepts and drops later: the port counts them as sent. The
+//! interface's counters include both kinds.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,21 +14,21 @@ use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc};
 
 use crate::ring::name_of;
 
-/// What is in front of the interface of a port that the switch has not made, or of the one by which
-/// the packets of a tunnel leave.
+/// The qdisc of a port's interface that the switch did not create, or of a tunnel's egress
+/// interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueingReport {
-    /// Its queueing discipline; for each queue one when it starts with `mq`.
+    /// The qdisc; one per queue if it starts with `mq`.
     pub qdisc: String,
-    /// Packets that wait there now.
+    /// Packets that wait in it now.
     pub waiting: u32,
-    /// Packets that it, or the driver, dropped without a word since the port was opened, whoever
-    /// sent them; under a tunnel, since its packets leave there. Those that the switch was told of
-    /// are sent again, and not among them.
+    /// Packets that it or the driver dropped silently since the port was opened, of any sender; for
+    /// a tunnel, since its packets leave there. Packets refused with an error are sent again, and
+    /// not included.
     pub shed: u64,
 }
 
-/// What was lost before the port was opened.
+/// Losses before the port was opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Below {
     dropped_before: u64,
@@ -42,8 +42,8 @@ impl Below {
         Ok(Self { dropped_before })
     }
 
-    /// What is to be told of the interface with `index`; none when it is gone. Of what was dropped
-    /// there, the switch was told of so many as `refused`.
+    /// The report of the interface with `index`; `None` if it is gone. `refused` of its drops were
+    /// returned to the switch as errors.
     pub(crate) fn report(
         self,
         namespace: &Namespace,
@@ -63,7 +63,7 @@ impl Below {
     }
 }
 
-/// The interface by which a tunnel's packets leave.
+/// The egress interface of a tunnel's packets.
 #[derive(Debug)]
 pub(crate) struct Underlay {
     namespace: Namespace,
@@ -72,7 +72,7 @@ pub(crate) struct Underlay {
     now: Mutex<Option<Egress>>,
 }
 
-/// An interface, since packets leave by it.
+/// An egress interface, and its counters when it became that.
 #[derive(Clone, Copy, Debug)]
 struct Egress {
     index: u32,
@@ -81,7 +81,7 @@ struct Egress {
 }
 
 impl Underlay {
-    /// Of packets to `to` from `from` in `namespace`.
+    /// The underlay of packets to `to` from `from` in `namespace`.
     pub(crate) fn new(namespace: Namespace, to: IpAddr, from: IpAddr) -> Self {
         let underlay = Self { namespace, to, from, now: Mutex::default() };
         underlay.find(0);
@@ -92,15 +92,15 @@ impl Underlay {
         &self.namespace
     }
 
-    /// What is to be told of the interface by which packets leave now; none while there is no
-    /// route. Of what was dropped there, the switch was told of so many as `refused`.
+    /// The report of the current egress interface; `None` while there is no route. `refused` of its
+    /// drops were returned to the switch as errors.
     pub(crate) fn report(&self, refused: u64) -> Option<QueueingReport> {
         let Egress { index, below, refused_before } = self.find(refused)?;
-        // Another report may have found the interface, with a later number.
+        // A concurrent report may have found the interface with a later count.
         below.report(&self.namespace, index, refused.saturating_sub(refused_before))
     }
 
-    /// Another interface than before starts from nothing.
+    /// A different interface starts from zero.
     fn find(&self, refused: u64) -> Option<Egress> {
         let mut netlink = Netlink::open(&self.namespace).ok()?;
         let index = netlink.egress(self.to, self.from).ok()?;

@@ -1,9 +1,9 @@
-//! The file of a Unix socket that somebody listens on: what is there before, and that it goes.
+//! The file of a listening Unix socket: cleaning up a stale one, and removing ours.
 //!
-//! A process that was killed leaves its socket's file behind, which keeps the next one from
-//! listening there. It is taken away only if it is a socket and nobody answers: whatever else is at
-//! the path is somebody's. In the end only the file that was made is taken away: another process
-//! may listen there by then.
+//! A process that was killed leaves its socket's file behind, which prevents the next one from
+//! listening there. The file is removed only if it is a socket and refuses connections: anything
+//! else belongs to somebody. At the end, only the file that was created is removed, as another
+//! process may listen at the path by then.
 
 use std::fs;
 use std::io;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The file of a socket that was bound.
+/// The file of a bound socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file: what has taken its place is not ours to remove.
+    /// Device and inode: a file that has replaced ours is not ours to remove.
     file: (u64, u64),
 }
 
@@ -26,23 +26,23 @@ impl SocketFile {
     /// The file of a socket that has just been bound to `path`.
     ///
     /// # Errors
-    /// When the file is gone already, or cannot be looked at.
+    /// If the file is already gone, or cannot be queried.
     pub fn of(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), file: file_at(path)? })
     }
 
-    /// Takes away the socket of a process that was killed, if there is one.
+    /// Removes the socket file of a process that was killed, if there is one.
     ///
     /// # Errors
-    /// [`ClearError`] when something else is there.
+    /// [`ClearError`] if something else is at the path.
     pub fn clear(path: &Path) -> Result<(), ClearError> {
         let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
         if !there.file_type().is_socket() {
             return Err(ClearError::NoSocket);
         }
         match try_connect(path).map(drop) {
-            // Nobody has it open. All other answers, such as those for another type of socket,
-            // come from somebody who has, or say nothing.
+            // No process has it open. All other errors, such as a wrong socket type, come from a
+            // live socket or are inconclusive.
             Err(Errno::CONNREFUSED) => Ok(fs::remove_file(path)?),
             Err(Errno::NOENT) => Ok(()),
             Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ClearError::Taken),
@@ -50,48 +50,48 @@ impl SocketFile {
         }
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is there, and no other one in its place.
+    /// Whether the file exists and has not been replaced.
     pub fn is_there(&self) -> bool {
         file_at(&self.path).is_ok_and(|file| file == self.file)
     }
 
-    /// Takes the file away, so that another process can listen there. Its number is no other
-    /// file's as long as the socket is open: so call it before that is closed.
+    /// Removes the file, so that another process can listen there. Its inode is not reused while
+    /// the socket is open, so call this before closing it.
     pub fn remove(&self) {
         if self.is_there() {
-            // Somebody may have been faster.
+            // Another process may have removed it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Why nobody can listen at a path.
+/// Why a process cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClearError {
-    /// Somebody has a socket there.
+    /// Another process has a socket there.
     #[error("another process listens on it")]
     Taken,
-    /// There is something that is no socket.
+    /// The file is not a socket.
     #[error("it is not a socket")]
     NoSocket,
-    /// What is there cannot be taken away.
+    /// The file cannot be removed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Connects to who listens there, without waiting for them: [`Errno::AGAIN`] when as many wait
-/// there as may, for a process that is stopped, say.
+/// Connects to a listening socket without blocking: [`Errno::AGAIN`] if its backlog is full, for
+/// example because the process is stopped.
 pub(crate) fn try_connect(path: &Path) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    // A session waits for what comes.
+    // Sessions use blocking reads.
     rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket.into())
 }

@@ -1,10 +1,9 @@
-//! Which queue of a tap device a flow's frames come by.
+//! Steering programs: which queue of a tap device receives a flow's frames.
 //!
-//! Left alone, the kernel moves a flow to the queue on which its frames were last written, so that
-//! both directions of a flow depend on who wrote what when. A steering program instead picks the
-//! queue by the innermost addresses and ports, alike for both directions: flows behind any number
-//! of tags spread over the queues, and so over the workers, as untagged ones do. See
-//! [`tapswitch_tap::steering`].
+//! By default the kernel moves a flow to the queue on which its frames were last written, so the
+//! queue depends on the timing of both directions. A steering program instead selects the queue by
+//! the innermost addresses and ports, equally for both directions: tagged flows are spread over the
+//! queues, and so over the workers, like untagged ones. See [`tapswitch_tap::steering`].
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use tapswitch_tap::{FlowHash, Queue, Steering};
 
 use crate::{PortKind, PortSpec};
 
-/// A steering program at work. It is taken off when this is dropped: the device may stay.
+/// An attached steering program. Dropping this detaches it, as the device may persist.
 #[derive(Debug)]
 pub(crate) struct Steered {
     steering: Steering,
@@ -21,8 +20,8 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// Starts to steer the device with these queues. Nothing with a single queue, or where the
-    /// kernel takes no such program: it picks queues by itself then.
+    /// Attaches a steering program to the device with these queues. `None` with a single queue, or
+    /// if the kernel refuses the program: it then selects queues by itself.
     pub(crate) fn start(spec: &PortSpec, queues: &[Arc<Queue>]) -> Option<Self> {
         let count = NonZeroU16::new(u16::try_from(queues.len()).ok()?)?;
         let hash = match spec.kind {
@@ -35,7 +34,7 @@ impl Steered {
         Some(Self { steering, queue })
     }
 
-    /// Frames that were led to each of `queues`.
+    /// Frames that were sent to each of `queues`.
     pub(crate) fn frames(&self, queues: NonZeroU16) -> Vec<u64> {
         let count = |index| self.steering.counters(index).map_or(0, |counters| counters.frames);
         (0..queues.get()).map(count).collect()
@@ -44,7 +43,7 @@ impl Steered {
 
 impl Drop for Steered {
     fn drop(&mut self) {
-        // A device that is gone needs no queue picked.
+        // A device that is gone needs no detaching.
         let _ = Steering::detach(&*self.queue);
     }
 }

@@ -1,12 +1,12 @@
-//! Frames that wait: bytes in chunks, first in, first out.
+//! FIFO storage of frames in chunks of memory.
 //!
-//! Frames lie one behind the other in chunks of [`CHUNK_LEN`] bytes, which go back to a pool when
-//! their last frame has gone. So a frame costs a copy and no allocation once there are chunks, and
-//! what a flood has filled is given back: a pool keeps [`POOL_COUNT`] chunks.
+//! Frames are stored contiguously in chunks of [`CHUNK_LEN`] bytes, which return to a pool when
+//! their last frame is removed. So storing a frame costs a copy and, once there are chunks, no
+//! allocation. After a flood, memory is released: a pool keeps [`POOL_COUNT`] chunks.
 
 use std::collections::VecDeque;
 
-/// Chunks that are free, for all stores of one worker.
+/// Free chunks, for all stores of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Box<[u8]>>);
 
@@ -23,7 +23,7 @@ impl Pool {
     }
 }
 
-/// Frames in order, each with what is known of it.
+/// Frames in order, each with associated data.
 #[derive(Debug)]
 pub(crate) struct Store<T> {
     chunks: VecDeque<Chunk>,
@@ -34,9 +34,9 @@ pub(crate) struct Store<T> {
 #[derive(Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: usize,
-    /// Frames in it that have not gone.
+    /// Frames in it that are not yet removed.
     live: usize,
 }
 
@@ -59,12 +59,12 @@ impl<T> Store<T> {
         self.items.is_empty()
     }
 
-    /// Bytes that it takes: those of the frames, and what is kept for each.
+    /// Bytes in use: those of the frames, and the overhead of each.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Puts a frame of `len` bytes, at most [`CHUNK_LEN`], behind all others; `fill` writes it.
+    /// Appends a frame of `len` bytes, at most [`CHUNK_LEN`]; `fill` writes it.
     pub(crate) fn push(
         &mut self,
         pool: &mut Pool,
@@ -85,13 +85,13 @@ impl<T> Store<T> {
         self.items.push_back(Item { start, len, tag });
     }
 
-    /// The first frame, and what is known of it.
+    /// The first frame and its data.
     pub(crate) fn front(&mut self) -> Option<(&mut [u8], &mut T)> {
         let (item, chunk) = (self.items.front_mut()?, self.chunks.front_mut()?);
         Some((&mut chunk.bytes[item.start..item.start + item.len], &mut item.tag))
     }
 
-    /// Takes the first frame out.
+    /// Removes the first frame.
     pub(crate) fn pop(&mut self, pool: &mut Pool) -> Option<T> {
         let Item { len, tag, .. } = self.items.pop_front()?;
         self.len -= len + ITEM_LEN;
@@ -105,13 +105,13 @@ impl<T> Store<T> {
     }
 }
 
-/// Bytes of a chunk: a few of the longest trains.
+/// Bytes of a chunk: a few trains of maximum length.
 pub(crate) const CHUNK_LEN: usize = 256 * 1024;
-/// Chunks that wait for use.
+/// Free chunks that a pool keeps.
 const POOL_COUNT: usize = 8;
-/// Frames share no line.
+/// Frames do not share cache lines.
 const CACHE_LINE: usize = 64;
-/// What a frame takes beside its bytes, about: so that many small ones are not for free.
+/// Approximate overhead of a frame, so that many small ones are accounted for.
 pub(crate) const ITEM_LEN: usize = 128;
 const _: () = assert!(tapswitch_datapath::HEADROOM + tapswitch_tap::RECV_BUF_LEN <= CHUNK_LEN);
 

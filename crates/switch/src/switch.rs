@@ -1,4 +1,4 @@
-//! Starting a switch: the workers, the server, and the ports one after the other.
+//! Starting a switch: workers, server, and the ports one after the other.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,20 +26,20 @@ use crate::tls::{TlsClient, TlsServer};
 use crate::worker::{WorkerHandle, WorkerSetup};
 use crate::{Config, Endpoint, FailMode, Transport};
 
-/// A switch that has started: its workers forward, and [`Switch::run`] does the rest.
+/// A started switch: its workers forward, and [`Switch::run`] serves everything else.
 pub struct Switch {
     server: Server,
     handle: Handle,
     connector: Connector,
     listeners: Vec<(Endpoint, TcpListener)>,
     controllers: Vec<Endpoint>,
-    /// What [`Self::run`] connects and accepts with, where TLS is wanted.
+    /// TLS for [`Self::run`]'s connections, if configured.
     tls: Option<(TlsClient, TlsServer)>,
 }
 
 impl Switch {
-    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime. Who
-    /// gives it up, which works between two ports, leaves nothing behind.
+    /// Opens ports and sockets and starts the workers. Must be called inside a tokio runtime.
+    /// Cancelling it, which is possible between two ports, leaves nothing behind.
     ///
     /// # Errors
     /// [`StartError`], which names the cause and a remedy. Nothing is left behind.
@@ -74,7 +74,7 @@ impl Switch {
         };
         for spec in &config.ports {
             server.add_port(spec)?;
-            // The kernel may take its time for each, and somebody may want to stop meanwhile.
+            // Opening a port may take a while, and the caller may want to cancel.
             tokio::task::yield_now().await;
         }
         let (next_id, places) = (Arc::new(AtomicU64::new(1)), Places::new(ACCEPTED_COUNT_MAX));
@@ -84,15 +84,16 @@ impl Switch {
         Ok(Self { server, handle, connector, listeners, controllers, tls })
     }
 
-    /// A way to ask the switch about itself.
+    /// A handle for queries to the switch.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Where it accepts OpenFlow connections, with the port numbers that the kernel chose.
+    /// The endpoints on which it accepts OpenFlow connections, with the ports that the kernel
+    /// chose.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not report an address.
     pub fn local_endpoints(&self) -> io::Result<Vec<Endpoint>> {
         let at = |(endpoint, listener): &(Endpoint, TcpListener)| {
             Ok(Endpoint { address: listener.local_addr()?, ..*endpoint })
@@ -100,10 +101,10 @@ impl Switch {
         self.listeners.iter().map(at).collect()
     }
 
-    /// Runs until `shutdown` is done; then stops the workers and takes away what it made.
+    /// Runs until `shutdown` completes; then stops the workers and removes what it created.
     ///
     /// # Errors
-    /// When a worker has ended before.
+    /// If a worker has ended before.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerEnded> {
         let mut tasks = JoinSet::new();
         let by_tls = |at: &Endpoint| self.tls.clone().filter(|_| at.transport == Transport::Tls);
@@ -125,24 +126,24 @@ impl Switch {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration contradicts itself.
+    /// The configuration is inconsistent.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A port.
+    /// A port cannot be added.
     #[error(transparent)]
     Port(#[from] AddPortError),
-    /// Keys and certificates.
+    /// Keys or certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A listening socket.
+    /// A listening socket cannot be opened.
     #[error("cannot listen on {endpoint}: {source}; choose another address or port with --listen")]
     Listen {
-        /// Where.
+        /// The endpoint.
         endpoint: Endpoint,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A worker.
+    /// A worker cannot be started.
     #[error("cannot start a worker: {0}")]
     Worker(io::Error),
 }
@@ -157,8 +158,8 @@ async fn listen(endpoints: &[Endpoint]) -> Result<Vec<(Endpoint, TcpListener)>, 
     Ok(listeners)
 }
 
-/// A switch that knows no controller and may stand alone forwards as NORMAL, by a rule that a tool
-/// can see and replace.
+/// The agent. A standalone switch without controllers forwards as NORMAL, by a rule that tools can
+/// see and replace.
 fn new_agent(config: &Config, workers: usize) -> Agent {
     let Config { name, datapath_id, .. } = config;
     let identity = Identity { name: name.clone(), datapath_id: *datapath_id };
@@ -193,5 +194,5 @@ fn start_workers(
     (0..count).map(start).collect::<Result<_, _>>().map_err(StartError::Worker)
 }
 
-/// Messages that may wait between two tasks.
+/// Messages that may be pending between two tasks.
 pub(crate) const CHANNEL_LEN: usize = 256;

@@ -1,4 +1,4 @@
-//! Trains for the unit tests, and the judge of what they are cut into.
+//! Trains for the unit tests, and checks of the packets that they are cut into.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4};
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, parse, read_u16, write_u16};
@@ -6,8 +6,8 @@ use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ip_proto, parse, read_u
 /// Length of the Ethernet, IPv4 and TCP headers of [`tcp_train`].
 pub(crate) const HEADERS_LEN: usize = 54;
 
-/// A TCP train over IPv4 with packets of `gso_size` bytes and a partial checksum; no train, but
-/// still with a partial checksum, when that is zero.
+/// A TCP train over IPv4 with packets of `gso_size` bytes and a partial checksum; if that is zero,
+/// a single packet with a partial checksum.
 pub(crate) fn tcp_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
     frame.extend([0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, ip_proto::TCP, 0, 0]);
@@ -31,11 +31,11 @@ pub(crate) fn tcp_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8
     (meta, frame)
 }
 
-/// Length of what [`vxlan_train`] has in front of the inner frame.
+/// Length of the headers in front of the inner frame in [`vxlan_train`].
 pub(crate) const OUTER_LEN: usize = 50;
 
 /// The frame of [`tcp_train`] inside VXLAN, with the metadata that Linux has for it in a header
-/// without words for tunnels.
+/// without tunnel fields.
 pub(crate) fn vxlan_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
     let (meta, inner) = tcp_train(payload_len, gso_size);
     let mut frame = vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3, 0x08, 0x00];
@@ -52,7 +52,7 @@ pub(crate) fn vxlan_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<
     (NetHeader { csum_start, hdr_len: 104, ..meta }, frame)
 }
 
-/// The payload of a TCP packet over IPv4 whose lengths and checksums are right.
+/// The payload of a TCP packet over IPv4, whose lengths and checksums are checked.
 #[track_caller]
 pub(crate) fn checked_payload(packet: &[u8]) -> &[u8] {
     let parsed = parse(packet).unwrap();

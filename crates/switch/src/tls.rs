@@ -1,6 +1,6 @@
-//! TLS towards controllers, and for tools that connect.
+//! TLS to controllers, and for tools that connect.
 //!
-//! Both ends show a certificate, always: who controls a switch sees all traffic.
+//! Both ends must present a certificate: a peer that controls a switch sees all traffic.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::{Endpoint, Tls};
 
-/// The end that connects.
+/// The connecting end.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient(Files<ClientFiles>);
 
-/// The end that is connected to.
+/// The accepting end.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsServer(Files<TlsFiles>);
 
@@ -26,7 +26,7 @@ impl TlsClient {
         Files::open(tls.client()).map(Self)
     }
 
-    /// Shakes hands with a controller.
+    /// Performs the handshake with a controller.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
@@ -47,7 +47,7 @@ impl TlsServer {
         Files::open(tls.server()).map(Self)
     }
 
-    /// Shakes hands with who connected.
+    /// Performs the handshake with a peer that has connected.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -56,7 +56,7 @@ impl TlsServer {
     }
 }
 
-/// Files that all connections of one kind share.
+/// Files shared by all connections of one kind.
 #[derive(Debug)]
 struct Files<S: Source>(Arc<Mutex<(Fresh<S>, Option<TlsError>)>>);
 
@@ -65,7 +65,7 @@ impl<S: Source> Files<S> {
         Ok(Self(Arc::new(Mutex::new((Fresh::open(source)?, None)))))
     }
 
-    /// What the files say now; when they are of no use, what they said before.
+    /// The current configuration from the files, or the last valid one.
     fn config(&self) -> Arc<S::Config> {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (fresh, told) = &mut *guard;
@@ -88,12 +88,12 @@ impl<S: Source> Clone for Files<S> {
     }
 }
 
-/// A handshake, with words for what went wrong.
+/// Runs a handshake with a time limit, and explains its error.
 async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let shaken = tokio::time::timeout(HANDSHAKE, handshake).await;
     let shaken = shaken.unwrap_or_else(|_| Err(io::Error::other("no answer in time")));
     shaken.map_err(|error| io::Error::other(format!("no TLS: {}", explain(&error, "tcp:"))))
 }
 
-/// For a peer that is slow to shake hands.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);

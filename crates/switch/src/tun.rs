@@ -1,26 +1,25 @@
 //! A tun device as a port: IP packets on one side, Ethernet frames on the other.
 //!
-//! On the way in a packet gets an Ethernet header, from the port's own address to the station that
-//! the packet's destination was last seen at: it is learnt from what goes out, packets and what
-//! hosts say of themselves by ARP and neighbour advertisements. Where nothing was learnt, the
-//! header is addressed to `peer=`. Without one it is addressed to all, and the port asks who has
-//! the address: TCP and routers take no packet that is addressed to all, so the next one is to find
-//! its station. On the way out a frame loses the header; what is not addressed to the port, and
-//! what is not IP, goes no further.
+//! A received packet gets an Ethernet header from the port's own address to the station of the
+//! packet's destination. Stations are learnt from sent frames: from packets, ARP and neighbour
+//! advertisements. If none was learnt, the header is addressed to `peer=`. Without a peer it is
+//! broadcast, and the port sends a request for the address: TCP and routers do not accept broadcast
+//! packets, so the next packet must find its station. A sent frame loses its header; frames that
+//! are not addressed to the port, and frames without IP, are dropped.
 //!
-//! A tun device knows no addresses of Ethernet, so nobody behind it answers who asks for one. The
-//! port does ([`neighbor`]), for all that were seen as sources behind it, and for those of the
-//! device itself ([`device`]). What it says, answers and questions, comes in by a queue of its own:
-//! frames like any other. An address that a host in front says is its own is none behind the device
-//! any more, until a packet comes from it.
+//! A tun device has no Ethernet addresses, so nothing behind it answers ARP and neighbour
+//! solicitations. The port answers them ([`neighbor`]), for all addresses seen as sources behind
+//! it, and for those of the device itself ([`device`]). Its answers and requests are received from
+//! a queue of its own, as frames like any other. An address that a host in front claims is no
+//! longer behind the device, until a packet comes from it.
 //!
 //! A station that was not seen for [`STATION_AGE_LIMIT`] is forgotten. Addresses behind the device
-//! are not, as nobody else would answer for a host that says nothing for a while.
+//! are kept, as nothing else would answer for a host that is silent for a while.
 //!
-//! Limits: 2048 stations and as many addresses behind the device; a [`table`] that is full forgets
-//! those that were seen longest ago. Who is behind a router in front does not answer:
-//! that router is to be the `peer=`. Duplicate address detection (RFC 4862 §5.4) is not answered.
-//! Addresses of tagged stations are not learnt: a port without Ethernet is in no VLAN.
+//! Limits: 2048 stations and as many addresses behind the device; a full [`table`] forgets the
+//! entries that were seen longest ago. Hosts behind a router in front do not answer requests: set
+//! `peer=` to that router. Duplicate address detection (RFC 4862 §5.4) is not answered. Addresses
+//! of tagged stations are not learnt, as a port without Ethernet is in no VLAN.
 
 mod device;
 mod neighbor;
@@ -49,37 +48,37 @@ use device::DeviceAddresses;
 use neighbor::{Claim, Question};
 use table::{Source, Table};
 
-/// What the queues of one tun device have in common.
+/// State shared by the queues of a tun device.
 #[derive(Debug)]
 pub(crate) struct TunLink {
     mac: MacAddr,
     peer: Option<MacAddr>,
     device: DeviceAddresses,
-    /// Where addresses in front of the device were last seen.
+    /// The stations of addresses in front of the device.
     stations: Table<MacAddr>,
     /// Addresses behind the device.
     behind: Table<()>,
-    /// Addresses that the port has asked for a moment ago.
+    /// Addresses that the port has requested recently.
     asked: Table<()>,
-    /// When it last asked for any, in milliseconds.
+    /// Time of the last request in milliseconds.
     asked_at: AtomicU64,
-    /// Frames that the port says itself.
+    /// Frames sent by the port itself.
     said: Mutex<VecDeque<Vec<u8>>>,
     /// Readable while there are such frames.
     bell: OwnedFd,
 }
 
-/// One queue of a tun device.
+/// A queue of a tun device.
 #[derive(Clone, Debug)]
 pub(crate) struct TunQueue {
     pub(crate) queue: Arc<tap::Queue>,
     pub(crate) link: Arc<TunLink>,
-    /// Without a network header in front of each packet.
+    /// Packets have no network header.
     pub(crate) is_bare: bool,
 }
 
 impl TunLink {
-    /// For the device of `spec`, which is in `namespace`.
+    /// The state of the device of `spec`, which is in `namespace`.
     pub(crate) fn new(
         spec: &PortSpec,
         namespace: &Namespace,
@@ -103,7 +102,7 @@ impl TunLink {
         self.mac
     }
 
-    /// The Ethernet header for a packet that comes in; `None` when it is no IP packet.
+    /// The Ethernet header for a received packet; `None` if it is not an IP packet.
     #[inline]
     fn header(&self, packet: &[u8], now: Millis) -> Option<[u8; ethernet::HEADER_LEN]> {
         let (src, dst) = addresses(packet)?;
@@ -120,15 +119,16 @@ impl TunLink {
         Some(header)
     }
 
-    /// Asks all who has `dst`, for a packet from `src`, unless that was done a moment ago. Answers
-    /// where the packet goes meanwhile: to all.
+    /// Requests the station of `dst` on behalf of a packet from `src`, unless that was done
+    /// recently. Returns the broadcast address for the packet itself.
     #[cold]
     fn ask(&self, src: IpAddr, dst: IpAddr, now: Millis) -> MacAddr {
-        // However many addresses somebody tries: one question for each tick of the clock.
+        // Limits requests for any number of addresses to one per tick of the clock.
         if self.asked.find(dst, now).is_none()
             && self.asked_at.swap(now.0, Ordering::Relaxed) != now.0
         {
-            // Who is asked may know the way to the device and none to whom it forwards for.
+            // The request is sent from the device's address in the same subnet, if any: the station
+            // may have no route back to `src`.
             let question = neighbor::ask(self.mac, self.device.near(dst).unwrap_or(src), dst);
             if question.is_some_and(|question| self.say(question, QUESTIONS_MAX)) {
                 self.asked.note(dst, (), Source::Seen, now);
@@ -137,8 +137,8 @@ impl TunLink {
         MacAddr::BROADCAST
     }
 
-    /// Looks at a frame that goes out. Answers whether it is a packet for the device; what is for
-    /// the port itself, a question that it answers or an answer to its own, is none.
+    /// Checks a frame to be sent. Returns whether it is a packet for the device. Requests that the
+    /// port answers, and answers to its own requests, are not.
     pub(crate) fn admit(
         self: &Arc<Self>,
         frame: &Frame<'_>,
@@ -177,7 +177,7 @@ impl TunLink {
         }
     }
 
-    /// Notes what a host in front says of itself. Answers whether it was asked, by ARP.
+    /// Notes a host's claim of an address in front. Returns whether it is an ARP reply.
     #[cold]
     fn hear(&self, frame: &[u8], now: Millis) -> bool {
         let Some(Claim { ip, mac, is_reply }) = Claim::of(frame) else { return false };
@@ -185,25 +185,25 @@ impl TunLink {
             return false;
         }
         self.learn(ip, mac, Source::Told, now);
-        // Two hosts with one address say so by turns: as elsewhere, the last one has it.
+        // Two hosts with one address claim it in turn: as usual, the last one wins.
         self.behind.forget(ip);
         is_reply
     }
 
-    /// Answers who has asked for an address behind the device, or looks whether the device has it.
-    /// Returns `false` when it is none, or when too many answers wait.
+    /// Answers a request for an address behind the device, or checks whether the device has it.
+    /// Returns `false` if it is not a request, or if too many answers are pending.
     #[cold]
     fn answer(self: &Arc<Self>, frame: &[u8], now: Millis) -> bool {
         let Some(question) = Question::of(frame) else { return false };
         if self.behind.find(question.target, now).is_some() {
-            // Who asks faster than that will ask again.
+            // A request that gets no answer is repeated.
             return self.say(question.answer(self.mac), ANSWERS_MAX);
         }
         self.device.is_due(now) && self.answer_later(question, now)
     }
 
-    /// Answers if the device has the address, whose host may not have said anything yet. Returns
-    /// `false` when there is no thread for it.
+    /// Answers in a thread if the device has the address, whose host may not have sent anything
+    /// yet. Returns `false` if there is no thread for it.
     fn answer_later(self: &Arc<Self>, question: Question, now: Millis) -> bool {
         let link = self.clone();
         let look = move || {
@@ -217,7 +217,7 @@ impl TunLink {
         std::thread::Builder::new().name("tun-addresses".into()).spawn(look).is_ok()
     }
 
-    /// Lets `frame` come in by the port, unless `most` wait already.
+    /// Queues `frame` to be received from the port, unless `most` are pending.
     fn say(&self, frame: Vec<u8>, most: usize) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() >= most {
@@ -229,11 +229,11 @@ impl TunLink {
         true
     }
 
-    /// Takes the next of the port's own frames, behind [`HEADROOM`] bytes of `buf`.
+    /// Takes the port's next own frame, behind [`HEADROOM`] bytes of `buf`.
     pub(crate) fn recv_said(&self, buf: &mut [u8]) -> Received {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(frame) = said.pop_front() else {
-            // Under the lock, so that no bell is missed. It may not have rung.
+            // Under the lock, so that no signal is lost. There may have been none.
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             return Received::Empty;
         };
@@ -243,7 +243,7 @@ impl TunLink {
     }
 }
 
-/// What is readable while the port has frames of its own.
+/// Readable while the port has frames of its own.
 impl AsFd for TunLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
@@ -251,8 +251,9 @@ impl AsFd for TunLink {
 }
 
 impl TunQueue {
-    /// Receives one packet as a frame behind [`HEADROOM`] bytes of `buf`. The kernel writes network
-    /// header and packet in one piece, to where the Ethernet header and the packet shall lie.
+    /// Receives a packet as a frame behind [`HEADROOM`] bytes of `buf`. The kernel writes network
+    /// header and packet contiguously, so that the packet is where it belongs behind the Ethernet
+    /// header.
     pub(crate) fn recv(&self, buf: &mut [u8]) -> Received {
         const PACKET: usize = HEADROOM + ethernet::HEADER_LEN;
         let begin = if self.is_bare { PACKET } else { PACKET - NET_HEADER_LEN };
@@ -270,20 +271,20 @@ impl TunQueue {
         meta.shift(HEADER_SHIFT);
         let end = begin + len;
         let packet = buf.get(PACKET..end).unwrap_or_default();
-        // What is not IP has no way through Ethernet that anybody knows.
+        // Anything but IP has no known encapsulation in Ethernet.
         let header = self.link.header(packet, clock::coarse());
         let Some(header) = header else { return Received::Dropped(DropReason::IngressNotIp) };
         buf[HEADROOM..PACKET].copy_from_slice(&header);
         Received::Frame { meta, start: HEADROOM, end }
     }
 
-    /// What the device wants in front of a packet with this metadata of its frame.
+    /// The metadata of a frame, adapted to its packet without an Ethernet header.
     pub(crate) fn net_header(&self, mut meta: NetHeader) -> NetHeader {
         meta.shift(-HEADER_SHIFT);
         meta
     }
 
-    /// Bytes that the device wants in front of a packet.
+    /// Length of the network header in front of a packet.
     pub(crate) fn net_header_len(&self) -> usize {
         if self.is_bare { 0 } else { NET_HEADER_LEN }
     }
@@ -305,7 +306,7 @@ fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// The address of a group of stations (RFC 1112 §6.4, RFC 2464 §7).
+/// The Ethernet address of a multicast or broadcast address (RFC 1112 §6.4, RFC 2464 §7).
 fn group(ip: IpAddr) -> Option<MacAddr> {
     match ip {
         IpAddr::V4(Ipv4Addr::BROADCAST) => Some(MacAddr::BROADCAST),
@@ -323,7 +324,7 @@ fn group_v6(ip: Ipv6Addr) -> MacAddr {
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// The same for the same device at each start.
+/// The port's address: the same for the same device at each start.
 fn mac(spec: &PortSpec) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     ("tun", spec.name(), &spec.netns, spec.number.0).hash(&mut hasher);
@@ -332,14 +333,14 @@ fn mac(spec: &PortSpec) -> MacAddr {
     MacAddr([0x02, a, b, c, d, e])
 }
 
-/// [`ethernet::HEADER_LEN`] as a distance.
+/// [`ethernet::HEADER_LEN`] as an offset.
 const HEADER_SHIFT: i16 = 14;
 const _: () = assert!(ethernet::HEADER_LEN == 14 && NET_HEADER_LEN < ethernet::HEADER_LEN);
-/// As long as the MAC table of the switch keeps one.
+/// The age limit of the switch's MAC table.
 const STATION_AGE_LIMIT: Millis = Millis(300_000);
-/// Most frames of the port's own that wait to be taken.
+/// Limit of the port's own pending frames.
 const ANSWERS_MAX: usize = 64;
-/// Above that many the port does not ask: answers go first.
+/// Limit of pending frames for requests: answers have precedence.
 const QUESTIONS_MAX: usize = 32;
 /// As RFC 1122 §2.3.2.1 recommends for ARP, and RFC 4861's RETRANS_TIMER.
 const BETWEEN_QUESTIONS: Millis = Millis(1000);

@@ -24,22 +24,22 @@ use crate::rx::{GreRx, RxDevice, VxlanRx};
 use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
-/// A tunnel that is open.
+/// An open tunnel.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     port: Port,
     mtu: u32,
     mac: MacAddr,
     underlay: Underlay,
-    /// Which of the switch's namespaces that is in.
+    /// The index of its namespace in the switch.
     pub(crate) namespace_index: usize,
-    /// Why nothing gets to the other end, as was seen last.
+    /// Why the remote is unreachable, by the last check.
     obstacle: Option<String>,
-    /// What may be logged of that.
+    /// Limits the log lines about that.
     lines: Allowance,
 }
 
-/// What the frames are in.
+/// The kind of tunnel.
 #[derive(Clone, Debug)]
 enum Port {
     Vxlan(Arc<VxlanPort>),
@@ -83,8 +83,8 @@ impl Tunnel {
         Self { port, mtu, mac, underlay, namespace_index: 0, obstacle, lines }
     }
 
-    /// Looks whether there is a way to the other end of the port, which is called `port`, and whose
-    /// address is there or not. Returns whether that is another answer than before.
+    /// Checks whether there is a route to the remote. `port` is the port's name for the log, and
+    /// `has_address` whether the local address exists. Returns whether the state has changed.
     pub(crate) fn look(&mut self, port: &str, has_address: bool) -> bool {
         let obstacle = self.path_mtu(has_address).err();
         let has_changed = obstacle.is_some() != self.obstacle.is_some();
@@ -95,7 +95,7 @@ impl Tunnel {
         has_changed
     }
 
-    /// Logs whether there is a way, unless that has changed very often of late.
+    /// Logs the state of the route, at a limited rate.
     fn tell(&mut self, port: &str) {
         let remote = self.port.remote();
         match (&self.obstacle, self.lines.take()) {
@@ -112,19 +112,19 @@ impl Tunnel {
         }
     }
 
-    /// How OpenFlow calls the state of its link. It has none of its own, and whether the other end
-    /// is there nobody tells: it is down when no way leads there.
+    /// The port's OpenFlow link state. A tunnel has no link, and nothing reports whether the remote
+    /// is alive: it is down while there is no route.
     pub(crate) fn state(&self) -> PortState {
         if self.obstacle.is_none() { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// The address at this end.
+    /// The local address.
     pub(crate) fn local_ip(&self) -> IpAddr {
         self.port.local_ip()
     }
 
-    /// MTU of the path now, or why there is none and what helps. The address at this end is there,
-    /// or is not.
+    /// The current MTU of the path, or why there is none and the remedy. `has_address` is whether
+    /// the local address exists.
     fn path_mtu(&self, has_address: bool) -> Result<u32, String> {
         let (local, remote) = (self.port.local_ip(), self.port.remote());
         if !has_address {
@@ -141,7 +141,7 @@ impl Tunnel {
         })
     }
 
-    /// Largest payload in bytes: what was asked for, or what the path takes.
+    /// Largest payload in bytes: as configured, or what fits the path.
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }
@@ -150,12 +150,12 @@ impl Tunnel {
         self.mac
     }
 
-    /// Where its sockets are.
+    /// The namespace of its sockets.
     pub(crate) fn namespace(&self) -> &Namespace {
         self.underlay.namespace()
     }
 
-    /// Offloads in words, for reports.
+    /// The offloads as text, for reports.
     pub(crate) fn offloads(&self) -> String {
         let words = match &self.port {
             Port::Vxlan(port) if port.sends_segments() => "udp_segment,udp_gro",
@@ -184,13 +184,12 @@ impl Tunnel {
         TxPort::new(device, Takes::NOTHING)
     }
 
-    /// Datagrams that the kernel dropped, most of them because the switch did not read them in
-    /// time.
+    /// Datagrams that the kernel dropped, mostly because the switch did not read them in time.
     pub(crate) fn ring_drops(&self) -> u64 {
         self.port.counters().dropped
     }
 
-    /// What is in front of the interface by which its packets leave.
+    /// The qdisc of the egress interface.
     pub(crate) fn queueing(&self) -> Option<QueueingReport> {
         self.underlay.report(self.port.counters().refused_below)
     }
@@ -201,7 +200,7 @@ impl Tunnel {
         let names = self.port.refusals().map(str::to_owned);
         let refused = names.into_iter().zip([runt, malformed, foreign, congested]);
         let local = self.local_ip();
-        // Who cannot look knows no better than before.
+        // If the namespace cannot be entered, the address is assumed to exist.
         let has_address = self.namespace().enter(|| has_address(local)).unwrap_or(true);
         let path_mtu = self.path_mtu(has_address);
         TunnelReport {
@@ -223,7 +222,7 @@ impl Tunnel {
 }
 
 impl Port {
-    /// The largest payload that fits the path, beside the tags that were asked for.
+    /// The largest payload that fits the path, with the configured tags.
     fn fitting_mtu(&self, spec: &PortSpec) -> u32 {
         let path = self.path_mtu().unwrap_or(ETHERNET_MTU);
         let tags = spec.envelope.map_or(0, u32::from);
@@ -286,8 +285,8 @@ impl Port {
         }
     }
 
-    /// What it is called when a datagram is too short, is none of the tunnel's kind, is another
-    /// tunnel's, and has a mark that what is in it cannot take.
+    /// The names of refusals: too short, not of the tunnel's kind, of another tunnel, and marked
+    /// although the inner sender is not ECN-capable.
     fn refusals(&self) -> [&'static str; 4] {
         let (malformed, foreign) = match self {
             Self::Vxlan(_) => ("no_vni", "wrong_vni"),
@@ -298,7 +297,7 @@ impl Port {
     }
 }
 
-/// Opens something in the namespace of the port, and answers which that is.
+/// Opens something in the port's namespace. Returns it with the namespace.
 fn within<T: Send>(
     spec: &PortSpec,
     open: impl FnOnce() -> Result<T, OpenError> + Send,
@@ -311,14 +310,14 @@ fn within<T: Send>(
     Ok((opened, namespace))
 }
 
-/// That the tunnel does not lead to itself: what is sent there would come in again.
+/// Refuses a tunnel to itself, as all frames sent to it would be received again.
 fn check_ends(remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
     let what = "is an address of this end, so the tunnel would loop back to itself; give the \
                 address of the other end";
     if remote == local { Err(OpenError::Address { remote, what }) } else { Ok(()) }
 }
 
-/// The same for the same tunnel at each start.
+/// The port's address: the same for the same tunnel at each start.
 fn mac(tunnel: impl Hash) -> MacAddr {
     let mut hasher = DefaultHasher::new();
     tunnel.hash(&mut hasher);
@@ -327,8 +326,8 @@ fn mac(tunnel: impl Hash) -> MacAddr {
     MacAddr([0x02, a, b, c, d, e])
 }
 
-/// Lines of the log about a way that comes and goes, and the time that they are for.
+/// Limit of log lines about an unstable route, and its period.
 const LINE_COUNT: u32 = 16;
 const SILENCE: Duration = Duration::from_secs(60);
-/// Taken for the path's where the kernel does not tell.
+/// The path's MTU if the kernel does not report one.
 const ETHERNET_MTU: u32 = 1500;

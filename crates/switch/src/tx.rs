@@ -1,23 +1,22 @@
-//! How a worker sends: whole where the port takes the frame as it is, cut and completed where not.
+//! How a worker sends: unchanged where the port takes the frame as it is, else cut and completed.
 //!
 //! 1. The frame is contiguous with room in front (nearly all): its metadata is written in front of
 //!    it, one system call.
 //! 2. A copy with headers of its own: header and payload as an iovec pair.
 //! 3. A train that was coalesced: an iovec of its headers and payloads.
 //! 4. A partial checksum that the port does not take: completed in the frame's own headers, sent,
-//!    and put back, for the next port may take it.
-//! 5. A frame that a guest has sent: its headers from our memory and its payload from the guest's,
-//!    by one writev(2); one that must be finished first is fetched as a whole.
+//!    and restored, as the next port may take it.
+//! 5. A frame from a guest: headers from our memory and payload from the guest's, by one writev(2).
+//!    If it must be completed or cut first, it is copied as a whole.
 //! 6. A frame to a guest is copied into its buffers: see [`guest`].
 //! 7. A train of a kind that the port does not take (see [`takes`]): cut into packets, each an
 //!    iovec, a batch of headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap
-//!    device has no such call: there a cut train costs a write(2) for each packet, with the
-//!    receiver's stack behind it, which bounds it. The payload is read once, for the checksum, and
-//!    never copied.
-//! 8. A copy of which the first bytes are wanted: see [`part`].
-//! 9. A file takes what it gets into its buffer: see [`record`].
-//! 10. A frame for a port that is full, or for which others wait, is copied to a queue: see
-//!     [`queue`] and [`lanes`].
+//!    device has no such call: a cut train costs one write(2) per packet, including the receiver's
+//!    stack, which dominates. The payload is read once, for the checksum, and never copied.
+//! 8. A copy that is truncated: see [`part`].
+//! 9. A file takes frames into its buffer: see [`record`].
+//! 10. A frame for a full port, or for one with queued frames, is copied to a queue: see [`queue`]
+//!     and [`lanes`].
 
 mod device;
 mod doubt;
@@ -55,34 +54,34 @@ pub(crate) use queue::BATCH_ROOM;
 use queue::Waiting;
 pub(crate) use takes::Takes;
 
-/// One port as one worker sends to it.
+/// A port as one worker sends to it.
 #[derive(Debug)]
 pub(crate) struct TxPort {
     device: TxDevice,
-    /// What may be left undone.
+    /// Offloads that the port takes now.
     takes: Takes,
-    /// The same, but for what the kernel has refused of late.
+    /// Offloads that it takes when none has been refused recently.
     offered: Takes,
-    /// Until when that is believed.
+    /// Until when `takes` leaves out a refused kind.
     cut_until: Option<Instant>,
-    /// The last frame found the port congested, which may have been the frame's fault.
+    /// The last frame found the port congested, for which the frame itself may be the reason.
     is_in_doubt: bool,
     /// Headers of packets that a train was cut into, each behind room for a network header. Grows
     /// only for headers longer than any before.
     headers: Vec<u8>,
-    /// What a guest has sent, fetched as a whole.
+    /// A guest's frame, copied as a whole.
     fetched: Vec<u8>,
-    /// A packet that was cut short, behind headroom.
+    /// A truncated packet, behind headroom.
     part: Vec<u8>,
-    /// Where frames wait, and what is remembered of them; none while the port takes what it gets.
+    /// Queued frames and their state; `None` while the port takes every frame.
     lanes: Option<Box<Lanes>>,
-    /// How long others wait for this port.
+    /// How long senders wait for this port.
     stall: Duration,
-    /// What all workers know of the port.
+    /// State of the port that its workers share.
     pacing: Arc<Pacing>,
-    /// Bytes that it took and the others do not know of.
+    /// Bytes sent that are not yet added to `pacing`.
     untold: usize,
-    /// Packets of the last train that went out before one did not.
+    /// Packets of the last train that were sent before one failed.
     cut_done: u32,
 }
 
@@ -105,25 +104,25 @@ impl TxPort {
         }
     }
 
-    /// The same port, for which others wait so long.
+    /// Sets how long senders wait for this port.
     pub(crate) fn with_stall(self, stall: Duration) -> Self {
         Self { stall, ..self }
     }
 
-    /// The same port, as workers that share it tell each other what it took.
+    /// Sets the state shared with the other workers of the port.
     pub(crate) fn with_pacing(self, pacing: Arc<Pacing>) -> Self {
         Self { pacing, ..self }
     }
 
-    /// Gives the port's sockets, which are new, the length that they have at first. The workers
-    /// share them: one does this.
+    /// Sets the initial buffer length of the port's new sockets. One worker does this, as they are
+    /// shared.
     pub(crate) fn begin(&self) {
         if self.device.socket_lens().is_some() {
             self.device.set_socket_len(pacing::START_LEN);
         }
     }
 
-    /// The port took a frame of `len` bytes.
+    /// Counts a sent frame of `len` bytes.
     #[inline]
     fn note_sent(&mut self, len: usize) {
         self.untold += len;
@@ -132,8 +131,7 @@ impl TxPort {
         }
     }
 
-    /// Tells the other workers what the port took. That counts where a socket's length depends on
-    /// it.
+    /// Adds the bytes sent to the shared state, if a socket's length depends on it.
     #[inline(never)]
     fn tell_sent(&mut self) {
         let untold = std::mem::take(&mut self.untold);
@@ -142,7 +140,7 @@ impl TxPort {
         }
     }
 
-    /// The port is full: its socket may be too long for its link, or too short.
+    /// The port is full: adapts its socket's length to the rate of its link.
     #[cold]
     fn note_full(&mut self, now: Instant) {
         self.tell_sent();
@@ -153,7 +151,7 @@ impl TxPort {
         }
     }
 
-    /// Sends `frame`, the end of which is `beyond`, whatever waits.
+    /// Sends `frame`, whose remaining bytes are `beyond`, ignoring queued frames.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn send(&mut self, frame: &mut Frame<'_>, beyond: Beyond<'_>) -> Result<(), DropReason> {
@@ -165,20 +163,21 @@ impl TxPort {
         }
         match self.device.send(frame, beyond) {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
-                // One that cannot be cut either is bad itself, and says nothing about its kind.
+                // A train that cannot be cut either is invalid itself, and says nothing about its
+                // kind.
                 self.send_cut(frame, beyond, 0)?;
                 self.cut_kind(frame.meta.gso_type);
                 Ok(())
             }
             Err(SendFault::Congested) => Err(self.congested(frame, beyond)),
-            // As long as an IP packet can be, and tags on top: more than a packet socket takes.
+            // An IP packet of maximum length plus tags: longer than a packet socket takes.
             Err(SendFault::Oversize) if frame.meta.is_train() => self.send_cut(frame, beyond, 0),
             sent => sent.map_err(DropReason::from),
         }
     }
 
-    /// What a guest takes is a matter of its session. A train for which its buffers are too small
-    /// says nothing about the next one.
+    /// Sends to a guest, whose session determines which frames it takes. If its buffers are too
+    /// small for a train, the next one may still fit, so the kind is not cut.
     #[inline(never)]
     fn send_to_guest(
         &mut self,
@@ -195,7 +194,7 @@ impl TxPort {
         }
     }
 
-    /// Does what is left undone in the frame, and sends it.
+    /// Completes or cuts the frame as the port requires, and sends it.
     #[inline(never)]
     fn send_finished(
         &mut self,
@@ -211,7 +210,7 @@ impl TxPort {
         }
     }
 
-    /// Completes the frame's checksum for as long as it takes to send it.
+    /// Completes the frame's checksum for the time of the send.
     fn send_completed(
         &mut self,
         frame: &mut Frame<'_>,
@@ -221,7 +220,7 @@ impl TxPort {
         let undone = frame.meta;
         let mut meta = undone;
         let field = usize::from(undone.csum_start) + usize::from(undone.csum_offset);
-        // That of SCTP is as long; what is behind a shorter one stays as it is.
+        // Four bytes, for SCTP's CRC; bytes behind a shorter checksum are restored unchanged.
         let behind = frame.head().len().checked_sub(field).ok_or(DropReason::CannotSegment)?;
         let mut partial = [0; 4];
         let partial = &mut partial[..behind.min(4)];
@@ -229,16 +228,16 @@ impl TxPort {
         complete_checksum(&mut meta, frame.head_mut(), rest)
             .map_err(|_| DropReason::CannotSegment)?;
         frame.meta = meta;
-        // A guest that has changed the rest since garbles its own frame.
+        // A guest that has changed the payload since garbles only its own frame.
         let sent = self.device.send(frame, beyond);
         frame.meta = undone;
         frame.head_mut()[field..field + partial.len()].copy_from_slice(partial);
         Ok(sent?)
     }
 
-    /// Cuts the train and sends its packets in order, but for the first `done`, which went out
-    /// before. One that fails takes the rest along: the receiver misses the end of the train, not
-    /// its middle. Those that went out are told by `cut_done` then.
+    /// Cuts the train and sends its packets in order, except the first `done`, which were sent
+    /// before. The first failure ends the train: the receiver misses its end, not its middle.
+    /// `cut_done` is then the number of packets sent.
     #[inline(never)]
     fn send_cut(
         &mut self,
@@ -249,7 +248,7 @@ impl TxPort {
         self.cut_to(frame, beyond, done, usize::MAX)
     }
 
-    /// The same, of each packet the first `snaplen` bytes.
+    /// As [`Self::send_cut`], but only the first `snaplen` bytes of each packet.
     fn cut_to(
         &mut self,
         frame: &Frame<'_>,
@@ -263,7 +262,7 @@ impl TxPort {
         }
     }
 
-    /// The same, `COUNT` packets at a time.
+    /// As [`Self::cut_to`], `COUNT` packets at a time.
     fn cut<const COUNT: usize>(
         &mut self,
         frame: &Frame<'_>,
@@ -306,12 +305,12 @@ impl TxPort {
         }
     }
 
-    /// Packets of the frame that failed last that went out, once.
+    /// Returns and resets the number of packets sent of the frame that failed last.
     fn take_cut_done(&mut self) -> u32 {
         std::mem::take(&mut self.cut_done)
     }
 
-    /// Sends a frame that has waited.
+    /// Sends a queued frame.
     fn send_waiting(&mut self, bytes: &mut [u8], waiting: &Waiting) -> Result<(), DropReason> {
         self.begin_record(&waiting.receipt.claim())?;
         let Waiting { meta, layout, done, snaplen, .. } = *waiting;
@@ -326,7 +325,7 @@ impl TxPort {
     }
 }
 
-/// The packets of a train. What is behind its head lies in `parts`, or is `fetched`.
+/// The packets of a train. The payload behind its head is in `parts`, or is copied to `fetched`.
 fn segments<'a>(
     parts: &'a mut [&'a [u8]; PIECES_MAX],
     frame: &'a Frame<'_>,
@@ -344,7 +343,7 @@ fn segments<'a>(
         .map_err(|_| DropReason::CannotSegment)
 }
 
-/// Puts `items` into `places`; answers their number, or `None` when there is no room for all.
+/// Puts `items` into `places`. Returns their number, or `None` if there is no room for all.
 fn gather<T>(places: &mut [T], items: impl Iterator<Item = T>) -> Option<usize> {
     let mut count = 0;
     for item in items {
@@ -354,18 +353,18 @@ fn gather<T>(places: &mut [T], items: impl Iterator<Item = T>) -> Option<usize> 
     Some(count)
 }
 
-/// A packet that a train was cut into, with nothing left undone.
+/// A packet that a train was cut into, with its checksum complete.
 #[derive(Clone, Copy, Debug, Default)]
 struct CutPacket<'a> {
-    /// A network header that says so, then the packet's own headers.
+    /// A plain network header, followed by the packet's own headers.
     headers: &'a [u8],
     payload: [&'a [u8]; 2],
-    /// Length in bytes of the whole packet, of which this may be the beginning.
+    /// Length in bytes of the whole packet, which may be truncated here.
     len: usize,
 }
 
 impl<'a> CutPacket<'a> {
-    /// Leaves the first `len` bytes of the packet.
+    /// Truncates the packet to `len` bytes.
     fn truncate(&mut self, len: usize) {
         let headers_len = self.headers.len().min(NET_HEADER_LEN.saturating_add(len));
         let mut room = len - (headers_len - NET_HEADER_LEN);
@@ -376,7 +375,7 @@ impl<'a> CutPacket<'a> {
         }
     }
 
-    /// Its pieces, behind the network header.
+    /// The packet's pieces without the network header.
     fn bare(&self) -> [IoSlice<'a>; 3] {
         self.bare_pieces().map(IoSlice::new)
     }
@@ -386,26 +385,26 @@ impl<'a> CutPacket<'a> {
         [headers, self.payload[0], self.payload[1]]
     }
 
-    /// Its pieces with the network header.
+    /// The packet's pieces with the network header.
     fn with_header(&self) -> [IoSlice<'a>; 3] {
         [self.headers, self.payload[0], self.payload[1]].map(IoSlice::new)
     }
 
-    /// Number of pieces that hold anything.
+    /// Number of non-empty pieces.
     fn count(&self) -> usize {
         if self.payload[1].is_empty() { 2 } else { 3 }
     }
 }
 
-/// Most pieces that a frame is sent in: metadata, headers, what is shared of its first packet, and
-/// the payloads of the others of a batch.
+/// Most pieces that a frame is sent in: metadata, headers, the shared part of its first packet, and
+/// the payloads of the other packets of a batch.
 const PIECES_MAX: usize = 3 + crate::gro::BATCH_COUNT;
 
-/// Bytes that a worker tells the others of together, so that not each small frame has them wait for
-/// each other: a small part of what a rate is told from ([`pacing`]).
+/// Bytes sent before the shared state is updated, so that workers do not contend for it on each
+/// small frame. It is a small part of a rate sample ([`pacing`]).
 const TOLD_LEN: usize = 8 * 1024;
-/// Packets whose headers are made before they are sent: a train of 64 KiB takes three rounds, and
-/// what a round touches of the stack and the headers stays within the first-level cache.
+/// Packets whose headers are built before they are sent: a train of 64 KiB takes three rounds, and
+/// the stack and headers of one round fit into the first-level cache.
 const CUT_COUNT: usize = MAX_PACKETS;
 const _: () = assert!(CUT_COUNT <= tunnel::GRE_MAX_PACKETS);
 

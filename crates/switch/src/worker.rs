@@ -1,17 +1,17 @@
-//! A worker: one thread that reads its queues, handles frames and sends them.
+//! A worker: one thread that reads its queues, processes frames and sends them.
 //!
 //! ```text
-//! sleep until a queue or an errand is there, or poll the guests' rings (see `guests`)
-//!   └ for each ready queue, at most a burst:
+//! sleep until a queue or an errand is ready, or poll the guests' rings (see `guests`)
+//!   └ for each ready queue, at most one burst:
 //!       └ read a batch: small frames, or up to the first large one
-//!       └ handle each of the batch, or coalesce it and handle each train
+//!       └ process each frame, or coalesce the batch and process each train
 //! ```
-//! A train of 64 KiB is read, sent and copied while it is in the cache; small frames are read
-//! together, which the kernel's code and its caches like better than reading and sending by turns
-//! (`docs/adr/0010-small-frames-in-batches.md`). A batch waits for nothing: it ends where the queue
-//! is empty. The view of the tables is taken once per burst: a change is seen
-//! within one burst, and a burst sees one version. Errands come through a queue with an eventfd, so
-//! that they are done in order and wake a sleeping worker.
+//! A train of 64 KiB is read, sent and copied while it is in the cache. Small frames are read in
+//! batches, which uses the kernel's code and the caches better than alternating reads and sends
+//! (`docs/adr/0010-small-frames-in-batches.md`). A batch never waits for frames: it ends when the
+//! queue is empty. The worker loads the tables once per burst: a change takes effect within one
+//! burst, and a burst sees one version. Errands arrive through a queue with an eventfd, so they are
+//! executed in order and wake a sleeping worker.
 
 mod guests;
 mod lone;
@@ -53,23 +53,23 @@ use turn::Turn;
 pub use lone::LoneWorker;
 pub(crate) use turn::BURST_COUNT;
 
-/// What the agent asks of a worker.
+/// A request from the agent to a worker.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// Carry out the actions on a packet of the controller's, which lies behind [`HEADROOM`] bytes.
+    /// Execute the actions on a controller's packet, which is stored behind [`HEADROOM`] bytes.
     PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action>, room: Option<PacketOutRoom> },
-    /// Say that everything before this is done, and that the tables are seen as they are now.
+    /// Confirm that all earlier errands are done and that the current tables are in use.
     Sync(u64),
-    /// Read these queues of a port, and send to it by `tx`.
+    /// Read these queues of a port, and send to the port through `tx`.
     AddPort { number: PortNo, tx: Box<TxPort>, queues: Vec<RxQueue> },
-    /// Let go of the port of this number. What was read of it ahead goes nowhere, which its
-    /// counters are told; none when the tables have no such port.
+    /// Release the port with this number. Frames that were read ahead from it are dropped and
+    /// counted in the given counters; `None` if the tables have no such port.
     RemovePort(PortNo, Option<Arc<PortCounters>>),
-    /// End.
+    /// Stop.
     Stop,
 }
 
-/// A running worker, as the agent holds it.
+/// A running worker, as seen by the agent.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     errands: Sender<Errand>,
@@ -78,9 +78,9 @@ pub(crate) struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Gives the worker something to do. Errands are done in the order in which they come.
+    /// Queues an errand. Errands are executed in order.
     pub(crate) fn send(&self, errand: Errand) {
-        // A worker that has ended needs no errands.
+        // A worker that has stopped needs no errands.
         if self.errands.send(errand).is_ok() {
             bell::ring(&*self.wake);
         }
@@ -91,17 +91,17 @@ impl Drop for WorkerHandle {
     fn drop(&mut self) {
         self.send(Errand::Stop);
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by the thread itself.
+            // The thread itself has reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What a worker needs to start.
+/// The parameters a worker starts with.
 #[derive(Debug)]
 pub(crate) struct WorkerSetup {
     pub(crate) index: WorkerIndex,
-    /// Core to stay on.
+    /// The core to pin the thread to.
     pub(crate) core: Option<usize>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -110,7 +110,7 @@ impl WorkerSetup {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel gives no epoll, eventfd or thread.
+    /// If the kernel refuses an epoll instance, an eventfd or a thread.
     pub(crate) fn start(self) -> io::Result<WorkerHandle> {
         let (errands, inbox) = crossbeam_channel::unbounded();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -127,7 +127,7 @@ impl WorkerSetup {
     }
 }
 
-/// Tells the server that a thread has ended, also by a panic: its queues are read by nobody then.
+/// Notifies the server when the thread ends, also by a panic: its queues are unread from then on.
 struct Farewell(Arc<Shared>);
 
 impl Drop for Farewell {
@@ -145,19 +145,19 @@ struct Worker {
     wake: Arc<OwnedFd>,
     inbox: Receiver<Errand>,
     forwarder: Forwarder,
-    /// What is read of a batch, frame behind frame.
+    /// The batch that was read, one frame behind the other.
     buf: Box<[u8]>,
     batch: [Slot; gro::BATCH_COUNT],
-    /// Those of the queues that are rings of guests.
+    /// Indices of the queues that are guests' rings.
     guests: Vec<usize>,
-    /// Which of those is looked at next.
+    /// The position in `guests` to poll next.
     next_guest: usize,
     patience: Patience,
-    /// For each queue, whether it is coalesced.
+    /// Per queue, whether it is coalesced.
     trials: Vec<GroTrial>,
-    /// Queues that wait for a port that is full, or for their turn after that, in order.
+    /// Queues paused for a full port, or waiting for their turn after that, in order.
     paused: VecDeque<usize>,
-    /// Room to put them in order.
+    /// Scratch space for reordering them.
     waiting: VecDeque<usize>,
     coalescer: Coalescer,
     frames: u64,
@@ -202,16 +202,16 @@ impl Worker {
     fn run(mut self) {
         let mut events = Vec::new();
         while self.round(&mut events) == Running::GoesOn {}
-        // What it injected since it last slept is part of the books.
+        // Packets injected since the last sleep are part of the counters.
         self.settle_all();
         self.publish_counters();
     }
 
-    /// Sleeps until there is something to do, and does it. There is room for `events`.
+    /// Sleeps until there is work, and does it. `events` is a reusable buffer.
     #[inline]
     fn round(&mut self, events: &mut Vec<epoll::Event>) -> Running {
         events.clear();
-        // One for each queue, so that none has to wait for others' next turn.
+        // One event per queue, so that no queue has to wait for another round.
         events.reserve(self.queues.len() + 1);
         let timeout = self.timeout();
         match epoll::wait(&self.poll, spare_capacity(events), timeout.as_ref()) {
@@ -237,7 +237,7 @@ impl Worker {
         Running::GoesOn
     }
 
-    /// How long to sleep at most: until something happens, when nothing waits.
+    /// The longest time to sleep: unlimited if nothing is pending.
     fn timeout(&self) -> Option<Timespec> {
         if self.patience.is_awake() {
             return Some(AT_ONCE);
@@ -257,7 +257,7 @@ impl Worker {
         }
         let is_behind = self.queues[index].intake.is_behind();
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
-        // The errand that takes the queue away is under way: what came in now would be counted
+        // The errand that removes the queue is under way: frames received now would be counted
         // nowhere.
         if snapshot.ports.find(self.queues[index].port()).is_none() {
             return;
@@ -304,7 +304,7 @@ impl Worker {
             match end {
                 BatchEnd::Full => {
                     turn.note(count, self.weight_of(count));
-                    // The kernel does not wake anybody for what it has handed over.
+                    // The kernel does not report frames again that it has already handed over.
                     turn.keep(self.queues[index].pending());
                     if !is_coalesced {
                         self.trials[index].note_plain(count);
@@ -324,7 +324,7 @@ impl Worker {
     }
 
     /// Reads a batch of at most `limit` frames, the last of which begins within `len` bytes.
-    /// Returns how many there are, and why no more.
+    /// Returns the number of frames and why the batch ended.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn fill(
@@ -357,12 +357,12 @@ impl Worker {
         (count, BatchEnd::Full)
     }
 
-    /// What the first `count` frames of the batch weigh.
+    /// The weight of the first `count` frames of the batch.
     fn weight_of(&self, count: usize) -> usize {
         self.batch[..count].iter().map(|place| turn::weight(&place.meta, place.len)).sum()
     }
 
-    /// Handles the frame at `at` of the batch.
+    /// Processes the frame at `at` in the batch.
     #[inline]
     fn handle(&mut self, index: usize, view: View<'_>, at: usize) {
         self.frames += 1;
@@ -381,9 +381,9 @@ impl Worker {
         self.forwarder.handle(view, arrival, &mut egress);
     }
 
-    /// Makes the inner form of the frame at `at` of the batch, as the mode of its port says.
-    /// Returns `false` when the port does not take it. Where it lies is changed in place, so that
-    /// ports without a mode have no more to do than before.
+    /// Converts the frame at `at` in the batch to the inner form, by the mode of its port. Returns
+    /// `false` if the port does not accept it. The slot is updated in place, so that ports without
+    /// a mode pay nothing.
     #[inline(never)]
     fn admit(&mut self, index: usize, view: View<'_>, at: usize) -> bool {
         let queue = &self.queues[index];
@@ -399,8 +399,8 @@ impl Worker {
         true
     }
 
-    /// Makes trains of the first `count` frames of the batch and handles them, and what stays
-    /// alone.
+    /// Coalesces the first `count` frames of the batch, and processes the trains and the frames
+    /// that could not be joined.
     #[inline(never)]
     fn coalesce(&mut self, index: usize, view: View<'_>, count: usize) {
         let mut places = [coalesce::Place::default(); gro::BATCH_COUNT];
@@ -434,7 +434,7 @@ impl Worker {
         self.frames += count as u64;
     }
 
-    /// Counts what the tunnel behind a queue has refused.
+    /// Counts the frames refused by the tunnel behind a queue.
     #[inline]
     fn book_refused(&mut self, index: usize, snapshot: &Snapshot) {
         if let Some(refused) = self.queues[index].take_refused() {
@@ -457,7 +457,7 @@ impl Worker {
         }
     }
 
-    /// Stops to wait for a queue whose device is gone; the agent hears of that by netlink.
+    /// Stops watching a queue whose device is gone; the agent learns this through netlink.
     #[cold]
     fn forget(&mut self, index: usize) {
         self.queues[index].intake.is_watched = false;
@@ -470,7 +470,7 @@ impl Worker {
     #[cold]
     fn do_errands(&mut self) -> Running {
         let mut count = [0; 8];
-        // The queue below is read to its end, whatever the counter says.
+        // The errand queue below is read until it is empty, whatever the counter is.
         let _ = rustix::io::read(&*self.wake, &mut count);
         let mut budget = PACKET_OUT_BYTES;
         while let Ok(errand) = self.inbox.try_recv() {
@@ -486,7 +486,7 @@ impl Worker {
                     drop(room);
                     budget = budget.saturating_sub(packet_out_weight(buf.len(), actions.len()));
                     if budget == 0 {
-                        // The ports have their turn before the next errand.
+                        // Ports get a turn before the next errand.
                         bell::ring(&*self.wake);
                         break;
                     }
@@ -506,8 +506,8 @@ impl Worker {
         self.note_queues();
     }
 
-    /// Events that were told before may name a queue by the place of one that is gone: whoever is
-    /// there now is asked in vain, or is told of again.
+    /// Events already fetched may carry the index of a removed queue. The queue that has that index
+    /// now is then read in vain, or is reported again.
     fn remove_port(&mut self, number: PortNo, counters: Option<&PortCounters>) {
         self.ports.remove(number);
         while let Some(index) = self.queues.iter().position(|queue| queue.port() == number) {
@@ -517,15 +517,15 @@ impl Worker {
             self.trials.swap_remove(index);
             if let Some(moved) = self.queues.get(index).filter(|moved| moved.intake.is_watched) {
                 let data = epoll::EventData::new_u64(index as u64);
-                // It may have left before, when its device had gone.
+                // It may have been deleted before, when its device went away.
                 let _ = epoll::modify(&self.poll, moved, data, epoll::EventFlags::IN);
             }
         }
         self.note_queues();
     }
 
-    /// Between bursts no frame is under way here and no counter is behind; the next burst takes a
-    /// new view.
+    /// Between bursts this worker has no frame in progress and all counters are up to date; the
+    /// next burst loads new tables.
     fn sync(&mut self, number: u64) {
         self.publish_counters();
         self.counters().synced.store(number, Ordering::Release);
@@ -540,11 +540,12 @@ impl Worker {
             Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
         self.ports.begin_burst(true, view.now);
         let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
-        // The agent has checked the packet and its actions; a group may have gone since.
+        // The agent has checked the packet and its actions, but a group may have been deleted
+        // since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
             tracing::debug!("packet-out arrived too late: {error:?}");
         }
-        // A controller is not made to wait.
+        // Controllers do not wait for full ports.
         self.ports.forgive_pressure();
         self.ports.end_burst();
         self.ports.cut_off_faulty();
@@ -572,22 +573,22 @@ impl Worker {
     }
 }
 
-/// Where a frame of a batch lies.
+/// The place of a frame of a batch in the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     meta: NetHeader,
-    /// Where its headroom begins in the buffer.
+    /// Where its headroom begins.
     begin: usize,
-    /// Where the frame starts behind `begin`.
+    /// Offset of the frame from `begin`.
     start: usize,
-    /// Headroom and frame.
+    /// Length of headroom and frame.
     len: usize,
 }
 
 /// Why a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BatchEnd {
-    /// There may be more.
+    /// The batch is full; there may be more frames.
     Full,
     /// The queue is empty.
     Empty,
@@ -601,7 +602,7 @@ enum Running {
     Ends,
 }
 
-/// Keeps this thread on one core; a core that is not there is no reason to stop.
+/// Pins this thread to a core. A core that does not exist is ignored.
 fn pin(core: usize) {
     if core >= CORE_COUNT_MAX {
         let last = CORE_COUNT_MAX - 1;
@@ -615,19 +616,19 @@ fn pin(core: usize) {
 }
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// Marks the eventfd among the queues' indices.
+/// The event data of the eventfd, which no queue's index equals.
 const WAKE: u64 = u64::MAX;
-/// What packet-outs may cost before the ports have their turn, as [`packet_out_weight`] has it: a
-/// fraction of a millisecond, whatever a controller sends.
+/// Budget for packet-outs before the ports get a turn, in units of [`packet_out_weight`]: a
+/// fraction of a millisecond, however much a controller sends.
 const PACKET_OUT_BYTES: usize = 64 * 1024;
-/// Frames that are read together.
+/// Frames that are read in one batch.
 const BATCH_COUNT: usize = 16;
-/// Bytes behind which no further frame of a batch is read: what is read shall still be in the
+/// No further frame is read into a batch behind this many bytes, so that the batch is still in the
 /// first-level cache when it is sent.
 const BATCH_LEN: usize = 8 * 1024;
-/// Frames of a batch share no line. Tunnels receive to such places.
+/// Frames of a batch share no cache line. Tunnels also receive at this alignment.
 const CACHE_LINE: usize = SLOT_ALIGN;
-/// Room for a batch, and behind it for the longest frame of a tap device behind its headroom.
+/// Room for a batch, followed by the longest frame of a tap device with its headroom.
 const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);
 const _: () = assert!(BUF_LEN + (HEADROOM + ITEM_LEN) * gro::BATCH_COUNT <= BATCH_ROOM);

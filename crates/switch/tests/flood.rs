@@ -1,5 +1,4 @@
-//! A controller that never reads. The only test of this file, because it looks at the memory of
-//! its process.
+//! A controller that never reads. The only test of this file, as it examines its process's memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod common;
@@ -9,8 +8,8 @@ use std::fs;
 use common::*;
 use tapswitch_openflow::{Action, Body, PortNo};
 
-/// What the switch may hold for such a controller, in KiB: the unsent bytes of a connection (8 MiB,
-/// twice while they grow), its queues of packets, and what the test itself needs.
+/// Limit of what the switch may hold for such a controller, in KiB: a connection's unsent bytes (8
+/// MiB, twice while the buffer grows), its queues of packets, and what the test itself needs.
 const GROWTH_MAX_KIB: u64 = 96 << 10;
 
 #[test]
@@ -24,7 +23,7 @@ fn a_controller_that_never_reads_costs_little_and_is_given_up() {
     let both = vec![output(2), Action::output(PortNo::CONTROLLER)];
     controller.apply(vec![Body::FlowMod(rule(100, in_port(1), both)), wire(2, 1)]);
     let before = peak_memory_kib();
-    // From here on the controller does not read. Its socket takes some megabytes all the same.
+    // From here on the controller does not read, though its socket still takes some megabytes.
     let stream = Stream::start(lab.host(1), lab.host(2));
     until("the controller's queue is full", || {
         lab.switch.drops(1, "controller_queue_full") > 10_000
@@ -37,13 +36,13 @@ fn a_controller_that_never_reads_costs_little_and_is_given_up() {
     let growth = peak_memory_kib() - before;
     assert!(growth < GROWTH_MAX_KIB, "memory grew by {growth} KiB");
 
-    // It is as good as dead: the switch gives it up and connects again.
+    // The switch gives the silent controller up and reconnects.
     let mut controller = Controller::accept(&listener);
     controller.barrier();
     ping(lab.host(1), lab.host(2));
 }
 
-/// The most memory that the process ever had (`VmHWM`, proc(5)).
+/// The peak memory of the process (`VmHWM`, proc(5)).
 fn peak_memory_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! A switch, and the kernel's own devices for GRE and ERSPAN.
+//! Tests of a switch with the kernel's own devices for GRE and ERSPAN.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod common;
@@ -20,7 +20,7 @@ fn a_host_behind_the_device_of_linux_7_3_is_reached() {
     LINUX_7_3.test(kernels_devices);
 }
 
-/// The kernel's own end makes and takes the same packets, where it has the module.
+/// The kernel's devices create and accept the same packets, if the modules are available.
 fn kernels_devices() {
     if !can_run() {
         return;

@@ -1,4 +1,4 @@
-//! Nothing to do costs nothing. The only test of this file, because it looks at its process.
+//! An idle switch uses no CPU time. The only test of this file, as it examines its process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod common;
@@ -21,7 +21,7 @@ fn an_idle_switch_sleeps() {
     let mut lab = Lab::new(4);
     lab.switch.controller().apply(join(1, 2));
     ping(lab.host(1), lab.host(2));
-    // An interface that is down or gone must not keep anybody awake either.
+    // An interface that is down or gone must not keep a thread awake either.
     lab.host_mut(3).netlink.set_down("eth0").unwrap();
     lab.host_mut(4).netlink.delete("eth0").unwrap();
     lab.wait_for_state(3, "no-link");
@@ -38,7 +38,7 @@ fn an_idle_switch_sleeps() {
     assert!(switched_after.len() >= 3, "no threads were looked at: {switched_after:?}");
 }
 
-/// How often each thread of the switch went to sleep of its own accord.
+/// Voluntary context switches of each thread of the switch.
 fn context_switches() -> BTreeMap<String, u64> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let count = |task: fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! A switch that has stopped leaves nothing. The only test of this file, because it looks at its
+//! A switch that has stopped leaves nothing behind. The only test of this file, as it examines its
 //! process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
@@ -16,7 +16,7 @@ fn a_stopped_switch_leaves_nothing() {
     if !can_run() {
         return;
     }
-    // The first of a process keeps what it found out about the kernel.
+    // The first switch of a process caches what it finds out about the kernel.
     cycle();
     let before = open_files();
     for _ in 0..5 {
@@ -25,7 +25,7 @@ fn a_stopped_switch_leaves_nothing() {
     until("all files are closed", || open_files() == before);
 }
 
-/// A switch with traffic, connections and copies, from beginning to end.
+/// Runs a switch with traffic, connections and copies, and stops it.
 fn cycle() {
     let (mut lab, mut room) = Lab::netdevs(3, &[1, 3]);
     let names: Vec<_> = lab.hosts.iter().map(|host| host.name().to_owned()).collect();
@@ -60,7 +60,7 @@ fn threads() -> BTreeSet<String> {
     names.filter(|name| name.starts_with("tapswitch-")).collect()
 }
 
-/// Open files of the process, without the directory that is read for it.
+/// Open files of the process, without the directory that is read for this.
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }

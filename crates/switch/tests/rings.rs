@@ -1,6 +1,6 @@
-//! The kernel's rings of tap ports: their length, back-pressure, and what is told of them.
+//! Tests of the kernel's rings of tap ports: length, back-pressure, and reports.
 //!
-//! Back-pressure itself is tested in a guest with Linux 7.3, where the kernel has it.
+//! Back-pressure itself is tested on Linux 7.3 in a guest.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod common;
@@ -25,7 +25,7 @@ fn a_ring_is_as_long_as_it_is_told_and_an_interface_has_none() {
         config.ports[1].ring.length = NonZeroU32::new(7);
     });
     let lengths = [1, 2, 3].map(|number| lab.switch.port(number).ring.map(|ring| ring.length));
-    // The first as long as what is read ahead, where the kernel drops what is not read.
+    // The first is as long as what is read ahead, if the kernel drops what is not read.
     assert!(lengths == [Some(4096), Some(7), None] || lengths == [Some(1000), Some(7), None]);
 }
 
@@ -51,7 +51,7 @@ fn what_was_lost_before_the_switch_came_is_not_its_loss() {
     assert_eq!(ring(&port).length, 5, "a device that was there keeps its length");
 }
 
-/// Before Linux 7.3, a device without an owner is anybody's to open.
+/// Before Linux 7.3, any user may open a device without an owner.
 #[test]
 fn who_joins_a_device_of_the_switch_is_told_of() {
     if !can_run() {
@@ -78,7 +78,7 @@ fn who_joins_a_device_of_the_switch_is_told_of() {
     until("both have gone", || told() == (0, 2));
 }
 
-/// They are whole when they come from a network card, or were joined by GRO.
+/// Trains are whole if they come from a network card or were joined by GRO.
 #[test]
 fn trains_with_one_identifier_pass_a_device_of_the_switch() {
     if !can_run() {
@@ -197,8 +197,8 @@ fn a_device_of_ours_gets_a_qdisc_and_that_of_others_keeps_what_it_has() {
     });
 }
 
-/// The goal: with a ring of one frame, and more sent than is read, not one is lost in it, and it is
-/// known of each where it went.
+/// With a ring of one frame, and more frames sent than are read, no frame is lost in the ring, and
+/// all frames are accounted for.
 #[test]
 fn with_back_pressure_no_frame_is_lost_in_the_ring_of_a_single_one() {
     LINUX_7_3.test(|| {
@@ -236,7 +236,7 @@ fn ring(port: &PortReport) -> RingReport {
     port.ring.clone().unwrap()
 }
 
-/// A tap device called `eth0` that stays, as an administrator makes it.
+/// A persistent tap device called `eth0`, as an administrator creates it.
 fn prepare(host: &mut Host) -> tap::Device {
     let config = tap::Config::new("eth0".parse().unwrap()).multi_queue(true).persistent(true);
     host.namespace.enter(|| tap::Device::create(&config).unwrap()).unwrap()
@@ -248,7 +248,7 @@ fn flood(host: &Host, count: usize) {
     (0..count).for_each(|_| assert_eq!(socket.send_to(&[0; 100], "10.0.0.2:9").unwrap(), 100));
 }
 
-/// One test at a time has the guest: the default qdisc is everybody's.
+/// Runs one test at a time in the guest, as the default qdisc is global.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! As the example `echo`, but on tokio: the device is one of many things that a program waits for.
+//! The example `echo` on tokio: the device is one of several event sources of a program.
 //!
 //! ```text
 //! # cargo run --release --example async_echo &
@@ -24,7 +24,7 @@ async fn main() -> ExitCode {
 
 async fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("async_echo [DEVICE]")?;
-    // One that was prepared will do, too.
+    // Accepts a persistent device.
     let config = Config::new(options.name(0, "echo0").parse()?).exclusive(false);
     let tap = Device::create(&config)?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
@@ -40,7 +40,7 @@ async fn echo() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The device, and what came back from it.
+/// The device, and counters of returned frames.
 struct Echo {
     engine: AsyncFd<Engine>,
     burst: Burst,
@@ -51,26 +51,26 @@ struct Echo {
 impl Echo {
     fn new(engine: Engine) -> Result<Self, Box<dyn Error>> {
         let burst = Burst::new(engine.burst_size());
-        // SAFETY: the engine owns its descriptor, which stays open and the same until the engine is
-        // dropped, with the `AsyncFd`. It is replaced nowhere here.
+        // SAFETY: the engine owns its descriptor, which stays open and unchanged until the engine
+        // is dropped, with the `AsyncFd`. It is not replaced anywhere here.
         let engine = unsafe { AsyncFd::register_with_interest(engine, Interest::READABLE) }?;
         Ok(Self { engine, burst, frames: 0, bursts: 0 })
     }
 
-    /// Returns frames until the device is gone.
+    /// Returns frames until the device is deleted.
     async fn run(&mut self) -> Result<(), Box<dyn Error>> {
         loop {
             let mut ready = self.engine.readable_mut().await?;
             let engine = ready.get_inner_mut();
             match engine.recv(&mut self.burst) {
-                // Only now: tokio hears of the next frame because there was none.
+                // Not before: tokio only reports the next frame after a read that found none.
                 Ok(0) => ready.clear_ready(),
                 Ok(_) => {
                     self.burst.retain(|frame| turn_round(frame.bytes_mut()));
                     self.frames += engine.send(&self.burst).count;
                     self.bursts += 1;
                     engine.flush()?;
-                    // Others have their turn between two bursts.
+                    // Lets other tasks run between two bursts.
                     tokio::task::yield_now().await;
                 }
                 Err(RecvError::Gone) => return Err(RecvError::Gone.into()),

@@ -1,12 +1,12 @@
-//! A device whose frames come back: everything that is sent to an address behind it returns from
-//! there. Blocking, on one thread.
+//! A device that returns frames: a packet to any address behind it comes back from there. Blocking,
+//! on one thread.
 //!
 //! ```text
 //! # cargo run --release --example echo &
 //! # ping 10.99.0.2
 //! ```
 //!
-//! The device is there as long as this program runs.
+//! The device exists as long as this program runs.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn echo() -> Result<(), Box<dyn Error>> {
         "vhost" => EngineKind::Vhost,
         other => return Err(format!("{other}: no such engine; drain, uring or vhost").into()),
     };
-    // One that was prepared will do, too.
+    // Accepts a persistent device.
     let config = Config::new(options.name(0, "echo0").parse()?).exclusive(false);
     let tap = Device::create(&config)?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
@@ -52,7 +52,7 @@ fn echo() -> Result<(), Box<dyn Error>> {
                 Err(RecvError::Gone) => return Err(RecvError::Gone.into()),
                 Err(error) => eprintln!("{error}"),
             }
-            // Trains and partial checksums go back as they came: their metadata stays with them.
+            // Trains and partial checksums are returned unchanged, with their metadata.
             burst.retain(|frame| turn_round(frame.bytes_mut()));
             let sent = engine.send(&burst);
             for refused in sent.refused {

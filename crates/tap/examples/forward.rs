@@ -1,13 +1,13 @@
-//! Two devices, each in a network namespace of its own, and what comes out of one goes into the
-//! other. Trains pass whole: neither end cuts a packet nor completes a checksum.
+//! Forwards between two devices, each in its own network namespace. Trains pass whole: neither end
+//! segments a packet or completes a checksum.
 //!
 //! ```text
 //! # cargo run --release --example forward &
 //! # ip netns exec left ping 10.99.0.2
 //! ```
 //!
-//! The namespaces `left` and `right`, or those of the given names, are made if they are not there,
-//! and then removed in the end.
+//! The namespaces `left` and `right`, or the given ones, are created if they do not exist, and then
+//! removed at the end.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn forward() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What was carried.
+/// Counters of forwarded frames.
 #[derive(Default)]
 struct Passed {
     frames: usize,
@@ -70,8 +70,8 @@ struct Passed {
     lost: usize,
 }
 
-/// Sends on what waits. Stops after a few bursts, so that the other direction gets its turn: epoll
-/// tells again.
+/// Forwards the queued frames. Stops after a few bursts, so that the other direction gets its turn:
+/// epoll is level-triggered.
 fn carry(
     from: &mut Engine,
     to: &mut Engine,
@@ -88,7 +88,7 @@ fn carry(
         for frame in &*burst {
             let header = frame.header();
             passed.trains += usize::from(header.is_train());
-            // The metadata's length of headers is a hint, good enough to count packets by.
+            // The header length in the metadata is a hint, good enough for counting packets.
             let payload_len = frame.bytes().len().saturating_sub(header.hdr_len.into());
             passed.packets += u64::from(header.wire_packets(payload_len));
         }
@@ -112,7 +112,7 @@ fn end(namespace: &Namespace, address: &str) -> Result<Engine, Box<dyn Error>> {
     Ok(Engine::open(tap.into_queues().remove(0), EngineKind::Auto)?)
 }
 
-/// A namespace, which is removed in the end if it was made here.
+/// A namespace, which is removed at the end if it was created here.
 enum Home {
     Made(OwnedNamespace),
     Found(Namespace),

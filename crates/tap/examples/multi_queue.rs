@@ -1,5 +1,5 @@
-//! As the example `echo`, but with several queues, a thread for each, and a steering program in the
-//! kernel that sends both directions of a flow to the same one.
+//! The example `echo` with several queues, a thread for each, and a steering program in the kernel
+//! that sends both directions of a flow to the same queue.
 //!
 //! ```text
 //! # cargo run --release --example multi_queue -- echo0 4 &
@@ -26,14 +26,14 @@ fn main() -> ExitCode {
 fn echo() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args("multi_queue [DEVICE [QUEUES]]")?;
     let queues = parse::<NonZeroU16>("QUEUES", options.name(1, "4"))?;
-    // One that was prepared will do, too; but not one that another program uses, whose steering
-    // this would replace.
+    // Accepts a persistent device, but not one that another program uses, whose steering this would
+    // replace.
     let config = Config::new(options.name(0, "echo0").parse()?).queues(queues).exclusive(false);
     let tap = Device::create(&config)?;
     if tap.foreign_queues()? > 0 {
         return Err(format!("{}: another program has opened queues of it", tap.name()).into());
     }
-    // Before the interface is up, so that no frame takes another way.
+    // Before the interface is up, so that every frame is steered.
     let steering = Arc::new(Steering::load(FlowHash::ETHERNET, queues)?);
     steering.attach(&tap.queues()[0])?;
     set_up(&Namespace::current()?, tap.name().as_str(), "10.99.0.1", "10.99.0.2")?;
@@ -49,8 +49,8 @@ fn echo() -> Result<(), Box<dyn Error>> {
         })
     });
     let workers = workers.collect::<Vec<_>>().into_iter();
-    // The queues stay open until all workers have ended: with one queue less, the kernel gives the
-    // last one its place and steers anew.
+    // The queues stay open until all workers have ended: when one is closed, the kernel moves the
+    // last queue to its index, which changes the steering.
     let ended = workers.map(|worker| worker.join().map_err(|_| "a worker panicked")?);
     let ended = ended.collect::<Result<Vec<_>, String>>()?;
     for (Worker { index, frames, .. }, _) in &ended {
@@ -61,7 +61,7 @@ fn echo() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Who serves a queue.
+/// The worker of a queue.
 struct Worker {
     index: u16,
     steering: Arc<Steering>,
@@ -95,7 +95,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Turns a frame round, and counts it when it, or the other direction of its flow, belongs to
+    /// Exchanges the addresses of a frame, and counts the frame if it, or its reply, belongs to
     /// another queue than the one it came from. That never happens.
     fn turn(&mut self, frame: &mut [u8]) -> bool {
         let there = self.steering.queue_of(frame);

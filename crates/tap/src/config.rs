@@ -1,12 +1,12 @@
-//! What a device shall be.
+//! Configuration of a device to create or open.
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::{DeviceName, Flags, HeaderLen, Kind, LinkType, NamePattern, Offloads, Prefix, Wish};
 
-/// What a device shall be. Starts from what suits most: a tap device with one queue, made
-/// exclusively, a header of 12 bytes and every offload that it can carry.
+/// Describes a device to create or open. The default is a new tap device with one queue, a network
+/// header of 12 bytes, and every offload that the kernel and the header support.
 ///
 /// ```
 /// use std::num::NonZeroU16;
@@ -42,12 +42,12 @@ pub struct Config {
     pub(crate) group: Option<u32>,
 }
 
-/// Which name the device shall have.
+/// The requested name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NameWish {
-    /// This one.
+    /// Exactly this name.
     Fixed(DeviceName),
-    /// The first of these that is free.
+    /// The first free name that matches this pattern.
     Numbered(NamePattern),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for NameWish {
 }
 
 impl NameWish {
-    /// As `TUNSETIFF` wants it.
+    /// The name as passed to `TUNSETIFF`.
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Self::Fixed(name) => name.as_str(),
@@ -68,14 +68,14 @@ impl NameWish {
 }
 
 impl Config {
-    /// A device called `name`.
+    /// Configures a device called `name`.
     #[must_use]
     pub const fn new(name: DeviceName) -> Self {
         Self::with_name(NameWish::Fixed(name))
     }
 
-    /// A device whose name the kernel completes with the first number that is free, such as `tap3`
-    /// of `tap%d`; [`Device::name`](crate::Device::name) tells which. It is made, never opened.
+    /// Configures a new device that the kernel numbers: `tap%d` becomes the first free name, such
+    /// as `tap3`. [`Device::name`](crate::Device::name) returns it.
     #[must_use]
     pub const fn numbered(pattern: NamePattern) -> Self {
         Self::with_name(NameWish::Numbered(pattern))
@@ -104,68 +104,66 @@ impl Config {
         }
     }
 
-    /// Whether it carries Ethernet frames (the default) or IP packets (`IFF_TUN`).
+    /// Selects Ethernet frames (`IFF_TAP`, the default) or IP packets (`IFF_TUN`).
     #[must_use]
     pub const fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Puts four bytes of [`PacketInfo`](crate::PacketInfo) in front of each frame (no
-    /// `IFF_NO_PI`). Worth it for a tun device that carries other protocols than IP, and to be told
-    /// when a buffer was too short.
+    /// Enables four bytes of [`PacketInfo`](crate::PacketInfo) before each frame (absence of
+    /// `IFF_NO_PI`). Useful for non-IP protocols on a tun device, and to detect truncated frames.
     #[must_use]
     pub const fn packet_info(mut self, on: bool) -> Self {
         self.prefix.packet_info = on;
         self
     }
 
-    /// Length of the network header in front of each frame (`IFF_VNET_HDR`, `TUNSETVNETHDRSZ`,
-    /// Linux 2.6.35); 12 bytes unless told otherwise. It bounds the offloads: without a header
-    /// there are none, and below [`HeaderLen::Tunnel`] there are no trains in tunnels.
+    /// Sets the length of the network header before each frame (`IFF_VNET_HDR`; `TUNSETVNETHDRSZ`,
+    /// Linux 2.6.35). The default is 12 bytes. The header limits the offloads: without one there
+    /// are none, and trains in tunnels need [`HeaderLen::Tunnel`].
     #[must_use]
     pub const fn net_header(mut self, len: HeaderLen) -> Self {
         self.prefix.net_header = len;
         self
     }
 
-    /// Number of queues, each a file descriptor of its own; Linux takes at most 256. More than one
-    /// implies [`Self::multi_queue`]. The kernel spreads what it sends by flow, and follows the
-    /// queue on which a flow was last written (Linux 3.8).
+    /// Sets the number of queues, each a file descriptor; Linux allows 256. More than one implies
+    /// [`Self::multi_queue`]. The kernel distributes the frames by flow, and a flow follows the
+    /// queue on which it was last written (Linux 3.8).
     ///
-    /// Making many takes time: each takes the lock of all network configuration, and on most
-    /// kernels waits until no processor uses the former number of queues.
+    /// Opening many queues takes time: each one takes the RTNL lock and, on most kernels, waits for
+    /// an RCU grace period.
     #[must_use]
     pub const fn queues(mut self, queues: NonZeroU16) -> Self {
         self.queues = queues;
         self
     }
 
-    /// Lets the device have several queues (`IFF_MULTI_QUEUE`, Linux 3.8) though only one is opened
-    /// now.
+    /// Allows several queues (`IFF_MULTI_QUEUE`, Linux 3.8) even if only one is opened now.
     ///
-    /// Any program that may open the device can then take a share of its frames, at any time;
-    /// before Linux 7.3 that is every user's where neither [`Self::owner`] nor [`Self::group`] is
-    /// set. See [`Device::foreign_queues`](crate::Device::foreign_queues).
+    /// Any program with permission to open the device can then receive a share of its frames at any
+    /// time. Before Linux 7.3 every user has that permission if neither [`Self::owner`] nor
+    /// [`Self::group`] is set. See [`Device::foreign_queues`](crate::Device::foreign_queues).
     #[must_use]
     pub const fn multi_queue(mut self, multi_queue: bool) -> Self {
         self.multi_queue = multi_queue;
         self
     }
 
-    /// Makes the device afresh or fails (`IFF_TUN_EXCL`, the default, Linux 2.6.30). That concerns
-    /// the making alone: whether others may join later is [`Self::owner`]'s affair. When `false`,
-    /// a persistent device of that name is opened if there is one: it must have the same
-    /// [`Self::kind`] and [`Self::multi_queue`], and what its former user left behind is reset.
+    /// Requires that the device is new (`IFF_TUN_EXCL`, Linux 2.6.30); the default. This only
+    /// affects creation; [`Self::owner`] and [`Self::group`] restrict who may attach later. With
+    /// `false`, an existing persistent device is opened instead: its [`Self::kind`] and
+    /// [`Self::multi_queue`] must match, and the settings of its former user are reset.
     #[must_use]
     pub const fn exclusive(mut self, exclusive: bool) -> Self {
         self.exclusive = exclusive;
         self
     }
 
-    /// Opens a persistent device as it was made when that differs from [`Self::multi_queue`]: the
-    /// open is tried again with that flag turned round. Implies `exclusive(false)`. More than one
-    /// queue cannot be had of a device that was made with one.
+    /// Opens a persistent device even if it differs in [`Self::multi_queue`], by trying again with
+    /// the opposite flag. Implies `exclusive(false)`. A device created with one queue cannot have
+    /// more.
     #[must_use]
     pub const fn follow_existing(mut self, follow: bool) -> Self {
         self.follow_existing = follow;
@@ -175,96 +173,96 @@ impl Config {
         self
     }
 
-    /// The most that the kernel may leave undone in frames that are received
-    /// (`TUNSETOFFLOAD`, Linux 2.6.27). Fewer mean that it completes checksums and cuts trains
-    /// before they are queued. What the kernel or the [header](Self::net_header) cannot is left
-    /// out; [`Device::capabilities`](crate::Device::capabilities) tells what remains.
+    /// Limits the offloads for received frames (`TUNSETOFFLOAD`, Linux 2.6.27). The kernel
+    /// completes checksums and segments trains that are not included before it queues them.
+    /// Offloads that the kernel or the [header](Self::net_header) does not support are omitted;
+    /// [`Device::capabilities`](crate::Device::capabilities) returns the result.
     #[must_use]
     pub const fn offloads(mut self, at_most: Offloads) -> Self {
         self.offloads = at_most;
         self
     }
 
-    /// Whether the device starts with a carrier (the default). Without one, programs that watch
-    /// links wait until [`Device::set_carrier`](crate::Device::set_carrier) says that frames will
-    /// be answered (`IFF_NO_CARRIER`, Linux 6.1).
+    /// Sets whether the device starts with a carrier (the default). Without one (`IFF_NO_CARRIER`,
+    /// Linux 6.1), programs that monitor links wait until
+    /// [`Device::set_carrier`](crate::Device::set_carrier).
     #[must_use]
     pub const fn carrier(mut self, on: bool) -> Self {
         self.carrier = on;
         self
     }
 
-    /// Passes what is sent through NAPI (`IFF_NAPI`, Linux 4.15). A write costs the half more; but
-    /// when `gro_flush_timeout` of the interface is set, the kernel joins packets to trains (GRO).
+    /// Passes written frames through NAPI (`IFF_NAPI`, Linux 4.15). A write costs about 50 % more,
+    /// but GRO coalesces packets into trains if the interface's `gro_flush_timeout` is set.
     #[must_use]
     pub const fn napi(mut self, on: bool) -> Self {
         self.napi = on;
         self
     }
 
-    /// Makes each piece of a gathered write a fragment of the packet (`IFF_NAPI_FRAGS`, Linux
-    /// 4.15), of a page at most. For tests of the network stack: needs [`Self::napi`], a tap
-    /// device, and `CAP_NET_ADMIN` in the first user namespace.
+    /// Makes each part of a vectored write a fragment of the packet (`IFF_NAPI_FRAGS`, Linux
+    /// 4.15), at most one page each. Intended for tests of the network stack: needs [`Self::napi`],
+    /// a tap device, and `CAP_NET_ADMIN` in the initial user namespace.
     #[must_use]
     pub const fn napi_fragments(mut self, on: bool) -> Self {
         self.napi_fragments = on;
         self
     }
 
-    /// Lets a full ring stop the queueing discipline instead of dropping (`IFF_BACKPRESSURE`,
-    /// Linux 7.3). Without effect while the interface has no queueing discipline (`noqueue`).
+    /// Makes a full ring stop the queueing discipline instead of dropping (`IFF_BACKPRESSURE`,
+    /// Linux 7.3). No effect while the interface has no queueing discipline (`noqueue`).
     #[must_use]
     pub const fn backpressure(mut self, wish: Wish) -> Self {
         self.backpressure = wish;
         self
     }
 
-    /// Bytes of frames that were sent and that the kernel still holds, before a send is
-    /// [`Full`](crate::SendError::Full) (`TUNSETSNDBUF`, Linux 2.6.30); unlimited unless told
-    /// otherwise. A limit costs a tap device its fast path: each frame is copied to memory that is
-    /// allocated for it alone, as it always is on a tun device.
+    /// Limits the bytes of written frames that the kernel holds before a send returns
+    /// [`Full`](crate::SendError::Full) (`TUNSETSNDBUF`, Linux 2.6.30). Unlimited by default. A
+    /// limit disables the fast path of tap devices: each frame is copied to memory allocated for it
+    /// alone, as always on a tun device.
     #[must_use]
     pub const fn send_buffer_len(mut self, bytes: NonZeroU32) -> Self {
         self.send_buffer_len = if bytes.get() > UNLIMITED { UNLIMITED } else { bytes.get() };
         self
     }
 
-    /// Index that the interface shall have when it is made (`TUNSETIFINDEX`, Linux 3.12).
+    /// Sets the interface index of a new device (`TUNSETIFINDEX`, Linux 3.12).
     #[must_use]
     pub const fn index(mut self, index: NonZeroU32) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// What the interface claims to be (`TUNSETLINK`), for programs that capture other than
-    /// Ethernet and IP; unless told otherwise Ethernet, or for a tun device
-    /// [nothing](LinkType::NONE). A device that is there must be down to change it.
+    /// Sets the link type (`TUNSETLINK`), for captures of other protocols than Ethernet and IP. The
+    /// default is Ethernet for a tap device and [none](LinkType::NONE) for a tun device. An
+    /// existing device must be down to change it.
     #[must_use]
     pub const fn link_type(mut self, link_type: LinkType) -> Self {
         self.link_type = Some(link_type);
         self
     }
 
-    /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). A device that is
-    /// opened stays as it was unless this is called; one that is made goes. Give it an
-    /// [owner](Self::owner) or a [group](Self::group): one that has neither may be opened by any
-    /// user before Linux 7.3, and by nobody without `CAP_NET_ADMIN` from then on.
+    /// Sets whether the device outlives its last queue (`TUNSETPERSIST`). By default, a new device
+    /// is not persistent, and an existing one is unchanged. Set an [owner](Self::owner) or a
+    /// [group](Self::group): without either, any user may open the device before Linux 7.3, and
+    /// only `CAP_NET_ADMIN` from then on.
     #[must_use]
     pub const fn persistent(mut self, on: bool) -> Self {
         self.persistent = Some(on);
         self
     }
 
-    /// The only user who may open the device, or attach a queue to it, without `CAP_NET_ADMIN`
-    /// (`TUNSETOWNER`), by number.
+    /// Sets the user ID that may open the device or attach a queue without `CAP_NET_ADMIN`
+    /// (`TUNSETOWNER`).
     #[must_use]
     pub const fn owner(mut self, user: u32) -> Self {
         self.owner = Some(user);
         self
     }
 
-    /// The only group that may open the device without `CAP_NET_ADMIN` (`TUNSETGROUP`, Linux
-    /// 2.6.23), by number. With an owner too, it takes both.
+    /// Sets the group ID that may open the device or attach a queue without `CAP_NET_ADMIN`
+    /// (`TUNSETGROUP`, Linux 2.6.23). If an owner is set as well, both must match.
     #[must_use]
     pub const fn group(mut self, group: u32) -> Self {
         self.group = Some(group);
@@ -275,7 +273,7 @@ impl Config {
         self.multi_queue || self.queues.get() > 1
     }
 
-    /// The flags of `TUNSETIFF` but for back-pressure and exclusiveness.
+    /// Flags of `TUNSETIFF`, except backpressure and exclusive.
     pub(crate) fn flags(&self) -> Flags {
         let mut flags = self.kind.flag();
         flags.set(Flags::NO_PI, !self.prefix.packet_info);
@@ -287,7 +285,7 @@ impl Config {
         flags
     }
 
-    /// What in it contradicts itself, and the remedy.
+    /// Returns a contradiction within the configuration, and its remedy.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let numbered = matches!(self.name, NameWish::Numbered(_));
         match () {
@@ -311,9 +309,9 @@ impl Config {
     }
 }
 
-/// The greatest index of an interface: Linux counts them as `int`.
+/// Maximum interface index: Linux uses an `int`.
 const MAX_INDEX: u32 = i32::MAX.unsigned_abs();
-/// What Linux takes as no limit of the send buffer (`INT_MAX`), in bytes.
+/// Send buffer length that means unlimited (`INT_MAX`), in bytes.
 pub(crate) const UNLIMITED: u32 = i32::MAX.unsigned_abs();
 
 #[cfg(test)]

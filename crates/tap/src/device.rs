@@ -1,4 +1,4 @@
-//! A tun/tap device: making it, changing it, and what is known about it.
+//! A tun/tap device: creation, settings and state.
 
 mod explain;
 mod filters;
@@ -20,10 +20,10 @@ pub use settings::ByteOrder;
 
 use crate::{Capabilities, DeviceName, Flags, Kind, Prefix, Queue, SettingError, ioctl};
 
-/// A device and its queues. It goes away with the last queue, unless it is persistent.
+/// A device and its queues. It disappears with its last queue, unless it is persistent.
 ///
-/// Made by [`Self::create`], found by [`Self::join`], or handed over as file descriptors to
-/// [`Self::from_fds`].
+/// [`Self::create`] creates it, [`Self::join`] opens an existing one, and [`Self::from_fds`] takes
+/// file descriptors that another program opened.
 #[derive(Debug)]
 pub struct Device {
     name: DeviceName,
@@ -34,95 +34,95 @@ pub struct Device {
     capabilities: Capabilities,
     /// At least one.
     queues: Box<[Queue]>,
-    /// Which of `queues` has which index in the kernel, or `None` when others were there first.
+    /// Positions in `queues` by kernel queue index; `None` if other programs had queues before.
     order: Option<Vec<usize>>,
-    /// This device has a classic filter by us.
+    /// True while a classic filter that we attached is in place.
     classic_filter: bool,
-    /// How it was when it was opened.
+    /// Its state when it was opened.
     found: Option<Found>,
 }
 
 impl Device {
-    /// The queues, as many as were asked for.
+    /// The queues, as many as configured.
     pub fn queues(&self) -> &[Queue] {
         &self.queues
     }
 
-    /// The queues alone, to be shared out among threads.
+    /// Returns the queues, to distribute them among threads.
     pub fn into_queues(self) -> Vec<Queue> {
         self.queues.into_vec()
     }
 
-    /// The name it was made or found with. Somebody may have renamed it since.
+    /// The name at creation or opening. The interface may have been renamed since.
     pub fn name(&self) -> &DeviceName {
         &self.name
     }
 
-    /// The name it has now (`TUNGETIFF`).
+    /// The current name (`TUNGETIFF`).
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn current_name(&self) -> Result<String, SettingError> {
         ioctl::interface(&self.queues[0]).map(|(name, _)| name).map_err(self.failed("TUNGETIFF"))
     }
 
-    /// Index of the interface in the namespace where it was made or found; zero when it was handed
-    /// over and could not be seen.
+    /// Interface index, in the namespace where the device was created or found. Zero for a device
+    /// from [`Self::from_fds_with`], whose interface may not be visible.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// What its frames are.
+    /// Whether the device carries Ethernet frames or IP packets.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What lies in front of each frame, on every queue.
+    /// Layout of the metadata before each frame, the same on every queue.
     pub fn prefix(&self) -> Prefix {
         self.prefix
     }
 
-    /// True when it may have several queues.
+    /// True if the device can have several queues.
     pub fn is_multi_queue(&self) -> bool {
         self.multi_queue
     }
 
-    /// How [`Self::create`] found the device when it was there already and nobody used it; `None`
-    /// otherwise, and when [`Config::exclusive`](crate::Config::exclusive) says that it is made.
+    /// The state of an existing unused device before [`Self::create`] reset it; `None` otherwise,
+    /// and always for a [`Config::exclusive`](crate::Config::exclusive) configuration.
     pub fn found(&self) -> Option<Found> {
         self.found
     }
 
-    /// What may be left undone in frames, in each direction, and what the kernel can do besides.
+    /// The offloads in each direction, and the features of the kernel.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// The flags it has now (`TUNGETIFF`, Linux 2.6.27). [`Flags::NO_PI`] says something else than
-    /// its name: see there.
+    /// The current flags (`TUNGETIFF`, Linux 2.6.27). Here [`Flags::NO_PI`] has another meaning:
+    /// see there.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn flags(&self) -> Result<Flags, SettingError> {
         ioctl::interface(&self.queues[0]).map(|(_, flags)| flags).map_err(self.failed("TUNGETIFF"))
     }
 
-    /// MAC address of the kernel's end, random unless it was set (`SIOCGIFHWADDR`). All zeros for a
+    /// MAC address of the interface, random unless it was set (`SIOCGIFHWADDR`). All zeros for a
     /// tun device.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn mac(&self) -> Result<MacAddr, SettingError> {
         let (_, [a, b, c, d, e, f, ..]) =
             ioctl::hardware_address(&self.queues[0]).map_err(self.failed("SIOCGIFHWADDR"))?;
         Ok(MacAddr([a, b, c, d, e, f]))
     }
 
-    /// The interface as rtnetlink shows it, wherever it is now.
+    /// The interface as rtnetlink reports it, in whichever namespace it is now.
     ///
     /// # Errors
-    /// [`SettingError::Gone`]; [`SettingError::Link`] when it moved to another namespace and this
-    /// program has no privilege to look there.
+    /// [`SettingError::Gone`]; [`SettingError::Link`] if it moved to a namespace that this process
+    /// is not permitted to access.
     pub fn link(&self) -> Result<Link, SettingError> {
         let name = self.current_name()?;
         let link = match ioctl::device_namespace(&self.queues[0]) {
@@ -132,8 +132,8 @@ impl Device {
         link.map_err(|source| SettingError::Link { name, source: Box::new(source) })
     }
 
-    /// The interface where the caller is, if it is this one and not another of the same name: the
-    /// namespace of the device was not told, because of `errno`.
+    /// Returns the interface called `name` in the caller's namespace if it is this device and not
+    /// another one of that name. `errno` is why the kernel did not return the device's namespace.
     fn look_here(&self, name: &str, errno: Errno) -> Result<Link, LinkError> {
         let link = open::look(name)?;
         let is_it = Passed::of(&self.queues[0]).is_ok_and(|passed| passed.is(&link));
@@ -150,26 +150,26 @@ impl Device {
         })
     }
 
-    /// The network namespace that it is in now (`TUNGETDEVNETNS`, Linux 5.2). Devices move with
-    /// `ip link set NAME netns`; their queues keep working.
+    /// The current network namespace (`TUNGETDEVNETNS`, Linux 5.2). `ip link set NAME netns` moves
+    /// the device; its queues keep working.
     ///
     /// # Errors
-    /// [`SettingError::NotPermitted`] without `CAP_NET_ADMIN` there.
+    /// [`SettingError::NotPermitted`] without `CAP_NET_ADMIN` in that namespace.
     pub fn namespace(&self) -> Result<Namespace, SettingError> {
         let fd = ioctl::device_namespace(&self.queues[0]).map_err(self.failed("TUNGETDEVNETNS"))?;
         Namespace::from_fd(fd, LABEL).map_err(self.unexpected("TUNGETDEVNETNS"))
     }
 
-    /// The network namespace in which its first queue was opened (`SIOCGSKNS`, Linux 4.17).
+    /// The network namespace in which the first queue was opened (`SIOCGSKNS`, Linux 4.17).
     ///
     /// # Errors
-    /// [`SettingError::NotPermitted`] without `CAP_NET_ADMIN` there.
+    /// [`SettingError::NotPermitted`] without `CAP_NET_ADMIN` in that namespace.
     pub fn origin_namespace(&self) -> Result<Namespace, SettingError> {
         let fd = ioctl::socket_namespace(&self.queues[0]).map_err(self.failed("SIOCGSKNS"))?;
         Namespace::from_fd(fd, "(the queue's)").map_err(self.unexpected("SIOCGSKNS"))
     }
 
-    /// What a failed call means.
+    /// Converts the errno of a failed call.
     fn failed(&self, what: &'static str) -> impl Fn(Errno) -> SettingError {
         let name = self.name.as_str();
         move |errno| SettingError::new(name, what, errno)
@@ -188,10 +188,10 @@ impl Device {
     }
 }
 
-/// The interface called `name` in `namespace`.
+/// Looks up the interface `name` in `namespace`.
 fn look_in(namespace: OwnedFd, name: &str) -> Result<Link, LinkError> {
     Netlink::open(&Namespace::from_fd(namespace, LABEL)?)?.link(name)
 }
 
-/// What messages call a namespace that was found by a queue.
+/// Label in messages for a namespace that was obtained from a queue.
 const LABEL: &str = "(the device's)";

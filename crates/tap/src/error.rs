@@ -1,4 +1,4 @@
-//! Why something about a device failed.
+//! Errors of creating, opening and configuring a device.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::{Kind, Prefix};
 
-/// Why a device could not be made or opened.
+/// Error of creating or opening a device.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -19,16 +19,16 @@ pub enum CreateError {
          mkdir -p /dev/net && mknod /dev/net/tun c 10 200"
     )]
     NoTun {
-        /// What open(2) said.
+        /// Error of open(2).
         source: io::Error,
     },
-    /// This process, or the machine, has no more files (`EMFILE`, `ENFILE`).
+    /// The process or the system has too many open files (`EMFILE`, `ENFILE`).
     #[error(
         "/dev/net/tun: {source}; each queue is a file: raise the limit (`ulimit -n`, LimitNOFILE= \
          of systemd), or ask for fewer queues"
     )]
     TooManyFiles {
-        /// What open(2) said.
+        /// Error of open(2).
         source: io::Error,
     },
     /// The clone device cannot be opened.
@@ -38,30 +38,30 @@ pub enum CreateError {
          device rules"
     )]
     Open {
-        /// What open(2) said.
+        /// Error of open(2).
         source: io::Error,
     },
-    /// The configuration cannot be met by any kernel.
+    /// The configuration contradicts itself; no kernel supports it.
     #[error("{name}: {what}")]
     Contradiction {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What contradicts what, and the remedy.
+        /// The contradiction and the remedy.
         what: &'static str,
     },
-    /// This kernel lacks what is required.
+    /// This kernel lacks a required feature.
     #[error("{name}: this kernel has no {feature}, which needs Linux {since}; {remedy}")]
     Unsupported {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The flag or call.
         feature: &'static str,
-        /// The release that has it.
+        /// The release that introduced it.
         since: &'static str,
-        /// What to do instead.
+        /// The alternative.
         remedy: &'static str,
     },
-    /// `EPERM` or `EACCES`. What root has prepared is opened with
+    /// `EPERM` or `EACCES`. A device that root has prepared is opened with
     /// [`Config::exclusive(false)`](crate::Config::exclusive).
     #[error(
         "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as root), or let \
@@ -69,134 +69,134 @@ pub enum CreateError {
          exclusive(false)"
     )]
     NotPermitted {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What it was to be.
+        /// The requested type.
         kind: Kind,
-        /// What makes it.
+        /// The command that creates it.
         command: String,
     },
-    /// `EPERM`, of a [numbered](crate::Config::numbered) name. Such a device is always new, so
-    /// nobody can prepare it; one with a name can be.
+    /// `EPERM`, for a [numbered](crate::Config::numbered) name. Such a device is always new, so
+    /// root cannot prepare it; a device with a fixed name can be prepared.
     #[error(
         "{pattern}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as root); or \
          let root prepare one with a fixed name (`{command}; ip link set {name} up`) for this \
          user, and open it with Config::new of that name and exclusive(false)"
     )]
     NumberedNotPermitted {
-        /// The pattern, as asked for.
+        /// The requested pattern.
         pattern: String,
-        /// What it was to be.
+        /// The requested type.
         kind: Kind,
         /// A name that fits the pattern.
         name: String,
-        /// What makes a device of that name.
+        /// The command that creates a device of that name.
         command: String,
     },
-    /// `EPERM`, of a configuration with [`Config::napi_fragments`](crate::Config::napi_fragments).
+    /// `EPERM`, for a configuration with [`Config::napi_fragments`](crate::Config::napi_fragments).
     #[error(
         "{name}: not permitted; napi_fragments(true) needs CAP_NET_ADMIN in the initial user \
          namespace, which root in a container may lack; leave it out, or run as root of the host"
     )]
     FragmentsNotPermitted {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
-    /// `EPERM`: the device is there, but for somebody else.
+    /// `EPERM`: the device exists and belongs to another user or group.
     #[error(
         "{name}: not permitted; only {allowed} may open it; run as that, or with CAP_NET_ADMIN, or \
          let root recreate it for this user: `ip link del {name}; {command}`"
     )]
     NotOwner {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// The users who may, in words.
+        /// The permitted users, in words.
         allowed: String,
-        /// What makes it.
+        /// The command that creates it.
         command: String,
     },
-    /// `EPERM`: the device is there, and belongs to nobody. Up to Linux 6.18 any user could open
-    /// it; Linux 7.3 lets nobody do so without `CAP_NET_ADMIN`.
+    /// `EPERM`: the device exists and has neither owner nor group. Up to Linux 6.18 any user could
+    /// open it; Linux 7.3 requires `CAP_NET_ADMIN`.
     #[error(
         "{name}: not permitted; it has neither owner nor group, and from Linux 7.3 on such a \
          device can be opened only with CAP_NET_ADMIN (run as root); or let root recreate it with \
          an owner: `ip link del {name}; {command}`"
     )]
     NoOwner {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What makes it.
+        /// The command that creates it.
         command: String,
     },
     /// `EBUSY`.
     #[error("{name}: {by}; choose another name{}", by.remedy(name))]
     NameTaken {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// By whom.
+        /// What uses the name.
         by: Taken,
     },
-    /// `EBUSY`: the link type was to change, and the interface is up.
+    /// `EBUSY`: the link type was to change while the interface is up.
     #[error(
         "{name}: its link type is {is}, and can change only while it is down: `ip link set {name} \
          down`, or keep it with link_type(LinkType({is}))"
     )]
     InterfaceUp {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What it is: see [`LinkType`](crate::LinkType).
+        /// The current one: see [`LinkType`](crate::LinkType).
         is: u16,
     },
-    /// `EINVAL`: the owner or the group is none of this user namespace.
+    /// `EINVAL`: the owner or the group does not exist in this user namespace.
     #[error(
         "{name}: this user namespace has no {whom} {number}; use an ID that is mapped in it \
          (`/proc/self/uid_map`, `gid_map`)"
     )]
     Unmapped {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// `user` or `group`.
         whom: &'static str,
-        /// As asked for.
+        /// The requested ID.
         number: u32,
     },
-    /// `EBUSY`: the interface would have an index that another has.
+    /// `EBUSY`: another interface has the requested index.
     #[error("{name}: another interface has the index {index}; choose another, or none")]
     IndexTaken {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// As asked for.
+        /// The requested index.
         index: u32,
     },
-    /// `EINVAL`: the interface is there, but of another kind.
+    /// `EINVAL`: an interface of that name exists with other properties.
     #[error("{name}: exists, but {what}, or remove it with `ip link del {name}`")]
     Mismatch {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// How it differs from what was asked for.
+        /// How it differs from the configuration.
         what: Mismatch,
     },
-    /// Another program uses the device in another way.
+    /// Another program uses the device with another frame layout.
     #[error(
         "{name}: another program has opened queues of it with {is} in front of each frame instead \
          of {wanted}; request the same, or use the device as it is with Device::join"
     )]
     InUse {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What precedes its frames, in words.
+        /// The layout of its frames, in words.
         is: String,
-        /// As asked for.
+        /// The requested layout.
         wanted: Prefix,
     },
-    /// Nobody holds the device, and the flags that it would keep cannot be read.
+    /// No program holds the device, and the flags that must be kept cannot be read.
     #[error(
         "{name}: {what}; the first program to open it sets its flags (IFF_NAPI, IFF_BACKPRESSURE) \
          again, so join it where /sys shows it or with CAP_SYS_ADMIN, or set the flags that you \
          want with Device::create and exclusive(false)"
     )]
     UnknownFlags {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// Why they cannot be read.
         what: String,
@@ -204,17 +204,17 @@ pub enum CreateError {
     /// There is no such device to join.
     #[error("{name}: no such interface; create it first with `ip tuntap add {name} mode {kind}`")]
     NotFound {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What it was to be.
+        /// The requested type.
         kind: Kind,
     },
-    /// The interface cannot be asked over netlink, which tells what it is.
+    /// The properties of the interface cannot be queried over netlink.
     #[error("{name}: {source}")]
     Link {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Box<LinkError>,
     },
     /// `E2BIG`.
@@ -223,34 +223,34 @@ pub enum CreateError {
          detached ones; {queues} were requested"
     )]
     TooManyQueues {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// As asked for.
+        /// The requested number.
         queues: u16,
     },
-    /// `EBADFD` from the very first: a former user of the persistent device attached a classic
-    /// filter. Linux then looks for the filter at the same address of this program's memory, and
-    /// when there is one, reports success without making the file a queue.
+    /// `EBADFD` immediately after attaching: a former user of the persistent device left a classic
+    /// filter. Linux then looks for the filter at the same address in the memory of this program
+    /// and, if it finds one, reports success without making the file a queue.
     #[error(
         "{name}: Linux cannot attach a queue because a classic filter was left on the device; open \
          it once with packet_info(false), or remove it with `ip link del {name}`"
     )]
     StaleFilter {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
-    /// No queue was handed over at all.
+    /// No file descriptor was passed.
     #[error("no file descriptor was given; pass at least one")]
     NoDescriptor,
-    /// What was handed over is no queue of a tun/tap device.
+    /// A passed file descriptor is not a queue of a tun/tap device.
     #[error("file descriptor {fd}: {what}")]
     NotAQueue {
         /// Its number.
         fd: i32,
-        /// What is wrong, and the remedy.
+        /// The problem and the remedy.
         what: &'static str,
     },
-    /// The file descriptors are not all queues of one device.
+    /// The file descriptors belong to different devices.
     #[error(
         "the file descriptors belong to several devices, {first} and {other}: pass those of one \
          device at a time"
@@ -261,25 +261,25 @@ pub enum CreateError {
         /// Another.
         other: String,
     },
-    /// What precedes each frame cannot be learnt.
+    /// The frame layout of the device cannot be determined.
     #[error(
         "{name}: {what}; open it where the interface is visible, or tell with \
          Device::from_fds_with whether there is protocol information"
     )]
     UnknownPrefix {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// Why not.
+        /// The reason.
         what: String,
     },
-    /// Any other refusal.
+    /// Any other error of the kernel.
     #[error("{name}: {call}: {source}")]
     Ioctl {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// Name of the ioctl(2) or other call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }
@@ -295,11 +295,11 @@ impl CreateError {
     }
 }
 
-/// Who has a name that was asked for.
+/// What uses a requested name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Taken {
-    /// An interface that is no tun/tap device.
+    /// An interface that is not a tun/tap device.
     #[error(
         "the name is taken by an interface that is {}, not a tun/tap device",
         described(kind.as_deref())
@@ -308,7 +308,7 @@ pub enum Taken {
         /// Its driver, such as `bridge`; `None` for hardware and `lo`.
         kind: Option<String>,
     },
-    /// A persistent device that was prepared, and that no program holds.
+    /// A prepared persistent device that no program holds.
     #[error("the name is taken by a persistent device, which no program holds")]
     Unheld,
     /// A device that a program holds.
@@ -317,13 +317,13 @@ pub enum Taken {
         /// The programs, each as `NAME (PID)`; none when they cannot be seen.
         holders: Vec<String>,
     },
-    /// It is not to be learnt.
+    /// Unknown.
     #[error("the name is taken by another interface, or another program has the device open")]
     Unknown,
 }
 
 impl Taken {
-    /// What to do but for choosing another name. Hardware cannot be removed.
+    /// The remedy other than another name. Hardware cannot be removed.
     fn remedy(&self, name: &str) -> String {
         match self {
             Self::OtherDriver { kind: None } => String::new(),
@@ -351,11 +351,11 @@ fn holding(holders: &[String]) -> String {
     }
 }
 
-/// How an interface differs from what was asked for, and what to write instead.
+/// How an existing interface differs from the configuration, and which setting to change.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// No tun/tap device at all.
+    /// Not a tun/tap device.
     #[error("is {}, not a tun/tap device; choose another name", described(kind.as_deref()))]
     OtherDriver {
         /// Its driver, such as `bridge`; `None` for hardware.
@@ -364,30 +364,30 @@ pub enum Mismatch {
     /// A tun device instead of a tap device, or the other way round.
     #[error("is a {is} device; open it with kind(Kind::{is:?})")]
     OtherKind {
-        /// What it is.
+        /// The actual type.
         is: Kind,
     },
-    /// It takes several queues, and was to be opened as one that does not.
+    /// It is a multi-queue device, and was to be opened as a single-queue device.
     #[error("was created multi-queue; open it with queues >= 1 and multi_queue(true)")]
     IsMultiQueue,
-    /// It takes one queue, and was to be opened as one that takes several.
+    /// It is a single-queue device, and was to be opened as a multi-queue device.
     #[error("was created with a single queue; open it with queues = 1 and multi_queue(false)")]
     IsSingleQueue,
-    /// It is not to be learnt.
+    /// Unknown.
     #[error(
         "is not a {kind} device with multi_queue({multi_queue}); change these settings to those \
          that `ip -d link show` prints"
     )]
     Unknown {
-        /// As asked for.
+        /// The requested type.
         kind: Kind,
-        /// As asked for.
+        /// The requested setting.
         multi_queue: bool,
     },
 }
 
 impl Mismatch {
-    /// True when it is, or may be, about the number of queues.
+    /// True if the difference is, or may be, the number of queues.
     pub(crate) const fn is_of_queues(&self) -> bool {
         matches!(self, Self::IsMultiQueue | Self::IsSingleQueue | Self::Unknown { .. })
     }
@@ -397,48 +397,48 @@ fn described(kind: Option<&str>) -> String {
     kind.map_or_else(|| "hardware or lo".to_owned(), |kind| format!("of kind {kind}"))
 }
 
-/// Why a setting of a device could not be read or changed.
+/// Error of reading or changing a setting of a device.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The interface was deleted; its queues are of no more use (`EBADFD`).
+    /// The interface was deleted; its queues are unusable (`EBADFD`).
     #[error("{name}: the interface was deleted")]
     Gone {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
     /// `EPERM` or `EACCES`.
     #[error("{name}: {what}: not permitted; it needs CAP_NET_ADMIN in its network namespace")]
     NotPermitted {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The setting.
         what: &'static str,
     },
-    /// The setting is for the other kind of device.
+    /// The setting only exists for tap devices.
     #[error("{name}: {what} is for tap devices, and this is a tun device")]
     NotATap {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The setting.
         what: &'static str,
     },
-    /// The interface must be down for that (`EBUSY`).
+    /// The interface must be down to change the setting (`EBUSY`).
     #[error("{name}: {what} can change only while it is down: `ip link set {name} down`")]
     InterfaceUp {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The setting.
         what: &'static str,
     },
-    /// Linux switches the carrier on only while a queue is attached. One that is on stays so when
-    /// the last queue is detached, and attaching one does not bring it back.
+    /// Linux switches the carrier on only while a queue is attached. A carrier stays on when the
+    /// last queue is detached, and attaching a queue does not restore it.
     #[error(
         "{name}: no queue is attached, and Linux switches the carrier on only while one is; attach \
          one first"
     )]
     NoQueue {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
     /// Classic filters break persistent and multi-queue devices.
@@ -447,74 +447,74 @@ pub enum SettingError {
          use an eBPF filter (Device::set_filter)"
     )]
     FilterUnsafe {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// Why, in a word.
+        /// The reason, in a word.
         what: &'static str,
     },
-    /// More addresses than Linux compares.
+    /// More addresses than Linux compares exactly.
     #[error(
         "{name}: Linux compares 8 addresses and hashes further multicast addresses, but the \
          unicast address {address} beyond them would switch the filter off; use an eBPF filter"
     )]
     TooManyAddresses {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// The first that is too much.
+        /// The first address beyond the limit.
         address: MacAddr,
     },
-    /// No such queue.
+    /// No queue has this position.
     #[error("{name}: there is no queue {queue}, the device was opened with {count}")]
     NoSuchQueue {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// As asked for.
+        /// The requested position.
         queue: usize,
-        /// How many there are.
+        /// Number of queues.
         count: usize,
     },
-    /// The queue is as it was to be already, or the device has one queue for good.
+    /// The queue is already in the requested state, or the device is a single-queue device.
     #[error("{name}: queue {queue} cannot change: {what}")]
     QueueState {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The queue.
         queue: usize,
-        /// Why not, and the remedy.
+        /// The reason and the remedy.
         what: &'static str,
     },
-    /// The kernel does not know the value.
+    /// The kernel refuses the value.
     #[error("{name}: {what}: the kernel rejected it; {remedy}")]
     Refused {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The setting.
         what: &'static str,
-        /// What it takes.
+        /// The values that it accepts.
         remedy: &'static str,
     },
-    /// The interface cannot be asked over netlink.
+    /// The interface cannot be queried over netlink.
     #[error("{name}: {source}")]
     Link {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Box<LinkError>,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{name}: {what}: {source}")]
     Other {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// The setting.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl SettingError {
-    /// What `errno` means for any setting.
+    /// Converts an errno that has the same meaning for any setting.
     pub(crate) fn new(name: &str, what: &'static str, errno: Errno) -> Self {
         let name = name.to_owned();
         match errno {

@@ -1,16 +1,16 @@
-//! What to do when a kernel refuses trains that it was found to understand.
+//! Handles a kernel that refuses trains although the probe found that it supports them.
 //!
-//! Some releases (6.6.44 and 6.10.3, mended by commit 89add40066f9) refuse valid trains of some
-//! shapes with `EINVAL`. Giving up all trains for that costs most of the speed, and giving one type
-//! up for ever does so for one odd frame. So each type is withdrawn for itself, and tried again
-//! after a number of trains: no clock is needed.
+//! Some releases (6.6.44 and 6.10.3, fixed by commit 89add40066f9) refuse valid trains of some
+//! shapes with `EINVAL`. Disabling all trains would cost most of the speed, and disabling one type
+//! permanently would do so because of a single odd frame. So each type is disabled separately, and
+//! tried again after a number of trains, which needs no clock.
 
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags};
 
 use crate::Offloads;
 
-/// Which types of trains a sender may send whole at the moment. It belongs to one sender and one
-/// device; clones start from the same state and go their own ways.
+/// The train types that a sender may currently send whole. Belongs to one sender and one device;
+/// clones start in the same state and are independent afterwards.
 ///
 /// ```
 /// use tapswitch_tap::{GsoType, NetHeader, Offloads, SendFallback};
@@ -26,30 +26,29 @@ use crate::Offloads;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendFallback {
     send: Offloads,
-    /// TCP over IPv4, TCP over IPv6, UDP, and all inside tunnels.
+    /// TCP over IPv4, TCP over IPv6, UDP, and all tunnelled trains.
     states: [State; TYPE_COUNT],
 }
 
-/// Where one type of train stands.
+/// State of one train type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
-    /// Trains to be cut until one is tried again; zero when it may be sent.
+    /// Trains to segment before one is tried again; zero if the type is enabled.
     cut: u32,
-    /// Trains that were to be cut the last time it was withdrawn; zero before.
+    /// Value of `cut` when the type was last disabled; zero if never.
     last: u32,
 }
 
 impl SendFallback {
-    /// Starts with all that the kernel understands: `send` of
-    /// [`Capabilities`](crate::Capabilities).
+    /// Starts with all that the kernel supports: `send` of [`Capabilities`](crate::Capabilities).
     #[must_use]
     pub const fn new(send: Offloads) -> Self {
         Self { send, states: [State { cut: 0, last: 0 }; TYPE_COUNT] }
     }
 
-    /// Whether a frame with this metadata may be sent as it is; otherwise cut it, or complete its
-    /// checksum where it is no train. Ask once for each train: a type that was withdrawn is
-    /// permitted again after it was asked for often enough.
+    /// Returns whether a frame with this metadata may be sent as it is; otherwise segment it, or
+    /// complete its checksum if it is not a train. Call this once per train: a disabled type is
+    /// enabled again after a number of calls.
     #[inline]
     pub fn permits(&mut self, header: &NetHeader) -> bool {
         let Some(needed) = needed(header) else { return false };
@@ -59,12 +58,12 @@ impl SendFallback {
         !header.is_train() || self.turn(header.gso_type)
     }
 
-    /// Tells that a train of this type was [refused](crate::SendError::Rejected). Its type is
-    /// withdrawn: for 64 trains the first time, and for twice as many as the last time whenever the
-    /// train that was tried again is refused too, up to a million.
+    /// Records that a train was [refused](crate::SendError::Rejected), and disables its type: for
+    /// 64 trains the first time, and for twice as many each time the retried train is refused as
+    /// well, up to a million.
     ///
-    /// Call it only when the header fits the frame ([`NetHeader::check`] and the parser agree):
-    /// a frame that lies is refused by every kernel.
+    /// Call it only if the header fits the frame ([`NetHeader::check`] and the parser agree): every
+    /// kernel refuses a frame with wrong metadata.
     #[cold]
     pub fn refused(&mut self, header: &NetHeader) {
         if let Some(state) = self.state(header.gso_type) {
@@ -73,8 +72,8 @@ impl SendFallback {
         }
     }
 
-    /// Tells that a train of this type was taken, so that a later refusal counts as the first. It
-    /// is enough to call it while [`Self::is_degraded`].
+    /// Records that a train was accepted, so that a later refusal counts as the first. Only needed
+    /// while [`Self::is_degraded`].
     #[inline]
     pub fn accepted(&mut self, header: &NetHeader) {
         if let Some(state) = self.state(header.gso_type) {
@@ -82,13 +81,13 @@ impl SendFallback {
         }
     }
 
-    /// True when a type was refused and not taken since.
+    /// True if a type was refused and no train of it was accepted since.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.states.iter().any(|state| state.last != 0)
     }
 
-    /// What may be sent now.
+    /// The offloads that may be sent now.
     #[must_use]
     pub fn current(&self) -> Offloads {
         let withdrawn = [Offloads::TSO4, Offloads::TSO6, Offloads::USO, Offloads::TUNNEL]
@@ -122,7 +121,7 @@ impl SendFallback {
     }
 }
 
-/// What a frame with this metadata needs; `None` for a type that no kernel understands.
+/// The offloads that a frame with this metadata needs; `None` for a type that no kernel supports.
 #[inline]
 fn needed(header: &NetHeader) -> Option<Offloads> {
     let gso_type = header.gso_type;
@@ -147,9 +146,9 @@ fn needed(header: &NetHeader) -> Option<Offloads> {
 
 /// Length of [`SendFallback::states`].
 const TYPE_COUNT: usize = 4;
-/// Trains to be cut after the first refusal: few enough that one odd frame costs nothing.
+/// Trains to segment after the first refusal: few enough that one odd frame costs little.
 const FIRST_CUT_COUNT: u32 = 64;
-/// At 64 KiB each, some 64 GB go by before a type that never works costs one more failed write.
+/// At 64 KiB each, a type that never works costs one failed write per some 64 GB.
 const MAX_CUT_COUNT: u32 = 1 << 20;
 
 #[cfg(test)]
@@ -232,7 +231,7 @@ mod tests {
         }
         assert_eq!(fallback.current(), tcp_only);
         assert!(!fallback.is_degraded());
-        // A device without a network header takes nothing undone, a checksum neither.
+        // A device without a network header supports no offload, not even checksums.
         let partial = NetHeader { flags: NetHeaderFlags::NEEDS_CSUM, ..NetHeader::PLAIN };
         let mut headerless = SendFallback::new(Offloads::empty());
         assert!(fallback.permits(&partial) && !headerless.permits(&partial));

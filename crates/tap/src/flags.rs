@@ -1,4 +1,4 @@
-//! The flags of a tun/tap device, and what it carries.
+//! Flags and type of a tun/tap device.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ bitflags! {
     /// Flags of `TUNSETIFF`, `TUNGETIFF`, `TUNGETFEATURES` and `TUNSETQUEUE`, and of the file
     /// `tun_flags` in sysfs (`include/uapi/linux/if_tun.h`).
     ///
-    /// Linux ignores those of `TUNSETIFF` that it does not know, and never refuses one. Ask
+    /// `TUNSETIFF` ignores unknown flags instead of refusing them. Check
     /// [`Capabilities::features`](crate::Capabilities) first, as [`Device`](crate::Device) does.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Flags: u16 {
@@ -18,9 +18,9 @@ bitflags! {
         const TUN = 0x0001;
         /// Ethernet frames.
         const TAP = 0x0002;
-        /// What is sent passes through NAPI and its GRO (Linux 4.15).
+        /// Written frames pass through NAPI and its GRO (Linux 4.15).
         const NAPI = 0x0010;
-        /// The pieces of writev(2) become the fragments of a packet; for tests of the network
+        /// The parts of writev(2) become the fragments of a packet; for tests of the network
         /// stack (Linux 4.15).
         const NAPI_FRAGS = 0x0020;
         /// The device starts without a carrier (Linux 6.1).
@@ -28,31 +28,31 @@ bitflags! {
         /// A full ring stops the queueing discipline, which keeps the packets, instead of dropping
         /// them (Linux 7.3).
         const BACKPRESSURE = 0x0080;
-        /// Several files may attach, each a queue (Linux 3.8).
+        /// Several files may attach, each as a queue (Linux 3.8).
         const MULTI_QUEUE = 0x0100;
         /// In `TUNSETQUEUE`: attach the queue again (Linux 3.8).
         const ATTACH_QUEUE = 0x0200;
         /// In `TUNSETQUEUE`: detach the queue. In `TUNGETIFF`: the queue is detached (Linux 3.8).
         const DETACH_QUEUE = 0x0400;
-        /// The device stays when its last file is closed. Only read; `TUNSETPERSIST` sets it.
+        /// The device outlives its last file. Read-only; `TUNSETPERSIST` sets it.
         const PERSIST = 0x0800;
-        /// No four bytes of protocol information in front of each frame.
+        /// No four bytes of protocol information before each frame.
         ///
-        /// `IFF_NOFILTER` is the same bit, and that is what `TUNGETIFF` answers: "no classic
-        /// filter is attached to this file". Only sysfs and netlink (`IFLA_TUN_PI`) tell whether
-        /// there is protocol information.
+        /// `TUNGETIFF` reports `IFF_NOFILTER` in this bit: "no classic filter is attached to this
+        /// file". Only sysfs and netlink (`IFLA_TUN_PI`) show whether there is protocol
+        /// information.
         const NO_PI = 0x1000;
-        /// All packets wait in the ring and none in the queueing discipline. Without effect since
-        /// Linux 3.8, which knows nothing else.
+        /// All packets wait in the ring and none in the queueing discipline. No effect since Linux
+        /// 3.8, which always works that way.
         const ONE_QUEUE = 0x2000;
-        /// A virtio network header in front of each frame (Linux 2.6.27).
+        /// A virtio network header before each frame (Linux 2.6.27).
         const VNET_HDR = 0x4000;
         /// The device must be new (Linux 2.6.30).
         const TUN_EXCL = 0x8000;
     }
 }
 
-/// What a device carries.
+/// The type of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Ethernet frames (`IFF_TAP`).
@@ -63,7 +63,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The flag that asks for it.
+    /// The flag that selects it.
     #[must_use]
     pub const fn flag(self) -> Flags {
         match self {
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// What such a device claims to be, unless it is told otherwise.
+    /// The default link type of such a device.
     pub(crate) const fn link_type(self) -> LinkType {
         match self {
             Self::Tap => LinkType::ETHERNET,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// The kind that `flags` tell; `None` when they tell neither or both.
+    /// The type in `flags`; `None` if they contain neither or both.
     #[must_use]
     pub fn from_flags(flags: Flags) -> Option<Self> {
         match (flags.contains(Flags::TAP), flags.contains(Flags::TUN)) {
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// `tap` or `tun`, as ip-tuntap(8) calls it.
+    /// `tap` or `tun`, as in ip-tuntap(8).
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -106,15 +106,15 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How much a feature is wanted that not every kernel has.
+/// Whether to use a feature that not every kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wish {
-    /// Not at all.
+    /// Do not use it.
     #[default]
     Off,
-    /// When the kernel has it.
+    /// Use it if the kernel has it.
     IfAvailable,
-    /// Without it, no device.
+    /// Fail without it.
     Required,
 }
 

@@ -1,8 +1,8 @@
-//! One frame with its metadata: as it lies in a [`Burst`], and as it is handed over to be sent.
+//! One frame with its metadata: as stored in a [`Burst`], and as passed to send.
 //!
-//! A read(2) of a queue gives `[prefix][frame]` in one piece ([`Prefix`]). A burst keeps the prefix
-//! right in front of its frame, wherever the frame's first byte moves, so a frame goes out again by
-//! one write(2) and nothing is copied. The header is decoded only when somebody asks for it.
+//! A read(2) of a queue returns `[prefix][frame]` contiguously ([`Prefix`]). A burst keeps the
+//! prefix directly before its frame wherever the first byte moves, so the frame can be sent by one
+//! write(2) without a copy. The header is decoded on demand.
 
 mod burst;
 mod layout;
@@ -16,7 +16,7 @@ use tapswitch_wire::{EtherType, LongNetHeader, NetHeader};
 use crate::{PacketInfo, Prefix};
 use burst::Slot;
 
-/// A frame in a [`Burst`], to be read.
+/// A read-only frame in a [`Burst`].
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Prefix and frame.
@@ -25,49 +25,49 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// What was left undone in the frame.
+    /// Metadata of the frame.
     #[inline]
     pub fn header(&self) -> NetHeader {
         self.layout.header(self.packet)
     }
 
-    /// The frame's own bytes.
+    /// The bytes of the frame, without metadata.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.packet.get(self.layout.len()..).unwrap_or_default()
     }
 
-    /// As [`Self::header`], with what a queue of 20 or 24 bytes of header has beyond: for trains in
-    /// UDP tunnels.
+    /// As [`Self::header`], with the additional fields of a 20 or 24-byte header: for trains in UDP
+    /// tunnels.
     pub fn long_header(&self) -> LongNetHeader {
         let header = self.packet.get(self.layout.header_range());
         header.and_then(LongNetHeader::decode).unwrap_or_default()
     }
 
-    /// What the kernel wrote beside the frame; `None` for a device without protocol information
-    /// (`IFF_NO_PI`), where the frame's own bytes tell.
+    /// The protocol information; `None` on a device without it (`IFF_NO_PI`), where the frame's
+    /// bytes identify the protocol.
     pub fn packet_info(&self) -> Option<PacketInfo> {
         self.layout.packet_info_of(self.packet)
     }
 
-    /// True when there is protocol information that names no protocol.
+    /// True if there is protocol information and it names no protocol.
     #[inline]
     fn lacks_protocol(&self) -> bool {
         self.packet_info().is_some_and(|info| info.protocol == EtherType(0))
     }
 }
 
-/// A frame in a [`Burst`], to be rewritten in place.
+/// A frame in a [`Burst`] that can be changed in place.
 #[derive(Debug)]
 pub struct FrameMut<'a> {
     slot: &'a mut Slot,
-    /// From `slot.base` to the end of the frame: room in front, prefix, frame.
+    /// From `slot.base` to the end of the frame: headroom, prefix, frame.
     region: &'a mut [u8],
     layout: Prefix,
 }
 
 impl FrameMut<'_> {
-    /// The same frame, to be read.
+    /// The same frame, read-only.
     #[inline]
     pub fn as_frame(&self) -> Frame<'_> {
         Frame {
@@ -82,7 +82,7 @@ impl FrameMut<'_> {
         self.as_frame().header()
     }
 
-    /// Replaces the metadata. What a longer header holds behind the 12 bytes stays.
+    /// Replaces the metadata. The fields of a longer header after the first 12 bytes are unchanged.
     #[inline]
     pub fn set_header(&mut self, header: &NetHeader) {
         let at = self.packet_at();
@@ -91,7 +91,8 @@ impl FrameMut<'_> {
         }
     }
 
-    /// As [`Self::set_header`], with what a longer header has beyond, as far as the queue's goes.
+    /// As [`Self::set_header`], including the fields of a longer header that the queue's header
+    /// has.
     pub fn set_long_header(&mut self, header: &LongNetHeader) {
         let (at, range) = (self.packet_at(), self.layout.header_range());
         if let Some(place) = self.region.get_mut(at + range.start..at + range.end) {
@@ -99,9 +100,9 @@ impl FrameMut<'_> {
         }
     }
 
-    /// Replaces what stands beside the frame; without effect in a burst whose queue has no protocol
-    /// information. A tun device believes it, not the packet: it must follow when a packet of one
-    /// protocol is rewritten to one of another.
+    /// Replaces the protocol information; no effect in a burst whose queue has none. A tun device
+    /// uses it instead of the packet's contents, so update it when rewriting a packet to another
+    /// protocol.
     pub fn set_packet_info(&mut self, info: PacketInfo) {
         let at = self.packet_at();
         if let Some(packet) = self.region.get_mut(at..) {
@@ -109,32 +110,32 @@ impl FrameMut<'_> {
         }
     }
 
-    /// The frame's own bytes.
+    /// The bytes of the frame.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.region.get(self.frame_at()..).unwrap_or_default()
     }
 
-    /// The frame's own bytes, to be changed.
+    /// The bytes of the frame, mutable.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let at = self.frame_at();
         self.region.get_mut(at..).unwrap_or_default()
     }
 
-    /// Bytes that [`Self::push_front`] still has room for: at least the headroom of the burst.
+    /// Bytes that [`Self::push_front`] can still add: at least the headroom of the burst.
     pub fn headroom(&self) -> usize {
         self.packet_at()
     }
 
-    /// Makes the frame `len` bytes longer at its front and hands over all of it: the new bytes hold
-    /// anything. `None`, and nothing happens, when there is no room. The offsets of the metadata
-    /// stay as they are: see [`NetHeader::shift`].
+    /// Extends the frame by `len` bytes at its front, with arbitrary contents, and returns all of
+    /// it. Returns `None` without a change if there is no room. The offsets in the metadata stay as
+    /// they are: see [`NetHeader::shift`].
     ///
     /// ```
     /// use tapswitch_tap::{Burst, FrameMut, NetHeader};
     ///
-    /// /// Puts an 802.1Q tag behind the MAC addresses.
+    /// /// Inserts an 802.1Q tag after the MAC addresses.
     /// fn push_tag(frame: &mut FrameMut<'_>, vlan: u16) -> Option<()> {
     ///     let bytes = frame.push_front(4)?;
     ///     bytes.copy_within(4..16, 0);
@@ -158,8 +159,8 @@ impl FrameMut<'_> {
         self.move_start(from, to, self.slot.start - len)
     }
 
-    /// Takes `len` bytes off the front of the frame and hands over the rest. `None`, and nothing
-    /// happens, when it is shorter. The offsets of the metadata stay as they are: see
+    /// Removes `len` bytes from the front of the frame and returns the rest. Returns `None` without
+    /// a change if it is shorter. The offsets in the metadata stay as they are: see
     /// [`NetHeader::shift`].
     pub fn pull_front(&mut self, len: usize) -> Option<&mut [u8]> {
         self.slot.len.checked_sub(len)?;
@@ -167,7 +168,7 @@ impl FrameMut<'_> {
         self.move_start(from, from + len, self.slot.start + len)
     }
 
-    /// Cuts the frame to `len` bytes; nothing happens when it is shorter.
+    /// Truncates the frame to `len` bytes; no effect if it is shorter.
     pub fn truncate(&mut self, len: usize) {
         self.slot.len = self.slot.len.min(len);
         let end = self.frame_at() + self.slot.len;
@@ -175,7 +176,7 @@ impl FrameMut<'_> {
         self.region = region.get_mut(..end).unwrap_or_default();
     }
 
-    /// Moves the prefix so that it ends where the frame now begins.
+    /// Moves the prefix to the new start of the frame.
     fn move_start(&mut self, from: usize, to: usize, start: usize) -> Option<&mut [u8]> {
         let end = self.slot.start + self.slot.len;
         self.region.copy_within(from..from + self.layout.len(), to);
@@ -196,34 +197,35 @@ impl FrameMut<'_> {
     }
 }
 
-/// A frame to be sent: one of a [`Burst`] as it lies there, or metadata and pieces of memory.
+/// A frame to send: one in a [`Burst`], or metadata and parts of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a>(pub(crate) Source<'a>);
 
-/// Where the bytes of an [`Outgoing`] frame are.
+/// Location of the bytes of an [`Outgoing`] frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    /// In one piece behind a prefix.
+    /// Contiguous, after a prefix.
     Whole(Frame<'a>),
-    /// In pieces, at most [`Outgoing::MAX_PARTS`].
+    /// In parts, at most [`Outgoing::MAX_PARTS`].
     Parts { header: NetHeader, protocol: Option<EtherType>, parts: &'a [IoSlice<'a>] },
 }
 
 impl<'a> Outgoing<'a> {
-    /// Most pieces that one frame may have: the kernel's 1024 but one for the header (`IOV_MAX`).
+    /// Maximum number of parts of a frame: the kernel's 1024 (`IOV_MAX`) less one for the
+    /// header.
     pub const MAX_PARTS: usize = 1023;
 
-    /// The frame whose bytes are `parts`, one after the other. Each piece costs the kernel some
-    /// 25 ns, as much as a copy of 1.5 kB in cache: join small ones.
+    /// Creates a frame whose bytes are `parts` in sequence. Each part costs the kernel some 25
+    /// ns, as much as copying 1.5 kB in cache: join small ones.
     ///
-    /// Of protocol information, where the queue has some, it says what the version of an IP packet
-    /// says; for others see [`Self::with_protocol`].
+    /// If the queue has protocol information, it is derived from the IP version of the packet; for
+    /// other protocols see [`Self::with_protocol`].
     pub const fn new(header: NetHeader, parts: &'a [IoSlice<'a>]) -> Self {
         Self(Source::Parts { header, protocol: None, parts })
     }
 
     /// As [`Self::new`], for a packet of any protocol: a tun device with protocol information
-    /// ([`Config::packet_info`](crate::Config::packet_info)) carries others than IP too.
+    /// ([`Config::packet_info`](crate::Config::packet_info)) also carries others than IP.
     pub const fn with_protocol(
         header: NetHeader,
         protocol: EtherType,
@@ -232,8 +234,9 @@ impl<'a> Outgoing<'a> {
         Self(Source::Parts { header, protocol: Some(protocol), parts })
     }
 
-    /// Prefix and frame in one piece, when they lie so with a prefix of this layout. One that names
-    /// no protocol is none: see [`SendError::NotIp`](crate::SendError::NotIp).
+    /// Returns prefix and frame if they are contiguous and the prefix has this layout. Protocol
+    /// information that names no protocol does not qualify: see
+    /// [`SendError::NotIp`](crate::SendError::NotIp).
     #[inline]
     pub(crate) fn packet_for(&self, layout: Prefix) -> Option<&'a [u8]> {
         match &self.0 {
@@ -252,7 +255,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// What was left undone in the frame.
+    /// Metadata of the frame.
     pub fn header(&self) -> NetHeader {
         match &self.0 {
             Source::Whole(frame) => frame.header(),

@@ -1,28 +1,26 @@
-//! What travels in front of each frame: protocol information, then a virtio network header.
+//! Metadata before each frame: protocol information, then a virtio network header.
 
 use std::fmt;
 
 use tapswitch_wire::EtherType;
 
-/// Length of the virtio network header in front of each frame (virtio 1.2 §5.1.6,
-/// `TUNSETVNETHDRSZ`). Linux takes any length from 10 bytes on; these are the ones that mean
-/// something.
+/// Length of the virtio network header before each frame (virtio 1.2 §5.1.6, `TUNSETVNETHDRSZ`).
+/// Linux accepts any length from 10 bytes on; these are the defined ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeaderLen {
-    /// No header (no `IFF_VNET_HDR`): every frame complete, none longer than the MTU.
+    /// No header (no `IFF_VNET_HDR`): every frame is complete, and at most an MTU long.
     None,
-    /// 10 bytes, `struct virtio_net_hdr`: what virtio before 1.0 used, and what Linux starts with.
-    /// The frame behind it is 2 bytes off.
+    /// 10 bytes, `struct virtio_net_hdr`: used by virtio before 1.0, and the default of Linux.
+    /// Misaligns the frame by 2 bytes.
     Legacy,
-    /// 12 bytes, `struct virtio_net_hdr_v1`: [`NetHeader`](crate::NetHeader). The extra
+    /// 12 bytes, `struct virtio_net_hdr_v1`: [`NetHeader`](crate::NetHeader). The additional
     /// `num_buffers` is always zero.
     #[default]
     V1,
     /// 20 bytes, `struct virtio_net_hdr_v1_hash`: room for a hash, which Linux leaves zero.
     Hash,
-    /// 24 bytes, `struct virtio_net_hdr_v1_hash_tunnel`:
-    /// [`LongNetHeader`](crate::LongNetHeader). Trains inside UDP tunnels need it
-    /// (Linux 6.17).
+    /// 24 bytes, `struct virtio_net_hdr_v1_hash_tunnel`: [`LongNetHeader`](crate::LongNetHeader).
+    /// Needed for trains inside UDP tunnels (Linux 6.17).
     Tunnel,
 }
 
@@ -42,30 +40,30 @@ impl HeaderLen {
         }
     }
 
-    /// The length of so many bytes, or `None` when it is none of these.
+    /// The variant of `len` bytes, or `None` if there is none.
     #[must_use]
     pub fn from_bytes(len: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.bytes() == len)
     }
 }
 
-/// What lies in front of the frame in a buffer: `[protocol information][network header][frame]`.
+/// The metadata before a frame in a buffer: `[protocol information][network header][frame]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// Four bytes of [`PacketInfo`] come first.
+    /// Whether it starts with the four bytes of [`PacketInfo`].
     pub packet_info: bool,
-    /// Then the network header.
+    /// Length of the network header.
     pub net_header: HeaderLen,
 }
 
 impl Prefix {
-    /// Where the network header starts, in bytes.
+    /// Offset of the network header in bytes.
     #[must_use]
     pub const fn net_header_offset(self) -> usize {
         if self.packet_info { PacketInfo::LEN } else { 0 }
     }
 
-    /// Length of it all in bytes: where the frame starts.
+    /// Total length in bytes: the offset of the frame.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not of a collection")]
     pub const fn len(self) -> usize {
@@ -84,13 +82,13 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// What leads each frame without `IFF_NO_PI` (`struct tun_pi`).
+/// Protocol information before each frame without `IFF_NO_PI` (`struct tun_pi`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
-    /// In what was received: the buffer was too short and the frame is cut (`TUN_PKT_STRIP`).
-    /// Linux looks at no flag in what is sent.
+    /// On reception: the buffer was too short and the frame is truncated (`TUN_PKT_STRIP`). Linux
+    /// ignores the flags of sent frames.
     pub cut: bool,
-    /// What the packet is. A tun device needs it in what is sent; a tap device takes it from the
+    /// Protocol of the packet. Required when sending to a tun device; a tap device uses that of the
     /// frame instead.
     pub protocol: EtherType,
 }
@@ -100,7 +98,7 @@ impl PacketInfo {
     pub const LEN: usize = 4;
     const CUT: u16 = 1;
 
-    /// Reads it. The flags are in the machine's byte order, the protocol in the network's.
+    /// Decodes it. The flags are in native byte order, the protocol in network byte order.
     #[must_use]
     pub const fn decode(bytes: &[u8; Self::LEN]) -> Self {
         let [f0, f1, p0, p1] = *bytes;
@@ -110,7 +108,7 @@ impl PacketInfo {
         }
     }
 
-    /// Its bytes.
+    /// Encodes it.
     #[must_use]
     pub const fn encode(self) -> [u8; Self::LEN] {
         let [f0, f1] = if self.cut { Self::CUT } else { 0 }.to_ne_bytes();

@@ -1,27 +1,26 @@
-//! What is known of tun and tap devices that one has not made: what they are, who holds them, how
-//! they are set.
+//! State of any tun and tap device of the machine: type, settings, and the programs that hold it.
 //!
-//! Four sources, because none has it all (Linux 6.18):
+//! It combines four sources, because none is complete (Linux 6.18):
 //!
 //! - rtnetlink: type, owner, number of queues, MTU, counters, qdisc ([`Link`], [`TunInfo`]);
 //! - sysfs of the device's namespace: all flags (`tun_flags`), GRO settings ([`Sysfs`]);
-//! - `ethtool`: which offloads are in force. No ioctl reads what `TUNSETOFFLOAD` set, but the
-//!   device's features follow it;
-//! - `/proc/PID/fdinfo`: the programs that hold a queue, by the *name* of the device
-//!   ([`Holder`]). Devices in different namespaces may share a name. A copy of the program's file
-//!   (pidfd_getfd(2), Linux 5.6) tells exactly which one it is, and the header length, the send
-//!   buffer and the byte order besides.
+//! - `ethtool`: the active offloads. No ioctl reads back `TUNSETOFFLOAD`, but it determines the
+//!   device's features;
+//! - `/proc/PID/fdinfo`: the programs that hold a queue, by the *name* of the device ([`Holder`]).
+//!   Devices in different namespaces may have the same name. A duplicate of the program's file
+//!   descriptor (pidfd_getfd(2), Linux 5.6) identifies the device exactly, and provides the header
+//!   length, the send buffer and the byte order.
 //!
-//! Nothing is changed by looking. A copied file shares the queue, but nothing is read from it, and
-//! it is closed at once; only a program that closes its device in that very moment sees it stay a
-//! little longer.
+//! Inspection changes nothing. A duplicated descriptor shares the queue, but nothing is read from
+//! it and it is closed at once; a device that its program closes at that moment exists slightly
+//! longer.
 //!
-//! Any user may look. What a user may not see is told in [`Inspection::unseen`] and
-//! [`Inspection::unseen_namespaces`].
+//! No privilege is required. [`Inspection::unseen`] and [`Inspection::unseen_namespaces`] list what
+//! the user is not permitted to see.
 //!
-//! **Nowhere to be seen:** attached eBPF programs, how full the ring is, drops per queue. Length
-//! and byte order of the header of a device that nobody holds are seen only by who opens it
-//! ([`Inspected::look_inside`]), which [`inspect`] does not.
+//! **Not available from the kernel:** attached eBPF programs, fill level of the ring, drops per
+//! queue. Header length and byte order of a device without open queues can only be read by opening
+//! it ([`Inspected::look_inside`]), which [`inspect`] does not do.
 
 mod handle;
 mod process;
@@ -40,29 +39,29 @@ pub(crate) use process::holders_of;
 
 use process::Suspect;
 
-/// All that was found.
+/// Result of [`inspect`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The devices, by namespace in the order of [`survey`], then by index.
     pub devices: Vec<Inspected>,
-    /// What could not be looked at, one sentence each.
+    /// Failures of inspection, one sentence each.
     pub unseen: Vec<String>,
-    /// Namespaces that could not be looked at, in the same way: there may be more devices there.
+    /// Namespaces that could not be inspected, one sentence each: they may contain more devices.
     pub unseen_namespaces: Vec<String>,
-    /// Namespaces whose devices could not be listed, or not all of them; each with the reason,
-    /// which is in [`Self::unseen`] too.
+    /// Namespaces whose devices could not be listed completely, each with the reason, which is also
+    /// in [`Self::unseen`].
     pub unread: Vec<Unread>,
 }
 
-/// A namespace in which there may be more devices than were found.
+/// A namespace that may contain more devices than were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// Label of the [`Namespace`].
     pub namespace: String,
     /// Device and inode number of the namespace.
     pub namespace_id: (u64, u64),
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -70,15 +69,15 @@ pub struct Unread {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Inspected {
-    /// Where it is: the label of a [`Namespace`].
+    /// Label of its [`Namespace`].
     pub namespace: String,
-    /// Device and inode number of that namespace, which tell it from others.
+    /// Device and inode number of that namespace, which identify it.
     pub namespace_id: (u64, u64),
-    /// What every interface has.
+    /// Properties of any interface.
     pub link: Link,
-    /// What it is.
+    /// Properties of a tun or tap device.
     pub tun: TunInfo,
-    /// Its flags, if sysfs may be read. [`Flags::NO_PI`] means here what it says.
+    /// Its flags, if sysfs is accessible. [`Flags::NO_PI`] has its literal meaning here.
     pub flags: Option<Flags>,
     /// Its features; empty if they could not be read.
     pub features: Vec<FeatureState>,
@@ -86,39 +85,39 @@ pub struct Inspected {
     pub qdiscs: Vec<Qdisc>,
     /// Its IP addresses.
     pub addresses: Vec<Address>,
-    /// Interfaces that sit on it, directly or on one another; each with the number of tags that
-    /// its frames bear there.
+    /// Interfaces stacked on it, directly or indirectly, each with the number of VLAN tags that its
+    /// frames have there.
     pub uppers: Vec<(Link, u32)>,
     /// Name of the bridge or bond that it is a port of.
     pub controller: Option<String>,
-    /// For how long GRO may gather packets, in nanoseconds; 0 for not at all.
+    /// How long GRO may hold packets, in nanoseconds; 0 disables it.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// How often NAPI polls again before it gives up.
+    /// Number of empty NAPI polls before interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
-    /// Frames that vhost-net may gather.
+    /// Number of frames that vhost-net may batch.
     pub rx_frames: Option<u32>,
-    /// Who holds it, the oldest process first, by number of the file descriptor.
+    /// The programs that hold it, the oldest process first, then by file descriptor.
     pub holders: Vec<Holder>,
-    /// True when there are processes that could not be looked at: any of them may hold it, too.
+    /// True if some processes could not be inspected: they may hold it as well.
     pub hides_holders: bool,
-    /// What a file of it told while nobody else held one: see [`Self::look_inside`].
+    /// State read from a file of the device while no program held it: see [`Self::look_inside`].
     pub unheld: Option<QueueState>,
 }
 
 impl Inspected {
-    /// The feature that the kernel calls `name`.
+    /// The feature with the kernel's name `name`.
     pub fn feature(&self, name: &str) -> Option<&FeatureState> {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// True when the feature is in force.
+    /// True if the feature is active.
     pub fn has(&self, feature: &str) -> bool {
         self.feature(feature).is_some_and(|feature| feature.active)
     }
 
-    /// What its reader has said that may be left undone, as far as that is in force: an
-    /// administrator may have switched off more with `ethtool`. `None` when the features could not
-    /// be read.
+    /// The offloads that the program that reads it has enabled, as far as they are active: an
+    /// administrator may have disabled some with `ethtool`. `None` if the features could not be
+    /// read.
     pub fn offloads(&self) -> Option<Offloads> {
         if self.features.is_empty() {
             return None;
@@ -126,38 +125,38 @@ impl Inspected {
         Some(offloads_among(&self.features))
     }
 
-    /// True for a device with a real queueing discipline, in which packets may wait, in front of
-    /// each of its queues. `None` for one that gets its discipline when it is switched on.
+    /// True if a queueing discipline with a queue is attached, so that packets can wait before the
+    /// ring. `None` for a device that gets its discipline when it is set up.
     pub fn has_queueing(&self) -> Option<bool> {
         let kind = self.link.qdisc.as_deref().filter(|kind| *kind != "noop")?;
         Some(kind != "noqueue" && self.qdiscs.iter().all(|below| below.kind != "noqueue"))
     }
 
-    /// Number of queues that programs hold attached. Of a device with one queue, rtnetlink tells
-    /// only by the carrier whether it is held.
+    /// Number of attached queues that programs hold. For a single-queue device, rtnetlink only
+    /// indicates by the carrier whether it is held.
     pub fn queue_count(&self) -> u32 {
         let single = !self.holders.is_empty() || self.link.carrier == Some(true);
         self.tun.queues.unwrap_or(single.into())
     }
 
-    /// True while a program holds it, whether it may be seen or not.
+    /// True while a program holds it, visible or not.
     pub fn is_held(&self) -> bool {
         self.queue_count() > 0 || self.tun.disabled_queues.unwrap_or(0) > 0
     }
 
-    /// True when surely no program holds it. What a user may not see counts as a holder, unless the
-    /// kernel tells the number of queues: of a device with one queue it does not.
+    /// True if certainly no program holds it. Hidden processes count as holders, unless the kernel
+    /// reports the number of queues, which it does not for a single-queue device.
     pub fn is_free(&self) -> bool {
         !self.is_held() && (self.tun.queues.is_some() || !self.hides_holders)
     }
 
-    /// Opens a device that surely nobody holds, notes in [`Self::unheld`] what only a file tells,
-    /// and closes it again; does nothing with any other. This is more than looking: meanwhile, some
-    /// ten microseconds, the device has a carrier, and if it has one queue, a program that opens it
-    /// gets `EBUSY`.
+    /// Opens a device that certainly no program holds, stores in [`Self::unheld`] what only a file
+    /// reports, and closes it again; does nothing with any other device. This has side effects: for
+    /// some ten microseconds the device has a carrier, and a program that opens a single-queue
+    /// device meanwhile gets `EBUSY`.
     ///
     /// # Errors
-    /// As [`Handle::open`], and when the namespace that it is in cannot be entered.
+    /// As [`Handle::open`], and if the namespace cannot be entered.
     pub fn look_inside(&mut self, namespace: &Namespace) -> std::io::Result<()> {
         let Some(flags) = self.flags.filter(|_| self.is_free()) else { return Ok(()) };
         let look = || Handle::open(&self.link.name, flags)?.state();
@@ -165,14 +164,14 @@ impl Inspected {
         Ok(())
     }
 
-    /// Length of the network header in bytes, if a file told it; it means something when the device
-    /// has one.
+    /// Length of the network header in bytes, if a file reported it; meaningful if the device has
+    /// one.
     pub fn header_len(&self) -> Option<usize> {
         let mut states = self.holders.iter().filter_map(|holder| holder.queue).chain(self.unheld);
         states.next().map(|state| state.header_len)
     }
 
-    /// What it carries.
+    /// Whether it carries Ethernet frames or IP packets.
     pub fn kind(&self) -> Kind {
         match self.tun.kind {
             TunKind::Tap => Kind::Tap,
@@ -180,13 +179,13 @@ impl Inspected {
         }
     }
 
-    /// True when `flag` is known to be set.
+    /// True if `flag` is known to be set.
     pub fn has_flag(&self, flag: Flags) -> bool {
         self.flags.is_some_and(|flags| flags.contains(flag))
     }
 
-    /// The processes among the holders that have opened the device for themselves, rather than
-    /// been given a file that another one holds too; each by its first file.
+    /// The holders that opened the device themselves, without those that only share a file with an
+    /// earlier one; each process once, by its first file.
     pub fn owners(&self) -> Vec<&Holder> {
         let mut owners: Vec<&Holder> = Vec::new();
         for (index, holder) in self.holders.iter().enumerate() {
@@ -201,7 +200,7 @@ impl Inspected {
     }
 }
 
-/// Looks at all devices of all namespaces that can be found.
+/// Inspects all devices of all namespaces that can be found.
 pub fn inspect() -> Inspection {
     let mut found = Inspection::default();
     let suspects = process::suspects(&mut found.unseen);
@@ -239,12 +238,12 @@ pub fn inspect() -> Inspection {
 /// The flags that this kernel knows (`TUNGETFEATURES`). It ignores all others.
 ///
 /// # Errors
-/// When `/dev/net/tun` cannot be opened.
+/// If `/dev/net/tun` cannot be opened.
 pub fn known_flags() -> std::io::Result<Flags> {
     Ok(crate::ioctl::features(crate::ioctl::open_tun()?)?)
 }
 
-/// A namespace and what tells it from others.
+/// A namespace and its identity.
 #[derive(Debug)]
 struct Place {
     namespace: Namespace,
@@ -266,7 +265,7 @@ fn counted(processes: usize) -> String {
     if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") }
 }
 
-/// What lets one see more.
+/// The privilege that shows more.
 fn remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "this root user may not inspect all of them: run outside of any container"
@@ -280,7 +279,7 @@ fn place(namespace: Namespace) -> Option<Place> {
     Some(Place { namespace, identity })
 }
 
-/// Namespaces that neither a name nor a process leads to, but a device.
+/// Namespaces that neither a name nor a process refers to, only a device.
 fn hidden_places(known: &[Place], suspects: &[Suspect]) -> Vec<Place> {
     let mut hidden: Vec<Place> = Vec::new();
     for namespace in suspects.iter().filter_map(Suspect::namespace) {
@@ -293,7 +292,7 @@ fn hidden_places(known: &[Place], suspects: &[Suspect]) -> Vec<Place> {
     hidden
 }
 
-/// What is to be said of interfaces that could not be understood.
+/// Message about interfaces that could not be parsed.
 fn unread_interfaces(place: &Place, count: usize) -> Option<String> {
     let what = match count {
         0 => return None,
@@ -304,7 +303,7 @@ fn unread_interfaces(place: &Place, count: usize) -> Option<String> {
     Some(format!("{what} of namespace {label}: its name is not UTF-8; `ip link` there lists it"))
 }
 
-/// The devices, and the number of interfaces that could not be understood.
+/// The devices, and the number of interfaces that could not be parsed.
 fn devices_in(
     place: &Place,
     unseen: &mut Vec<String>,
@@ -327,7 +326,7 @@ fn devices_in(
     Ok((devices, unread))
 }
 
-/// What one device is. It may be gone when it is asked about: then there is less to tell.
+/// Collects the state of one device. It may be deleted meanwhile; the result is then incomplete.
 fn device(netlink: &mut Netlink, sysfs: Option<&Sysfs>, links: &[Link], link: &Link) -> Inspected {
     let name = link.name.as_str();
     let controller = links.iter().find(|other| Some(other.index) == link.controller);
@@ -348,21 +347,21 @@ fn device(netlink: &mut Netlink, sysfs: Option<&Sysfs>, links: &[Link], link: &L
     }
 }
 
-/// Flags beyond those of this list are of a kernel that is not known yet.
+/// Flags that this list does not contain belong to a newer kernel.
 fn flags(sysfs: &Sysfs, name: &str) -> Option<Flags> {
     let bits = sysfs.tun_flags(name).ok()? & u32::from(u16::MAX);
     u16::try_from(bits).ok().map(Flags::from_bits_truncate)
 }
 
-/// The interfaces on top of `link` or of the bridge that it is a port of, with the number of tags
-/// of their frames there.
+/// The interfaces stacked on `link` or on the bridge that it is a port of, with the number of VLAN
+/// tags of their frames.
 fn uppers(links: &[Link], link: &Link) -> Vec<(Link, u32)> {
     let mut found: Vec<(Link, u32)> = Vec::new();
     let mut below = vec![(link.index, 0)];
     below.extend(link.controller.map(|index| (index, 0)));
     while let Some((lower, tags)) = below.pop() {
         for upper in links.iter().filter(|upper| upper.lower == Some(lower)) {
-            // Each has one lower interface, so this ends unless the list was torn.
+            // Each has one lower interface, so this terminates unless the list is inconsistent.
             if upper.index == lower || found.iter().any(|(link, _)| link.index == upper.index) {
                 continue;
             }
@@ -374,14 +373,14 @@ fn uppers(links: &[Link], link: &Link) -> Vec<(Link, u32)> {
     found
 }
 
-/// The offloads that these features show to be in force.
+/// The offloads that these features show as active.
 pub(crate) fn offloads_among(features: &[FeatureState]) -> Offloads {
     let is_on = |name: &str| features.iter().any(|it| it.active && it.name == name);
     let on = OFFLOADS.iter().filter(|(_, feature)| is_on(feature));
     on.fold(Offloads::empty(), |all, (offload, _)| all | *offload)
 }
 
-/// The feature by which each offload shows. The two USO share one, and it takes both.
+/// The feature that shows each offload. The two USO types share one, which needs both.
 const OFFLOADS: [(Offloads, &str); 7] = [
     (Offloads::CSUM, "tx-checksum-ip-generic"),
     (Offloads::TSO4, "tx-tcp-segmentation"),

@@ -1,4 +1,4 @@
-//! Why a frame did not pass.
+//! Errors of receiving and sending frames.
 
 use std::io::{self, IoSlice};
 
@@ -8,24 +8,24 @@ use thiserror::Error;
 
 use crate::{Kind, Prefix};
 
-/// Why a frame was not received.
+/// Error of receiving a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The interface was deleted; the file descriptor is of no more use (`EBADFD`).
+    /// The interface was deleted; the file descriptor is unusable (`EBADFD`).
     #[error("the tap device was deleted")]
     Gone,
-    /// The kernel took a frame off the queue and could not hand it over: it is lost. `EINVAL` for
-    /// a buffer shorter than the header.
+    /// The kernel dequeued a frame but could not deliver it: the frame is lost. `EINVAL` means that
+    /// the buffer is shorter than the header.
     #[error("a frame was lost: {}", io::Error::from_raw_os_error(*errno))]
     Lost {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
-    /// The rings of a vhost-net engine are out of step; nothing more will come.
+    /// The rings of a vhost-net engine are inconsistent; nothing more will be received.
     #[error("the vhost-net engine is broken: {what}; open a new one")]
     Broken {
-        /// What was seen.
+        /// The inconsistency.
         what: &'static str,
     },
 }
@@ -40,7 +40,7 @@ impl RecvError {
     }
 }
 
-/// Why a frame was not sent. It is the caller's to count and drop; only [`Self::Gone`]
+/// Error of sending a frame. The caller decides whether to count and drop it; only [`Self::Gone`]
 /// and [`Self::Broken`] are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
@@ -48,59 +48,59 @@ pub enum SendError {
     /// The interface is down (`EIO`).
     #[error("the interface is down")]
     Down,
-    /// The metadata does not fit the frame, or this kernel does not know it (`EINVAL`). Some
-    /// releases (6.6.44, 6.10.3) refuse trains that others take, so fall back per kind of train.
-    /// On a device with [`Config::napi_fragments`](crate::Config::napi_fragments), also a piece
-    /// that is empty or longer than a page.
+    /// The metadata does not fit the frame, or this kernel does not support it (`EINVAL`). Some
+    /// releases (6.6.44, 6.10.3) refuse trains that others accept, so fall back per train type. On
+    /// a device with [`Config::napi_fragments`](crate::Config::napi_fragments), also an empty
+    /// part or one longer than a page.
     #[error("the kernel refuses the frame or its metadata")]
     Rejected,
-    /// The frame of a tap device is shorter than its Ethernet header of 14 bytes, or what was sent
-    /// is shorter than the [`Prefix`] in front of a frame (`EINVAL`).
+    /// The frame for a tap device is shorter than its Ethernet header of 14 bytes, or the buffer is
+    /// shorter than the [`Prefix`] (`EINVAL`).
     #[error("the frame is too short: {len} bytes; the minimum is {least}")]
     TooShort {
-        /// Length in bytes of what was sent, with the prefix.
+        /// Length in bytes that was sent, with the prefix.
         len: usize,
-        /// The least that there must be, with the prefix.
+        /// Minimum length, with the prefix.
         least: usize,
     },
-    /// A tun device was to send what begins like no IP packet, and no protocol information says
-    /// what else it is (`EINVAL`). It has some when it was made with
+    /// The packet for a tun device is neither IPv4 nor IPv6, and no protocol information names
+    /// another protocol (`EINVAL`). A device has protocol information with
     /// [`Config::packet_info`](crate::Config::packet_info).
     #[error(
         "the packet is neither IPv4 nor IPv6; a tun device takes others only with protocol \
          information that names them (Outgoing::with_protocol, FrameMut::set_packet_info)"
     )]
     NotIp,
-    /// The interface was deleted; the file descriptor is of no more use (`EBADFD`).
+    /// The interface was deleted; the file descriptor is unusable (`EBADFD`).
     #[error("the tap device was deleted")]
     Gone,
-    /// The kernel has no memory for the frame now (`ENOBUFS`, `ENOMEM`).
+    /// The kernel is out of memory for the frame (`ENOBUFS`, `ENOMEM`).
     #[error("the kernel is out of memory")]
     NoMemory,
-    /// The kernel takes no more now (`EAGAIN`): wait until it is writable.
+    /// The send buffer is full (`EAGAIN`): wait until the file is writable.
     #[error("the queue is full")]
     Full,
     /// The queue is detached, and the device uses NAPI (`EBUSY`). Without NAPI, a detached queue
-    /// sends.
+    /// can send.
     #[error("the queue is detached")]
     Detached,
-    /// The rings of a vhost-net engine are out of step; nothing more will be sent.
+    /// The rings of a vhost-net engine are inconsistent; nothing more will be sent.
     #[error("the vhost-net engine is broken: {what}; open a new one")]
     Broken {
-        /// What was seen.
+        /// The inconsistency.
         what: &'static str,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Other {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }
 
 impl SendError {
-    /// What `errno` means for what was sent to a device of this kind, prefix and frame in `parts`:
-    /// `EINVAL` says nothing of the cause.
+    /// Converts the errno of a write to a device of this kind, with prefix and frame in `parts`:
+    /// `EINVAL` has several causes.
     #[cold]
     pub(crate) fn of(errno: Errno, kind: Kind, prefix: Prefix, parts: &[IoSlice<'_>]) -> Self {
         if errno != Errno::INVAL {

@@ -1,12 +1,11 @@
 //! The ioctl(2) calls of `/dev/net/tun` as safe functions, and nothing else
 //! (`include/uapi/linux/if_tun.h`, `drivers/net/tun.c`).
 //!
-//! There is no safe library for them. Their numbers promise an `int` whatever they really take:
-//! the comment at each function says what that is. All but those of [`features`] and
-//! [`socket_namespace`] take the lock of all network configuration (`rtnl_lock`), so they are for
-//! set-up.
+//! No safe library offers them. The opcodes encode an `int` whatever the call really takes, which
+//! the comment at each function states. All except [`features`] and [`socket_namespace`] take the
+//! RTNL lock, so they are for set-up only.
 //!
-//! Not here: `TUNSETNOCSUM`, which does nothing, and `TUNSETDEBUG`, which makes the driver write to
+//! Omitted: `TUNSETNOCSUM`, which does nothing, and `TUNSETDEBUG`, which makes the driver write to
 //! the kernel's log.
 
 mod filter;

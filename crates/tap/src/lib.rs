@@ -1,11 +1,11 @@
-//! Linux tap and tun devices, read and written as fast as the kernel allows.
+//! Linux tap and tun devices, with every offload of the kernel.
 //!
-//! A tap device is an Ethernet interface whose cable ends in a file descriptor: what the kernel
-//! sends comes out of [`Queue::recv`], what goes into [`Queue::send`] the kernel receives. A tun
-//! device carries IP packets without Ethernet ([`Kind`]). Each frame travels behind a 12-byte
-//! [`NetHeader`] that says what was left undone: a checksum to complete, a train of up to 64 KiB to
-//! cut. Handing trains on whole is worth more than anything else one can do for the speed of a tap
-//! device.
+//! A tap device is an Ethernet interface whose cable ends in a file descriptor: [`Queue::recv`]
+//! reads the frames that the kernel transmits, and the kernel receives the frames that
+//! [`Queue::send`] writes. A tun device carries IP packets without an Ethernet header ([`Kind`]).
+//! Each frame follows a 12-byte [`NetHeader`] that describes deferred work: a checksum to complete,
+//! or a train (super-frame) of up to 64 KiB to segment. Most of the speed of a tap device comes
+//! from passing trains on whole.
 //!
 //! ```no_run
 //! use tapswitch_tap::{Config, Device, NET_HEADER_LEN, NetHeader, RECV_BUF_LEN};
@@ -14,7 +14,7 @@
 //! let tap = Device::create(&Config::new("tap0".parse()?))?;
 //! println!("{} is {}, {:?}", tap.name(), tap.mac()?, tap.capabilities());
 //!
-//! // Now somebody switches it on: `ip link set tap0 up`.
+//! // After `ip link set tap0 up`:
 //! let queue = &tap.queues()[0];
 //! let mut buf = vec![0; RECV_BUF_LEN];
 //! while let Some(len) = queue.recv(&mut buf)? {
@@ -27,63 +27,64 @@
 //! # }
 //! ```
 //!
-//! **How it fits together.** [`Config`] says what is wanted, [`Device::create`] makes it so and
-//! finds out what the kernel can do ([`Capabilities`]), each [`Queue`] is one file descriptor.
-//! [`Device::join`] opens queues of a device that is there, [`Device::from_fds`] takes those that
-//! another program opened. The device lives until its last queue is closed, unless it is
-//! [persistent](Config::persistent). It is made in the network namespace of the calling thread, and
-//! its queues work from any other.
+//! **Overview.** [`Config`] describes a device, [`Device::create`] creates it and determines what
+//! the kernel supports ([`Capabilities`]), and each [`Queue`] is one file descriptor.
+//! [`Device::join`] opens queues of an existing device, and [`Device::from_fds`] takes file
+//! descriptors that another program opened. The device exists until its last queue is closed,
+//! unless it is [persistent](Config::persistent). It is created in the network namespace of the
+//! calling thread; its queues work from any namespace.
 //!
-//! **Releases of Linux** stand where something came with one. What names none is in every Linux
-//! since 2.6.27, the first with the network header.
+//! **Kernel versions** are given for features that need one. Everything else works since Linux
+//! 2.6.27, the first release with the network header.
 //!
-//! **What the kernel does not tell** (Linux 6.18 and 7.3, `drivers/net/tun.c`), and what is done
-//! about it. `tests/quirks.rs` names the test of each:
+//! **Pitfalls of the kernel's interface** (Linux 6.18 and 7.3, `drivers/net/tun.c`), and how this
+//! crate handles them. `tests/quirks.rs` lists the test for each:
 //!
-//! - A buffer that is too short cuts the frame *silently*: use [`RECV_BUF_LEN`].
-//! - The offloads ([`Offloads`]) concern what is *received* from the device. Any header may be
-//!   sent, also with all offloads off; whether a kind of train is understood depends on the kernel
-//!   alone and is found out by a probe on a device of its own that nobody can see.
-//! - `TUNSETOFFLOAD` refuses the whole set for one unknown bit. So sets are tried downwards.
+//! - A buffer that is too short truncates the frame *silently*: use [`RECV_BUF_LEN`].
+//! - The offloads ([`Offloads`]) apply to frames *received* from the device. Any header may be
+//!   sent, even with all offloads off. Which trains may be sent depends on the kernel alone; a
+//!   probe on a private device, invisible to other programs, determines it.
+//! - `TUNSETOFFLOAD` refuses the whole set because of one unknown bit, so smaller sets are tried
+//!   until the kernel accepts one.
 //! - Before Linux 6.11, programs that send UDP trains through a device without [`Offloads::CSUM`]
 //!   get `EIO`.
-//! - Some releases refuse valid trains (6.6.44, 6.10.3): [`SendFallback`] gives up one kind at a
-//!   time, and for a while.
-//! - Trains in tunnels behind a header of less than 24 bytes make every frame that is read get
-//!   lost: they are never enabled there ([`Offloads::within`]).
-//! - Flags that a kernel does not know are ignored, never refused: it is asked first for those that
-//!   it knows ([`Wish`]).
-//! - `EINVAL` does not say that a device is of another kind: the interface is looked at, and
-//!   [`Mismatch`] says what to write instead.
+//! - Some releases (6.6.44, 6.10.3) refuse valid trains: [`SendFallback`] disables one train type
+//!   at a time, temporarily.
+//! - With trains in tunnels and a header of less than 24 bytes, the kernel loses every frame that
+//!   is read. [`Offloads::within`] never enables that combination.
+//! - The kernel ignores unknown flags instead of refusing them, so its known flags are queried
+//!   first ([`Wish`]).
+//! - `EINVAL` does not say that the device exists with another type. The interface is then queried,
+//!   and [`Mismatch`] names the setting to change.
 //! - A persistent device keeps header length, byte order, offloads, send buffer, link type,
-//!   filters, steering and carrier as its former user left them: all are set explicitly.
-//! - A multi-queue device may be joined at any time by any program that is permitted to, which
-//!   then takes its share of the traffic and may send. `IFF_TUN_EXCL` keeps nobody out: it concerns
-//!   the making alone. Before Linux 7.3 *every user* is permitted to where neither
-//!   [`Config::owner`] nor [`Config::group`] is set, and `/dev/net/tun` is open to all where udev
-//!   runs: set one of both. [`Device::foreign_queues`] counts the queues of others. Linux ignores
-//!   the flags of whoever joins: here, it is told what the device is, or refused.
-//! - Detaching a queue moves the last one to its index: see [`Device::queue_order`].
-//! - With a classic filter, files are called attached that are not, because `IFF_NOFILTER` is
-//!   `IFF_NO_PI`: such filters are refused where that can happen, and found out where it did.
-//! - Any eBPF program is taken, also one for Ethernet frames by a tun device, where it misreads
-//!   each packet: [`Steering::attach`] and [`Filter::attach`] refuse that.
-//!   [`Device::set_steering`] and [`Device::set_filter`] are for programs of others too, and cannot
-//!   tell.
-//! - A full ring drops what the kernel sends: see `tx_dropped` of the interface, and its
-//!   `txqueuelen` (1000 frames at first, per queue). The other way nothing is ever full: a file
-//!   descriptor is writable as long as the interface is up.
-//! - While the interface is down, sending answers [`SendError::Down`] and counts on the
-//!   interface's `rx_dropped`; receiving answers `None`.
-//! - The copy of a frame is cheapest (one page fragment, no second buffer) when the file is
-//!   non-blocking, the send buffer unlimited and the frame shorter than a page. All files here are
-//!   non-blocking.
+//!   filters, steering and carrier of its former user: all are set explicitly.
+//! - Any program with permission may attach a queue to a multi-queue device at any time, receive a
+//!   share of its traffic, and send. `IFF_TUN_EXCL` does not prevent that: it only affects
+//!   creation. Before Linux 7.3 *every user* has permission if neither [`Config::owner`] nor
+//!   [`Config::group`] is set, and udev makes `/dev/net/tun` accessible to all users: set one of
+//!   the two. [`Device::foreign_queues`] counts the queues of other programs. Linux ignores the
+//!   flags of additional queues; this crate adopts those of the device ([`Device::join`]), or
+//!   refuses.
+//! - Detaching a queue moves the last queue to its index: see [`Device::queue_order`].
+//! - With a classic filter, Linux reports queues as attached that are not, because `IFF_NOFILTER`
+//!   is the same bit as `IFF_NO_PI`. This crate refuses such filters where that could happen, and
+//!   detects the ones that a former user left.
+//! - Linux accepts any eBPF program, even one for Ethernet frames on a tun device, where it
+//!   misreads each packet. [`Steering::attach`] and [`Filter::attach`] check for that;
+//!   [`Device::set_steering`] and [`Device::set_filter`] accept any program and cannot.
+//! - A full ring drops frames: see the interface's `tx_dropped`, and its `txqueuelen` (1000 frames
+//!   per queue by default). In the other direction, nothing fills up by default: the file
+//!   descriptor is writable while the interface is up.
+//! - While the interface is down, sending returns [`SendError::Down`] and increments the
+//!   interface's `rx_dropped`; receiving returns `None`.
+//! - A write is cheapest (one page fragment, no second buffer) if the file is non-blocking, the
+//!   send buffer unlimited and the frame shorter than a page. All files here are non-blocking.
 //!
-//! **Read first:** Linux `Documentation/networking/tuntap.rst`, `include/uapi/linux/if_tun.h`,
+//! **References:** Linux `Documentation/networking/tuntap.rst`, `include/uapi/linux/if_tun.h`;
 //! virtio 1.2 §5.1.6.
 //!
-//! **Not done here:** switching the interface on, its MTU and addresses (rtnetlink does that);
-//! cutting trains and completing checksums; other operating systems.
+//! **Out of scope:** setting the interface up, its MTU and addresses (use rtnetlink); segmentation
+//! and completing checksums; other operating systems.
 
 mod bpf;
 mod capabilities;

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The name of a network interface, checked by the rules of Linux (`dev_valid_name` in
-/// `net/core/dev.c`) and a few of common sense.
+/// The name of a network interface, validated by the rules of Linux (`dev_valid_name` in
+/// `net/core/dev.c`) and a few stricter ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceName(Box<str>);
 
 impl DeviceName {
-    /// Longest name in bytes (`IFNAMSIZ` less the closing zero).
+    /// Maximum length in bytes (`IFNAMSIZ` less the terminating zero).
     pub const MAX_LEN: usize = libc::IFNAMSIZ - 1;
 
     /// The name.
@@ -19,7 +19,7 @@ impl DeviceName {
         &self.0
     }
 
-    /// What the kernel calls an interface, however odd.
+    /// Wraps a name from the kernel without validation.
     pub(crate) fn from_kernel(name: String) -> Self {
         Self(name.into())
     }
@@ -41,7 +41,7 @@ impl FromStr for DeviceName {
             _ if name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
                 refuse("contains white space or a control character")
             }
-            // Linux looks at bytes, as if each were a character of Latin-1.
+            // Linux checks bytes as if each were a Latin-1 character.
             _ if name.bytes().any(|byte| byte == 0xa0) => {
                 refuse("contains a letter with the byte 0xa0, which Linux takes for white space")
             }
@@ -56,7 +56,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// A name that the kernel completes with a number: `%d` stands for the first that is free
+/// A name that the kernel completes with a number: `%d` stands for the first free one
 /// (`dev_alloc_name` in `net/core/dev.c`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamePattern(Box<str>);
@@ -79,7 +79,7 @@ impl FromStr for NamePattern {
         if pattern.len() > DeviceName::MAX_LEN {
             return refuse("is longer than 15 bytes");
         }
-        // The shortest name that it can become must be one.
+        // The shortest name that it can become must be valid.
         match format!("{before}0{behind}").parse::<DeviceName>() {
             Ok(_) => Ok(Self(pattern.into())),
             Err(error) => refuse(error.reason),
@@ -93,7 +93,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Why a text is no name of an interface.
+/// Why a text is not a valid interface name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("interface name {name:?} {reason}; use 1 to 15 letters, digits, '-', '_' or '.'")]
 pub struct NameError {

@@ -1,19 +1,19 @@
-//! What may be left undone in a frame.
+//! Work on a frame that can be deferred.
 
 use bitflags::bitflags;
 
 use crate::HeaderLen;
 
 bitflags! {
-    /// What may be left undone in a frame, to be done later by whoever needs it done. The bits are
+    /// Work that may be deferred in a frame, and that a later hop does if necessary. The bits are
     /// those of `TUNSETOFFLOAD` (`include/uapi/linux/if_tun.h`).
     ///
-    /// Linux takes or refuses a set as a whole. It refuses trains without [`Self::CSUM`],
-    /// [`Self::TSO_ECN`] without TCP trains, one of the two kinds of UDP trains without the other,
-    /// trains in tunnels without any outside, and bits that it does not know.
+    /// Linux accepts or refuses a set as a whole. It refuses trains without [`Self::CSUM`],
+    /// [`Self::TSO_ECN`] without TCP trains, one of the two UDP train types without the other,
+    /// tunnelled trains without any other trains, and unknown bits.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Offloads: u32 {
-        /// Transport checksums (`TUN_F_CSUM`). All others need it.
+        /// Transport checksums (`TUN_F_CSUM`). Required by all others.
         const CSUM = 0x01;
         /// Trains of TCP over IPv4 (`TUN_F_TSO4`).
         const TSO4 = 0x02;
@@ -21,8 +21,8 @@ bitflags! {
         const TSO6 = 0x04;
         /// TCP trains with CWR on their first segment only, RFC 3168 (`TUN_F_TSO_ECN`).
         const TSO_ECN = 0x08;
-        /// UDP datagrams to be cut into IP fragments (`TUN_F_UFO`). Linux takes it and ignores it
-        /// since 4.14, so it is never among the [`Capabilities`](crate::Capabilities).
+        /// UDP datagrams to be split into IP fragments (`TUN_F_UFO`). Linux accepts and ignores it
+        /// since 4.14, so it is never in [`Capabilities`](crate::Capabilities).
         const UFO = 0x10;
         /// Trains of UDP over IPv4 (`TUN_F_USO4`), Linux 6.2.
         const USO4 = 0x20;
@@ -31,25 +31,25 @@ bitflags! {
         /// Trains inside UDP tunnels, such as VXLAN and Geneve (`TUN_F_UDP_TUNNEL_GSO`), Linux
         /// 6.17. Needs a header of 24 bytes.
         const UDP_TUNNEL = 0x80;
-        /// The same where the outer UDP header has a checksum (`TUN_F_UDP_TUNNEL_GSO_CSUM`), Linux
+        /// The same with a checksum in the outer UDP header (`TUN_F_UDP_TUNNEL_GSO_CSUM`), Linux
         /// 6.17.
         const UDP_TUNNEL_CSUM = 0x100;
     }
 }
 
 impl Offloads {
-    /// TCP trains over either IP.
+    /// TCP trains over IPv4 and IPv6.
     pub const TSO: Self = Self::TSO4.union(Self::TSO6);
-    /// UDP trains over either IP.
+    /// UDP trains over IPv4 and IPv6.
     pub const USO: Self = Self::USO4.union(Self::USO6);
-    /// Trains inside UDP tunnels, whether their outer checksum is there or not.
+    /// Trains inside UDP tunnels, with or without outer checksum.
     pub const TUNNEL: Self = Self::UDP_TUNNEL.union(Self::UDP_TUNNEL_CSUM);
-    /// All that a header of 12 bytes can say.
+    /// All that a 12-byte header can describe.
     pub const PLAIN: Self = Self::CSUM.union(Self::TSO).union(Self::TSO_ECN).union(Self::USO);
-    /// All but [`Self::UFO`]: what a device gets as far as kernel and header allow.
+    /// All but [`Self::UFO`]: the default, as far as kernel and header support it.
     pub const DEFAULT: Self = Self::PLAIN.union(Self::TUNNEL);
 
-    /// What of it a header of that length can say.
+    /// The subset that a header of that length can describe.
     #[must_use]
     pub const fn within(self, header: HeaderLen) -> Self {
         match header {
@@ -59,8 +59,8 @@ impl Offloads {
         }
     }
 
-    /// The sets worth trying with at most `cap`, best first; the last is empty. The kernel takes
-    /// or refuses a set as a whole.
+    /// The sets to try within `cap`, best first; the last is empty. The kernel accepts or refuses a
+    /// set as a whole.
     pub(crate) fn ladder(cap: Self) -> impl Iterator<Item = Self> {
         [
             Self::all(),
@@ -74,7 +74,7 @@ impl Offloads {
         .map(move |rung| rung.intersection(cap).without_orphans())
     }
 
-    /// Takes away what the kernel refuses because something it builds on is not in the set.
+    /// Removes bits whose prerequisites are missing, which the kernel would refuse.
     fn without_orphans(self) -> Self {
         let mut set = self;
         if !set.contains(Self::CSUM) {

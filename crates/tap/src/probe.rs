@@ -1,11 +1,11 @@
-//! Finds out what this kernel can do, and which trains it understands when they are sent.
+//! Determines what this kernel supports, and which trains it accepts when they are sent.
 //!
-//! No ioctl tells the latter. But the kernel examines a frame's header before it looks whether the
-//! interface is up: on one that is down, a train that it understands fails with `EIO`, one that it
-//! does not with `EINVAL`, and in neither case does a frame come out (`tun_get_user` in
-//! `drivers/net/tun.c`). The answer depends on the kernel alone, so it is asked once per process,
-//! on a device in a network namespace that exists only for that: nobody can switch it on meanwhile,
-//! no program that watches interfaces sees it, and no counter of the real device moves.
+//! No ioctl reports the latter. But the kernel checks a frame's header before it checks whether the
+//! interface is up: while it is down, a supported train fails with `EIO` and an unsupported one
+//! with `EINVAL`, and neither is delivered (`tun_get_user` in `drivers/net/tun.c`). The result
+//! depends on the kernel alone, so the probe runs once per process, on a device in a temporary
+//! network namespace: nobody can set it up meanwhile, no program that monitors interfaces sees it,
+//! and no counter of the real device changes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, NetHeaderFlags};
 use crate::capabilities::negotiate;
 use crate::{Capabilities, CreateError, Flags, HeaderLen, Offloads, ioctl};
 
-/// What this kernel can do. An answer is kept for the whole process, a failure is not.
+/// Capabilities of this kernel. A result is kept for the whole process, an error is not.
 pub(crate) fn kernel() -> Result<Capabilities, CreateError> {
     static KNOWN: OnceLock<Capabilities> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -35,7 +35,7 @@ fn failed(call: &'static str, source: impl Into<io::Error>) -> CreateError {
     CreateError::Ioctl { name: NAME.to_owned(), call, source: source.into() }
 }
 
-/// Asks the kernel; moves the calling thread into a new namespace, which ends with it.
+/// Runs the probe; moves the calling thread into a new namespace, which ends with the thread.
 fn ask() -> Result<Capabilities, CreateError> {
     // SAFETY: (rustix has no safe form, because of CLONE_FILES.) The flags do not hold
     // CLONE_FILES, so no thread sees another table of file descriptors than before.
@@ -46,7 +46,7 @@ fn ask() -> Result<Capabilities, CreateError> {
     let flags = Flags::TAP | Flags::NO_PI | Flags::VNET_HDR | Flags::TUN_EXCL;
     ioctl::attach(&fd, NAME, flags).map_err(|errno| failed("TUNSETIFF", errno))?;
     let send = sendable(&fd).map_err(|errno| failed("write", errno))?;
-    // The header is at its longest now, as trains in tunnels need it.
+    // The header now has its maximum length, which tunnelled trains need.
     let receive =
         negotiate(&fd, Offloads::DEFAULT).map_err(|errno| failed("TUNSETOFFLOAD", errno))?;
     let has_tunnels = send.union(receive).intersects(Offloads::TUNNEL);
@@ -54,8 +54,8 @@ fn ask() -> Result<Capabilities, CreateError> {
     Ok(Capabilities { features, longest_header, receive, send })
 }
 
-/// Tries every kind of train, first those that a short header can say: Linux understands tunnels
-/// only behind the longest.
+/// Tries every train type, those for a short header first: Linux supports tunnels only with the
+/// longest header.
 fn sendable(fd: &OwnedFd) -> rustix::io::Result<Offloads> {
     let mut understood = Offloads::empty();
     for (header, probes) in [(HeaderLen::V1, &PROBES[..]), (HeaderLen::Tunnel, &TUNNEL_PROBES)] {
@@ -72,12 +72,12 @@ fn is_understood(fd: BorrowedFd<'_>, packet: &[u8]) -> rustix::io::Result<bool> 
         Err(Errno::IO) => Ok(true),
         Err(Errno::INVAL) => Ok(false),
         Err(other) => Err(other),
-        // The interface is down: the kernel cannot have taken it.
+        // The interface is down: the kernel cannot have accepted it.
         Ok(_) => Err(Errno::PROTO),
     }
 }
 
-/// A frame, and what is proved when the kernel understands it.
+/// A frame, and the offloads that are supported if the kernel accepts it.
 struct Probe {
     proves: Offloads,
     gso_type: GsoType,
@@ -116,7 +116,7 @@ impl Probe {
         }
     }
 
-    /// Header and frame. The kernel looks no further than the header, so the frame is zeros.
+    /// Header and frame. The kernel checks only the header, so the frame is zeros.
     fn packet(&self, header: HeaderLen) -> Vec<u8> {
         let frame_len = self.csum_start + TRANSPORT_LEN + 2 * SEGMENT_LEN;
         let mut packet = self.header().encode()[..header.bytes()].to_vec();
@@ -127,7 +127,7 @@ impl Probe {
 
 /// Name of the device in its namespace.
 const NAME: &str = "probe";
-/// Offsets of the transport header behind Ethernet and IP, in bytes.
+/// Offsets of the transport header after Ethernet and IP, in bytes.
 const BEHIND_IPV4: u16 = 14 + 20;
 const BEHIND_IPV6: u16 = 14 + 40;
 /// Offsets of the checksum in the TCP and the UDP header, in bytes.
@@ -138,7 +138,7 @@ const TRANSPORT_LEN: u16 = 20;
 /// Payload of each of the two packets in a probe, in bytes.
 const SEGMENT_LEN: u16 = 100;
 
-/// Where the inner IP header lies behind Ethernet, IPv4, UDP, VXLAN and Ethernet again.
+/// Offset of the inner IP header after Ethernet, IPv4, UDP, VXLAN and Ethernet.
 const INNER_NETWORK: u16 = BEHIND_IPV4 + 8 + 8 + 14;
 
 const PROBES: [Probe; 5] = [
@@ -146,7 +146,7 @@ const PROBES: [Probe; 5] = [
     Probe::plain(Offloads::TSO4, GsoType::TCPV4.0, BEHIND_IPV4, TCP_CHECKSUM),
     Probe::plain(Offloads::TSO6, GsoType::TCPV6.0, BEHIND_IPV6, TCP_CHECKSUM),
     Probe::plain(Offloads::TSO_ECN, GsoType::TCPV4.0 | GsoType::ECN, BEHIND_IPV4, TCP_CHECKSUM),
-    // One type of train stands for both IPs.
+    // One type covers both IP versions.
     Probe::plain(Offloads::USO, GsoType::UDP_L4.0, BEHIND_IPV4, UDP_CHECKSUM),
 ];
 

@@ -1,9 +1,8 @@
 //! One queue of a device: a file descriptor that carries frames.
 //!
-//! Every read(2) and write(2) moves one frame behind its [`Prefix`], contiguous or scattered. There
-//! is no system call that moves several (recvmmsg(2) wants a socket). Gathering costs the
-//! kernel about 25 ns per piece, as much as a copy of 1.5 kB in cache: gather large pieces, join
-//! small ones.
+//! Each read(2) or write(2) moves one frame after its [`Prefix`], contiguous or scattered. No
+//! system call moves several (recvmmsg(2) needs a socket). A vectored write costs the kernel about
+//! 25 ns per part, as much as copying 1.5 kB in cache: gather large parts, join small ones.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -14,7 +13,7 @@ use tapswitch_wire::ethernet::{HEADER_LEN, TAG_LEN};
 
 use crate::{Kind, PacketInfo, Prefix, RecvError, SendError};
 
-/// One queue of a device. Several threads may use it at once; each frame stays whole.
+/// One queue of a device. Several threads may use it concurrently; each frame stays intact.
 #[derive(Debug)]
 pub struct Queue {
     fd: OwnedFd,
@@ -27,26 +26,26 @@ impl Queue {
         Self { fd, kind, prefix }
     }
 
-    /// What its frames are.
+    /// Whether it carries Ethernet frames or IP packets.
     #[inline]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What lies in front of each frame, in what is received as in what is sent. By default that
-    /// is the 12 bytes of a [`NetHeader`](crate::NetHeader).
+    /// Layout of the metadata before each frame, received or sent. The default is the 12 bytes of a
+    /// [`NetHeader`](crate::NetHeader).
     #[inline]
     pub const fn prefix(&self) -> Prefix {
         self.prefix
     }
 
-    /// Receives one frame that the kernel sends: `[header][frame]` at the start of `buf`. Answers
-    /// their length in bytes together, or `None` when there is no frame now, or the queue is
-    /// detached. Never blocks, never allocates: one read(2).
+    /// Receives one frame from the kernel: `[header][frame]` at the start of `buf`. Returns their
+    /// total length in bytes, or `None` if no frame is queued or the queue is detached. Never
+    /// blocks or allocates: one read(2).
     ///
-    /// A frame that does not fit is cut *silently*, so an answer of `buf.len()` may be a part of
-    /// one; [`RECV_BUF_LEN`] is never filled. The header's `hdr_len` is a hint only: on forwarded
-    /// frames it is whatever part of the frame lay together in the kernel's memory.
+    /// A frame that does not fit is truncated *silently*, so a length of `buf.len()` may mean a
+    /// part of a frame; [`RECV_BUF_LEN`] is never filled. The header's `hdr_len` is only a hint: on
+    /// forwarded frames it is the length of the linear part of the kernel's buffer.
     ///
     /// # Errors
     /// [`RecvError::Gone`], or [`RecvError::Lost`] once per frame that the kernel lost.
@@ -55,7 +54,7 @@ impl Queue {
         received(rustix::io::read(&self.fd, buf))
     }
 
-    /// As [`Self::recv`], into several buffers one after the other: one readv(2).
+    /// As [`Self::recv`], into several buffers in sequence: one readv(2).
     ///
     /// # Errors
     /// As [`Self::recv`].
@@ -64,12 +63,12 @@ impl Queue {
         received(rustix::io::readv(&self.fd, bufs))
     }
 
-    /// Sends one frame to the kernel: `[header][frame]`. Never blocks, never allocates: one
-    /// write(2). `num_buffers` of the header is ignored. A detached queue sends too, but for one of
-    /// a device with NAPI.
+    /// Sends one frame to the kernel: `[header][frame]`. Never blocks or allocates: one write(2).
+    /// The header's `num_buffers` is ignored. A detached queue can send as well, unless the device
+    /// uses NAPI.
     ///
     /// # Errors
-    /// [`SendError`]; the frame was not sent, and the queue stays usable unless it is
+    /// [`SendError`]; the frame was not sent, and the queue stays usable except after
     /// [`SendError::Gone`].
     #[inline]
     pub fn send(&self, header_and_frame: &[u8]) -> Result<(), SendError> {
@@ -79,7 +78,7 @@ impl Queue {
         }
     }
 
-    /// As [`Self::send`], from several buffers one after the other (at most 1024): one writev(2).
+    /// As [`Self::send`], from at most 1024 buffers in sequence: one writev(2).
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -91,12 +90,12 @@ impl Queue {
         }
     }
 
-    /// Sends one frame by a call of the caller's own, such as a writev(2) of memory that nobody can
-    /// borrow.
+    /// Sends one frame by a system call of the caller, such as a writev(2) from memory that cannot
+    /// be borrowed.
     ///
     /// # Errors
-    /// As [`Self::send`], from what the call answers: it says nothing of the frame, so that one
-    /// that is too short or no IP packet is [`SendError::Rejected`], too.
+    /// As [`Self::send`], derived from the call's errno alone: a frame that is too short or not an
+    /// IP packet is reported as [`SendError::Rejected`].
     #[inline]
     pub fn send_by(
         &self,
@@ -105,17 +104,17 @@ impl Queue {
         write(self.fd.as_fd()).map(drop).map_err(SendError::new)
     }
 
-    /// Another handle of the same queue (dup(2)), so that it can be owned in two places.
+    /// Duplicates the file descriptor of the queue (dup(2)), to own it in two places.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// If the process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         Ok(Self::new(fd, self.kind, self.prefix))
     }
 
-    /// Why the kernel did not take what lies in `parts`. A frame is taken whole or not at all, so
-    /// the length that a call answers says nothing new.
+    /// Explains why the kernel refused the frame in `parts`. A frame is written whole or not at
+    /// all, so the length that a call returns adds nothing.
     #[cold]
     pub(crate) fn why_not(&self, errno: Errno, parts: &[IoSlice<'_>]) -> SendError {
         SendError::of(errno, self.kind, self.prefix, parts)
@@ -149,10 +148,10 @@ fn received(outcome: rustix::io::Result<usize>) -> Result<Option<usize>, RecvErr
     }
 }
 
-/// Longest frame in bytes that a device delivers: the largest IP packet (`tso_max_size` is
-/// 65536, so there is no "BIG TCP"), an Ethernet header and four tags.
+/// Length in bytes of the longest frame that a device delivers: the largest IP packet
+/// (`tso_max_size` is 65536, so there is no "BIG TCP"), an Ethernet header and four tags.
 pub const MAX_FRAME_LEN: usize = 65_535 + HEADER_LEN + 4 * TAG_LEN;
 
-/// Length of a buffer that [`Queue::recv`] never fills: the longest prefix, the longest frame and
-/// one byte more.
+/// Buffer length that [`Queue::recv`] never fills: the longest prefix, the longest frame and one
+/// byte.
 pub const RECV_BUF_LEN: usize = PacketInfo::LEN + LongNetHeader::LEN + MAX_FRAME_LEN + 1;

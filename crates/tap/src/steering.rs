@@ -1,40 +1,40 @@
-//! Steering: an eBPF program that picks the queue of each frame that the kernel sends.
+//! Steering: an eBPF program that selects the queue of each frame that the kernel transmits.
 //!
-//! **What it is for.** Left alone, the kernel picks the queue by a hash of its own, and moves a
-//! flow to the queue on which its frames were last written. For that it computes a hash also for
-//! each frame that is *written*, and may take a lock of the whole device. A [`Steering`] program
-//! makes the choice plain: bucket = [`FlowHash`] of the frame, queue = table\[bucket\]. Both
-//! directions of a flow give one bucket, so whoever reads a flow's frames from two devices with the
-//! same table meets both directions on one worker, and can say beforehand on which. Writing a
-//! frame, on whatever queue, then costs no hash and moves nothing (`tun_get_user` in
-//! `drivers/net/tun.c` looks for a program before it asks for the hash).
+//! **Purpose.** By default the kernel selects the queue by its own hash, and moves a flow to the
+//! queue on which its frames were last written. For that it also hashes each frame that is
+//! *written*, and may take a lock of the whole device. With a [`Steering`] program the choice is
+//! simple: bucket = [`FlowHash`] of the frame, queue = table\[bucket\]. Both directions of a flow
+//! have the same bucket, so an application that reads from two devices with the same table gets
+//! both directions on one worker, and can compute which. Writing a frame on any queue then costs no
+//! hash and moves no flow (`tun_get_user` in `drivers/net/tun.c` checks for a program before it
+//! computes the hash).
 //!
-//! **How a queue is found.** `ndo_select_queue` runs the program, cuts the result to 16 bits and
-//! takes it modulo the number of attached queues. So a table made for too many queues loses no
-//! frame, but spreads badly until it is rewritten: [`Steering::queue_detached`] and
-//! [`Steering::queue_attached`] do that and move as few flows as can be. With a single attached
-//! queue the kernel asks nobody, and nothing is counted.
+//! **In the kernel.** `ndo_select_queue` runs the program, truncates the result to 16 bits and
+//! takes it modulo the number of attached queues. So a table for too many queues loses no frame,
+//! but distributes unevenly until it is rewritten: [`Steering::queue_detached`] and
+//! [`Steering::queue_attached`] do that and move as few flows as possible. With a single attached
+//! queue the kernel does not run the program, and nothing is counted.
 //!
-//! **The hash** is of the innermost addresses and ports: through tags, IP options and extension
-//! headers, and through VXLAN; see [`FlowHash`] for all rules and bounds. Fragments are hashed by
-//! addresses alone, so that those of a datagram meet.
+//! **The hash** covers the innermost addresses and ports: after tags, IP options and extension
+//! headers, and inside VXLAN; see [`FlowHash`] for all rules and limits. Fragments are hashed by
+//! addresses alone, so that all fragments of a datagram use the same queue.
 //!
-//! **Counters** are kept for each queue, summed without atomic operations. What is counted was
-//! steered; a filter or a full ring may drop it afterwards.
+//! **Counters** exist per queue and CPU, so counting needs no atomic operations. They count steered
+//! frames; a filter or a full ring may drop them afterwards.
 //!
 //! **Cost**, measured on Linux 6.18 with an AMD EPYC. About 70 instructions for an untagged TCP or
-//! UDP packet over IPv4, with two calls: one copies 38 bytes of headers to the stack, one finds the
-//! counters. [`Steering::dry_run`] says 20 ns, the 25 ns of an empty program taken off; 36 ns with
-//! one to six tags or IPv6, 53 ns through VXLAN, 69 ns when there is a tag inside. Writing a small
-//! frame to a device with four queues took 720 ns without a program and 625 ns with one, as much as
-//! with a single queue.
+//! UDP packet over IPv4, with two calls: one copies 38 bytes of headers to the stack, one looks up
+//! the counters. [`Steering::dry_run`] reports 20 ns, after subtracting the 25 ns of an empty
+//! program; 36 ns with one to six tags or IPv6, 53 ns inside VXLAN, 69 ns with a tag inside as
+//! well. Writing a small frame to a device with four queues took 720 ns without a program and 625
+//! ns with one, the same as with a single queue.
 //!
-//! **Read first:** `tun_ebpf_select_queue` in Linux `drivers/net/tun.c`; RFC 7348 (VXLAN).
+//! **References:** `tun_ebpf_select_queue` in Linux `drivers/net/tun.c`; RFC 7348 (VXLAN).
 //!
-//! **Limits.** Frames that XDP redirects to the device never see the program: the kernel picks
-//! their queue by CPU. Who receives such frames asks [`Steering::queue_of`] for each. A program
-//! stays with its device, also a persistent one, until another is set; it cannot be read back, nor
-//! can its counters once the [`Steering`] is gone.
+//! **Limits.** The program does not run for frames that XDP redirects to the device: the kernel
+//! selects their queue by CPU. A receiver of such frames can call [`Steering::queue_of`] for each.
+//! A program stays attached to its device, even a persistent one, until another is set; it cannot
+//! be read back, nor can its counters after the [`Steering`] is dropped.
 
 mod hash;
 mod program;
@@ -51,8 +51,8 @@ pub use table::{MAX_QUEUES, TABLE_LEN, TableError};
 
 use table::Table;
 
-/// An eBPF program that picks the queue of each frame the kernel sends to a tun or tap device with
-/// several queues. See the [module](self) for what it does.
+/// An eBPF program that selects the queue of each frame that the kernel transmits to a multi-queue
+/// tun or tap device. See the [module](self) for details.
 ///
 /// ```no_run
 /// use std::num::NonZeroU16;
@@ -64,7 +64,7 @@ use table::Table;
 /// let tap = Device::create(&Config::new("tap0".parse()?).queues(queues))?;
 /// let steering = Steering::load(FlowHash::ETHERNET, queues)?;
 /// tap.set_steering(Some(steering.as_fd()))?;
-/// // Frames of both directions of a flow now come from one queue, the same on each such device.
+/// // Both directions of a flow now arrive on one queue, the same on each such device.
 /// println!("{:?}", steering.counters(0)?);
 /// # Ok(())
 /// # }
@@ -79,11 +79,11 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads a program that spreads flows evenly over `queues` queues. Needs Linux 5.3 and
+    /// Loads a program that distributes flows evenly over `queues` queues. Needs Linux 5.3 and
     /// `CAP_BPF` (before 5.8 `CAP_SYS_ADMIN`).
     ///
     /// # Errors
-    /// [`SteeringError`]: more than [`MAX_QUEUES`] queues, or the kernel does not take the program.
+    /// [`SteeringError`]: more than [`MAX_QUEUES`] queues, or the kernel refuses the program.
     pub fn load(flow_hash: FlowHash, queues: NonZeroU16) -> Result<Self, SteeringError> {
         let table = Table::even(queues)?;
         let table_map = TableMap::create(NAME)?;
@@ -95,38 +95,39 @@ impl Steering {
         Ok(Self { flow_hash, table, program, table_map, counters })
     }
 
-    /// Leads flows evenly to kernel queues 0 to `queues - 1`, at once and while traffic flows. Many
-    /// flows change their queue.
+    /// Distributes the flows evenly over kernel queues 0 to `queues - 1`, immediately and while
+    /// traffic flows. Many flows change their queue.
     ///
     /// # Errors
-    /// As [`Self::load`]; the table stays as it was.
+    /// As [`Self::load`]; the table is then unchanged.
     pub fn set_queues(&mut self, queues: NonZeroU16) -> Result<(), SteeringError> {
         self.replace(Table::even(queues)?)
     }
 
-    /// Leads the flows of bucket `i` to kernel queue `table[i]`, at once and while traffic flows. A
-    /// table shorter than [`TABLE_LEN`] is repeated until it is as long.
+    /// Assigns bucket `i` to kernel queue `table[i]`, immediately and while traffic flows. A table
+    /// shorter than [`TABLE_LEN`] is repeated.
     ///
     /// # Errors
     /// [`SteeringError::Table`]: an empty table, one longer than [`TABLE_LEN`], or a queue beyond
-    /// [`MAX_QUEUES`]. The table stays as it was.
+    /// [`MAX_QUEUES`]. The table is then unchanged.
     pub fn set_table(&mut self, table: &[u16]) -> Result<(), SteeringError> {
         self.replace(Table::repeat(table)?)
     }
 
-    /// To be called when the queue with the kernel's `index` (its place in
-    /// [`Device::queue_order`](crate::Device::queue_order)) was detached or closed, and `left`
-    /// queues are attached now. Its flows are shared out among the others. The kernel has given
-    /// the last queue its index: that queue's flows follow it and so stay with their worker.
+    /// Updates the table after the queue with kernel `index` (its position in
+    /// [`Device::queue_order`](crate::Device::queue_order)) was detached or closed, when `left`
+    /// queues remain attached. Its flows are distributed over the others. The kernel has assigned
+    /// its index to the last queue, whose flows therefore stay with their worker.
     ///
     /// # Errors
-    /// As [`Self::set_table`]; an `index` that was not in use is no error.
+    /// As [`Self::set_table`]; an `index` that was not in use is not an error.
     pub fn queue_detached(&mut self, index: u16, left: u16) -> Result<(), SteeringError> {
         self.replace(self.table.without_queue(index, left))
     }
 
-    /// To be called when a queue was attached, and `total` are attached now; the kernel has given
-    /// it the index `total - 1`. It gets an even share of the flows, the others keep the rest.
+    /// Updates the table after a queue was attached, when `total` are attached; the kernel has
+    /// assigned index `total - 1` to it. It gets an even share of the flows; all others keep their
+    /// queue.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -134,18 +135,18 @@ impl Steering {
         self.replace(self.table.with_queue(total)?)
     }
 
-    /// Makes the program the one of the device that `queue` belongs to, instead of any other. For
-    /// those who have no [`Device`](crate::Device), and so no
-    /// [`set_steering`](crate::Device::set_steering).
+    /// Sets the program on the device that `queue` belongs to, replacing any other. For callers
+    /// without a [`Device`](crate::Device), whose [`set_steering`](crate::Device::set_steering)
+    /// does the same.
     ///
     /// # Errors
-    /// [`AttachError`]: `queue` is none, its device is of the other kind than the program is for,
-    /// or the kernel is older than Linux 4.16.
+    /// [`AttachError`]: `queue` is not a queue, the program is for the other type of device, or the
+    /// kernel is older than Linux 4.16.
     pub fn attach(&self, queue: impl AsFd) -> Result<(), AttachError> {
         SETTER.attach(queue.as_fd(), self.as_fd(), self.flow_hash.link)
     }
 
-    /// Leaves the device that `queue` belongs to without any steering program: the kernel picks
+    /// Removes the steering program from the device that `queue` belongs to: the kernel selects
     /// queues again.
     ///
     /// # Errors
@@ -154,7 +155,7 @@ impl Steering {
         SETTER.detach(queue)
     }
 
-    /// What the program hashes.
+    /// The hash that the program computes.
     pub fn flow_hash(&self) -> FlowHash {
         self.flow_hash
     }
@@ -164,12 +165,12 @@ impl Steering {
         self.table.entries()
     }
 
-    /// The kernel queue that `frame` belongs on. Both directions of a flow give the same.
+    /// The kernel queue for `frame`. Both directions of a flow have the same.
     pub fn queue_of(&self, frame: &[u8]) -> u16 {
         self.table.entries()[self.flow_hash.bucket(frame)]
     }
 
-    /// What was steered to the queue with the kernel's `index` since the program was loaded.
+    /// Counters of frames steered to the queue with kernel `index` since the program was loaded.
     ///
     /// # Errors
     /// [`BpfError`]; [`BpfError::NoSuchQueue`] for an `index` of [`MAX_QUEUES`] or more.
@@ -181,12 +182,12 @@ impl Steering {
         Ok(QueueCounters { frames, bytes })
     }
 
-    /// Lets the kernel run the program on `frame`, `repeat` times, without any device: what it
-    /// answers, and how long that takes. The runs are counted as frames. `frame` has no header of
-    /// metadata in front, and at most 3 KiB.
+    /// Runs the program in the kernel on `frame`, `repeat` times, without a device. Returns its
+    /// result and the time it takes. The runs are counted as frames. `frame` has no metadata
+    /// header, and at most 3 KiB.
     ///
     /// # Errors
-    /// [`BpfError`]: a frame that is too long, or no privilege.
+    /// [`BpfError`]: the frame is too long, or the privilege is missing.
     pub fn dry_run(&self, frame: &[u8], repeat: u32) -> Result<SteeringRun, BpfError> {
         let run = self.program.test_run(frame, 0, repeat)?;
         Ok(SteeringRun { queue: run.value, run_ns: run.run_ns })
@@ -206,16 +207,16 @@ impl AsFd for Steering {
     }
 }
 
-/// What was steered to one queue.
+/// Counters of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Frames; a train is one.
+    /// Frames; a train counts as one.
     pub frames: u64,
-    /// Their bytes as they are read, without the header of metadata.
+    /// Bytes of received frames, without the metadata header.
     pub bytes: u64,
 }
 
-/// What a dry run of the program tells.
+/// Result of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeringRun {
     /// The entry of the table.
@@ -224,24 +225,24 @@ pub struct SteeringRun {
     pub run_ns: u32,
 }
 
-/// Why steering was not set up or changed.
+/// Error of loading or changing steering.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteeringError {
-    /// A table that cannot be.
+    /// Invalid table.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The kernel does not take the program or its table.
+    /// The kernel refuses the program or its table.
     #[error(transparent)]
     Bpf(#[from] BpfError),
 }
 
-/// A verifier that follows which values matter.
+/// The first release whose verifier prunes irrelevant values.
 const NEEDED: (u32, u32) = (5, 3);
-/// How a device gets the program.
+/// The ioctl that sets the program.
 const SETTER: Setter = Setter {
     name: "TUNSETSTEERINGEBPF",
     call: |queue, program| ioctl::set_steering(queue, program),
 };
-/// Of the program and its maps, for people who list them.
+/// Name of the program and its maps in listings.
 const NAME: &str = "tap_steering";

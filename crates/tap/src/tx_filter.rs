@@ -1,15 +1,15 @@
-//! Destination addresses that a tap device lets through.
+//! Destination address filter of a tap device.
 
 use std::collections::HashSet;
 
 use tapswitch_wire::MacAddr;
 
-/// Destination addresses that the kernel may send to a tap device; frames for others are dropped
-/// before they are queued, and count on `tx_dropped`.
+/// Destination addresses that the kernel may send to a tap device; other frames are dropped before
+/// they are queued, and counted in `tx_dropped`.
 ///
-/// Linux compares eight addresses. Multicast addresses beyond these pass by a hash of six bits, so
-/// that some others pass too; unicast addresses beyond these cannot be had. The broadcast address
-/// passes only when it is named.
+/// Linux compares eight addresses exactly. Further multicast addresses are hashed to six bits, so
+/// some other multicast addresses pass as well; further unicast addresses are not supported. The
+/// broadcast address passes only if it is listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxFilter {
     addresses: Vec<MacAddr>,
@@ -17,18 +17,18 @@ pub struct TxFilter {
 }
 
 impl TxFilter {
-    /// Number of addresses that are compared (`FLT_EXACT_COUNT` in `drivers/net/tun.c`).
+    /// Number of addresses that are compared exactly (`FLT_EXACT_COUNT` in `drivers/net/tun.c`).
     pub const EXACT_COUNT: usize = 8;
-    /// Number of addresses that can be named: `struct tun_filter` counts them in 16 bits.
+    /// Maximum number of addresses: `struct tun_filter` counts them in 16 bits.
     pub const COUNT_MAX: usize = u16::MAX as usize;
 
-    /// Lets these through.
+    /// Passes these addresses.
     #[must_use]
     pub fn new(addresses: impl IntoIterator<Item = MacAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect(), all_multicast: false }
     }
 
-    /// Lets every multicast and broadcast frame through besides.
+    /// Passes all multicast and broadcast frames as well.
     #[must_use]
     pub fn all_multicast(mut self, on: bool) -> Self {
         self.all_multicast = on;

@@ -1,8 +1,8 @@
-//! What a full ring does, with and without back-pressure (`IFF_BACKPRESSURE`, Linux 7.3).
+//! Behaviour of a full ring, with and without backpressure (`IFF_BACKPRESSURE`, Linux 7.3).
 //!
-//! The bodies run on such a kernel, in a guest. Nothing in them depends on time: one thread sends
-//! and reads in turns, and counters of three places must tell where each datagram is: read from the
-//! device, dropped by its driver (`tx_dropped`), or shed by its queueing discipline.
+//! The tests run on such a kernel, in a guest. The result does not depend on time: one thread sends
+//! and reads in turn, and three counters must account for each datagram: read from the device,
+//! dropped by its driver (`tx_dropped`), or dropped by its queueing discipline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what fails fails the test")]
 
 use std::fs;
@@ -60,8 +60,8 @@ fn without_it_a_slow_reader_gets_what_there_happens_to_be_room_for() {
         for_each_device(|kind, ring| {
             let line = Line::new(kind, Wish::Off, ring, &QdiscSpec::new("fq_codel"));
             let ledger = line.pass_slowly(SENT);
-            // What fills the ring at first, and one for each later turn but those whose places the
-            // ring has not given back yet: it does that for several at a time.
+            // The datagrams that fill the ring at first, and one for each later turn, except for
+            // slots that the ring has not released yet, which it does for several at a time.
             assert!(ledger.read >= ring && ledger.read < ring + SENT / TURN, "{ledger:?}");
             assert_eq!(ledger.shed, 0);
         });
@@ -86,7 +86,7 @@ fn with_it_and_the_default_qdisc_only_the_qdisc_sheds() {
         for_each_device(|kind, ring| {
             let line = Line::new(kind, Wish::Required, ring, &QdiscSpec::new("fq_codel"));
             let ledger = line.pass_slowly(SENT);
-            // How many it sheds depends on how long they wait.
+            // The number of drops depends on how long they wait.
             assert_eq!(ledger, Ledger { read: SENT - ledger.shed, dropped: 0, shed: ledger.shed });
         });
     });
@@ -111,14 +111,14 @@ fn a_longer_ring_takes_at_once_what_the_qdisc_has_kept() {
         line.send(50);
         assert_eq!(line.waiting(), 49);
         line.host.netlink.set_txqueuelen(NAME, 100).unwrap();
-        // Nothing was read: it is the new length that wakes the queue.
+        // Nothing was read: the new length wakes the queue.
         eventually("an empty qdisc", || (line.waiting() == 0).then_some(()));
         let expected = Ledger { read: 50, dropped: 0, shed: 0 };
         assert_eq!(line.settle(50, 0), expected);
     });
 }
 
-/// Calls `test` with each kind of device and each length of its ring, in frames.
+/// Calls `test` with each type of device and each ring length, in frames.
 fn for_each_device(test: impl Fn(Kind, u64)) {
     for kind in [Kind::Tun, Kind::Tap] {
         for ring in [500, 10, 1] {
@@ -127,16 +127,16 @@ fn for_each_device(test: impl Fn(Kind, u64)) {
     }
 }
 
-/// A device in a namespace of its own, and a socket that sends through it.
+/// A device in its own namespace, and a socket that sends through it.
 struct Line {
     host: Host,
     device: Device,
     socket: UdpSocket,
-    /// What the test says when it is done.
+    /// Printed at the end of the test.
     title: String,
 }
 
-/// Where datagrams went.
+/// Outcome of the datagrams.
 #[derive(Debug, PartialEq, Eq)]
 struct Ledger {
     read: u64,
@@ -168,8 +168,8 @@ impl Line {
         self.settle(count, 0)
     }
 
-    /// Sends `count` datagrams, [`TURN`] and then one read in turns; reads more while the socket
-    /// takes none. Then reads all that arrive.
+    /// Sends `count` datagrams, [`TURN`] for each one that is read; reads more while the socket
+    /// accepts none. Then reads all that arrive.
     fn pass_slowly(mut self, count: u64) -> Ledger {
         let (mut sent, mut read) = (0, 0);
         let mut deadline = Instant::now() + PATIENCE;
@@ -181,7 +181,7 @@ impl Line {
             if taken + more > 0 {
                 deadline = Instant::now() + PATIENCE;
             } else {
-                // The kernel wakes the queue in an interrupt of its own.
+                // The kernel wakes the queue in a separate interrupt.
                 assert!(Instant::now() < deadline, "{}: stalled after {sent}", self.title);
                 self.wait_readable();
             }
@@ -189,7 +189,7 @@ impl Line {
         self.settle(count, read)
     }
 
-    /// Reads until it is known of each of `sent` datagrams where it went.
+    /// Reads until the outcome of all `sent` datagrams is known.
     fn settle(&mut self, sent: u64, mut read: u64) -> Ledger {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -206,7 +206,7 @@ impl Line {
         }
     }
 
-    /// Sends up to `count` datagrams; answers how many the socket took.
+    /// Sends up to `count` datagrams; returns how many the socket accepted.
     fn send(&self, count: u64) -> u64 {
         let outcome =
             (0..count).try_for_each(|done| match self.socket.send_to(&[0; 100], "10.0.0.2:7") {
@@ -217,14 +217,14 @@ impl Line {
         outcome.err().unwrap_or(count)
     }
 
-    /// Reads up to `count` frames; answers how many there were.
+    /// Reads up to `count` frames; returns their number.
     fn read(&self, count: u64) -> u64 {
         let mut buf = vec![0; RECV_BUF_LEN];
         let mut next = || self.device.queues()[0].recv(&mut buf).unwrap();
         (0..count).take_while(|_| next().is_some()).count() as u64
     }
 
-    /// Waits until there is something to read, a hundredth of a second at most.
+    /// Waits until a frame is queued, at most 10 ms.
     fn wait_readable(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         poll(&mut [PollFd::new(&self.device.queues()[0], PollFlags::IN)], Some(&timeout)).unwrap();
@@ -235,7 +235,7 @@ impl Line {
         self.host.netlink.qdiscs(NAME).unwrap()[0].qlen
     }
 
-    /// Where datagrams went so far, `read` of them to the reader.
+    /// Current outcome of the datagrams, `read` of which were read.
     fn ledger(&mut self, read: u64) -> Ledger {
         let dropped = self.host.netlink.link(NAME).unwrap().stats.tx_dropped;
         let shed = self.host.netlink.qdiscs(NAME).unwrap()[0].drops;
@@ -243,12 +243,12 @@ impl Line {
     }
 }
 
-/// How long a test waits for what must come at once, on an emulated machine.
+/// How long a test waits for an immediate event, on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAME: &str = "dev0";
 /// Datagrams in all.
 const SENT: u64 = 2000;
-/// Datagrams that are sent for each that is read.
+/// Datagrams sent for each one that is read.
 const TURN: u64 = 20;
-/// Room in a qdisc, in datagrams; less than a socket's buffer of the usual size holds.
+/// Capacity of a qdisc in datagrams; less than the default buffer of a socket.
 const ROOM: u32 = 100;

@@ -1,4 +1,4 @@
-//! Where a program cannot see who uses a device, it leaves the device alone and says why.
+//! A program that cannot determine who uses a device leaves the device alone and reports why.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs::File;
@@ -28,7 +28,7 @@ fn without_proc_a_device_in_use_keeps_its_offloads() {
     assert!(error.to_string().starts_with("tap0: "), "{error}");
 }
 
-/// Whichever file it is that cannot be opened.
+/// Whichever file cannot be opened.
 #[test]
 fn without_files_a_device_in_use_keeps_its_offloads() {
     if !can_tap() {
@@ -36,7 +36,7 @@ fn without_files_a_device_in_use_keeps_its_offloads() {
     }
     let host = Host::new();
     let _first = host.create(&shared().offloads(Offloads::DEFAULT));
-    // The first of a process probes the kernel, which takes more files.
+    // The first device of a process runs the probe, which opens more files.
     drop(host.create(&config("probe0")));
     let mut blind = 0;
     for free in 0..8 {
@@ -56,14 +56,14 @@ fn shared() -> Config {
 
 /// From now on the calling thread sees an empty `/proc`.
 fn hide_proc() {
-    // SAFETY: what the thread shares no longer is what it sees mounted, which no other relies on.
+    // SAFETY: the thread no longer shares its mounts, which no other thread relies on.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .unwrap();
     rustix::mount::unmount("/proc", UnmountFlags::DETACH).unwrap();
 }
 
-/// Gives the calling thread descriptors of its own, all in use but for `free`.
+/// Gives the calling thread its own file descriptors, all in use except `free`.
 fn leave_files(free: usize) {
     let (first, flags) = (3_u32, libc::CLOSE_RANGE_UNSHARE);
     // SAFETY: no descriptor of other threads is closed, and this thread uses none of its copies.
@@ -72,14 +72,14 @@ fn leave_files(free: usize) {
     let file = File::open("/dev/null").unwrap();
     let mut last = file.as_raw_fd();
     loop {
-        // SAFETY: it refers to no memory, and nobody relies on the new descriptor.
+        // SAFETY: it accesses no memory, and nothing relies on the new descriptor.
         match unsafe { libc::dup(file.as_raw_fd()) } {
             -1 => break,
             copy => last = copy,
         }
     }
     for offset in 0..libc::c_int::try_from(free).unwrap() {
-        // SAFETY: it was made above, and nobody relies on it.
+        // SAFETY: it was created above, and nothing relies on it.
         unsafe { libc::close(last - offset) };
     }
 }

@@ -1,4 +1,5 @@
-//! Making a device gives what was asked for, or says why not; nothing is left behind.
+//! Creating a device results in what was configured, or in an error with the reason; nothing is
+//! left behind.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
@@ -168,7 +169,7 @@ fn missing_privilege_is_named() {
     assert!(error.to_string().contains("exclusive(false)"), "or it is refused: {error}");
 }
 
-/// A numbered name is always a new device, so nobody can prepare one of that name.
+/// A numbered name always means a new device, which nobody can prepare.
 #[test]
 fn missing_privilege_for_a_numbered_name_asks_for_a_name() {
     if !can_tap() {
@@ -211,7 +212,7 @@ fn a_limit_of_open_files_is_named() {
     }
     let host = Host::new();
     let error = host.inside(|| {
-        // Which of the two opens a file depends on the processor.
+        // Which of the two opens a file depends on the architecture.
         #[cfg(target_arch = "x86_64")]
         forbid(libc::SYS_open, libc::EMFILE);
         forbid(libc::SYS_openat, libc::EMFILE);
@@ -242,15 +243,15 @@ fn tun_ioctl(tap: &Device, call: libc::c_ulong, value: &mut libc::c_int) {
     assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Takes all privileges but `kept` from the calling thread.
+/// Drops all capabilities except `kept` from the calling thread.
 fn keep_capabilities(kept: CapabilitySet) {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
     rustix::thread::set_capabilities(None, sets).unwrap();
 }
 
-/// Lets the calling thread see an empty /dev/net.
+/// Makes the calling thread see an empty /dev/net.
 fn hide_device_node() {
-    // SAFETY: the flags do not hold CLONE_FILES.
+    // SAFETY: the flags do not contain CLONE_FILES.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).unwrap();

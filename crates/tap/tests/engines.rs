@@ -1,4 +1,4 @@
-//! All engines move the same frames, in order, and say what they did not.
+//! All engines move the same frames, in order, and report the others.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::IoSlice;
@@ -59,7 +59,7 @@ fn frames_pass_between_queues_of_all_layouts() {
     }
     let layouts = [false, true].map(|packet_info| HeaderLen::ALL.map(|len| (packet_info, len)));
     for (index, from) in layouts.into_iter().flatten().enumerate() {
-        // Each layout once on either side, so that prefixes are taken on and changed.
+        // Each layout once on either side, so that prefixes are kept and converted.
         let to = layouts.as_flattened()[(index + 3) % 10];
         for kind in kinds() {
             let [a, b] = [("from", from), ("to", to)].map(|(name, (packet_info, len))| {
@@ -102,7 +102,7 @@ fn a_queue_without_header_takes_no_frame_that_needs_one() {
     }
 }
 
-/// A tun device that is up and has an address, with what receives by it.
+/// A tun device that is up and has an address, with an engine and a burst.
 fn tun(kind: EngineKind, packet_info: bool, len: HeaderLen) -> (Host, Engine, Burst) {
     let mut host = Host::new();
     let config = config("tun0").kind(Kind::Tun).packet_info(packet_info).net_header(len);
@@ -153,7 +153,8 @@ fn packets_of_a_tun_device_pass_both_ways() {
     }
 }
 
-/// A burst that has received from such a queue has its layout, and so does what is added to it.
+/// A burst that was received from such a queue has its layout, and so do frames that are added to
+/// it.
 #[test]
 fn packets_that_are_added_reach_the_kernel_with_protocol_information() {
     if !can_tap() {
@@ -177,7 +178,7 @@ fn packets_that_are_added_reach_the_kernel_with_protocol_information() {
     }
 }
 
-/// Linux takes a packet that names no protocol, and loses it.
+/// Linux accepts a packet without a protocol, and loses it.
 #[test]
 fn a_tun_device_is_sent_nothing_without_a_protocol() {
     if !can_tap() {
@@ -237,7 +238,7 @@ fn frames_in_pieces_keep_their_place_among_the_others() {
         for (header, bytes) in &sent {
             assert!(burst.push(header, &[bytes]));
         }
-        // Every third one in pieces: 1, 2, 3, and so on.
+        // Every third one in parts: 1, 2, 3, and so on.
         let pieces = sent.iter().enumerate().map(|(index, (_, bytes))| {
             bytes.chunks(bytes.len().div_ceil(index / 3 + 1)).map(IoSlice::new).collect::<Vec<_>>()
         });
@@ -275,7 +276,7 @@ fn frames_that_are_refused_are_named_and_the_others_sent() {
         return;
     }
     for kind in kinds() {
-        // A limited send buffer makes io_uring keep the order by other means.
+        // With a limited send buffer, io_uring keeps the order in another way.
         for limited in [false, true] {
             let mut from = config("from");
             if limited {
@@ -314,7 +315,7 @@ fn a_full_ring_drops_what_comes_last_and_counts_it() {
             (0..500).map(|number| (NetHeader::PLAIN, numbered(number, 60))).collect::<Vec<_>>();
         cable.send(&sent);
         let received = cable.receive();
-        // The kernel's own frames may have taken a few places.
+        // Frames of the kernel may have taken a few slots.
         assert!((90..=100).contains(&received.len()), "{kind:?}: {}", received.len());
         assert_same(&received, &sent[..received.len()], &format!("{kind:?}"));
         let lost = u64::try_from(sent.len() - received.len()).unwrap();
@@ -363,7 +364,7 @@ fn an_engine_on_a_device_that_is_down_neither_gives_nor_takes() {
         let sent = cable.from.send([Outgoing::new(NetHeader::PLAIN, &parts); 3]);
         let refused = [0, 1, 2].map(|index| Refused { index, error: SendError::Down });
         assert_eq!((sent.count, sent.refused, sent.stopped), (0, &refused[..], None), "{kind:?}");
-        // The bridge has announced its groups meanwhile, or will.
+        // The bridge has sent its multicast reports meanwhile, or will.
         let mut burst = Burst::default();
         cable.from.recv(&mut burst).unwrap();
         assert!(!burst.iter().any(|frame| is_ours(frame.bytes())), "{kind:?}");
@@ -427,7 +428,7 @@ fn waiting_ends_with_a_frame_or_with_the_time() {
     for kind in kinds() {
         let mut cable = Cable::new(kind, kind);
         let deadline = Instant::now() + PATIENCE;
-        // The kernel's own frames end sooner or later.
+        // Frames of the kernel end at some time.
         while cable.to.wait(Some(Duration::from_millis(200))).unwrap() {
             assert!(Instant::now() < deadline, "{kind:?} never rests");
             cable.receive();

@@ -1,4 +1,4 @@
-//! The examples do what they say, and leave nothing behind.
+//! The examples work as documented, and leave nothing behind.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -121,8 +121,8 @@ fn an_example_that_fails_says_why_in_words_for_people() {
     }
 }
 
-/// Has each of `flows` sockets send a datagram and a train to the station behind the device, and
-/// get them back from there.
+/// Lets each of `flows` sockets send a datagram and a train to the station behind the device, and
+/// receive them back from there.
 fn exchange(namespace: &Namespace, flows: u16) {
     for port in 7000..7000 + flows {
         let bind = || UdpSocket::bind(("10.99.0.1", port)).unwrap();
@@ -139,14 +139,14 @@ fn exchange(namespace: &Namespace, flows: u16) {
     }
 }
 
-/// An example that runs.
+/// A running example.
 struct Example {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Example {
-    /// Starts it, and waits until it says that it is up.
+    /// Starts it, and waits until it reports that it is up.
     fn start(namespace: &Namespace, name: &str, args: &[&str]) -> Self {
         let mut command = namespace.command(path_of(name));
         die_with_parent(command.args(args).stdout(Stdio::piped()));
@@ -158,7 +158,7 @@ impl Example {
         Self { child, output }
     }
 
-    /// Ends it as Ctrl-C does; answers the rest of what it said.
+    /// Ends it as Ctrl-C does; returns the rest of its output.
     fn stop(self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         self.end()
@@ -181,7 +181,7 @@ impl Drop for Example {
     }
 }
 
-/// Where Cargo puts examples: beside the folder of the tests.
+/// Directory in which Cargo builds examples: beside that of the tests.
 fn path_of(example: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path =
@@ -190,7 +190,7 @@ fn path_of(example: &str) -> PathBuf {
     path
 }
 
-/// The number in front of `what`.
+/// The number before `what`.
 fn number_before(text: &str, what: &str) -> u64 {
     let before = text.split(what).next().unwrap();
     before.rsplit(|byte: char| !byte.is_ascii_digit()).next().unwrap().parse().unwrap()

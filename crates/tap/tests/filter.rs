@@ -1,4 +1,4 @@
-//! A filter drops and cuts what it says, and counts it.
+//! A filter drops and truncates as configured, and counts it.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -237,8 +237,8 @@ fn a_tag_beside_the_frame_counts_as_a_part_of_it() {
     for name in ["tap0", "other", "br0"] {
         host.netlink.set_up(name).unwrap();
     }
-    // The kernel takes the outermost tag of what it receives out of the frame, and the bridge sends
-    // it so to the other port. The headers of the second end behind the snap length.
+    // The kernel moves the outermost tag of received frames out of the frame, and the bridge sends
+    // it so to the other port. The headers of the second frame end after the snap length.
     for tags in [1, 5] {
         let recipe = tcp([40_000, 443]).with_tags(vec![0x8100; tags]);
         let frame = [recipe.frame(false), vec![0; 500]].concat();
@@ -280,7 +280,7 @@ fn a_tun_device_is_filtered_by_the_packet_alone() {
     assert_eq!((counters.frames, counters.dropped, counters.cut), (2, 1, 1));
 }
 
-/// A device with a filter, and a socket on the kernel's end of it.
+/// A device with a filter, and a socket on its kernel side.
 struct Line {
     host: Host,
     tap: Device,
@@ -333,7 +333,7 @@ fn same_as_the_program(
     outcome.unwrap();
 }
 
-/// Adds one frame to what the counters must be.
+/// Adds one frame to the expected counters.
 fn tally(counters: &mut FilterCounters, config: &FilterConfig, frame: &[u8], is_train: bool) {
     let as_counted = |len: usize| u64::try_from(len).unwrap();
     let kept = config.kept_len(frame, is_train);
@@ -350,7 +350,7 @@ fn tally(counters: &mut FilterCounters, config: &FilterConfig, frame: &[u8], is_
     }
 }
 
-/// Configurations that have a fair chance to hit the frames of the recipes.
+/// Configurations that are likely to match the frames of the recipes.
 fn config_on(base: FilterConfig, with_mac: bool) -> impl Strategy<Value = FilterConfig> {
     let rules = proptest::collection::vec(rule(with_mac), 0..4);
     let snap_len = proptest::option::of(64_u16..120);

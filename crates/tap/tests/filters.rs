@@ -1,4 +1,4 @@
-//! What the kernel drops before it reaches a queue.
+//! Frames that the kernel drops before they reach a queue.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::net::UdpSocket;
@@ -13,7 +13,7 @@ mod common;
 use common::raw;
 use common::{Host, LINUX_7_3, PEER, can_tap, config, eventually, is_udp_to, skip};
 
-/// Quirk 28: the broadcast address passes only when it is named.
+/// Quirk 28: the broadcast address passes only if it is listed.
 #[test]
 fn only_frames_for_named_addresses_pass() {
     if !can_tap() {
@@ -31,7 +31,7 @@ fn only_frames_for_named_addresses_pass() {
     assert_eq!((passes("10.0.0.2"), passes("10.0.0.255")), (true, true));
 }
 
-/// Quirk 28: a ninth unicast address would switch the filter off, and Linux reports success.
+/// Quirk 28: a ninth unicast address would disable the filter, and Linux reports success.
 #[test]
 fn a_filter_that_linux_cannot_have_is_refused() {
     if !can_tap() {
@@ -73,7 +73,7 @@ fn a_classic_filter_drops_what_it_says() {
     let mut host = Host::new();
     let mut device = quiet(&mut host);
     assert_eq!(device.classic_filter_len().unwrap(), 0);
-    // Everything but UDP to port 9.
+    // Everything except UDP to port 9.
     let program = [
         ClassicInstruction::load_u16(36),
         ClassicInstruction::if_equal(9, 0, 1),
@@ -113,7 +113,7 @@ fn classic_filters_are_refused_where_they_break_things() {
     single.set_persistent(true).unwrap();
 }
 
-/// Quirk 13: what `TUNGETIFF` calls `IFF_NO_PI` says whether there is a classic filter.
+/// Quirk 13: `IFF_NO_PI` in the result of `TUNGETIFF` means that there is no classic filter.
 #[test]
 fn the_flag_of_protocol_information_is_not_believed() {
     if !can_tap() {
@@ -128,7 +128,7 @@ fn the_flag_of_protocol_information_is_not_believed() {
     assert!(!device.flags().unwrap().contains(Flags::NO_PI));
 }
 
-/// Quirk 18: programs stay with the device, and only setting none takes them off.
+/// Quirk 18: programs stay attached to the device until they are replaced or removed.
 #[test]
 fn an_ebpf_filter_drops_until_it_is_taken_off() {
     if !can_tap() {
@@ -179,13 +179,13 @@ fn all_this_holds_on_linux_7_3() {
     LINUX_7_3.test_all();
 }
 
-/// A device on which nothing but the test's own frames is sent.
+/// A device on which only the test's frames are sent.
 fn quiet(host: &mut Host) -> Device {
     host.silence();
     host.create_up(&config("tap0"))
 }
 
-/// True when a datagram to `to` reaches the queue, false when the interface counts it as dropped.
+/// True if a datagram to `to` reaches the queue, false if the interface counts it as dropped.
 fn passes(host: &Host, device: &Device, to: &str) -> bool {
     let drops = || device.link().unwrap().stats.tx_dropped;
     let before = drops();

@@ -1,4 +1,4 @@
-//! Frames and their metadata pass between the kernel and a queue unharmed.
+//! Frames and their metadata pass unchanged between the kernel and a queue.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -115,7 +115,7 @@ fn a_udp_train_that_is_sent_is_cut_by_the_kernel() {
         return;
     }
     let mut host = Host::new();
-    // Sending does not depend on what may be left undone in what is received.
+    // Sending does not depend on the offloads for received frames.
     let tap = host.create_up(&config("tap0").offloads(Offloads::empty()));
     let socket = host.udp(7);
     let payload = pattern(2500);
@@ -173,7 +173,7 @@ fn scattered_reads_give_the_same_bytes() {
     };
     assert_eq!(len, NET_HEADER_LEN + whole.len());
     assert_eq!(start, whole[..14]);
-    // All but the IP identification and the checksum that depends on it.
+    // Everything except the IP identification and the checksum that depends on it.
     assert_eq!(rest[12..whole.len() - 14], whole[26..]);
     assert!(NetHeader::decode(&header).needs_checksum());
 }
@@ -235,7 +235,7 @@ fn wrong_metadata_is_told_apart() {
         let packet = [&bad.encode(), &frame[..]].concat();
         assert_eq!(tap.queues()[0].send(&packet), Err(SendError::Rejected), "{bad:?}");
     }
-    // Whose fault it is that there is too little, the metadata's or not.
+    // Whether the missing bytes are metadata or frame.
     for len in [1, 5, NET_HEADER_LEN - 1, NET_HEADER_LEN, NET_HEADER_LEN + 13] {
         let bytes = vec![0; len];
         let too_short = SendError::TooShort { len, least: NET_HEADER_LEN + 14 };
@@ -342,8 +342,8 @@ fn all_this_holds_on_linux_7_3() {
     LINUX_7_3.test_all();
 }
 
-/// A UDP datagram from 10.0.0.2:9 to 10.0.0.1:`port` whose checksum is partial, as the kernel
-/// makes them: the field holds the sum over the pseudo-header.
+/// A UDP datagram from 10.0.0.2:9 to 10.0.0.1:`port` with a partial checksum, as the kernel creates
+/// them: the field contains the sum of the pseudo-header.
 fn udp_frame(tap: &Device, port: u16, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     let udp_len = u16::try_from(8 + payload.len()).unwrap();
     let mut frame = vec![0; 42];
@@ -374,7 +374,7 @@ fn udp_frame(tap: &Device, port: u16, payload: &[u8]) -> (NetHeader, Vec<u8>) {
     (header, frame)
 }
 
-/// The ones' complement sum (RFC 1071), written as plainly as can be.
+/// The ones' complement sum (RFC 1071), as simple as possible.
 fn fold(bytes: &[u8]) -> u16 {
     let mut sum = bytes.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum::<u32>();
     while sum > 0xffff {
@@ -389,7 +389,7 @@ fn next(socket: &std::net::UdpSocket) -> Vec<u8> {
     buf[..len].to_vec()
 }
 
-/// The frames that are queued now.
+/// The queued frames.
 fn drain(queue: &Queue) -> impl Iterator<Item = Vec<u8>> {
     let mut buf = vec![0; RECV_BUF_LEN];
     std::iter::from_fn(move || {
@@ -405,7 +405,7 @@ fn carry(from: &Queue, to: &Queue) -> usize {
         let header = buf.first_chunk::<NET_HEADER_LEN>().map(NetHeader::decode).unwrap();
         trains += usize::from(header.is_train());
         let outcome = to.send(&buf[..len]);
-        // The other end may not be up yet when the first one chatters.
+        // The other end may not be up yet when the first one sends unsolicited frames.
         assert!(matches!(outcome, Ok(()) | Err(SendError::Down)), "{outcome:?}");
     }
     trains

@@ -1,4 +1,4 @@
-//! What is found out about devices that others have made.
+//! Inspection of devices that others have created.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
@@ -96,7 +96,7 @@ fn a_device_is_found_in_a_namespace_without_a_name() {
         let host = Host::new();
         host.create(&config(&name))
     };
-    // Neither a name nor a process leads there, only the file.
+    // Neither a name nor a process refers to it, only the file.
     let found = inspect();
     let seen = found.devices.iter().find(|device| device.link.name == name).unwrap();
     assert_eq!(seen.holders[0].pid, std::process::id());
@@ -140,7 +140,7 @@ fn who_may_see_less_is_told_what() {
     assert!(unseen.contains("not permitted") && !unseen.contains("namespaces of"), "{unseen}");
     let places = found.unseen_namespaces.join("\n");
     assert!(places.contains("the namespaces of ") && places.contains("not permitted"), "{places}");
-    // The test has dropped its privileges, and is called root still.
+    // The test has dropped its privileges, and still has the user ID of root.
     assert!(places.contains("this root user may not inspect all"), "{places}");
     drop(device);
 }
@@ -174,8 +174,7 @@ fn find(found: &Inspection, host: &Host, name: &str) -> Inspected {
         device.namespace == host.namespace.label() && device.link.name == name
     };
     let mut device = found.devices.iter().find(is_it).unwrap().clone();
-    // A test beside this one starts programs, and until they are what they shall be, they hold what
-    // this process does.
+    // Another test starts programs, which hold this process's files between fork and exec.
     device.holders.retain(|holder| holder.pid == std::process::id());
     device
 }

@@ -1,5 +1,5 @@
-//! What may be left undone in frames is agreed on with the kernel, and never more than it, the
-//! header and the caller allow.
+//! Offloads are negotiated with the kernel, and never exceed those of the kernel, the header and
+//! the caller.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use tapswitch_netlink::Feature;
@@ -16,7 +16,7 @@ use common::{
     set_udp_segment, skip, wait_readable,
 };
 
-/// Quirks 1 and 2: no cap makes the kernel refuse, because what it must refuse is left out.
+/// Quirks 1 and 2: no cap makes the kernel refuse, because invalid combinations are omitted.
 #[test]
 fn every_cap_ends_in_a_set_that_the_kernel_takes() {
     if !can_tap() || !knows_tunnels() {
@@ -34,7 +34,7 @@ fn every_cap_ends_in_a_set_that_the_kernel_takes() {
     }
 }
 
-/// Quirk 1: what the kernel refuses, so that the ladder is known to be needed.
+/// Quirk 1: the kernel's refusals, to prove that the ladder is needed.
 #[test]
 fn the_kernel_refuses_what_the_ladder_leaves_out() {
     if !can_tap() || !knows_udp_trains() {
@@ -61,7 +61,7 @@ fn the_kernel_refuses_what_the_ladder_leaves_out() {
     assert_eq!(with_ufo.capabilities().receive, Offloads::CSUM, "taken, and without effect");
 }
 
-/// Quirk 3: offloads are the device's, whoever sets them.
+/// Quirk 3: offloads belong to the device, whoever sets them.
 #[test]
 fn offloads_concern_the_queues_of_others_too() {
     if !can_tap() {
@@ -81,8 +81,8 @@ fn offloads_concern_the_queues_of_others_too() {
     assert!(!receive(queue, |_, frame| is_udp_to(frame, 10)).0.needs_checksum());
 }
 
-/// Quirk 3: who opens a device that another program uses hands that program no frames which it has
-/// not asked for, and takes none away.
+/// Quirk 3: opening a device that another program uses neither passes it frames that it has not
+/// enabled, nor disables any.
 #[test]
 fn opening_a_device_in_use_leaves_its_offloads_alone() {
     if !can_tap() {
@@ -128,8 +128,8 @@ fn the_probe_tells_what_the_kernel_understands() {
     }
 }
 
-/// Quirk 4: whether a frame may be sent with something undone does not depend on the kind of
-/// device, nor on what is set.
+/// Quirk 4: whether deferred work may be sent depends neither on the type of device nor on its
+/// settings.
 #[test]
 fn a_tun_device_takes_trains_too() {
     if !can_tap() || !knows_udp_trains() {
@@ -148,8 +148,8 @@ fn a_tun_device_takes_trains_too() {
     }
 }
 
-/// Quirk 5: trains in tunnels are never enabled behind a short header, because Linux would then
-/// lose every frame.
+/// Quirk 5: tunnelled trains are never enabled with a short header, because Linux would then lose
+/// every frame.
 #[test]
 fn trains_in_tunnels_need_the_long_header() {
     if !can_tap() || !knows_tunnels() {
@@ -165,7 +165,7 @@ fn trains_in_tunnels_need_the_long_header() {
     let queue = &device.queues()[0];
     receive(queue, |_, frame| is_udp_to(frame, 9));
 
-    // What would happen: the frame is lost, and the call says that there was one.
+    // Otherwise the frame is lost, and the call reports that there was one.
     raw::number(queue, raw::TUNSETOFFLOAD, Offloads::DEFAULT.bits().into()).unwrap();
     socket.send_to(b"x", "10.0.0.2:9").unwrap();
     let lost = loop {
@@ -175,11 +175,11 @@ fn trains_in_tunnels_need_the_long_header() {
             Err(error) => break error,
         }
     };
-    // Linux 6.17 and 6.18 answer EFAULT; it may come to refuse the set instead.
+    // Linux 6.17 and 6.18 return EFAULT; later releases may refuse the set instead.
     assert!(matches!(lost, RecvError::Lost { .. }), "{lost}");
 }
 
-/// Quirk 5: behind the long header, plain frames and trains in tunnels come as what they are.
+/// Quirk 5: with the long header, plain frames and tunnelled trains arrive as such.
 #[test]
 fn a_train_in_a_tunnel_arrives_as_one() {
     if !can_tap() || !knows_tunnels() {
@@ -205,7 +205,7 @@ fn a_train_in_a_tunnel_arrives_as_one() {
     );
     assert!(frame.ends_with(&[7; 5000]));
 
-    // It may be sent as it is, and only behind a header that can say so.
+    // It may be sent unchanged, and only with a header that can describe it.
     let packet = [&header.encode()[..], &frame].concat();
     assert_eq!(device.queues()[0].send(&packet), Ok(()));
     let short = host.create(&config("tap1"));
@@ -213,7 +213,7 @@ fn a_train_in_a_tunnel_arrives_as_one() {
     assert_eq!(short.queues()[0].send(&packet), Err(SendError::Rejected));
 }
 
-/// Quirk 7: a type that is refused is withdrawn alone, and tried again.
+/// Quirk 7: a refused type is disabled separately, and tried again.
 #[test]
 fn a_train_that_the_kernel_refuses_costs_its_type_alone_and_not_for_ever() {
     if !can_tap() || !knows_udp_trains() {
@@ -234,7 +234,7 @@ fn a_train_that_the_kernel_refuses_costs_its_type_alone_and_not_for_ever() {
         }
         Some(outcome)
     };
-    // Linux takes at most 128 datagrams in one train; the metadata is true all the same.
+    // Linux accepts at most 128 datagrams in one train; the metadata is nevertheless valid.
     let (odd, odd_frame) = udp_train(9, 200, 100);
     assert_eq!(odd.check(odd_frame.len()), Ok(()));
     assert_eq!(send(&mut fallback, &odd, &odd_frame), Some(Err(SendError::Rejected)));
@@ -249,7 +249,7 @@ fn a_train_that_the_kernel_refuses_costs_its_type_alone_and_not_for_ever() {
     assert_eq!(fallback.current(), Offloads::PLAIN);
 }
 
-/// Quirk 8: what the kernel asks of metadata.
+/// Quirk 8: requirements of the kernel for metadata.
 #[test]
 fn metadata_must_fit_the_frame() {
     if !can_tap() || !knows_udp_trains() {
@@ -273,8 +273,8 @@ fn metadata_must_fit_the_frame() {
     }
 }
 
-/// Quirk 9: programs that send UDP trains through a device without checksum offload get `EIO`
-/// before Linux 6.11. With the default offloads they do not.
+/// Quirk 9: before Linux 6.11, programs that send UDP trains through a device without checksum
+/// offload get `EIO`. With the default offloads they do not.
 #[test]
 fn others_may_send_udp_trains_through_a_device_with_default_offloads() {
     if !can_tap() {
@@ -289,7 +289,7 @@ fn others_may_send_udp_trains_through_a_device_with_default_offloads() {
     receive(&device.queues()[0], |_, frame| is_udp_to(frame, 9));
 }
 
-/// Quirk 29: trains come with their tag in the frame, and `csum_start` lies behind it.
+/// Quirk 29: trains arrive with their tag in the frame, and `csum_start` accounts for it.
 #[test]
 fn a_train_with_a_tag_says_where_its_checksum_is() {
     if !can_tap() || !knows_udp_trains() {
@@ -361,7 +361,7 @@ fn knows_tunnels() -> bool {
 }
 
 impl Host {
-    /// Runs ip(8) inside; false, loudly, where it is missing or cannot do that.
+    /// Runs ip(8) inside; returns false with a message if it is missing or does not support that.
     fn ip(&self, arguments: &str) -> bool {
         let outcome = self.namespace.command("ip").args(arguments.split(' ')).output();
         match outcome {

@@ -1,5 +1,5 @@
-//! A persistent device is opened as it is wanted, whatever its former user left behind; and when it
-//! cannot be, the error says what it is and what to write instead.
+//! A persistent device is opened as configured, whatever its former user left behind; and if it
+//! cannot be, the error says what it is and which setting to change.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
@@ -44,7 +44,7 @@ fn what_the_former_user_set_is_forgotten() {
     assert_eq!(header.len(), 12);
 }
 
-/// Quirk 18: a program that picks queues stays with the device, and cannot be seen.
+/// Quirk 18: a program that selects queues stays attached to the device, and is not visible.
 #[test]
 fn what_the_former_user_let_through_and_where_is_forgotten() {
     if !can_tap() {
@@ -67,7 +67,7 @@ fn what_the_former_user_let_through_and_where_is_forgotten() {
     }
 }
 
-/// Quirk 6: without a header, the offloads of the former user would make frames that are too long.
+/// Quirk 6: without a header, the offloads of the former user would cause frames that are too long.
 #[test]
 fn offloads_end_where_there_is_no_header() {
     if !can_tap() {
@@ -86,8 +86,8 @@ fn offloads_end_where_there_is_no_header() {
     assert!(fragment.len() <= 1514, "{} bytes", fragment.len());
 }
 
-/// Quirk 13: Linux reports success for a file that it does not attach, because a classic filter is
-/// left on the device. That is detected, and the filter taken away.
+/// Quirk 13: Linux reports success for a file that it does not attach because of a classic filter
+/// on the device. That is detected, and the filter removed.
 #[test]
 fn a_classic_filter_that_was_left_does_not_give_a_dead_file() {
     if !can_tap() {
@@ -122,7 +122,7 @@ fn a_device_of_an_administrator_survives_its_user() {
     assert!(host.netlink.link("tap0").is_err());
 }
 
-/// Quirk 14: `EINVAL` says nothing; what the device is, is looked up.
+/// Quirk 14: `EINVAL` has many causes, so the device is queried.
 #[test]
 fn a_mismatch_is_named_with_what_to_write_instead() {
     if !can_tap() {
@@ -150,7 +150,7 @@ fn a_mismatch_is_named_with_what_to_write_instead() {
     }
 }
 
-/// Quirk 14: the open is tried again with the flag turned round, when that is wished.
+/// Quirk 14: the open is tried again with the opposite flag, if requested.
 #[test]
 fn a_device_that_is_there_can_be_followed() {
     if !can_tap() {
@@ -185,7 +185,7 @@ fn a_device_of_somebody_else_is_refused_with_its_owner() {
     assert!(error.to_string().contains(remedy), "{error}");
 }
 
-/// Who is one of the two is not enough where a device has an owner and a group.
+/// A device with owner and group requires both.
 #[test]
 fn a_device_with_owner_and_group_asks_for_both() {
     if !can_tap() {
@@ -211,7 +211,7 @@ fn a_device_with_owner_and_group_asks_for_both() {
     }
 }
 
-/// Any user could open a device that belongs to nobody, until Linux 7.3 came.
+/// Until Linux 7.3, any user could open a device without owner and group.
 #[test]
 fn a_device_of_nobody_is_for_all_or_refused_with_what_makes_an_owner() {
     if !can_tap() {
@@ -256,7 +256,7 @@ fn joining_takes_the_device_as_it_is() {
     assert_eq!(device.prefix().len(), 0);
 }
 
-/// Quirk 16: the first who opens a persistent device gives it all its flags.
+/// Quirk 16: the first opener of a persistent device sets all its flags.
 #[test]
 fn joining_leaves_the_flags_alone() {
     if !can_tap() {
@@ -278,7 +278,7 @@ fn joining_leaves_the_flags_alone() {
     }
 }
 
-/// The device decides, not who joins it.
+/// The device determines the flags, not the joining program.
 #[test]
 fn joining_sets_no_flags_that_the_device_has_not() {
     if !can_tap() {
@@ -293,8 +293,8 @@ fn joining_sets_no_flags_that_the_device_has_not() {
     assert_eq!(sysfs.tun_flags("tap0").unwrap(), before);
 }
 
-/// The flag is the device's, but each file goes by its own; one with NAPI sends nothing while it is
-/// detached.
+/// The flag belongs to the device, but each file uses its own; one with NAPI cannot send while it
+/// is detached.
 #[test]
 fn who_joins_a_device_with_napi_has_it_too() {
     if !can_tap() {
@@ -319,7 +319,7 @@ fn flags_that_cannot_be_read_are_not_overwritten() {
         return;
     }
     let host = Host::new();
-    // With an owner, as Linux 7.3 lets nobody but an administrator open a device that has none.
+    // With an owner, as Linux 7.3 permits only administrators to open a device without one.
     let flags = TAP | NO_PI | MULTI_QUEUE;
     host.leave_behind("tap0", flags, |fd| raw::number(fd, raw::TUNSETOWNER, 0).unwrap());
     let join = || {
@@ -365,7 +365,7 @@ fn a_name_that_is_taken_is_explained_by_who_has_it() {
     assert!(matches!(&error, CreateError::Mismatch { what, .. } if *what == single), "{error}");
 }
 
-/// The first file that attaches switches the carrier as its flags say; who joins has none to say.
+/// The flags of the first attached file set the carrier; a joining program does not change it.
 #[test]
 fn joining_leaves_the_carrier_alone() {
     if !can_tap() {
@@ -399,7 +399,7 @@ fn joining_makes_nothing() {
     assert!(host.netlink.link("tap0").is_err());
 }
 
-/// Quirk 6: Linux takes any header length from 10 on; behind an odd one nothing can be found.
+/// Quirk 6: Linux accepts any header length from 10 on; the layout of unknown ones is undefined.
 #[test]
 fn a_header_of_an_odd_length_is_not_joined() {
     if !can_tap() {
@@ -413,7 +413,7 @@ fn a_header_of_an_odd_length_is_not_joined() {
     assert!(error.to_string().contains("10, 12, 20 or 24 bytes"), "{error}");
 }
 
-/// Quirk 6: a device that claims to be something else has neither ARP nor a MAC address.
+/// Quirk 6: a device with another link type has neither ARP nor a MAC address.
 #[test]
 fn what_the_former_user_claimed_the_device_to_be_is_forgotten() {
     if !can_tap() {
@@ -437,7 +437,7 @@ fn what_the_former_user_claimed_the_device_to_be_is_forgotten() {
     }
 }
 
-/// Quirk 28: the link type can change only while the interface is down.
+/// Quirk 28: the link type can only change while the interface is down.
 #[test]
 fn the_link_type_waits_for_the_interface_to_be_down() {
     if !can_tap() {

@@ -1,4 +1,4 @@
-//! Queues that come and go, and those that others have.
+//! Attaching and detaching queues, and queues of other programs.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
@@ -17,7 +17,7 @@ fn with_queues(count: u16) -> Config {
     config("tap0").queues(NonZeroU16::new(count).unwrap())
 }
 
-/// Quirk 17: detaching moves the last queue to the index of the one that goes.
+/// Quirk 17: detaching moves the last queue to the index of the detached one.
 #[test]
 fn the_order_follows_every_attach_and_detach() {
     if !can_tap() {
@@ -37,7 +37,7 @@ fn the_order_follows_every_attach_and_detach() {
         skip("needs bpf(2)");
         return;
     };
-    // The kernel agrees: a program that answers n picks the nth, modulo their number.
+    // The kernel agrees: a program that returns n selects the nth, modulo their number.
     for answer in 0..5 {
         let picks_it = raw::bpf_return(answer).unwrap();
         device.set_steering(Some(picks_it.as_fd())).unwrap();
@@ -49,7 +49,7 @@ fn the_order_follows_every_attach_and_detach() {
     drop(program);
 }
 
-/// Quirk 17: what is queued is lost, and sending still works.
+/// Quirk 17: queued frames are lost, and sending still works.
 #[test]
 fn a_detached_queue_loses_its_frames_and_may_still_send() {
     if !can_tap() {
@@ -71,7 +71,7 @@ fn a_detached_queue_loses_its_frames_and_may_still_send() {
     });
 }
 
-/// Quirk 17: with NAPI it may not send.
+/// Quirk 17: with NAPI it cannot send.
 #[test]
 fn a_detached_queue_with_napi_says_that_it_is_detached() {
     if !can_tap() {
@@ -119,7 +119,7 @@ fn a_queue_that_a_classic_filter_keeps_out_is_not_called_attached() {
     assert_eq!(device.queue_order(), Some(&[0][..]));
 }
 
-/// Quirk 15: another program may take its share of the frames, and this tells.
+/// Quirk 15: another program may take a share of the frames, which is detected.
 #[test]
 fn a_foreign_queue_is_seen() {
     if !can_tap() {
@@ -138,7 +138,7 @@ fn a_foreign_queue_is_seen() {
     assert_eq!(single.foreign_queues().unwrap(), 0);
 }
 
-/// Quirk 16: Linux ignores what a further file wants, so frames would be misunderstood.
+/// Quirk 16: Linux ignores the flags of additional files, so frames would be misread.
 #[test]
 fn a_device_in_use_is_not_opened_with_another_prefix() {
     if !can_tap() {
@@ -157,8 +157,7 @@ fn a_device_in_use_is_not_opened_with_another_prefix() {
     assert_eq!(first.foreign_queues().unwrap(), 2);
 }
 
-/// A queue that attaches takes its share of the frames at once, so what can be learnt is learnt
-/// without one.
+/// A queue that attaches immediately gets a share of the frames, so the check is made without one.
 #[test]
 fn what_differs_visibly_is_refused_without_a_queue() {
     if !can_tap() {
@@ -192,7 +191,7 @@ fn queues_that_were_handed_over_are_understood() {
     assert_eq!(device.prefix().net_header, HeaderLen::V1);
     assert_eq!(device.index(), host.netlink.link("tap0").unwrap().index);
     assert_eq!((device.foreign_queues().unwrap(), device.queue_order()), (0, None));
-    // Quirk 22: the fast path needs files that do not block; these did.
+    // Quirk 22: the fast path needs non-blocking files; these were blocking.
     for queue in device.queues() {
         let flags = rustix::fs::fcntl_getfl(queue).unwrap();
         assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
@@ -234,7 +233,7 @@ fn what_is_no_queue_is_not_taken() {
     let two = ["tap0", "tap1"].map(|name| host.inside(|| raw::open(name, TAP | NO_PI)));
     let error = Device::from_fds(two.into()).unwrap_err();
     assert!(matches!(error, CreateError::SeveralDevices { .. }), "{error}");
-    // Two tun devices have no MAC address in which they could differ.
+    // Two tun devices have no MAC addresses to distinguish them.
     let elsewhere = Host::new();
     let two = [&host, &elsewhere].map(|host| host.inside(|| raw::open("tun0", TUN | NO_PI)));
     let error = Device::from_fds(two.into()).unwrap_err();
@@ -246,7 +245,7 @@ fn what_is_no_queue_is_not_taken() {
     assert!(error.to_string().contains("10, 12, 20 or 24 bytes"), "{error}");
 }
 
-/// Quirk 26: a full ring drops silently, and the interface counts.
+/// Quirk 26: a full ring drops silently, and the interface counts it.
 #[test]
 fn a_full_ring_drops_and_counts() {
     if !can_tap() {

@@ -1,18 +1,18 @@
-//! What Linux does that its manual does not say (`drivers/net/tun.c`), and the test that shows that
-//! it is handled or refused. The numbers are those that comments at tests name.
+//! Undocumented behaviour of Linux (`drivers/net/tun.c`), and the test that shows that it is
+//! handled or refused. Comments of tests refer to these numbers.
 //!
 //! - 1: `TUNSETOFFLOAD` refuses a set as a whole:
 //!   - `offloads.rs: the_kernel_refuses_what_the_ladder_leaves_out`
 //!   - `offloads.rs: every_cap_ends_in_a_set_that_the_kernel_takes`
-//! - 2: an old kernel has fewer kinds of trains, not none:
+//! - 2: an old kernel supports fewer types of trains, not none:
 //!   - `../src/offloads.rs: the_ladder_goes_down_to_nothing`
-//! - 3: offloads are the device's, not the queue's:
+//! - 3: offloads belong to the device, not to the queue:
 //!   - `offloads.rs: offloads_concern_the_queues_of_others_too`
-//! - 4: they concern what is received; what may be sent is told by no call:
+//! - 4: they apply to received frames; no call reports which may be sent:
 //!   - `create.rs: the_probe_leaves_no_trace`
 //!   - `offloads.rs: the_probe_tells_what_the_kernel_understands`
 //!   - `offloads.rs: a_tun_device_takes_trains_too`
-//! - 5: trains in tunnels behind a short header lose every frame:
+//! - 5: tunnelled trains with a short header lose every frame:
 //!   - `offloads.rs: trains_in_tunnels_need_the_long_header`
 //!   - `offloads.rs: a_train_in_a_tunnel_arrives_as_one`
 //! - 6: a persistent device keeps header length and offloads:
@@ -23,18 +23,18 @@
 //! - 7: some releases refuse valid trains:
 //!   - `offloads.rs: a_train_that_the_kernel_refuses_costs_its_type_alone_and_not_for_ever`
 //!   - `../src/fallback.rs: a_refused_type_is_withdrawn_alone`
-//! - 8: metadata is checked, and `hdr_len` of what is received is a hint:
+//! - 8: metadata is checked, and `hdr_len` of received frames is a hint:
 //!   - `offloads.rs: metadata_must_fit_the_frame`
 //!   - `frames.rs: wrong_metadata_is_told_apart`
 //! - 9: without checksum offload, others get `EIO` for UDP trains:
 //!   - `offloads.rs: others_may_send_udp_trains_through_a_device_with_default_offloads`
 //!   - `frames.rs: without_offloads_the_kernel_cuts_udp_trains`
-//! - 10: trains forwarded to a poor interface are slow: each device has its switch:
+//! - 10: trains forwarded to an interface without offloads are slow: each device can be configured:
 //!   - `create.rs: offloads_follow_the_callers_cap`
-//! - 11: trains whose packets all have one identification are cut, unless a feature says otherwise:
+//! - 11: trains whose packets all have one identification are segmented, unless a feature is on:
 //!   - `quirks.rs: trains_of_one_identification_are_cut_until_the_feature_is_on`
 //!   - `../../tapswitch/src/device/doctor/tests.rs: identifiers_that_are_not_mangled_are_a_hint`
-//! - 12: no frame is longer than 65535 bytes behind its tags:
+//! - 12: no frame is longer than 65535 bytes after its tags:
 //!   - `shapes.rs: the_longest_packet_fits_the_buffer`
 //!   - `shapes.rs: trains_are_no_longer_than_a_packet`
 //! - 13: `IFF_NOFILTER` is `IFF_NO_PI`:
@@ -42,61 +42,61 @@
 //!   - `filters.rs: classic_filters_are_refused_where_they_break_things`
 //!   - `persistent.rs: a_classic_filter_that_was_left_does_not_give_a_dead_file`
 //!   - `queues.rs: a_queue_that_a_classic_filter_keeps_out_is_not_called_attached`
-//! - 14: `EINVAL` says nothing of what the device is:
+//! - 14: `EINVAL` does not say what the device is:
 //!   - `persistent.rs: a_mismatch_is_named_with_what_to_write_instead`
 //!   - `persistent.rs: a_device_that_is_there_can_be_followed`
-//! - 15: anyone may join a multi-queue device:
+//! - 15: any permitted program may join a multi-queue device:
 //!   - `queues.rs: a_foreign_queue_is_seen`
 //!   - `../../switch/tests/rings.rs: who_joins_a_device_of_the_switch_is_told_of`
 //!   - `create.rs: a_multi_queue_device_can_be_joined_unless_exclusively`
-//! - 16: flags of further files are ignored:
+//! - 16: flags of additional files are ignored:
 //!   - `queues.rs: a_device_in_use_is_not_opened_with_another_prefix`
 //!   - `persistent.rs: joining_leaves_the_carrier_alone`
 //! - 17: detaching moves another queue, and loses frames:
 //!   - `queues.rs: the_order_follows_every_attach_and_detach`
 //!   - `queues.rs: a_detached_queue_loses_its_frames_and_may_still_send`
 //!   - `queues.rs: a_detached_queue_with_napi_says_that_it_is_detached`
-//! - 18: programs stay with the device:
+//! - 18: programs stay attached to the device:
 //!   - `filters.rs: an_ebpf_filter_drops_until_it_is_taken_off`
 //!   - `persistent.rs: what_the_former_user_let_through_and_where_is_forgotten`
 //!   - `steering.rs: a_program_is_not_given_to_what_it_would_misread`
-//! - 19: no hash comes with a frame, and a program that hashes bit by bit looks behind one tag:
+//! - 19: frames have no hash, and a program with a bitwise hash parses only one tag:
 //!   - `quirks.rs: no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was`
 //!   - `steering.rs: the_program_computes_the_hash_that_is_documented`
 //!   - `steering.rs: both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in`
-//! - 20: frames that XDP redirects come by the queue of their processor's number:
+//! - 20: frames that XDP redirects arrive on the queue with their processor's number:
 //!   - `quirks.rs: frames_that_xdp_redirects_pass_the_steering_by_which_tells_where_they_belong`
-//! - 21: `IFF_NAPI_FRAGS` is for the privileged:
+//! - 21: `IFF_NAPI_FRAGS` needs privileges:
 //!   - `shapes.rs: napi_fragments_are_had_with_privilege_and_refused_without`
-//! - 22: short frames have a fast path under conditions:
+//! - 22: short frames have a fast path under certain conditions:
 //!   - `settings.rs: the_send_buffer_is_unlimited_unless_told_otherwise`
 //!   - `queues.rs: queues_that_were_handed_over_are_understood`
-//! - 23: `EIO`, `EINVAL` and `EBADFD` mean three things:
+//! - 23: `EIO`, `EINVAL` and `EBADFD` have three meanings:
 //!   - `frames.rs: an_interface_that_is_down_neither_gives_nor_takes`
 //!   - `frames.rs: a_deleted_device_is_gone_for_good`
 //!   - `settings.rs: every_setting_of_a_deleted_device_says_so`
-//! - 24: a short buffer cuts silently:
+//! - 24: a short buffer truncates silently:
 //!   - `frames.rs: a_short_buffer_cuts_silently`
 //!   - `shapes.rs: protocol_information_tells_that_a_buffer_was_too_short`
 //! - 25: a queue is always writable, and no call moves several frames:
 //!   - `quirks.rs: a_queue_is_writable_as_long_as_the_interface_is_up`
 //! - 26: a full ring drops silently:
 //!   - `queues.rs: a_full_ring_drops_and_counts`
-//! - 27: io_uring needs Linux 6.4, and reads that are left with it wait and take what comes:
+//! - 27: io_uring needs Linux 6.4, and pending reads wait and take the next frames:
 //!   - `quirks.rs: io_uring_leaves_no_read_with_the_kernel`
 //!   - `engines.rs: before_linux_6_4_io_uring_is_refused_with_the_reason`
 //!   - `engines.rs: without_io_uring_the_queue_comes_back_unharmed_with_the_reason`
-//! - 28: some settings have their time and their limits:
+//! - 28: some settings are restricted in time and values:
 //!   - `shapes.rs: an_index_can_be_chosen`
 //!   - `settings.rs: the_link_type_changes_while_the_interface_is_down`
 //!   - `settings.rs: a_carrier_needs_a_queue`
 //!   - `filters.rs: a_filter_that_linux_cannot_have_is_refused`
 //!   - `create.rs: there_are_as_many_queues_as_asked_for_up_to_the_kernels_limit`
-//! - 29: trains come with tags:
+//! - 29: trains have tags:
 //!   - `offloads.rs: a_train_with_a_tag_says_where_its_checksum_is`
-//! - 30: what other libraries do wrong: they copy each packet, take a MAC address for an IP header,
-//!   receive one packet per call, send UDP without a checksum, join what does not belong together,
-//!   end when there is too little room:
+//! - 30: mistakes of other libraries: they copy each packet, take a MAC address for an IP header,
+//!   receive one packet per call, send UDP without a checksum, join packets of different flows, and
+//!   fail if there is too little room:
 //!   - `resources.rs: nothing_is_allocated_per_frame`
 //!   - `quirks.rs: one_call_receives_all_that_waits_and_an_address_is_no_ip_version`
 //!   - `../../offload/tests/offload/segments.rs: a_datagram_never_says_that_it_has_no_checksum`
@@ -137,8 +137,8 @@ use common::{
 use packet_socket::PacketSocket;
 use programs::can_attach;
 
-/// Quirk 11: the kernel joins packets that all have one identification, and cuts them again in
-/// software before they reach a device that does not say that it may count them anew.
+/// Quirk 11: the kernel joins packets with the same identification, and segments them again in
+/// software before they reach a device without the feature to renumber them.
 #[test]
 fn trains_of_one_identification_are_cut_until_the_feature_is_on() {
     if !can_tap() {
@@ -149,7 +149,7 @@ fn trains_of_one_identification_are_cut_until_the_feature_is_on() {
     let mut cable = Cable::with(ends);
     let sysfs = Sysfs::open(&cable.host.namespace).unwrap();
     sysfs.write("from", "gro_flush_timeout", "10000000").unwrap();
-    // A tick of the kernel's clock may end a train early, so a train is tried for several times.
+    // A tick of the kernel's clock may end a train early, so several attempts are made.
     let is_joined = |cable: &mut Cable, step: u16| {
         (0..20).any(|_| {
             cable.send(&(0..PACKETS).map(|number| tcp_packet(number, step)).collect::<Vec<_>>());
@@ -174,8 +174,8 @@ fn trains_of_one_identification_are_cut_until_the_feature_is_on() {
     assert!(is_joined(&mut cable, 0), "one number passes, too");
 }
 
-/// Quirk 19: there is room for a hash in front of a frame, and the kernel leaves it empty. What
-/// picked the queue can be computed of the frame, behind any tags.
+/// Quirk 19: there is room for a hash before a frame, which the kernel leaves empty. The hash that
+/// selected the queue can be computed from the frame, after any tags.
 #[test]
 fn no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was() {
     if !can_attach() {
@@ -209,8 +209,8 @@ fn no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was() {
     }
 }
 
-/// Quirk 20: frames that XDP redirects come by the queue of the number of the processor that they
-/// are on; nobody asks the program. So whoever keeps flows apart asks it for each frame.
+/// Quirk 20: frames that XDP redirects arrive on the queue with the number of their processor; the
+/// program is not called. So an application that keeps flows apart must call it for each frame.
 #[test]
 fn frames_that_xdp_redirects_pass_the_steering_by_which_tells_where_they_belong() {
     if !can_attach() {
@@ -250,7 +250,7 @@ fn frames_that_xdp_redirects_pass_the_steering_by_which_tells_where_they_belong(
     }
     let counted = (0..4).map(|queue| steering.counters(queue).unwrap().frames).sum::<u64>();
     assert_eq!(counted, 0, "the program was not asked");
-    // What the stack sends is steered, beside that.
+    // Frames of the stack are steered meanwhile.
     PacketSocket::open(&host.namespace, device.index()).send(&frame);
     let (queue, _) = receive_of(device.queues());
     assert_eq!(queue, steering.queue_of(&frame).into());
@@ -259,7 +259,7 @@ fn frames_that_xdp_redirects_pass_the_steering_by_which_tells_where_they_belong(
     }
 }
 
-/// Quirk 25: so there is nothing to wait for, and what is lost is lost behind the queue.
+/// Quirk 25: so waiting is never needed, and frames are lost after the queue.
 #[test]
 fn a_queue_is_writable_as_long_as_the_interface_is_up() {
     if !can_tap() {
@@ -285,8 +285,8 @@ fn a_queue_is_writable_as_long_as_the_interface_is_up() {
     assert_eq!(queue.send(&packet), Err(SendError::Down));
 }
 
-/// Quirk 27: a read that was left with io_uring waits, though the file does not block, and takes
-/// the next frame from whoever else reads. So the engine leaves none there.
+/// Quirk 27: a pending io_uring read waits although the file is non-blocking, and takes the next
+/// frame from other readers. So the engine leaves none.
 #[test]
 fn io_uring_leaves_no_read_with_the_kernel() {
     if !can_tap() || !kinds().contains(&EngineKind::Uring) {
@@ -310,7 +310,7 @@ fn io_uring_leaves_no_read_with_the_kernel() {
     assert!(is_udp_to(&buf[NET_HEADER_LEN..taken], 9));
     assert_eq!(queue.recv(&mut buf), Ok(None), "it is nobody else's");
 
-    // In a thread of its own, as what waits here would wait for ever.
+    // In a separate thread, because a blocked read would never return.
     let (sender, receiver) = mpsc::channel();
     let other = queue.try_clone().unwrap();
     thread::spawn(move || {
@@ -328,8 +328,8 @@ fn io_uring_leaves_no_read_with_the_kernel() {
     }
 }
 
-/// Quirk 30: bytes of a MAC address are no version of IP, in whatever way a frame is sent, and all
-/// frames that wait are received by one call.
+/// Quirk 30: bytes of a MAC address are not an IP version, however a frame is sent, and all queued
+/// frames are received by one call.
 #[test]
 fn one_call_receives_all_that_waits_and_an_address_is_no_ip_version() {
     if !can_tap() || !knows_udp_trains() {
@@ -382,7 +382,7 @@ fn all_this_holds_on_linux_7_3() {
     LINUX_7_3.test_all();
 }
 
-/// A packet of a TCP stream whose identification is `step` more than that of the one before it.
+/// A packet of a TCP stream whose identification is `step` more than that of the previous one.
 fn tcp_packet(number: u16, step: u16) -> (NetHeader, Vec<u8>) {
     let (_, mut bytes) = udp(0, TCP_HEADERS + SEGMENT - 42, 0);
     let ip_len = u16::try_from(bytes.len() - 14).unwrap();
@@ -401,7 +401,7 @@ fn tcp_packet(number: u16, step: u16) -> (NetHeader, Vec<u8>) {
     (NetHeader { flags, csum_start: 34, csum_offset: 16, ..NetHeader::PLAIN }, bytes)
 }
 
-/// A frame for a station whose MAC address begins like an IPv4 or IPv6 header: plain, or a train.
+/// A frame to a station whose MAC address starts like an IPv4 or IPv6 header: plain, or a train.
 fn like_an_ip_packet(number: usize) -> (NetHeader, Vec<u8>) {
     let (header, mut bytes) = match number % 3 {
         0 => (NetHeader::PLAIN, plain_frame(100)),
@@ -411,7 +411,7 @@ fn like_an_ip_packet(number: usize) -> (NetHeader, Vec<u8>) {
     (header, bytes)
 }
 
-/// The next packet of any of `queues`, and which one it came from.
+/// The next packet of any of `queues`, and the position of its queue.
 fn receive_of(queues: &[Queue]) -> (usize, Vec<u8>) {
     let mut buf = vec![0; RECV_BUF_LEN];
     eventually("a packet", || {
@@ -428,7 +428,7 @@ fn processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
 }
 
-/// Runs `action` on that processor alone.
+/// Runs `action` on that processor only.
 fn on_processor<R: Send>(processor: usize, action: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         let here = scope.spawn(|| {
@@ -446,7 +446,7 @@ const PACKETS: u16 = 10;
 const SEGMENT: usize = 1000;
 /// Ethernet, IPv4 and TCP without options.
 const TCP_HEADERS: usize = 54;
-/// MAC addresses of no station.
+/// MAC addresses without a station.
 const LIKE_V4: [u8; 6] = [0x46, 0, 0, 0, 0, 0xee];
 const LIKE_V6: [u8; 6] = [0x66, 0, 0, 0, 0, 0xee];
 

@@ -1,4 +1,4 @@
-//! What engines take, and that they give it back.
+//! Engines release all resources.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -63,7 +63,7 @@ fn an_engine_that_is_dropped_leaves_no_descriptor_and_no_device() {
             let tap = host.create_up(&config("tap0"));
             let mut engine = Engine::open(one_queue(tap), kind).unwrap();
             let mut burst = Burst::new(engine.burst_size());
-            // Frames wait on both sides when it goes.
+            // Frames are queued on both sides when it is closed.
             host.udp(7000).send_to(b"hello", "10.0.0.2:7").unwrap();
             engine.recv(&mut burst).unwrap();
             host.udp(7000).send_to(b"hello", "10.0.0.2:7").unwrap();
@@ -96,7 +96,7 @@ fn refused() -> (NetHeader, Vec<u8>) {
     (NetHeader::PLAIN, vec![0; 13])
 }
 
-/// Descriptors are counted for the process, so these tests run one after the other.
+/// Descriptors are counted per process, so these tests run in sequence.
 fn alone() -> impl Drop {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,7 +111,7 @@ fn allocations() -> usize {
     ALLOCATIONS.get()
 }
 
-/// The system's allocator, with a count per thread.
+/// The system's allocator, with a counter per thread.
 struct Counting;
 
 thread_local! {
@@ -121,22 +121,23 @@ thread_local! {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: all work is the system allocator's, which keeps the contract. Counting allocates nothing.
+// SAFETY: the system allocator does all the work and fulfils the contract. Counting does not
+// allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_len: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.realloc(memory, layout, new_len) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }

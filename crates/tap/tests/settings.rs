@@ -1,4 +1,4 @@
-//! Settings of a device that is there.
+//! Settings of an existing device.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU32;
@@ -89,7 +89,7 @@ fn owner_group_and_persistence_can_change() {
     assert!(host.netlink.link("tap0").is_err());
 }
 
-/// Quirk 22: only an unlimited buffer has the fast path, so that is what each file starts with.
+/// Quirk 22: only an unlimited buffer has the fast path, so that is the default of each file.
 #[test]
 fn the_send_buffer_is_unlimited_unless_told_otherwise() {
     if !can_tap() {
@@ -137,7 +137,7 @@ fn the_byte_order_can_be_chosen() {
     assert_eq!(device.byte_order().unwrap(), ByteOrder::Native);
 }
 
-/// Quirk 23: a deleted device is told from every other failure.
+/// Quirk 23: a deleted device is distinguished from every other error.
 #[test]
 fn every_setting_of_a_deleted_device_says_so() {
     if !can_tap() {

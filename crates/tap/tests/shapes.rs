@@ -1,5 +1,5 @@
-//! Devices of every shape carry frames: tun and tap, with and without protocol information, behind
-//! headers of every length.
+//! Devices of every configuration carry frames: tun and tap, with and without protocol information,
+//! with headers of every length.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU32;
@@ -30,7 +30,7 @@ fn every_prefix_is_where_it_is_said_to_be() {
     }
 }
 
-/// One datagram each way through a device of this shape.
+/// One datagram in each direction through a device with this configuration.
 fn frames_pass(config: &Config) {
     let mut host = Host::new();
     let device = host.create_up(config);
@@ -53,7 +53,8 @@ fn frames_pass(config: &Config) {
     let undone = header.is_some_and(|header| header.base.needs_checksum());
     assert_eq!(undone, device.capabilities().receive.contains(Offloads::CSUM), "{config:?}");
 
-    // The same datagram, sent back: addresses and ports change places, so its sums stay true.
+    // The same datagram, sent back: addresses and ports are exchanged, so its checksums stay
+    // correct.
     let mut frame = frame;
     let ip = link_len;
     let swap = |frame: &mut Vec<u8>, a: usize, b: usize, len: usize| {
@@ -71,7 +72,7 @@ fn frames_pass(config: &Config) {
     assert_eq!((&buf[..len], from.to_string().as_str()), (&b"out"[..], "10.0.0.2:9"));
 }
 
-/// Quirk 24: without protocol information nothing tells that a buffer was too short.
+/// Quirk 24: without protocol information a truncated frame is not recognisable.
 #[test]
 fn protocol_information_tells_that_a_buffer_was_too_short() {
     if !can_tap() {
@@ -123,7 +124,7 @@ fn the_kernel_completes_names() {
     assert_eq!(many.foreign_queues().unwrap(), 0, "all queues are of one device");
 }
 
-/// Quirk 28: the index must be set before the device is made.
+/// Quirk 28: the index must be set before the device is created.
 #[test]
 fn an_index_can_be_chosen() {
     if !can_tap() {
@@ -139,7 +140,7 @@ fn an_index_can_be_chosen() {
     assert!(matches!(error, CreateError::NameTaken { .. }), "{error}");
 }
 
-/// Quirk 31: Linux ignores flags that it does not know, so the features are asked for.
+/// Quirk 31: Linux ignores unknown flags, so the features are queried.
 #[test]
 fn back_pressure_is_had_or_refused_but_never_silently_missing() {
     if !can_tap() {
@@ -176,7 +177,7 @@ fn napi_and_a_missing_carrier_are_set() {
     assert!(host.netlink.link("tap0").unwrap().lower_up);
 }
 
-/// Quirk 21: fragments are for whoever may do everything, and for tap devices with NAPI.
+/// Quirk 21: fragments need full privileges, and a tap device with NAPI.
 #[test]
 fn napi_fragments_are_had_with_privilege_and_refused_without() {
     if !can_tap() {
@@ -222,7 +223,7 @@ fn what_a_device_is_made_as_can_be_read_back() {
     assert!(host.netlink.link("tap0").is_err(), "it goes");
 }
 
-/// Quirk 12: there is no longer frame than 65535 bytes behind the Ethernet header.
+/// Quirk 12: no frame is longer than 65535 bytes after the Ethernet header.
 #[test]
 fn the_longest_packet_fits_the_buffer() {
     if !can_tap() {
@@ -239,7 +240,7 @@ fn the_longest_packet_fits_the_buffer() {
     assert!(before.len() + frame.len() < tapswitch_tap::RECV_BUF_LEN);
 }
 
-/// Quirk 12: nobody can have it sent longer trains ("BIG TCP").
+/// Quirk 12: longer trains ("BIG TCP") cannot be configured.
 #[test]
 fn trains_are_no_longer_than_a_packet() {
     if !can_tap() {

@@ -1,4 +1,4 @@
-//! Both directions of a flow meet on one queue, whatever they are wrapped in, and a user can tell
+//! Both directions of a flow use one queue, however they are encapsulated, and the user can compute
 //! which.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -33,7 +33,7 @@ fn both_directions_have_one_hash() {
     let outcome = TestRunner::new(cases).run(&recipes(), |recipe| {
         let [there, back] = [false, true].map(|backwards| recipe.frame(backwards));
         let hash = FlowHash::ETHERNET;
-        // Of a tunnel that is too deep, or none, nothing but the outside is seen.
+        // For a tunnel that is too deep, or none, only the outer headers count.
         if is_symmetric(&recipe, 0) {
             prop_assert_eq!(hash.hash(&there), hash.hash(&back));
         }
@@ -131,9 +131,9 @@ fn a_tag_beside_the_frame_changes_nothing_but_the_count_of_bytes() {
     for name in ["br0", "other"] {
         host.netlink.set_up(name).unwrap();
     }
-    // A bridge speaks IGMP of its own accord, so other frames may come, too.
+    // A bridge sends IGMP on its own, so other frames may arrive as well.
     let mut received = Vec::new();
-    // The kernel takes the outermost tag of what it receives out of the frame, and the bridge sends
+    // The kernel moves the outermost tag of received frames out of the frame, and the bridge sends
     // it so to the other port.
     for depth in [1, 2, 6, 7, 15, 16, 17] {
         let frame = tcp([40_000, 443]).with_tags(vec![0x8100; depth]).frame(false);
@@ -199,7 +199,7 @@ fn when_queues_come_and_go_flows_stay_where_they_can() {
     steering.attach(rig.queue(0)).unwrap();
     let before = workers_of_flows(&rig);
 
-    // The kernel gives the last queue the index of the one that goes.
+    // The kernel assigns the index of the detached queue to the last one.
     let index = rig.tap.queue_order().unwrap().iter().position(|queue| *queue == 1).unwrap();
     rig.tap.detach_queue(1).unwrap();
     steering.queue_detached(index.try_into().unwrap(), 3).unwrap();
@@ -353,7 +353,7 @@ fn who_may_not_is_told_what_is_missing() {
     load_with(CapabilitySet::BPF).unwrap();
 }
 
-/// A device with queues, and a socket that sends frames to it from the kernel's end.
+/// A device with queues, and a socket that sends frames to it from the kernel side.
 struct Rig {
     tap: Device,
     socket: PacketSocket,
@@ -371,7 +371,7 @@ impl Rig {
         &self.tap.queues()[index]
     }
 
-    /// The next `count` frames, and which queue each came from. Nothing else may have come.
+    /// The next `count` frames, and the queue of each. No other frames may arrive.
     fn receive(&self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut received = Vec::new();
         eventually("all frames", || {
@@ -381,7 +381,7 @@ impl Rig {
         received
     }
 
-    /// The frames that are there, and which queue each came from.
+    /// The queued frames, and the queue of each.
     fn poll(&self) -> Vec<(usize, Vec<u8>)> {
         let mut received = Vec::new();
         let mut buf = vec![0; RECV_BUF_LEN];
@@ -394,14 +394,14 @@ impl Rig {
     }
 }
 
-/// A host that sends nothing by itself.
+/// A host without unsolicited traffic.
 fn quiet_host() -> Host {
     let host = Host::new();
     host.silence();
     host
 }
 
-/// What the counters must be when these frames have come.
+/// The expected counters for these frames.
 fn tally(received: &[(usize, Vec<u8>)]) -> Vec<QueueCounters> {
     let mut counters = vec![QueueCounters::default(); 4];
     for (queue, frame) in received {
@@ -411,7 +411,7 @@ fn tally(received: &[(usize, Vec<u8>)]) -> Vec<QueueCounters> {
     counters
 }
 
-/// For each of some flows, the queue that a frame of it comes to.
+/// The queue of a frame of each of several flows.
 fn workers_of_flows(rig: &Rig) -> Vec<usize> {
     let flows = (0..FLOWS).map(|port| {
         rig.socket.send(&plain(port).frame(false));
@@ -485,7 +485,7 @@ fn same_as_the_program(hash: FlowHash, frames: &impl Strategy<Value = Vec<u8>>, 
     outcome.unwrap();
 }
 
-/// True when what decides over the hash is seen: VXLAN within its bounds.
+/// True if the parts that determine the hash are parsed: VXLAN within its limits.
 fn is_symmetric(recipe: &Recipe, depth: u8) -> bool {
     let (Network::V4 { transport, .. } | Network::V6 { transport, .. }) = &recipe.network else {
         return true;
@@ -503,5 +503,5 @@ fn count(queues: u16) -> NonZeroU16 {
     NonZeroU16::new(queues).unwrap()
 }
 
-/// Flows that a test sends.
+/// Number of flows in a test.
 const FLOWS: u16 = 64;

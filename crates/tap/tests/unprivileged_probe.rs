@@ -1,5 +1,5 @@
-//! A program that may make devices but no namespaces still learns what it may send. A test file of
-//! its own, because the probe's answer is kept for the whole process.
+//! A program that may create devices but no namespaces still determines what it may send. A
+//! separate test file, because the probe's result is kept for the whole process.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use rustix::thread::{CapabilitySet, CapabilitySets};

@@ -1,5 +1,5 @@
-//! The vhost-net engine moves the same frames as the plain one, loses none and no wake-up, and
-//! leaves nothing behind. Needs `/dev/vhost-net`, so most of it runs on Linux 7.3 in a guest.
+//! The vhost-net engine moves the same frames as the default one, loses no frame and no wake-up,
+//! and leaves nothing behind. Needs `/dev/vhost-net`, so most of it runs on Linux 7.3 in a guest.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what fails fails the test")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -26,7 +26,7 @@ use tapswitch_wire::checksum::Sum;
 mod common;
 use common::{Host, PATIENCE, can_tap, config, eventually, knows_udp_trains, skip};
 
-/// The newest kernel, whose worker is a thread of the process, and one from before.
+/// The newest kernel, whose worker is a thread of the process, and an older one.
 const KERNELS: [Series; 2] = [Series::V7_3, Series::V6_1];
 
 #[test]
@@ -196,7 +196,7 @@ fn a_loop_that_never_sleeps_gets_everything_too() {
             received.extend(ours(&burst));
         }
         assert_same(&received, &frames);
-        // And sleeps when it wants to again.
+        // It sleeps again when permitted.
         engine.set_polling(false);
         assert_eq!(engine.recv(&mut burst), Ok(0));
         line.send(&frames[..1]);
@@ -266,8 +266,8 @@ fn a_device_that_was_down_works_on() {
             send_all(&mut engine, &[numbered(1000), tcp_train(50_000)]);
             let Engine::Vhost(vhost) = &mut engine else { unreachable!() };
             eventually("the kernel thread to be done", || (vhost.unsent() == Ok(0)).then_some(()));
-            // The batches of small frames do not look at the interface's state. Two are dropped:
-            // the train by the device, the frame because nobody wants such a one.
+            // The batches of small frames ignore the interface's state. Two are dropped: the train
+            // by the device, and the frame because of its unknown protocol.
             let after = line.host.netlink.link("tap0").unwrap().stats;
             let packets = after.rx_packets - before.rx_packets;
             assert_eq!((packets, after.rx_dropped - before.rx_dropped), (1, 2));
@@ -338,7 +338,7 @@ fn the_worker_is_a_thread_of_the_kernel_if_that_is_wanted() {
             vhost_threads("/proc/self/task") > 0
         };
         assert!(!has_thread(true));
-        // Before Linux 6.4 there was no other kind.
+        // Before Linux 6.4 there was only this kind.
         let is_old = tapswitch_guest::inside().unwrap().starts_with("6.1.");
         assert_eq!(has_thread(false), !is_old);
     });
@@ -359,8 +359,8 @@ fn each_queue_can_have_an_engine_of_its_own() {
     });
 }
 
-/// The limit by which packets are not taken for Ethernet frames is the device's, so an engine that
-/// ends leaves it to the others.
+/// The limit that prevents packets from being treated as Ethernet frames belongs to the device, so
+/// an engine that ends leaves it for the others.
 #[test]
 fn each_queue_of_a_tun_device_can_have_an_engine_of_its_own() {
     in_guests(|| {
@@ -401,7 +401,7 @@ fn packets_of_a_tun_device_pass_unharmed() {
             while count == 0 {
                 assert!(engine.wait(Some(PATIENCE)).unwrap(), "no packet in time");
                 engine.recv(&mut burst).unwrap();
-                // The kernel speaks IPv6, too.
+                // The kernel also sends IPv6.
                 burst.retain(|frame| frame.bytes()[0] == 0x45);
                 burst.iter_mut().for_each(|mut frame| swap_ipv4(frame.bytes_mut()));
                 assert!(engine.send(&burst).is_complete());
@@ -443,13 +443,13 @@ fn nothing_is_allocated_per_frame() {
     });
 }
 
-/// True on the host, if it may make devices.
+/// True on the host, if it may create devices.
 fn is_host() -> bool {
     tapswitch_guest::inside().is_none() && can_tap()
 }
 
-/// Runs `body` on each of [`KERNELS`], while no other test of this file runs there: some count what
-/// the process has.
+/// Runs `body` on each of [`KERNELS`], while no other test of this file runs there: some count
+/// resources of the process.
 fn in_guests<F: FnOnce() + Copy>(body: F) {
     static ALONE: Mutex<()> = Mutex::new(());
     for series in KERNELS {
@@ -463,8 +463,8 @@ fn in_guests<F: FnOnce() + Copy>(body: F) {
 /// A frame and its metadata.
 type Packet = (NetHeader, Vec<u8>);
 
-/// A tap device in a namespace of its own, and a packet socket on the kernel's end: what that sends
-/// comes out of the device, what is sent into the device arrives there.
+/// A tap device in its own namespace, and a packet socket on its kernel side: frames sent by one
+/// are received by the other.
 struct Line {
     host: Host,
     queues: Vec<Queue>,
@@ -486,7 +486,7 @@ impl Line {
         self.queues.pop().unwrap()
     }
 
-    /// A packet socket is told once that its interface went down: takes a new one.
+    /// A packet socket is told once that its interface went down: opens a new one.
     fn reopen(&mut self) {
         self.port = open_port(&self.host);
     }
@@ -497,7 +497,7 @@ impl Line {
         }
     }
 
-    /// The next `count` of our frames that come out of the device.
+    /// The next `count` frames of the test from the device.
     fn receive(&self, engine: &mut Engine, count: usize) -> Vec<Packet> {
         let mut burst = Burst::default();
         let mut received = Vec::new();
@@ -514,7 +514,7 @@ impl Line {
         assert!(engine.wait(Some(PATIENCE)).unwrap(), "no frame in time");
     }
 
-    /// The next `count` of our frames that arrive at the kernel's end.
+    /// The next `count` frames of the test on the kernel side.
     fn arrived(&self, count: usize) -> Vec<Packet> {
         let mut buf = vec![0; tapswitch_netdev::RECV_BUF_LEN];
         let mut arrived = Vec::new();
@@ -542,7 +542,7 @@ fn sleep_until_readable(fd: impl AsFd) -> bool {
     poll(&mut fds, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap() > 0
 }
 
-/// Sends all of them, waiting for room where there is none.
+/// Sends all of them, waiting for room if necessary.
 fn send_all(engine: &mut Engine, packets: &[Packet]) {
     let mut rest = packets;
     while !rest.is_empty() {
@@ -561,7 +561,7 @@ fn send_all(engine: &mut Engine, packets: &[Packet]) {
     }
 }
 
-/// Sends back `count` of our frames, sleeping before each.
+/// Returns `count` frames of the test, sleeping before each.
 fn echo(mut engine: Engine, by_descriptor: bool, count: usize) {
     let mut burst = Burst::default();
     let mut echoed = 0;
@@ -581,13 +581,13 @@ fn echo(mut engine: Engine, by_descriptor: bool, count: usize) {
     eventually("the kernel thread to be done", || (vhost.unsent() == Ok(0)).then_some(()));
 }
 
-/// Frames of many kinds, to an address that is not the kernel's: it does not answer.
+/// Frames of many types, to an address that is not the kernel's, so that it does not answer.
 fn frames() -> Vec<Packet> {
     let mut frames = Vec::new();
     for number in 0..100 {
         frames.push(numbered(number));
         match number % 10 {
-            // The kernel cuts what is longer before a device gets it.
+            // The kernel segments longer ones before a device gets them.
             0 => frames.push(tcp_train(65_535 - 34)),
             2 => frames.push(tcp_train(3000)),
             4 if has_udp_trains() => frames.push(udp_train(50_000)),
@@ -599,13 +599,13 @@ fn frames() -> Vec<Packet> {
     frames
 }
 
-/// Asks once, as the answer may be a loud one.
+/// Checks once, as the check may print a message.
 fn has_udp_trains() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(knows_udp_trains)
 }
 
-/// A frame of a protocol for experiments, of some length.
+/// A frame of an experimental protocol, of varying length.
 fn numbered(number: u32) -> Packet {
     let len = 60 + usize::try_from(number * 37).unwrap() % 1400;
     let mut bytes = ethernet([0x88, 0xb5]);
@@ -614,7 +614,7 @@ fn numbered(number: u32) -> Packet {
     (NetHeader::PLAIN, bytes)
 }
 
-/// A TCP train with `len` bytes behind the IP header.
+/// A TCP train with `len` bytes after the IP header.
 fn tcp_train(len: usize) -> Packet {
     let mut tcp = vec![0; 20];
     tcp[..4].copy_from_slice(&[0, 9, 0, 7]);
@@ -623,13 +623,13 @@ fn tcp_train(len: usize) -> Packet {
     (header, ipv4(6, tcp, len))
 }
 
-/// A UDP train with `len` bytes behind the IP header.
+/// A UDP train with `len` bytes after the IP header.
 fn udp_train(len: usize) -> Packet {
     let (header, bytes) = udp(len);
     (NetHeader { gso_type: GsoType::UDP_L4, gso_size: 1000, ..header }, bytes)
 }
 
-/// A datagram with `len` bytes behind the IP header and a partial checksum.
+/// A datagram with `len` bytes after the IP header and a partial checksum.
 fn udp(len: usize) -> Packet {
     let [high, low] = u16::try_from(len).unwrap().to_be_bytes();
     (partial(6, 42), ipv4(17, vec![0, 9, 0, 7, high, low, 0, 0], len))
@@ -655,19 +655,19 @@ fn ethernet(ether_type: [u8; 2]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 9], &OURS.0[..], &ether_type].concat()
 }
 
-/// What is ours in `burst`.
+/// The frames of the test in `burst`.
 fn ours(burst: &Burst) -> impl Iterator<Item = Packet> {
     let frames = burst.iter().filter(|frame| is_ours(frame.bytes()));
     frames.map(|frame| (frame.header(), frame.bytes().to_vec()))
 }
 
-/// The kernel chatters, too.
+/// Frames of the kernel have other addresses.
 fn is_ours(frame: &[u8]) -> bool {
     frame.get(6..12) == Some(&OURS.0)
 }
 
-/// The same frames in the same order. Of the metadata, `hdr_len` is a hint: the kernel makes it
-/// anew, from how a frame happens to lie in its memory.
+/// The same frames in the same order. `hdr_len` in the metadata is a hint that the kernel
+/// recomputes from its buffer layout.
 fn assert_same(left: &[Packet], right: &[Packet]) {
     assert_eq!(left.len(), right.len());
     for (index, ((left, left_bytes), (right, right_bytes))) in left.iter().zip(right).enumerate() {
@@ -680,7 +680,7 @@ fn assert_same(left: &[Packet], right: &[Packet]) {
     }
 }
 
-/// Open files, threads of the kernel thread's name, and mappings of the rings.
+/// Open files, threads with the worker's name, and mappings of the rings.
 fn traces() -> (usize, usize, usize) {
     let count = |path: &str| fs::read_dir(path).unwrap().count();
     let threads = vhost_threads("/proc/self/task") + vhost_threads("/proc");
@@ -689,7 +689,7 @@ fn traces() -> (usize, usize, usize) {
     (count("/proc/self/fd"), threads, rings)
 }
 
-/// Number of kernel threads that serve rings, among those of a folder of procfs.
+/// Number of kernel threads that serve rings, among those in a directory of procfs.
 fn vhost_threads(folder: &str) -> usize {
     let names = fs::read_dir(folder).unwrap().filter_map(|entry| {
         // Others may end meanwhile.
@@ -730,12 +730,12 @@ struct Counter;
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -743,6 +743,6 @@ unsafe impl GlobalAlloc for Counter {
 #[global_allocator]
 static COUNTER: Counter = Counter;
 
-/// The station that answers.
+/// The station that replies.
 const PEER: &str = "10.0.0.2:7";
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x77]);

@@ -1,4 +1,4 @@
-//! `tapswitch audit`: who had whose traffic copied.
+//! `tapswitch audit`: the audit log of a controller.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -14,7 +14,7 @@ use crate::table::{is_in_vain, print, table};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Reads the log, and does with it what is wanted.
+/// Reads the log as the arguments say.
 pub(crate) fn main(args: &AuditArgs) -> Result<(), Failure> {
     if let Some(path) = &args.export {
         export(args, path)?;
@@ -43,7 +43,7 @@ fn list(args: &AuditArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints records as they come, as long as somebody reads them.
+/// Prints new records until the reader closes.
 fn follow(args: &AuditArgs) -> Result<(), Failure> {
     let mut after = 0;
     loop {
@@ -74,7 +74,7 @@ fn export(args: &AuditArgs, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who is tapped is nobody else's business.
+/// Records of TAPs are confidential: readable by the owner alone.
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
@@ -88,13 +88,13 @@ fn verify(args: &AuditArgs) -> Result<(), Failure> {
     match (verifier.head(), &args.file) {
         (Some((seq, hash)), _) => say!("intact up to record {seq}, whose hash is {hash}"),
         (None, None) => say!("no records"),
-        // Of an export all may be cut off: who verifies it shall not take that for whole.
+        // An empty export may be a truncated one, which must not pass verification.
         (None, Some(path)) => return Err(format!("{}: {NO_RECORDS}", path.display()).into()),
     }
     Ok(())
 }
 
-/// All records, of a file or of a controller.
+/// Reads all records of a file or of a controller.
 fn for_each(
     args: &AuditArgs,
     mut take: impl FnMut(&str) -> Result<(), Failure>,
@@ -110,7 +110,7 @@ fn for_each(
     Ok(())
 }
 
-/// The records behind one, from a controller; returns the number of the last.
+/// Reads the records after a given one from a controller; returns the number of the last.
 fn for_each_after(
     args: &AuditArgs,
     mut after: u64,
@@ -137,7 +137,7 @@ fn cells(line: &str) -> Vec<String> {
 
 const NO_RECORDS: &str =
     "it has no records, so nothing was verified: check that it is a complete export";
-/// How often new records are asked for.
+/// Interval for polling new records.
 const POLL: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -29,23 +29,24 @@ pub(crate) mod controller;
 pub(crate) mod device;
 pub(crate) mod port;
 
-/// A virtual switch with virtual TAPs: it forwards packet trains whole between tap devices and
-/// interfaces, and copies chosen flows to monitors without touching the original.
+/// Virtual switch with virtual TAPs: forwards packet trains whole between tap devices, interfaces,
+/// virtual machines and tunnels, and copies selected flows to monitors without affecting the
+/// original traffic.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How much to say on standard error: off, error, warn, info, debug or trace; info for what
-    /// runs long, else warn.
+    /// Log level: off, error, warn, info, debug or trace. Default: info for long-running commands,
+    /// warn for others.
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log: Option<LevelFilter>,
-    /// How to say it: text for people, or json, an object a line, for programs.
+    /// Log format: text, or json with one object per line.
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// How the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -54,49 +55,50 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show it at work: three hosts, real traffic, one TAP; prints a table and checks it.
+    /// Run a demonstration: three hosts, real traffic, one TAP, and a table of checked results.
     Demo(DemoArgs),
-    /// Run a switch, and a controller if wanted, from a configuration file.
+    /// Run a switch, and optionally a controller, from a configuration file.
     Run(RunArgs),
     /// Run the OpenFlow switch alone.
     Switch(SwitchArgs),
     /// Run the controller alone.
     Controller(Box<controller::ControllerArgs>),
-    /// Add, list, show or delete TAP policies of a running controller.
+    /// Add, replace, list, show or delete TAP policies of a running controller.
     Policy(PolicyArgs),
-    /// Make tokens for the REST interface of a controller.
+    /// Create tokens for the controller's REST interface.
     Token(controller::TokenArgs),
-    /// Read, follow, export or check the audit log of a running controller.
+    /// Read, follow, export or verify the audit log of a running controller.
     Audit(controller::AuditArgs),
-    /// Add ports to a running switch, or take them away.
+    /// Add ports to a running switch, or remove them.
     Port(port::PortArgs),
-    /// Show what a running switch or controller knows.
+    /// Show the state of a running switch or controller.
     Show(ShowArgs),
-    /// Write what comes in on an interface to a pcapng file, trains cut into packets.
+    /// Write the packets that an interface receives to a pcapng file, with trains split into
+    /// packets.
     Capture(CaptureArgs),
-    /// List, make, change and examine tun and tap devices, whoever has made them.
+    /// List, create, change and diagnose the tun and tap devices of this machine.
     Device(device::DeviceArgs),
-    /// Measure.
+    /// Run benchmarks.
     Bench(BenchArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArgs {
-    /// Write the table as data too.
+    /// Also write the table to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Length of each measurement.
+    /// Length of each measurement in seconds.
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
-    /// Leave everything running for exploring, until Ctrl-C.
+    /// Leave everything running for exploration, until Ctrl-C.
     #[arg(long)]
     pub(crate) keep: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// The configuration file (TOML).
+    /// Configuration file (TOML).
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     #[command(flatten)]
@@ -106,18 +108,18 @@ pub(crate) struct RunArgs {
 /// Where a long-running command listens for `show` and `policy`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServeArgs {
-    /// Management socket; /run/tapswitch/NAME.sock when not given.
+    /// Management socket. Default: /run/tapswitch/NAME.sock.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// Whom `show` and `policy` ask.
+/// Which process `show` and `policy` query.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AskArgs {
-    /// Management socket of the process to ask; the only one in /run/tapswitch when not given.
+    /// Management socket of the process to query. Default: the only one in /run/tapswitch.
     #[arg(long, value_name = "PATH", env = "TAPSWITCH_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
-    /// Print JSON for scripts instead of a table.
+    /// Print JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -127,79 +129,102 @@ pub(crate) struct SwitchArgs {
     /// Name of the bridge.
     #[arg(long, default_value = "br0", value_parser = parse_bridge_name)]
     pub(crate) name: String,
-    /// Unique number of the datapath: decimal, or hexadecimal, with 0x or all sixteen digits.
+    /// Unique datapath ID: decimal, or hexadecimal with 0x or with all sixteen digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
-    /// Controller to connect to, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
-    /// times.
+    /// Controller to connect to: tcp:ADDRESS:PORT or tls:ADDRESS:PORT. May be repeated.
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) controller: Vec<Endpoint>,
-    /// Where to accept OpenFlow connections, such as ovs-ofctl's, in the same words; may be given
-    /// several times.
+    /// Address to accept OpenFlow connections on, for ovs-ofctl for example: tcp:ADDRESS:PORT or
+    /// tls:ADDRESS:PORT. May be repeated.
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<Endpoint>,
     #[command(flatten)]
     pub(crate) tls: SwitchTlsArgs,
     /// What to do while no controller answers: standalone (forward as a learning switch) or secure
-    /// (go on by the rules).
+    /// (continue with the installed rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
     pub(crate) fail_mode: FailMode,
-    /// What tells VLANs apart where stations are learnt: outer (the outermost tag) or stack (the
-    /// two outermost).
+    /// Tags that distinguish VLANs in MAC learning: outer (the outermost tag) or stack (the two
+    /// outermost tags).
     #[arg(long, value_name = "WHAT", default_value = "outer")]
     pub(crate) learning: Learning,
-    /// A port, as `NUMBER=tap:NAME[,netns=NS][,queues=N][,OPTIONS]` for a tap device,
-    /// `NUMBER=tun:NAME[,peer=MAC][,netns=NS][,queues=N][,OPTIONS]` for a tun device, which has no
-    /// Ethernet, or `NUMBER=netdev:IFNAME[,netns=NS][,OPTIONS]` for an interface that is there;
-    /// NUMBER may be "local"; `NUMBER=vhost:PATH[,server|client][,queues=N][,OPTIONS]` for a
-    /// virtual machine by vhost-user; `NUMBER=vxlan:remote=IP,vni=V[,OPTIONS]`,
-    /// `NUMBER=gre:remote=IP[,key=K][,OPTIONS]` or
-    /// `NUMBER=erspan:remote=IP,session=S,version=2|3[,OPTIONS]` for a tunnel;
-    /// `NUMBER=pcapng:PATH[,rotate-size=SIZE][,rotate-time=TIME][,keep=N][,OPTIONS]` for a file
-    /// that copies are written to; may be given several times. OPTIONS are mtu=BYTES for the
-    /// payload, envelope=BYTES for tags on top of it (8 when not given; the MTU of a netdev
-    /// interface is raised by as much, and put back in the end; 0 leaves it as it is),
-    /// gro=on|off|auto for making trains of what comes in (auto, while it pays, when not given),
-    /// offload=off for one that is sent whole packets with their checksums only, stall=MS for how
-    /// long others wait for the port at a time when it takes nothing (50 when not given),
-    /// drain-ahead=on|off|KIB for what is read ahead while the port waits for others,
-    /// pause=on|off|auto for whether it waits for others at all (auto, unless a bridge is behind
-    /// it, when not given), flood=on|off for whether what goes everywhere goes there (off for gre,
-    /// erspan and pcapng, else on, when not given), txqueuelen=FRAMES and backpressure=on|off|auto
-    /// for the rings of tap and tun devices, owner=USER, group=GROUP and permissions=MODE for the
-    /// socket of a vhost port, and one of `mode=access,vlan=VID`,
-    /// `mode=trunk[,vlans=VIDS][,native=VID]`,
+    /// Port of the switch, as `NUMBER=KIND:ARGUMENT[,OPTION...]`; may be repeated.
+    ///
+    /// NUMBER is 1 to 4095, or "local". The kinds are:
+    ///
+    /// `tap:NAME[,netns=NS][,queues=N]`: tap device
+    ///
+    /// `tun:NAME[,peer=MAC][,netns=NS][,queues=N]`: tun device (IP without Ethernet)
+    ///
+    /// `netdev:IFNAME[,netns=NS]`: existing interface
+    ///
+    /// `vhost:PATH[,server|client][,queues=N][,owner=USER][,group=GROUP][,permissions=MODE]`:
+    /// virtual machine by vhost-user
+    ///
+    /// `vxlan:remote=IP,vni=V`, `gre:remote=IP[,key=K]`, `erspan:remote=IP,session=S,version=2|3`:
+    /// tunnel
+    ///
+    /// `pcapng:PATH[,rotate-size=SIZE][,rotate-time=TIME][,keep=N]`: capture file
+    ///
+    /// Options:
+    ///
+    /// mtu=BYTES: maximum payload of a packet
+    ///
+    /// envelope=BYTES: room for VLAN tags on top of the MTU (default 8); the MTU of a netdev
+    /// interface is raised by this much and restored when the port closes; 0 leaves it unchanged
+    ///
+    /// gro=on|off|auto: join received packets into trains (default auto: while it pays; on for
+    /// tunnels)
+    ///
+    /// offload=off: send only whole packets with complete checksums
+    ///
+    /// stall=MS: how long senders wait for this port while it takes nothing (default 50)
+    ///
+    /// drain-ahead=on|off|KIB: how much to read ahead from this port while it waits for another one
+    ///
+    /// pause=on|off|auto: whether traffic from this port waits for full ports (default auto: unless
+    /// a bridge is behind it)
+    ///
+    /// flood=on|off: whether the port receives flooded frames (default off for gre, erspan and
+    /// pcapng, else on)
+    ///
+    /// txqueuelen=FRAMES, backpressure=on|off|auto: rings of tap and tun devices
+    ///
+    /// `mode=access,vlan=VID`, `mode=trunk[,vlans=VIDS][,native=VID]`,
     /// `mode=dot1q-tunnel,vlan=SVID[,vlans=VIDS]`,
-    /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]` or
-    /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`,
-    /// with VIDS as in 10+20-30. See docs/vlan.md.
+    /// `mode=qinq,map=VIDS:SVID[/VID]+...[,untagged=SVID]`,
+    /// `mode=provider[,vlans=SVIDS][,tpid=0x88a8|0x8100|0x9100][,translate=OUTSIDE:INSIDE+...]`:
+    /// VLAN mode, with VIDS as in 10+20-30
+    ///
+    /// See docs/ports.md and docs/vlan.md.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Vec<PortSpec>,
-    /// Number of workers; as many as the port with most queues has, and cores, when not given.
+    /// Number of worker threads. Default: the number of queues of the port that has most, at most
+    /// the number of cores.
     #[arg(long, value_name = "N", value_parser = parse_worker_count)]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Cores that the workers stay on, separated by commas, each once.
+    /// Cores to pin the workers to, separated by commas, each once.
     #[arg(long, value_name = "CORES", value_delimiter = ',', value_parser = parse_core)]
     pub(crate) cores: Vec<usize>,
     #[command(flatten)]
     pub(crate) socket: ServeArgs,
 }
 
-/// How a switch and its controllers know each other by TLS. The files are read again, when they
-/// have changed, for each connection.
+/// TLS between a switch and its controllers. Changed files are read again for each connection.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SwitchTlsArgs {
-    /// The switch's certificate for tls: (PEM), with those that vouch for it.
+    /// Certificate chain of the switch for tls: (PEM).
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of the switch (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Who vouches for controllers, and for tools that connect (PEM).
+    /// CA certificates that controllers and connecting tools must be signed by (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// What a controller's certificate is for, where that is not the address that is connected to:
-    /// a host's name, or any for whomever the authority vouches for.
+    /// Name in the controller's certificate, if not the address: a host name, or any to accept
+    /// every name that the CA signed.
     #[arg(long, value_name = "NAME", requires = "tls_cert")]
     pub(crate) tls_name: Option<PeerName>,
 }
@@ -219,16 +244,16 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Copy matching traffic to a monitor. Any field may be left out but the monitor.
+    /// Copy matching traffic to a monitor. All fields but the monitor are optional.
     Add(Box<PolicyAddArgs>),
-    /// Put a policy in the place of the one of its name: what both copy goes on without a gap, what
-    /// is not given is as if it never was.
+    /// Replace the policy of the same name. Frames that both policies copy are copied without a
+    /// gap; omitted fields are reset to their defaults.
     Set(Box<PolicyAddArgs>),
     /// List all policies with their counters.
     List(AskArgs),
     /// Show one policy with its ledger.
     Show(PolicyNameArgs),
-    /// Stop copying.
+    /// Delete a policy and stop copying.
     Delete(PolicyDeleteArgs),
 }
 
@@ -236,13 +261,13 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct PolicyAddArgs {
     /// Name of the policy.
     pub(crate) name: String,
-    /// Where the copies go: a port (3, or 0x1/3 for port 3 of datapath 1), the name of a port, or
-    /// the MAC or IP address of a host; or several ports that share flows, as in
-    /// one-of:0x1/3+0x2/4. Repeat it for several: each gets a copy.
+    /// Destination of the copies: a port (3, or 0x1/3 for port 3 of datapath 1), the name of a
+    /// port, the MAC or IP address of a host, or several ports that share the flows
+    /// (one-of:0x1/3+0x2/4). May be repeated: each monitor gets a copy.
     #[arg(long, value_name = "MONITOR", required = true)]
     pub(crate) monitor: Vec<MonitorSpec>,
-    /// An expression in the syntax of tcpdump, beside the other fields; what OpenFlow 1.3 cannot
-    /// match is refused.
+    /// Filter expression in the syntax of tcpdump, in addition to the other fields. Refused if
+    /// OpenFlow 1.3 cannot match it.
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// Source MAC address.
@@ -251,77 +276,77 @@ pub(crate) struct PolicyAddArgs {
     /// Destination MAC address.
     #[arg(long, value_name = "MAC")]
     pub(crate) dst_mac: Option<MacAddr>,
-    /// Type of what is behind all tags: ipv4, ipv6, arp or a number as in 0x88b5. What is for the
-    /// next bridge alone, as lldp is, is not copied.
+    /// EtherType after all tags: ipv4, ipv6, arp or a number such as 0x88b5. Link-local protocols
+    /// such as LLDP are not copied.
     #[arg(long, value_name = "TYPE")]
     pub(crate) eth_type: Option<EthType>,
-    /// Source IPv4 or IPv6 address, or prefix.
+    /// Source IPv4 or IPv6 address or prefix.
     #[arg(long, value_name = "IP[/LEN]")]
     pub(crate) src_ip: Option<IpPrefix>,
-    /// Destination IPv4 or IPv6 address, or prefix.
+    /// Destination IPv4 or IPv6 address or prefix.
     #[arg(long, value_name = "IP[/LEN]")]
     pub(crate) dst_ip: Option<IpPrefix>,
     /// IP protocol: tcp, udp, icmp, icmpv6, sctp or a number.
     #[arg(long, value_name = "PROTO")]
     pub(crate) ip_proto: Option<IpProto>,
-    /// Identifier of the outermost VLAN tag, or "untagged", or "tagged".
+    /// VLAN ID of the outermost tag, "untagged" or "tagged".
     #[arg(long, value_name = "VID")]
     pub(crate) vlan: Option<Vlan>,
-    /// TCP, UDP or SCTP source port, or a range: each port of that is a rule.
+    /// TCP, UDP or SCTP source port or range; a range needs several rules.
     #[arg(long, value_name = "PORT[-PORT]")]
     pub(crate) src_port: Option<PortRange>,
-    /// TCP, UDP or SCTP destination port, or a range: each port of that is a rule.
+    /// TCP, UDP or SCTP destination port or range; a range needs several rules.
     #[arg(long, value_name = "PORT[-PORT]")]
     pub(crate) dst_port: Option<PortRange>,
-    /// Which way: forward (from the source to the destination) or both (and the answers: source
-    /// and destination exchanged). Both when not given, as far as such frames are answered.
+    /// Direction: forward (source to destination) or both (also replies, with source and
+    /// destination exchanged). Default: both, if such frames have replies.
     #[arg(long, value_name = "WAY")]
     pub(crate) direction: Option<Direction>,
-    /// Tell what each switch would be told, and whether it is proved that all frames go where they
-    /// should; change nothing.
+    /// Print the changes on each switch, and whether it is proved that all frames reach their
+    /// destinations; change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Put it in force also when it was found that frames would not go where they should.
+    /// Apply the policy even if the proof found frames that would not reach their destinations.
     #[arg(long)]
     pub(crate) force: bool,
-    /// What copies are owed while the monitor cannot take them: best-effort, lossless (senders wait
-    /// as long as the monitor's port allows), lossless:MS (at most so many milliseconds at a time)
-    /// or sample-on-pressure.
+    /// Contract for copies that the monitor cannot take: best-effort, lossless (senders wait as
+    /// long as the monitor's port allows), lossless:MS (at most MS milliseconds at a time) or
+    /// sample-on-pressure.
     #[arg(long, value_name = "CONTRACT", default_value = "best-effort")]
     pub(crate) delivery: Delivery,
-    /// Bytes of each packet that are kept.
+    /// Bytes of each packet to keep.
     #[arg(long, value_name = "LEN")]
     pub(crate) snaplen: Option<u16>,
-    /// Copy one of so many frames, as in 1/10.
+    /// Copy one of N frames, such as 1/10.
     #[arg(long, value_name = "1/N")]
     pub(crate) sample: Option<Sample>,
-    /// What becomes of the VLAN tags of copies: keep, or strip (the two outermost
-    /// ones; at other switches than ours the outermost).
+    /// VLAN tags of the copies: keep or strip (the two outermost tags; only the outermost on Open
+    /// vSwitch).
     #[arg(long, value_name = "HOW", default_value = "keep")]
     pub(crate) tags: Tagging,
-    /// Where copies are taken, if rules of others rewrite frames on their way: ingress (as they
-    /// come in, before that) or egress (as they go out to the host of dst-mac, after that).
+    /// Where frames are copied if other rules rewrite them: ingress (before) or egress (after, on
+    /// the way to the host of dst-mac).
     #[arg(long, value_name = "WHERE")]
     pub(crate) point: Option<Point>,
-    /// How copies travel to a monitor at another switch: svlan (with one more tag on the way) or
-    /// rewrite (taken at the egress, with another destination on the way).
+    /// How copies reach a monitor on another switch: svlan (with an additional tag) or rewrite
+    /// (copied at the egress, with another destination address).
     #[arg(long, value_name = "HOW", default_value = "svlan")]
     pub(crate) transport: Transport,
-    /// Which policy gives way when a switch has no room for all: the lowest, and of equals the
+    /// Priority. If a switch has no room for all policies, the lowest gives way; among equals, the
     /// newest.
     #[arg(long, value_name = "0-255", default_value_t = 0)]
     pub(crate) priority: u8,
-    /// When the policy deletes itself: a span as in 30m or 7d, or a time as in
+    /// When the policy deletes itself: a time span such as 30m or 7d, or a time such as
     /// 2026-11-22T18:00:00Z.
     #[arg(long, value_name = "WHEN")]
     pub(crate) expires: Option<Expiry>,
-    /// When copies are made, in UTC, as in "Mon-Fri 08:00-18:00; Sat 10:00-12:00".
+    /// When copies are made, in UTC: "Mon-Fri 08:00-18:00; Sat 10:00-12:00".
     #[arg(long, value_name = "HOURS")]
     pub(crate) schedule: Option<Schedule>,
-    /// Who answers for it.
+    /// Person responsible for the policy.
     #[arg(long, value_name = "TEXT")]
     pub(crate) owner: Option<String>,
-    /// What it is for.
+    /// Purpose of the policy.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -340,11 +365,11 @@ pub(crate) struct PolicyNameArgs {
 pub(crate) struct PolicyDeleteArgs {
     /// Name of the policy.
     pub(crate) name: String,
-    /// Tell what each switch would be told, and whether it is proved that all other frames go where
-    /// they should; change nothing.
+    /// Print the changes on each switch, and whether it is proved that all other frames reach their
+    /// destinations; change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Delete it also when it was found that frames would not go where they should.
+    /// Delete it even if the proof found frames that would not reach their destinations.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -361,7 +386,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShowWhat {
-    /// The switch as a whole and its controllers.
+    /// The switch as a whole, and its controllers.
     Switch,
     /// Ports: state, traffic, drops.
     Ports,
@@ -369,44 +394,44 @@ pub(crate) enum ShowWhat {
     Flows,
     /// Groups and their buckets.
     Groups,
-    /// Meters and their bands: what they measured, dropped and marked.
+    /// Meters and their bands: measured, dropped and marked packets.
     Meters,
-    /// Workers: what they read, how they found their programs.
+    /// Workers: frames read, and how their programs were found.
     Workers,
     /// All drops, by port and reason.
     Drops,
-    /// TAPs: what they matched, delivered and dropped.
+    /// TAPs: matched, delivered and dropped copies.
     Taps,
-    /// Hosts that the controller has learnt.
+    /// Hosts that the controller has learned.
     Hosts,
-    /// Switches that are connected to the controller.
+    /// Switches connected to the controller.
     Switches,
-    /// Links between switches that the controller has found.
+    /// Links between switches that the controller has discovered.
     Links,
-    /// What the controller is among those that share its store, and who leads.
+    /// Role of the controller among those that share its store, and the leader.
     Controller,
-    /// Counters of ports and TAPs in the text format of Prometheus.
+    /// Counters of ports and TAPs in Prometheus text format.
     Metrics,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CaptureArgs {
-    /// Interface whose incoming frames are written.
+    /// Interface whose received frames are written.
     #[arg(short, long, value_name = "NAME")]
     pub(crate) interface: String,
     /// Namespace of the interface: a name of `ip netns`, or a path such as /proc/PID/ns/net.
     #[arg(long, value_name = "NS")]
     pub(crate) netns: Option<String>,
-    /// The file; replaced if it is there. - is standard output, for `| tshark -r -`.
+    /// Output file, overwritten if it exists; - for standard output, as in `| tshark -r -`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) write: PathBuf,
-    /// Bytes of each packet that are kept; 0 for all.
+    /// Bytes of each packet to keep; 0 for all.
     #[arg(short, long, value_name = "LEN", default_value_t = WHOLE_PACKET)]
     pub(crate) snaplen: usize,
-    /// Stop after this many packets.
+    /// Stop after N packets.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Stop after this many seconds.
+    /// Stop after N seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
 }
@@ -419,26 +444,26 @@ pub(crate) struct BenchArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Namespace → tap → switch → tap → namespace, beside a bare forwarder and Open vSwitch.
+    /// Forwarding between tap devices in two namespaces, compared with a bare forwarder and Open
+    /// vSwitch.
     TapForward(TapForwardArgs),
-    /// A tap device whose packets come back with their addresses exchanged, with offloads and
-    /// without, beside a bare loop and tun-rs.
+    /// Tap device that returns packets with exchanged addresses, with and without offloads,
+    /// compared with a bare loop and tun-rs.
     Echo(EchoArgs),
-    /// What tags cost: none to three of them between two switches, TCP and UDP, one flow and many.
+    /// Cost of VLAN tags: none to three tags between two switches, TCP and UDP, one flow and many.
     Vlan(VlanArgs),
-    /// Guests on vhost-user ports: plain forwarding and copies, by size of frames, beside Open
-    /// vSwitch with DPDK and a bare loop.
+    /// Guests on vhost-user ports: forwarding and copying by frame size, compared with Open vSwitch
+    /// with DPDK and a bare loop.
     Vhost(VhostArgs),
-    /// Late work on frames, without any device: checksums, cutting trains, making trains of
-    /// packets, tags.
+    /// Processing of frames without a device: checksums, segmentation, coalescing, tags.
     Offload(OffloadArgs),
-    /// What is lost where a queue is full: rings of every length, slow links, slow monitors, long
-    /// ways, with back-pressure and without.
+    /// Loss where a queue is full: rings of every length, slow links, slow monitors and long paths,
+    /// with and without backpressure.
     Lossless(LosslessArgs),
-    /// The controller with many simulated switches, hosts and policies: how long until all is
-    /// there, for one policy, for many, and around a link that is cut.
+    /// Controller with many simulated switches, hosts and policies: time until all are installed,
+    /// for one policy, for many, and after a link failure.
     Controller(ControllerBenchArgs),
-    /// Who asks for round trips in vhost.
+    /// Sender of the round trips that vhost measures.
     #[command(hide = true)]
     VhostProbe(ProbeArgs),
     /// One of the processes that echo measures with.
@@ -447,41 +472,41 @@ pub(crate) enum BenchCommand {
     /// The bare forwarder that tap-forward compares with: two file descriptors, read and write.
     #[command(hide = true)]
     BareForwarder(BareForwarderArgs),
-    /// The sender of small datagrams that tap-forward uses.
+    /// Sender of small datagrams that tap-forward uses.
     #[command(hide = true)]
     UdpFlood(UdpFloodArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TapForwardArgs {
-    /// Rounds; each measures every candidate once. Intervals want at least 6.
+    /// Rounds; each measures every candidate once. At least 6 for confidence intervals.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=999))]
     pub(crate) rounds: u64,
-    /// Seconds of each measurement.
+    /// Length of each measurement in seconds.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) seconds: u64,
-    /// Measure only this; may be given several times.
+    /// Run only this measurement; may be repeated.
     #[arg(long, value_name = "WHAT")]
     pub(crate) only: Vec<Measure>,
-    /// Leave Open vSwitch out.
+    /// Omit Open vSwitch.
     #[arg(long)]
     pub(crate) without_ovs: bool,
-    /// Keep the hosts' programs on the first core and the forwarder on the second, so that the
-    /// scheduler's choices are not what is measured.
+    /// Pin the programs of the hosts to the first core and the forwarder to the second, to exclude
+    /// effects of the scheduler.
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Whether the switch makes trains of packets that arrive one by one: on, off or auto.
+    /// Whether the switch joins single packets into trains: on, off or auto.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) gro: Gro,
-    /// TCP's congestion control. One that paces, as bbr does, measures the timers of the kernel.
+    /// TCP congestion control. One that paces, such as bbr, measures the kernel's timers.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) congestion: String,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// What `bench tap-forward` measures.
+/// A measurement of `bench tap-forward`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Measure {
@@ -492,17 +517,17 @@ pub(crate) enum Measure {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BareForwarderArgs {
-    /// Tap devices to make, as NAME,NETNS: the first two are joined, all others get copies.
+    /// Tap device to create, as NAME,NETNS; the first two are connected, all others get copies.
     #[arg(long, value_name = "NAME,NETNS")]
     pub(crate) tap: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UdpFloodArgs {
-    /// Where to send, as ADDRESS:PORT.
+    /// Destination, as ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) to: SocketAddr,
-    /// For how long; nothing floods for ever.
+    /// Duration in seconds.
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
@@ -516,12 +541,12 @@ impl Cli {
     }
 }
 
-/// Sends the log to standard error, so that standard output stays data.
+/// Writes the log to standard error, so that standard output contains only data.
 pub(crate) fn start_log(cli: &Cli) {
     let log = tracing_subscriber::fmt()
         .with_max_level(cli.log_level())
         .with_writer(std::io::stderr)
-        // It would be told on standard error, by a macro that panics there.
+        // It would write to standard error with a macro that panics on failure.
         .log_internal_errors(false)
         .with_target(false);
     match cli.log_format {
@@ -530,7 +555,7 @@ pub(crate) fn start_log(cli: &Cli) {
     }
 }
 
-/// The name of a bridge, which is that of its socket too.
+/// Parses the name of a bridge, which is also the name of its socket.
 pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = text.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -543,7 +568,7 @@ pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
     ))
 }
 
-/// A number of workers.
+/// Parses a number of workers.
 pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
     let count = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= WORKER_COUNT_MAX);
     count.ok_or_else(|| {
@@ -551,7 +576,7 @@ pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
     })
 }
 
-/// The number of a core.
+/// Parses a core number.
 pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
     let usable = usable_cores();
     let is_there = |core: &usize| match usable {
@@ -564,7 +589,7 @@ pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
     })
 }
 
-/// Numbers as lists of them are written, such as 0-3,8.
+/// Formats numbers as ranges, such as 0-3,8.
 fn ranges(numbers: &[usize]) -> String {
     let chunks = numbers.chunk_by(|one, next| one + 1 == *next);
     let text = |chunk: &[usize]| match chunk {
@@ -574,13 +599,13 @@ fn ranges(numbers: &[usize]) -> String {
     chunks.map(text).collect::<Vec<_>>().join(",")
 }
 
-/// As long as a file's name may be with what is put behind it, and to spare.
+/// Leaves room in a file name for a suffix.
 const BRIDGE_NAME_LEN_MAX: usize = 64;
-/// Each takes a few files and a thread: a process may have some thousand files.
+/// Each worker takes a thread and a few files; a process may have some thousand files.
 const WORKER_COUNT_MAX: usize = 128;
 
-/// A datapath number: decimal, or hexadecimal with 0x or with all sixteen digits, as switches and
-/// controllers print it.
+/// Parses a datapath ID: decimal, or hexadecimal with 0x or with all sixteen digits, as switches
+/// and controllers print it.
 pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),

@@ -1,7 +1,7 @@
 //! The configuration file of `tapswitch run`.
 //!
 //! TOML with the keys of `tapswitch switch` and `tapswitch policy add`. Every error names file,
-//! line, column and key, and what was expected there.
+//! line, column, key, and the expected value.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -20,16 +20,16 @@ use toml::Spanned;
 use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
 use crate::cli::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
 
-/// What `tapswitch run` is to run.
+/// What `tapswitch run` runs.
 #[derive(Debug)]
 pub(crate) struct RunConfig {
     pub(crate) switch: SwitchConfig,
     pub(crate) controller: Option<tapswitch_controller::Config>,
-    /// Policies that somebody adds are in memory alone, and the file does not say so.
+    /// True if added policies are only kept in memory, and the file does not ask for that.
     pub(crate) forgets: bool,
 }
 
-/// The file as it is written.
+/// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -65,7 +65,7 @@ struct SwitchSection {
 }
 
 impl SwitchSection {
-    /// All files, or none.
+    /// Requires all files or none.
     fn tls(&self) -> Result<Option<Tls>, Fault> {
         let name = parse_one(self.tls_name.as_ref(), "switch.tls-name")?.unwrap_or_default();
         let files = [&self.tls_cert, &self.tls_key, &self.tls_ca];
@@ -105,7 +105,7 @@ struct ControllerSection {
 }
 
 impl ControllerSection {
-    /// A certificate goes with its key, and nothing of TLS without them.
+    /// A certificate needs its key, and other TLS settings need both.
     fn files(&self) -> Result<FilesArgs, Fault> {
         let all = [&self.tls_cert, &self.tls_key, &self.tls_ca, &self.rest_ca];
         if let [None, _, ..] | [_, None, ..] = all
@@ -120,7 +120,7 @@ impl ControllerSection {
         Ok(FilesArgs { tokens, tls_cert, tls_key, tls_ca, rest_ca, insecure })
     }
 
-    /// Where switches are accepted.
+    /// Addresses to accept switches on.
     fn listens(&mut self) -> Result<Vec<Listen>, Fault> {
         let Some(listen) = self.listen.take() else { return Ok(vec![default_listen()]) };
         let (span, texts) = (listen.span(), listen.into_inner());
@@ -133,7 +133,7 @@ impl ControllerSection {
         }
         let has_tls = self.tls_cert.is_some() && self.tls_key.is_some();
         distinct(parse_all(texts, key)?, key, |at| match at {
-            // The file's own switch connects to what stands here.
+            // The file's own switch connects to this address.
             Listen::Tcp(address) | Listen::Tls(address) if address.port() == 0 => {
                 Some("the port may not be 0: switches need a known port to connect to")
             }
@@ -151,7 +151,7 @@ impl ControllerSection {
         }
     }
 
-    /// Where policies are kept and REST is served: nowhere, unless the file says so.
+    /// Where policies are kept and REST is served: neither by default.
     fn places(&self) -> Result<(StorePlace, RestPlace), Fault> {
         let store = parse_one(self.store.as_ref(), "controller.store")?;
         let rest = parse_one(self.rest.as_ref(), "controller.rest")?;
@@ -171,11 +171,11 @@ impl ControllerSection {
     }
 }
 
-/// A list whose members are read as texts first: of a wrong one the parser would tell where the
-/// list begins.
+/// A list whose members are parsed later: for a wrong member, the TOML parser would report the
+/// start of the list.
 type Texts = Vec<Spanned<String>>;
 
-/// What `texts` mean, with their places; `key` is the list's.
+/// Parses `texts`, with their positions; `key` is the list's.
 fn parse_all<T: FromStr<Err: fmt::Display>>(
     texts: Texts,
     key: &str,
@@ -195,7 +195,7 @@ fn parse_one<T: FromStr<Err: fmt::Display>>(
     Ok(parse_all(texts, key)?.pop().map(Spanned::into_inner))
 }
 
-/// The meanings of a list, each of which is there once; `lacks` tells what one would need.
+/// Requires distinct members of a list; `lacks` is the message for a duplicate.
 fn distinct<T: PartialEq>(
     list: Vec<Spanned<T>>,
     key: &str,
@@ -223,7 +223,7 @@ fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controlle
     Ok(config)
 }
 
-/// Gives a controller its places, and its files.
+/// Adds store, REST address and files to a controller's configuration.
 pub(crate) fn configure(
     config: &mut tapswitch_controller::Config,
     listen: &[Listen],
@@ -265,7 +265,7 @@ fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fa
     })
 }
 
-/// What the workers stay on.
+/// Cores of the workers.
 fn cores(numbers: &[Spanned<i64>]) -> Result<Vec<usize>, Fault> {
     let core = |number: &Spanned<i64>| {
         let wrong = |text| Fault::new(number.span(), format!("switch.cores: {text}"));
@@ -298,7 +298,7 @@ impl RunConfig {
         check_policies(&policy, controller.is_some(), &ports)?;
         let forgets = controller.as_ref().is_some_and(|section| section.store.is_none());
         let controller = controller.map(read_controller).transpose()?;
-        // A switch beside its own controller connects to it, unless told otherwise.
+        // A switch with a controller in the same file connects to it, unless configured otherwise.
         let controllers = match switch.controller {
             Some(texts) => endpoints(texts, "switch.controller", tls.is_some())?,
             None => controller.iter().filter_map(own_controller).collect(),
@@ -321,14 +321,14 @@ impl RunConfig {
     }
 }
 
-/// Where a switch reaches the controller of its own process.
+/// The address at which a switch reaches the controller of its own process.
 fn own_controller(own: &tapswitch_controller::Config) -> Option<Endpoint> {
     let by_tls = own.listen_tls.first().map(|at| Endpoint::tls(*at));
     own.listen.first().map(|at| Endpoint::tcp(*at)).or(by_tls)
 }
 
-/// What can be seen before anything runs: a controller for the policies, one name each, and
-/// monitors that could be there.
+/// Checks what can be checked before anything runs: policies need a controller, distinct names, and
+/// monitors that may exist.
 fn check_policies(
     policies: &[Spanned<TapPolicy>],
     has_controller: bool,
@@ -362,7 +362,7 @@ fn check_policies(
     Ok(())
 }
 
-/// The ports of the switch, with their places in the text.
+/// The ports of the switch, with their positions in the text.
 struct Ports {
     datapath_id: DatapathId,
     specs: Vec<Spanned<PortSpec>>,
@@ -392,8 +392,8 @@ impl Ports {
         Ok(())
     }
 
-    /// The monitor, when it is a port that the switch does not have. Hosts may appear later, and
-    /// other switches may connect.
+    /// Returns the monitor if it is a port that the switch does not have. Hosts may appear later,
+    /// and other switches may connect.
     fn missing_monitor(&self, policy: &TapPolicy) -> Option<String> {
         let has = |wanted: &dyn Fn(&PortSpec) -> bool| {
             self.specs.iter().any(|port| wanted(port.get_ref()))
@@ -426,11 +426,11 @@ impl Ports {
     }
 }
 
-/// What is wrong, and where in the text.
+/// An error and its position in the text.
 #[derive(Debug)]
 struct Fault {
     span: Option<Range<usize>>,
-    /// The key in the section that begins there.
+    /// The key in the section that starts there.
     key: Option<String>,
     text: String,
 }
@@ -455,13 +455,13 @@ impl From<toml::de::Error> for Fault {
     }
 }
 
-/// What is before the place is the same in the text with the wrong bytes replaced.
+/// Before the error, the text is the same with the invalid bytes replaced.
 fn not_text(error: std::str::Utf8Error) -> Fault {
     let at = error.valid_up_to();
     Fault::new(at..at, "not UTF-8; save the file in UTF-8, as TOML requires".to_owned())
 }
 
-/// Where `key` is set in the section whose heading is at `start`.
+/// Position of `key` in the section whose heading is at `start`.
 fn key_in_section(file: &str, start: usize, key: &str) -> Option<usize> {
     let mut at = start;
     for (index, line) in file.get(start..)?.split_inclusive('\n').enumerate() {
@@ -477,7 +477,7 @@ fn key_in_section(file: &str, start: usize, key: &str) -> Option<usize> {
     None
 }
 
-/// The parser speaks of data structures; who writes a file knows what it looks like.
+/// Replaces the parser's messages about data structures by messages about TOML syntax.
 fn in_words_of_toml(message: &str) -> String {
     match message.split_once(", expected a sequence") {
         Some(("invalid type: map", _)) => {
@@ -488,7 +488,7 @@ fn in_words_of_toml(message: &str) -> String {
             let list = if found.contains("string") { "[\"...\"]" } else { "[...]" };
             format!("{found}, expected a list; write it in brackets: {list}")
         }
-        // What it says where one word of several is expected.
+        // The parser's message where one of several words is expected.
         None if message == "wanted string or table" => {
             "expected text; write it in quotes: \"...\"".to_owned()
         }
@@ -511,7 +511,7 @@ impl Place {
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let column = before[start..].chars().count() + 1;
         let source = text[start..].lines().next().unwrap_or_default().trim();
-        // What is no text may be one line of megabytes.
+        // A file that is not text may contain a line of megabytes.
         let (end, mark) = match source.char_indices().nth(SOURCE_LEN_MAX) {
             Some((end, _)) => (end, "..."),
             None => (source.len(), ""),
@@ -520,30 +520,30 @@ impl Place {
     }
 }
 
-/// Why a configuration file is of no use.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}; choose the configuration file with -c", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was said.
+        /// The error.
         source: std::io::Error,
     },
-    /// Something in it is wrong.
+    /// The file contains an error.
     #[error("{}{}: {text}{}", path.display(), Position(place.as_ref()), Quoted(place.as_ref()))]
     Wrong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where in it.
+        /// Position in the file.
         place: Option<Place>,
-        /// What is wrong, and what was expected.
+        /// The error, and the expected value.
         text: String,
     },
 }
 
-/// `:LINE:COLUMN` behind a file's name.
+/// `:LINE:COLUMN` after a file name.
 struct Position<'a>(Option<&'a Place>);
 
 impl fmt::Display for Position<'_> {
@@ -555,7 +555,7 @@ impl fmt::Display for Position<'_> {
     }
 }
 
-/// The line itself, below the message.
+/// The line itself, after the message.
 struct Quoted<'a>(Option<&'a Place>);
 
 impl fmt::Display for Quoted<'_> {
@@ -567,10 +567,10 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Characters of a line that are shown.
+/// Maximum number of characters of a quoted line.
 const SOURCE_LEN_MAX: usize = 160;
 
-/// A controller configuration for policies that wait for what they name.
+/// A controller configuration in which policies wait for what they name.
 pub(crate) fn controller_config(
     listen: Vec<std::net::SocketAddr>,
     policies: Vec<TapPolicy>,
@@ -587,7 +587,7 @@ fn default_datapath_id() -> DatapathId {
 }
 
 fn default_listen() -> Listen {
-    // The port that IANA gave OpenFlow, on this host only.
+    // OpenFlow's IANA port, on this host only.
     Listen::Tcp(([127, 0, 0, 1], 6653).into())
 }
 

@@ -1,9 +1,9 @@
 //! The long-running commands: `run`, `switch` and `controller`.
 //!
-//! One thread serves everything but the workers, which have their own, and the store. SIGTERM and
-//! SIGINT stop it cleanly: workers end, devices and sockets go. SIGHUP makes a controller read its
-//! tokens and certificates again, and stops what has none, unless it was started by nohup(1). A
-//! configuration file is read only at the start.
+//! One thread serves everything except the workers and the store, which have their own. SIGTERM and
+//! SIGINT stop the process cleanly: workers end, devices and sockets are removed. SIGHUP makes a
+//! controller read its tokens and certificates again; a process without such files stops on it,
+//! unless it was started by nohup(1). The configuration file is read only at the start.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use crate::cli::{RunArgs, ServeArgs, SwitchArgs};
 use crate::config::{RunConfig, configure};
 use crate::management::{Management, Services, default_path};
 
-/// What a process is to have.
+/// The parts of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) controller: Option<tapswitch_controller::Config>,
     pub(crate) switch: Option<SwitchConfig>,
     /// Management socket.
     pub(crate) socket: PathBuf,
-    /// Where all of this was read from.
+    /// The file that the configuration was read from.
     pub(crate) file: Option<ReadFile>,
 }
 
@@ -45,7 +45,7 @@ impl ReadFile {
         Some(Self { path: path.to_owned(), contents })
     }
 
-    /// Who asks for files to be read again may think of this one.
+    /// Warns if this file has changed: SIGHUP does not read it again.
     fn warn_if_changed(&self) {
         let now = std::fs::read(&self.path);
         if now.is_ok_and(|contents| contents != self.contents) {
@@ -61,7 +61,7 @@ impl ReadFile {
 type Failure = Box<dyn std::error::Error>;
 
 impl Parts {
-    /// Whether a controller has files that SIGHUP makes it read again.
+    /// Whether a controller has files that SIGHUP reads again.
     fn has_files(&self) -> bool {
         let has_files = |it: &tapswitch_controller::Config| it.rest.is_some() || it.tls.is_some();
         self.controller.as_ref().is_some_and(has_files)
@@ -112,7 +112,7 @@ pub(crate) fn controller(args: &ControllerArgs) -> Result<(), Failure> {
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
 }
 
-/// The file where a controller keeps its policies when nobody says where, if it may.
+/// The default store of a controller, if it can be written.
 fn default_store() -> StorePlace {
     let path = Path::new(STORE);
     let made = path.parent().map_or(Ok(()), |directory| {
@@ -143,7 +143,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// Runs the parts until a signal says to stop, also while they start.
+/// Runs the parts until a stop signal, which is also handled during the start.
 async fn serve(mut parts: Parts) -> Result<(), Failure> {
     allow_files();
     let mut signals = StopSignals::listen()?;
@@ -151,7 +151,7 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
     let has_files = parts.has_files();
     let mut running = tokio::select! {
         running = Running::start(parts) => running?,
-        // What is to be read again is being read.
+        // The files are being read anyway.
         signal = signals.next_stop(has_files) => {
             tracing::info!("{signal}: stopping before everything has started");
             return Ok(());
@@ -180,9 +180,9 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets this process have as many files open as it may at most (getrlimit(2)). Shells and service
-/// managers allow some thousand at first, for the sake of programs that use select(2); a guest
-/// takes some twenty of them, and each switch of a controller one.
+/// Raises the limit of open files to the maximum (getrlimit(2)). Shells and service managers set a
+/// lower one for the sake of programs that use select(2). A guest needs some twenty files, and each
+/// switch of a controller one.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, ..limit };
@@ -193,7 +193,7 @@ fn allow_files() {
     }
 }
 
-/// The parts of a process, at work.
+/// The running parts of a process.
 pub(crate) struct Running {
     pub(crate) services: Services,
     socket: PathBuf,
@@ -203,8 +203,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the controller, then the switch, then the management socket. What was started before
-    /// a failure is stopped again.
+    /// Starts the controller, then the switch, then the management socket. If one fails, the
+    /// previous ones are stopped.
     pub(crate) async fn start(parts: Parts) -> Result<Self, Failure> {
         let (end, ended) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -247,7 +247,7 @@ impl Running {
         Ok(Self { services, socket, endpoints, end, tasks })
     }
 
-    /// Where the management socket is.
+    /// Path of the management socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -259,8 +259,8 @@ impl Running {
         tracing::info!("management socket: {}", self.socket.display());
     }
 
-    /// Waits until a part has ended by itself, which none should: a process that goes on without it
-    /// would look as if all were well.
+    /// Waits until a part ends by itself, which is always a failure: a process that continued
+    /// without it would look healthy.
     async fn failure(&mut self) -> Failure {
         match self.tasks.join_next().await {
             Some(Ok(Err(error))) => error.into(),
@@ -269,9 +269,9 @@ impl Running {
         }
     }
 
-    /// Stops everything and waits for it.
+    /// Stops all parts and waits for them.
     pub(crate) async fn stop(mut self) {
-        // Everybody who listens is still there, or has ended already.
+        // All receivers are still there, or have ended already.
         let _ = self.end.send(true);
         while let Some(ended) = self.tasks.join_next().await {
             match ended {
@@ -284,25 +284,25 @@ impl Running {
 }
 
 async fn wait(mut ended: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is an end as well.
+    // An error means that the sender is gone, which also is the end.
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
-/// The signals that mean "stop". As long as nobody listens, they end the process at once and what
-/// it made stays behind: so listen before anything is made.
+/// The stop signals. By default they end the process at once without cleanup, so listen before
+/// creating anything.
 pub(crate) struct StopSignals {
     term: Signal,
     int: Signal,
     hangup: Signal,
     quit: Signal,
-    /// Whoever started this process had it ignore SIGHUP, as nohup(1) does.
+    /// The process was started with SIGHUP ignored, as by nohup(1).
     ignores_hangup: bool,
 }
 
 impl StopSignals {
-    /// From now on signals wait until they are asked for.
+    /// Starts catching the signals.
     pub(crate) fn listen() -> std::io::Result<Self> {
-        // Before anybody listens: that ends it.
+        // Must precede catching the signals, which changes it.
         let ignores_hangup = ignores_hangup();
         Ok(Self {
             term: signal(SignalKind::terminate())?,
@@ -313,7 +313,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the next one that does not pass by, and names it.
+    /// Waits for the next signal that is not ignored, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         loop {
             let signal = self.any().await;
@@ -323,12 +323,12 @@ impl StopSignals {
         }
     }
 
-    /// True for the end of the terminal where the process was started to outlive it.
+    /// True for the hangup of a terminal that the process is to outlive.
     fn spares(&self, signal: &str) -> bool {
         self.ignores_hangup && signal == HANGUP
     }
 
-    /// Waits for the next one, whatever it means.
+    /// Waits for the next signal of any meaning.
     async fn any(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
@@ -338,7 +338,7 @@ impl StopSignals {
         }
     }
 
-    /// Waits for one that means "stop" also where SIGHUP may mean "read again".
+    /// Waits for the next stop signal; with `may_reload`, SIGHUP is none.
     async fn next_stop(&mut self, may_reload: bool) -> &'static str {
         loop {
             match self.next().await {
@@ -356,7 +356,7 @@ fn ignores_hangup() -> bool {
     *AT_THE_START.get_or_init(|| is_ignored(&status(), SignalKind::hangup()))
 }
 
-/// Whether a process of this status (proc_pid_status(5)) ignores a signal.
+/// Whether a process with this status (proc_pid_status(5)) ignores a signal.
 fn is_ignored(status: &str, signal: SignalKind) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -365,7 +365,7 @@ fn is_ignored(status: &str, signal: SignalKind) -> bool {
 }
 
 const HANGUP: &str = "SIGHUP";
-/// Where a controller keeps its policies when nobody says where.
+/// Default store of a controller.
 const STORE: &str = "/var/lib/tapswitch/controller.redb";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Hosts for demonstrations and benchmarks: network namespaces with one interface each, and a
-//! directory for files. All of it goes when it is dropped; what a killed process left behind is
-//! swept by the next.
+//! directory for files. All are removed on drop; the next process removes what a killed one left
+//! behind.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// One host: a namespace with the kernel's end of a tap device.
+/// A host: a namespace with the kernel side of a tap device.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) namespace: OwnedNamespace,
@@ -20,7 +20,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Makes the host `number`, from 1; its name says what it is for.
+    /// Creates host `number`, from 1, named after its role.
     pub(crate) fn create(number: u8, role: &str) -> Result<Self, Failure> {
         Ok(Self { namespace: namespace(role)?, number })
     }
@@ -33,18 +33,18 @@ impl Host {
         Ipv6Addr::new(0xfd20, 0, 0, 0, 0, 0, 0, self.number.into())
     }
 
-    /// Frames that the host's kernel has received from the switch.
+    /// Number of frames that the host's kernel received from the switch.
     pub(crate) fn received_frames(&self) -> Result<u64, Failure> {
         Ok(Netlink::open(&self.namespace)?.link(INTERFACE)?.stats.rx_packets)
     }
 
-    /// Datagrams that the host's kernel has taken in, whether or not a socket had room for them.
-    /// Unlike frames, they count one by one when they came as a train.
+    /// Number of datagrams that the host's kernel received, whether or not a socket had room for
+    /// them. The datagrams of a train count individually.
     pub(crate) fn received_datagrams(&self) -> Result<u64, Failure> {
         datagrams_in(&self.namespace)
     }
 
-    /// True while one of the host's TCP connections may still send of its own accord.
+    /// True while one of the host's TCP connections may still send.
     pub(crate) fn has_tcp_connections(&self) -> Result<bool, Failure> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
         let tables = self.namespace.enter(|| [read("tcp"), read("tcp6")])?;
@@ -56,12 +56,12 @@ impl Host {
         Ok(false)
     }
 
-    /// The host's port as `tapswitch switch --port` wants it.
+    /// The host's port, as an argument of `tapswitch switch --port`.
     pub(crate) fn port_spec(&self) -> String {
         format!("{}=tap:{INTERFACE},netns={}", self.number, self.namespace.label())
     }
 
-    /// Gives the interface its addresses.
+    /// Sets the addresses of the interface.
     pub(crate) fn configure(&self) -> Result<(), Failure> {
         let mut netlink = Netlink::open(&self.namespace)?;
         netlink.add_address(INTERFACE, IpAddr::V4(self.ipv4()), 24)?;
@@ -71,12 +71,13 @@ impl Host {
     }
 }
 
-/// A namespace whose name says what it is for.
+/// Creates a namespace named after its role.
 pub(crate) fn namespace(role: &str) -> Result<OwnedNamespace, Failure> {
     Ok(OwnedNamespace::create(&format!("{PREFIX}{}-{role}", std::process::id()))?)
 }
 
-/// A namespace where nobody speaks unasked: no IPv6, and so no neighbour discovery.
+/// Creates a namespace without IPv6, and so without neighbour discovery and other unsolicited
+/// traffic.
 pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
     let namespace = namespace(role)?;
     namespace.enter(|| match std::fs::write(WITHOUT_IPV6, "1") {
@@ -88,13 +89,14 @@ pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
     Ok(namespace)
 }
 
-/// Datagrams that the kernel has taken in there: see [`Host::received_datagrams`].
+/// Number of datagrams received in the namespace: see [`Host::received_datagrams`].
 pub(crate) fn datagrams_in(namespace: &Namespace) -> Result<u64, Failure> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
     datagrams(&namespace.enter(read)??).ok_or_else(|| "no UDP counters".into())
 }
 
-/// `InDatagrams` and `InErrors` of `/proc/net/snmp`: what went to a socket, and what found it full.
+/// `InDatagrams` and `InErrors` of `/proc/net/snmp`: delivered to a socket, and dropped by a full
+/// one.
 fn datagrams(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let names = lines.next()?.split(' ');
@@ -103,12 +105,12 @@ fn datagrams(snmp: &str) -> Option<u64> {
     wanted.map(|(_, count)| count.parse::<u64>().ok()).sum()
 }
 
-/// A directory for files that is ours alone, removed when it is dropped.
+/// A private directory for files, removed on drop.
 pub(crate) fn directory() -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()
 }
 
-/// Removes what processes left behind that were killed.
+/// Removes what killed processes left behind.
 pub(crate) fn sweep() {
     let namespaces = Namespace::list().unwrap_or_default();
     for name in namespaces.iter().filter(|name| is_orphan(name)) {
@@ -118,19 +120,20 @@ pub(crate) fn sweep() {
     }
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| is_orphan(&entry.file_name().to_string_lossy())) {
-        // Somebody else may sweep as well.
+        // Another process may be sweeping as well.
         let _ = std::fs::remove_dir_all(entry.path());
     }
 }
 
-/// True for a name of ours whose process is gone.
+/// True for a name with our prefix whose process has ended.
 fn is_orphan(name: &str) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let pid = rest.split('-').next().unwrap_or_default();
     pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// True when `table`, in the form of /proc/net/tcp, has a socket that neither listens nor is done.
+/// True if `table`, in the format of /proc/net/tcp, has a socket that is neither listening nor
+/// closed.
 fn has_open_connection(table: &str) -> bool {
     const TIME_WAIT: &str = "06";
     const LISTEN: &str = "0A";
@@ -138,7 +141,7 @@ fn has_open_connection(table: &str) -> bool {
     states.into_iter().any(|state| state != TIME_WAIT && state != LISTEN)
 }
 
-/// Starts the names of namespaces and directories, before the process's number.
+/// Prefix of the names of namespaces and directories, followed by the process ID.
 const PREFIX: &str = "tapswitch-lab-";
 const WITHOUT_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 /// The tap device inside each namespace.

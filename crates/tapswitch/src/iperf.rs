@@ -1,4 +1,4 @@
-//! Driving iperf3 and reading its JSON.
+//! Runs iperf3 and parses its JSON.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,13 +10,13 @@ use tokio::process::Child;
 
 use crate::process::{self, ProcessError};
 
-/// What one run measured at the receiving end.
+/// Results of one run, at the receiver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Iperf {
     pub(crate) bits_per_second: f64,
-    /// Datagrams that did not arrive.
+    /// Lost datagrams.
     pub(crate) lost_percent: f64,
-    /// Segments sent again; zero for UDP.
+    /// Retransmitted segments; zero for UDP.
     pub(crate) retransmits: u64,
 }
 
@@ -30,8 +30,8 @@ impl Iperf {
     }
 }
 
-/// Starts a server in `namespace` and waits until it listens. One that ends is started again: the
-/// server before, killed a moment ago, may still hold the port.
+/// Starts a server in `namespace` and waits until it listens. Restarts it if it exits: the previous
+/// server, killed a moment ago, may still hold the port.
 pub(crate) async fn serve(namespace: &Namespace) -> Result<Child, IperfError> {
     let start = || process::start(namespace, "iperf3", &["-s"]);
     let deadline = Instant::now() + START_LIMIT;
@@ -48,7 +48,7 @@ pub(crate) async fn serve(namespace: &Namespace) -> Result<Child, IperfError> {
     Ok(server)
 }
 
-/// Sends TCP from `namespace` to the server at `target`; `more` are further arguments.
+/// Sends TCP from `namespace` to the server at `target`; `more` are additional arguments.
 pub(crate) async fn tcp(
     namespace: &Namespace,
     target: IpAddr,
@@ -94,7 +94,7 @@ async fn run(
     }
 }
 
-/// Whether the process listens on iperf3's port, by its own namespace's table of sockets.
+/// Whether the process listens on iperf3's port, according to the socket table of its namespace.
 fn listens(pid: u32) -> bool {
     ["tcp", "tcp6"].iter().any(|table| {
         let path = format!("/proc/{pid}/net/{table}");
@@ -103,7 +103,7 @@ fn listens(pid: u32) -> bool {
     })
 }
 
-/// A line of `/proc/PID/net/tcp`: number, local address, remote address, state (proc(5)).
+/// Parses a line of `/proc/PID/net/tcp`: number, local address, remote address, state (proc(5)).
 fn is_listening(line: &str) -> bool {
     let mut words = line.split_whitespace().skip(1);
     let (local, _, state) = (words.next(), words.next(), words.next());
@@ -132,29 +132,29 @@ struct Sum {
     retransmits: Option<u64>,
 }
 
-/// Why iperf3 was of no help.
+/// Error of running iperf3.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IperfError {
-    /// It did not run.
+    /// It could not be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// It did not start to listen.
+    /// It did not start listening.
     #[error("iperf3: the server did not start to listen within five seconds")]
     NoServer,
-    /// It said what is wrong.
+    /// It reported an error.
     #[error("iperf3: {0}")]
     Said(String),
-    /// It printed something else.
+    /// Its output could not be parsed.
     #[error("iperf3: cannot parse its output: {0}")]
     Output(#[from] serde_json::Error),
-    /// It printed no sum.
+    /// Its output contains no sum.
     #[error("iperf3: its output has no summary")]
     NoSum,
 }
 
-/// iperf3's own port.
+/// Default port of iperf3.
 pub(crate) const PORT: u16 = 5201;
-/// The same in hexadecimal, as the kernel's tables of sockets have it.
+/// The same in hexadecimal, as in the kernel's socket tables.
 const PORT_SUFFIX: &str = ":1451";
 /// `TCP_LISTEN` (Linux `include/net/tcp_states.h`).
 const LISTEN: &str = "0A";

@@ -1,11 +1,10 @@
 //! `tapswitch`: a virtual switch with virtual TAPs.
 //!
-//! One program: the switch, its controller, the tools that ask and command them, a tool for tap
-//! devices, a demonstration and the benchmarks. What each does is in its module; this file only
-//! picks one.
+//! One program contains the switch, its controller, the tools to query and control them, a tool for
+//! tap devices, a demonstration and the benchmarks. Each has a module; this file selects one.
 //!
-//! Exit codes: 0 for success, 1 when a command failed or a check did not hold, 2 for a command line
-//! that makes no sense. `device doctor` answers 2 also when it cannot look, for 1 is what it finds.
+//! Exit status: 0 for success, 1 if a command or a check failed, 2 for an invalid command line.
+//! `device doctor` returns 2 also if it could examine nothing, because 1 means findings.
 
 #![warn(
     clippy::print_stdout,
@@ -13,8 +12,8 @@
     reason = "they panic where nobody reads any more: say! and tell! do not"
 )]
 
-/// Prints a line. Where nobody reads any more, as behind `| head`, it goes nowhere; what cannot be
-/// written for another reason makes the program fail in the end.
+/// Prints a line. Discards it if the reader has closed the pipe (`| head`); any other write error
+/// makes the program fail at the end.
 macro_rules! say {
     () => {
         say!("")
@@ -24,7 +23,7 @@ macro_rules! say {
     };
 }
 
-/// Prints a line on standard error: what people are to know. Where nobody reads, it goes nowhere.
+/// Prints a line for the user on standard error. Discards it if nobody reads.
 macro_rules! tell {
     ($($text:tt)*) => {
         $crate::table::tell(format_args!($($text)*))
@@ -59,8 +58,8 @@ use tikv_jemallocator::Jemalloc;
 
 use cli::{Cli, Command};
 
-/// What a controller does is mostly to make and drop small things, on a thread beside the first
-/// one, where the C library's allocator asks the kernel again and again.
+/// A controller mostly allocates and frees small objects on a second thread, where the allocator of
+/// the C library makes many system calls.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
@@ -71,7 +70,7 @@ fn main() -> ExitCode {
     match dispatch(cli.command).and_then(said) {
         Ok(code) => code,
         Err(error) => {
-            // It may name what others have named.
+            // It may contain names that others chose.
             tell!("tapswitch: {}", device::text::printable_lines(&error.to_string()));
             ExitCode::FAILURE
         }

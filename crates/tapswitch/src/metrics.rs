@@ -1,12 +1,12 @@
-//! `tapswitch show metrics`: counters for Prometheus, in its text format 0.0.4.
+//! `tapswitch show metrics`: counters in the Prometheus text format 0.0.4.
 //!
-//! What a process has is asked over its management socket, as by the other `show` commands: ports
-//! and books of a switch, ledgers of a controller's policies. The output is whole each time, for
-//! the textfile collector of the node exporter or a few lines of a script that serves it:
+//! The process is queried over its management socket, as by the other `show` commands: ports and
+//! frame accounting of a switch, ledgers of a controller's policies. Each output is complete, for
+//! the textfile collector of the node exporter or a small script that serves it:
 //!
 //! `tapswitch show metrics > /var/lib/node-exporter/tapswitch.prom.new && mv ...`
 //!
-//! Counters start from zero when the process does, as Prometheus expects of counters.
+//! Counters start at zero with the process, as Prometheus expects.
 
 use serde::Serialize;
 use tapswitch_control::PolicyReport;
@@ -18,7 +18,7 @@ use crate::cli::AskArgs;
 use crate::management::{AskError, Part, Request, Topic, ask};
 use crate::show::print_json;
 
-/// What is told.
+/// The data to export.
 #[derive(Debug, Default, Serialize)]
 struct Metrics {
     switch: Option<SwitchReport>,
@@ -26,7 +26,7 @@ struct Metrics {
     policies: Vec<PolicyReport>,
 }
 
-/// Asks and prints.
+/// Queries the process and prints the metrics.
 pub(crate) fn main(args: &AskArgs) -> Result<(), AskError> {
     let socket = args.socket.as_deref();
     let mut metrics = Metrics::default();
@@ -73,7 +73,7 @@ impl Metrics {
         self.put_losses(out);
     }
 
-    /// What was lost beside the switch: in tunnels, in queueing disciplines, on the way to disks.
+    /// Losses outside the switch: in tunnels, queueing disciplines and writes to disk.
     fn put_losses(&self, out: &mut Exposition) {
         let tunnels = || self.ports.iter().filter_map(|port| Some((port, port.tunnel.as_ref()?)));
         let refused = tunnels().flat_map(|(port, tunnel)| {
@@ -119,7 +119,7 @@ impl Metrics {
         }
     }
 
-    /// What waits for ports, and who has to wait for whom.
+    /// Frames waiting for ports, and pauses between ports.
     fn put_pressure(&self, out: &mut Exposition) {
         let (gauge, counter) = (Kind::Gauge, Kind::Counter);
         let families: [Told<PortReport, u64>; 6] = [
@@ -155,7 +155,7 @@ impl Metrics {
         out.put(name, kind, help, samples);
     }
 
-    /// By those that wait for the port.
+    /// Pauses by the port that waits.
     fn put_pauses(
         &self,
         out: &mut Exposition,
@@ -170,7 +170,7 @@ impl Metrics {
         out.put(name, kind, help, samples);
     }
 
-    /// Whether each frame that came in is somewhere.
+    /// Whether every received frame is accounted for.
     fn put_books(&self, out: &mut Exposition) {
         let samples = self
             .switch
@@ -186,10 +186,10 @@ impl Metrics {
     }
 }
 
-/// Name, kind and help of a family.
+/// Name, type and help of a metric family.
 type Family<'a> = (&'a str, Kind, &'a str);
 
-/// A family, and what it tells of each.
+/// A family, and how to get its value.
 type Told<T, V> = (Family<'static>, fn(&T) -> V);
 
 const TUNNEL_REFUSED: &str = "Datagrams that the tunnel received and refused, by reason.";
@@ -204,7 +204,7 @@ const PAUSES: &str = "Times that another port had to wait for this one.";
 const PAUSED: &str = "Total seconds that other ports had to wait for this one.";
 const PAUSED_NOW: &str = "Queues of other ports that are waiting for this one.";
 
-/// A count as Prometheus keeps it: exact up to 2^53.
+/// Converts a count to the type of Prometheus: exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus knows no other numbers")]
 fn exact(count: u64) -> f64 {
     count as f64

@@ -1,5 +1,5 @@
-//! Files for what is found in the end: opened before it is looked for, since nobody waits for
-//! results that cannot be written.
+//! Output files for results: opened before the work, so that nobody waits for results that cannot
+//! be written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// A file that will be written. One that was not there before does not stay when nothing was
-/// written.
+/// A file to be written. If it did not exist before, it is removed unless something was written.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: File,
@@ -20,7 +19,7 @@ impl OutputFile {
     /// Opens the file, if one is named.
     ///
     /// # Errors
-    /// When it cannot be written, with its name.
+    /// If it cannot be written, with its name.
     pub(crate) fn open(path: Option<&Path>) -> Result<Option<Self>, String> {
         let Some(path) = path else { return Ok(None) };
         let is_new = !path.exists();
@@ -29,15 +28,15 @@ impl OutputFile {
         Ok(Some(Self { file, path: path.to_owned(), is_new }))
     }
 
-    /// Writes `data` in the place of what it held.
+    /// Replaces the contents by `data`.
     pub(crate) fn write_json(self, data: &impl Serialize) -> Result<(), String> {
         let json = serde_json::to_string_pretty(data).map_err(|error| error.to_string())?;
         self.write(&(json + "\n"))
     }
 
-    /// Writes `text` in the place of what it held.
+    /// Replaces the contents by `text`.
     pub(crate) fn write(mut self, text: &str) -> Result<(), String> {
-        // What is no regular file, such as a pipe, has no length to be cut.
+        // Files that are not regular, such as pipes, cannot be truncated.
         let _ = self.file.set_len(0);
         let written = self.file.write_all(text.as_bytes());
         written.map_err(|error| format!("{}: {error}", self.path.display()))?;
@@ -49,7 +48,7 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.is_new {
-            // Somebody may have removed it already.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -17,7 +17,7 @@ use crate::management::{AskError, Request, ask};
 use crate::show::print_json;
 use crate::table::{grouped, print, table};
 
-/// Carries out one command. One that only tries fails where what it tried is not proved.
+/// Executes a command. A dry run fails if its result is not proved.
 pub(crate) fn main(args: PolicyArgs) -> Result<ExitCode, AskError> {
     let is_good = match args.command {
         PolicyCommand::Add(args) => apply(*args, false)?,
@@ -64,7 +64,7 @@ fn show_applied(args: &AskArgs, applied: &Applied) {
     unproved.iter().for_each(|reason| say!("not proved: {reason}"));
 }
 
-/// The policy that the arguments say.
+/// Converts the arguments to a policy.
 fn policy(args: PolicyAddArgs) -> TapPolicy {
     TapPolicy {
         filter: args.filter,
@@ -93,7 +93,7 @@ fn policy(args: PolicyAddArgs) -> TapPolicy {
     }
 }
 
-/// What would change on which switch, as a difference is printed; and whether it is proved.
+/// Prints the changes on each switch as a diff; returns whether they are proved.
 fn show_plan(args: &AskArgs, plan: &Plan) -> bool {
     match args.json {
         true => print_json(plan),
@@ -192,7 +192,7 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     }
 }
 
-/// What the policy says beside traffic, monitor and delivery, as far as it says something.
+/// The settings of a policy other than traffic, monitor and delivery, if they are set.
 fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
     let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
     let is_other = policy.transport != Transport::Svlan;
@@ -211,7 +211,7 @@ fn terms(policy: &TapPolicy) -> Vec<(&'static str, String)> {
     rows.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
 }
 
-/// What became of the copies at each monitor: one line for each way that a copy can go.
+/// The outcome of the copies at each monitor: one line for each possible outcome.
 fn outcomes(report: &PolicyReport) -> Table {
     let mut rows = table(&["SWITCH", "PORT ", "NAME", "COPIES", "PACKETS ", "BYTES "]);
     for copies in &report.copied {
@@ -239,7 +239,7 @@ fn outcomes(report: &PolicyReport) -> Table {
     rows
 }
 
-/// The share of copies that were delivered, of those whose end is known.
+/// The share of delivered copies among those with a known outcome.
 fn ratio(report: &PolicyReport) -> String {
     let copied = report.copied.iter();
     let delivered: u64 = copied.clone().map(|copies| copies.delivered.packets).sum();
@@ -251,8 +251,8 @@ fn ratio(report: &PolicyReport) -> String {
     }
 }
 
-/// Whether each frame that matched is accounted for. Under traffic the counters of rules and groups
-/// are read one after the other and may differ by what passed between.
+/// Whether each matched frame is accounted for. Under traffic the counters of rules and groups are
+/// read one after the other, and may differ by the frames in between.
 fn ledger(report: &PolicyReport) -> &'static str {
     match (report.is_complete, report.adds_up) {
         (true, true) => "adds up",
@@ -268,7 +268,7 @@ fn ledger(report: &PolicyReport) -> &'static str {
     }
 }
 
-/// The same in a word, for a list.
+/// The same as a single word, for a list.
 fn mark(report: &PolicyReport) -> &'static str {
     match (report.is_complete, report.adds_up) {
         (true, true) => "ok",

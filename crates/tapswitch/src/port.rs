@@ -1,4 +1,4 @@
-//! `tapswitch port`: ports of a running switch come and go.
+//! `tapswitch port`: adds and removes ports of a running switch.
 
 use std::path;
 
@@ -7,7 +7,7 @@ use tapswitch_switch::{PortKind, PortSpec};
 use crate::cli::port::{PortArgs, PortCommand};
 use crate::management::{AskError, Request, ask};
 
-/// Carries out one command.
+/// Executes a command.
 pub(crate) fn main(args: PortArgs) -> Result<(), AskError> {
     match args.command {
         PortCommand::Add(args) => {
@@ -20,14 +20,14 @@ pub(crate) fn main(args: PortArgs) -> Result<(), AskError> {
     }
 }
 
-/// The port as who asks for it means it: paths begin in their directory, not in the switch's.
+/// Makes paths absolute: they are relative to the caller's directory, not the switch's.
 fn from_here(mut port: PortSpec) -> PortSpec {
     let path = match &mut port.kind {
         PortKind::Guest { socket, .. } => &mut socket.path,
         PortKind::Pcapng(file) => &mut file.path,
         _ => return port,
     };
-    // Without a current directory the switch says that the path is not there.
+    // Without a current directory, the switch reports that the path does not exist.
     let absolute =
         path::absolute(&*path).ok().and_then(|path| path.into_os_string().into_string().ok());
     if let Some(absolute) = absolute {

@@ -1,4 +1,4 @@
-//! Programs that the demonstration and the benchmarks start, inside namespaces, ended with us.
+//! Programs that the demonstration and the benchmarks run inside namespaces, and that end with us.
 
 use std::io;
 use std::process::{Output, Stdio};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use tapswitch_netlink::{Namespace, die_with_parent};
 use tokio::process::{Child, Command};
 
-/// A program to run inside `namespace`. It ends when its handle is dropped, and when this process
-/// ends, however that comes.
+/// A program to run inside `namespace`. It is killed when its handle is dropped, and when this
+/// process ends in any way.
 pub(crate) fn command(namespace: &Namespace, program: &str, args: &[&str]) -> Command {
     let mut command = namespace.command(program);
     command.args(args);
@@ -18,7 +18,7 @@ pub(crate) fn command(namespace: &Namespace, program: &str, args: &[&str]) -> Co
     command
 }
 
-/// Starts a program that goes on, its output thrown away.
+/// Starts a program in the background, and discards its output.
 pub(crate) fn start(
     namespace: &Namespace,
     program: &str,
@@ -29,7 +29,7 @@ pub(crate) fn start(
     command.spawn().map_err(|source| ProcessError::start(program, source))
 }
 
-/// Runs a program to its end and returns its output.
+/// Runs a program to completion and returns its output.
 pub(crate) async fn run(
     namespace: &Namespace,
     program: &str,
@@ -56,13 +56,13 @@ fn check(program: &str, output: &Output) -> Result<String, ProcessError> {
     let said = if stderr.trim().is_empty() { stdout.trim() } else { stderr.trim() };
     let lines: Vec<_> = said.lines().collect();
     let last = lines[lines.len().saturating_sub(3)..].join("; ");
-    // Who was killed has said nothing.
+    // A killed program printed nothing.
     let said = if last.is_empty() { output.status.to_string() } else { last };
     Err(ProcessError::Failed { program: program.to_owned(), said })
 }
 
-/// The program and its arguments, to be kept on `core` if one is given (taskset(1), which is part
-/// of every Debian system).
+/// The program and its arguments, pinned to `core` if given (taskset(1), part of every Debian
+/// system).
 pub(crate) fn on_core(
     core: Option<usize>,
     program: &str,
@@ -78,8 +78,8 @@ pub(crate) fn on_core(
     }
 }
 
-/// Waits in the end, whatever it is, for children that were killed when their handles were dropped,
-/// so that no zombie is left to a parent that may not care.
+/// On drop, waits for children that were killed when their handles were dropped, so that no zombies
+/// are left to a parent that may not reap them.
 #[derive(Debug)]
 pub(crate) struct Reaped;
 
@@ -93,28 +93,28 @@ impl Drop for Reaped {
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<_> = std::env::split_paths(&path).collect();
-    // Where Debian keeps daemons; not on every user's path.
+    // Debian's directories for daemons, which are not in every user's path.
     directories.extend(["/usr/sbin".into(), "/sbin".into()]);
     directories.iter().any(|directory| directory.join(program).is_file())
 }
 
-/// Why a program was of no help.
+/// Error of running a program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
-    /// It is not there.
+    /// It is not installed.
     #[error("{program}: not installed; install it with `apt-get install {package}`")]
     Missing {
         /// The program.
         program: String,
-        /// Debian's package.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// It does not start.
+    /// It cannot be started.
     #[error("{program}: {source}")]
     Start {
         /// The program.
         program: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// It failed.
@@ -122,15 +122,15 @@ pub(crate) enum ProcessError {
     Failed {
         /// The program.
         program: String,
-        /// Its last words.
+        /// Last line of its output.
         said: String,
     },
-    /// It did not end.
+    /// It did not end in time.
     #[error("{program}: did not end within {limit:?}")]
     TooLong {
         /// The program.
         program: String,
-        /// The time that it had.
+        /// The time limit.
         limit: Duration,
     },
 }
@@ -146,7 +146,7 @@ impl ProcessError {
     }
 }
 
-/// Refuses to go on without these programs.
+/// Fails unless these programs are installed.
 pub(crate) fn require(programs: &[&str]) -> Result<(), ProcessError> {
     match programs.iter().find(|program| !is_installed(program)) {
         Some(&program) => {

@@ -1,4 +1,4 @@
-//! `tapswitch show`: what a running switch or controller knows, as a table or as JSON.
+//! `tapswitch show`: state of a running switch or controller, as a table or as JSON.
 
 mod files;
 mod meters;
@@ -19,7 +19,7 @@ use crate::cli::{AskArgs, ShowArgs, ShowWhat};
 use crate::management::{AskError, Request, Topic, ask};
 use crate::table::{grouped, print, table};
 
-/// Asks and prints.
+/// Queries the process and prints the answer.
 pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
     let ask = &args.ask;
     match args.what {
@@ -61,7 +61,7 @@ fn show<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Prints data as JSON that people can read too.
+/// Prints indented JSON.
 pub(crate) fn print_json(data: &impl Serialize) {
     match serde_json::to_string_pretty(data) {
         Ok(text) => say!("{text}"),
@@ -89,7 +89,7 @@ fn switch(report: &SwitchReport) {
     print(&rows, "no controllers");
 }
 
-/// What became of all frames: each end of one is somewhere.
+/// Prints the accounting of all frames: each received frame has exactly one outcome.
 fn books(books: &BooksReport) {
     let mut rows = table(&[
         "RECEIVED ",
@@ -166,7 +166,7 @@ fn ports(reports: &[PortReport]) {
     }
 }
 
-/// Who has waited for whom, if anybody has.
+/// Prints which ports waited for which, if any did.
 fn pauses(reports: &[PortReport]) {
     let columns = [
         "PORT ",
@@ -202,7 +202,7 @@ fn pauses(reports: &[PortReport]) {
     }
 }
 
-/// What a port has read ahead of its time, if anything.
+/// What a port has read ahead, if anything.
 fn read_ahead(ahead: CountReport) -> String {
     match ahead.frames {
         0 => "-".to_owned(),
@@ -210,7 +210,7 @@ fn read_ahead(ahead: CountReport) -> String {
     }
 }
 
-/// What is known of the guests behind ports, if there are such ports.
+/// Prints the guests of vhost ports, if there are any.
 fn guests(reports: &[PortReport]) {
     let guests: Vec<_> = reports
         .iter()
@@ -258,7 +258,7 @@ fn guest_troubles(guest: &GuestReport) -> impl Iterator<Item = String> {
     guest.warning.clone().into_iter().chain(reset)
 }
 
-/// What is known of the tunnels behind ports, if there are such ports.
+/// Prints the tunnels, if there are any.
 fn tunnels(reports: &[PortReport]) {
     let tunnels: Vec<_> = reports
         .iter()
@@ -291,7 +291,7 @@ fn tunnels(reports: &[PortReport]) {
     }
 }
 
-/// That of a path, or a dash where there is none.
+/// Path MTU, or a dash if there is none.
 fn path_mtu_text(mtu: u32) -> String {
     if mtu == 0 { "-".to_owned() } else { mtu.to_string() }
 }
@@ -313,7 +313,7 @@ fn tunnel_row(port: &str, tunnel: &TunnelReport) -> [String; 12] {
     ]
 }
 
-/// Frames that were led to each queue, or a dash.
+/// Number of frames steered to each queue, or a dash.
 fn steered_text(frames: &[u64]) -> String {
     let texts: Vec<_> = frames.iter().copied().map(grouped).collect();
     if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
@@ -349,7 +349,7 @@ fn flows(reports: &[FlowReport]) {
     print(&rows, "no flows");
 }
 
-/// When a rule goes, and its flags, in the words of `ovs-ofctl`; or a dash.
+/// Timeouts and flags of a rule in the syntax of `ovs-ofctl`, or a dash.
 fn options_text(flow: &FlowReport) -> String {
     let timeout = |name, seconds| (seconds > 0).then(|| format!("{name}={seconds}"));
     let (idle, hard) = (flow.idle_timeout, flow.hard_timeout);
@@ -442,7 +442,7 @@ fn drops(reports: &[DropReport]) {
     print(&rows, "nothing was dropped");
 }
 
-/// In packets on the wire, as the controller counts.
+/// Counts packets on the wire, as the controller does.
 fn taps(reports: &[TapReport]) {
     let mut rows = table(&[
         "GROUP ",
@@ -490,7 +490,7 @@ fn hosts(reports: &[HostReport]) {
     print(&rows, "no hosts");
 }
 
-/// A host's addresses; behind those that it only sent packets from is a question mark.
+/// A host's addresses; a question mark follows those that it only sent packets from.
 fn addresses(host: &HostReport) -> String {
     let texts = host.addresses.iter().map(|address| {
         let mark = if host.unproven_addresses.contains(address) { "?" } else { "" };
@@ -500,7 +500,7 @@ fn addresses(host: &HostReport) -> String {
     texts.join(" ")
 }
 
-/// The stack of a host's tags from the outside, as in 100.20.
+/// The stack of a host's VLAN tags from the outermost one, such as 100.20.
 fn vlans(host: &HostReport) -> String {
     let stack = host.vlan.iter().chain(&host.inner_vlans);
     let names: Vec<_> = stack.map(ToString::to_string).collect();
@@ -529,13 +529,13 @@ fn switches(reports: &[ConnectedSwitch]) {
 const fn state(switch: &ConnectedSwitch) -> &'static str {
     match (switch.is_connected, switch.is_silent) {
         (false, _) => "gone",
-        // It tells no counters.
+        // It does not answer requests for counters.
         (true, true) => "silent",
         (true, false) => "connected",
     }
 }
 
-/// What hosts and others did to a switch that was not believed, or undone; what to do about it.
+/// Suspicious behaviour of hosts and others that the controller ignored or undid, with remedies.
 fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
     let said = [
         (
@@ -584,7 +584,7 @@ fn links(reports: &[LinkReport]) {
     print(&rows, "no links between switches");
 }
 
-/// What is to be said of a link.
+/// State of a link.
 fn link_state(link: &LinkReport) -> String {
     match link.held_ms {
         Some(ms) => format!("flaps, held for {} s", ms.div_ceil(1000)),
@@ -612,7 +612,7 @@ fn controller(report: &ClusterReport) {
     print(&rows, "");
 }
 
-/// Drops in a cell: `oversize=3 port_down=1`, or a dash.
+/// Formats drops for a table cell: `oversize=3 port_down=1`, or a dash.
 pub(crate) fn drops_text(drops: &DropsReport) -> String {
     if drops.is_empty() {
         return "-".to_owned();
@@ -625,7 +625,7 @@ pub(crate) fn drops_text(drops: &DropsReport) -> String {
 mod tests {
     use super::*;
 
-    /// Scripts join it with what controllers and policies say.
+    /// Scripts join it with the output of controllers and policies.
     #[test]
     fn a_datapath_has_one_name_in_json() {
         let said = r#"{"name": "br0", "datapath_id": "0x2a", "fail_mode": "secure",

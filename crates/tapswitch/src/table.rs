@@ -1,4 +1,4 @@
-//! Tables for people: columns under headings, numbers to the right.
+//! Text tables: columns with headings, numbers right-aligned.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// A table with these headings. A heading that ends in a space is that of a column of numbers.
+/// Creates a table with these headings. A trailing space marks a column of numbers.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -21,27 +21,27 @@ pub(crate) fn table(headings: &[&str]) -> Table {
     table
 }
 
-/// What `say!` does.
+/// Implementation of `say!`.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     if let Err(error) = writeln!(io::stdout(), "{line}") {
-        // The first one says why.
+        // Only the first error is kept.
         let _ = UNSAID.set(error);
     }
 }
 
-/// Whether nothing more will arrive: who goes on for ever ends then.
+/// Whether output is no longer possible: endless commands then stop.
 pub(crate) fn is_in_vain() -> bool {
     UNSAID.get().is_some()
 }
 
-/// What `tell!` does.
+/// Implementation of `tell!`.
 pub(crate) fn tell(line: fmt::Arguments<'_>) {
-    // There is nobody to be told.
+    // Nothing is left to report the error to.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Whether all that was said arrived, as far as somebody wanted to read it; if not, why: a full
-/// disk, say.
+/// Whether all output was written, or discarded by the reader; otherwise the error, such as a full
+/// disk.
 pub(crate) fn all_said() -> Result<(), String> {
     match UNSAID.get() {
         None => Ok(()),
@@ -50,10 +50,10 @@ pub(crate) fn all_said() -> Result<(), String> {
     }
 }
 
-/// Why something that was said did not arrive.
+/// The first error of writing output.
 static UNSAID: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a table, or that it has no rows.
+/// Prints a table, or `nothing` if it has no rows.
 pub(crate) fn print(table: &Table, nothing: &str) {
     if table.is_empty() {
         say!("{nothing}");
@@ -62,7 +62,7 @@ pub(crate) fn print(table: &Table, nothing: &str) {
     }
 }
 
-/// A number with a mark after each three digits.
+/// Formats a number with a separator after each three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -4,7 +4,7 @@ use tapswitch_controller::NewToken;
 
 use crate::cli::controller::{TokenArgs, TokenCommand};
 
-/// Makes a token.
+/// Creates a token.
 pub(crate) fn main(args: TokenArgs) -> Result<(), Box<dyn std::error::Error>> {
     let TokenCommand::New { name, role, file } = args.command;
     let made = NewToken::make(&name, role.into())?;

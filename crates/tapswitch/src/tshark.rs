@@ -1,4 +1,4 @@
-//! Asking tshark about a capture file: what somebody else's program sees in it.
+//! Analyses a capture file with tshark, an independent implementation.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tapswitch_netlink::Namespace;
 use crate::iperf;
 use crate::process;
 
-/// What tshark saw in one pass.
+/// Results of tshark for a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dissected {
     /// Packets.
     pub(crate) packets: u64,
-    /// Bytes of the longest.
+    /// Bytes of the longest packet.
     pub(crate) longest: usize,
     /// Packets longer than the given limit.
     pub(crate) oversize: u64,
@@ -21,14 +21,14 @@ pub(crate) struct Dissected {
     pub(crate) bad_checksums: u64,
 }
 
-/// Reads `file`; packets longer than `len_max` bytes are oversize.
+/// Analyses `file`; packets longer than `len_max` bytes are oversize.
 pub(crate) async fn dissect(
     file: &Path,
     len_max: usize,
 ) -> Result<Dissected, Box<dyn std::error::Error>> {
     let here = Namespace::current()?;
     let file = file.to_string_lossy();
-    // Payload is random bytes: guesses at what they mean may take minutes.
+    // The payload is random; tshark's heuristics for it may take minutes.
     let payload = format!("tcp.port=={},data", iperf::PORT);
     let options = [
         "-d",
@@ -48,13 +48,13 @@ pub(crate) async fn dissect(
     Ok(summary(&output, len_max))
 }
 
-/// Adds up lines of [`FIELDS`], separated by tabs.
+/// Sums up lines of [`FIELDS`], separated by tabs.
 fn summary(output: &str, len_max: usize) -> Dissected {
     let mut sum = Dissected::default();
     for line in output.lines().filter(|line| !line.is_empty()) {
         let mut fields = line.split('\t');
         let len = fields.next().and_then(|len| len.parse().ok()).unwrap_or(usize::MAX);
-        // Each field may hold several values, of headers inside headers.
+        // Each field may have several values, for nested headers.
         let is_bad = fields.any(|field| field.split(',').any(|status| status == BAD));
         sum.packets += 1;
         sum.longest = sum.longest.max(len);
@@ -66,9 +66,9 @@ fn summary(output: &str, len_max: usize) -> Dissected {
 
 const FIELDS: [&str; 4] =
     ["frame.len", "ip.checksum.status", "tcp.checksum.status", "udp.checksum.status"];
-/// tshark's number for a wrong checksum; 1 is right, 2 is not looked at.
+/// tshark's status of a wrong checksum; 1 is right, 2 is not verified.
 const BAD: &str = "0";
-/// tshark reads some tens of thousands of packets a second.
+/// tshark reads some tens of thousands of packets per second.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

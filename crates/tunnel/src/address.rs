@@ -1,4 +1,4 @@
-//! Whether an address is this host's.
+//! Whether an address is assigned to this host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,10 +6,11 @@ use rustix::io::Errno;
 
 use crate::socket;
 
-/// Whether packets to `local` are for the network namespace of the calling thread, and may come
-/// from it. A tunnel's sockets keep an address that has gone, and over IPv6 go on to send by it.
+/// Whether `local` is an address of the calling thread's network namespace, for receiving and
+/// sending. A tunnel's sockets keep an address that was removed, and over IPv6 continue to send
+/// from it.
 ///
-/// As far as can be told: who gets no socket for the question is answered that it is.
+/// Returns true if that cannot be determined because no socket is available.
 pub fn has_address(local: IpAddr) -> bool {
     let address = SocketAddr::new(local, 0);
     let bound = socket::open(local).and_then(|fd| rustix::net::bind(&fd, &address));

@@ -1,4 +1,4 @@
-//! Sending once more when the kernel's answer belongs to something sent before.
+//! Retries a send if the kernel's error belongs to an earlier packet.
 
 use std::os::fd::AsFd;
 
@@ -8,8 +8,8 @@ use crate::counters::Tally;
 use crate::error::is_unreachable;
 use crate::socket::{self, Unreachable};
 
-/// Calls `send`, which sends by `fd`, and once more when the answer may belong to something sent
-/// before. `is_own` tells what this tunnel sent from what others did, by its beginning.
+/// Calls `send`, which sends on `fd`, and again if the error may belong to an earlier packet.
+/// `is_own` distinguishes this tunnel's packets from others, by their first bytes.
 #[inline]
 pub(crate) fn send_again(
     fd: impl AsFd,
@@ -20,8 +20,8 @@ pub(crate) fn send_again(
     match send() {
         Err(errno) if errno == Errno::MSGSIZE || is_unreachable(errno) => {
             let told = socket::drain_errors(&fd, &is_own);
-            // What the call said is one of them, unless the queue had no room for it, or the host
-            // itself knows no way.
+            // The error of the call is one of them, unless the error queue was full, or the host
+            // itself has no route.
             let said = errno != Errno::MSGSIZE && told == Unreachable::default();
             tally.note_unreachable(told.own + u64::from(said));
             let second = send();

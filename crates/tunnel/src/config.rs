@@ -1,10 +1,10 @@
-//! What a port is to be.
+//! Configuration of a port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Vni;
 
-/// What a port is to be.
+/// Configuration of a port.
 ///
 /// ```
 /// use tapswitch_tunnel::{Config, Vni};
@@ -37,44 +37,44 @@ impl Config {
         }
     }
 
-    /// The address of ours that the remote sends to, and that datagrams come from. By default the
-    /// one that the route to the remote prefers when the port is opened.
+    /// Sets the local address that the remote sends to and datagrams are sent from. By default the
+    /// source address of the route to the remote when the port is opened.
     #[must_use]
     pub const fn local(mut self, local: Option<IpAddr>) -> Self {
         self.local = local;
         self
     }
 
-    /// The UDP port at both ends.
+    /// Sets the UDP port at both ends.
     #[must_use]
     pub const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Whether the outer UDP checksum is computed over IPv4: on by default, as the crate's
-    /// documentation says why. Over IPv6 it always is (RFC 8200 §8.1).
+    /// Sets whether the outer UDP checksum is computed over IPv4: on by default, for the reasons in
+    /// the crate's documentation. Over IPv6 it always is (RFC 8200 §8.1).
     #[must_use]
     pub const fn checksum(mut self, checksum: bool) -> Self {
         self.checksum = checksum;
         self
     }
 
-    /// Bytes of datagrams that may wait to be received; the kernel doubles the number for its own
-    /// overhead. 8 MiB by default. Without `CAP_NET_ADMIN` the kernel silently caps it at
-    /// `net.core.rmem_max`; [`crate::VxlanPort::receive_buffer_len`] tells what was granted.
+    /// Sets the maximum bytes of datagrams waiting to be received, 8 MiB by default; the kernel
+    /// doubles the number for its own overhead. Without `CAP_NET_ADMIN` the kernel silently limits
+    /// it to `net.core.rmem_max`; [`crate::VxlanPort::receive_buffer_len`] returns the granted
+    /// size.
     #[must_use]
     pub const fn receive_buffer_len(mut self, len: usize) -> Self {
         self.receive_buffer_len = len;
         self
     }
 
-    /// Bytes of datagrams that may be on their way out by all sockets of the port together, of
-    /// which each has an equal share; the kernel doubles the number and says
-    /// [`crate::SendError::Full`] beyond. [`SEND_BUFFER_LEN`] for each by default: some dozen
-    /// trains, and fewer small packets than the queue of an interface takes (1000), so that the
-    /// sender is told before anything is dropped there. Without `CAP_NET_ADMIN` capped at
-    /// `net.core.wmem_max` for each.
+    /// Sets the maximum bytes of datagrams in transmission, shared equally among all sockets of the
+    /// port; the kernel doubles the number and returns [`crate::SendError::Full`] beyond it. The
+    /// default is [`SEND_BUFFER_LEN`] each: some dozen trains, and fewer small packets than the
+    /// queue of an interface holds (1000), so that the sender is told before anything is dropped
+    /// there. Without `CAP_NET_ADMIN` limited to `net.core.wmem_max` each.
     #[must_use]
     pub const fn send_buffer_len(mut self, len: usize) -> Self {
         self.send_buffer_len = len;
@@ -89,9 +89,9 @@ impl Config {
     }
 }
 
-/// Sockets that a port sends by, each with a source port of its own.
+/// Number of sockets that a port sends from, each with its own source port.
 pub const SENDERS: usize = 4;
-/// Bytes of packets that may be on their way out by a socket, unless told otherwise.
+/// Default of the maximum bytes of packets in transmission per socket.
 pub const SEND_BUFFER_LEN: usize = 512 << 10;
 
 /// The UDP port of VXLAN (IANA; RFC 7348 §8).

@@ -1,4 +1,4 @@
-//! What a port did, and what it refused.
+//! Counters of a port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,48 +8,48 @@ use crate::{GreRefusal, Refusal};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// System calls that brought datagrams.
+    /// System calls that received datagrams.
     pub receive_calls: u64,
-    /// Datagrams that they brought.
+    /// Datagrams received.
     pub received: u64,
     /// System calls that sent datagrams.
     pub send_calls: u64,
-    /// Datagrams that they sent.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Datagrams without the tunnel's headers and an Ethernet header.
+    /// Datagrams shorter than the tunnel's headers and an Ethernet header.
     pub runt: u64,
-    /// Datagrams whose headers are not the tunnel's: of VXLAN without the I flag, of GRE another
-    /// protocol, or a wrong checksum.
+    /// Datagrams with invalid headers: VXLAN without the I flag, GRE with another protocol, or a
+    /// wrong checksum.
     pub malformed: u64,
-    /// Datagrams of another VNI, key or session.
+    /// Datagrams with another VNI, key or session.
     pub foreign: u64,
-    /// Datagrams that routers have marked, with a packet in them whose sender would not understand
-    /// the mark: to be dropped (RFC 6040 §4.2).
+    /// Datagrams dropped because routers had marked them, and the sender of the inner packet is not
+    /// ECN-capable (RFC 6040 §4.2).
     pub congested: u64,
-    /// Errors that the path told by ICMP, or the host's own neighbour table: nobody listens there
-    /// (`ECONNREFUSED`), or nobody is there (`EHOSTUNREACH`, `ENETUNREACH`).
+    /// Errors reported by ICMP, or by the host's neighbour table: no listener (`ECONNREFUSED`), or
+    /// not reachable (`EHOSTUNREACH`, `ENETUNREACH`).
     pub unreachable: u64,
-    /// How often the interface underneath refused a datagram ([`crate::SendError::Congested`]),
-    /// which it counts among what it dropped.
+    /// Datagrams that the underlying interface refused ([`crate::SendError::Congested`]), which it
+    /// counts as drops.
     pub refused_below: u64,
-    /// Datagrams that the kernel dropped: the socket's buffer was full, or the checksum wrong.
+    /// Datagrams dropped by the kernel: socket buffer full, or wrong checksum.
     pub dropped: u64,
 }
 
-/// Datagrams that were received and left out, as in [`Counters`].
+/// Received datagrams that were dropped, as in [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Too short.
     pub runt: u64,
-    /// Not of the tunnel's kind.
+    /// Invalid headers.
     pub malformed: u64,
-    /// Another tunnel's.
+    /// Of another tunnel.
     pub foreign: u64,
-    /// Marked, with a packet that is not ECN-capable.
+    /// Marked, with an inner packet that is not ECN-capable.
     pub congested: u64,
 }
 
-/// The same, as they are counted.
+/// The counters, shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     receive_calls: AtomicU64,
@@ -116,7 +116,7 @@ impl Tally {
         add(&self.congested, 1);
     }
 
-    /// What was left out so far.
+    /// The current values.
     #[inline]
     pub(crate) fn refused(&self) -> Refused {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Tally {
         }
     }
 
-    /// All of them, and `dropped`, which the kernel counts.
+    /// All counters, with the kernel's `dropped`.
     pub(crate) fn counters(&self, dropped: u64) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Refused { runt, malformed, foreign, congested } = self.refused();
@@ -148,7 +148,7 @@ impl Tally {
     }
 }
 
-/// Several threads send. Relaxed: numbers that nothing else depends on.
+/// Several threads send. Relaxed: independent counters.
 #[inline]
 fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);

@@ -1,22 +1,22 @@
-//! Which of the frames that are sent were longer.
+//! Which of the sent frames were truncated.
 
-/// What was cut away of frames before they are sent. ERSPAN tells the other end of each frame that
-/// was cut short (T, draft-foschiano-erspan-03 §4.2).
+/// Truncation of frames before sending. ERSPAN reports each truncated frame to the other end (T,
+/// draft-foschiano-erspan-03 §4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut<'a> {
-    /// Nothing.
+    /// Not truncated.
     #[default]
     None,
-    /// All behind this many bytes. A frame of just as many is told as cut, though it may have had
-    /// no more: for who knows that it had.
+    /// Truncated to this length in bytes. A frame of exactly this length counts as truncated,
+    /// although it may not have been longer: for callers who know that it was.
     To(usize),
-    /// What each of the frames had more: their lengths in bytes before, in the order in which they
-    /// are sent. One that has no length here is whole.
+    /// Original lengths of the frames in bytes, in sending order. A frame without a length here is
+    /// not truncated.
     Each(&'a [usize]),
 }
 
 impl Cut<'_> {
-    /// True when the frame at `index`, of which `len` bytes are sent, was longer.
+    /// True if the frame at `index`, of which `len` bytes are sent, was longer.
     #[inline]
     pub(crate) fn is_cut(self, index: usize, len: usize) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Why something about a port failed.
+//! Errors of a port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,58 +6,58 @@ use std::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a port could not be opened.
+/// Error of opening a port.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Something else is bound to the UDP port (`EADDRINUSE`).
+    /// The UDP port is in use (`EADDRINUSE`).
     #[error(
         "{address}: the UDP port is used by another program or a vxlan device of the kernel; find \
          it with `ss -ulnp` or `ip -d link show type vxlan`, or set another with port= (at both \
          ends)"
     )]
     InUse {
-        /// What was to be bound.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The local address is none of this host's (`EADDRNOTAVAIL`).
+    /// The local address is not assigned to this host (`EADDRNOTAVAIL`).
     #[error(
         "{address}: not an address of this network namespace; `ip address` lists its addresses"
     )]
     NotLocal {
-        /// What was to be bound.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// No route leads to the remote (`ENETUNREACH`, `EHOSTUNREACH`).
+    /// There is no route to the remote (`ENETUNREACH`, `EHOSTUNREACH`).
     #[error(
         "{remote}: no route from this network namespace; add one and check it with `ip route get`"
     )]
     NoRoute {
-        /// The other end.
+        /// The remote.
         remote: IpAddr,
     },
-    /// The local address is of the other IP version, or the remote is no address of a host.
+    /// The local address has the other IP version, or the remote is not a unicast address.
     #[error("{remote}: {what}")]
     Address {
-        /// The other end.
+        /// The remote.
         remote: IpAddr,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// Raw sockets are not for everybody (`EPERM`).
+    /// Raw sockets need a privilege (`EPERM`).
     #[error("{remote}: GRE needs raw sockets: run as root, or with CAP_NET_RAW")]
     Permission {
-        /// The other end.
+        /// The remote.
         remote: IpAddr,
     },
-    /// Any other refusal.
+    /// Any other error.
     #[error("tunnel to {remote}: {call}: {source}")]
     Io {
-        /// The other end.
+        /// The remote.
         remote: IpAddr,
-        /// What was tried.
+        /// The call that failed.
         call: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -86,58 +86,58 @@ impl OpenError {
     }
 }
 
-/// Why a frame was not received.
+/// Error of receiving a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The caller gave no room for a frame, or not the room that the next one lies in (see
-    /// [`crate::Receiver::recv`]): what lay there is lost.
+    /// The buffer has no room for a frame, or is not the one that contains the next frame (see
+    /// [`crate::Receiver::recv`]): the frames in it are lost.
     #[error("the buffer is not the one into which the frame was received")]
     Misplaced,
-    /// The kernel had a datagram and could not hand it over: it is lost.
+    /// The kernel had a datagram and could not deliver it: it is lost.
     #[error("a datagram was lost: {}", io::Error::from_raw_os_error(*errno))]
     Lost {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }
 
-/// Why a frame was not sent. It is the caller's to count and drop, or to send again when it was
-/// [`Self::Full`] or [`Self::Congested`]; none is final.
+/// Error of sending a frame. The caller decides whether to count and drop it, or to send it again
+/// after [`Self::Full`] or [`Self::Congested`]; no error is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The socket's send buffer is full (`EAGAIN`): wait until it is writable.
     #[error("the send buffer is full")]
     Full,
-    /// The queueing discipline of the interface underneath dropped the datagram, or the kernel is
+    /// The queueing discipline of the underlying interface dropped the datagram, or the kernel is
     /// out of memory (`ENOBUFS`, `ENOMEM`). The socket stays writable, so waiting for that does not
     /// help.
     #[error("the underlying interface dropped the datagram: its queue is full")]
     Congested,
-    /// The datagram is longer than the path takes (`EMSGSIZE`).
+    /// The datagram exceeds the path MTU (`EMSGSIZE`).
     #[error("the datagram is longer than the path's MTU permits")]
     Oversize,
-    /// The interface underneath is down (`ENETDOWN`).
+    /// The underlying interface is down (`ENETDOWN`).
     #[error("the underlying interface is down")]
     Down,
-    /// No way leads to the remote, or nobody listens there (`ENETUNREACH`, `EHOSTUNREACH`,
+    /// The remote is not reachable, or has no listener (`ENETUNREACH`, `EHOSTUNREACH`,
     /// `ECONNREFUSED`).
     #[error("the remote cannot be reached: {}", io::Error::from_raw_os_error(*errno))]
     Unreachable {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
-    /// The host's own firewall does not let it pass (`EPERM`).
+    /// The host's firewall refuses it (`EPERM`).
     #[error("the firewall of this host rejects the datagram")]
     Forbidden,
     /// More than [`crate::MAX_PARTS`] parts, or [`crate::MAX_PACKETS`] packets.
     #[error("the frame is in too many parts")]
     TooManyParts,
-    /// Anything else.
+    /// Any other error.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Other {
-        /// The kernel's number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }
@@ -157,8 +157,8 @@ impl SendError {
     }
 }
 
-/// True for what ICMP errors become (`icmp_err_convert` in Linux `net/ipv4/icmp.c`), too long ones
-/// excepted.
+/// True for the errors that ICMP errors are converted to (`icmp_err_convert` in Linux
+/// `net/ipv4/icmp.c`), except "too long".
 pub(crate) fn is_unreachable(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,4 +1,4 @@
-//! The headers of GRE and ERSPAN in front of an Ethernet frame.
+//! The headers of GRE and ERSPAN before an Ethernet frame.
 //!
 //! ```text
 //!  GRE (RFC 2784, RFC 2890)
@@ -13,13 +13,13 @@
 //!  |             SGT               |P|   FT    |  Hw ID    |D|Gra|O|
 //!  | eight bytes for the platform, where O is set                  |
 //! ```
-//! GRE carries frames as Transparent Ethernet Bridging (0x6558). ERSPAN is a one-way business: what
-//! a switch has seen, for whoever analyses it (draft-foschiano-erspan-03).
+//! GRE carries frames as Transparent Ethernet Bridging (0x6558). ERSPAN is unidirectional: copies
+//! of a switch's traffic for an analyser (draft-foschiano-erspan-03).
 //!
-//! Sent: no checksum (the frame has its own); of ERSPAN the sequence number, VLAN and priority of
-//! the outermost tag, which stays in the frame, T for a frame that was cut short, and of III the
-//! time in units of 100 ns. Taken: any of C (which is verified), K and S; sequence numbers are not
-//! put in order, as RFC 2890 §2.2 permits for what asks for none.
+//! Sent: no checksum (the frame has its own); for ERSPAN the sequence number, VLAN and priority of
+//! the outermost tag, which stays in the frame, T for a truncated frame, and for III the time in
+//! units of 100 ns. Accepted: any of C (which is verified), K and S; packets are not reordered by
+//! sequence number, as RFC 2890 §2.2 permits for protocols that do not require it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,12 +27,12 @@ use std::net::IpAddr;
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{EtherType, ethernet, read_u16};
 
-/// What is in front of a frame, and tells one tunnel of a remote from the other.
+/// The encapsulation, which identifies one of several tunnels to a remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// GRE with this key, or without one.
+    /// GRE with or without a key.
     Gre {
-        /// 32 bits that both ends have to agree upon.
+        /// 32 bits that both ends must agree upon.
         key: Option<u32>,
     },
     /// ERSPAN II.
@@ -46,10 +46,10 @@ pub enum Carrier {
 pub struct Session(u16);
 
 impl Session {
-    /// The largest one.
+    /// Maximum value.
     pub const MAX: u16 = (1 << 10) - 1;
 
-    /// `None` for more than 10 bits.
+    /// `None` if it exceeds 10 bits.
     pub const fn new(session: u16) -> Option<Self> {
         if session <= Self::MAX { Some(Self(session)) } else { None }
     }
@@ -66,20 +66,20 @@ impl fmt::Display for Session {
     }
 }
 
-/// What is said of one frame.
+/// Properties of one frame for its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// Its number in the session.
+    /// Its sequence number in the session.
     pub sequence: u32,
-    /// When it was sent, in units of 100 ns; wraps around after 429 s.
+    /// Time of sending, in units of 100 ns; wraps around after 429 s.
     pub time: u32,
-    /// Priority and VLAN identifier of its outermost tag, as a TCI; none without a tag.
+    /// Priority and VLAN ID of its outermost tag, as a TCI; `None` without a tag.
     pub tci: Option<u16>,
-    /// It was longer.
+    /// It was truncated.
     pub is_cut: bool,
 }
 
-/// The headers in front of a frame.
+/// The headers before a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
     bytes: [u8; PREFIX_MAX],
@@ -87,7 +87,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Nothing.
+    /// No headers.
     pub(crate) const EMPTY: Self = Self { bytes: [0; PREFIX_MAX], len: 0 };
 
     /// The bytes.
@@ -104,7 +104,7 @@ impl Prefix {
     }
 }
 
-/// Why a packet brought no frame.
+/// Why a packet contains no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GreRefusal {
@@ -114,23 +114,23 @@ pub enum GreRefusal {
     /// Another protocol or version, bits that must be zero, or a wrong checksum.
     #[error("not a header of this kind of tunnel, or a wrong checksum")]
     Malformed,
-    /// The key or session is another one.
+    /// Another key or session.
     #[error("another key or session")]
     Other,
 }
 
 impl Carrier {
-    /// True for what has a sequence number.
+    /// True for encapsulations with a sequence number.
     pub const fn counts(self) -> bool {
         !matches!(self, Self::Gre { .. })
     }
 
-    /// True for what tells when a frame was sent.
+    /// True for encapsulations with a timestamp.
     pub(crate) const fn is_timed(self) -> bool {
         matches!(self, Self::ErspanIII(_))
     }
 
-    /// The key or session, if there is one.
+    /// The key or session, if any.
     pub fn id(self) -> Option<u32> {
         match self {
             Self::Gre { key } => key,
@@ -138,7 +138,7 @@ impl Carrier {
         }
     }
 
-    /// Bytes of the headers in front of each frame that is sent.
+    /// Length of the headers before each sent frame in bytes.
     pub const fn prefix_len(self) -> usize {
         match self {
             Self::Gre { key: None } => 4,
@@ -148,15 +148,15 @@ impl Carrier {
         }
     }
 
-    /// Bytes of a packet on the path to `remote` that are not the inner frame's payload: IP, these
-    /// headers, and Ethernet.
+    /// Bytes of a packet to `remote` other than the inner frame's payload: IP, these headers, and
+    /// Ethernet.
     #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
     pub const fn overhead(self, remote: IpAddr) -> u32 {
         let ip = if remote.is_ipv4() { 20 } else { 40 };
         ip + self.prefix_len() as u32 + ethernet::HEADER_LEN as u32
     }
 
-    /// The headers of one frame.
+    /// Creates the headers of one frame.
     pub fn prefix(self, about: &About) -> Prefix {
         let sequence = about.sequence.to_be_bytes();
         match self {
@@ -177,32 +177,32 @@ impl Carrier {
         }
     }
 
-    /// Whether a packet of this tunnel may begin with `quoted`, which begins behind the IP header.
-    /// Routers quote eight bytes of what they did not forward at least (RFC 792): enough to tell
-    /// keys apart, but not sessions.
+    /// Whether a packet of this tunnel may begin with `quoted`, which begins after the IP header.
+    /// Routers quote at least eight bytes of a packet that they did not forward (RFC 792): enough
+    /// to distinguish keys, but not sessions.
     pub(crate) fn may_have_sent(self, quoted: &[u8]) -> bool {
         let ours = self.prefix(&About::default());
         let bits = ours.bytes().iter().zip(self.own_bits()).zip(quoted);
         bits.into_iter().all(|((ours, own), quoted)| (ours ^ quoted) & own == 0)
     }
 
-    /// Which bits of the prefix are the same in front of each frame, and no other tunnel's, as far
-    /// as that goes.
+    /// Mask of the prefix bits that are the same for each frame, and that distinguish this tunnel
+    /// as far as possible.
     const fn own_bits(self) -> &'static [u8] {
         match self {
             Self::Gre { key: None } => &[0xff; 4],
             Self::Gre { key: Some(_) } => &[0xff; 8],
-            // The number, the tag, and what was cut are the frame's.
+            // Sequence number, tag and truncation depend on the frame.
             Self::ErspanII(_) | Self::ErspanIII(_) => {
                 &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xf0, 0, 3, 0xff]
             }
         }
     }
 
-    /// Where the frame begins in `packet`, which begins behind the IP header.
+    /// Offset of the frame in `packet`, which begins after the IP header.
     ///
     /// # Errors
-    /// [`GreRefusal`] when there is none of this tunnel in it.
+    /// [`GreRefusal`] if it contains no frame of this tunnel.
     #[inline]
     pub fn frame_of(self, packet: &[u8]) -> Result<usize, GreRefusal> {
         let (protocol, key, has_sequence, at) = parse_gre(packet)?;
@@ -224,7 +224,7 @@ impl Carrier {
     }
 }
 
-/// As a user would write it.
+/// In the syntax of a port option.
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -236,7 +236,7 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// Priority and VLAN identifier of the outermost tag of `frame`; none without a tag.
+/// Priority and VLAN ID of the outermost tag of `frame`; `None` without a tag.
 #[inline]
 pub(crate) fn outer_tci(frame: &[u8]) -> Option<u16> {
     let is_tagged = frame.len() >= ethernet::HEADER_LEN + ethernet::TAG_LEN
@@ -249,7 +249,7 @@ const fn gre(flags: u16, protocol: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// `middle` are the two bits in front of T.
+/// `middle` are the two bits before T.
 fn first_word(version: u32, session: Session, about: &About, middle: u32) -> [u8; 4] {
     let tci = about.tci.unwrap_or_default();
     let (vlan, priority) = (u32::from(tci & 0x0fff), u32::from(tci >> 13));
@@ -272,7 +272,7 @@ fn check_first_word(
     if is_ours { Ok(()) } else { Err(GreRefusal::Other) }
 }
 
-/// Bytes behind the header proper of ERSPAN III, which is to carry an Ethernet frame.
+/// Length in bytes of the optional header of ERSPAN III; the packet must contain an Ethernet frame.
 fn platform_len(packet: &[u8], at: usize) -> Result<usize, GreRefusal> {
     let word = word(packet, at + 8)?;
     if word >> 10 & 0x1f != 0 {
@@ -281,14 +281,14 @@ fn platform_len(packet: &[u8], at: usize) -> Result<usize, GreRefusal> {
     Ok(if word & 1 == 0 { 0 } else { 8 })
 }
 
-/// Protocol, key, whether there is a sequence number, and where the header ends.
+/// Protocol, key, whether there is a sequence number, and the end of the header.
 #[inline]
 fn parse_gre(packet: &[u8]) -> Result<(u16, Option<u32>, bool, usize), GreRefusal> {
     let first = word(packet, 0)?;
     let [a, b, c, d] = first.to_be_bytes();
     let (flags, protocol) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-    // RFC 2784 §2.3: what has bits 1 to 5 set is to be dropped by those who know no RFC 1701; of
-    // these, RFC 2890 has given K and S back.
+    // RFC 2784 §2.3: receivers that do not implement RFC 1701 must drop packets with any of the
+    // bits 1 to 5 set; RFC 2890 has reintroduced K and S.
     if flags & !(CHECKSUM | KEY | SEQUENCE) & 0xfc07 != 0 {
         return Err(GreRefusal::Malformed);
     }
@@ -315,7 +315,7 @@ fn word(packet: &[u8], at: usize) -> Result<u32, GreRefusal> {
     Ok(u32::from_be_bytes(*bytes))
 }
 
-/// Longest headers that are sent.
+/// Maximum length of the sent headers.
 pub const PREFIX_MAX: usize = 20;
 const CHECKSUM: u16 = 0x8000;
 const KEY: u16 = 0x2000;
@@ -323,7 +323,7 @@ const SEQUENCE: u16 = 0x1000;
 const TRANSPARENT_ETHERNET: u16 = 0x6558;
 const ERSPAN_II: u16 = 0x88be;
 const ERSPAN_III: u16 = 0x22eb;
-/// En: the VLAN tag is in the frame as it was.
+/// En: the VLAN tag is preserved in the frame.
 const TAG_IN_FRAME: u32 = 3;
 /// P: an Ethernet frame, and FT: of Ethernet.
 const PDU: u8 = 0x80;
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(bytes(Carrier::ErspanIII(SESSION)), [&third[..], &[0, 0, 0x80, 2]].concat());
     }
 
-    /// Priority 0, no VLAN identifier: a tag all the same.
+    /// Priority 0 and VLAN ID 0 is a tag as well.
     #[test]
     fn a_priority_tag_of_zeros_is_a_tag() {
         let word = |tci| {

@@ -1,4 +1,4 @@
-//! A port by raw sockets: its sockets, and how frames are sent and received by them.
+//! A port with raw sockets: its sockets, and sending and receiving frames.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
 use crate::port::MAX_PARTS;
 use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, Refused, SendError, socket};
 
-/// What a [`GrePort`] is to be.
+/// Configuration of a [`GrePort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreConfig {
     remote: IpAddr,
@@ -31,14 +31,14 @@ pub struct GreConfig {
 }
 
 impl GreConfig {
-    /// A tunnel of this kind to `remote`.
+    /// A tunnel of this type to `remote`.
     pub const fn new(remote: IpAddr, carrier: Carrier) -> Self {
         let (receive_buffer_len, send_buffer_len) = (8 << 20, SEND_BUFFER_LEN);
         Self { remote, carrier, local: None, receive_buffer_len, send_buffer_len }
     }
 
-    /// The address of ours that the remote sends to, and that packets come from. By default the one
-    /// that the route to the remote prefers when the port is opened.
+    /// Sets the local address that the remote sends to and packets are sent from. By default the
+    /// source address of the route to the remote when the port is opened.
     #[must_use]
     pub const fn local(mut self, local: Option<IpAddr>) -> Self {
         self.local = local;
@@ -53,7 +53,7 @@ impl GreConfig {
     }
 }
 
-/// One end of a GRE or ERSPAN tunnel. Several threads may send by it at once; one receives.
+/// One end of a GRE or ERSPAN tunnel. Several threads may send concurrently; only one may receive.
 #[derive(Debug)]
 pub struct GrePort {
     receive: OwnedFd,
@@ -62,14 +62,14 @@ pub struct GrePort {
     local: IpAddr,
     carrier: Carrier,
     marks: Marks,
-    /// Of the next frame.
+    /// Sequence number of the next frame.
     sequence: AtomicU32,
     tally: Tally,
 }
 
 impl GrePort {
-    /// Opens the sockets in the network namespace of the calling thread (`CAP_NET_RAW`). Nothing is
-    /// sent.
+    /// Opens the sockets in the network namespace of the calling thread (`CAP_NET_RAW`). Sends
+    /// nothing.
     ///
     /// # Errors
     /// [`OpenError`], which names the cause and a remedy.
@@ -84,9 +84,9 @@ impl GrePort {
         Ok(Self { receive, sender, remote, local, carrier, marks, sequence, tally })
     }
 
-    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
-    /// at most [`MAX_PARTS`], the first of which has the IP header. `cut` says what it was cut to,
-    /// if it was. Never blocks, never allocates: one writev(2), or sendmsg(2).
+    /// Sends one frame without offloads that consists of `parts`, at most [`MAX_PARTS`], the first
+    /// of which contains the IP header. `cut` is the length that it was truncated to, if it was.
+    /// Never blocks or allocates: one writev(2), or sendmsg(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
@@ -107,13 +107,13 @@ impl GrePort {
         })
     }
 
-    /// Sends one frame of `len` bytes, the start of which is `head`, by a call of the caller's own,
-    /// such as a writev(2) of memory that nobody can borrow. It is given the socket, what to write
-    /// in front of the frame, and the control messages (cmsg(3)) to send it with, if there are any;
-    /// it may be called twice.
+    /// Sends one frame of `len` bytes that begins with `head` by a system call of the caller, such
+    /// as a writev(2) from memory that cannot be borrowed. The callback gets the socket, the bytes
+    /// to write before the frame, and the control messages (cmsg(3)) to send with it, if any; it
+    /// may be called twice.
     ///
     /// # Errors
-    /// As [`Self::send`], from what the call answers.
+    /// As [`Self::send`], derived from the call's errno.
     #[inline]
     pub fn send_by<'a>(
         &self,
@@ -134,13 +134,13 @@ impl GrePort {
         Ok(())
     }
 
-    /// Sends packets with nothing left undone, at most [`GRE_MAX_PACKETS`], each of which lies in
-    /// its three parts one after the other, the first of which has the IP header; empty ones are
-    /// nothing. `cut` says what they were cut to; of a train, of which the last packet may just
-    /// fit, only [`Cut::Each`] knows. Never blocks, never allocates.
+    /// Sends at most [`GRE_MAX_PACKETS`] packets without offloads, each of which consists of three
+    /// parts, the first of which contains the IP header; parts may be empty. `cut` describes
+    /// truncation; for a train, whose last packet may just fit, only [`Cut::Each`] is exact. Never
+    /// blocks or allocates.
     ///
     /// # Errors
-    /// How many packets were sent, and why the next one was not; nor were those behind it.
+    /// The number of sent packets, and the error of the next one; the following ones were not sent.
     pub fn send_packets<'a>(
         &self,
         packets: &[[IoSlice<'_>; 3]],
@@ -183,7 +183,7 @@ impl GrePort {
         self.carrier.prefix(&About { sequence, time, tci: outer_tci(head), is_cut })
     }
 
-    /// When what is sent now was sent, for those who tell it.
+    /// Timestamp of packets sent now, for encapsulations that have one.
     #[inline]
     fn time(&self) -> u32 {
         if self.carrier.is_timed() { now() } else { 0 }
@@ -196,41 +196,42 @@ impl GrePort {
         }
     }
 
-    /// Numbers of what was not sent are used again, unless somebody else has taken some since: the
-    /// other end takes a gap for a loss.
+    /// Returns the sequence numbers of packets that were not sent, unless another thread has taken
+    /// some since: the other end would report a gap as loss.
     #[cold]
     fn give_back(&self, first: u32, taken: usize, sent: usize) {
         if self.carrier.counts() && sent < taken {
             let (next, used) =
                 (first.wrapping_add(to_u32(taken)), first.wrapping_add(to_u32(sent)));
             let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-            // Taken or not: it is a number.
+            // If it fails, the numbers remain used.
             let _ = self.sequence.compare_exchange(next, used, set, fetch);
         }
     }
 
-    /// Calls `send`, and once more when the answer may belong to an earlier packet.
+    /// Calls `send`, and again if the error may belong to an earlier packet.
     #[inline]
     fn again(&self, send: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
         send_again(&self.sender, &self.tally, self.tells_own(), send)
     }
 
-    /// What tells the packets of this tunnel from those of others to the same remote, of which its
-    /// sockets hear errors as well.
+    /// Distinguishes the packets of this tunnel from those of others to the same remote, whose
+    /// errors its sockets receive as well.
     fn tells_own(&self) -> impl Fn(&[u8]) -> bool + use<> {
         let carrier = self.carrier;
         move |quoted: &[u8]| carrier.may_have_sent(quoted)
     }
 
-    /// Receives one frame into `buf` at about `headroom`, and answers where it lies; `None` when
-    /// there is none now. Nothing is known of its checksums. Never blocks.
+    /// Receives one frame into `buf` at about `headroom`, and returns its position; `None` if none
+    /// is queued. Its checksums are not verified. Never blocks.
     ///
-    /// What is no frame of this tunnel is counted ([`Counters`]) and left out; behind very many of
-    /// those it is `None` as well, and the port stays readable, so that nobody who floods it keeps
-    /// the caller. What routers have marked on the way is marked inside (RFC 6040 §4.2).
+    /// Packets that are no frame of this tunnel are counted ([`Counters`]) and skipped; after very
+    /// many of them the result is `None` as well and the port stays readable, so that a flood
+    /// cannot occupy the caller. Marks of routers are propagated to the inner packet (RFC 6040
+    /// §4.2).
     ///
     /// # Errors
-    /// [`RecvError`]; the next call goes on behind what was lost.
+    /// [`RecvError`]; the next call continues after the lost packet.
     #[inline]
     pub fn recv(&self, buf: &mut [u8], headroom: usize) -> Result<Option<Range<usize>>, RecvError> {
         let expected = self.ip_header_len() + self.carrier.prefix_len();
@@ -243,7 +244,8 @@ impl GrePort {
                 }
                 Ok(message) => message,
                 Err(Errno::AGAIN) => return Ok(None),
-                // An earlier packet found nobody there. The socket that sent it has it in writing.
+                // An earlier packet was not delivered. The error queue of the sending socket has
+                // the details.
                 Err(errno) if is_unreachable(errno) => {
                     let told = socket::drain_errors(&self.sender, self.tells_own());
                     self.tally.note_unreachable(told.own);
@@ -263,7 +265,7 @@ impl GrePort {
         Ok(None)
     }
 
-    /// An IPv4 packet comes with its header, an IPv6 packet without (raw(7), RFC 3542 §3).
+    /// An IPv4 packet is received with its header, an IPv6 packet without (raw(7), RFC 3542 §3).
     fn frame_of(&self, packet: &[u8]) -> Result<usize, GreRefusal> {
         let ip_len = match self.remote {
             IpAddr::V4(_) => packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4),
@@ -277,68 +279,69 @@ impl GrePort {
         if self.remote.is_ipv4() { 20 } else { 0 }
     }
 
-    /// What was counted since the port was opened.
+    /// The counters since the port was opened.
     pub fn counters(&self) -> Counters {
-        // The kernel has no reason not to answer.
+        // The kernel is not expected to fail.
         let dropped = socket::dropped(&self.receive).unwrap_or(0);
         self.tally.counters(dropped.into())
     }
 
-    /// What of [`Self::counters`] was received and left out, without a system call.
+    /// The received and dropped packets of [`Self::counters`], without a system call.
     #[inline]
     pub fn refused(&self) -> Refused {
         self.tally.refused()
     }
 
-    /// MTU of the path to the remote now, in bytes, as far as the kernel knows.
+    /// Current MTU of the path to the remote in bytes, as known to the kernel.
     ///
     /// # Errors
-    /// When there is no route any more.
+    /// If there is no route.
     pub fn path_mtu(&self) -> io::Result<u32> {
         Ok(socket::path_mtu(&self.sender, SocketAddr::new(self.remote, 0))?)
     }
 
-    /// Bytes of packets that may wait to be received, as the kernel granted it.
+    /// Maximum bytes of packets waiting to be received, as granted by the kernel.
     ///
     /// # Errors
-    /// When the kernel does not answer, which it has no reason for.
+    /// If the kernel does not answer, which is not expected.
     pub fn receive_buffer_len(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
-    /// Lets this many bytes be on their way out from now on; what is there already stays.
-    /// As [`crate::Config::send_buffer_len`] otherwise.
+    /// Changes the limit of bytes in transmission; packets already queued stay. Otherwise as
+    /// [`crate::Config::send_buffer_len`].
     ///
     /// # Errors
-    /// When the kernel refuses, which it has no reason for.
+    /// If the kernel refuses, which is not expected.
     pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
         Ok(crate::port::set_send_buffer(&self.sender, len)?)
     }
 
-    /// Where the other end is.
+    /// Address of the other end.
     pub fn remote(&self) -> IpAddr {
         self.remote
     }
 
-    /// Where packets of the remote are taken.
+    /// Local address.
     pub fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// What is in front of each frame.
+    /// The encapsulation.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 }
 
-/// The socket that packets come in by.
+/// The socket that receives.
 impl AsFd for GrePort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receive.as_fd()
     }
 }
 
-/// Bound before it is connected, it may have got packets of others in between: those are dropped.
+/// Bound before it is connected, it may have received packets of others in between: those are
+/// dropped.
 fn open_receiver(config: &GreConfig) -> Result<OwnedFd, OpenError> {
     let remote = config.remote;
     let failed = |call| move |errno| OpenError::new(remote, call, errno);
@@ -351,7 +354,7 @@ fn open_receiver(config: &GreConfig) -> Result<OwnedFd, OpenError> {
     Ok(fd)
 }
 
-/// It would get what the other one receives as well, if a filter did not refuse that.
+/// A filter prevents it from receiving the same packets as the other socket.
 fn open_sender(config: &GreConfig, local: IpAddr) -> Result<OwnedFd, OpenError> {
     let remote = config.remote;
     let failed = |call| move |errno| OpenError::new(remote, call, errno);
@@ -376,15 +379,15 @@ const fn to_u32(count: usize) -> u32 {
     count as u32
 }
 
-/// In units of 100 ns, as ERSPAN III has it.
+/// Current time in units of 100 ns, as in ERSPAN III.
 #[expect(clippy::cast_possible_truncation, reason = "it wraps around")]
 fn now() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() / 100) as u32
 }
 
-/// Most packets of one call of [`GrePort::send_packets`].
+/// Maximum number of packets of one call of [`GrePort::send_packets`].
 pub const GRE_MAX_PACKETS: usize = 32;
-/// Most packets that are refused in front of one frame.
+/// Maximum number of refused packets before one frame.
 const REFUSED_MAX: usize = 64;
 const _: () = assert!(RECV_BUF_LEN >= 65_535, "an IP packet of any length");

@@ -1,24 +1,24 @@
-//! What a sender on the same host has left undone in inner packets: checksums, and cutting.
+//! Work on inner packets that a sender on the same host has deferred: checksums and segmentation.
 //!
-//! A sender that leaves the TCP or UDP checksum to its NIC puts the sum of the pseudo header into
-//! the field (`CHECKSUM_PARTIAL`). A vxlan device of Linux hands such a packet on with a note to
-//! finish it (local checksum offload, Linux `Documentation/networking/checksum-offloads.rst`), and
-//! a veth carries packet and note along. A socket behind it gets the bytes, but not the note. So,
-//! where both ends are on one host, packets come in with the pseudo header's sum in the field,
-//! which is told here by comparing. A complete checksum that happens to be equal (1 of 65,536) is
-//! the same after it was computed again.
+//! A sender that defers the TCP or UDP checksum to its NIC stores the sum of the pseudo-header in
+//! the field (`CHECKSUM_PARTIAL`). A Linux vxlan device forwards such a packet with metadata to
+//! complete it (local checksum offload, Linux `Documentation/networking/checksum-offloads.rst`),
+//! and a veth carries packet and metadata. A socket after that gets the bytes without the metadata.
+//! So if both ends are on one host, packets arrive with the pseudo-header's sum in the field, which
+//! is detected here by comparison. A complete checksum that happens to be equal (1 of 65,536) is
+//! recomputed to the same value.
 //!
-//! A TCP train comes in the same way: whole, in one datagram that is longer than any path takes
-//! (`udp_unexpected_gso` in Linux `include/linux/udp.h` lets it pass), and nobody says how long its
-//! packets were to be. TCP does not mind where it is cut, so it becomes a train of packets that
-//! fill the tunnel's MTU. With datagrams it matters: a train of those stays what it looks like, one
-//! that is too long. Where that is in the way, have the vxlan device's lower interface take no
-//! trains in tunnels: `ethtool -K veth0 tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation
-//! off`.
+//! A TCP train arrives in the same way: whole, in one datagram that exceeds any path MTU
+//! (`udp_unexpected_gso` in Linux `include/linux/udp.h` lets it pass), without its segment size.
+//! TCP may be segmented anywhere, so it becomes a train of packets that fill the tunnel's MTU. For
+//! UDP the size matters: a train of datagrams is treated as one packet that is too long. If that is
+//! a problem, disable tunnelled trains on the vxlan device's lower interface: `ethtool -K veth0
+//! tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off`.
 //!
-//! Nor does anybody say what CWR means in such a train. Where AE beside it shows that both are bits
-//! of AccECN's counter (RFC 9768 §3.2.2), all packets get it. Else only the first does (RFC 3168
-//! §6.1.2), which is wrong for a counter that is at 2 or 3 of 0 to 7; nothing tells those apart.
+//! The meaning of CWR in such a train is unknown as well. If AE is set, both are bits of AccECN's
+//! counter (RFC 9768 §3.2.2), and all packets get them. Otherwise only the first does (RFC 3168
+//! §6.1.2), which is wrong for a counter with the value 2 or 3 of 0 to 7; these cases cannot be
+//! distinguished.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -26,12 +26,12 @@ use tapswitch_wire::{
     read_u16, tcp, udp,
 };
 
-/// What is left undone in a frame that came out of a tunnel: nothing, its TCP or UDP checksum, or
-/// that and the cutting of a TCP packet that is longer than `mtu`, the largest payload of a frame.
+/// The deferred work of a frame from a tunnel: none, its TCP or UDP checksum, or that and the
+/// segmentation of a TCP packet longer than `mtu`, the maximum payload of a frame.
 ///
-/// Fragments are not looked into: their sender has summed before cutting. Nor are packets that an
-/// IPv6 routing header sends on: the sum is that of their last destination (RFC 8200 §8.1), which
-/// is not in the IPv6 header.
+/// Fragments are not considered, because their sender computed the checksum before fragmenting; nor
+/// are packets with an IPv6 routing header and segments left, whose checksum is that of the final
+/// destination (RFC 8200 §8.1), which is not in the IPv6 header.
 #[inline]
 pub fn left_undone(frame: &[u8], mtu: u32) -> NetHeader {
     match pending(frame) {
@@ -41,7 +41,7 @@ pub fn left_undone(frame: &[u8], mtu: u32) -> NetHeader {
     }
 }
 
-/// The packet as a train, if it is TCP. `network` is where its IP header starts.
+/// The packet as a train, if it is TCP. `network` is the offset of its IP header.
 #[cold]
 fn train(frame: &[u8], meta: NetHeader, network: usize, mtu: u32) -> Option<NetHeader> {
     let transport = usize::from(meta.csum_start);
@@ -63,7 +63,7 @@ fn train(frame: &[u8], meta: NetHeader, network: usize, mtu: u32) -> Option<NetH
     })
 }
 
-/// The partial checksum, if there is one, and where the IP header starts.
+/// The partial checksum, if there is one, and the offset of the IP header.
 #[inline]
 fn pending(frame: &[u8]) -> Option<(NetHeader, usize)> {
     let mut network = ethernet::HEADER_LEN;
@@ -88,7 +88,7 @@ fn pending(frame: &[u8]) -> Option<(NetHeader, usize)> {
     Some((upper.partial(frame, network)?, network))
 }
 
-/// As [`pending`], behind any number of tags and IPv6 extension headers.
+/// As [`pending`], after any number of tags and IPv6 extension headers.
 #[cold]
 fn pending_deep(frame: &[u8]) -> Option<(NetHeader, usize)> {
     let Parsed { key, layout } = parse(frame).ok()?;
@@ -106,7 +106,7 @@ fn pending_deep(frame: &[u8]) -> Option<(NetHeader, usize)> {
     Some((upper.partial(frame, network)?, network))
 }
 
-/// What is behind an IP header.
+/// The upper layer of an IP packet.
 struct Upper {
     protocol: u8,
     /// Length of the IP header with its options or extension headers.
@@ -116,8 +116,8 @@ struct Upper {
 }
 
 impl Upper {
-    /// The metadata, when the checksum's field holds the pseudo header's sum only. The IP header
-    /// starts at `network`.
+    /// The metadata, if the checksum field contains only the sum of the pseudo-header. The IP
+    /// header starts at `network`.
     #[inline]
     fn partial(&self, frame: &[u8], network: usize) -> Option<NetHeader> {
         let field = match self.protocol {
@@ -148,7 +148,7 @@ fn upper_v4(packet: &[u8]) -> Option<Upper> {
     Some(Upper { protocol, header_len, sum: pseudo_header_v4(src, dst, protocol, upper_len) })
 }
 
-/// `header_len` bytes of fixed and extension headers, `protocol` behind them.
+/// `header_len` bytes of fixed and extension headers, followed by `protocol`.
 fn upper_v6(packet: &[u8], protocol: u8, header_len: usize) -> Option<Upper> {
     let extensions_len = u16::try_from(header_len - ipv6::HEADER_LEN).ok()?;
     let upper_len = word(packet, ipv6::field::PAYLOAD_LENGTH)?.checked_sub(extensions_len)?;
@@ -161,7 +161,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|bytes| read_u16(bytes, 0))
 }
 
-/// Tags that are looked behind without parsing.
+/// Number of tags that the fast path handles without the parser.
 const TAGS_AT_A_GLANCE: usize = 2;
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
 
     const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
-    /// A UDP packet of 12 bytes over IPv4 with `checksum`, behind `tags` tags.
+    /// A UDP packet of 12 bytes over IPv4 with `checksum`, after `tags` tags.
     fn v4(tags: usize, checksum: u16) -> Vec<u8> {
         let ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         let udp = [0, 7, 0, 9, 0, 20, 0, 0];
@@ -191,10 +191,10 @@ mod tests {
         frame
     }
 
-    /// An IPv6 extension header of 8 bytes: its number, and what is in it behind its length.
+    /// An IPv6 extension header of 8 bytes: its type, and its contents after the length.
     type Extension = (u8, [u8; 6]);
 
-    /// Those that leave a packet whole and its destination the last one.
+    /// Extension headers of a whole packet to its final destination.
     const PLAIN_EXTENSIONS: [Extension; 4] = [
         (ipv6::HOP_BY_HOP, [1, 4, 0, 0, 0, 0]),
         (ipv6::DESTINATION_OPTIONS, [1, 4, 0, 0, 0, 0]),
@@ -202,14 +202,14 @@ mod tests {
         (ipv6::FRAGMENT, [0, 0, 0, 0, 0, 7]),
     ];
 
-    /// Parts of a datagram, and a packet that goes on to another destination.
+    /// Extension headers of fragments, and of a packet with another final destination.
     const OTHER_EXTENSIONS: [Extension; 3] = [
         (ipv6::FRAGMENT, [0, 1, 0, 0, 0, 7]),
         (ipv6::FRAGMENT, [1, 0, 0, 0, 0, 7]),
         (ipv6::ROUTING, [253, 1, 0, 0, 0, 0]),
     ];
 
-    /// A TCP packet over IPv6 with a partial checksum, and where its TCP header starts.
+    /// A TCP packet over IPv6 with a partial checksum, and the offset of its TCP header.
     fn behind(tags: usize, extensions: &[Extension], payload: u16) -> (Vec<u8>, usize) {
         let upper_len = 20 + payload;
         let mut ip = [0; 40];

@@ -1,4 +1,4 @@
-//! A port: its sockets, and how frames are sent by them.
+//! A port: its sockets, and sending frames.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,8 +17,8 @@ use crate::segments::Segments;
 use crate::vxlan::{self, HEADER_LEN};
 use crate::{Config, Counters, OpenError, Refused, SendError, Vni, socket};
 
-/// One end of a VXLAN tunnel. Several threads may send by it at once; each frame stays whole. One
-/// [`crate::Receiver`] receives by it.
+/// One end of a VXLAN tunnel. Several threads may send concurrently; each frame stays intact. One
+/// [`crate::Receiver`] receives from it.
 #[derive(Debug)]
 pub struct VxlanPort {
     receive: OwnedFd,
@@ -33,7 +33,7 @@ pub struct VxlanPort {
 }
 
 impl VxlanPort {
-    /// Opens the sockets in the network namespace of the calling thread. Nothing is sent.
+    /// Opens the sockets in the network namespace of the calling thread. Sends nothing.
     ///
     /// # Errors
     /// [`OpenError`], which names the cause and a remedy.
@@ -54,9 +54,9 @@ impl VxlanPort {
         Ok(Self { receive, senders, remote, local, vni, header, marks, segments, tally })
     }
 
-    /// Sends one frame, with nothing left undone in it, that lies in `parts` one after the other,
-    /// at most [`MAX_PARTS`], the first of which has the IP header. `flow` chooses the source port:
-    /// equal numbers stay in order. Never blocks, never allocates: one writev(2), or sendmsg(2).
+    /// Sends one frame without offloads that consists of `parts`, at most [`MAX_PARTS`], the first
+    /// of which contains the IP header. `flow` selects the source port: frames with equal numbers
+    /// stay in order. Never blocks or allocates: one writev(2), or sendmsg(2).
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
@@ -70,13 +70,13 @@ impl VxlanPort {
         self.send_by(flow, head, |fd, _, control| socket::send(fd, &pieces[..count], control))
     }
 
-    /// Sends one frame that begins with `head` by a call of the caller's own, such as a writev(2)
-    /// of memory that nobody can borrow. It is given the socket, what to write in front of the
-    /// frame, in one datagram, and the control messages (cmsg(3)) to send it with, if there are
-    /// any; it may be called twice.
+    /// Sends one frame that begins with `head` by a system call of the caller, such as a writev(2)
+    /// from memory that cannot be borrowed. The callback gets the socket, the bytes to write before
+    /// the frame in the same datagram, and the control messages (cmsg(3)) to send with it, if any;
+    /// it may be called twice.
     ///
     /// # Errors
-    /// As [`Self::send`], from what the call answers.
+    /// As [`Self::send`], derived from the call's errno.
     #[inline]
     pub fn send_by(
         &self,
@@ -90,13 +90,13 @@ impl VxlanPort {
         Ok(())
     }
 
-    /// Sends packets with nothing left undone, at most [`MAX_PACKETS`], each of which lies in its
-    /// three parts one after the other, the first of which has the IP header; empty ones are
-    /// nothing. Those of one length and one ECN field, and a shorter one behind them, go out by one
-    /// call. Never blocks, never allocates.
+    /// Sends at most [`MAX_PACKETS`] packets without offloads, each of which consists of three
+    /// parts, the first of which contains the IP header; parts may be empty. Packets with the same
+    /// length and ECN field, and a shorter one after them, are sent by one call. Never blocks or
+    /// allocates.
     ///
     /// # Errors
-    /// How many packets were sent, and why the next one was not; nor were those behind it.
+    /// The number of sent packets, and the error of the next one; the following ones were not sent.
     pub fn send_packets(
         &self,
         flow: u32,
@@ -123,7 +123,7 @@ impl VxlanPort {
         Ok(())
     }
 
-    /// Sends a run of packets: by one call when there are several, and the kernel does that.
+    /// Sends a run of packets: by one call if there are several and the kernel supports it.
     fn send_run(
         &self,
         fd: BorrowedFd<'_>,
@@ -146,9 +146,10 @@ impl VxlanPort {
         }
     }
 
-    /// What the kernel does not cut: for want of a checksum by the device underneath or because of
-    /// IPsec (`EIO`), or because a packet does not fit the path (`EINVAL`, before Linux 6.13). One
-    /// that goes out singly says that it will be so with the next ones, too.
+    /// Sends packets individually that the kernel refuses to segment: because the underlying device
+    /// lacks checksums or because of IPsec (`EIO`), or because a packet exceeds the path MTU
+    /// (`EINVAL`, before Linux 6.13). If an individual one is accepted, the next runs are sent
+    /// individually as well.
     #[cold]
     fn send_refused(
         &self,
@@ -179,86 +180,86 @@ impl VxlanPort {
         outcome.map_err(|errno| (sent, errno))
     }
 
-    /// Calls `send`, and once more when the answer may belong to an earlier datagram.
+    /// Calls `send`, and again if the error may belong to an earlier datagram.
     #[inline]
     fn again(
         &self,
         fd: BorrowedFd<'_>,
         send: impl FnMut() -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
-        // The kernel tells its sockets apart by their ports.
+        // The kernel distinguishes its sockets by their ports.
         send_again(fd, &self.tally, |_| true, send)
     }
 
-    /// What was counted since the port was opened.
+    /// The counters since the port was opened.
     pub fn counters(&self) -> Counters {
-        // The kernel has no reason not to answer.
+        // The kernel is not expected to fail.
         let dropped = socket::dropped(&self.receive).unwrap_or(0);
         self.tally.counters(dropped.into())
     }
 
-    /// What of [`Self::counters`] was received and left out, without a system call.
+    /// The received and dropped datagrams of [`Self::counters`], without a system call.
     #[inline]
     pub fn refused(&self) -> Refused {
         self.tally.refused()
     }
 
-    /// MTU of the path to the remote now, in bytes, as far as the kernel knows: that of the route's
-    /// interface, or less when a router said so.
+    /// Current MTU of the path to the remote in bytes, as known to the kernel: that of the route's
+    /// interface, or less if a router reported it.
     ///
     /// # Errors
-    /// When there is no route any more.
+    /// If there is no route.
     pub fn path_mtu(&self) -> io::Result<u32> {
         let remote = SocketAddr::new(self.remote, self.local.port());
         Ok(socket::path_mtu(&self.senders[0], remote)?)
     }
 
-    /// Bytes of datagrams that may wait to be received, as the kernel granted it: twice what was
-    /// asked for, or the system's maximum.
+    /// Maximum bytes of datagrams waiting to be received, as granted by the kernel: twice the
+    /// requested number, or the system's maximum.
     ///
     /// # Errors
-    /// When the kernel does not answer, which it has no reason for.
+    /// If the kernel does not answer, which is not expected.
     pub fn receive_buffer_len(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.receive)?)
     }
 
-    /// Lets this many bytes be on their way out from now on; what is there already stays. As
-    /// [`Config::send_buffer_len`] otherwise.
+    /// Changes the limit of bytes in transmission; datagrams already queued stay. Otherwise as
+    /// [`Config::send_buffer_len`].
     ///
     /// # Errors
-    /// When the kernel refuses, which it has no reason for.
+    /// If the kernel refuses, which is not expected.
     pub fn set_send_buffer_len(&self, len: usize) -> io::Result<()> {
         Ok(self.senders.iter().try_for_each(|fd| set_send_buffer(fd, len / SENDERS))?)
     }
 
-    /// Where the other end is.
+    /// Address of the other end.
     pub fn remote(&self) -> IpAddr {
         self.remote
     }
 
-    /// Where datagrams of the remote are taken.
+    /// Local address and port.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The network that the port belongs to.
+    /// The VXLAN network of the port.
     pub fn vni(&self) -> Vni {
         self.vni
     }
 
-    /// True while the packets of a train go out by one call (`UDP_SEGMENT`).
+    /// True while the packets of a train are sent by one call (`UDP_SEGMENT`).
     pub fn sends_segments(&self) -> bool {
         self.segments.is_on()
     }
 
-    /// The socket by which frames of `flow` go: what to wait for after [`SendError::Full`].
+    /// The socket that sends frames of `flow`: wait for it after [`SendError::Full`].
     #[inline]
     pub fn sender(&self, flow: u32) -> BorrowedFd<'_> {
         self.senders[flow as usize % SENDERS].as_fd()
     }
 }
 
-/// The socket that datagrams come in by.
+/// The socket that receives.
 impl AsFd for VxlanPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receive.as_fd()
@@ -287,14 +288,15 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
     Ok(())
 }
 
-/// Bound before it is connected, it may have got datagrams of others in between: those are dropped.
+/// Bound before it is connected, it may have received datagrams of others in between: those are
+/// dropped.
 fn open_receiver(config: &Config) -> Result<OwnedFd, OpenError> {
     let remote = config.remote;
     let failed = |call| move |errno| OpenError::new(remote, call, errno);
     let fd = socket::open(remote).map_err(failed("socket"))?;
     sockopt::set_socket_reuseport(&fd, true).map_err(failed("SO_REUSEPORT"))?;
     set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
-    // A kernel before 5.0 goes without.
+    // Optional: not supported before Linux 5.0.
     let _ = socket::set_gro(&fd);
     socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     let address = SocketAddr::new(config.local_or_any(), config.port);
@@ -323,7 +325,7 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     Ok(fd)
 }
 
-/// The system's maximum is for those who may not exceed it.
+/// Only privileged processes may exceed the system's maximum.
 pub(crate) fn set_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(fd, len)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, len))
@@ -335,12 +337,12 @@ pub(crate) fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()
         .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
-/// Most parts of a frame that is sent by [`VxlanPort::send`].
+/// Maximum number of parts of a frame for [`VxlanPort::send`].
 pub const MAX_PARTS: usize = 16;
 
 #[cfg(test)]
 impl VxlanPort {
-    /// All sockets that it sends by.
+    /// All sockets that it sends from.
     pub(crate) fn senders(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.senders.iter().map(AsFd::as_fd)
     }

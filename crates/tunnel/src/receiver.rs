@@ -1,12 +1,11 @@
-//! Receiving: one system call may bring many datagrams; frames are handed out one by one.
+//! Receiving: one system call may return many datagrams; frames are returned one by one.
 //!
-//! **Where a frame goes.** Each frame is to lie behind headroom in the caller's buffer, a *slot*
-//! each, though the kernel delivers the datagrams without gaps. So the call is given one piece of
-//! memory per slot, as long as the datagrams of the last call were: as long as their length stays
-//! the same, which it does in a bulk transfer, each frame is received to where it shall lie, its
-//! VXLAN header in the headroom, and nothing is copied. What does not fit the slots goes to a
-//! buffer of the receiver's own and is copied when it is asked for, as is what came in another
-//! length.
+//! **Placement.** Each frame is to be placed after headroom in the caller's buffer, in a *slot*,
+//! although the kernel delivers the datagrams without gaps. So the call gets one iovec per slot, as
+//! long as the datagrams of the last call were: while their length stays the same, as in a bulk
+//! transfer, each frame is received in place, with its VXLAN header in the headroom, and nothing is
+//! copied. Datagrams that do not fit the slots go to a buffer of the receiver and are copied on
+//! demand, as are datagrams of another length.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -20,55 +19,56 @@ use crate::socket::{self, Message};
 use crate::vxlan::{HEADER_LEN, frame_of};
 use crate::{RecvError, VxlanPort};
 
-/// Receives by a port.
+/// Receives from a port.
 #[derive(Debug)]
 pub struct Receiver {
     port: Arc<VxlanPort>,
-    /// What found no slot. Datagram behind datagram, at the place that it would have if all were
+    /// Datagrams without a slot, contiguous, each at the offset that it would have if all were
     /// here.
     spill: Box<[u8]>,
-    /// Length of the datagrams that are expected.
+    /// Expected length of the datagrams.
     guess: usize,
     batch: Batch,
 }
 
-/// How many frames a caller takes behind one another into one buffer.
+/// How many frames a caller can take in sequence into one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Most frames, this one included, one at least.
+    /// Maximum number of frames, including the current one; at least one.
     pub count: usize,
-    /// It takes them while the next one begins within so many bytes from this one's beginning.
+    /// Maximum distance in bytes from the start of the current frame to the start of the next one.
     pub reach: usize,
 }
 
 impl Room {
-    /// This one only.
+    /// Only the current frame.
     pub const ONE: Self = Self { count: 1, reach: 0 };
 }
 
-/// What one system call brought.
+/// Result of one system call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
-    /// Bytes of all datagrams.
+    /// Length of all datagrams in bytes.
     len: usize,
     /// Length of each but the last one.
     stride: usize,
-    /// Where the next one begins.
+    /// Offset of the next one.
     at: usize,
-    /// Bytes that are in slots.
+    /// Number of bytes that are in slots.
     slots_end: usize,
-    /// Bytes from slot to slot.
+    /// Distance between slots in bytes.
     slot_len: usize,
     /// Length of the caller's buffer from the first slot on.
     buf_len: usize,
-    /// Where the caller's buffer is to begin, from the first slot on.
+    /// Expected start of the caller's buffer, relative to the first slot.
     begin: usize,
-    /// The datagrams' type of service or traffic class.
+    /// Type of service or traffic class of the datagrams.
     class: u8,
 }
 
 impl Receiver {
-    /// A receiver by `port`, which is to be its only one: another one would take frames away.
+    /// Creates the receiver of `port`, which must be its only one: another one would take frames
+    /// away.
     pub fn new(port: Arc<VxlanPort>) -> Self {
         let spill = vec![0; RECV_BUF_LEN].into();
         Self { port, spill, guess: RECV_BUF_LEN, batch: Batch::default() }
@@ -79,28 +79,28 @@ impl Receiver {
         &self.port
     }
 
-    /// Datagrams that a system call has brought and that [`Self::recv`] has not looked at yet. The
-    /// port need not be readable for these.
+    /// Number of datagrams that a system call has returned and that [`Self::recv`] has not examined
+    /// yet. They are available even if the port is not readable.
     #[inline]
     pub fn pending(&self) -> usize {
         let Batch { len, at, stride, .. } = self.batch;
         if at >= len { 0 } else { (len - at).div_ceil(stride) }
     }
 
-    /// Receives one frame into `buf` behind at least `headroom` bytes, and answers where it lies;
-    /// `None` when there is none now. Nothing is known of its checksums. Never blocks.
+    /// Receives one frame into `buf` after at least `headroom` bytes, and returns its position;
+    /// `None` if none is queued. Its checksums are not verified. Never blocks.
     ///
-    /// With a `room` of several frames, those that follow may lie in `buf` already. The caller is
-    /// then to ask for them, as often as `room` says, with the same buffer from the next multiple
-    /// of [`SLOT_ALIGN`] behind the last frame on.
+    /// With a `room` of several frames, the following ones may already be in `buf`. The caller must
+    /// then ask for them, within the limits of `room`, with the same buffer from the next multiple
+    /// of [`SLOT_ALIGN`] after the last frame on.
     ///
-    /// What is no frame of the port's VNI is counted ([`crate::Counters`]) and left out; behind
-    /// very many of those it is `None` as well, and the port stays readable, so that nobody who
-    /// floods it keeps the caller. What routers have marked on the way is marked inside (RFC 6040
-    /// §4.2).
+    /// Datagrams that are no frame of the port's VNI are counted ([`crate::Counters`]) and skipped;
+    /// after very many of them the result is `None` as well and the port stays readable, so that a
+    /// flood cannot occupy the caller. Marks of routers are propagated to the inner packet (RFC
+    /// 6040 §4.2).
     ///
     /// # Errors
-    /// [`RecvError`]; the next call goes on behind what was lost.
+    /// [`RecvError`]; the next call continues after the lost datagram.
     #[inline]
     pub fn recv(
         &mut self,
@@ -131,7 +131,7 @@ impl Receiver {
         }
     }
 
-    /// Makes one system call. Answers `false` when nothing is there.
+    /// Makes one system call. Returns `false` if nothing is queued.
     fn fill(&mut self, buf: &mut [u8], headroom: usize, room: Room) -> Result<bool, RecvError> {
         if headroom < HEADER_LEN || buf.len() < headroom - HEADER_LEN + RECV_BUF_LEN {
             return Err(RecvError::Misplaced);
@@ -143,7 +143,7 @@ impl Receiver {
             }
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(false),
-            // An earlier datagram found nobody there; said once.
+            // An earlier datagram was not delivered; reported once.
             Err(errno) if crate::error::is_unreachable(errno) => {
                 self.port.tally.note_unreachable(1);
                 return Ok(false);
@@ -156,7 +156,8 @@ impl Receiver {
         }
         self.guess = match message.stride {
             Some(stride) => stride.clamp(HEADER_LEN, RECV_BUF_LEN),
-            // Acknowledgements between longer ones change nothing.
+            // Occasional short datagrams, such as acknowledgements, do not change the expected
+            // length.
             None => self.guess.max(message.len),
         };
         let count = if message.len == 0 { 1 } else { message.len.div_ceil(self.batch.stride) };
@@ -170,7 +171,7 @@ impl Batch {
         self.at >= self.len
     }
 
-    /// Where the next datagram lies in `buf`; copied there when it found no slot.
+    /// Position of the next datagram in `buf`; copied there if it had no slot.
     #[inline]
     fn next(
         &mut self,
@@ -179,7 +180,7 @@ impl Batch {
         spill: &[u8],
     ) -> Result<Range<usize>, RecvError> {
         if self.is_empty() {
-            // A datagram of no bytes.
+            // An empty datagram.
             return Ok(headroom - HEADER_LEN..headroom - HEADER_LEN);
         }
         let at = self.at;
@@ -201,26 +202,26 @@ impl Batch {
         Ok(place)
     }
 
-    /// The caller goes on behind what ends at `end` of its buffer.
+    /// The caller continues after position `end` of its buffer.
     #[inline]
     fn note_taken(&mut self, end: usize) {
         self.begin += end.next_multiple_of(SLOT_ALIGN);
     }
 }
 
-/// Where a system call is to put datagrams.
+/// Placement of datagrams for one system call.
 #[derive(Clone, Copy, Debug)]
 struct Slots {
     count: usize,
-    /// Bytes from one to the next.
+    /// Distance between slots in bytes.
     len: usize,
     headroom: usize,
-    /// Length of a datagram that fits one.
+    /// Maximum length of a datagram in a slot.
     datagram_len: usize,
 }
 
 impl Slots {
-    /// As many as the caller is going to ask for, and as there is room for.
+    /// As many slots as the caller will ask for, and as fit the buffer.
     fn plan(guess: usize, buf_len: usize, headroom: usize, room: Room) -> Self {
         let start = headroom - HEADER_LEN;
         let datagram_len = guess.min(buf_len - start);
@@ -248,8 +249,8 @@ impl Slots {
         socket::recv(port, &mut parts[..=self.count])
     }
 
-    /// What a call brought. Either each datagram is in a slot of its own, as far as there are
-    /// slots, or all are to be gathered.
+    /// Describes the result of a call. Either each datagram is in its slot, as far as there are
+    /// slots, or all must be gathered.
     fn batch(&self, message: &Message, buf_len: usize) -> Batch {
         let Message { len, stride, class, .. } = *message;
         let stride = stride.filter(|stride| *stride > 0).unwrap_or(len.max(1));
@@ -260,7 +261,7 @@ impl Slots {
         Batch { len, stride, at: 0, slots_end, slot_len, buf_len, begin: 0, class }
     }
 
-    /// Puts what is in slots in front of what is not: there is room for it.
+    /// Moves the contents of the slots before the rest, for which there is room.
     #[cold]
     fn gather(&self, buf: &[u8], spill: &mut [u8], len: usize) {
         let start = self.headroom - HEADER_LEN;
@@ -274,12 +275,12 @@ impl Slots {
     }
 }
 
-/// Longest sum of datagrams that one system call brings: an IPv6 packet's payload. With the
-/// headroom it is the least length of a buffer to receive into.
+/// Maximum total length of the datagrams of one system call: an IPv6 packet's payload. With the
+/// headroom it is the minimum length of a receive buffer.
 pub const RECV_BUF_LEN: usize = 65_535;
-/// Slots begin at multiples of so many bytes.
+/// Alignment of slots in bytes.
 pub const SLOT_ALIGN: usize = 64;
-/// Most system calls for one frame, where all that they bring is refused.
+/// Maximum number of system calls for one frame, if all datagrams are refused.
 const CALLS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Which packets go out together: those of one `UDP_SEGMENT` call have one length, but for the last
-//! one, which may be shorter (udp(7)).
+//! Which packets are sent together: those of one `UDP_SEGMENT` call have the same length, except
+//! the last one, which may be shorter (udp(7)).
 
-/// Number of packets from the first of `lens` on that one call takes; none only when there are
-/// none. `lens` are the lengths of datagrams in bytes.
+/// Number of packets from the start of `lens` that one call accepts; zero only if there are none.
+/// `lens` are the lengths of datagrams in bytes.
 pub(crate) fn first_run(lens: impl IntoIterator<Item = usize>) -> usize {
     let (mut count, mut sum, mut stride) = (0, 0, None);
     for len in lens {
@@ -19,11 +19,11 @@ pub(crate) fn first_run(lens: impl IntoIterator<Item = usize>) -> usize {
     count
 }
 
-/// Most packets of one call (`UDP_MAX_SEGMENTS`; 64 before Linux 6.9, 128 since).
+/// Maximum number of packets of one call (`UDP_MAX_SEGMENTS`; 64 before Linux 6.9, 128 since).
 pub const MAX_PACKETS: usize = 64;
 
-/// Most bytes of datagrams in one call: an IPv4 packet of 65,535 bytes less its IP and UDP headers,
-/// which the kernel counts once (`udp_sendmsg`).
+/// Maximum total length of the datagrams of one call in bytes: an IPv4 packet of 65,535 bytes less
+/// its IP and UDP headers, which the kernel counts once (`udp_sendmsg`).
 pub const DATAGRAMS_LEN_MAX: usize = 65_535 - 20 - 8;
 
 #[cfg(test)]

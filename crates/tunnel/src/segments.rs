@@ -1,19 +1,18 @@
-//! Whether packets go out together by one call (`UDP_SEGMENT`).
+//! Whether packets are sent together by one call (`UDP_SEGMENT`).
 //!
-//! The kernel refuses that where the device underneath does no checksums, or because of IPsec. A
-//! route that changes for a moment may lead over such a device. So a refusal counts for
-//! [`SINGLY_COUNT`] calls, the packets of which go out singly, and the next one is tried again: no
-//! clock is needed.
+//! The kernel refuses that if the underlying device lacks checksums, or because of IPsec. A route
+//! change may temporarily select such a device. So after a refusal, [`SINGLY_COUNT`] runs are sent
+//! individually, and the next one is tried again, which needs no clock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What was found out so far. Threads that send at once share it; one more or less that
-/// goes out singly is no matter.
+/// The state. Threads that send concurrently share it; a race costs at most one more individual
+/// run.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    /// The port's own options do not rule it out.
+    /// The port's own options allow it.
     is_possible: bool,
-    /// Runs of packets that go out singly before one is tried again.
+    /// Number of runs to send individually before one is tried again.
     singly: AtomicU32,
 }
 
@@ -22,33 +21,33 @@ impl Segments {
         Self { is_possible, singly: AtomicU32::new(0) }
     }
 
-    /// Whether the next run of packets goes out by one call. Ask once for each.
+    /// Whether to send the next run by one call. Call this once per run.
     #[inline]
     pub(crate) fn take_turn(&self) -> bool {
         self.is_on() || self.count_down()
     }
 
-    /// The kernel has refused a run whose packets it took.
+    /// Records that the kernel refused a run but accepted its packets.
     #[cold]
     pub(crate) fn refused(&self) {
         self.singly.store(SINGLY_COUNT, Ordering::Relaxed);
     }
 
-    /// True while runs go out by one call.
+    /// True while runs are sent by one call.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_possible && self.singly.load(Ordering::Relaxed) == 0
     }
 
-    /// Another run that goes out singly.
+    /// Counts another run that is sent individually.
     #[inline(never)]
     fn count_down(&self) -> bool {
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        // Nothing to count down: another thread has, or the option rules it out.
+        // Nothing to count down: another thread has, or the option forbids it.
         let _ = self.singly.fetch_update(set, fetch, |left| left.checked_sub(1));
         false
     }
 }
 
-/// At 64 KiB each 64 MB: half a second of a link of 1 Gb/s. A refusal costs the copying of one.
+/// At 64 KiB each 64 MB: half a second of a link of 1 Gb/s. A refused attempt costs one copy.
 pub(crate) const SINGLY_COUNT: u32 = 1024;

@@ -1,7 +1,7 @@
 //! The system calls of a tunnel's sockets as safe functions, and nothing else (udp(7), ip(7),
 //! ipv6(7), socket(7)).
 //!
-//! rustix has no `UDP_SEGMENT`, `UDP_GRO` and their control messages, hence the unsafe blocks.
+//! rustix lacks `UDP_SEGMENT`, `UDP_GRO` and their control messages, hence the unsafe blocks.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem;
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::error::is_unreachable;
 
-/// Opens a UDP socket of the IP version of `remote`, and of no other.
+/// Opens a UDP socket for the IP version of `remote` only.
 pub(crate) fn open(remote: IpAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -32,14 +32,14 @@ pub(crate) fn open_gre(remote: IpAddr) -> io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::RAW, flags, Some(rustix::net::ipproto::GRE))
 }
 
-/// Receives nothing: a filter refuses each packet.
+/// Disables reception, by a filter that refuses each packet.
 pub(crate) fn set_deaf(fd: impl AsFd) -> io::Result<()> {
     let mut refuse = libc::sock_filter { code: BPF_RET_K, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: &raw mut refuse };
     let (raw, level, option) = (fd.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     let (pointer, len) = ((&raw const program).cast(), len_of::<libc::sock_fprog>());
-    // SAFETY: the pointer and the length are those of `program`, the pointer in which is that of
-    // one instruction, as its length says; both outlive the call, which only reads them.
+    // SAFETY: pointer and length describe `program`, which points to one instruction, as its length
+    // states; both outlive the call, which only reads them.
     let outcome = unsafe { libc::setsockopt(raw, level, option, pointer, len) };
     if outcome == 0 { Ok(()) } else { Err(last_error()) }
 }
@@ -49,7 +49,7 @@ pub(crate) fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?)
 }
 
-/// Never fragments, on this host or behind it (`IP_PMTUDISC_DO`).
+/// Disables fragmentation, on this host and on the path (`IP_PMTUDISC_DO`).
 pub(crate) fn set_no_fragments(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     match remote {
         IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
@@ -59,8 +59,9 @@ pub(crate) fn set_no_fragments(fd: impl AsFd, remote: IpAddr) -> io::Result<()> 
     }
 }
 
-/// Tells when the queue of the interface underneath drops a datagram (`ENOBUFS`), which Linux keeps
-/// to itself otherwise (`udp_send_skb`). Errors queue up then: see [`drain_errors`].
+/// Makes the socket report datagrams dropped by the queue of the underlying interface (`ENOBUFS`),
+/// which Linux does not do otherwise (`udp_send_skb`). Errors are then queued: see
+/// [`drain_errors`].
 pub(crate) fn set_errors_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     match remote {
         IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1),
@@ -68,19 +69,17 @@ pub(crate) fn set_errors_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     }
 }
 
-/// Sends with a checksum over IPv4, as sockets do by themselves, or with zero in its place
-/// (`SO_NO_CHECK`).
+/// Sends with a checksum over IPv4, the default of sockets, or with zero instead (`SO_NO_CHECK`).
 pub(crate) fn set_checksum(fd: impl AsFd, is_on: bool) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, c_int::from(!is_on))
 }
 
-/// Receives datagrams of one flow together (Linux 5.0). A kernel without hands them over singly.
+/// Receives datagrams of one flow together (Linux 5.0). Older kernels deliver them individually.
 pub(crate) fn set_gro(fd: impl AsFd) -> io::Result<()> {
     set(fd, libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// Tells the type of service, or traffic class, of what is received, and with it what routers have
-/// marked (RFC 3168).
+/// Receives the type of service or traffic class, which contains the marks of routers (RFC 3168).
 pub(crate) fn set_class_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     match remote {
         IpAddr::V4(_) => set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
@@ -88,11 +87,11 @@ pub(crate) fn set_class_told(fd: impl AsFd, remote: IpAddr) -> io::Result<()> {
     }
 }
 
-/// MTU of the path to `remote`, where the socket is connected, in bytes.
+/// Path MTU to `remote`, the address that the socket is connected to, in bytes.
 ///
-/// The kernel answers by the route that the socket has used last, though an interface has gone down
-/// since (`__sk_dst_get` in Linux `net/ipv4/ip_sockglue.c`; 68 is what it says of one that is
-/// down). Connecting it again has the route looked up.
+/// The kernel uses the route that the socket used last, even if its interface has gone down since
+/// (`__sk_dst_get` in Linux `net/ipv4/ip_sockglue.c`; it then returns 68). Connecting the socket
+/// again repeats the route lookup.
 pub(crate) fn path_mtu(fd: impl AsFd, remote: SocketAddr) -> io::Result<u32> {
     let (level, option) = match remote {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
@@ -103,39 +102,39 @@ pub(crate) fn path_mtu(fd: impl AsFd, remote: SocketAddr) -> io::Result<u32> {
     Ok(mtu)
 }
 
-/// Datagrams that the kernel dropped at this socket (`SO_MEMINFO`, Linux 4.12).
+/// Number of datagrams that the kernel dropped at this socket (`SO_MEMINFO`, Linux 4.12).
 pub(crate) fn dropped(fd: impl AsFd) -> io::Result<u32> {
     let info = ask::<MEMINFO_COUNT>(fd, libc::SOL_SOCKET, SO_MEMINFO)?;
     Ok(info[MEMINFO_DROPS])
 }
 
-/// What one recvmsg(2) brought.
+/// Result of one recvmsg(2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
-    /// Bytes of all datagrams.
+    /// Length of all datagrams in bytes.
     pub(crate) len: usize,
-    /// Length of each but the last one, when there may be several.
+    /// Length of each but the last one, if there may be several.
     pub(crate) stride: Option<usize>,
     pub(crate) is_cut: bool,
-    /// The type of service or traffic class of all of them: the kernel joins none that differ in
-    /// that.
+    /// Type of service or traffic class of all of them: the kernel does not join datagrams that
+    /// differ in it.
     pub(crate) class: u8,
 }
 
-/// Receives datagrams, one after the other, into `parts`.
+/// Receives contiguous datagrams into `parts`.
 #[inline]
 pub(crate) fn recv(fd: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> io::Result<Message> {
     let mut control = [Control::default(); 2];
-    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
-    // It holds integers and pointers, for which zeros are valid.
+    // SAFETY: (some C libraries pad the struct with private fields, so it cannot be constructed
+    // directly.) It consists of integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr().cast();
     message.msg_iovlen = parts.len() as _;
     message.msg_control = (&raw mut control).cast::<c_void>();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: IoSliceMut is laid out as struct iovec (its documentation). Each pointer in `message`
-    // goes with the length of the memory that it points to; all of that outlives the call, is
-    // borrowed by nobody else, and any bytes are valid in it.
+    // SAFETY: IoSliceMut has the layout of struct iovec (its documentation). Each pointer in
+    // `message` has the length of its memory, which outlives the call, is not borrowed elsewhere,
+    // and any bytes are valid in it.
     let len = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut message, 0) };
     let len = usize::try_from(len).map_err(|_| last_error())?;
     let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
@@ -144,14 +143,14 @@ pub(crate) fn recv(fd: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> io::Result<Me
     Ok(Message { len, stride, is_cut, class })
 }
 
-/// Sends what lies in `parts` as one datagram, with these control messages.
+/// Sends `parts` as one datagram, with these control messages.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, parts: &[IoSlice<'_>], control: &[u8]) -> io::Result<usize> {
     if control.is_empty() { rustix::io::writev(fd, parts) } else { sendmsg(fd, parts, control) }
 }
 
-/// Sends the datagrams that lie in `parts`, one after the other, each of `stride` bytes but for the
-/// last one, with these control messages.
+/// Sends the contiguous datagrams in `parts`, each of `stride` bytes except the last one, with
+/// these control messages.
 #[inline]
 pub(crate) fn send_segments(
     fd: impl AsFd,
@@ -168,18 +167,18 @@ pub(crate) fn send_segments(
 
 fn sendmsg(fd: impl AsFd, parts: &[IoSlice<'_>], control: &[u8]) -> io::Result<usize> {
     let message = message_of(parts, control);
-    // SAFETY: each pointer in `message` goes with the length of the memory that it points to, which
-    // outlives the call; the kernel only reads it.
+    // SAFETY: each pointer in `message` has the length of its memory, which outlives the call; the
+    // kernel only reads it.
     let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
     usize::try_from(sent).map_err(|_| last_error())
 }
 
-/// A message to be sent. It is good for as long as what it points to.
+/// A message to send, valid as long as the memory that it points to.
 #[inline]
 fn message_of(parts: &[IoSlice<'_>], control: &[u8]) -> libc::msghdr {
     // SAFETY: as in `recv`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    // IoSlice is laid out as struct iovec (its documentation).
+    // IoSlice has the layout of struct iovec (its documentation).
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len() as _;
     if !control.is_empty() {
@@ -189,8 +188,8 @@ fn message_of(parts: &[IoSlice<'_>], control: &[u8]) -> libc::msghdr {
     message
 }
 
-/// Sends each of `messages`, in order, until one fails, with the control messages that `control`
-/// has for it. Answers how many went out, and why no more.
+/// Sends each of `messages`, in order, until one fails, with its control messages from `control`.
+/// Returns the number of sent ones, and the error.
 pub(crate) fn send_each<'a, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]],
@@ -206,7 +205,7 @@ pub(crate) fn send_each<'a, const PIECES: usize>(
     (count, Ok(()))
 }
 
-/// One sendmmsg(2). It tells an error only of the first message.
+/// One sendmmsg(2). It reports an error only for the first message.
 fn send_some<'a, const PIECES: usize>(
     fd: impl AsFd,
     messages: &[[IoSlice<'_>; PIECES]],
@@ -220,13 +219,13 @@ fn send_some<'a, const PIECES: usize>(
         count += 1;
     }
     let raw = fd.as_fd().as_raw_fd();
-    // SAFETY: `count` of the headers are set, as in `sendmsg`; the kernel writes to these alone,
-    // how much it took.
+    // SAFETY: `count` of the headers are set, as in `sendmsg`; the kernel writes only to these, the
+    // accepted lengths.
     let sent = unsafe { libc::sendmmsg(raw, headers.as_mut_ptr(), count, 0) };
     usize::try_from(sent).map_err(|_| last_error())
 }
 
-/// The control message that has a datagram to `remote` sent with this type of service or traffic
+/// The control message that sends a datagram to `remote` with this type of service or traffic
 /// class.
 pub(crate) fn class_control(remote: IpAddr, class: u8) -> [u8; CONTROL_LEN] {
     let (level, kind) = match remote {
@@ -238,34 +237,34 @@ pub(crate) fn class_control(remote: IpAddr, class: u8) -> [u8; CONTROL_LEN] {
     Control { len, level, kind, value: [a, b, c, d, 0, 0, 0, 0] }.bytes()
 }
 
-/// Errors that say that nobody can be reached.
+/// Errors that report an unreachable destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unreachable {
-    /// About what the tunnel has sent.
+    /// About packets of this tunnel.
     pub(crate) own: u64,
-    /// About what another one has: a raw socket hears of all packets of its protocol.
+    /// About packets of others: a raw socket gets errors of all packets of its protocol.
     pub(crate) others: u64,
 }
 
-/// Reads off what is in the socket's queue of errors, so that it does not fill up, and that the
-/// next call tells nothing old. `is_own` is asked whether the packet that is quoted, behind the
-/// headers that the kernel sends by itself, is the tunnel's own.
+/// Empties the socket's error queue, so that it does not fill up and the next call reports no old
+/// error. `is_own` decides whether the quoted packet, after the headers that the kernel adds,
+/// belongs to the tunnel.
 #[cold]
 pub(crate) fn drain_errors(fd: impl AsFd, is_own: impl Fn(&[u8]) -> bool) -> Unreachable {
     let raw = fd.as_fd().as_raw_fd();
     let mut unreachable = Unreachable::default();
     let mut quoted = [0; QUOTED_LEN];
     for _ in 0..ERRORS_MAX {
-        // SAFETY: `ErrorControl` and the struct are integers and pointers, for which zeros are
-        // valid.
+        // SAFETY: `ErrorControl` and the struct consist of integers and pointers, for which zeros
+        // are valid.
         let (mut control, mut message): (ErrorControl, libc::msghdr) = unsafe { mem::zeroed() };
         message.msg_control = (&raw mut control).cast::<c_void>();
         message.msg_controllen = size_of::<ErrorControl>() as _;
         let mut room = libc::iovec { iov_base: quoted.as_mut_ptr().cast(), iov_len: QUOTED_LEN };
         (message.msg_iov, message.msg_iovlen) = (&raw mut room, 1);
-        // SAFETY: the pointers in `message` that are set go with the length of `control` and with
-        // the one `room`, which has that of `quoted`; in all of them any bytes are valid, and they
-        // outlive the call.
+        // SAFETY: the pointers set in `message` have the length of `control` and of the single
+        // `room`, which is that of `quoted`; any bytes are valid in all of them, and they outlive
+        // the call.
         let len = unsafe { libc::recvmsg(raw, &raw mut message, libc::MSG_ERRQUEUE) };
         let Ok(len) = usize::try_from(len) else { break };
         if control.is_unreachable() {
@@ -278,7 +277,7 @@ pub(crate) fn drain_errors(fd: impl AsFd, is_own: impl Fn(&[u8]) -> bool) -> Unr
     unreachable
 }
 
-/// Room for the control message of an error, and for the address that the kernel puts behind it.
+/// Room for the control message of an error, and for the address that the kernel appends.
 #[repr(C)]
 struct ErrorControl {
     len: usize,
@@ -289,8 +288,8 @@ struct ErrorControl {
 }
 
 impl ErrorControl {
-    /// What the kernel says of a datagram that is too long, or that it could not send itself, is
-    /// no error from afar.
+    /// Errors about a datagram that is too long, or that the kernel itself could not send, do not
+    /// count as unreachable.
     fn is_unreachable(&self) -> bool {
         let is_error = matches!(
             (self.level, self.kind),
@@ -303,8 +302,8 @@ impl ErrorControl {
     }
 }
 
-/// Room for one control message of an `int` or less, laid out as the kernel writes and reads it:
-/// `struct cmsghdr` and its data, padded.
+/// Room for one control message of an `int` or less, in the kernel's layout: `struct cmsghdr` and
+/// its data, padded.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Control {
@@ -322,7 +321,7 @@ impl Control {
         Self { len: size_of::<libc::cmsghdr>() + 2, level: libc::SOL_UDP, kind: UDP_SEGMENT, value }
     }
 
-    /// As they lie in memory.
+    /// Their bytes in memory.
     fn bytes(&self) -> [u8; CONTROL_LEN] {
         let Self { len, level, kind, value } = self;
         let fields = [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes(), value];
@@ -336,7 +335,7 @@ impl Control {
         bytes
     }
 
-    /// The number in the message of this kind, if the kernel wrote one.
+    /// The number in a message of this kind, if the kernel wrote one.
     #[inline]
     fn value(&self, level: c_int, kind: c_int) -> Option<usize> {
         let [a, b, c, d, ..] = self.value;
@@ -344,7 +343,7 @@ impl Control {
         is_it.then(|| usize::try_from(c_int::from_ne_bytes([a, b, c, d])).ok()).flatten()
     }
 
-    /// The type of service, of one byte, or the traffic class, if this is it.
+    /// The type of service, of one byte, or the traffic class, if this is one.
     #[inline]
     fn class(&self) -> Option<u8> {
         match (self.level, self.kind) {
@@ -361,8 +360,8 @@ impl Control {
 fn set(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     let raw = fd.as_fd().as_raw_fd();
     let len = len_of::<c_int>();
-    // SAFETY: the pointer and the length are those of `value`, which outlives the call; the kernel
-    // only reads it.
+    // SAFETY: pointer and length describe `value`, which outlives the call; the kernel only reads
+    // it.
     let outcome = unsafe { libc::setsockopt(raw, level, option, (&raw const value).cast(), len) };
     if outcome == 0 { Ok(()) } else { Err(last_error()) }
 }
@@ -393,17 +392,17 @@ fn last_error() -> Errno {
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
 const SO_MEMINFO: c_int = 55;
-/// Return a constant (`BPF_RET | BPF_K`).
+/// Returns a constant (`BPF_RET | BPF_K`).
 const BPF_RET_K: u16 = 0x06;
 const MEMINFO_COUNT: usize = 9;
 const MEMINFO_DROPS: usize = 8;
-/// Length of one control message with its padding.
+/// Length of one control message with padding.
 pub(crate) const CONTROL_LEN: usize = size_of::<Control>();
-/// Messages of one sendmmsg(2).
+/// Number of messages of one sendmmsg(2).
 const SEND_COUNT: usize = 16;
-/// Bytes of a packet that an error quotes that are looked at: the headers in front of a frame.
+/// Number of evaluated bytes of a packet quoted in an error: the headers before a frame.
 const QUOTED_LEN: usize = crate::PREFIX_MAX;
-/// Errors that are read off at once; more can wait.
+/// Maximum number of errors read at once; more may be queued.
 const ERRORS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -413,7 +412,7 @@ mod tests {
     #[test]
     fn control_messages_are_laid_out_as_the_kernels() {
         assert_eq!(mem::offset_of!(Control, value), size_of::<libc::cmsghdr>());
-        // SAFETY: (not a pointer in sight: the macro of C computes a length.)
+        // SAFETY: (no pointer is involved: the C macro computes a length.)
         let space = unsafe { libc::CMSG_SPACE(4) };
         assert_eq!(size_of::<Control>(), space as usize);
         assert_eq!(Control::default().value(libc::SOL_UDP, UDP_GRO), None);

@@ -6,7 +6,7 @@
 //! |R|R|R|R|I|R|R|R|            Reserved                           |
 //! |                VXLAN Network Identifier (VNI) |   Reserved    |
 //! ```
-//! The I flag says that the VNI is valid. Reserved bits are zero when sent and ignored on receipt.
+//! The I flag marks the VNI as valid. Reserved bits are zero when sent and ignored on receipt.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use tapswitch_wire::ethernet;
 pub struct Vni(u32);
 
 impl Vni {
-    /// The largest one.
+    /// Maximum value.
     pub const MAX: u32 = (1 << 24) - 1;
 
-    /// `None` for more than 24 bits.
+    /// `None` if it exceeds 24 bits.
     pub const fn new(vni: u32) -> Option<Self> {
         if vni <= Self::MAX { Some(Self(vni)) } else { None }
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Vni {
     }
 }
 
-/// Why a datagram brought no frame.
+/// Why a datagram contains no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -48,12 +48,12 @@ pub enum Refusal {
     /// The I flag is not set, so there is no VNI.
     #[error("the I flag is not set")]
     NoVni,
-    /// The VNI is another one.
+    /// Another VNI.
     #[error("VNI {0} is not that of the port")]
     WrongVni(u32),
 }
 
-/// The header in front of each frame of `vni`.
+/// The header before each frame of `vni`.
 pub const fn header(vni: Vni) -> [u8; HEADER_LEN] {
     let [_, a, b, c] = vni.0.to_be_bytes();
     [FLAG_I, 0, 0, 0, a, b, c, 0]
@@ -62,7 +62,7 @@ pub const fn header(vni: Vni) -> [u8; HEADER_LEN] {
 /// The frame in `datagram`.
 ///
 /// # Errors
-/// [`Refusal`] when there is none of `vni` in it.
+/// [`Refusal`] if it contains no frame of `vni`.
 #[inline]
 pub fn frame_of(datagram: &[u8], vni: Vni) -> Result<&[u8], Refusal> {
     let Some((&[flags, _, _, _, a, b, c, _], frame)) = datagram.split_first_chunk() else {
@@ -80,9 +80,9 @@ pub fn frame_of(datagram: &[u8], vni: Vni) -> Result<&[u8], Refusal> {
     }
 }
 
-/// Bytes of a packet on the path to `remote` that are not the inner frame's payload: IP, UDP, VXLAN
-/// and Ethernet header. 50 over IPv4, 70 over IPv6. The largest payload of a frame without tags is
-/// the path's MTU less this.
+/// Bytes of a packet to `remote` other than the inner frame's payload: IP, UDP, VXLAN and Ethernet
+/// header. 50 over IPv4, 70 over IPv6. The maximum payload of a frame without tags is the path MTU
+/// less this.
 pub const fn overhead(remote: IpAddr) -> u32 {
     let ip = match remote {
         IpAddr::V4(_) => 20,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(frame_of(&datagram, vni(8)), Err(Refusal::WrongVni(7)));
         assert_eq!(frame_of(&datagram[..21], vni(7)), Err(Refusal::Runt));
         assert_eq!(frame_of(&[], vni(7)), Err(Refusal::Runt));
-        // Reserved bits mean nothing.
+        // Reserved bits are ignored.
         (datagram[0], datagram[1], datagram[7]) = (0xff, 0xff, 0xff);
         assert!(frame_of(&datagram, vni(7)).is_ok());
         datagram[0] = 0xf7;

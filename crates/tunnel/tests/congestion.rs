@@ -1,5 +1,5 @@
-//! What a port says when the way out is full, and what queues on the way say of it: real queueing
-//! disciplines in namespaces of their own.
+//! Behaviour of a port when the path is full, and of queues on the path: real queueing disciplines
+//! in separate namespaces.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::IoSlice;
@@ -11,7 +11,7 @@ use tapswitch_helpers::{is_root, skip};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tunnel::{Config, RECV_BUF_LEN, Receiver, Room, SENDERS, SendError, Vni, VxlanPort};
 
-/// Two namespaces and a wire that takes as much as `qdisc` lets it.
+/// Two namespaces and a link limited by `qdisc`.
 struct Wire {
     near: Arc<VxlanPort>,
     far: Receiver,
@@ -19,8 +19,8 @@ struct Wire {
 }
 
 impl Wire {
-    /// Each socket has a buffer of `send_buffer_len`. `None`, said loudly, when it cannot be made
-    /// here.
+    /// Each socket has a buffer of `send_buffer_len`. `None`, with a message, if it cannot be
+    /// created here.
     fn new(name: &str, qdisc: &[&str], send_buffer_len: usize) -> Option<Self> {
         if !is_root() {
             return None;
@@ -34,7 +34,7 @@ impl Wire {
             link.add_address("eth0", [192, 0, 2, last].into(), 24).unwrap();
             link.set_up("eth0").unwrap();
         }
-        // So that nothing waits for an address outside of the queue.
+        // So that no frame waits for address resolution outside of the queue.
         let macs = links.each_mut().map(|link| link.link("eth0").unwrap().mac.unwrap());
         for (at, link) in links.iter_mut().enumerate() {
             let (last, mac) = ([2, 1][at], macs[1 - at]);
@@ -51,7 +51,7 @@ impl Wire {
         Some(Self { near, far, namespaces })
     }
 
-    /// Sends a frame, as soon as the socket takes it. Returns how often it waited for that.
+    /// Sends a frame, as soon as the socket accepts it. Returns how often it had to wait.
     fn send(&self, frame: &[u8]) -> usize {
         for waits in 0.. {
             match self.near.send(3, &[IoSlice::new(frame)]) {
@@ -66,7 +66,7 @@ impl Wire {
         0
     }
 
-    /// The frames that come until none does for a second.
+    /// The received frames, until none arrives for a second.
     fn frames(&mut self) -> Vec<Vec<u8>> {
         let (mut frames, mut buf) = (Vec::new(), vec![0; 64 + RECV_BUF_LEN]);
         loop {
@@ -95,16 +95,16 @@ fn add_qdisc(namespace: &OwnedNamespace, place: &[&str], qdisc: &[&str]) -> Opti
     (is_made || skip(&format!("no such queueing discipline: {made:?}"))).then_some(())
 }
 
-/// What leaves a veth waits for its receiver in a queue of the processor that it was sent by, and
-/// nobody keeps two of these in order. The timer of a queueing discipline goes off where it was
-/// set, so one thread on one processor is a wire that keeps order.
+/// Frames sent through a veth wait for their receiver in a queue of the sending processor, and the
+/// order between two of these queues is undefined. The timer of a queueing discipline fires where
+/// it was set, so one thread on one processor keeps the order.
 fn stay_on_one_processor() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here).unwrap();
 }
 
-/// One that waits for the socket loses nothing.
+/// A sender that waits for the socket loses nothing.
 #[test]
 fn a_full_socket_says_so_and_when_it_is_no_more() {
     let tbf = ["tbf", "rate", "40mbit", "burst", "20000", "limit", "10000000"];
@@ -117,7 +117,7 @@ fn a_full_socket_says_so_and_when_it_is_no_more() {
     assert_eq!(wire.numbers(), (0..1000).collect::<Vec<_>>());
 }
 
-/// A queue on the way that would drop: what can be marked it marks, and that comes in as a mark.
+/// A queue on the path marks what it would otherwise drop, and the mark reaches the receiver.
 #[test]
 fn a_queue_on_the_way_marks_what_it_would_drop() {
     let tbf = ["handle", "1:", "tbf", "rate", "40mbit", "burst", "20000", "limit", "10000000"];
@@ -147,7 +147,7 @@ fn ipv4_frame(class: u8) -> Vec<u8> {
     [&[2; 12][..], &start, &[0; 1380]].concat()
 }
 
-/// Linux keeps that to itself unless it is asked to tell.
+/// Linux only reports that if requested.
 #[test]
 fn what_the_interface_drops_is_told() {
     let tbf = ["tbf", "rate", "1mbit", "burst", "2000", "limit", "8000"];

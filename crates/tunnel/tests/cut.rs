@@ -1,5 +1,4 @@
-//! What an ERSPAN port tells the other end of frames that were cut short, by the loopback interface
-//! of a namespace of its own.
+//! Truncated frames in ERSPAN headers, over the loopback interface of a separate namespace.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::IoSlice;
@@ -23,7 +22,7 @@ fn of_a_train_that_was_cut_short_a_segment_that_just_fits_is_whole() {
     assert_eq!(told, [true, true, false, true, true, true, false]);
 }
 
-/// Both ends of a tunnel; `None`, said loudly, when they cannot be made here.
+/// Both ends of a tunnel; `None`, with a message, if they cannot be created here.
 fn ports() -> Option<(GrePort, GrePort)> {
     if !is_root() {
         return None;
@@ -39,7 +38,7 @@ fn ports() -> Option<(GrePort, GrePort)> {
     Some((open(1, 2), open(2, 1)))
 }
 
-/// The bit T of the next packet: bit 10 of the word that begins 8 bytes in front of the frame.
+/// Bit T of the next packet: bit 10 of the word that begins 8 bytes before the frame.
 fn is_told_as_cut(port: &GrePort) -> bool {
     let mut buf = vec![0; 64 + RECV_BUF_LEN];
     loop {

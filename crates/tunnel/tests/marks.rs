@@ -1,5 +1,5 @@
-//! What the outer header of a GRE packet says of congestion, there and back, with real raw sockets
-//! in a namespace of its own.
+//! ECN in the outer header of GRE packets, in both directions, with real raw sockets in a separate
+//! namespace.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ fn packet(ecn: u8) -> Vec<u8> {
     frame
 }
 
-/// A socket that sends GRE packets that are marked.
+/// A socket that sends marked GRE packets.
 fn marking(family: AddressFamily, to: IpAddr) -> OwnedFd {
     let fd = rustix::net::socket(family, SocketType::RAW, Some(rustix::net::ipproto::GRE)).unwrap();
     match to {
@@ -48,7 +48,7 @@ fn next(port: &GrePort) -> Vec<u8> {
     }
 }
 
-/// A namespace with a loopback interface; `None`, said loudly, when it cannot be made here.
+/// A namespace with a loopback interface; `None`, with a message, if it cannot be created here.
 fn namespace(name: &str) -> Option<OwnedNamespace> {
     if !is_root() {
         return None;
@@ -58,13 +58,13 @@ fn namespace(name: &str) -> Option<OwnedNamespace> {
     Some(namespace)
 }
 
-/// What comes in by the interfaces of the namespace, over the IP version of `to`.
+/// Packets received on the interfaces of the namespace, over the IP version of `to`.
 fn tap(to: IpAddr) -> OwnedFd {
     let protocol = if to.is_ipv4() { eth::IP } else { eth::IPV6 };
     rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, Some(protocol)).unwrap()
 }
 
-/// The ECN field outside of the next packet, and the last bytes of it.
+/// The outer ECN field of the next packet, and its last bytes.
 fn next_outside(tap: &OwnedFd, len: usize) -> (u8, Vec<u8>) {
     let mut buf = vec![0; RECV_BUF_LEN];
     let patience = Timespec { tv_sec: 30, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Errors about packets of raw sockets, of which all sockets of the same two ends hear.
+//! Errors about packets of raw sockets, which all sockets with the same two ends receive.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::IoSlice;
@@ -10,7 +10,7 @@ use tapswitch_tunnel::{Carrier, GreConfig, GrePort, RECV_BUF_LEN};
 
 const HEADROOM: usize = 64;
 
-/// How many errors a port has counted by now.
+/// Number of errors that a port has counted so far.
 fn unreachable(port: &GrePort) -> u64 {
     let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
     assert_eq!(port.recv(&mut buf, HEADROOM).unwrap(), None);
@@ -29,7 +29,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Nobody takes GRE at the other end, and the host there says so.
+/// The other host does not accept GRE, and reports it.
 #[test]
 fn each_tunnel_counts_the_errors_of_its_own_packets() {
     if !is_root() {
@@ -46,7 +46,7 @@ fn each_tunnel_counts_the_errors_of_its_own_packets() {
         for round in 1..=3 {
             send(&one);
             eventually("the error of the one", || unreachable(&one) == round);
-            // It came to both at once.
+            // Both received it at the same time.
             assert_eq!(unreachable(&other), 0);
         }
         send(&other);

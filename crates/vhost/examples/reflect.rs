@@ -1,7 +1,7 @@
-//! A guest's frames, back to the guest: `reflect SOCKET [SECONDS]`.
+//! Returns a guest's frames to the guest: `reflect SOCKET [SECONDS]`.
 //!
-//! Waits for a VMM at the socket, and gives each frame that its guest sends back to it, as it is.
-//! Says every second how many.
+//! Waits for a VMM at the socket, and returns each frame of its guest unchanged. Prints the number
+//! of frames every second.
 
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Moves what is there; nothing when there is none, and the driver will notify us of the next.
+/// Moves available frames. Returns `None` if there are none, when the driver will notify us of the
+/// next.
 fn burst(from: &Queue, to: &Queue) -> Result<Option<(u64, u64)>, String> {
     let (mut from, mut to) = (from.lock(), to.lock());
     let Some(from) = from.as_mut() else { return Ok(None) };
@@ -49,7 +50,7 @@ fn burst(from: &Queue, to: &Queue) -> Result<Option<(u64, u64)>, String> {
     while done < 64 && from.fetch(64).map_err(|error| error.to_string())? > 0 {
         let Some(chain) = from.peek(0) else { break };
         let mut head = [0; 128];
-        // Of a ring that is not enabled, frames are taken and thrown away.
+        // Frames on a disabled ring are discarded.
         if from.is_enabled()
             && let Some((header, len)) = from.read_frame(&chain, &mut head)
         {

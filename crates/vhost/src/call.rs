@@ -1,55 +1,55 @@
-//! Notifying a driver by the eventfd that its VMM has handed over, without ever having to wait.
+//! Notifying a driver through the eventfd that its VMM has passed, without ever blocking.
 //!
-//! A write(2) to an eventfd waits while the counter is full, unless the file is set not to
-//! (`O_NONBLOCK`). The file is as much the VMM's as ours: it may fill the counter and take the flag
-//! back, and a worker that serves others would wait for it. No other write helps: pwritev2(2) with
-//! `RWF_NOWAIT` is not for eventfds, and who looks before leaves a gap to the hostile.
+//! A write(2) to an eventfd blocks while the counter is full, unless `O_NONBLOCK` is set. The file
+//! is shared with the VMM, which may fill the counter and clear the flag: a worker that serves
+//! other guests would block. No other write helps: eventfds do not support pwritev2(2) with
+//! `RWF_NOWAIT`, and checking first leaves a race that a hostile VMM can win.
 //!
-//! The kernel itself signals eventfds and never waits for that: an operation of its asynchronous
-//! I/O does so when it is done (io_submit(2), `aio_resfd`). So an operation is submitted that is
-//! done at once: a read of no bytes from the eventfd, which is refused, for eight are read or none
-//! (since Linux 5.8; older ones do not read eventfds so, and say it). Whether the counter is full
-//! is nobody's business then.
+//! The kernel itself signals eventfds without blocking when an asynchronous I/O operation completes
+//! (io_submit(2), `aio_resfd`). So we submit an operation that completes at once: a read of zero
+//! bytes from the eventfd, which fails, as eventfds only read eight bytes (since Linux 5.8; older
+//! kernels refuse asynchronous reads of eventfds, and report that). Whether the counter is full
+//! then does not matter.
 //!
-//! Where that cannot be (a kernel without `CONFIG_AIO`, a sandbox, `fs.aio-max-nr` used up), it is
-//! a write(2) after all, with the flag set when the eventfd came: a VMM that takes it back, and
-//! fills its own counter, makes a worker wait there.
+//! If this is impossible (a kernel without `CONFIG_AIO`, a sandbox, `fs.aio-max-nr` used up),
+//! write(2) is used, with `O_NONBLOCK` set when the eventfd arrives: a VMM that clears the flag and
+//! fills its own counter then blocks a worker.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::{c_long, c_ulong};
 use rustix::io::Errno;
 
-/// Notifies whoever waits for `call`, an eventfd. Does not wait.
+/// Signals `call`, an eventfd. Does not block.
 pub(crate) fn signal(call: impl AsFd) {
     let call = call.as_fd();
     let by_kernel = |context: &Option<Context>| context.as_ref().is_some_and(|it| it.signal(call));
     // A thread that ends has no context any more.
     if !CONTEXT.try_with(by_kernel).unwrap_or(false) {
-        // Full means that nobody has looked at the last ones.
+        // The counter is full if earlier notifications have not been read.
         let _ = rustix::io::write(call, &1u64.to_ne_bytes());
     }
 }
 
 thread_local! {
-    /// Of the calling thread, so that threads do not wait for each other.
+    /// Per thread, so that threads do not contend.
     static CONTEXT: Option<Context> = Context::new();
 }
 
-/// A context of asynchronous I/O (`aio_context_t`), in which no operation is ever under way.
+/// An asynchronous I/O context (`aio_context_t`) without operations in progress.
 struct Context(c_ulong);
 
 impl Context {
-    /// `None` when the kernel gives none.
+    /// `None` if the kernel refuses a context.
     fn new() -> Option<Self> {
         let mut id: c_ulong = 0;
-        // SAFETY: (rustix has none of these calls, here and below.) The kernel writes the number of
-        // the context to `id`, which outlives the call.
+        // SAFETY: (rustix has none of these calls, here and below.) The kernel writes the context's
+        // id to `id`, which outlives the call.
         let outcome = unsafe { libc::syscall(libc::SYS_io_setup, EVENT_COUNT, &raw mut id) };
         (outcome == 0).then_some(Self(id))
     }
 
-    /// Has the kernel signal an eventfd. Returns `false` when it does not.
+    /// Lets the kernel signal an eventfd. Returns `false` if it cannot.
     fn signal(&self, call: BorrowedFd<'_>) -> bool {
         match self.submit(call) {
             Err(Errno::AGAIN) => {
@@ -65,20 +65,20 @@ impl Context {
         let mut request = Request { fd, flags: IOCB_FLAG_RESFD, signalled: fd, ..Request::READ };
         let (count, mut list): (c_long, _) = (1, [&raw mut request]);
         // SAFETY: the kernel reads a list of one pointer and the request there, and writes to the
-        // request's second word, all during the call. The operation reads nothing to no memory, so
-        // nothing has to outlive the call.
+        // request's second word, all during the call. The operation reads zero bytes to no memory,
+        // so nothing has to outlive the call.
         let done = unsafe { libc::syscall(libc::SYS_io_submit, self.0, count, list.as_mut_ptr()) };
         if done == count { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Makes room for what the kernel tells of operations that are done.
+    /// Removes the completion events of earlier operations.
     #[cold]
     fn clear(&self) {
         let mut events = [[0u64; EVENT_WORDS]; EVENT_COUNT];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let (least, most, to): (c_long, _, _) = (0, EVENT_COUNT, events.as_mut_ptr());
-        // SAFETY: the kernel writes at most `most` events to `events`, which has room for so many
-        // and in which any bytes are valid, and reads the time; both outlive the call.
+        // SAFETY: the kernel writes at most `most` events to `events`, which has room for them and
+        // in which any bytes are valid, and reads the time; both outlive the call.
         unsafe {
             libc::syscall(libc::SYS_io_getevents, self.0, least, most, to, &raw const at_once)
         };
@@ -87,7 +87,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is ours, and nothing is under way in it.
+        // SAFETY: the context is ours, and no operation is in progress in it.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
@@ -96,7 +96,7 @@ impl Drop for Context {
 #[repr(C)]
 struct Request {
     data: u64,
-    /// Two fields, whose order depends on the machine's; nothing is asked for by either.
+    /// Two fields, whose order depends on the endianness; both are unused.
     key_and_rw_flags: u64,
     opcode: u16,
     priority: i16,
@@ -106,12 +106,12 @@ struct Request {
     offset: i64,
     reserved: u64,
     flags: u32,
-    /// The eventfd that is signalled when it is done (`aio_resfd`).
+    /// The eventfd to signal on completion (`aio_resfd`).
     signalled: u32,
 }
 
 impl Request {
-    /// A read of no bytes.
+    /// A read of zero bytes.
     const READ: Self = Self {
         data: 0,
         key_and_rw_flags: 0,
@@ -132,7 +132,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Events that a context has room for; the kernel makes it some more.
+/// Requested event capacity of a context; the kernel may provide more.
 const EVENT_COUNT: usize = 64;
 /// Words of a `struct io_event`.
 const EVENT_WORDS: usize = 4;
@@ -163,11 +163,11 @@ mod tests {
         }
     }
 
-    /// As a monitor may have it that took `O_NONBLOCK` back. If this waits, it does so for ever.
+    /// The eventfd of a VMM that has cleared `O_NONBLOCK`. If this blocks, it does so for ever.
     #[test]
     fn a_full_counter_makes_nobody_wait() {
         if Context::new().is_none() {
-            // Past the harness, which would swallow `println!`.
+            // Bypasses the harness, which would capture `println!`.
             let _ = std::io::stdout().write_all(b"\nSKIP: this kernel has no asynchronous I/O\n");
             return;
         }

@@ -1,8 +1,8 @@
-//! Buffers of a guest, as a ring brings them: chains of pieces of guest memory.
+//! A guest's buffers as a ring delivers them: chains of pieces of guest memory.
 //!
-//! A ring fetches many chains at once into one [`Chains`], whose memory is used again and again.
-//! Every address was looked up when it was fetched; what is kept are addresses of ours, so nothing
-//! that the guest writes later can change where we read or write.
+//! A ring fetches many chains at once into one [`Chains`], whose memory is reused. Guest addresses
+//! are translated when they are fetched, and only our own addresses are kept, so later writes by
+//! the guest cannot change where we read or write.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use crate::memory::{GuestBytes, GuestMemory};
 
-/// One buffer of a guest.
+/// A buffer of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// What the ring calls it.
+    /// Its identifier in the ring.
     pub(crate) id: u16,
-    /// Places that it takes up in a packed ring.
+    /// Descriptors that it occupies in the ring.
     pub(crate) slots: u16,
-    /// Its number among those of [`Chains`].
+    /// Its index in [`Chains`].
     at: u32,
-    /// Bytes in all pieces.
+    /// Bytes of all pieces together.
     len: u32,
 }
 
@@ -30,29 +30,29 @@ impl Chain {
         self.len as usize
     }
 
-    /// True when it has no bytes.
+    /// True if it has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// Chains that were fetched together, and the memory that they lie in.
+/// Chains that were fetched together, and the memory that contains them.
 #[derive(Default)]
 pub struct Chains {
-    /// Keeps what pieces point to mapped.
+    /// Keeps the pieces mapped.
     memory: Option<Arc<GuestMemory>>,
     entries: Vec<Entry>,
-    /// Pieces of chains that have several.
+    /// The pieces of chains that have several.
     pieces: Vec<Piece>,
 }
 
-/// A chain, as it is kept.
+/// A stored chain.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// The only piece, as of nearly all chains.
+    /// The only piece, as in nearly all chains.
     only: Piece,
-    /// Where the pieces begin when there are several, or none, and how many there are.
+    /// Index and number of the pieces in `pieces`, if there is not exactly one.
     several: Option<(u32, u32)>,
     len: u32,
     id: u16,
@@ -65,17 +65,17 @@ struct Piece {
     len: u32,
 }
 
-// SAFETY: a piece is an address in memory that `memory` keeps mapped, and that is only copied from
+// SAFETY: a piece is an address in memory that `memory` keeps mapped, and it is only copied from
 // and to, which any thread may do.
 unsafe impl Send for Chains {}
 
 impl Chains {
-    /// None yet, to be of `memory`.
+    /// No chains yet, for chains in `memory`.
     pub(crate) fn of(memory: &Arc<GuestMemory>) -> Self {
         Self { memory: Some(memory.clone()), ..Self::default() }
     }
 
-    /// Forgets all chains; what a ring still has to get back must have been given back.
+    /// Removes all chains; those that a ring must get back must have been given back.
     #[inline]
     pub fn clear(&mut self) {
         self.pieces.clear();
@@ -83,8 +83,8 @@ impl Chains {
         self.bound_room();
     }
 
-    /// Forgets the first `count` chains. Those behind them have other numbers from now on: whoever
-    /// has a [`Chain`] asks for it again.
+    /// Removes the first `count` chains. This changes the indices of the others: a [`Chain`]
+    /// obtained before is invalid.
     pub(crate) fn forget_first(&mut self, count: usize) {
         self.entries.drain(..count.min(self.entries.len()));
         let first = self.entries.iter().find_map(|entry| entry.several);
@@ -97,7 +97,7 @@ impl Chains {
         self.bound_room();
     }
 
-    /// Keeps no room for more than an honest driver ever needs.
+    /// Limits the memory kept to what an honest driver needs.
     #[inline]
     fn bound_room(&mut self) {
         if self.pieces.capacity() > PIECES_KEPT || self.entries.capacity() > ENTRIES_KEPT {
@@ -111,19 +111,19 @@ impl Chains {
         self.entries.shrink_to(ENTRIES_KEPT);
     }
 
-    /// Pieces of chains that have several, those that were used included.
+    /// Pieces of chains that have several, including chains already used.
     #[inline]
     pub fn piece_count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// True when there are so many pieces that no chain more is to be fetched with these.
+    /// True if there are so many pieces that no more chains may be fetched in addition.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.pieces.len() >= PIECES_TOGETHER
     }
 
-    /// Those pieces, and how many there is room for.
+    /// The number of pieces, and the capacity.
     #[cfg(test)]
     pub(crate) fn pieces_and_room(&self) -> (usize, usize) {
         (self.pieces.len(), self.pieces.capacity())
@@ -135,7 +135,7 @@ impl Chains {
         self.entries.len()
     }
 
-    /// True when there is none.
+    /// True if there are no chains.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -149,7 +149,7 @@ impl Chains {
         Some(Chain { id, slots, at: u32::try_from(index).unwrap_or(u32::MAX), len })
     }
 
-    /// The pieces of `chain`, which is one of these, in order.
+    /// The pieces of `chain`, which must be one of these, in order.
     #[inline]
     pub fn pieces<'a>(
         &'a self,
@@ -166,14 +166,14 @@ impl Chains {
         pieces.iter().map(|piece| self.bytes(*piece))
     }
 
-    /// How many pieces `chain` has, which is one of these.
+    /// The number of pieces of `chain`, which must be one of these.
     #[inline]
     pub(crate) fn piece_count_of(&self, chain: &Chain) -> usize {
         let several = self.entries.get(chain.at as usize).and_then(|entry| entry.several);
         several.map_or(1, |(_, count)| count as usize)
     }
 
-    /// The only piece of `chain`; `None` when it has several.
+    /// The only piece of `chain`; `None` if it has several.
     #[inline]
     pub(crate) fn single(&self, chain: &Chain) -> Option<GuestBytes<'_>> {
         let entry = self.entries.get(chain.at as usize)?;
@@ -182,13 +182,13 @@ impl Chains {
 
     #[inline]
     fn bytes(&self, piece: Piece) -> GuestBytes<'_> {
-        // SAFETY: the piece was found in `self.memory`, which stays mapped while `self` is
-        // borrowed: it is replaced by `prepare` only, which forgets all pieces.
+        // SAFETY: the piece is in `self.memory`, which stays mapped while `self` is borrowed: it is
+        // replaced only by `prepare`, which removes all pieces.
         unsafe { GuestBytes::at(piece.start, piece.len as usize) }
     }
 
-    /// Copies `out.len()` bytes from `at` of the chain on, or as many as there are, and returns how
-    /// many.
+    /// Copies up to `out.len()` bytes of the chain from offset `at`. Returns the number of bytes
+    /// copied.
     #[inline]
     pub fn read(&self, chain: &Chain, at: usize, out: &mut [u8]) -> usize {
         let (mut at, mut done) = (at, 0);
@@ -206,7 +206,7 @@ impl Chains {
         done
     }
 
-    /// Makes ready for chains of `memory`. Forgets what there is if it lies in another one.
+    /// Prepares for chains in `memory`. Removes existing chains in other memory.
     #[inline]
     pub(crate) fn prepare(&mut self, memory: &Arc<GuestMemory>) {
         if !self.memory.as_ref().is_some_and(|own| Arc::ptr_eq(own, memory)) {
@@ -215,8 +215,7 @@ impl Chains {
         }
     }
 
-    /// Adds a chain of one piece, which lies in the memory that was prepared for and takes up one
-    /// of the ring's descriptors.
+    /// Adds a chain of one piece in the prepared memory, which occupies one descriptor.
     #[inline]
     pub(crate) fn push_whole(&mut self, id: u16, bytes: GuestBytes<'_>) {
         let only = Piece::of(bytes);
@@ -229,8 +228,8 @@ impl Chains {
         Begun { first: self.pieces.len(), len: 0 }
     }
 
-    /// Adds a piece, which lies in the memory that was prepared for. Returns `false` when the chain
-    /// has [`PIECE_COUNT_MAX`] already: then abandon it.
+    /// Adds a piece in the prepared memory. Returns `false` if the chain already has
+    /// [`PIECE_COUNT_MAX`] pieces: then abandon it.
     #[inline]
     pub(crate) fn push(&mut self, begun: &mut Begun, bytes: GuestBytes<'_>) -> bool {
         if self.pieces.len() - begun.first >= PIECE_COUNT_MAX {
@@ -242,7 +241,7 @@ impl Chains {
         true
     }
 
-    /// Ends a chain. Returns `false` when it is longer than 4 GiB: then abandon it.
+    /// Ends a chain. Returns `false` if it is longer than 4 GiB: then abandon it.
     #[inline]
     pub(crate) fn end(&mut self, begun: &Begun, id: u16, slots: u16) -> bool {
         let (first, count) = (begun.first, self.pieces.len() - begun.first);
@@ -255,7 +254,7 @@ impl Chains {
         true
     }
 
-    /// Forgets a chain that was begun.
+    /// Removes a chain that was begun.
     pub(crate) fn abandon(&mut self, begun: &Begun) {
         self.pieces.truncate(begun.first);
     }
@@ -270,7 +269,7 @@ impl Piece {
     }
 }
 
-/// A chain that is being put together.
+/// A chain under construction.
 #[derive(Debug)]
 pub(crate) struct Begun {
     first: usize,
@@ -283,14 +282,14 @@ impl fmt::Debug for Chains {
     }
 }
 
-/// Pieces that a chain may lie in. A descriptor is one, and one more for each region of the guest's
-/// memory that it goes on into: a thousand descriptors over sixty regions would take milliseconds.
+/// Limit of pieces per chain. A descriptor adds one piece, and one more for each further region of
+/// the guest's memory that it extends into: a thousand descriptors over sixty regions would take
+/// milliseconds.
 pub(crate) const PIECE_COUNT_MAX: usize = 1024;
-/// Pieces behind which no chain more is fetched: a chain may have a thousand of a byte each, and
-/// others wait meanwhile. A batch of Linux's longest frames has about as many.
+/// No further chain is fetched after this many pieces: a chain may have a thousand pieces of one
+/// byte, and others wait meanwhile. A batch of Linux's longest frames has about as many.
 const PIECES_TOGETHER: usize = 512;
-/// Room that is kept from burst to burst: a frame of 64 KiB in small buffers, and a batch of chains
-/// of 17 or so, which are as long as those of Linux get. What a guest has us need beyond that is
-/// not for all times.
+/// Capacity that is kept between bursts: a frame of 64 KiB in small buffers, and a batch of chains
+/// of about 17 pieces, the maximum of Linux. Capacity beyond that is released.
 const PIECES_KEPT: usize = 4096;
 const ENTRIES_KEPT: usize = 1024;

@@ -1,28 +1,28 @@
-//! The back end of vhost-user: what a VMM says of its guest's network device, and what follows.
+//! The vhost-user back end: a guest's network device and its VMM's messages.
 //!
 //! A session is one connection. It negotiates features, shares the guest's memory, describes rings,
 //! and starts and stops them ("Starting and stopping rings" in the vhost-user specification):
 //!
-//! - a ring is *started* by its kick descriptor, and *stopped* by the question where it stands
+//! - a ring is *started* by its kick descriptor, and *stopped* by the request for its position
 //!   (`GET_VRING_BASE`) or the end of the session;
-//! - a started ring is *used* while it is enabled, which it is from the start when there are no
+//! - a started ring is *used* while it is enabled, which it is from the start if there are no
 //!   protocol features;
-//! - while it is not, a ring by which the guest receives gets nothing, and what the guest sends is
-//!   taken and thrown away ("Ring states"): whoever serves it asks ([`Running::is_enabled`]).
+//! - while it is disabled, a receive ring gets no frames, and frames on a transmit ring are taken
+//!   and discarded ("Ring states"), which is up to the user of the ring ([`Running::is_enabled`]).
 //!
-//! A change of memory stops every ring and starts it again where it stood, in terms of the new
-//! memory, so nothing of the old one is used behind the VMM's back. VMMs exchange regions one by
-//! one, so a ring may lie nowhere for a while: then it waits for the memory that it lies in. So
-//! does a ring whose next buffer does, as long as less memory is there than was.
+//! A change of memory stops every ring and restarts it at its position in the new memory, so the
+//! old memory is not used without the VMM's knowledge. VMMs replace regions one by one, so a ring
+//! may be outside of memory for a while: it then waits for its memory. So does a ring whose next
+//! buffer is outside, while the guest has less memory than before.
 //!
-//! **While a guest is moved** to another machine, what we write to its memory is noted
-//! ([`crate::log`]): of all rings (`VHOST_F_LOG_ALL`), or of one ring but not of its buffers
-//! (`VHOST_VRING_F_LOG`). A ring of which something is to be noted waits for the map.
+//! **During a migration**, our writes to the guest's memory are logged ([`crate::log`]): of all
+//! rings (`VHOST_F_LOG_ALL`), or of one ring without its buffers (`VHOST_VRING_F_LOG`). A ring that
+//! must be logged waits for the bitmap.
 //!
-//! **Nothing is lost with a session.** Buffers are given back in the order in which they came and
-//! within the burst that took them, so a ring whose place is not known (ours was killed) goes on
-//! from its used index, which is what VMMs assume then, or from where its flags say; no table of
-//! buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
+//! **Nothing is lost with a session.** Buffers are given back in the order in which they were
+//! fetched and within the same burst. So a ring whose position is unknown, because we were killed,
+//! continues at its used index, which VMMs assume then, or at the position found from its flags; no
+//! table of buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
 mod early;
 mod notifier;
@@ -51,7 +51,7 @@ use crate::memory::{GuestMemory, MemoryError, RegionSpec, len_of};
 use crate::queue::{Queue, Running, SessionNumber};
 use crate::ring::{Direction, PACKED_START, Ring, RingError, RingPlace};
 
-/// A guest's network device, as long as the port lives: sessions come and go.
+/// A guest's network device. It lives as long as its port, over any number of sessions.
 #[derive(Debug)]
 pub struct Device {
     queues: Box<[Arc<Queue>]>,
@@ -59,12 +59,12 @@ pub struct Device {
     newest: Mutex<Newest>,
 }
 
-/// The session that began last, which may be over.
+/// The session that began last, which may have ended.
 #[derive(Debug, Default)]
 struct Newest {
     number: SessionNumber,
     connection: Connection,
-    /// Why the device was reset, for whoever reports it; taken once.
+    /// Why the device was reset; taken once, by the session that reports it.
     fault: Option<String>,
 }
 
@@ -74,12 +74,12 @@ enum Connection {
     #[default]
     None,
     Open(UnixStream),
-    /// There will be none any more.
+    /// No more sessions are accepted.
     Closed,
 }
 
 impl Connection {
-    /// Ends the session, if there is one, which finds out either way.
+    /// Ends the session, if any, by shutting down its connection.
     fn shut_down(&self) {
         if let Self::Open(stream) = self {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -88,10 +88,10 @@ impl Connection {
 }
 
 impl Device {
-    /// A device with `pairs` pairs of queues, none running, that offers all that we know.
+    /// A device with `pairs` queue pairs, none running, that offers all features we know.
     ///
     /// # Errors
-    /// When the kernel gives no descriptors.
+    /// If the kernel refuses descriptors.
     pub fn new(pairs: u16) -> io::Result<Arc<Self>> {
         Self::offering(pairs, Features::OFFERED)
     }
@@ -106,19 +106,19 @@ impl Device {
         Ok(Arc::new(Self { queues, offered, newest: Mutex::default() }))
     }
 
-    /// The queue by which the guest receives frames of pair `index`.
+    /// The queue on which the guest of pair `index` receives.
     pub fn receive_queue(&self, index: usize) -> Option<&Arc<Queue>> {
         self.queues.get(2 * index)
     }
 
-    /// The queue by which the guest sends frames of pair `index`.
+    /// The queue on which the guest of pair `index` sends.
     pub fn transmit_queue(&self, index: usize) -> Option<&Arc<Queue>> {
         self.queues.get(2 * index + 1)
     }
 
-    /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
-    /// ring is stopped then. Answers why the session ended. `observe` is told each time that the
-    /// device's status has changed; it was [`Status::default`] before, and is again at the end.
+    /// Serves one session on `stream`, until the VMM disconnects or violates the protocol. Every
+    /// ring is then stopped. Returns why the session ended. `observe` is called with each new
+    /// status of the device; it was [`Status::default`] before, and is again at the end.
     pub fn serve(
         self: &Arc<Self>,
         stream: UnixStream,
@@ -159,8 +159,8 @@ impl Device {
         }
     }
 
-    /// Notes that a session begins, and answers which; nothing when there is to be none any more,
-    /// or nothing to end one by.
+    /// Registers a new session and returns its number; `None` if no more are accepted, or if its
+    /// connection cannot be duplicated.
     fn begin(&self, stream: &UnixStream) -> Option<SessionNumber> {
         let mut newest = lock(&self.newest);
         if matches!(newest.connection, Connection::Closed) {
@@ -168,7 +168,7 @@ impl Device {
         }
         let connection = Connection::Open(stream.try_clone().ok()?);
         let number = newest.number.next();
-        // What was found when the session before had ended already is not this one's.
+        // A violation found after the end of the session before does not concern this one.
         *newest = Newest { number, connection, fault: None };
         Some(number)
     }
@@ -178,20 +178,20 @@ impl Device {
         lock(&self.newest).number
     }
 
-    /// Ends the session, if there is one.
+    /// Ends the session, if any.
     pub fn disconnect(&self) {
         lock(&self.newest).connection.shut_down();
     }
 
-    /// Ends the session, if there is one, and lets none begin any more.
+    /// Ends the session, if any, and accepts no more.
     pub fn close(&self) {
         let mut newest = lock(&self.newest);
         newest.connection.shut_down();
         newest.connection = Connection::Closed;
     }
 
-    /// Ends this session because of what the guest did, unless it is over: every ring is stopped,
-    /// and the VMM has to start anew. Any thread may say so; not while it holds a queue.
+    /// Ends this session because of the guest's violation, unless it has ended: every ring is
+    /// stopped, and the VMM has to reconnect. May be called from any thread that holds no queue.
     #[cold]
     pub fn reset(&self, session: SessionNumber, fault: impl Into<String>) {
         {
@@ -212,15 +212,15 @@ impl Device {
     }
 }
 
-/// What of a device runs.
+/// The running part of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Pairs of queues, both of which run.
+    /// Number of queue pairs that run.
     pub pairs: u16,
-    /// What was negotiated; nothing while no pair runs.
+    /// Negotiated features; empty while no pair runs.
     pub features: Features,
-    /// True when the guest's memory holds nothing where a guest's memory always does: the VMM has
-    /// it mapped privately, as a rule, and we see none of what the guest writes.
+    /// True if the guest's memory is empty where a guest's memory never is: usually the VMM has
+    /// mapped it privately, so that we see none of the guest's writes.
     pub is_blank: bool,
 }
 
@@ -229,40 +229,40 @@ pub struct Status {
 pub enum SessionEnd {
     /// The VMM closed the connection.
     Closed,
-    /// The VMM asked for something that cannot be, and what.
+    /// The VMM has sent an invalid request, described by the text.
     Refused(String),
-    /// The guest did something that it must not, and what.
+    /// The guest has violated the protocol, as described by the text.
     Reset(String),
 }
 
-/// What the VMM has said in this session.
+/// The state of this session.
 struct Session {
     device: Arc<Device>,
     number: SessionNumber,
     features: Features,
     regions: Vec<RegionSpec>,
-    /// Bytes of memory that were taken away, less those that came since.
+    /// Bytes of memory that were removed, less those added since.
     away_len: u64,
     memory: Option<Arc<GuestMemory>>,
     rings: Vec<RingConfig>,
-    /// Where pages that we write are noted.
+    /// The dirty bitmap.
     log: Option<Arc<DirtyLog>>,
-    /// Why a request was refused, in our words.
+    /// Why a request was refused, in our own words.
     refused: Option<String>,
 }
 
-/// What the VMM has said of one ring.
+/// A ring's configuration by the VMM.
 #[derive(Debug, Default)]
 struct RingConfig {
     size: u16,
-    /// Addresses of descriptors, driver's and device's part.
+    /// Addresses of the descriptors, the driver's part and the device's part.
     addresses: Option<[u64; 3]>,
     base: Option<u32>,
     is_enabled: bool,
     is_started: bool,
-    /// The driver had made a buffer available when it was stopped last.
+    /// The driver had made a buffer available when the ring was last stopped.
     was_filled: bool,
-    /// What we write to the ring is to be noted.
+    /// Our writes to the ring must be logged.
     is_logged: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
@@ -284,8 +284,8 @@ impl Session {
         }
     }
 
-    /// What runs now, or is to run again as soon as the memory that it lies in is there again: a
-    /// VMM exchanges that piece by piece, and what goes to its guest waits meanwhile.
+    /// The pairs that run, including those that will run again when their memory is back: a VMM
+    /// replaces memory piece by piece, and frames for its guest wait meanwhile.
     fn status(&self) -> Status {
         let is_running = |queue: &Arc<Queue>| queue.is_running();
         let runs = |(queues, rings): &(&[Arc<Queue>], &[RingConfig])| {
@@ -295,7 +295,7 @@ impl Session {
         match u16::try_from(pairs.filter(runs).count()).unwrap_or(u16::MAX) {
             0 => Status::default(),
             pairs => {
-                // It takes a while to look at it, while workers use their rings.
+                // Examining the memory takes a while, during which workers use their rings.
                 let is_blank = self.memory.as_ref().is_some_and(|memory| memory.is_blank());
                 Status { pairs, features: self.features, is_blank }
             }
@@ -313,20 +313,20 @@ impl Session {
         }
     }
 
-    /// Refuses a request, and notes why.
+    /// Refuses a request, and records why.
     fn refuse<T>(&mut self, why: &str) -> Result<T> {
         self.refused.get_or_insert_with(|| why.to_owned());
         Err(Error::InvalidParam)
     }
 
-    /// Starts the ring if it can be: started, enabled unless the guest sends by it, described, with
-    /// memory, and with a map where what it writes is to be noted.
+    /// Starts the ring if everything is in place: started, enabled (if the guest receives on it),
+    /// described, with memory, and with a bitmap if it must be logged.
     fn start(&mut self, index: u32) -> Result<()> {
         self.start_or(index, |session, error| session.refuse(&format!("queue {index}: {error}")))
     }
 
-    /// The same of a ring that is not what a message is about: when it does not lie in the memory
-    /// that is shared now, it waits for that.
+    /// As [`Self::start`], for a ring that the current message does not concern: if it is not in
+    /// the memory that is shared now, it waits for that.
     fn start_again(&mut self, index: u32) -> Result<()> {
         self.start_or(index, |session, error| match error {
             RingError::Place => Ok(()),
@@ -334,7 +334,7 @@ impl Session {
         })
     }
 
-    /// Starts the ring if it can be, or does what is `otherwise` to be done.
+    /// Starts the ring if everything is in place, and calls `otherwise` with an error.
     fn start_or(
         &mut self,
         index: u32,
@@ -363,7 +363,7 @@ impl Session {
             Ok(made) => made,
             Err(error) => return otherwise(self, error),
         };
-        // From here on they are the ring's, until it is stopped.
+        // They belong to the ring until it is stopped.
         let (kick, call) = (ring.kick.take(), ring.call.take());
         let mut running = Running::new(made, features, kick, call).of_session(self.number);
         running.set_enabled(is_enabled);
@@ -374,7 +374,7 @@ impl Session {
         self.device.queues[index as usize].start(running).map_err(Error::ReqHandlerError)
     }
 
-    /// Stops the ring if it runs, and remembers where it stands.
+    /// Stops the ring if it runs, and records its position.
     fn stop(&mut self, index: u32) {
         let Some(running) = self.device.queues.get(index as usize).and_then(|queue| queue.stop())
         else {
@@ -390,7 +390,7 @@ impl Session {
         self.indices().for_each(|index| self.stop(index));
     }
 
-    /// Lets whoever would wait for the ring know that it does not come back by itself.
+    /// Tells threads that would wait for the ring that it does not come back by itself.
     fn let_go(&self, index: u32) {
         self.device.queues.get(index as usize).into_iter().for_each(|queue| queue.let_go());
     }
@@ -401,20 +401,20 @@ impl Session {
         self.indices().for_each(|index| self.let_go(index));
     }
 
-    /// All queues' numbers: a device has 131,070 at most.
+    /// The indices of all queues: a device has at most 131,070.
     fn indices(&self) -> std::ops::Range<u32> {
         0..u32::try_from(self.rings.len()).unwrap_or(0)
     }
 
-    /// Changes something that rings depend on: they are stopped, and started again where they
-    /// stood, or wait.
+    /// Makes a change on which rings depend: they are stopped, and restarted at their positions, or
+    /// wait.
     fn change(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.stop_all();
         change(self)?;
         self.indices().try_for_each(|index| self.start_again(index))
     }
 
-    /// Changes some of the regions, as VMMs do that exchange one after the other.
+    /// Changes some of the regions, for VMMs that replace one after the other.
     fn exchange(&mut self, exchange: impl FnOnce(&mut Vec<RegionSpec>)) -> Result<()> {
         self.change(|session| {
             let before = session.away_len.saturating_add(len_of(&session.regions));
@@ -424,11 +424,11 @@ impl Session {
         })
     }
 
-    /// Maps the regions anew.
+    /// Maps the regions again.
     fn remap(&mut self) -> Result<()> {
         match GuestMemory::of_guest(&self.regions, self.away_len > 0) {
             Ok(memory) => self.memory = Some(memory),
-            // All of it may go before other regions come.
+            // All regions may be removed before others are added.
             Err(MemoryError::NotShared) => self.memory = None,
             Err(error) => return self.refuse(&error.to_string()),
         }
@@ -510,7 +510,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         let place = |region: &RegionSpec| (region.guest_address, region.user_address, region.len);
         self.exchange(|regions| {
-            // QEMU 7.2 tells of each region once for each pair of queues.
+            // QEMU 7.2 adds each region once for each queue pair.
             regions.retain(|known| place(known) != place(&spec));
             regions.push(spec);
         })?;
@@ -573,7 +573,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let index = u32::from(index);
         self.stop(index);
-        // A VMM that cannot share its guest's memory goes on without a word of it.
+        // A VMM that cannot share its guest's memory continues without mentioning it.
         if self.memory.is_none() {
             return self.refuse(&MemoryError::NotShared.to_string());
         }
@@ -594,7 +594,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let index = u32::from(index);
         self.stop(index);
         self.ring(index)?;
-        // Without one the driver looks by itself.
+        // Without a descriptor, the driver polls.
         let call = match file.map(notifier::take).transpose() {
             Ok(call) => call,
             Err(error) => {
@@ -605,7 +605,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.start_again(index)
     }
 
-    /// Errors end the session, which says more than a descriptor.
+    /// Errors end the session, which is more informative than this descriptor.
     fn set_vring_err(&mut self, _index: u8, _file: Option<File>) -> Result<()> {
         Ok(())
     }
@@ -629,12 +629,12 @@ impl VhostUserBackendReqHandlerMut for Session {
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
-    /// What they change is the messages, which are the handler's.
+    /// They change only the messages, which the handler implements.
     fn set_protocol_features(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 
-    /// Pairs of queues: that is how network devices count here.
+    /// Number of queue pairs, which is how network devices count here.
     fn get_queue_num(&mut self) -> Result<u64> {
         Ok(self.rings.len() as u64 / 2)
     }
@@ -692,9 +692,9 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Takes what enables rings as long as no features are set.
+/// Handles messages that enable rings while no features are set.
 fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
-    // The monitor's end of it, not what it said.
+    // An error of the connection, not of a message.
     let failed = |error: io::Error| Error::SocketBroken(error);
     while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
         let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
@@ -705,7 +705,8 @@ fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
     Ok(())
 }
 
-/// Queues come in pairs, by which the guest receives and sends (virtio 1.2 §5.1.2).
+/// Queues come in pairs: the guest receives on the first and sends on the second (virtio 1.2
+/// §5.1.2).
 fn direction_of(index: u32) -> Direction {
     if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit }
 }
@@ -714,9 +715,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a device is reset whose [`Running::memory_was_lost`].
+/// The reason for resetting a device with [`Running::memory_was_lost`].
 pub const MEMORY_LOST: &str = "the VMM removed memory that it had shared";
-/// Regions that a guest's memory may have, with hotplug.
+/// Limit of regions of a guest's memory, with hotplug.
 const MAX_REGIONS: usize = 64;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Features of a network device, as they are negotiated (virtio 1.2 §5.1.3, §6).
+//! Features of a network device and their negotiation (virtio 1.2 §5.1.3, §6).
 
 use bitflags::bitflags;
 
 use crate::ring::RingFeatures;
 
 bitflags! {
-    /// Feature bits that we know.
+    /// The feature bits that we know.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
         /// We take partial checksums from the guest (`VIRTIO_NET_F_CSUM`).
@@ -16,46 +16,48 @@ bitflags! {
         const CTRL_GUEST_OFFLOADS = 1 << 2;
         /// The guest takes TCP trains over IPv4 (`VIRTIO_NET_F_GUEST_TSO4`).
         const GUEST_TSO4 = 1 << 7;
-        /// The same over IPv6 (`VIRTIO_NET_F_GUEST_TSO6`).
+        /// The guest takes TCP trains over IPv6 (`VIRTIO_NET_F_GUEST_TSO6`).
         const GUEST_TSO6 = 1 << 8;
-        /// The same with CWR on the first segment only (`VIRTIO_NET_F_GUEST_ECN`).
+        /// The guest takes TCP trains with CWR on the first segment only
+        /// (`VIRTIO_NET_F_GUEST_ECN`).
         const GUEST_ECN = 1 << 9;
         /// We take TCP trains over IPv4 from the guest (`VIRTIO_NET_F_HOST_TSO4`).
         const HOST_TSO4 = 1 << 11;
-        /// The same over IPv6 (`VIRTIO_NET_F_HOST_TSO6`).
+        /// We take TCP trains over IPv6 from the guest (`VIRTIO_NET_F_HOST_TSO6`).
         const HOST_TSO6 = 1 << 12;
-        /// The same with CWR on the first segment only (`VIRTIO_NET_F_HOST_ECN`).
+        /// We take TCP trains with CWR on the first segment only (`VIRTIO_NET_F_HOST_ECN`).
         const HOST_ECN = 1 << 13;
-        /// A frame may lie in several of the guest's buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+        /// A frame may span several of the guest's buffers (`VIRTIO_NET_F_MRG_RXBUF`).
         const MRG_RXBUF = 1 << 15;
         /// The VMM serves a control queue (`VIRTIO_NET_F_CTRL_VQ`).
         const CTRL_VQ = 1 << 17;
-        /// The guest can tell its neighbours where it is now, after it was moved
+        /// The guest can announce its location to neighbours after a migration
         /// (`VIRTIO_NET_F_GUEST_ANNOUNCE`).
         const GUEST_ANNOUNCE = 1 << 21;
-        /// Several pairs of queues (`VIRTIO_NET_F_MQ`).
+        /// Several queue pairs (`VIRTIO_NET_F_MQ`).
         const MQ = 1 << 22;
-        /// vhost's own, while a guest is moved: which of its pages we write is noted
+        /// A bit of vhost, not virtio: pages that we write are logged during a migration
         /// (`VHOST_F_LOG_ALL`).
         const LOG_ALL = 1 << 26;
-        /// Buffers are laid out as the driver likes (`VIRTIO_F_ANY_LAYOUT`, legacy; always so since
-        /// virtio 1.0).
+        /// The driver may lay out buffers in any way (`VIRTIO_F_ANY_LAYOUT`, legacy; always true
+        /// since virtio 1.0).
         const ANY_LAYOUT = 1 << 27;
-        /// Tables of descriptors (`VIRTIO_F_INDIRECT_DESC`).
+        /// Indirect descriptor tables (`VIRTIO_F_INDIRECT_DESC`).
         const INDIRECT_DESC = 1 << 28;
         /// Notifications by index (`VIRTIO_F_EVENT_IDX`).
         const EVENT_IDX = 1 << 29;
-        /// vhost-user's own: there are protocol features (`VHOST_USER_F_PROTOCOL_FEATURES`).
+        /// A bit of vhost-user, not virtio: there are protocol features
+        /// (`VHOST_USER_F_PROTOCOL_FEATURES`).
         const PROTOCOL_FEATURES = 1 << 30;
         /// virtio 1.0 or later (`VIRTIO_F_VERSION_1`).
         const VERSION_1 = 1 << 32;
         /// Packed rings (`VIRTIO_F_RING_PACKED`).
         const RING_PACKED = 1 << 34;
-        /// Buffers come back in the order in which they went (`VIRTIO_F_IN_ORDER`).
+        /// Buffers are used in the order in which they were made available (`VIRTIO_F_IN_ORDER`).
         const IN_ORDER = 1 << 35;
         /// The guest takes UDP trains over IPv4 (`VIRTIO_NET_F_GUEST_USO4`).
         const GUEST_USO4 = 1 << 54;
-        /// The same over IPv6 (`VIRTIO_NET_F_GUEST_USO6`).
+        /// The guest takes UDP trains over IPv6 (`VIRTIO_NET_F_GUEST_USO6`).
         const GUEST_USO6 = 1 << 55;
         /// We take UDP trains from the guest (`VIRTIO_NET_F_HOST_USO`).
         const HOST_USO = 1 << 56;
@@ -63,10 +65,11 @@ bitflags! {
 }
 
 impl Features {
-    /// What we offer: all that we know.
+    /// The features offered by default: all that we know.
     pub const OFFERED: Self = Self::all();
 
-    /// What is offered where frames are to be whole packets with nothing left undone, both ways.
+    /// The features offered if frames must be whole packets with complete checksums, in both
+    /// directions.
     pub const fn without_offloads() -> Self {
         let checksums = Self::CSUM.union(Self::GUEST_CSUM).union(Self::CTRL_GUEST_OFFLOADS);
         let sent = Self::HOST_TSO4.union(Self::HOST_TSO6).union(Self::HOST_ECN);
@@ -75,14 +78,14 @@ impl Features {
         Self::OFFERED.difference(checksums.union(sent).union(received).union(uso))
     }
 
-    /// Length in bytes of the network header in front of each frame (virtio 1.2 §5.1.6): 12, but 10
+    /// Length in bytes of the network header in front of each frame (virtio 1.2 §5.1.6): 12, or 10
     /// for a legacy driver without mergeable buffers.
     #[inline]
     pub fn header_len(self) -> usize {
         if self.intersects(Self::VERSION_1.union(Self::MRG_RXBUF)) { NET_HEADER_LEN } else { 10 }
     }
 
-    /// What concerns rings.
+    /// The features that concern rings.
     pub fn ring(self) -> RingFeatures {
         RingFeatures {
             packed: self.contains(Self::RING_PACKED),

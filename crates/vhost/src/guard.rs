@@ -1,22 +1,22 @@
-//! What becomes of us when a VMM takes memory away that it has shared.
+//! The guard against a VMM that truncates shared memory.
 //!
-//! A file that is cut short leaves a mapping whose pages are gone: touching one raises `SIGBUS`,
-//! which ends the process, and with it the ports of all other guests. A memfd that is sealed
-//! against shrinking cannot do that, but nobody need seal it.
+//! Truncating a file leaves mappings without pages: touching one raises `SIGBUS`, which ends the
+//! process with the ports of all other guests. Sealing a memfd against shrinking prevents that, but
+//! VMMs need not do it.
 //!
-//! So there is a handler. It looks whether the address lies in a mapping of a guest; if so, it puts
-//! empty memory of our own in place of the whole mapping and notes the hit, and the access goes on
-//! with zeroes. Whoever serves the guest sees the note ([`Guarded::was_hit`]) and resets the port.
-//! Any other `SIGBUS` is none of our business and goes where it went before.
+//! So there is a signal handler. If the address is in a guest's mapping, the handler replaces the
+//! whole mapping by empty memory and records the hit, and the access continues with zeroes. The
+//! thread that serves the guest sees the record ([`Guarded::was_hit`]) and resets the port. Any
+//! other `SIGBUS` is passed to the previous handler.
 //!
-//! The whole mapping, as a page alone would make three mappings of one, and a process may have but
-//! so many (`vm.max_map_count`, 65,530 by default): a guest could use them up by frames on every
-//! other page. Where the whole cannot be had, it is the page; the table knows how large the pages
-//! of each mapping are, as of hugetlbfs a part of one cannot be replaced.
+//! The whole mapping is replaced, as replacing a single page splits it into three, and the number
+//! of mappings is limited (`vm.max_map_count`, 65,530 by default): a guest could exhaust it with
+//! frames on every other page. If the whole mapping cannot be replaced, the page is; the table has
+//! the page size of each mapping, as on hugetlbfs a part of a page cannot be replaced.
 //!
-//! The handler runs in the middle of anything, so it takes no lock and allocates nothing: the
-//! mappings are in a table of atomics, of fixed size. When the table is full, no memory more is
-//! taken from anybody: a mapping that is not guarded would be a weapon against all others.
+//! The handler may interrupt anything, so it takes no lock and allocates nothing: the mappings are
+//! in a fixed-size table of atomics. When the table is full, no more memory is accepted: an
+//! unguarded mapping could be used against all guests.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,23 +24,23 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A range of addresses whose loss is survived, from its making to its drop.
+/// A guarded range of addresses, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    /// Its place in the table.
+    /// Its slot in the table.
     slot: &'static Slot,
 }
 
 impl Guarded {
-    /// Guards the `len` bytes at `start`, which are whole pages of `page_size` bytes, a power of
-    /// two, and mapped. `None` when the table is full.
+    /// Guards the `len` bytes at `start`, which are mapped whole pages of `page_size` bytes, a
+    /// power of two. `None` if the table is full.
     pub(crate) fn new(start: usize, len: usize, page_size: usize) -> Option<Self> {
         install();
         let slot = SLOTS.iter().find(|slot| slot.claim(start, len, page_size))?;
         Some(Self { slot })
     }
 
-    /// True when a page in the range was gone.
+    /// True if a page in the range was missing.
     #[inline]
     pub(crate) fn was_hit(&self) -> bool {
         self.slot.hit.load(Ordering::Relaxed)
@@ -57,7 +57,7 @@ impl Drop for Guarded {
 struct Slot {
     taken: AtomicBool,
     start: AtomicUsize,
-    /// Zero while the slot is not in use.
+    /// Zero if the slot is not in use.
     len: AtomicUsize,
     page_size: AtomicUsize,
     hit: AtomicBool,
@@ -90,14 +90,14 @@ impl Slot {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// True when `address` is guarded here.
+    /// True if `address` is guarded by this slot.
     fn contains(&self, address: usize) -> bool {
         let len = self.len.load(Ordering::Acquire);
         address.wrapping_sub(self.start.load(Ordering::Relaxed)) < len
     }
 }
 
-/// Puts the handler in place, once for the process.
+/// Installs the handler, once per process.
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -105,17 +105,17 @@ fn install() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the call reads one structure and writes another, both of which are there.
+        // SAFETY: the call reads one structure and writes another, both of which exist.
         let outcome = unsafe { libc::sigaction(libc::SIGBUS, &action, PREVIOUS.0.get().cast()) };
-        // It cannot fail: the signal is a valid one. If it does, a loss is not survived.
+        // It cannot fail, as the signal is valid. If it did, there would be no guard.
         debug_assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
     });
 }
 
-/// What handled the signal before.
+/// The previous handler of the signal.
 struct Previous(std::cell::UnsafeCell<MaybeUninit<libc::sigaction>>);
 
-// SAFETY: written once, before the handler that reads it is in place.
+// SAFETY: written once, before the handler that reads it is installed.
 unsafe impl Sync for Previous {}
 
 static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::zeroed()));
@@ -123,7 +123,7 @@ static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::zer
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid structure.
     let info = unsafe { &*info };
-    // SAFETY: for SIGBUS it has an address.
+    // SAFETY: for SIGBUS there is an address.
     let address = unsafe { info.si_addr() } as usize;
     match SLOTS.iter().find(|slot| slot.contains(address)) {
         Some(slot) if replace(slot, address) => slot.hit.store(true, Ordering::Relaxed),
@@ -131,27 +131,27 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     }
 }
 
-/// Puts empty memory over the mapping of which the page at `address` is gone, or over that page
-/// alone when the kernel gives no more.
+/// Replaces the mapping whose page at `address` is missing by empty memory, or only that page if
+/// the kernel refuses more.
 fn replace(slot: &Slot, address: usize) -> bool {
     let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
     let size = slot.page_size.load(Ordering::Relaxed);
     put_pages(start, len) || put_pages(address & !(size - 1), size)
 }
 
-/// Puts empty pages over those that lie there.
+/// Replaces pages by empty ones.
 fn put_pages(start: usize, len: usize) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the pages lie in a guest's mapping, which consists of whole pages and is only ever
-    // copied from and to: any bytes will do there. It stays where it is as long as this thread
-    // uses it, and the kernel exchanges it under other threads at one moment. mmap(2) is a bare
-    // system call and safe in a handler.
+    // SAFETY: the pages are in a guest's mapping, which consists of whole pages and is only copied
+    // from and to, so any bytes are valid. It stays at its address as long as this thread uses it,
+    // and the kernel replaces it atomically for other threads. mmap(2) is a bare system call and
+    // safe in a handler.
     let put = unsafe { libc::mmap(start as *mut libc::c_void, len, access, flags, -1, 0) };
     put != libc::MAP_FAILED
 }
 
-/// Lets whoever was there before us have the signal: it comes again when the handler returns.
+/// Restores the previous handler: the signal is raised again when this handler returns.
 fn give_back() {
     // SAFETY: `PREVIOUS` was filled before this handler could run; sigaction(2) is safe in a
     // handler.
@@ -159,5 +159,5 @@ fn give_back() {
 }
 
 static SLOTS: [Slot; SLOT_COUNT] = [const { Slot::empty() }; SLOT_COUNT];
-/// Regions of all guests together; one guest has a few, and 64 at most.
+/// Limit of regions of all guests together; a guest has a few, and at most 64.
 const SLOT_COUNT: usize = 4096;

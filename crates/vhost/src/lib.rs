@@ -1,24 +1,24 @@
-//! Guests as network ports: a vhost-user back end, with the guest's virtqueues served from the
-//! device's side.
+//! A vhost-user back end: guests as network ports, with their virtqueues served from the device's
+//! side.
 //!
 //! A virtual machine monitor (QEMU, Cloud Hypervisor, DPDK's `virtio-user`) shares its guest's
-//! memory over a Unix socket and says where the virtqueues are; frames then go between guest and
-//! host without a system call. Three layers, each usable alone:
+//! memory over a Unix socket and passes the addresses of the virtqueues; frames are then exchanged
+//! with the guest without system calls. There are three layers, each usable alone:
 //!
-//! - [`Device`]: sessions with the monitor, which start, move and stop rings. The messages are the
-//!   `vhost` crate's.
-//! - [`Queue`], [`Running`]: a ring for a burst under a lock; frames in a guest's buffers, from
-//!   guest to guest by one copy of the payload ([`Part`]).
+//! - [`Device`]: sessions with the VMM, which start, move and stop rings. The messages are
+//!   implemented by the `vhost` crate.
+//! - [`Queue`], [`Running`]: a ring, locked for a burst; frames in a guest's buffers, from guest to
+//!   guest by one copy of the payload ([`Part`]).
 //! - [`Ring`], [`Chains`], [`GuestMemory`]: split and packed virtqueues, fetched and given back in
 //!   batches.
 //!
-//! **The guest is hostile**, and so may its monitor be. Every address, length, index and table is
-//! fetched once, checked, and used from our copy; whatever cannot be true ends that guest's session
-//! with a reason, and nobody else's. Memory that is taken away reads as zeroes, and is noticed.
-//! Nothing here waits for what a guest says; but the kernel may let whoever touches its memory wait
-//! for a page, which a monitor can draw out (`memory.rs` says when). `tests/hostile.rs` has what
-//! others fell for, `tests/small_model.rs` all small rings; the latter stands in for a bounded
-//! proof (Kani), whose tool is none of those that this project builds with.
+//! **The guest is hostile**, and so may its VMM be. Every address, length, index and table is
+//! fetched once, checked, and used from our copy; an invalid one ends that guest's session with a
+//! reason, and no other's. Memory that is truncated reads as zeroes, and is detected. Nothing here
+//! waits for a guest; but the kernel may block a thread that touches a guest's page, which a VMM
+//! can prolong (see `memory.rs`). `tests/hostile.rs` contains attacks that succeeded on others,
+//! `tests/small_model.rs` all small rings; the latter replaces a bounded proof (Kani), whose
+//! toolchain this project does not build with.
 //!
 //! ```no_run
 //! use std::os::unix::net::UnixListener;
@@ -37,7 +37,7 @@
 //!         while ring.fetch(64).is_ok_and(|count| count > 0) {
 //!             let Some(chain) = ring.peek(0) else { break };
 //!             let mut headers = [0; 128];
-//!             // A monitor may have disabled the ring: frames are to be thrown away then.
+//!             // The VMM may have disabled the ring: frames must then be discarded.
 //!             if ring.is_enabled() {
 //!                 println!("{:?}", ring.read_frame(&chain, &mut headers));
 //!             }
@@ -51,10 +51,10 @@
 //! # }
 //! ```
 //!
-//! `examples/reflect.rs` is a whole program. **Read first:** virtio 1.2 §2.7, §2.8 and §5.1, and
-//! "Vhost-user Protocol" of QEMU's documentation.
+//! `examples/reflect.rs` is a complete program. **Read first:** virtio 1.2 §2.7, §2.8 and §5.1, and
+//! "Vhost-user Protocol" in QEMU's documentation.
 //!
-//! **Not here:** a table of buffers in flight (rings say where they stand, see [`Ring`] and
+//! **Not here:** a table of buffers in flight (positions are found in the rings, see [`Ring`] and
 //! `docs/adr/0013-no-table-of-buffers-in-flight.md`), `VHOST_USER_PROTOCOL_F_STATUS`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(

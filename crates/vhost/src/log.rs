@@ -1,21 +1,22 @@
-//! Which pages of a guest's memory we write, for a VMM that moves the guest while it runs.
+//! The dirty log: which pages of a guest's memory we write, for a VMM that migrates a running
+//! guest.
 //!
-//! Such a VMM copies all pages to the guest's new place, and again those that were written since,
-//! until few are left; it sees what the guest writes, and has to be told what we write ("Migration"
-//! in the vhost-user specification). It shares a map of one bit for each page of the guest's
-//! addresses, which we set and it clears.
+//! Such a VMM copies all pages to the destination, and again those that were written since, until
+//! few are left. It tracks the guest's writes itself, and needs a log of ours ("Migration" in the
+//! vhost-user specification). It shares a bitmap with one bit per page of guest memory, in which we
+//! set bits and it clears them.
 //!
-//! **A page is noted after it was written**, never before: the VMM might clear the bit, and copy
-//! the page, between the two. And it is noted before the ring is let go: what was written when a
-//! VMM has stopped a ring is in the map.
+//! **A page is logged after it was written**, never before: otherwise the VMM might clear the bit
+//! and copy the page in between. And it is logged before the ring's lock is released: when a VMM
+//! has stopped a ring, all of its writes are in the log.
 //!
-//! What is noted: each buffer that is given back, as far as it was written; after each burst, and
-//! each change of wishes for notifications, those parts of the ring that a device writes. By our
-//! own knowledge of where they lie: the address that VMMs tell for the map
-//! (`log_guest_addr`) is that of the used ring, which says nothing of a packed ring's descriptors.
+//! Logged are: each buffer that is given back, as far as it was written; and after each burst and
+//! each change of event suppression, the parts of the ring that a device writes. We use our own
+//! knowledge of their addresses: the address in VMMs' messages (`log_guest_addr`) is that of the
+//! used ring, which does not cover the descriptors of a packed ring.
 //!
-//! A page that the map does not have is none that the VMM wants to hear of. A map that is cut short
-//! under us is that VMM's loss: bits go to an empty page then ([`crate::guard`]).
+//! Pages beyond the bitmap are not of interest to the VMM. Truncating the bitmap harms only that
+//! VMM: bits are then set in an empty page ([`crate::guard`]).
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -26,15 +27,15 @@ use crate::chain::{Chain, Chains};
 use crate::memory::{GuestMemory, MapError, Mapping};
 use crate::ring::{RingFeatures, RingPlace};
 
-/// A map of pages, shared with the VMM.
+/// A dirty bitmap shared with the VMM.
 pub(crate) struct DirtyLog {
     mapping: Mapping,
-    /// Bytes: eight pages each.
+    /// Length in bytes, each for eight pages.
     len: u64,
 }
 
 impl DirtyLog {
-    /// The `len` bytes of `file` from `offset` on.
+    /// Maps the `len` bytes of `file` at `offset`.
     pub(crate) fn new(file: &OwnedFd, offset: u64, len: u64) -> Result<Arc<Self>, LogError> {
         if len == 0 || len > LOG_LEN_MAX || offset.checked_add(len).is_none() {
             return Err(LogError::Range { len });
@@ -42,7 +43,7 @@ impl DirtyLog {
         Ok(Arc::new(Self { mapping: Mapping::new(file, offset, len)?, len }))
     }
 
-    /// Notes that the `len` bytes at the guest's `address` were written.
+    /// Logs a write to the `len` bytes at guest address `address`.
     pub(crate) fn note(&self, address: u64, len: u64) {
         let Some(last) = len.checked_sub(1).and_then(|rest| address.checked_add(rest)) else {
             return;
@@ -53,11 +54,11 @@ impl DirtyLog {
             let from = if index == first / 8 { first % 8 } else { 0 };
             let to = if index == last / 8 { last % 8 } else { 7 };
             let bits = u8::MAX << from & u8::MAX >> (7 - to);
-            // Always, though most pages of a ring are noted again and again: a look whether they
-            // are noted already might see bits that the VMM has taken out, while it does not see
-            // yet what we wrote, and x86 does let a load pass stores. A fence in front would need
-            // one of the VMM's (`tests` has the model). Of two such exchanges one is the first.
-            // Release: whoever sees the bits sees what was written.
+            // Unconditionally, although most pages of a ring are logged again and again: a check of
+            // the bits first might still see bits that the VMM has already cleared, while the VMM
+            // does not see our write yet, as even x86 lets a load pass stores. A fence in front
+            // would need one in the VMM (`tests` has the model). Two such exchanges are totally
+            // ordered. Release: a reader that sees the bits sees the write.
             byte.fetch_or(bits, Ordering::Release);
         }
     }
@@ -66,10 +67,10 @@ impl DirtyLog {
         let index = usize::try_from(index).ok().filter(|_| index < self.len)?;
         // SAFETY: the mapping has `len` bytes, and `index` is one of them.
         let byte = unsafe { self.mapping.start().add(index) };
-        // JUSTIFICATION: the VMM takes bits out while we put others in; only an atomic in the
-        // shared page itself loses none.
-        // SAFETY: a byte that is mapped, of any alignment, that others access as atomics too, and
-        // that stays as long as `self` does.
+        // JUSTIFICATION: the VMM clears bits while we set others; only an atomic in the shared page
+        // itself loses none.
+        // SAFETY: the byte is mapped as long as `self` exists, has any alignment, and is accessed
+        // as an atomic by others too.
         Some(unsafe { AtomicU8::from_ptr(byte.as_ptr()) })
     }
 }
@@ -80,18 +81,18 @@ impl fmt::Debug for DirtyLog {
     }
 }
 
-/// What is noted of one ring.
+/// The dirty log of one ring.
 #[derive(Debug)]
 pub(crate) struct RingLog {
     log: Arc<DirtyLog>,
-    /// Guest addresses and lengths of those parts of the ring that a device writes.
+    /// Guest addresses and lengths of the parts of the ring that a device writes.
     parts: Vec<(u64, u64)>,
-    /// Whether buffers are noted too.
+    /// Whether buffers are logged as well.
     buffers: bool,
 }
 
 impl RingLog {
-    /// Of the ring at `place` in `memory`; with its buffers or without.
+    /// The log of the ring at `place` in `memory`; with its buffers or without.
     pub(crate) fn new(
         log: Arc<DirtyLog>,
         memory: &GuestMemory,
@@ -106,7 +107,7 @@ impl RingLog {
         Self { log, parts: parts.collect(), buffers }
     }
 
-    /// Notes the first `written` bytes of a buffer.
+    /// Logs the first `written` bytes of a buffer.
     #[cold]
     pub(crate) fn note_buffer(
         &self,
@@ -125,18 +126,18 @@ impl RingLog {
         }
     }
 
-    /// Notes the ring itself.
+    /// Logs the ring itself.
     #[cold]
     pub(crate) fn note_ring(&self) {
         self.parts.iter().for_each(|(address, len)| self.log.note(*address, *len));
     }
 }
 
-/// Why the map of pages cannot be used.
+/// Why a dirty bitmap cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum LogError {
-    /// Its length is absurd.
+    /// Its length is invalid.
     #[error("the log of written pages: {len} bytes; expected 1 to {LOG_LEN_MAX}")]
     Range {
         /// Length in bytes.
@@ -147,9 +148,9 @@ pub(crate) enum LogError {
     Unmappable(#[from] MapError),
 }
 
-/// Bytes of a page, whatever the machine's are (`VHOST_LOG_PAGE`).
+/// Page length of the log, independent of the machine's (`VHOST_LOG_PAGE`).
 const PAGE_LEN: u64 = 4096;
-/// Bytes of the longest map, which has pages up to guest address 2^45.
+/// Length in bytes of the longest bitmap, which covers guest addresses up to 2^45.
 const LOG_LEN_MAX: u64 = 1 << 30;
 
 #[cfg(test)]

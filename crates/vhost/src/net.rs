@@ -1,14 +1,15 @@
-//! Frames in a guest's buffers: the network header in front, then the frame (virtio 1.2 §5.1.6).
+//! Frames in a guest's buffers: a network header followed by the frame (virtio 1.2 §5.1.6).
 //!
-//! Taking a frame fetches its headers once into memory of ours, where the guest cannot change them
-//! any more; its payload stays where it is and is copied once, to where it goes. Giving a frame
-//! finds out first whether the guest has room for all of it: nothing is half delivered.
+//! Reading a frame copies its headers once into our memory, where the guest cannot change them; its
+//! payload stays in place and is copied once, to its destination. Writing a frame first checks that
+//! the guest has room for all of it, so nothing is delivered in part.
 //!
-//! What a frame costs: two copies of its start, header and head, out of a guest; into one, two and
-//! one for what is still in the other's memory, where the next buffer is in one place and holds it
-//! all. Elsewhere the buffers are passed over twice, for the room and for the bytes. A guest may
-//! have its buffers lie in pieces of a byte, each of which is looked up and copied to by itself: a
-//! frame lies in 1024 at most, and a burst of frames in about twice as many.
+//! Cost of a frame: reading copies twice, the network header and the first bytes. Writing to a next
+//! buffer that is in one piece and holds the whole frame takes two copies, and one more for payload
+//! that is still in the sender's memory. Otherwise the buffers are traversed twice, to check the
+//! room and to write. A guest may split its buffers into pieces of one byte, each of which is
+//! looked up and written separately: a frame has at most 1024 pieces, and a burst of frames about
+//! twice as many.
 
 use crate::chain::{Chain, PIECE_COUNT_MAX};
 use crate::features::{Features, NET_HEADER_LEN};
@@ -16,10 +17,10 @@ use crate::memory::GuestBytes;
 use crate::queue::Running;
 use crate::ring::RingError;
 
-/// Bytes of a frame: ours, or a guest's.
+/// Bytes of a frame, in our memory or a guest's.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// In memory of ours.
+    /// In our memory.
     Ours(&'a [u8]),
     /// In a guest's memory.
     Guest(GuestBytes<'a>),
@@ -35,13 +36,13 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// True when there are none.
+    /// True if there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes behind those of `out`.
+    /// Appends the bytes to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ours(bytes) => out.extend_from_slice(bytes),
@@ -53,7 +54,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Copies the first bytes to `out`, as many as both have, and returns how many.
+    /// Copies as many bytes as fit into `out`. Returns the number copied.
     pub fn read(&self, out: &mut [u8]) -> usize {
         match self {
             Self::Ours(bytes) => {
@@ -65,7 +66,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Copies the first bytes to `to`, as many as both have, and returns how many.
+    /// Copies as many bytes as fit into `to`. Returns the number copied.
     #[inline]
     fn copy_to(self, to: GuestBytes<'_>) -> usize {
         match self {
@@ -83,29 +84,28 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Why a frame is not in the guest's buffers.
+/// Why a frame was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undelivered {
-    /// The guest has made no buffers available, or too few; or those of this burst lay in so many
-    /// pieces that others have their turn first.
+    /// The guest has made too few buffers available; or the buffers of this burst had so many
+    /// pieces that other work comes first.
     #[error("the guest has no free buffers")]
     Full,
-    /// The guest has made no buffer available since it started the ring: its driver has one, but
-    /// its interface is not up yet.
+    /// The guest has made no buffer available since it started the ring: it has a driver, but its
+    /// interface is not up yet.
     #[error("the guest has not provided any buffers yet")]
     Unready,
-    /// The guest's buffers are too small, and a frame may not lie in several, or as many as its
-    /// ring has are too small together, or those that it takes lie in more than 1024 pieces.
+    /// The guest's buffers are too small: one buffer without mergeable buffers, or all that fit
+    /// into its ring, or those within 1024 pieces.
     #[error("the guest's buffers are too small for the frame")]
     TooLong,
-    /// The guest did something that it must not: its device is to be reset.
+    /// The guest has violated the protocol: its device must be reset.
     #[error(transparent)]
     Ring(#[from] RingError),
 }
 
-/// A network header as two words, which stay in registers: the bytes of one that was put together
-/// field by field would have to reach the cache before they could be compared by words, behind all
-/// that was written to guests before.
+/// A network header as two words, which stay in registers: a header built field by field would have
+/// to reach the cache before it could be compared by words, behind all earlier stores to guests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Header {
     start: u64,
@@ -120,7 +120,7 @@ impl Header {
         Self { start, end: u32::from_ne_bytes(end) }
     }
 
-    /// The same with `num_buffers`.
+    /// The header with `num_buffers` set to `count`.
     #[inline]
     fn in_buffers(self, count: u16) -> Self {
         let ([a, b, ..], [c, d]) = (self.end.to_ne_bytes(), count.to_le_bytes());
@@ -136,7 +136,7 @@ impl Header {
 }
 
 impl GuestBytes<'_> {
-    /// The header at the start; `None` where there are fewer bytes, or if it has but `len`.
+    /// The header at the start; `None` if there are fewer bytes, or if `len` is not 12.
     #[inline]
     fn header(&self, len: usize) -> Option<Header> {
         if len != NET_HEADER_LEN || self.len() < len {
@@ -150,8 +150,8 @@ impl GuestBytes<'_> {
 }
 
 impl Running {
-    /// Copies the start of the frame in `chain`, which the guest sends, to `head`. Returns its
-    /// network header and its length in bytes; `None` when it is not even as long as the header.
+    /// Copies the first bytes of the guest's frame in `chain` to `head`. Returns its network header
+    /// and its length in bytes; `None` if it is shorter than the header.
     #[expect(clippy::inline_always, reason = "the header stays in registers: see `Header`")]
     #[inline(always)]
     pub fn read_frame(
@@ -174,7 +174,7 @@ impl Running {
         Some((header, len))
     }
 
-    /// The frame in `chain`, which the guest sends, from byte `at` on.
+    /// The bytes of the guest's frame in `chain` from offset `at` on.
     #[inline]
     pub fn frame_from<'a>(
         &'a self,
@@ -190,11 +190,11 @@ impl Running {
         })
     }
 
-    /// Puts a frame of `len` bytes, which are those of `parts`, into the guest's next buffers,
-    /// behind `header`. The guest learns of it when the burst ends ([`Self::publish`]).
+    /// Writes a frame of `len` bytes, which `parts` contain, to the guest's next buffers, behind
+    /// `header`. The guest is notified when the burst ends ([`Self::publish`]).
     ///
     /// # Errors
-    /// [`Undelivered`]; nothing was delivered then, and the buffers stay for the next frame.
+    /// [`Undelivered`]; nothing was delivered then, and the buffers remain for the next frame.
     #[inline]
     pub fn deliver<'p>(
         &mut self,
@@ -210,8 +210,8 @@ impl Running {
         let next = self.peek(0).and_then(|chain| self.chains().single(&chain));
         if let Some(mut room) = next.filter(|room| room.len() >= total) {
             let header = Header::of(header).in_buffers(1);
-            // Most headers are those that were there before. A line that is not written stays in
-            // the guest's cache, too. The few headers of 10 bytes are never the same.
+            // Most headers equal the one already there, and a line that is not written stays in the
+            // guest's cache. The rare 10-byte headers are always written.
             if room.header(header_len) != Some(header) {
                 room.write(&header.bytes()[..header_len]);
             }
@@ -224,7 +224,7 @@ impl Running {
         self.deliver_in_pieces(Header::of(header), total, parts)
     }
 
-    /// As [`Self::deliver`], for buffers that are small or lie in several places.
+    /// As [`Self::deliver`], for buffers that are small or in several pieces.
     #[inline(never)]
     fn deliver_in_pieces<'p>(
         &mut self,
@@ -242,15 +242,15 @@ impl Running {
         for _ in 0..count {
             let written = self.peek(0).map_or(0, |chain| chain.len().min(left));
             left -= written;
-            // A frame is far shorter than 4 GiB: its length was compared with what buffers hold.
+            // A frame is far shorter than 4 GiB: its length was compared with the buffers'.
             self.complete(u32::try_from(written).unwrap_or(u32::MAX));
         }
         Ok(())
     }
 
-    /// How many of the next buffers hold `total` bytes together, and how many pieces those are.
-    /// Each has room for a header (virtio 1.2 §5.1.6.3.1), or a frame might take up a whole ring of
-    /// them.
+    /// The number of next buffers that hold `total` bytes together, and the number of their pieces.
+    /// Each buffer must have room for a header (virtio 1.2 §5.1.6.3.1), or a frame might take a
+    /// whole ring of them.
     #[inline]
     fn room(&mut self, total: usize) -> Result<(u16, usize), Undelivered> {
         let mergeable = self.features().contains(Features::MRG_RXBUF);
@@ -283,9 +283,9 @@ impl Running {
         Ok((count, pieces))
     }
 
-    /// Why the `count` buffers that there are do not do. The guest may make more available, unless
-    /// its ring has no place for one more like the last: then the frame would wait for ever, and
-    /// all that come behind it.
+    /// Why `count` buffers are not enough. The guest may make more available, unless its ring has
+    /// no room for another one like the last: then the frame would wait for ever, and block all
+    /// behind it.
     #[cold]
     fn too_little(&self, count: usize) -> Undelivered {
         if count == 0 && self.is_unready() {
@@ -300,7 +300,7 @@ impl Running {
         }
     }
 
-    /// Copies header and frame into the next `count` buffers, which have room for both.
+    /// Copies header and frame to the next `count` buffers, which have room for both.
     #[inline]
     fn fill<'p>(
         &self,
@@ -327,8 +327,8 @@ impl Running {
     }
 }
 
-/// Pieces of buffers behind which a burst brings a guest nothing more: a hundred microseconds or
-/// so. Honest guests have some hundreds of them when trains lie in several small buffers each.
+/// A burst writes no more to a guest after this many pieces: about a hundred microseconds. Honest
+/// guests have a few hundred if trains span several small buffers each.
 const BURST_PIECES: usize = 2 * PIECE_COUNT_MAX;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! One virtqueue of a device: the session with the VMM starts and stops it, a worker uses it.
+//! A virtqueue of a device: the session with the VMM starts and stops it, a worker uses it.
 //!
-//! The two meet at a lock that is held for a burst or for a message, never for longer, and that
-//! nobody waits for in the long run: stopping a ring is taking it out of its place. A worker that
-//! comes later finds nothing there and goes on with its other ports.
+//! Both use a lock that is held for a burst or a message, never for longer. To stop a ring, the
+//! session takes it out of the queue: a worker that comes later finds nothing there and continues
+//! with its other ports.
 //!
-//! What wakes a worker, the driver's notification, is a descriptor that the VMM hands over and may
-//! change at any time. So a worker waits for an epoll instance that stays, and the session puts
-//! into it what is to be waited for. It is edge-triggered there: a worker takes note of a
-//! notification by asking the epoll instance, and never reads what a VMM handed over, which might
-//! make it wait. What is handed over are eventfds; how ours is signalled, see [`call`].
+//! A worker is woken by the driver's notification, through a descriptor that the VMM passes and may
+//! replace at any time. So a worker waits for a permanent epoll instance, and the session adds the
+//! current descriptor to it, edge-triggered: a worker acknowledges a notification by polling the
+//! epoll instance, and never reads the VMM's descriptor, which might block. The descriptors passed
+//! are eventfds; for how we signal the driver's, see [`call`].
 
 use std::fmt;
 use std::io;
@@ -27,12 +27,12 @@ use crate::features::Features;
 use crate::log::RingLog;
 use crate::ring::{Ring, RingError};
 
-/// Which session a ring is of: those of a device have different numbers.
+/// Identifies the session of a ring: the sessions of a device have different numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionNumber(u64);
 
 impl SessionNumber {
-    /// That of the session after this one.
+    /// The number of the session after this one.
     pub(crate) const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -42,15 +42,15 @@ impl SessionNumber {
 #[derive(Debug)]
 pub struct Queue {
     running: Arc<Mutex<Option<Running>>>,
-    /// Whether there is a ring in it, or is to be again as soon as its VMM has changed something.
+    /// Whether there is a ring, or will be again as soon as its VMM has completed a change.
     is_running: AtomicBool,
     /// Readable when the driver has notified us, or a ring was started.
     poll: OwnedFd,
     started: OwnedFd,
 }
 
-/// A virtqueue that is held: nobody else touches it, and it is neither started nor stopped. Owned,
-/// so that a worker can keep it for a burst, however many frames that is.
+/// A virtqueue that is locked: no other thread uses it, and it is neither started nor stopped.
+/// Owned, so that a worker can keep it for a burst of any number of frames.
 pub struct Held(ArcMutexGuard<RawMutex, Option<Running>>);
 
 impl Deref for Held {
@@ -83,41 +83,41 @@ impl Queue {
         Ok(Self { running: Arc::default(), is_running: AtomicBool::new(false), poll, started })
     }
 
-    /// The ring, for a burst; `None` inside while it is stopped. Waits for whoever has it; who
-    /// holds another one must not, see [`Self::try_lock`].
+    /// Locks the ring for a burst; the content is `None` while it is stopped. Waits for the current
+    /// holder, so the caller must not hold another one; see [`Self::try_lock`].
     #[inline]
     pub fn lock(&self) -> Held {
         Held(self.running.lock_arc())
     }
 
-    /// As [`Self::lock`], if nobody has it.
+    /// As [`Self::lock`], but `None` if another thread holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<Held> {
         self.running.try_lock_arc().map(Held)
     }
 
-    /// True while a ring is in its place, as far as can be told without holding it. Who holds it
-    /// and finds none is told by this whether one is about to come back: its VMM changes memory,
-    /// say.
+    /// True while there is a ring, as far as is known without the lock. If the lock is held and
+    /// there is no ring, this tells whether one will be back soon, for example because its VMM is
+    /// changing memory.
     #[inline]
     pub fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Relaxed)
     }
 
-    /// Takes note of notifications.
+    /// Acknowledges notifications.
     #[inline]
     pub fn acknowledge(&self) {
         let mut events = [const { epoll::Event { flags: EDGES, data: NO_DATA } }; 2];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        // There may be none: then there is nothing to take note of.
+        // There may be none to acknowledge.
         let _ = epoll::wait(&self.poll, &mut events, Some(&at_once));
     }
 
-    /// Puts a ring into its place; its notifications are waited for from now on.
+    /// Starts a ring, and waits for its notifications from now on.
     ///
-    /// Both sides look once without being asked. The worker may sleep since it found no ring, and
-    /// whoever served the ring before may have told the driver not to notify; it may also have been
-    /// killed between giving buffers back and saying so.
+    /// Both sides are woken once: the worker may have gone to sleep because it found no ring, and
+    /// the former back end may have disabled notifications, or may have been killed between giving
+    /// buffers back and notifying.
     pub(crate) fn start(&self, mut running: Running) -> io::Result<()> {
         let mut place = self.lock();
         if let Some(kick) = &running.kick {
@@ -126,29 +126,29 @@ impl Queue {
         running.notify();
         *place = Some(running);
         self.is_running.store(true, Ordering::Relaxed);
-        // Full means that the worker has been woken and has not looked yet.
+        // The counter is full if the worker has been woken and has not looked yet.
         let _ = rustix::io::write(&self.started, &1u64.to_ne_bytes());
         Ok(())
     }
 
-    /// Marks the ring in its place, if there is one; see [`Running::is_enabled`].
+    /// Sets [`Running::is_enabled`] of the ring, if there is one. Returns whether there is.
     pub(crate) fn set_enabled(&self, is_enabled: bool) -> bool {
         self.lock().as_mut().map(|running| running.set_enabled(is_enabled)).is_some()
     }
 
-    /// Takes the ring out of its place, for as long as something changes: it is started again, or
-    /// [let go](Self::let_go). What was fetched and not used has gone back.
+    /// Takes the ring out during a change, after which it is started again or [let
+    /// go](Self::let_go). Chains that were fetched and not used have been undone.
     pub(crate) fn stop(&self) -> Option<Running> {
         self.stop_if(|_| true)
     }
 
-    /// No ring comes back into its place.
+    /// Notes that no ring will be back soon.
     pub(crate) fn let_go(&self) {
         let _place = self.lock();
         self.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the ring out for good if it is one of this session.
+    /// Removes the ring for good if it belongs to this session.
     pub(crate) fn stop_of(&self, session: SessionNumber) {
         if self.stop_if(|running| running.session == session).is_some() {
             self.let_go();
@@ -158,7 +158,7 @@ impl Queue {
     fn stop_if(&self, is_meant: impl FnOnce(&Running) -> bool) -> Option<Running> {
         let mut running = self.lock().take_if(|running| is_meant(running))?;
         if let Some(kick) = &running.kick {
-            // It is in there, since it was when the ring was started.
+            // It was added when the ring was started.
             let _ = epoll::delete(&self.poll, kick);
         }
         running.put_back();
@@ -172,35 +172,35 @@ impl AsFd for Queue {
     }
 }
 
-/// A ring at work.
+/// A started ring.
 #[derive(Debug)]
 pub struct Running {
     ring: Ring,
-    /// What was negotiated.
+    /// Negotiated features.
     features: Features,
-    /// What was fetched together; those before `next` were used.
+    /// Chains that were fetched together; those before `next` have been used.
     ahead: Chains,
     next: usize,
-    /// Pieces of buffers that frames were put into in this burst, where they did not lie in one.
+    /// Pieces of buffers that this burst has written to, not counting frames in a single piece.
     pub(crate) pieces_written: usize,
-    /// The next chain lies in memory that was taken away and may come back.
+    /// The next chain is in memory that was removed and may come back.
     waits: bool,
-    /// The driver has made a chain available since it started the ring, as far as we have looked.
+    /// The driver has made a chain available since it started the ring, as far as is known.
     was_filled: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
-    /// Notifications that were sent.
+    /// Notifications sent.
     calls: u64,
-    /// Where what we write is noted, while the guest is moved.
+    /// The log for our writes, during a migration.
     log: Option<RingLog>,
     is_enabled: bool,
     session: SessionNumber,
 }
 
 impl Running {
-    /// The ring at work, of a device that agreed on `features`. What wakes whoever uses it, and
-    /// what it notifies the driver by, are handed over by [`crate::Device`]; without the latter
-    /// nobody is notified.
+    /// A started ring of a device that has agreed on `features`. [`crate::Device`] passes the
+    /// descriptors that wake its user (`kick`) and notify the driver (`call`); without the latter,
+    /// the driver is not notified.
     pub fn new(
         ring: Ring,
         features: Features,
@@ -223,73 +223,73 @@ impl Running {
             is_enabled: true,
             session: SessionNumber::default(),
         };
-        // Whoever is to be notified says so.
+        // Notifications are enabled explicitly.
         running.disarm();
         running
     }
 
-    /// The same ring, which belongs to this session.
+    /// Sets the session to which the ring belongs.
     pub(crate) fn of_session(self, session: SessionNumber) -> Self {
         Self { session, ..self }
     }
 
-    /// The session that it belongs to: whose guest it is that does wrong.
+    /// The session to which the ring belongs, and so the guest responsible for violations.
     #[inline]
     pub fn session(&self) -> SessionNumber {
         self.session
     }
 
-    /// From now on, what we write is noted in `log`; what was written when the ring was made is.
+    /// Logs our writes to `log` from now on, and the writes made when the ring was created.
     pub(crate) fn log_to(&mut self, log: RingLog) {
         log.note_ring();
         self.log = Some(log);
     }
 
-    /// Whether what the guest sends from now on is to be used, or taken and thrown away.
+    /// Sets whether frames from the guest are used or discarded.
     pub(crate) fn set_enabled(&mut self, is_enabled: bool) {
         self.is_enabled = is_enabled;
     }
 
-    /// False while what the guest sends is to be taken and given back unseen: its VMM has disabled
-    /// the ring, or not enabled it yet.
+    /// False while frames from the guest must be returned without being processed: its VMM has
+    /// disabled the ring, or not enabled it yet.
     #[inline]
     pub fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// True when the VMM has taken memory away under us: what was read from there was zero. The
-    /// device is to be reset.
+    /// True if the VMM has truncated memory that we read: the bytes read were zero. The device must
+    /// be reset.
     pub fn memory_was_lost(&self) -> bool {
         self.ring.memory().was_lost()
     }
 
-    /// What was negotiated.
+    /// Negotiated features.
     #[inline]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Notifications that were sent to the driver since the ring was started.
+    /// Notifications sent to the driver since the ring was started.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// The chains that were fetched, those that were used included.
+    /// The fetched chains, including used ones.
     #[inline]
     pub fn chains(&self) -> &Chains {
         &self.ahead
     }
 
-    /// Descriptors of the ring.
+    /// Number of descriptors of the ring.
     pub(crate) fn ring_size(&self) -> u16 {
         self.ring.size()
     }
 
-    /// Fetches up to `limit` chains when none is left, fewer where they have very many pieces.
+    /// Fetches up to `limit` chains if none is left, or fewer if they have very many pieces.
     /// Returns how many there are.
     ///
     /// # Errors
-    /// What the driver did wrong: the device is to be reset.
+    /// The driver's violation: the device must be reset.
     #[inline]
     pub fn fetch(&mut self, limit: usize) -> Result<usize, RingError> {
         if self.next == self.ahead.len() {
@@ -300,9 +300,9 @@ impl Running {
         Ok(self.ahead.len() - self.next)
     }
 
-    /// Fetches up to `count` chains more. One that lies in memory that was taken away waits until
-    /// that comes back: the ring is then started anew. A guest that uses memory which is gone for
-    /// good waits for good.
+    /// Fetches up to `count` more chains. A chain in memory that was removed waits until the memory
+    /// comes back, when the ring is restarted. A guest that uses memory which is gone for good
+    /// waits for ever.
     #[inline]
     fn fetch_more(&mut self, count: usize) -> Result<(), RingError> {
         match self.ring.fetch(count, &mut self.ahead) {
@@ -318,20 +318,20 @@ impl Running {
         }
     }
 
-    /// The driver has made a chain available before, or has not.
+    /// Restores whether the driver has ever made a chain available.
     pub(crate) fn note_filled(&mut self, was_filled: bool) {
         self.was_filled |= was_filled;
     }
 
-    /// True when the driver has made nothing available since it started the ring, as far as we have
-    /// looked: Linux' does so when its interface is set up, long after it has found the device. A
-    /// buffer that lies in memory which may come back is one.
+    /// True if the driver has made nothing available since it started the ring, as far as is known:
+    /// Linux does so when its interface is set up, long after it has found the device. A buffer in
+    /// memory that may come back counts as available.
     pub(crate) fn is_unready(&self) -> bool {
         !self.was_filled && !self.waits
     }
 
-    /// Fetches so that `count` chains are there, if the driver has made so many available. Returns
-    /// whether they are. A [`Chain`] from before is to be asked for again ([`Self::peek`]).
+    /// Fetches until `count` chains are there, if the driver has made so many available. Returns
+    /// whether they are. A [`Chain`] obtained before is invalid: see [`Self::peek`].
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -341,7 +341,7 @@ impl Running {
         if left < count {
             self.forget_used(left);
             self.fetch_more((count - left).max(FETCH_COUNT))?;
-            // There may be more, where those have very many pieces.
+            // A fetch ends early if chains have very many pieces.
             while self.ahead.len() < count && self.ahead.len() > left {
                 left = self.ahead.len();
                 self.fetch_more(count - left)?;
@@ -350,8 +350,8 @@ impl Running {
         Ok(self.ahead.len() - self.next >= count)
     }
 
-    /// Forgets chains that were used, and moves the few that are `left` to the start: a receiver
-    /// may have some left over each time that it fetches, for as long as it runs.
+    /// Removes used chains, and moves the few that are `left` to the start: a receiver may have
+    /// some left over at every fetch, for as long as it runs.
     #[inline]
     fn forget_used(&mut self, left: usize) {
         if left == 0 {
@@ -362,7 +362,7 @@ impl Running {
         self.next = 0;
     }
 
-    /// The chain that is `index` places behind the next one.
+    /// The chain `index` places behind the next one.
     #[inline]
     pub fn peek(&self, index: usize) -> Option<Chain> {
         self.ahead.get(self.next + index)
@@ -380,7 +380,7 @@ impl Running {
         }
     }
 
-    /// Ends a burst: tells the driver of what was completed, and notifies it if it wants that.
+    /// Ends a burst: publishes completed chains, and notifies the driver if it wants that.
     #[inline]
     pub fn publish(&mut self) {
         self.pieces_written = 0;
@@ -391,15 +391,15 @@ impl Running {
         }
     }
 
-    /// Asks for notifications before sleeping. Returns `false` when there is something to do.
+    /// Enables notifications before sleeping. Returns `false` if there is work.
     pub fn arm(&mut self) -> bool {
-        // What waits for memory is to be seen all the time, and nothing to be done about.
+        // A chain that waits for memory stays available, and there is nothing to do about it.
         let is_idle = self.next == self.ahead.len() && (self.waits || self.ring.arm());
         self.note_ring();
         is_idle
     }
 
-    /// Asks for no notifications: we look by ourselves.
+    /// Disables notifications, as we poll.
     pub fn disarm(&mut self) {
         self.ring.disarm();
         self.note_ring();
@@ -412,7 +412,7 @@ impl Running {
         }
     }
 
-    /// Where the ring stands; see [`Ring::base`].
+    /// The position of the ring; see [`Ring::base`].
     pub(crate) fn base(&self) -> u32 {
         self.ring.base()
     }
@@ -429,7 +429,7 @@ impl Running {
         }
     }
 
-    /// Gives back what was fetched and not used, the last one first, and tells of what was.
+    /// Undoes the fetch of unused chains, the last one first, and publishes the used ones.
     fn put_back(&mut self) {
         for index in (self.next..self.ahead.len()).rev() {
             if let Some(chain) = self.ahead.get(index) {
@@ -442,9 +442,9 @@ impl Running {
     }
 }
 
-/// Which descriptor was written to is of no interest.
+/// It does not matter which descriptor was signalled.
 const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
-/// A notification is noted without reading what a VMM handed over.
+/// Edge-triggered, so that a notification is consumed without reading the VMM's descriptor.
 const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
-/// Chains that are fetched together where more than one may be needed.
+/// Chains fetched together if more than one may be needed.
 const FETCH_COUNT: usize = 32;

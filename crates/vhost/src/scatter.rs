@@ -1,5 +1,5 @@
-//! Frames of a guest to a file descriptor, such as a tap device's or a tunnel's, straight from its
-//! memory.
+//! Writing a guest's frames directly from its memory to a file descriptor, such as a tap device's
+//! or a tunnel's.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use crate::net::Part;
 
-/// Writes `parts` by one writev(2), and returns how many bytes were taken. The last ones of many
-/// ([`MAX_PIECES`]) are copied together first.
+/// Writes `parts` by one writev(2), and returns how many bytes were taken. If there are more than
+/// [`MAX_PIECES`], the last ones are first copied into one.
 ///
 /// # Errors
-/// What the kernel said; `EFAULT` when the VMM has taken the memory away.
+/// The kernel's error; `EFAULT` if the VMM has truncated the memory.
 #[inline]
 pub fn write_parts<'p>(
     fd: impl AsFd,
@@ -23,7 +23,7 @@ pub fn write_parts<'p>(
     with_pieces(parts, |pieces| write(&fd, pieces))
 }
 
-/// The same to a socket, with `control` messages (cmsg(3)), if there are any, by one sendmsg(2).
+/// Sends `parts` to a socket by one sendmsg(2), with `control` messages (cmsg(3)), if any.
 ///
 /// # Errors
 /// As [`write_parts`].
@@ -39,7 +39,7 @@ pub fn send_parts<'p>(
     })
 }
 
-/// Has the pieces that `parts` are, of which the last ones of many are copied together, sent.
+/// Calls `send` with the pieces of `parts`, the last ones of many copied together.
 #[inline]
 fn with_pieces<'p>(
     mut parts: impl Iterator<Item = Part<'p>>,
@@ -51,14 +51,14 @@ fn with_pieces<'p>(
         *piece = piece_of(part);
         count += 1;
     }
-    // The zip above has asked for places first: no part is lost where those end.
+    // The zip above takes a place first: no part is lost when the places are used up.
     match parts.next() {
         None => send(&pieces[..count]),
         Some(next) => with_many(&mut pieces, std::iter::once(next).chain(parts), send),
     }
 }
 
-/// Has the first pieces sent, but the last place, and behind them the `rest` in one piece.
+/// Calls `send` with all but the last place filled, and the `rest` copied into that.
 #[cold]
 #[inline(never)]
 fn with_many<'p>(
@@ -89,9 +89,9 @@ fn piece_of(part: Part<'_>) -> iovec {
 #[inline]
 fn write(fd: impl AsFd, pieces: &[iovec]) -> Result<usize, Errno> {
     let count = i32::try_from(pieces.len()).map_err(|_| Errno::TOOBIG)?;
-    // SAFETY: the pieces are set by the callers above, who hold the parts that they were made of:
-    // their bytes are mapped. The kernel only reads them; a guest that writes meanwhile garbles its
-    // own frame.
+    // SAFETY: the pieces are set by the callers above, who hold the parts that they were made of,
+    // so their bytes are mapped. The kernel only reads them; a guest that writes meanwhile garbles
+    // its own frame.
     let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), pieces.as_ptr(), count) };
     taken(written)
 }
@@ -99,18 +99,19 @@ fn write(fd: impl AsFd, pieces: &[iovec]) -> Result<usize, Errno> {
 #[inline]
 fn send(fd: impl AsFd, pieces: &[iovec], control: &[u8]) -> Result<usize, Errno> {
     // SAFETY: (some C libraries pad the struct with private fields, so it cannot be written out.)
-    // It holds integers and pointers, for which zeros are valid.
+    // It consists of integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut();
     message.msg_iovlen = pieces.len() as _;
     message.msg_control = control.as_ptr().cast_mut().cast::<c_void>();
     message.msg_controllen = control.len() as _;
-    // SAFETY: as in `write`; the control messages go with their length, and outlive the call.
+    // SAFETY: as in `write`; the control messages are passed with their length, and outlive the
+    // call.
     let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const message, 0) };
     taken(sent)
 }
 
-/// What a system call has said.
+/// The result of a system call.
 #[inline]
 fn taken(outcome: isize) -> Result<usize, Errno> {
     usize::try_from(outcome)
@@ -118,12 +119,12 @@ fn taken(outcome: isize) -> Result<usize, Errno> {
 }
 
 thread_local! {
-    /// Where the last ones of many parts lie together: used again and again, as long as a frame.
+    /// A reusable buffer for the last ones of many parts.
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 const EMPTY: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-/// Most pieces that are written together.
+/// Maximum number of pieces in one call.
 pub const MAX_PIECES: usize = 128;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A guest for tests: a megabyte of memory, written by system calls, and drivers for both kinds of
-//! rings, as plain as can be.
+//! A guest for tests: a megabyte of memory, written by system calls, and minimal drivers for both
+//! kinds of rings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -10,13 +10,14 @@ use rustix::io::{pread, pwrite};
 
 use crate::{GuestMemory, RegionSpec, RingFeatures, RingPlace};
 
-/// Guest addresses are this much above offsets in the file, and the VMM's twice as much.
+/// Guest addresses are offsets in the file plus this; the VMM's addresses are offsets plus twice
+/// this.
 pub(crate) const BASE: u64 = 0x10_0000;
 pub(crate) const LEN: u64 = 1 << 20;
 const DESCRIPTORS: u64 = 0;
 const DRIVER: u64 = 0x1000;
 const DEVICE: u64 = 0x2000;
-/// Indirect tables, one for each descriptor.
+/// Indirect tables, one per descriptor.
 const TABLES: u64 = 0x4000;
 /// Buffers.
 pub(crate) const BUFFERS: u64 = 0x4_0000;
@@ -71,7 +72,7 @@ impl Guest {
     }
 }
 
-/// A buffer of a driver: pieces of guest memory, by address and length.
+/// A driver's buffer: pieces of guest memory, by address and length.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     pub(crate) pieces: Vec<(u64, u32)>,
@@ -131,7 +132,7 @@ impl Driver {
         }
     }
 
-    /// Makes a buffer available. Returns its identifier, or nothing when there is no room.
+    /// Makes a buffer available. Returns its identifier, or `None` if there is no room.
     pub(crate) fn offer(&mut self, guest: &Guest, buffer: &Buffer) -> Option<u16> {
         match self {
             Self::Split(driver) => driver.offer(guest, buffer),
@@ -139,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// Takes back what the device is done with: identifiers and bytes written.
+    /// Takes back used buffers: identifiers and bytes written.
     pub(crate) fn reap(&mut self, guest: &Guest) -> Vec<(u16, u32)> {
         match self {
             Self::Split(driver) => driver.reap(guest),
@@ -151,7 +152,7 @@ impl Driver {
 pub(crate) struct Split {
     size: u16,
     free: VecDeque<u16>,
-    /// Descriptors of each buffer that the device has, by the first.
+    /// Descriptors of the buffers that the device has, by the first one.
     lent: BTreeMap<u16, Vec<u16>>,
     available: u16,
     seen: u16,
@@ -209,7 +210,7 @@ impl Split {
 
 pub(crate) struct Packed {
     size: u16,
-    /// Places of each buffer that the device has, by its identifier.
+    /// Number of descriptors of the buffers that the device has, by identifier.
     lent: BTreeMap<u16, u16>,
     free: u16,
     next: (u16, bool),

@@ -1,9 +1,9 @@
-//! What hostile guests and hostile VMMs have done to other back ends, and what becomes of it here:
-//! their own session ends with a reason, another guest of the same process notices nothing, and
-//! nothing is left behind.
+//! Attacks by hostile guests and hostile VMMs that succeeded on other back ends. Here their own
+//! session ends with a reason, another guest of the same process is not affected, and nothing is
+//! left behind.
 //!
-//! Each test has the numbers of the published vulnerabilities whose pattern it is, most of them of
-//! DPDK's vhost library.
+//! Each test names the published vulnerabilities whose pattern it follows, most of them of DPDK's
+//! vhost library.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,9 +32,9 @@ use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace, SessionE
 
 use vmm::{TRANSMIT, Vmm, modern};
 
-/// Runs an attack beside a guest that does no harm, and returns why the session ended.
+/// Runs an attack next to a harmless guest. Returns why the session ended.
 ///
-/// One at a time, since it counts what the process has open and mapped.
+/// One at a time, as it counts the open files and mappings of the process.
 fn attack(attack: impl FnOnce() -> SessionEnd) -> SessionEnd {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -51,7 +51,7 @@ fn attack(attack: impl FnOnce() -> SessionEnd) -> SessionEnd {
     end
 }
 
-/// Runs an attack after which the device must have been reset, and returns the reason.
+/// Runs an attack that must cause a reset of the device. Returns the reason.
 fn reset(run: impl FnOnce() -> SessionEnd) -> String {
     match attack(run) {
         SessionEnd::Reset(why) => why,
@@ -59,7 +59,7 @@ fn reset(run: impl FnOnce() -> SessionEnd) -> String {
     }
 }
 
-/// Runs an attack that must have been refused, and returns the reason.
+/// Runs an attack that must be refused. Returns the reason.
 fn refused(run: impl FnOnce() -> SessionEnd) -> String {
     match attack(run) {
         SessionEnd::Refused(why) => why,
@@ -67,12 +67,12 @@ fn refused(run: impl FnOnce() -> SessionEnd) -> String {
     }
 }
 
-/// Descriptors that the process has open.
+/// Number of open descriptors of the process.
 fn open_count() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Mappings of guests' memory, whole or in part.
+/// Number of mappings of guests' memory, whole or in part.
 fn mapped_count() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:guest")).count()

@@ -1,8 +1,7 @@
-//! A back end that is killed at any moment, as by SIGKILL, and the next one, which knows nothing
-//! of it: the guest's frames come once and in order, but for those that nobody had given back yet,
-//! which come again.
+//! A back end that is killed at any moment, as by SIGKILL, and its successor without any state: the
+//! guest's frames arrive once and in order, except those not given back yet, which arrive again.
 //!
-//! The back end is this program once more, with the socket and a file to note frames in told by its
+//! The back end is this program again, with the socket and a log file of frames passed in its
 //! environment.
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +34,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 
-/// The back end: not a test when nobody says where the socket is.
+/// The back end; not a test unless the environment names a socket.
 #[test]
 fn back_end() {
     let (Some(socket), Some(log)) = (std::env::var_os(SOCKET), std::env::var_os(LOG)) else {
@@ -54,7 +53,7 @@ fn back_end() {
     }
 }
 
-/// Notes the numbers of all frames that are there, one by one, and gives them back together.
+/// Logs the numbers of all available frames, one by one, and gives them back together.
 fn burst(device: &Arc<Device>, log: &mut File) {
     let queue = device.transmit_queue(0).unwrap();
     queue.acknowledge();
@@ -114,8 +113,8 @@ impl Vmm {
         }
     }
 
-    /// Starts a back end and tells it what QEMU would: of a split ring where the used ones end, of
-    /// a packed one where it began.
+    /// Starts a back end with the base that QEMU would send: the used index of a split ring, the
+    /// start of a packed one.
     fn start(&self) -> (Child, Frontend) {
         let (socket, log) = (self.folder.join("socket"), self.folder.join("log"));
         let _ = std::fs::remove_file(&socket);
@@ -179,7 +178,7 @@ impl Vmm {
         let _ = self.kick.write(1);
     }
 
-    /// What comes back is what was offered, in order.
+    /// Checks that buffers come back in the order in which they were offered.
     fn reap(&mut self) {
         for (id, _) in self.driver.reap(&self.guest) {
             assert_eq!(self.lent.pop_front(), Some(id));
@@ -187,7 +186,7 @@ impl Vmm {
         }
     }
 
-    /// Sends until so many more frames have come back.
+    /// Sends until `count` more frames have come back.
     fn run(&mut self, count: u32) {
         let (deadline, target) = (Instant::now() + PATIENCE, self.returned + count);
         while self.returned < target {
@@ -197,7 +196,7 @@ impl Vmm {
         }
     }
 
-    /// The numbers of the frames that a back end has seen.
+    /// The numbers of the frames that back ends have seen.
     fn seen(&self) -> Vec<u32> {
         let bytes = std::fs::read(self.folder.join("log")).unwrap();
         bytes.chunks_exact(4).map(|four| u32::from_le_bytes(four.try_into().unwrap())).collect()
@@ -218,7 +217,7 @@ fn accept(listener: &UnixListener) -> UnixStream {
     listener.accept().unwrap().0
 }
 
-/// A back end after the other, each killed in the middle of its work.
+/// Runs one back end after the other, each killed in the middle of its work.
 fn killed_again_and_again(name: &str, features: Features) {
     let mut vmm = Vmm::new(name, features);
     let (mut first, mut dead) = (0, 0);
@@ -269,5 +268,5 @@ fn libc_nonblock() -> i32 {
 const SOCKET: &str = "TAPSWITCH_TEST_SOCKET";
 const LOG: &str = "TAPSWITCH_TEST_LOG";
 const KILLS: u32 = 12;
-/// Nobody needs so long.
+/// Much longer than any wait.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! Guests whose owners share their memory in as many pieces as they can. On its own: it uses up
-//! what all guests of a process have together.
+//! Guests whose memory is shared in as many regions as possible. A separate program, as it exhausts
+//! a limit of the process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 use tapswitch_vhost::{GuestMemory, MemoryError, RegionSpec};
 
-/// A guest's memory in `count` pieces of a page each.
+/// A guest's memory in `count` regions of one page.
 fn in_pieces(file: &OwnedFd, count: u64) -> Result<Arc<GuestMemory>, MemoryError> {
     let piece = |index| RegionSpec {
         guest_address: index * PAGE,
@@ -20,7 +20,7 @@ fn in_pieces(file: &OwnedFd, count: u64) -> Result<Arc<GuestMemory>, MemoryError
     GuestMemory::new(&(0..count).map(piece).collect::<Vec<_>>())
 }
 
-/// A loss of memory that is not guarded ends the process, so there is none.
+/// The truncation of an unguarded region would end the process, so there must be none.
 #[test]
 fn when_no_region_more_can_be_guarded_none_is_taken() {
     let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();

@@ -1,9 +1,10 @@
-//! All small rings: whatever a guest can write into one, the walk along its descriptors ends, finds
-//! what a plain reference finds, and refuses what that refuses, for the same reason.
+//! Exhaustive test of small rings: for everything that a guest can write into one, the walk along
+//! its descriptors ends, finds what a simple reference finds, and refuses what that refuses, for
+//! the same reason.
 //!
-//! The reference looks at one byte after the other and knows nothing of pieces, regions' mappings
-//! or wrap-around; both see the same memory of some 2 KiB in two regions, which follow each other
-//! for the guest, but not in the file.
+//! The reference examines one byte after the other and does not deal with pieces, mappings of
+//! regions or wrap-around; both see the same memory of about 2 KiB in two regions, which are
+//! adjacent for the guest, but not in the file.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,10 +19,10 @@ use tapswitch_vhost::{
     Chains, Direction, GuestMemory, RegionSpec, Ring, RingError, RingFeatures, RingPlace,
 };
 
-/// What a guest's memory holds, and the same bytes shared.
+/// The content of a guest's memory, and the same bytes shared.
 struct World {
     memory: Arc<GuestMemory>,
-    /// By offsets in the file.
+    /// Indexed by offset in the file.
     image: Vec<u8>,
 }
 
@@ -39,13 +40,13 @@ impl World {
         let regions = [region(BASE, 0, FIRST), region(BASE + FIRST, SECOND_AT, SECOND)];
         let memory = GuestMemory::new(&regions).unwrap();
         let mut world = Self { memory, image: vec![0; FILE_LEN] };
-        // Bytes that say where they are.
+        // Bytes that depend on their offset.
         let pattern: Vec<u8> = (0..FIRST + SECOND).map(|at| (at ^ at >> 8) as u8 | 1).collect();
         world.put(BASE, &pattern);
         world
     }
 
-    /// Where a byte is in the file, if it is shared.
+    /// Offset of a byte in the file, if it is shared.
     fn offset(address: u64) -> Option<usize> {
         match address.checked_sub(BASE)? {
             at if at < FIRST => Some(at as usize),
@@ -54,7 +55,7 @@ impl World {
         }
     }
 
-    /// Writes to the guest's `address`.
+    /// Writes to guest address `address`.
     fn put(&mut self, address: u64, bytes: &[u8]) {
         for (address, byte) in (address..).zip(bytes) {
             self.image[Self::offset(address).unwrap()] = *byte;
@@ -79,7 +80,7 @@ impl World {
         Descriptor::decode(self.image[offset..offset + 16].try_into().unwrap())
     }
 
-    /// Sees what the device has written.
+    /// Updates the image with what the device has written.
     fn refresh(&mut self, address: u64, len: u64) {
         let offset = Self::offset(address).unwrap();
         let bytes = &mut self.image[offset..offset + len as usize];
@@ -87,7 +88,7 @@ impl World {
     }
 }
 
-/// A descriptor as the driver writes it: flags are third in split rings and in tables, fourth in
+/// A descriptor as the driver writes it: flags are third in split rings and tables, fourth in
 /// packed rings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Descriptor {
@@ -117,10 +118,10 @@ impl Descriptor {
     }
 }
 
-/// The bytes of a buffer, and how many descriptors of the ring it takes up.
+/// The bytes of a buffer, and the number of descriptors it occupies.
 type Found = Result<(Vec<u8>, u16), RingError>;
 
-/// The reference: the plainest walk that there is.
+/// The reference: the simplest possible walk.
 struct Reference<'w> {
     world: &'w World,
     size: u16,
@@ -129,7 +130,7 @@ struct Reference<'w> {
 }
 
 impl Reference<'_> {
-    /// Adds the bytes of one buffer.
+    /// Appends the bytes of one buffer.
     fn buffer(
         &self,
         descriptor: &Descriptor,
@@ -146,7 +147,7 @@ impl Reference<'_> {
         Ok(())
     }
 
-    /// The number of entries of a table, which lies in one region.
+    /// The number of entries of a table, which must be in one region.
     fn table(&self, descriptor: &Descriptor, is_alone: bool) -> Result<u16, RingError> {
         let (address, len) = (descriptor.address, descriptor.len);
         if !self.indirect || !is_alone || len == 0 || len % 16 != 0 || len > 16 * 1024 {
@@ -225,7 +226,7 @@ impl Reference<'_> {
         Err(RingError::Endless)
     }
 
-    /// What is to be fetched from a split ring that is new.
+    /// The expected result of fetching from a new split ring.
     fn fetch_split(&self) -> (Vec<Vec<u8>>, Result<usize, RingError>) {
         let count = self.world.u16_at(AVAILABLE + 2);
         if count > self.size {
@@ -235,7 +236,7 @@ impl Reference<'_> {
         self.collect(heads.map(|head| self.split(head)))
     }
 
-    /// What is to be fetched from a packed ring that is at `base`.
+    /// The expected result of fetching from a packed ring at `base`.
     fn fetch_packed(&self, base: u32) -> (Vec<Vec<u8>>, Result<usize, RingError>) {
         let (mut index, mut wrap) = (base as u16 & 0x7fff, base & 0x8000 != 0);
         let chains = std::iter::from_fn(|| {
@@ -253,7 +254,7 @@ impl Reference<'_> {
         self.collect(chains)
     }
 
-    /// As many as are well, and as fit into the ring.
+    /// Collects valid chains, as many as fit into the ring.
     fn collect(
         &self,
         chains: impl Iterator<Item = Found>,
@@ -274,7 +275,7 @@ impl Reference<'_> {
     }
 }
 
-/// Fetches all that there is, and returns the bytes of each buffer; never more than the ring has.
+/// Fetches everything, and returns the bytes of each buffer; never more than the ring's size.
 fn fetch(world: &World, ring: &mut Ring, size: u16) -> (Vec<Vec<u8>>, Result<usize, RingError>) {
     let mut chains = Chains::default();
     let outcome = ring.fetch(100, &mut chains);
@@ -292,7 +293,7 @@ fn fetch(world: &World, ring: &mut Ring, size: u16) -> (Vec<Vec<u8>>, Result<usi
     (buffers, outcome)
 }
 
-/// What is tried: how the device sees the ring.
+/// The device's view of the ring.
 #[derive(Clone, Copy, Debug)]
 struct View {
     packed: bool,
@@ -301,7 +302,7 @@ struct View {
     base: u32,
 }
 
-/// Compares the walk with the reference's.
+/// Compares the walk with the reference.
 fn check(world: &mut World, size: u16, view: View) -> Result<usize, RingError> {
     let View { packed, indirect, direction, base } = view;
     let features = RingFeatures { packed, indirect, event_index: false };
@@ -311,15 +312,15 @@ fn check(world: &mut World, size: u16, view: View) -> Result<usize, RingError> {
         driver: AVAILABLE + USER,
         device: DEVICE + USER,
     };
-    // What was given back before was another ring's.
+    // Used buffers belong to the ring tested before.
     world.put(DEVICE, &[0; 4]);
     let mut ring = Ring::new(&world.memory, &place, features, direction, base).unwrap();
-    // A new back end may finish what it takes for the last one's work.
+    // A new back end may finish what it takes for its predecessor's work.
     world.refresh(DESCRIPTORS, 16 * u64::from(size));
     let found = fetch(world, &mut ring, size);
     let reference = Reference { world, size, direction, indirect };
     let expected = match packed {
-        // Nothing was given back: the ring is where it was when nothing was fetched.
+        // Nothing was given back: the ring is still at the position of the first fetch.
         true => {
             let again = Ring::new(&world.memory, &place, features, direction, base).unwrap();
             reference.fetch_packed(again.base())
@@ -332,14 +333,14 @@ fn check(world: &mut World, size: u16, view: View) -> Result<usize, RingError> {
 
 const DIRECTIONS: [Direction; 2] = [Direction::Transmit, Direction::Receive];
 
-/// All places and lengths: inside, at the border of both regions, at the end of all, nowhere.
+/// Addresses and lengths: inside, across the border of both regions, at the end, outside.
 fn places() -> impl Iterator<Item = (u64, u32)> + Clone {
     let addresses = [TABLE, BASE + FIRST - 1, BASE + FIRST + SECOND - 16, BASE - 1, u64::MAX - 7];
     let lens = [0u32, 1, 16, 32, u32::MAX];
     addresses.into_iter().flat_map(move |address| lens.map(|len| (address, len)))
 }
 
-/// All descriptors of a split ring, or of a table, with `size` of them.
+/// All descriptors of a split ring or a table with `size` of them.
 fn split_descriptors(size: u16) -> Vec<Descriptor> {
     let with = |(address, len)| {
         (0..8).flat_map(move |third| {
@@ -350,7 +351,7 @@ fn split_descriptors(size: u16) -> Vec<Descriptor> {
     places().flat_map(with).collect()
 }
 
-/// What a driver may say is available: up to one more than the ring has, heads of all kinds.
+/// Available lists: up to one more entry than the ring has, with all kinds of heads.
 fn available(size: u16) -> Vec<Vec<u16>> {
     let mut all = vec![Vec::new()];
     let mut last = all.clone();
@@ -371,7 +372,7 @@ fn make_available(world: &mut World, heads: &[u16]) {
     world.put(AVAILABLE, &bytes);
 }
 
-/// How often each outcome came: a model in which something never happens does not test it.
+/// Number of each outcome: a model in which one never occurs does not test it.
 #[derive(Default)]
 struct Tally(std::collections::BTreeMap<String, u64>);
 
@@ -430,7 +431,7 @@ fn every_split_ring_of_two_descriptors() {
     tally.check(&["Table"]);
 }
 
-/// The shapes of all chains in rings of four: each descriptor ends its chain or goes on anywhere.
+/// The shapes of all chains in rings of four: each descriptor ends its chain or continues anywhere.
 #[test]
 fn every_shape_of_split_rings_of_four_descriptors() {
     let (mut world, mut tally) = (World::new(), Tally::default());
@@ -519,7 +520,7 @@ fn views() -> impl Iterator<Item = (Direction, bool)> {
     DIRECTIONS.into_iter().flat_map(|direction| [false, true].map(|table| (direction, table)))
 }
 
-/// A table at [`TABLE`] of one entry that is read and one that is written.
+/// A table at [`TABLE`] with one readable and one writable entry.
 fn put_good_table(world: &mut World, packed: bool) {
     for (at, third) in [(0, NEXT), (16, WRITE)] {
         let entry = Descriptor { address: BASE + FIRST - 1, len: 3, third, fourth: 1 };
@@ -527,7 +528,7 @@ fn put_good_table(world: &mut World, packed: bool) {
     }
 }
 
-/// As packed rings have it, if `packed`: flags last.
+/// The layout of packed rings, with flags last, if `packed`.
 fn swapped(descriptor: &Descriptor, packed: bool) -> Descriptor {
     let Descriptor { third, fourth, .. } = *descriptor;
     if packed { Descriptor { third: fourth, fourth: third, ..*descriptor } } else { *descriptor }
@@ -539,10 +540,10 @@ const INDIRECT: u16 = 4;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// The guest's addresses begin here, and the VMM's as much higher.
+/// Start of the guest's addresses, and offset of the VMM's from them.
 const BASE: u64 = 0x1_0000;
 const USER: u64 = 0x100_0000;
-/// Length of the first region, of the second, and where that is in the file.
+/// Length of the first region, length of the second, and its offset in the file.
 const FIRST: u64 = 0x400;
 const SECOND: u64 = 0x20;
 const SECOND_AT: u64 = 0x1000;

@@ -3,7 +3,7 @@
 /// The big-endian 16-bit number at `at`.
 ///
 /// # Panics
-/// When `bytes` ends before `at + 2`.
+/// If `bytes` ends before `at + 2`.
 #[inline]
 pub fn read_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(whole(&bytes[at..at + 2]))
@@ -12,7 +12,7 @@ pub fn read_u16(bytes: &[u8], at: usize) -> u16 {
 /// The big-endian 32-bit number at `at`.
 ///
 /// # Panics
-/// When `bytes` ends before `at + 4`.
+/// If `bytes` ends before `at + 4`.
 #[inline]
 pub fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(whole(&bytes[at..at + 4]))
@@ -21,7 +21,7 @@ pub fn read_u32(bytes: &[u8], at: usize) -> u32 {
 /// Stores `value` big-endian at `at`.
 ///
 /// # Panics
-/// When `bytes` ends before `at + 2`.
+/// If `bytes` ends before `at + 2`.
 #[inline]
 pub fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
@@ -30,14 +30,14 @@ pub fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
 /// Stores `value` big-endian at `at`.
 ///
 /// # Panics
-/// When `bytes` ends before `at + 4`.
+/// If `bytes` ends before `at + 4`.
 #[inline]
 pub fn write_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// `bytes`, of which there are `N`, as an array: one look at the length and one load, where an
-/// index for each byte is a look and a load for each.
+/// Converts `bytes`, which must have `N` bytes, to an array: one length check and one load, instead
+/// of one of each per byte.
 #[inline]
 fn whole<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];

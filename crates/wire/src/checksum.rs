@@ -1,25 +1,26 @@
 //! The internet checksum (RFC 1071), its incremental update (RFC 1624) and pseudo-headers.
 //!
 //! The checksum is the complement of a ones' complement sum of 16-bit words. Such a sum does not
-//! care about byte order as long as one order is kept (RFC 1071 §2 (B)), so bytes are summed as
-//! little-endian words, many at a time, and the sum is turned once at the end. Short inputs, which
-//! headers are, take a scalar loop inline; longer ones the best vector loop that the processor has
-//! (module `simd`). Three things are kept apart:
+//! depend on byte order as long as one order is kept (RFC 1071 §2 (B)), so bytes are summed as
+//! little-endian words, many at a time, and the sum is byte-swapped once at the end. Short inputs,
+//! such as headers, take an inline scalar loop; longer ones the best vector loop of the processor
+//! (module `simd`). Three values are distinguished:
 //!
-//! - [`Sum`]: a sum under way; bytes, words and pseudo-headers can be added in any order.
-//! - a *checksum*: what a header field holds, the complement of the finished sum.
-//! - a *partial checksum*: what a field holds while the rest is left to hardware, namely the
-//!   pseudo-header's sum, **not** complemented (virtio 1.2 §5.1.6.2, Linux `CHECKSUM_PARTIAL`).
+//! - [`Sum`]: an intermediate sum; bytes, words and pseudo-headers can be added in any order.
+//! - a *checksum*: the contents of a header field, the complement of the finished sum.
+//! - a *partial checksum*: the contents of the field while the rest is deferred to hardware, which
+//!   is the pseudo-header's sum, **not** complemented (virtio 1.2 §5.1.6.2, Linux
+//!   `CHECKSUM_PARTIAL`).
 
 mod scalar;
 mod simd;
 
 pub use simd::Implementation;
 
-/// A ones' complement sum of 16-bit big-endian words under way.
+/// An intermediate ones' complement sum of 16-bit big-endian words.
 ///
-/// Words are added as a part of 64-bit ones whose carries come back in at the low end, and folded
-/// into 16 bits when the sum is asked for: modulo 2^16 - 1 every power of 2^16 weighs the same.
+/// Words are added as parts of 64-bit words with end-around carry, and folded into 16 bits at the
+/// end: modulo 2^16 - 1 every power of 2^16 has the same weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
@@ -27,36 +28,36 @@ impl Sum {
     /// The empty sum.
     pub const ZERO: Self = Self(0);
 
-    /// The sum over `bytes`, which start at an even offset of what is summed. An odd last byte
-    /// counts as the high half of a word.
+    /// The sum over `bytes`, which start at an even offset of the summed data. An odd last byte is
+    /// the high half of a word.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_little_endian(sum_little_endian(bytes))
     }
 
-    /// Starts from what a header's field holds, a checksum under way or a partial one.
+    /// Starts from the contents of a header field: an intermediate sum or a partial checksum.
     #[inline]
     pub const fn from_partial(field: u16) -> Self {
         Self(field as u64)
     }
 
-    /// From a sum of little-endian words: turning all eight bytes turns each word.
+    /// Converts a sum of little-endian words: swapping all eight bytes swaps each word.
     #[inline]
     const fn from_little_endian(sum: u64) -> Self {
         Self(sum.swap_bytes())
     }
 
-    /// Adds `bytes`, which start at an even offset of what is summed.
+    /// Adds `bytes`, which start at an even offset of the summed data.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
         self.add_sum(Self::of(bytes))
     }
 
-    /// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
+    /// Adds `bytes`, which start at `offset` of the summed data.
     ///
-    /// At an odd offset they are the low halves of their words, and count with their bytes swapped
-    /// (RFC 1071 §2 (B)).
+    /// At an odd offset they are the low halves of their words, and are added byte-swapped (RFC
+    /// 1071 §2 (B)).
     #[inline]
     #[must_use]
     pub fn add_bytes_at(self, offset: usize, bytes: &[u8]) -> Self {
@@ -64,7 +65,7 @@ impl Sum {
         self.add_sum(Self(Self::of(bytes).0.rotate_left(odd)))
     }
 
-    /// Adds what another sum has come to.
+    /// Adds another sum.
     #[inline]
     #[must_use]
     pub const fn add_sum(self, other: Self) -> Self {
@@ -85,14 +86,14 @@ impl Sum {
         self.add_sum(Self(value as u64))
     }
 
-    /// Takes one word back out (RFC 1624: adds its complement).
+    /// Subtracts one word (RFC 1624: adds its complement).
     #[inline]
     #[must_use]
     pub const fn remove(self, word: u16) -> Self {
         self.add(!word)
     }
 
-    /// Takes `bytes` back out; their length must be even.
+    /// Subtracts `bytes`; their length must be even.
     #[inline]
     #[must_use]
     pub fn remove_bytes(self, bytes: &[u8]) -> Self {
@@ -106,10 +107,10 @@ impl Sum {
         fold(self.0)
     }
 
-    /// True for the sum over something that holds its own, right checksum (RFC 1071 §1 (3)).
+    /// True for the sum over data that contains its own correct checksum (RFC 1071 §1 (3)).
     ///
-    /// With TCP and UDP the pseudo-header is part of it. A UDP checksum of zero is none at all:
-    /// ask for that first.
+    /// For TCP and UDP the sum includes the pseudo-header. A UDP checksum of zero means none: check
+    /// that first.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.partial() == 0xffff
@@ -121,14 +122,14 @@ impl Sum {
         !fold(self.0)
     }
 
-    /// The sum as a UDP checksum: zero, which would mean "none", is sent as all ones (RFC 768).
+    /// The sum as a UDP checksum: zero, which means "none", is sent as all ones (RFC 768).
     #[inline]
     pub const fn udp_checksum(self) -> u16 {
         ones_for_zero(self.checksum())
     }
 }
 
-/// Sums are equal when a header's field would be.
+/// Sums are equal if the resulting header fields are.
 impl PartialEq for Sum {
     fn eq(&self, other: &Self) -> bool {
         self.partial() == other.partial()
@@ -151,16 +152,16 @@ pub fn pseudo_header_v6(src: &[u8], dst: &[u8], protocol: u8, upper_len: u32) ->
     Sum::of(src).add_bytes(dst).add(u16::from(protocol)).add_u32(upper_len)
 }
 
-/// What becomes of a `checksum` when `old` in the summed data is replaced by `new`
-/// (RFC 1624 equation 3). Both have the same, even length.
+/// Updates a `checksum` for the replacement of `old` in the summed data by `new` (RFC 1624 equation
+/// 3). Both have the same, even length.
 #[inline]
 pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     update_partial(!checksum, old, new) ^ 0xffff
 }
 
-/// What becomes of a UDP `checksum` when `old` in the summed data is replaced by `new`, both of the
-/// same, even length: zero means "none" and stays, and a result of zero is sent as all ones
-/// (RFC 768).
+/// Updates a UDP `checksum` for the replacement of `old` in the summed data by `new`, both of the
+/// same, even length: zero means "none" and stays, and a result of zero is sent as all ones (RFC
+/// 768).
 #[inline]
 pub fn update_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     if checksum == 0 {
@@ -169,8 +170,8 @@ pub fn update_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     ones_for_zero(update(checksum, old, new))
 }
 
-/// What becomes of a `partial` checksum when `old` in the pseudo-header is replaced by `new`.
-/// Both have the same, even length.
+/// Updates a `partial` checksum for the replacement of `old` in the pseudo-header by `new`. Both
+/// have the same, even length.
 #[inline]
 pub fn update_partial(partial: u16, old: &[u8], new: &[u8]) -> u16 {
     debug_assert_eq!(old.len(), new.len(), "a header field keeps its length");
@@ -193,8 +194,8 @@ const fn add_with_carry(a: u64, b: u64) -> u64 {
     sum + carry as u64
 }
 
-/// Folds a sum of words into one word. Adding a number with its halves exchanged leaves in the high
-/// half what both add up to, carry included.
+/// Folds a sum of words into one word. Adding a number to itself with its halves exchanged leaves
+/// the sum of both halves in the high half, carry included.
 #[inline]
 const fn fold(sum: u64) -> u16 {
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;

@@ -1,8 +1,8 @@
-//! DCCP (RFC 4340): what the switch needs to know of it.
+//! DCCP (RFC 4340): the fields that the switch uses.
 
 /// Offsets into the generic header.
 pub mod field {
-    /// Checksum, over as much of the payload as its sender says.
+    /// Checksum, over the part of the payload that the sender chooses.
     pub const CHECKSUM: usize = 6;
 }
 

@@ -3,40 +3,40 @@
 use crate::checksum::update;
 use crate::{EtherType, ethernet, ipv4, ipv6, parse, read_u16, write_u16};
 
-/// What came of [`mark`].
+/// Result of [`mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// The frame carries the mark now.
+    /// The frame is now marked.
     Marked,
-    /// It carried the mark already.
+    /// The frame was already marked.
     WasMarked,
-    /// Its sender is not ECN-capable.
+    /// The sender is not ECN-capable.
     NotCapable,
-    /// It is not IP, or cut short.
+    /// The frame is not IP, or truncated.
     NotIp,
 }
 
-/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, behind any
-/// tags, if its sender is ECN-capable (RFC 3168 §5); the IPv4 header's checksum follows. Else not a
-/// bit is changed.
+/// Sets "congestion experienced" in the outermost IP header of an Ethernet `frame`, after any tags,
+/// if its sender is ECN-capable (RFC 3168 §5), and updates the IPv4 header's checksum. Otherwise
+/// changes nothing.
 pub fn mark(frame: &mut [u8]) -> Marking {
     set(frame, CE)
 }
 
-/// What the end of a tunnel makes of a frame that came in a packet of this type of service or
-/// traffic class: congestion that routers have told of outside is told of inside, of either kind
-/// (RFC 6040 §4.2). [`Marking::NotCapable`] says that routers have told a sender that does not
-/// understand: the frame is to be dropped, as they drop what they cannot mark.
+/// Propagates the ECN field of the outer header to a decapsulated frame, for a tunnel packet with
+/// this type of service or traffic class (RFC 6040 §4.2): congestion marked outside is marked
+/// inside. [`Marking::NotCapable`] means that a frame of a sender without ECN was marked outside:
+/// it must be dropped, as routers drop frames that they cannot mark.
 pub fn pass_on(frame: &mut [u8], outer: u8) -> Marking {
     let field = u16::from(outer) & MASK;
     match set(frame, field) {
-        // It says that a sender is ECN-capable, and nothing happened.
+        // The outer header only says that a sender is ECN-capable; there was no congestion.
         Marking::NotCapable if field != CE => Marking::WasMarked,
         marking => marking,
     }
 }
 
-/// Sets the ECN field to more congestion than it says; nothing but that.
+/// Raises the ECN field to a higher congestion level, never lowers it.
 fn set(frame: &mut [u8], field: u16) -> Marking {
     let Ok(parsed) = parse(frame) else {
         return Marking::NotIp;
@@ -51,7 +51,7 @@ fn set(frame: &mut [u8], field: u16) -> Marking {
 }
 
 /// The ECN field, of two bits, in the outermost IP header of an Ethernet frame that begins with
-/// `head`, behind any tags. Zero, which is "not ECN-capable transport", where there is none.
+/// `head`, after any tags. Zero, "not ECN-capable transport", for other frames.
 #[inline]
 pub fn of(head: &[u8]) -> u8 {
     let mut kind_at = ethernet::ADDRESSES_LEN;
@@ -66,8 +66,8 @@ pub fn of(head: &[u8]) -> u8 {
     0
 }
 
-/// True when [`pass_on`] has something to do for this type of service or traffic class: it says
-/// "congestion experienced", or ECT(1), which is the lesser mark where a network has two.
+/// True if [`pass_on`] has an effect for this type of service or traffic class: it is "congestion
+/// experienced", or ECT(1), the weaker mark in networks with two.
 pub const fn is_passed_on(class: u8) -> bool {
     matches!(class as u16 & MASK, CE | ECT_1)
 }
@@ -85,7 +85,7 @@ fn set_ipv4(header: &mut [u8], field: u16) -> Marking {
     Marking::Marked
 }
 
-/// The traffic class lies across the first two bytes, four bits in front of where IPv4 has it.
+/// The traffic class spans the first two bytes, four bits before its position in IPv4.
 fn set_ipv6(header: &mut [u8], field: u16) -> Marking {
     let old = read_u16(header, ipv6::field::VERSION_CLASS_LABEL);
     if let Some(marking) = unchanged(old >> 4 & MASK, field) {
@@ -96,7 +96,7 @@ fn set_ipv6(header: &mut [u8], field: u16) -> Marking {
     Marking::Marked
 }
 
-/// Why a field stays as it is; `None` when it becomes `new`.
+/// Why a field is not changed; `None` if it becomes `new`.
 const fn unchanged(old: u16, new: u16) -> Option<Marking> {
     match (old, new) {
         (NOT_ECT, _) => Some(Marking::NotCapable),
@@ -105,13 +105,13 @@ const fn unchanged(old: u16, new: u16) -> Option<Marking> {
     }
 }
 
-/// The ECN field (RFC 3168 §5), where IPv4 has it in its first word.
+/// The ECN field (RFC 3168 §5), at its position in the first word of IPv4.
 const MASK: u16 = 0b11;
 /// "Not ECN-capable transport".
 const NOT_ECT: u16 = 0b00;
 /// ECN-capable transport.
 const ECT_0: u16 = 0b10;
-/// The same, and where a network has two marks the lesser one (RFC 6040 §3.1).
+/// ECN-capable transport, and the weaker mark in networks with two (RFC 6040 §3.1).
 const ECT_1: u16 = 0b01;
 /// "Congestion experienced".
 const CE: u16 = 0b11;
@@ -150,7 +150,7 @@ mod tests {
             prop_assert!(frame == before || is_passed_on(FIELDS[outer]));
         }
 
-        /// A frame long enough to be marked says by its field what comes of that.
+        /// For a frame long enough to be marked, its field determines the result.
         #[test]
         fn the_field_is_the_one_that_a_mark_changes(
             tags in 0..=8usize,

@@ -48,17 +48,17 @@ impl EtherType {
     pub const LLDP: Self = Self(0x88cc);
     /// Stacked tag of equipment older than 802.1ad.
     pub const LEGACY_SERVICE_VLAN: Self = Self(0x9100);
-    /// What OpenFlow calls the type of an 802.3 frame without SNAP (OpenFlow 1.3.5 §7.2.3.8).
+    /// OpenFlow's type of an 802.3 frame without SNAP (OpenFlow 1.3.5 §7.2.3.8).
     pub const NOT_ETHER_TYPE: Self = Self(0x05ff);
 
-    /// That of `frame`, or the TPID of its outermost tag; `None` when it is cut short.
+    /// The type of `frame`, or the TPID of its outermost tag; `None` if it is truncated.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let bytes = frame.get(field::ETHER_TYPE..)?.first_chunk()?;
         Some(Self(u16::from_be_bytes(*bytes)))
     }
 
-    /// True when this is a tag protocol identifier that the switch looks behind.
+    /// True for a tag protocol identifier that the switch parses.
     #[inline]
     pub const fn is_tag(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN | Self::LEGACY_SERVICE_VLAN)

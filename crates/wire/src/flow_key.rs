@@ -1,8 +1,8 @@
 //! The flow key: every header field that a rule may match on, in one fixed block of words.
 //!
-//! Field values are kept as on the wire (big-endian), so that setting a field is copying bytes and
-//! masking is a bitwise AND over whole words. The same type serves as a mask: a set bit means
-//! "this bit of the key matters". Fields that cannot occur together share room as noted.
+//! Fields are stored as on the wire (big-endian), so that setting a field is copying bytes and
+//! masking is a bitwise AND over whole words. The same type serves as a mask: a set bit selects
+//! that bit of the key. Fields that cannot occur together share storage as noted.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,14 +13,14 @@ use zerocopy::{
 
 use crate::{EtherType, MacAddr, Tag, ip_proto};
 
-/// Tags that the key holds, outermost first. Deeper ones are walked but not matched on until
+/// Number of tags in the key, outermost first. Deeper tags are parsed but not matched on until
 /// outer ones are popped.
 pub const MAX_KEY_TAGS: usize = 4;
 /// Number of 64-bit words in a key.
 pub const KEY_WORDS: usize = size_of::<FlowKey>() / size_of::<u64>();
 /// Bit of [`FlowKey::tags_present`]: there are more than [`MAX_KEY_TAGS`] tags.
 pub const TAG_DEEPER: u8 = 0x80;
-/// Bit of [`FlowKey::fragment`]: the packet is a fragment, be it the first.
+/// Bit of [`FlowKey::fragment`]: the packet is a fragment, first or later.
 pub const FRAGMENT: u8 = 1;
 /// Bit of [`FlowKey::fragment`]: the packet's transport header is in another fragment.
 pub const FRAGMENT_WITHOUT_TRANSPORT: u8 = 2;
@@ -35,7 +35,7 @@ pub struct FlowKey {
     pub tunnel_id: [u8; 8],
     /// Port on which the frame arrived.
     pub in_port: [u8; 4],
-    /// Type of what is behind all tags.
+    /// EtherType after all tags.
     pub eth_type: [u8; 2],
     /// IPv4 protocol or IPv6 upper-layer protocol.
     pub ip_proto: u8,
@@ -57,11 +57,11 @@ pub struct FlowKey {
     pub ip_dst: [u8; 16],
     /// IPv6 flow label in the low 20 bits.
     pub flow_label: [u8; 4],
-    /// Bit *i* is set when tag *i* is there, [`TAG_DEEPER`] when there are more than the key holds.
-    /// A tag field alone could not tell "no tag" from "any tag" under a mask.
+    /// Bit *i* is set if tag *i* is present, [`TAG_DEEPER`] if there are more than the key holds. A
+    /// tag field alone could not distinguish "no tag" from "any tag" under a mask.
     pub tags_present: u8,
-    /// Of an IP packet: [`FRAGMENT`], and [`FRAGMENT_WITHOUT_TRANSPORT`] for all but the first. No
-    /// rule matches on it: it is for [`Self::symmetric_hash`], and for what may be set.
+    /// For an IP packet: [`FRAGMENT`], and [`FRAGMENT_WITHOUT_TRANSPORT`] for all but the first. No
+    /// rule matches on it: it is for [`Self::symmetric_hash`], and for checking what may be set.
     pub fragment: u8,
     /// ARP operation.
     pub arp_op: [u8; 2],
@@ -76,7 +76,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The key whose words these are.
+    /// The key with these words.
     #[inline]
     pub(crate) fn from_words(words: [u64; KEY_WORDS]) -> Self {
         transmute!(words)
@@ -88,7 +88,7 @@ impl FlowKey {
         transmute_ref!(self)
     }
 
-    /// The key as words to change.
+    /// The key as mutable words.
     #[inline]
     pub fn words_mut(&mut self) -> &mut [u64; KEY_WORDS] {
         transmute_mut!(self)
@@ -105,7 +105,7 @@ impl FlowKey {
         out
     }
 
-    /// True when both keys agree in every bit that `mask` selects.
+    /// True if both keys are equal in every bit that `mask` selects.
     #[inline]
     pub fn equals_under(&self, other: &Self, mask: &Self) -> bool {
         let mut difference = 0;
@@ -123,7 +123,8 @@ impl FlowKey {
         }
     }
 
-    /// Says on which port the frame arrived; by a whole word, as [`crate::parse()`] stores them.
+    /// Sets the port on which the frame arrived; by a whole word, as [`crate::parse()`] stores
+    /// them.
     #[inline]
     pub fn set_in_port(&mut self, number: u32) {
         const WORD: usize = std::mem::offset_of!(FlowKey, in_port) / size_of::<u64>();
@@ -138,7 +139,7 @@ impl FlowKey {
         u32::from_be_bytes(self.in_port)
     }
 
-    /// Type of what is behind all tags.
+    /// EtherType after all tags.
     #[inline]
     pub fn eth_type(&self) -> EtherType {
         EtherType(u16::from_be_bytes(self.eth_type))
@@ -156,8 +157,8 @@ impl FlowKey {
         (self.tags_present & !TAG_DEEPER).count_ones() as usize
     }
 
-    /// Puts `tag` in front of the others. Returns `false` when the innermost known tag fell off
-    /// the end of the key.
+    /// Pushes `tag` as the outermost one. Returns `false` if the innermost known tag no longer fits
+    /// the key.
     #[inline]
     pub fn push_tag(&mut self, tag: Tag) -> bool {
         let full = self.tag_count() == MAX_KEY_TAGS;
@@ -168,8 +169,8 @@ impl FlowKey {
         !full
     }
 
-    /// Takes the outermost tag away. Returns `false` when the key cannot say what lies at its end
-    /// now, because the frame had more tags than the key holds.
+    /// Pops the outermost tag. Returns `false` if the last tag of the key is now unknown, because
+    /// the frame had more tags than the key holds.
     #[inline]
     pub fn pop_tag(&mut self) -> bool {
         let known = self.tags_present & TAG_DEEPER == 0;
@@ -179,11 +180,11 @@ impl FlowKey {
         known
     }
 
-    /// A hash of the innermost flow that is the same for both directions: addresses, protocol and
-    /// ports, and nothing of the tags around them. Frames that are not IP hash by MAC addresses.
+    /// A hash of the innermost flow that is equal for both directions: addresses, protocol and
+    /// ports, without the tags. Frames that are not IP are hashed by MAC addresses.
     ///
-    /// Only what all packets of a flow have: ports of fragments do not count, which only the first
-    /// one has, nor types of ICMP, of which a question and its answer have two.
+    /// Only fields that all packets of a flow share: not the ports of fragments, which only the
+    /// first one has, nor ICMP types, which differ between request and reply.
     #[inline]
     pub fn symmetric_hash(&self) -> u32 {
         let word = |bytes: &[u8; 16], half: usize| {
@@ -205,12 +206,12 @@ impl FlowKey {
         } else {
             (mix(mac(self.eth_src), 0), mix(mac(self.eth_dst), 0))
         };
-        // Addition is what makes it symmetric: (a, b) and (b, a) meet.
+        // Addition makes it symmetric: (a, b) and (b, a) have the same sum.
         let both = mix(src.wrapping_add(dst), src ^ dst ^ u64::from(self.ip_proto));
         (both >> 32) as u32
     }
 
-    /// Whether the ports are what all packets of the flow have.
+    /// Whether all packets of the flow have the ports.
     #[inline]
     const fn has_ports(&self) -> bool {
         let is_icmp = matches!(self.ip_proto, ip_proto::ICMP | ip_proto::ICMPV6);
@@ -218,7 +219,7 @@ impl FlowKey {
     }
 }
 
-/// Word by word and without branches: keys that are compared are mostly equal.
+/// Word by word and without branches: compared keys are mostly equal.
 impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &Self) -> bool {

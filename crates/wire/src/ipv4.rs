@@ -37,7 +37,7 @@ pub const MORE_FRAGMENTS: u16 = 0x2000;
 /// The offset's bits of the fragment field.
 pub const FRAGMENT_OFFSET_MASK: u16 = 0x1fff;
 
-/// Length in bytes of the header at the start of `packet`, or `None` when it is not a whole IPv4
+/// Length in bytes of the header at the start of `packet`, or `None` if it is not a complete IPv4
 /// header.
 #[inline]
 pub fn header_len(packet: &[u8]) -> Option<usize> {
@@ -46,19 +46,19 @@ pub fn header_len(packet: &[u8]) -> Option<usize> {
     (first >> 4 == 4 && len >= MIN_HEADER_LEN && len <= packet.len()).then_some(len)
 }
 
-/// True when the header says that this is a fragment, be it the first.
+/// True if the packet is a fragment, first or later.
 ///
 /// # Panics
-/// When `header` is shorter than [`MIN_HEADER_LEN`].
+/// If `header` is shorter than [`MIN_HEADER_LEN`].
 #[inline]
 pub fn is_fragment(header: &[u8]) -> bool {
     read_u16(header, field::FRAGMENT) & (MORE_FRAGMENTS | FRAGMENT_OFFSET_MASK) != 0
 }
 
-/// True when the header says that this is a fragment other than the first.
+/// True if the packet is a fragment other than the first.
 ///
 /// # Panics
-/// When `header` is shorter than [`MIN_HEADER_LEN`].
+/// If `header` is shorter than [`MIN_HEADER_LEN`].
 #[inline]
 pub fn is_later_fragment(header: &[u8]) -> bool {
     read_u16(header, field::FRAGMENT) & FRAGMENT_OFFSET_MASK != 0

@@ -8,9 +8,9 @@ pub mod field {
 
     /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     pub const VERSION_CLASS_LABEL: usize = 0;
-    /// Length of what follows the fixed header, in bytes.
+    /// Length of everything after the fixed header, in bytes.
     pub const PAYLOAD_LENGTH: usize = 4;
-    /// Type of the first header behind the fixed one.
+    /// Type of the first header after the fixed one.
     pub const NEXT_HEADER: usize = 6;
     /// Hop limit.
     pub const HOP_LIMIT: usize = 7;
@@ -22,8 +22,8 @@ pub mod field {
 
 /// Length of the fixed header in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Extension headers looked behind before the rest counts as payload. Longer chains are legal but
-/// serve nobody but attackers (RFC 7045 §2.1, RFC 8504 §5.3).
+/// Maximum number of extension headers to parse; the rest counts as payload. Longer chains are
+/// legal but only used by attackers (RFC 7045 §2.1, RFC 8504 §5.3).
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// Extension header: hop-by-hop options.
@@ -44,27 +44,27 @@ const FRAGMENT_OFFSET_MASK: u16 = 0xfff8;
 /// "More fragments" in the same word.
 const MORE_FRAGMENTS: u16 = 1;
 
-/// Where the chain of headers ends.
+/// The end of the chain of headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol of the upper layer, or what the last extension header that could be read calls
-    /// the one behind it.
+    /// Protocol of the upper layer, or the type of the next header in the last extension header
+    /// that could be parsed.
     pub protocol: u8,
-    /// Offset of the upper-layer header from the IPv6 header in bytes; `None` when it is not
-    /// there: a later fragment, a truncated chain, or one longer than [`MAX_EXTENSIONS`].
+    /// Offset of the upper-layer header from the IPv6 header in bytes; `None` if absent: a later
+    /// fragment, a truncated chain, or one longer than [`MAX_EXTENSIONS`].
     pub offset: Option<usize>,
-    /// End of what could be read of the chain, from the IPv6 header in bytes. A packet cut off
-    /// there reads alike.
+    /// End of the parsed part of the chain, from the IPv6 header in bytes. A packet truncated there
+    /// is parsed alike.
     pub end: usize,
-    /// Whether the packet is a fragment, be it the first. One that has a fragment header and is
-    /// whole is none (RFC 6946).
+    /// Whether the packet is a fragment, first or later. A whole packet with a fragment header is
+    /// not (RFC 6946).
     pub is_fragment: bool,
 }
 
-/// Walks the extension headers of `packet`, which starts at a whole fixed header.
+/// Parses the extension headers of `packet`, which starts with a complete fixed header.
 ///
 /// # Panics
-/// When `packet` is shorter than [`HEADER_LEN`].
+/// If `packet` is shorter than [`HEADER_LEN`].
 pub fn upper_layer(packet: &[u8]) -> UpperLayer {
     let mut protocol = packet[field::NEXT_HEADER];
     let (mut at, mut is_fragment) = (HEADER_LEN, false);
@@ -94,12 +94,12 @@ pub fn upper_layer(packet: &[u8]) -> UpperLayer {
     absent(protocol, at, is_fragment)
 }
 
-/// True when a routing header of `headers`, the fixed header and all of the chain behind it, has
-/// segments left: the destination is not the last one, which is what transport checksums cover
-/// (RFC 8200 §8.1).
+/// True if a routing header in `headers`, the fixed header and the whole chain after it, has
+/// segments left: then the destination is not the final one, which transport checksums cover (RFC
+/// 8200 §8.1).
 ///
 /// # Panics
-/// When `headers` is shorter than [`HEADER_LEN`].
+/// If `headers` is shorter than [`HEADER_LEN`].
 pub fn is_routed_on(headers: &[u8]) -> bool {
     let mut protocol = headers[field::NEXT_HEADER];
     let mut at = HEADER_LEN;
@@ -116,7 +116,7 @@ pub fn is_routed_on(headers: &[u8]) -> bool {
     false
 }
 
-/// True for the number of an extension header that [`upper_layer`] looks behind.
+/// True for the type of an extension header that [`upper_layer`] parses.
 #[inline]
 pub const fn is_extension(protocol: u8) -> bool {
     matches!(
@@ -125,7 +125,7 @@ pub const fn is_extension(protocol: u8) -> bool {
     )
 }
 
-/// Length in bytes of an extension header whose length field says `units`.
+/// Length in bytes of an extension header with the length field `units`.
 fn extension_len(protocol: u8, units: u8) -> usize {
     match protocol {
         FRAGMENT => 8,

@@ -1,13 +1,13 @@
-//! The words on the wire: Ethernet to TCP headers, the internet checksum, the flow key and the
-//! virtio network header.
+//! Wire formats: Ethernet to TCP headers, the internet checksum, the flow key and the virtio
+//! network header.
 //!
-//! Everything here works on byte slices of the caller: no I/O, no clock, no allocation and no
-//! `unsafe` but in the vector loops of [`checksum`]. Header modules hold the *names of offsets* and
+//! All functions work on byte slices of the caller: no I/O, no clock, no allocation, and no
+//! `unsafe` except in the vector loops of [`checksum`]. Header modules define *named offsets* and
 //! small readers; they do not own bytes.
 //!
 //! **Panic contract.** [`parse()`] accepts any bytes. Accessors that take a slice and an offset
-//! from a [`Layout`] never panic for the slice that the layout was made from; a module that asks
-//! for more says so on the function.
+//! from a [`Layout`] never panic for the slice that the layout was made from; a function with
+//! further requirements documents them.
 #![deny(unsafe_code)]
 #![cfg_attr(
     test,
@@ -44,7 +44,7 @@ pub use mac::{MacAddr, ParseMacError};
 pub use net_header::{GsoType, MetadataError, NET_HEADER_LEN, NetHeader, NetHeaderFlags};
 pub use parse::{Layout, Parsed, Truncated, parse, parse_into};
 
-/// IP protocol numbers (IANA "Assigned Internet Protocol Numbers") that the switch looks into.
+/// IP protocol numbers (IANA "Assigned Internet Protocol Numbers") that the switch parses.
 pub mod ip_proto {
     /// ICMP for IPv4 (RFC 792).
     pub const ICMP: u8 = 1;

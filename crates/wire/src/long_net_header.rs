@@ -1,39 +1,39 @@
-//! The virtio network header with all that was appended to it since: a hash, and where the parts of
-//! a tunnelled train lie (virtio 1.2 §5.1.6.1; the latter Linux `include/uapi/linux/virtio_net.h`,
-//! `struct virtio_net_hdr_v1_hash_tunnel`).
+//! The virtio network header with its later extensions: a hash, and the offsets of a tunnelled
+//! train (virtio 1.2 §5.1.6.1; the latter in Linux `include/uapi/linux/virtio_net.h`, `struct
+//! virtio_net_hdr_v1_hash_tunnel`).
 //!
-//! A tunnelled train ([`GsoType::UDP_TUNNEL_IPV4`], [`GsoType::UDP_TUNNEL_IPV6`]) is a train of TCP
-//! or UDP inside VXLAN or Geneve. `csum_start` points to the *inner* transport header.
+//! A tunnelled train ([`GsoType::UDP_TUNNEL_IPV4`], [`GsoType::UDP_TUNNEL_IPV6`]) is a TCP or UDP
+//! train inside VXLAN or Geneve. `csum_start` points to the *inner* transport header.
 
 use crate::net_header::{MetadataError, NET_HEADER_LEN, NetHeader};
 use crate::{GsoType, ethernet, ipv4, ipv6, udp};
 
-/// The metadata of one frame behind a header of 10, 12, 20 or 24 bytes. Offsets are in bytes from
-/// the frame's first.
+/// The metadata of one frame with a header of 10, 12, 20 or 24 bytes. Offsets are in bytes from the
+/// start of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LongNetHeader {
-    /// What the first 12 bytes say.
+    /// The first 12 bytes.
     pub base: NetHeader,
-    /// Hash of the flow, when `hash_report` says so.
+    /// Hash of the flow, if `hash_report` is set.
     pub hash_value: u32,
-    /// What was hashed (`VIRTIO_NET_HASH_REPORT_*`), zero for nothing.
+    /// Type of the hash (`VIRTIO_NET_HASH_REPORT_*`), zero for none.
     pub hash_report: u16,
-    /// Where the outer UDP header starts. Zero but for a tunnelled train.
+    /// Offset of the outer UDP header; zero unless the train is tunnelled.
     pub outer_transport: u16,
-    /// Where the inner IP header starts. Zero but for a tunnelled train.
+    /// Offset of the inner IP header; zero unless the train is tunnelled.
     pub inner_network: u16,
 }
 
 impl LongNetHeader {
-    /// Length in bytes up to the hash.
+    /// Length in bytes including the hash.
     pub const HASH_LEN: usize = 20;
-    /// Length in bytes of all of it.
+    /// Length in bytes of the whole header.
     pub const LEN: usize = 24;
     /// Length in bytes of the shortest header, which lacks `num_buffers`.
     pub const LEGACY_LEN: usize = 10;
 
-    /// Reads a header of [`Self::LEGACY_LEN`] bytes or more; what lies beyond its end is zero.
-    /// `None` when it is shorter.
+    /// Decodes a header of [`Self::LEGACY_LEN`] bytes or more; missing fields are zero. `None` if
+    /// it is shorter.
     ///
     /// The hash and the offsets are little-endian on every machine, the rest as in
     /// [`NetHeader::decode`].
@@ -56,7 +56,7 @@ impl LongNetHeader {
         })
     }
 
-    /// The header's bytes; for a shorter header, take as many of them.
+    /// Encodes the header; a shorter header is a prefix of it.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -68,13 +68,13 @@ impl LongNetHeader {
         bytes
     }
 
-    /// True when the frame is a train inside a UDP tunnel.
+    /// True if the frame is a train inside a UDP tunnel.
     #[must_use]
     pub const fn is_tunnelled(&self) -> bool {
         self.base.gso_type.tunnel() != 0
     }
 
-    /// As [`NetHeader::shift`], for the offsets of a tunnelled train too.
+    /// As [`NetHeader::shift`], including the offsets of a tunnelled train.
     #[inline]
     pub fn shift(&mut self, delta: i16) {
         self.base.shift(delta);
@@ -85,7 +85,7 @@ impl LongNetHeader {
         }
     }
 
-    /// As [`NetHeader::check`], for trains inside tunnels too: their offsets must be in order.
+    /// As [`NetHeader::check`], including tunnelled trains: their offsets must be in order.
     ///
     /// # Errors
     /// [`MetadataError`].

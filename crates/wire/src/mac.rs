@@ -35,28 +35,28 @@ impl MacAddr {
         self.0[0] & 1 == 1
     }
 
-    /// True for the one address that means every station.
+    /// True for the broadcast address.
     #[inline]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// True for an address that one station can own: neither a group nor all zeros.
+    /// True for an address that a single station can own: neither a group address nor all zeros.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::ZERO
     }
 
-    /// True for the sixteen addresses 01-80-C2-00-00-0X that a bridge must not forward
-    /// (IEEE 802.1Q-2022 §8.6.3): spanning tree, pause, LACP, LLDP and their kin.
+    /// True for the sixteen addresses 01-80-C2-00-00-0X that a bridge must not forward (IEEE
+    /// 802.1Q-2022 §8.6.3): spanning tree, pause, LACP, LLDP and others.
     #[inline]
     pub fn is_bridge_reserved(self) -> bool {
         self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] & 0xf0 == 0
     }
 
-    /// True for those of the sixteen that a provider's bridge must not forward either
-    /// (IEEE 802.1Q-2022 §8.6.3, table 8-2). By the others customers' bridges reach each other
-    /// through it.
+    /// True for those of the sixteen that a provider bridge must not forward either (IEEE
+    /// 802.1Q-2022 §8.6.3, table 8-2). The others are used between customer bridges through the
+    /// provider.
     #[inline]
     pub fn is_provider_bridge_reserved(self) -> bool {
         self.is_bridge_reserved() && matches!(self.0[5], 0x01..=0x0a | 0x0e)

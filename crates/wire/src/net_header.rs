@@ -2,15 +2,15 @@
 //! (virtio 1.2 §5.1.6, Linux `include/uapi/linux/virtio_net.h`).
 //!
 //! A tap with `IFF_VNET_HDR`, an `AF_PACKET` socket with `PACKET_VNET_HDR` and a virtio queue all
-//! put this header in front of a frame. It says what was left undone: a checksum to complete
-//! (`csum_start`, `csum_offset`) and a train to cut (`gso_type`, `gso_size`).
+//! place this header before a frame. It describes deferred work: a checksum to complete
+//! (`csum_start`, `csum_offset`) and a train to segment (`gso_type`, `gso_size`).
 
 use std::fmt;
 
 use crate::ethernet::HEADER_LEN as ETHERNET_LEN;
 use crate::{ipv4, udp};
 
-/// Length in bytes of the header with `num_buffers`, the size that virtio 1.x always uses.
+/// Length in bytes of the header with `num_buffers`, the size used by virtio 1.x.
 pub const NET_HEADER_LEN: usize = 12;
 
 /// Flag bits of [`NetHeader::flags`].
@@ -20,13 +20,13 @@ pub struct NetHeaderFlags;
 impl NetHeaderFlags {
     /// The checksum is partial: complete it from `csum_start` on.
     pub const NEEDS_CSUM: u8 = 1;
-    /// The checksum was verified by whoever delivered the frame.
+    /// The checksum was verified before delivery.
     pub const DATA_VALID: u8 = 2;
-    /// The outer UDP checksum of a tunnelled train is to be completed too (Linux 6.17).
+    /// The outer UDP checksum of a tunnelled train must be completed as well (Linux 6.17).
     pub const UDP_TUNNEL_CSUM: u8 = 8;
 }
 
-/// What kind of train a frame is.
+/// Type of a train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct GsoType(pub u8);
@@ -36,20 +36,20 @@ impl GsoType {
     pub const NONE: Self = Self(0);
     /// TCP over IPv4 (TSO).
     pub const TCPV4: Self = Self(1);
-    /// UDP to be cut into IP fragments (UFO, legacy).
+    /// UDP to be split into IP fragments (UFO, legacy).
     pub const UDP: Self = Self(3);
     /// TCP over IPv6 (TSO).
     pub const TCPV6: Self = Self(4);
     /// UDP datagrams of equal length (USO), Linux 6.2.
     pub const UDP_L4: Self = Self(5);
-    /// Bit beside the type: the TCP train has CWR set on its first segment only (RFC 3168
-    /// §6.1.2). A train with CWR and without this bit has it on all (RFC 9768 §3.2.2).
+    /// Additional bit: the TCP train has CWR on its first segment only (RFC 3168 §6.1.2). A train
+    /// with CWR and without this bit has it on all segments (RFC 9768 §3.2.2).
     pub const ECN: u8 = 0x80;
-    /// Bit beside the type: the train is inside a UDP tunnel over IPv4 (Linux 6.17).
+    /// Additional bit: the train is inside a UDP tunnel over IPv4 (Linux 6.17).
     pub const UDP_TUNNEL_IPV4: u8 = 0x20;
-    /// Bit beside the type: the train is inside a UDP tunnel over IPv6 (Linux 6.17).
+    /// Additional bit: the train is inside a UDP tunnel over IPv6 (Linux 6.17).
     pub const UDP_TUNNEL_IPV6: u8 = 0x40;
-    /// The bits of both tunnels; a train is in one of them at most.
+    /// Both tunnel bits; a train has at most one of them.
     pub const UDP_TUNNEL: u8 = Self::UDP_TUNNEL_IPV4 | Self::UDP_TUNNEL_IPV6;
 
     /// The type without the ECN bit.
@@ -64,43 +64,44 @@ impl GsoType {
         self.0 & Self::ECN != 0
     }
 
-    /// The bits that say in which tunnel the train is; zero for none.
+    /// The tunnel bits; zero if there is no tunnel.
     #[inline]
     pub const fn tunnel(self) -> u8 {
         self.0 & Self::UDP_TUNNEL
     }
 
-    /// The type without the bits of a tunnel.
+    /// The type without the tunnel bits.
     #[inline]
     pub const fn inner(self) -> Self {
         Self(self.0 & !Self::UDP_TUNNEL)
     }
 }
 
-/// The offload metadata of one frame. All offsets and lengths are in bytes from the frame's first.
+/// The offload metadata of one frame. All offsets and lengths are in bytes from the start of the
+/// frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetHeader {
     /// [`NetHeaderFlags`].
     pub flags: u8,
-    /// Kind of train.
+    /// Type of the train.
     pub gso_type: GsoType,
-    /// Length of all headers, a hint that senders get wrong (never trusted: parse instead).
+    /// Length of all headers; a hint that is often wrong, so parse the headers instead.
     pub hdr_len: u16,
     /// Payload bytes of each packet of the train.
     pub gso_size: u16,
-    /// Where the partial checksum starts to sum.
+    /// Start of the data that the checksum covers.
     pub csum_start: u16,
-    /// Where the checksum field lies from `csum_start`.
+    /// Offset of the checksum field from `csum_start`.
     pub csum_offset: u16,
 }
 
 impl NetHeader {
-    /// Most packets of a train: what IP can carry at most, in the smallest packets that Linux makes
-    /// (`TCP_MIN_GSO_SIZE`, 8 bytes). With packets of one byte, one frame would cost whoever cuts
-    /// it 65,000.
+    /// Maximum number of packets of a train: the largest IP packet in the smallest packets of Linux
+    /// (`TCP_MIN_GSO_SIZE`, 8 bytes). With packets of one byte, one frame would become
+    /// 65,000 packets.
     pub const PACKETS_MAX: usize = 8192;
 
-    /// A frame without anything left undone.
+    /// A frame without deferred work.
     pub const PLAIN: Self = Self {
         flags: 0,
         gso_type: GsoType::NONE,
@@ -110,11 +111,12 @@ impl NetHeader {
         csum_offset: 0,
     };
 
-    /// Reads the header in the machine's byte order, which is what Linux uses unless told
-    /// otherwise by `TUNSETVNETLE`/`TUNSETVNETBE`. `num_buffers` is not looked at.
+    /// Decodes the header in native byte order, which is the default of Linux (see
+    /// `TUNSETVNETLE`/`TUNSETVNETBE`). `num_buffers` is ignored.
     ///
-    /// It is read and written by two words. What is written field by field and read by words just
-    /// after has to reach the cache in between, behind all that was written to other memory before.
+    /// It is read and written as two words. Data written field by field and read by words
+    /// immediately afterwards cannot be forwarded from the store buffer, and stalls until all
+    /// earlier stores have reached the cache.
     #[inline]
     pub fn decode(bytes: &[u8; NET_HEADER_LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
@@ -131,7 +133,7 @@ impl NetHeader {
         }
     }
 
-    /// The header's bytes in the machine's byte order, `num_buffers` zero.
+    /// Encodes the header in native byte order, with `num_buffers` zero.
     #[inline]
     pub fn encode(&self) -> [u8; NET_HEADER_LEN] {
         let [h0, h1] = self.hdr_len.to_ne_bytes();
@@ -150,13 +152,13 @@ impl NetHeader {
         self.flags & NetHeaderFlags::NEEDS_CSUM != 0
     }
 
-    /// True when the frame is a train, many wire packets long.
+    /// True if the frame is a train, many wire packets long.
     #[inline]
     pub const fn is_train(&self) -> bool {
         self.gso_type.0 != GsoType::NONE.0
     }
 
-    /// Moves the offsets after bytes were inserted into (positive) or taken out of (negative) the
+    /// Adjusts the offsets after bytes were inserted into (positive) or removed from (negative) the
     /// link-layer header. Zero offsets stay zero: they mean "not set".
     #[inline]
     pub fn shift(&mut self, delta: i16) {
@@ -168,21 +170,21 @@ impl NetHeader {
         }
     }
 
-    /// Number of packets that a train with `payload_len` bytes behind its headers makes on the
-    /// wire; at least 1.
+    /// Number of packets on the wire of a train with `payload_len` bytes after its headers; at
+    /// least 1.
     #[inline]
     pub fn wire_packets(&self, payload_len: usize) -> u32 {
         if !self.is_train() || self.gso_size == 0 {
             return 1;
         }
-        // Of IP fragments the first carries the UDP header as if it were payload.
+        // The first IP fragment carries the UDP header as part of its payload.
         let is_fragmented = self.gso_type.kind() == GsoType::UDP;
         let carried = payload_len + if is_fragmented { udp::HEADER_LEN } else { 0 };
         u32::try_from(carried.div_ceil(usize::from(self.gso_size)).max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Checks what must hold before the metadata is acted on, for a frame of `frame_len` bytes.
-    /// Whether it fits the frame's headers is for whoever parses them.
+    /// Checks what must hold before the metadata is used, for a frame of `frame_len` bytes. Whether
+    /// it fits the frame's headers has to be checked after parsing them.
     #[inline]
     pub fn check(&self, frame_len: usize) -> Result<(), MetadataError> {
         if self.needs_checksum() {
@@ -209,18 +211,18 @@ impl NetHeader {
     }
 }
 
-/// Why the metadata of a frame cannot be true. The sender is at fault.
+/// Why the metadata of a frame is invalid. The sender is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetadataError {
-    /// The checksum lies outside the frame, or inside the Ethernet header.
+    /// The checksum is outside the frame, or inside the Ethernet header.
     Checksum,
-    /// The kind of train is none that virtio 1.2 knows.
+    /// The type of train is not defined in virtio 1.2.
     GsoType,
     /// A train whose packets have no payload, or so little that there are more than
     /// [`NetHeader::PACKETS_MAX`].
     GsoSize,
-    /// A train in a tunnel whose headers do not follow each other, or that is none.
+    /// A tunnelled train whose headers are out of order, or a tunnel without a train.
     Tunnel,
 }
 
@@ -237,7 +239,7 @@ impl fmt::Display for MetadataError {
 
 impl std::error::Error for MetadataError {}
 
-/// Shortest headers of a train in bytes, UDP over IPv4. What is longer by that is no payload.
+/// Minimum length of the headers of a train in bytes, UDP over IPv4; the rest is at most payload.
 const HEADERS_LEN_MIN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + udp::HEADER_LEN;
 
 #[cfg(test)]
@@ -287,7 +289,7 @@ mod tests {
     fn lying_metadata_is_refused() {
         assert_eq!(train().check(1514), Ok(()));
         assert_eq!(train().check(51), Err(MetadataError::Checksum));
-        // CVE-2024-11614: a checksum that starts behind the frame.
+        // CVE-2024-11614: a checksum that starts after the frame.
         for csum_start in [1512, 1514, 1515, u16::MAX] {
             let header = NetHeader { csum_start, csum_offset: 1, ..train() };
             assert_eq!(header.check(1514), Err(MetadataError::Checksum), "{csum_start}");

@@ -1,14 +1,13 @@
-//! One pass over a frame's headers: the flow key, and where the layers start.
+//! One pass over a frame's headers: the flow key, and the offsets of the layers.
 //!
-//! The walk goes through any number of 802.1Q/802.1ad tags, 802.3/SNAP framing, IPv4 with options,
-//! IPv6 with extension headers, TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP, ICMPv6 with neighbour
-//! discovery, and ARP. A layer that is cut short or malformed ends the walk: its fields stay zero
-//! and its offset `None`, and the frame is still a frame. Only a frame shorter than an Ethernet
-//! header is refused.
+//! It parses any number of 802.1Q/802.1ad tags, 802.3/SNAP framing, IPv4 with options, IPv6 with
+//! extension headers, TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP, ICMPv6 with neighbour discovery, and
+//! ARP. A truncated or malformed layer ends the parsing: its fields stay zero and its offset
+//! `None`, and the frame is still valid. Only a frame shorter than an Ethernet header is refused.
 //!
-//! What lies behind the end of an IP packet, by its own length, is padding (RFC 894) and no
-//! header. A length that does not even cover the IP header says nothing: some senders of trains
-//! leave it zero, as RFC 2675 has it for what is longer than it can say.
+//! Bytes after the end of an IP packet, by its own length, are padding (RFC 894) and not parsed. A
+//! length that does not even cover the IP header is ignored: some senders of trains leave it zero,
+//! as in RFC 2675 for packets that exceed the field.
 
 use std::fmt;
 
@@ -18,27 +17,27 @@ use crate::flow_key::{FRAGMENT, FRAGMENT_WITHOUT_TRANSPORT, FlowKey, MAX_KEY_TAG
 use crate::tags::MAX_TAGS;
 use crate::{MacAddr, NetHeader, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, sctp, tcp, udp};
 
-/// Where the layers of a frame start, in bytes from the frame's first.
+/// Offsets of the layers of a frame, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Number of tags.
     pub tags: u16,
-    /// Start of the network layer (IPv4, IPv6, ARP or another), behind the last type field.
+    /// Start of the network layer (IPv4, IPv6, ARP or another), after the last type field.
     pub network: u16,
-    /// Start of a whole TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP or ICMPv6 header. `None` also for
+    /// Start of a complete TCP, UDP, UDP-Lite, SCTP, DCCP, ICMP or ICMPv6 header. `None` also for
     /// later fragments.
     pub transport: Option<u16>,
-    /// End of the headers that could be parsed. A frame cut off there reads alike, but for the
-    /// options of neighbour discovery.
+    /// End of the parsed headers. A frame truncated there is parsed alike, except for the options
+    /// of neighbour discovery.
     pub end: u16,
-    /// IP protocol of the transport header; zero when there is none.
+    /// IP protocol of the transport header; zero if there is none.
     pub protocol: u8,
 }
 
 impl Layout {
-    /// Whether a partial checksum may lie where `meta` says: in its place of the transport header,
-    /// or behind all headers that were parsed, as that of a packet in a tunnel does. To complete it
-    /// elsewhere would change what was parsed, and what was decided by that.
+    /// Whether `meta` may have its partial checksum where it says: in the checksum field of the
+    /// transport header, or after all parsed headers, as for a packet in a tunnel. Completing it
+    /// elsewhere would change parsed fields, and invalidate decisions based on them.
     #[inline]
     pub fn admits_checksum(&self, meta: &NetHeader) -> bool {
         if !meta.needs_checksum() {
@@ -47,12 +46,12 @@ impl Layout {
         if self.transport == Some(meta.csum_start) {
             return checksum_field(self.protocol) == Some(usize::from(meta.csum_offset));
         }
-        // Options of neighbour discovery are read, and lie behind the end.
+        // Options of neighbour discovery are parsed, and lie after the end.
         meta.csum_start >= self.end && self.protocol != ip_proto::ICMPV6
     }
 }
 
-/// Where the checksum lies in the header of a protocol, in bytes.
+/// Offset of the checksum in the header of a protocol, in bytes.
 #[inline]
 fn checksum_field(protocol: u8) -> Option<usize> {
     match protocol {
@@ -65,7 +64,7 @@ fn checksum_field(protocol: u8) -> Option<usize> {
     }
 }
 
-/// What one pass over the headers finds.
+/// Result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// The fields; `in_port`, `metadata` and `tunnel_id` are zero.
@@ -74,10 +73,10 @@ pub struct Parsed {
     pub layout: Layout,
 }
 
-/// Parses the headers of `frame`, which may be cut short behind them.
+/// Parses the headers of `frame`, which may be truncated after them.
 ///
 /// # Errors
-/// [`Truncated`] when not even the Ethernet header is whole, or its last tag is not.
+/// [`Truncated`] if the Ethernet header or its last tag is incomplete.
 #[inline]
 pub fn parse(frame: &[u8]) -> Result<Parsed, Truncated> {
     let mut key = FlowKey::default();
@@ -85,14 +84,14 @@ pub fn parse(frame: &[u8]) -> Result<Parsed, Truncated> {
     Ok(Parsed { key, layout })
 }
 
-/// As [`parse()`], with the key made where it is wanted.
+/// As [`parse()`], with the key constructed in place.
 ///
-/// Everything common is kept in registers until it is stored as whole words of the key, and the key
-/// is not moved: a load of what was stored just before in several pieces waits until they have
-/// reached the cache. That was two fifths of the cost of a small frame outside the kernel.
+/// Common fields are kept in registers until they are stored as whole words of the key, and the key
+/// is not moved: a load from several recent smaller stores stalls until they have reached the
+/// cache. That was two fifths of the cost of a small frame outside the kernel.
 ///
 /// # Errors
-/// As [`parse()`]; the key is not touched then.
+/// As [`parse()`]; the key is then unchanged.
 #[expect(clippy::inline_always, reason = "so that the layout stays in registers, too")]
 #[inline(always)]
 pub fn parse_into(frame: &[u8], key: &mut FlowKey) -> Result<Layout, Truncated> {
@@ -116,7 +115,7 @@ pub fn parse_into(frame: &[u8], key: &mut FlowKey) -> Result<Layout, Truncated> 
     Ok(upper.layout(&link))
 }
 
-/// What is in front of the network layer.
+/// The link layer.
 struct Link {
     eth_type: EtherType,
     /// Where the network layer starts.
@@ -127,7 +126,7 @@ struct Link {
     tags_present: u8,
 }
 
-/// What the network and the transport layer say.
+/// The network and the transport layer.
 #[derive(Default)]
 struct Upper {
     protocol: u8,
@@ -139,14 +138,14 @@ struct Upper {
     ports: [u8; 4],
     /// See [`FlowKey::fragment`].
     fragment: u8,
-    /// Start of a whole transport header, from that of the network layer.
+    /// Start of a complete transport header, relative to the network layer.
     transport: Option<usize>,
-    /// End of what could be parsed, from the start of the network layer.
+    /// End of the parsed part, relative to the start of the network layer.
     end: usize,
 }
 
 impl Upper {
-    /// What is known where the transport header is in another packet, if this is a fragment.
+    /// The known fields if the transport header is in another packet, for a fragment.
     #[inline]
     fn without_transport(self) -> Self {
         let fragment = match self.fragment {
@@ -168,7 +167,7 @@ impl Upper {
     }
 }
 
-/// The key's words, in its order.
+/// The key's words, in order.
 #[inline]
 fn assemble(addresses: [u8; 12], link: &Link, upper: &Upper) -> FlowKey {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = addresses;
@@ -195,7 +194,7 @@ fn assemble(addresses: [u8; 12], link: &Link, upper: &Upper) -> FlowKey {
     ])
 }
 
-/// Walks the tags and an 802.3 length with SNAP.
+/// Parses the tags and an 802.3 length with SNAP.
 #[inline]
 fn link_layer(frame: &[u8]) -> Result<Link, Truncated> {
     let mut at = ethernet::field::ETHER_TYPE;
@@ -238,8 +237,8 @@ impl Link {
     }
 }
 
-/// An 802.3 frame: the type behind LLC/SNAP with a zero organisation code, or OpenFlow's
-/// "not an Ethernet type" (OpenFlow 1.3.5 §7.2.3.8).
+/// An 802.3 frame: the type after LLC/SNAP with a zero organisation code, or OpenFlow's "not an
+/// Ethernet type" (OpenFlow 1.3.5 §7.2.3.8).
 #[cold]
 fn logical_link(frame: &[u8], at: usize) -> (EtherType, usize) {
     const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
@@ -300,14 +299,14 @@ fn parse_ipv6(packet: &[u8]) -> Upper {
     }
 }
 
-/// What starts with a whole IPv6 header, without padding.
+/// A packet that starts with a complete IPv6 header, without padding.
 #[inline]
 fn ipv6_packet(packet: &[u8]) -> &[u8] {
     let payload_len = usize::from(read_u16(packet, ipv6::field::PAYLOAD_LENGTH));
     without_padding(packet, ipv6::HEADER_LEN + 1, ipv6::HEADER_LEN + payload_len)
 }
 
-/// A packet without what lies behind it, by a length that is at least `shortest`.
+/// A packet without padding, by a length that is at least `shortest`.
 #[inline]
 fn without_padding(packet: &[u8], shortest: usize, len: usize) -> &[u8] {
     if len < shortest {
@@ -363,7 +362,7 @@ fn parse_neighbor_discovery(message: &[u8], key: &mut FlowKey) {
     }
 }
 
-/// Returns where the headers end.
+/// Returns the end of the headers.
 #[cold]
 fn parse_arp(packet: &[u8], key: &mut FlowKey) -> usize {
     let Some(packet) = packet.get(..arp::LEN).filter(|p| p.starts_with(&arp::IPV4_OVER_ETHERNET))
@@ -525,7 +524,7 @@ mod tests {
         for (start, offset) in [(34, 16), (54, 0), (84, 16)] {
             assert!(layout.admits_checksum(&at(start, offset)), "{start} {offset}");
         }
-        // The identifier of a tag, an address, a port, what lies behind by the sum of both.
+        // The ID of a tag, an address, a port, and bytes after the headers by the sum of both.
         for (start, offset) in [(14, 0), (14, 12), (34, 2), (34, 6), (33, 17), (38, 2), (53, 1)] {
             assert!(!layout.admits_checksum(&at(start, offset)), "{start} {offset}");
         }
@@ -552,7 +551,7 @@ mod tests {
         assert_eq!(parse(&fragment).unwrap().key.ip_proto, 17);
     }
 
-    /// A length that covers the IP header, and not all of the transport header.
+    /// A length that covers the IP header, but not all of the transport header.
     #[test]
     fn padding_is_no_header() {
         let v4 = |total: u8| {
@@ -566,7 +565,7 @@ mod tests {
                 && parsed.key.ip_proto == 6
         };
         assert!((20..40).all(|total| absent(&v4(total)) && v4(total).layout.end == 34));
-        // Trains of some senders have none, and what is cut short has more than there is.
+        // Some senders of trains set none, and a truncated packet has a length beyond its end.
         assert!(
             [0, 19, 40, 41, 255].map(v4).iter().all(|parsed| parsed == &parse(TCP_V4).unwrap())
         );

@@ -1,22 +1,23 @@
-//! Operations on the stack of VLAN tags of a frame, train or not (IEEE 802.1Q-2022 §6.9, §9).
+//! Operations on the VLAN tag stack of a frame, train or not (IEEE 802.1Q-2022 §6.9, §9).
 //!
-//! A frame lies in `buf[start..]` with headroom in front of it. A tag is put in by moving what is
-//! *in front* of its place (the addresses and the tags outside it) into the headroom, and taken out
-//! by moving the same bytes back: at most 12 bytes and the outer tags, never the payload, however
-//! long the train. The offsets of the metadata count from the frame's first byte and move along.
+//! A frame is in `buf[start..]` with headroom before it. A tag is inserted by moving the bytes
+//! *before* its position (the addresses and the outer tags) into the headroom, and removed by
+//! moving the same bytes back: at most 12 bytes and the outer tags, never the payload, however long
+//! the train. The offsets of the metadata are relative to the start of the frame and are adjusted.
 //!
-//! Tags are numbered from the outermost, which is 0. What counts as a tag is what
-//! [`EtherType::is_tag`] says: 0x8100, 0x88a8 and 0x9100. Only tags that are whole, with the type
-//! field behind them, are seen; a stack that is cut short ends in front of the tag that is not.
+//! Tags are numbered from the outermost, which is 0. [`EtherType::is_tag`] defines what counts as a
+//! tag: 0x8100, 0x88a8 and 0x9100. Only complete tags, followed by a type field, are recognised; a
+//! truncated stack ends before the incomplete tag.
 //!
-//! Each operation either succeeds as a whole or changes nothing.
+//! Each operation either succeeds or changes nothing.
 
 use crate::ethernet::{ADDRESSES_LEN, HEADER_LEN, TAG_LEN};
 use crate::{EtherType, LongNetHeader, NetHeader, Tag, write_u16};
 
-/// Metadata that says where things lie in a frame, in bytes from its first.
+/// Metadata with offsets into a frame, in bytes from its start.
 pub trait Offsets {
-    /// Moves the offsets after `delta` bytes were put into the link-layer header, or taken out.
+    /// Adjusts the offsets after `delta` bytes were inserted into the link-layer header, or
+    /// removed.
     fn shift(&mut self, delta: i16);
 }
 
@@ -34,19 +35,19 @@ impl Offsets for LongNetHeader {
     }
 }
 
-/// Tags that are walked before the rest counts as payload: one more than any envelope of a port may
-/// hold (500 bytes), so that no port takes a frame with more of them.
+/// Maximum number of tags to parse; the rest counts as payload. One more than fits the maximum
+/// envelope of a port (500 bytes), so that no port accepts a frame with more.
 pub const MAX_TAGS: usize = 126;
 
-/// Number of whole tags at the head of `frame`, at most [`MAX_TAGS`].
+/// Number of complete tags at the start of `frame`, at most [`MAX_TAGS`].
 pub fn count(frame: &[u8]) -> usize {
     (0..MAX_TAGS).take_while(|index| get(frame, *index).is_some()).count()
 }
 
-/// The tag at `index` of `frame`, or `None` when there are not as many.
+/// The tag at `index` of `frame`, or `None` if there are fewer.
 ///
-/// Looks at that place only: the caller knows that what lies in front of it are tags, either from
-/// [`count`] or because it has walked there.
+/// Checks that position only: the caller knows that all positions before it are tags, from
+/// [`count`] or from its own loop.
 #[inline]
 pub fn get(frame: &[u8], index: usize) -> Option<Tag> {
     let at = place(index)?;
@@ -55,12 +56,12 @@ pub fn get(frame: &[u8], index: usize) -> Option<Tag> {
     tpid.is_tag().then(|| Tag::new(tpid, u16::from_be_bytes([c0, c1])))
 }
 
-/// Puts `tag` in front of all others. Returns `false`, and changes nothing, when the headroom is
-/// used up or the frame is shorter than an Ethernet header.
+/// Pushes `tag` as the outermost one. Returns `false` without a change if there is no headroom or
+/// the frame is shorter than an Ethernet header.
 #[inline]
 #[must_use = "a frame without headroom stays untagged"]
 pub fn push(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, tag: Tag) -> bool {
-    // Of a length that is known beforehand, so that it is moved by registers.
+    // Of constant length, so that it is moved in registers.
     let front = start.checked_sub(TAG_LEN).and_then(|start| buf.get_mut(start..));
     let Some(front) = front.and_then(|front| front.first_chunk_mut::<FRONT_LEN>()) else {
         return false;
@@ -73,7 +74,7 @@ pub fn push(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, tag: Tag
     true
 }
 
-/// Takes the outermost tag away and returns it, or `None` when there is none.
+/// Pops the outermost tag and returns it, or `None` if there is none.
 #[inline]
 pub fn pop(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets) -> Option<Tag> {
     let front = buf.get_mut(*start..)?.first_chunk_mut::<FRONT_LEN>()?;
@@ -84,8 +85,8 @@ pub fn pop(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets) -> Option
     Some(tag)
 }
 
-/// Puts `tag` behind the first `index` tags. Returns `false`, and changes nothing, when the
-/// headroom is used up or there are fewer than `index` tags.
+/// Inserts `tag` after the first `index` tags. Returns `false` without a change if there is no
+/// headroom or there are fewer than `index` tags.
 #[must_use = "a frame without headroom or with fewer tags stays as it is"]
 pub fn insert(
     buf: &mut [u8],
@@ -102,7 +103,7 @@ pub fn insert(
     }
 }
 
-/// Takes the tag at `index` out and returns it, or `None` when there are not as many.
+/// Removes the tag at `index` and returns it, or `None` if there are fewer.
 pub fn remove(
     buf: &mut [u8],
     start: &mut usize,
@@ -115,8 +116,8 @@ pub fn remove(
     Some(tag)
 }
 
-/// Makes the tag at `index` of `frame` be `tag`: identifier, priority, TPID and all. Returns what
-/// it was, or `None`, and changes nothing, when there are not as many.
+/// Replaces the tag at `index` of `frame` by `tag`, including priority and TPID. Returns the old
+/// tag, or `None` without a change if there are fewer.
 pub fn set(frame: &mut [u8], index: usize, tag: Tag) -> Option<Tag> {
     let old = has(frame, index).then(|| get(frame, index)).flatten()?;
     let at = place(index)?;
@@ -125,36 +126,37 @@ pub fn set(frame: &mut [u8], index: usize, tag: Tag) -> Option<Tag> {
     Some(old)
 }
 
-/// Gives the tag at `index` of `frame` another identifier, 0..=4095, and leaves the rest of it.
-/// Returns what it was, or `None`, and changes nothing, when there are not as many.
+/// Sets the VLAN ID of the tag at `index` of `frame`, 0..=4095. Returns the old tag, or `None`
+/// without a change if there are fewer.
 pub fn translate(frame: &mut [u8], index: usize, vid: u16) -> Option<Tag> {
     let old = has(frame, index).then(|| get(frame, index)).flatten()?;
     set(frame, index, with_vid(old, vid))
 }
 
-/// `tag` with the identifier `vid`; bits above the twelfth are dropped.
+/// `tag` with the VLAN ID `vid`; bits above the twelfth are ignored.
 #[inline]
 #[must_use]
 pub const fn with_vid(tag: Tag, vid: u16) -> Tag {
     Tag::new(tag.tpid(), tag.tci() & !Tag::VID_MASK | vid & Tag::VID_MASK)
 }
 
-/// `tag` with the identifier and the priority it has, and another TPID.
+/// `tag` with the same ID and priority, and another TPID.
 #[inline]
 #[must_use]
 pub const fn with_tpid(tag: Tag, tpid: EtherType) -> Tag {
     Tag::new(tpid, tag.tci())
 }
 
-/// True when a tag says that its frame may be dropped first (DEI, IEEE 802.1Q-2022 §9.6).
+/// True if the tag is drop eligible (DEI, IEEE 802.1Q-2022 §9.6).
 #[inline]
 #[must_use]
 pub const fn is_drop_eligible(tag: Tag) -> bool {
     tag.tci() & DROP_ELIGIBLE != 0
 }
 
-/// What becomes of priorities where a tag begets another: a customer's priority seen by a provider,
-/// or a translated tag (IEEE 802.1Q-2022 §6.9.3, "priority code point decoding/encoding").
+/// Mapping of priorities when a tag is derived from another: a customer's priority seen by a
+/// provider, or a translated tag (IEEE 802.1Q-2022 §6.9.3, "priority code point
+/// decoding/encoding").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcpMap {
     /// The new priority code point for each old one, 0..=7.
@@ -166,21 +168,21 @@ pub struct PcpMap {
 /// The drop eligible indicator of a tag made from another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeiRule {
-    /// As it was.
+    /// Unchanged.
     #[default]
     Keep,
-    /// Not eligible, whatever it was: what a provider does who does not trust the customer's bit.
+    /// Cleared: for a provider that does not trust the customer's bit.
     Clear,
-    /// Eligible, whatever it was.
+    /// Set.
     Set,
 }
 
 impl PcpMap {
-    /// Everything as it was.
+    /// The identity mapping.
     pub const KEEP: Self = Self { pcp: [0, 1, 2, 3, 4, 5, 6, 7], dei: DeiRule::Keep };
 
-    /// `to` with the priority and the drop eligible indicator that this makes of those of `from`.
-    /// TPID and identifier of `to` stay.
+    /// Returns `to` with priority and drop eligible indicator mapped from those of `from`. TPID and
+    /// ID of `to` are unchanged.
     #[inline]
     #[must_use]
     pub const fn apply(&self, from: Tag, to: Tag) -> Tag {
@@ -200,12 +202,12 @@ impl Default for PcpMap {
     }
 }
 
-/// True when `frame` has an Ethernet header and at least `index` tags in front of its type.
+/// True if `frame` has an Ethernet header and at least `index` tags before its type.
 fn has(frame: &[u8], index: usize) -> bool {
     frame.len() >= HEADER_LEN && (0..index).all(|index| get(frame, index).is_some())
 }
 
-/// Where the tag at `index` starts, from the frame's first byte.
+/// Offset of the tag at `index` from the start of the frame.
 #[inline]
 fn place(index: usize) -> Option<usize> {
     index.checked_mul(TAG_LEN)?.checked_add(ADDRESSES_LEN)
@@ -229,7 +231,7 @@ fn open(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, at: usize, t
     true
 }
 
-/// Moves the first `at` bytes of the frame over the tag behind them.
+/// Moves the first `at` bytes of the frame over the tag after them.
 #[inline]
 fn close(buf: &mut [u8], start: &mut usize, meta: &mut impl Offsets, at: usize) {
     buf.copy_within(*start..*start + at, *start + TAG_LEN);
@@ -242,7 +244,7 @@ const DROP_ELIGIBLE: u16 = 0x1000;
 /// Length of a type field in bytes.
 const TYPE_LEN: usize = 2;
 const TAG_LEN_I16: i16 = 4;
-/// Addresses, one tag and a type field: what a push or pop of the outermost tag touches.
+/// Addresses, one tag and a type field: the bytes that a push or pop of the outermost tag changes.
 const FRONT_LEN: usize = ADDRESSES_LEN + TAG_LEN + TYPE_LEN;
 const _: () = assert!(TAG_LEN == 4, "one constant in two types");
 
@@ -263,7 +265,7 @@ mod tests {
         csum_offset: 16,
     };
 
-    /// An untagged frame behind `headroom` bytes.
+    /// An untagged frame after `headroom` bytes.
     fn buffer(headroom: usize) -> Vec<u8> {
         let mut buf = vec![0xee; headroom];
         buf.extend(0..12);

@@ -1,4 +1,4 @@
-//! However the stream is cut, what is said and what is heard stay the same.
+//! The result does not depend on how the stream is split.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn byte_by_byte_is_as_good_as_all_at_once() {
     assert_eq!(pair.take_controller_events(), [reply]);
 }
 
-/// What a controller may say, good and bad.
+/// Messages of a controller, valid and invalid.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let part = |more| {
         let body = MultipartRequestBody::TableFeatures(vec![]);
@@ -58,7 +58,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// What a switch hears and says when this comes in these chunks.
+/// Events and output of a switch for this input.
 fn run(chunks: &[&[u8]]) -> (Vec<SwitchEvent>, Vec<u8>) {
     let now = Instant::now();
     let mut switch = SwitchConnection::new(Config::default(), now);

@@ -1,4 +1,4 @@
-//! What is malformed, unknown or broken off.
+//! Malformed, unknown and incomplete input.
 
 use tapswitch_channel::*;
 use tapswitch_openflow::*;

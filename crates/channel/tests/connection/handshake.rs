@@ -1,4 +1,4 @@
-//! Hello, versions, features, and what comes instead of them.
+//! Hello, versions, features, and failures of the handshake.
 
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ fn a_refused_hello_says_why() {
     assert_eq!(reason.to_string(), text);
 }
 
-/// What a peer says is a line of the log and no more.
+/// Text of a peer stays on one line of the log.
 #[test]
 fn the_text_of_a_refusal_forges_no_line_of_the_log() {
     let text = format!("no\n2026-11-25 INFO all is well\x1b[2J\u{202e}{}", "x".repeat(1_900));

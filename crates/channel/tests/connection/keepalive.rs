@@ -1,4 +1,4 @@
-//! Silence, probes and death, on a clock that is ours.
+//! Silence, probes and timeouts, with a simulated clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Both ends of a connection, joined by a wire of our own and a clock that only we move.
+//! Both ends of a connection, with a simulated wire and clock.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Multiparts that are too long for one message, and for anybody.
+//! Multipart messages that exceed one message, and that exceed all limits.
 
 use tapswitch_channel::*;
 use tapswitch_openflow::multipart::*;
@@ -90,7 +90,7 @@ fn a_reply_beyond_the_bound_is_lost_and_said_so() {
     assert_eq!(pair.controller.pending_count(), 0);
 }
 
-/// A list is not cut inside an item.
+/// A list is not split inside an item.
 #[test]
 fn a_reply_that_fits_no_message_is_answered_by_an_error() {
     let mut pair = Pair::ready(Config::default());
@@ -153,7 +153,7 @@ fn parts_that_nobody_asked_for_are_not_kept() {
         assert!(events.len() == 1 && events.iter().all(is_refused), "{xid}: {events:?}");
     }
     assert_eq!(pair.controller.pending_count(), 1, "the barrier is still waited for");
-    // As many as may be unfinished, and more: none of them counts.
+    // More than may be incomplete: none of them counts.
     for xid in 1000..1000 + 2 * MAX_OPEN_MULTIPARTS as u32 {
         pair.controller.handle_bytes(&encode(xid, part(true)), pair.now);
     }

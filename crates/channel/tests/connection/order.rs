@@ -1,4 +1,4 @@
-//! What waits for an answer, and in what order answers come.
+//! Requests that wait for an answer, and the order of answers.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tapswitch_channel::*;
 use tapswitch_openflow::*;
 
-/// Both ends. What the switch is told is kept for the test, but for the features, which it tells.
+/// Both ends. Events of the switch are recorded for the test; features requests are answered.
 pub(crate) struct Pair {
     pub(crate) controller: ControllerConnection,
     pub(crate) switch: SwitchConnection,
@@ -17,7 +17,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two ends that said nothing yet.
+    /// Two ends before the handshake.
     pub(crate) fn new(config: Config) -> Self {
         let now = Instant::now();
         Self {
@@ -30,7 +30,7 @@ impl Pair {
         }
     }
 
-    /// Two ends that know each other.
+    /// Two ends after the handshake.
     pub(crate) fn ready(config: Config) -> Self {
         let mut pair = Self::new(config);
         pair.exchange();
@@ -40,12 +40,12 @@ impl Pair {
         pair
     }
 
-    /// Carries bytes until both ends are silent.
+    /// Carries bytes until both ends are idle.
     pub(crate) fn exchange(&mut self) {
         while self.carry_to_switch() | self.carry_to_controller() {}
     }
 
-    /// Carries what the controller says now; whether it was anything.
+    /// Carries the controller's pending output; returns whether there was any.
     pub(crate) fn carry_to_switch(&mut self) -> bool {
         let bytes = self.controller.poll_transmit().to_vec();
         self.controller.handle_transmitted(bytes.len(), self.now);
@@ -56,7 +56,7 @@ impl Pair {
         !bytes.is_empty()
     }
 
-    /// Carries what the switch says now; whether it was anything.
+    /// Carries the switch's pending output; returns whether there was any.
     pub(crate) fn carry_to_controller(&mut self) -> bool {
         let bytes = self.switch.poll_transmit().to_vec();
         self.switch.handle_transmitted(bytes.len(), self.now);
@@ -68,7 +68,7 @@ impl Pair {
         !bytes.is_empty()
     }
 
-    /// Lets time pass until the next timer of either end, if that is within `bound`.
+    /// Advances the clock to the next timer of either end, if that is within `bound`.
     pub(crate) fn step(&mut self, bound: Instant) -> bool {
         let timers = [self.controller.poll_timeout(), self.switch.poll_timeout()];
         let Some(next) = timers.into_iter().flatten().min().filter(|&next| next <= bound) else {
@@ -82,7 +82,7 @@ impl Pair {
         true
     }
 
-    /// Lets this much time pass, with bytes carried at once.
+    /// Advances the clock by this much, carrying bytes at once.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         self.exchange();
@@ -116,21 +116,21 @@ impl Pair {
         std::mem::take(&mut self.switch_events)
     }
 
-    /// Sends a request and returns its number and what the switch is told.
+    /// Sends a request and returns its transaction ID and the events of the switch.
     pub(crate) fn ask(&mut self, body: Body) -> (u32, Vec<SwitchEvent>) {
         let xid = self.controller.send(body).unwrap();
         self.carry_to_switch();
         (xid, self.take_switch_events())
     }
 
-    /// Bytes from nowhere into the switch; what it is told.
+    /// Sends arbitrary bytes to the switch; returns its events.
     pub(crate) fn inject(&mut self, bytes: &[u8]) -> Vec<SwitchEvent> {
         self.switch.handle_bytes(bytes, self.now);
         self.poll_switch();
         self.take_switch_events()
     }
 
-    /// What the switch says now, as messages.
+    /// The switch's pending output, as messages.
     pub(crate) fn said_by_switch(&mut self) -> Vec<Message> {
         let bytes = self.switch.poll_transmit().to_vec();
         self.switch.handle_transmitted(bytes.len(), self.now);
@@ -154,7 +154,7 @@ pub(crate) fn encode(xid: u32, body: Body) -> Vec<u8> {
     bytes
 }
 
-/// The messages that make up these bytes.
+/// Parses these bytes as messages.
 pub(crate) fn messages(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some(len) = frame_len(bytes).unwrap() {
@@ -166,7 +166,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> Vec<Message> {
     messages
 }
 
-/// The kinds and numbers of the errors among messages.
+/// The errors among messages, with their transaction IDs.
 pub(crate) fn errors(messages: &[Message]) -> Vec<(u32, ErrorKind)> {
     messages
         .iter()

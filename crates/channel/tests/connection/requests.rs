@@ -1,4 +1,4 @@
-//! Requests, their answers and what nobody asked for.
+//! Requests, their answers, and unsolicited messages.
 
 use tapswitch_channel::*;
 use tapswitch_openflow::*;

@@ -1,4 +1,4 @@
-//! One switch and several controllers: who may change it, and who is told what.
+//! One switch and several controllers: permissions by role, and notifications.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tapswitch_openflow::*;
 
 use crate::pair::*;
 
-/// A switch with its connections and the one judge over their roles.
+/// A switch with its connections and the common role state.
 struct Agent {
     pairs: BTreeMap<ConnectionId, Pair>,
     roles: Roles,
@@ -26,7 +26,7 @@ impl Agent {
         self.pairs.get_mut(&id).unwrap()
     }
 
-    /// Asks for a role the way an agent does; what the controller is told.
+    /// Handles a role request as an agent does; returns the controller's answer.
     fn ask(&mut self, id: ConnectionId, role: ControllerRole, generation_id: u64) -> Body {
         let request = RoleMessage { role, generation_id };
         let pair = self.pairs.get_mut(&id).unwrap();
@@ -46,7 +46,7 @@ impl Agent {
         }
     }
 
-    /// Whether the connection's controller is told of this.
+    /// Whether the connection's controller receives this.
     fn is_told(&mut self, id: ConnectionId, body: Body) -> bool {
         let pair = self.pair(id);
         let wanted = pair.switch.notify(body).unwrap();

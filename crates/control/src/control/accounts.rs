@@ -1,28 +1,28 @@
-//! The ledger of each policy, over all switches that its frames and copies crossed.
+//! Ledger of each policy, over all switches on the path of its frames and copies.
 //!
-//! A frame is matched where it comes in from a host. Its copy is made there too, and goes to a
-//! monitor of the same switch, or tagged through others to that of another one, and untagged there:
+//! A frame is matched where it comes in from a host. Its copy is made there, too. It goes to a
+//! monitor at the same switch, or with a tag through other switches to the monitor's, which removes
+//! the tag:
 //!
 //! ```text
-//!  matched ─▶ copied ─▶ taken by the link ─▶ ... ─▶ arrived ─▶ taken by the monitor's port
-//!                   ╲ dropped, waits         ╲ dropped, waits  ╲ dropped, waits
+//! matched ─▶ copied ─▶ taken by the link ─▶ ... ─▶ arrived ─▶ taken by the monitor's port
+//!                  ╲ dropped, waits         ╲ dropped, waits  ╲ dropped, waits
 //! ```
 //!
-//! What a link took and no switch behind it got was lost on the way. What arrived beyond what was
-//! sent is younger than what the senders told, and not counted as delivered.
+//! What a link took and the next switch did not receive was lost. What arrived in excess of what
+//! was sent is newer than the senders' counters, and not counted as delivered.
 //!
-//! Trains may be cut into packets on their way, and packets joined into trains. So our switches
-//! count packets as they are on a wire, of which there are as many on both sides. Others count a
-//! train as one. Where one of these sent copies, or got them at the end, what is missing has an
-//! outcome that is unknown, for it may be in trains that arrived; and where more arrived than was
-//! sent though nothing passed meanwhile, some of it may be lost: that is told as it is, and does
+//! Trains may be cut into packets, and packets joined into trains, on the way. So a tapswitch
+//! counts packets as on a wire, the number of which is the same on both sides. Other switches count
+//! a train as one packet. If such a switch sent or received the copies, missing ones have an
+//! unknown outcome, as they may be part of trains that arrived; and if more arrived than was sent
+//! although the traffic was at rest, some may have been lost: this is reported as it is, and does
 //! not add up.
 //!
-//! That takes counters of several switches that go together. Where those of one are older, for it
-//! is not connected or does not tell them, what seems to be missing has an outcome that is unknown.
-//! So have as many copies as were sent when a controller that starts again had read all switches
-//! for the first time: they connect one after the other, and what one had sent may have arrived at
-//! another before that was read.
+//! The counters of several switches must be consistent. If those of one are older, because it is
+//! disconnected or does not answer, missing copies have an unknown outcome. So have as many copies
+//! as had been sent when a restarted controller had read all switches for the first time: they
+//! connect one by one, and copies sent by one may have arrived at another before that was read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -37,14 +37,14 @@ use crate::tags::{self, Tags};
 use crate::text::switch_name;
 use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, Tagging, TapPolicy};
 
-/// What all policies matched and copied, on all switches.
+/// Frames matched and copied by all policies on all switches.
 pub(super) struct Accounts<'a> {
     switches: &'a Switches,
     tags: &'a Tags,
     by_policy: HashMap<PolicyId, Account>,
-    /// Policies of which something may be missing.
+    /// Policies whose counts may be incomplete.
     lost: HashSet<PolicyId>,
-    /// Switches whose counters are older than those of others.
+    /// Switches with outdated counters.
     stale: Vec<&'a Switch>,
 }
 
@@ -55,45 +55,45 @@ struct Account {
     copies: BTreeMap<(Slot, Place), Parts>,
 }
 
-/// Copies to one monitor, by how they went.
+/// Copies to one monitor by their kind of path.
 #[derive(Default)]
 struct Parts {
     /// To a port of the same switch, or as originals.
     here: Copies,
-    /// Through others, under an identifier of the policy's own.
+    /// Through other switches, with the policy's own identifier.
     sent: Copies,
-    /// Who sent some of these and counts a train as one.
+    /// Switches that sent some of these and count a train as one packet.
     coarse: BTreeSet<DatapathId>,
-    /// Through others, as copies of another policy that also wants them.
+    /// Through other switches, as copies shared with another policy.
     lent: Copies,
 }
 
-/// What became of copies to one monitor in the end.
+/// Final outcome of the copies to one monitor.
 #[derive(Default)]
 struct Ends {
     copies: Copies,
-    /// Who counts a train as one, where it is not known for that reason.
+    /// Switches that count a train as one packet, if the outcome is unknown for that reason.
     coarse: BTreeSet<DatapathId>,
-    /// Copies whose outcome is unknown for that reason alone: all counters of them are there.
+    /// Copies with an unknown outcome for that reason alone, with all counters known.
     unclear: u64,
 }
 
-/// Copies to one monitor on their way through other switches.
+/// Copies to one monitor in transit through other switches.
 struct Journey {
-    /// What is known to have become of them.
+    /// Their known outcome.
     copies: Copies,
-    /// Those of them that a switch before the last one has dropped, or that wait there.
+    /// Copies dropped or queued at switches before the last one.
     on_the_way: u64,
-    /// Those that came to the last switch.
+    /// Copies that reached the last switch.
     arrived: u64,
-    /// Those of them that wait there.
+    /// Copies queued there.
     waiting: u64,
-    /// Whether all counters are of now.
+    /// Whether all counters are current.
     is_sure: bool,
 }
 
 impl<'a> Accounts<'a> {
-    /// Of all policies, or only of this one, which switches here counted for.
+    /// Adds up the counters of `switches` for all policies, or for one.
     pub(super) fn new(
         switches: &'a Switches,
         tags: &'a Tags,
@@ -143,7 +143,7 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    /// How a policy is doing, whose monitors are there now.
+    /// Report on a policy whose monitors are at these ports.
     pub(super) fn report(
         &self,
         (id, policy, known_at): (PolicyId, &TapPolicy, &BTreeSet<DatapathId>),
@@ -160,7 +160,7 @@ impl<'a> Accounts<'a> {
             let spec = policy.monitor.iter().nth(usize::from(monitor));
             let is_shared = share == 0 && spec.is_some_and(|spec| spec.members().len() > 1);
             let tag = self.tags.find((id, *slot)).filter(|tag| !self.tags.is_shared(*tag));
-            // Of those that share flows, the first stands for what came from other switches.
+            // Of monitors that share flows, the first stands for copies from other switches.
             let tag = tag.filter(|_| !is_shared || parts.sent != Copies::default());
             let Ends { copies: mut rest, coarse: by, unclear: more } =
                 self.follow(parts, tag, *place, self.is_at_rest(id, account, monitor));
@@ -178,7 +178,7 @@ impl<'a> Accounts<'a> {
             let sum = accounted.entry(*monitor).or_default();
             *sum = sum.saturating_add(copies.accounted());
             match copied.last_mut().filter(|last| last.monitor == copies.monitor) {
-                // Two monitors that are one port get one copy of each frame.
+                // Two monitors at one port get one copy of each frame.
                 Some(last) if last.counts.packets < copies.counts.packets => *last = copies,
                 Some(_) => {}
                 None => copied.push(copies),
@@ -187,7 +187,7 @@ impl<'a> Accounts<'a> {
         let span = |monitor: &u8| account.monitors.get(monitor).copied().unwrap_or_default();
         account.monitors.keys().for_each(|monitor| _ = accounted.entry(*monitor).or_default());
         let adds_up = accounted.iter().all(|(monitor, count)| span(monitor).contains(*count));
-        // While frames pass, as many as when it was counted what was copied.
+        // Under traffic: as many as matched when the copies were counted.
         let is_whole = |monitor: &u8| adds_up && span(monitor).most == account.matched.packets;
         let whole = accounted.iter().find(|(monitor, _)| is_whole(monitor));
         let packets = whole.map_or(account.matched.packets, |(_, count)| *count);
@@ -210,7 +210,7 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    /// Copies that were sent with an identifier by now; none if some switch does not tell.
+    /// Copies sent so far with an identifier; `None` if a switch's counters are missing.
     pub(super) fn count_sent(&self, tag: u16) -> Option<u64> {
         let mut sum: u64 = 0;
         for (policy, slot) in self.tags.users(tag) {
@@ -226,7 +226,7 @@ impl<'a> Accounts<'a> {
         Some(sum)
     }
 
-    /// Copies that came to another port than this one, of those that share flows with it.
+    /// Copies that arrived at other ports than `end`, which share flows with it.
     fn shared(&self, tag: Option<u16>, end: Place) -> Vec<(PortNo, Copies)> {
         let Some((tag, switch)) = tag.zip(self.switches.get(&end.switch)) else {
             return Vec::new();
@@ -235,11 +235,12 @@ impl<'a> Accounts<'a> {
         ports.filter(|(port, _)| *port != end.port && !switch.is_link(*port)).collect()
     }
 
-    /// What became of copies to one monitor in the end. Whether nothing passed while counters were
-    /// read is known of the senders.
+    /// Final outcome of the copies to one monitor. `is_at_rest`: nothing was matched at the senders
+    /// while counters were read.
     fn follow(&self, parts: &Parts, tag: Option<u16>, end: Place, is_at_rest: bool) -> Ends {
         let mut ends = match tag {
-            // Others share the identifier: what came of whose copies on the way is not known.
+            // The identifier is shared, so the outcome in transit of this policy's copies is
+            // unknown.
             None => Ends { copies: parts.sent.clone(), ..Ends::default() },
             Some(tag) => self.follow_tag(parts, tag, end, is_at_rest),
         };
@@ -248,7 +249,7 @@ impl<'a> Accounts<'a> {
         ends
     }
 
-    /// The same of those that went under an identifier of their own.
+    /// The same for copies with an identifier of their own.
     fn follow_tag(&self, parts: &Parts, tag: u16, end: Place, is_at_rest: bool) -> Ends {
         let (mut coarse, mut unclear) = (parts.coarse.clone(), 0);
         if self.is_coarse(end.switch) {
@@ -269,20 +270,20 @@ impl<'a> Accounts<'a> {
             }
             None if coarse.is_empty() || !is_at_rest => {
                 let younger = arrived - expected;
-                // What waits came last.
+                // Queued copies are the latest ones.
                 let waiting = younger.min(waiting);
                 sum.in_flight = sum.in_flight.saturating_sub(waiting);
                 let delivered = &mut sum.delivered.packets;
                 *delivered = delivered.saturating_sub(younger - waiting);
                 coarse.clear();
             }
-            // Trains arrived as their packets, perhaps not all of them.
+            // Trains arrived as packets, possibly not all of them.
             None => {}
         }
         Ends { copies: sum, coarse, unclear }
     }
 
-    /// What all switches tell of what was `sent` under an identifier.
+    /// Known outcome of the copies `sent` with an identifier.
     fn journey(&self, sent: &Copies, tag: u16, end: Place) -> Journey {
         let mut copies = Copies { delivered: Counts::ZERO, ..sent.clone() };
         copies.dropped = named(sent.dropped.clone(), "");
@@ -311,8 +312,8 @@ impl<'a> Accounts<'a> {
         self.switches.get(&id).is_some_and(Switch::is_other)
     }
 
-    /// Whether nothing matched for a monitor while counters were read, and all of them are known
-    /// since copies were made.
+    /// Whether nothing was matched for a monitor while counters were read, and all counters are
+    /// known since copying began.
     fn is_at_rest(&self, id: PolicyId, account: &Account, monitor: u8) -> bool {
         let span = account.monitors.get(&monitor).copied().unwrap_or_default();
         let is_concerned = |at: &&&Switch| at.ledger.is_open(id) || self.carries(at, id);
@@ -320,8 +321,8 @@ impl<'a> Accounts<'a> {
         span.least == span.most && !self.lost.contains(&id) && stale.next().is_none()
     }
 
-    /// Whether there may be more, or of something it is not known what became of it, for another
-    /// reason than that trains count as one.
+    /// Whether counts may be incomplete, or an outcome unknown, for another reason than the
+    /// counting of trains.
     fn is_doubtful(&self, id: PolicyId, copied: &[Copied], unclear: u64) -> bool {
         let unknown = copied.iter().filter_map(|copied| copied.dropped.get(OUTCOME_UNKNOWN));
         unknown.sum::<u64>() > unclear || self.stale.iter().any(|at| self.carries(at, id))
@@ -337,7 +338,7 @@ impl<'a> Accounts<'a> {
         switch.map_or_else(|| MonitorPort::unnamed(place), |switch| switch.monitor_port(place.port))
     }
 
-    /// What is not as the policy asks, or not known.
+    /// Notes on deviations from the policy, and on unknowns.
     fn notes(
         &self,
         (id, policy, known_at): (PolicyId, &TapPolicy, &BTreeSet<DatapathId>),
@@ -374,7 +375,7 @@ impl<'a> Accounts<'a> {
         notes
     }
 
-    /// Switches that copy for a policy and are not ours.
+    /// Switches that copy for a policy and are not tapswitches.
     fn others_copying(
         &self,
         id: PolicyId,
@@ -407,7 +408,7 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    /// Switches that count for a policy, or carry its copies, and do not tell their counters.
+    /// Switches that count for a policy or carry its copies, and do not answer.
     fn notes_on_silence(&self, id: PolicyId) -> impl Iterator<Item = String> {
         let silent = self.stale.iter().filter(|switch| switch.is_silent());
         let concerned = silent.filter(move |at| at.ledger.is_open(id) || self.carries(at, id));
@@ -417,7 +418,7 @@ impl<'a> Accounts<'a> {
         })
     }
 
-    /// Ways between switches of which the ledger does not tell all.
+    /// Paths between switches that the ledger does not cover completely.
     fn notes_on_ways(&self, id: PolicyId, policy: &TapPolicy) -> impl Iterator<Item = String> {
         let account = self.by_policy.get(&id);
         self.tags.of(id).filter_map(move |(slot, tag)| {
@@ -446,7 +447,7 @@ impl<'a> Accounts<'a> {
     }
 }
 
-/// Switches that cannot copy less than all.
+/// Switches that cannot sample or truncate.
 fn notes_on_parts(copying: &[DatapathId], policy: &TapPolicy) -> Vec<String> {
     let parts = [
         policy.snaplen.map(|len| format!("snaplen {len}")),
@@ -461,7 +462,7 @@ fn notes_on_parts(copying: &[DatapathId], policy: &TapPolicy) -> Vec<String> {
     switches.map(note).collect()
 }
 
-/// Copies that came to a port with a VLAN mode and are in none of its VLANs.
+/// Copies that reached a port with a VLAN mode and are in none of its VLANs.
 fn note_on_modes(copied: &[Copied]) -> Option<String> {
     let dropped = copied.iter().flat_map(|to| &to.dropped);
     let of_modes = dropped.filter(|(reason, _)| reason.ends_with("vlan_not_member"));
@@ -517,7 +518,7 @@ fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
     Copied { monitor, counts: copied, delivered, flooded, in_flight, dropped }
 }
 
-/// Where monitors at several switches share flows, those that copy pick one.
+/// If monitors at several switches share flows, the copying switches choose.
 const OTHER_CHOICE: &str = "; different switches may choose different monitors for the same flow";
-/// The reason of what one switch sent and the next one did not get.
+/// Reason of copies that one switch sent and the next one did not receive.
 const LOST: &str = "lost_between_switches";

@@ -1,5 +1,5 @@
-//! Where something is due, or under way: so that not all switches are looked at to find out, each
-//! time that anything comes in.
+//! Timers and unfinished work by switch, so that not all switches have to be inspected for each
+//! input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use tapswitch_openflow::DatapathId;
 use crate::Millis;
 use crate::switch::Switch;
 
-/// What is known of switches without looking at them. Each is noted whenever it may have changed.
+/// Cached state of switches, updated by `note` after each possible change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
     due: BTreeSet<(Millis, DatapathId)>,
@@ -26,7 +26,7 @@ impl Agenda {
         }
     }
 
-    /// It is forgotten.
+    /// Forgets a switch.
     pub(super) fn remove(&mut self, id: DatapathId) {
         self.note_due(id, None);
         self.unsettled.remove(&id);
@@ -44,19 +44,18 @@ impl Agenda {
         before.into_iter().for_each(|at| _ = self.due.remove(&(at, id)));
     }
 
-    /// When something is due at a switch.
+    /// The earliest timer.
     pub(super) fn next(&self) -> Option<Millis> {
         Some(self.due.first()?.0)
     }
 
-    /// The switches that something is due at by now.
+    /// Switches with timers that are due.
     pub(super) fn due(&self, now: Millis) -> Vec<DatapathId> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now);
         due.map(|(_, id)| *id).collect()
     }
 
-    /// The switches that are connected and not taken over yet, or of which it is read what they
-    /// hold.
+    /// Switches that are connected but not taken over yet, or being read.
     pub(super) const fn unsettled(&self) -> &BTreeSet<DatapathId> {
         &self.unsettled
     }

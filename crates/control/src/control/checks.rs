@@ -1,8 +1,7 @@
-//! Asking one switch after the other whether it still holds what it was told.
+//! Checks switches in turn for unexpected changes.
 //!
-//! All of them in turn, evenly: a fabric of a few switches is through once in
-//! [`Limits::check_interval`], a large one when it is, for its controller and its switches have
-//! something else to do.
+//! All are checked at an even pace: a small fabric once in [`Limits::check_interval`], a large one
+//! more slowly, as its controller and switches have other work to do.
 //!
 //! [`Limits::check_interval`]: crate::Limits::check_interval
 
@@ -13,12 +12,12 @@ use tapswitch_openflow::DatapathId;
 use super::Control;
 use crate::Millis;
 
-/// Whose turn it is.
+/// Scheduler of the checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checks {
-    /// When the next one is asked.
+    /// Time of the next check.
     next_at: Option<Millis>,
-    /// The last one that was.
+    /// The switch checked last.
     last: Option<DatapathId>,
 }
 
@@ -30,14 +29,14 @@ impl Checks {
 }
 
 impl Control {
-    /// There is a switch to ask, perhaps the first one.
+    /// Starts the schedule if it is not running.
     pub(super) fn schedule_checks(&mut self) {
         if self.checks.next_at.is_none() {
             self.checks.next_at = self.pause_between_checks(0).map(|pause| self.now.plus(pause));
         }
     }
 
-    /// Asks the next switch that can be asked, if it is time.
+    /// Checks the next possible switch if it is time.
     pub(super) fn check_next(&mut self) {
         if self.checks.next_at.take_if(|at| *at <= self.now).is_none() {
             return;
@@ -49,7 +48,7 @@ impl Control {
         }
     }
 
-    /// Returns how many rules it has.
+    /// Returns the number of its rules.
     fn ask_next(&mut self) -> Option<usize> {
         let last = self.checks.last.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.switches.range((last, Bound::Unbounded)).map(|(id, _)| *id);
@@ -66,7 +65,7 @@ impl Control {
         None
     }
 
-    /// How long to wait behind a switch with so many rules.
+    /// Pause after a switch with this many rules.
     fn pause_between_checks(&self, rules: usize) -> Option<Millis> {
         let interval = self.limits.check_interval?;
         let even = interval.0 / (self.switches.len() as u64).max(1);
@@ -74,8 +73,8 @@ impl Control {
     }
 }
 
-/// At most four switches are asked in a second: a thousand in some four minutes.
+/// At most four switches a second: a thousand in about four minutes.
 const MIN_PAUSE: Millis = Millis(250);
-/// Rules that are read and compared in a hundredth of this time: a hundredth of the controller is
-/// busy with it at most.
+/// Rules compared in a hundredth of a millisecond, so that checks take at most a hundredth of the
+/// controller's time.
 const RULES_PER_MS: u64 = 10;

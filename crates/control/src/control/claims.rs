@@ -1,15 +1,15 @@
-//! IP addresses that a host claims and another one has: whether they moved, or are forged.
+//! Conflicting claims to an IP address: has it moved, or is the claim forged?
 //!
-//! Addresses are handed out anew, move to the machine that stands in for another, and are forged.
-//! So the host that has one is asked for it, several times ([`PACE`]), and what it answers
-//! comes to the controller as all ARP and neighbour discovery does. When it claims the address, it
-//! keeps it. When it is silent, the address is that of whoever claimed it last, and copies for a
-//! monitor that is named by it go there. A switch that is not connected by then proves nothing.
+//! Addresses are reassigned, fail over to another machine, and are forged. So the holder is probed
+//! several times ([`PACE`]); its answers reach the controller like all ARP and neighbour discovery.
+//! If it claims the address, it keeps it. If it is silent, the latest claimant gets the address,
+//! and copies for a monitor named by it go there. The silence of a holder whose switch is
+//! disconnected proves nothing.
 //!
-//! Those of other switches that are linked with this one are asked, too. Addresses that are asked
-//! for at once are bounded, and those that are claimed behind one port are few of them, so that who
-//! forges claims there keeps no others from moving. Addresses that copies go to have room of their
-//! own. What more is claimed is a conflict, as before, and asked for when it is claimed again.
+//! Holders at other connected switches are probed, too. The number of concurrent probes is bounded,
+//! with a smaller bound per port, so that forged claims at one port do not block others. Addresses
+//! of monitors have reserved room. Claims beyond that count as conflicts, and are probed when they
+//! are repeated.
 
 use std::net::IpAddr;
 
@@ -21,17 +21,17 @@ use crate::Millis;
 use crate::hosts::{Evidence, HostKey, Sighting};
 use crate::place::Place;
 
-/// Addresses whose holders are asked, and who claimed each last.
+/// Addresses whose holders are being probed, with the latest claimant of each.
 pub(super) type Claims = Inquiries<Held, Rival>;
 
-/// Who claims an address: which host, and where.
+/// The claimant of an address, and its switch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rival {
     at: Place,
     key: HostKey,
 }
 
-/// A host of a switch, and the address that it has.
+/// The holder of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Held {
     switch: DatapathId,
@@ -40,13 +40,13 @@ pub(super) struct Held {
 }
 
 impl Control {
-    /// The host that has the address which a frame claims, at the switch where it came in.
+    /// The holder of the address claimed by a frame, at the switch where it came in.
     pub(super) fn holder_here(&self, at: DatapathId, sighting: &Sighting) -> Option<HostKey> {
         let Some(Evidence::Claim(address)) = sighting.evidence else { return None };
         self.switches.get(&at)?.hosts.holder(address, sighting.key.vlan)
     }
 
-    /// A frame claimed an address, which this host had before at its switch.
+    /// Records a claim to an address that `held` had before.
     pub(super) fn note_claim(
         &mut self,
         at: DatapathId,
@@ -58,8 +58,8 @@ impl Control {
         };
         let held = Held { switch: at, key, address };
         self.claims.note_answer(held, self.now);
-        // Looked up first: to look for holders at all switches takes long, and hosts for which
-        // there is no room are forged without end.
+        // Checked first: searching all switches for holders is slow, and forged hosts without room
+        // arrive without end.
         if self.switches.get(&at).is_none_or(|it| it.hosts.find(key).is_none()) {
             return;
         }
@@ -74,7 +74,7 @@ impl Control {
         }
     }
 
-    /// Another host that has the address, at another switch of the fabric.
+    /// Another holder of the address, at another switch of the fabric.
     fn holder_elsewhere(&self, claimed: Held) -> Option<Held> {
         let Held { switch: at, key, address } = claimed;
         let mut others = self.switches.iter().filter(|(id, _)| **id != at);
@@ -107,7 +107,7 @@ impl Control {
         self.with_switch(switch, |switch, _, _| switch.send_question(key, address));
     }
 
-    /// Ends what has lasted long enough, and asks again.
+    /// Ends inquiries that are over, and probes again.
     pub(super) fn settle_claims(&mut self) {
         for (held, rival, stage) in self.claims.take_over(self.now) {
             if stage != Stage::Answered {
@@ -117,7 +117,7 @@ impl Control {
         self.claims.take_due(self.now).into_iter().for_each(|held| self.ask_holder(held));
     }
 
-    /// A host was silent when it was asked for its address: it is the other's, if that is there.
+    /// The holder of an address was silent: the claimant gets the address if it is still there.
     fn move_address(&mut self, held: Held, Rival { at, key: rival }: Rival) {
         let (Held { switch, key, address }, at) = (held, at.switch);
         let is_there = |id: DatapathId, key| {
@@ -133,13 +133,13 @@ impl Control {
     }
 }
 
-/// Six times in all, within much longer than a host takes to answer: whoever forges its address may
-/// keep its switch busy.
+/// Six times in total, over much longer than a host takes to answer: a forger may keep its switch
+/// busy.
 pub(super) const PACE: Pace = Pace { silence: Millis(3000), again: Millis(500) };
-/// Addresses whose holders are asked at once.
+/// Maximum addresses probed at once.
 const MAX_ASKED: usize = 256;
-/// Those of them that only addresses have to which copies go.
+/// Of those, reserved for addresses of monitors.
 const KEPT: usize = 64;
-/// Addresses that are claimed behind one port, and how many more if copies go to them.
+/// Maximum addresses claimed behind one port, and additional ones for monitors.
 const MAX_AT_PORT: usize = 32;
 const KEPT_AT_PORT: usize = 8;

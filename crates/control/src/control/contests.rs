@@ -1,24 +1,23 @@
-//! Hosts that get copies and are seen elsewhere: whether they moved, or somebody forges their
-//! address.
+//! Hosts that receive copies and are seen elsewhere: have they moved, or is their address forged?
 //!
-//! Other hosts are where they were seen last. One frame with the address of a host that gets copies
-//! would take those along, so it is not believed at once: the host is asked at home, where it was,
-//! and what it sends from there is shown to the controller, for its rule is taken away. When it is
-//! heard there while it is waited for ([`PACE`]), it stays, and [`Event::Contested`] tells of the
-//! other place, which is not believed until that time has passed. When it is silent, it has moved:
-//! a guest that was moved while it runs says so from its new place, and nothing from the old one.
+//! Other hosts are where they were seen last. For a host that receives copies, a single forged
+//! frame would divert these, so it is not accepted at once: the host is probed at its old port, and
+//! its source rule is deleted so that its frames are sent to the controller. If it is heard there
+//! in time ([`PACE`]), it stays, and [`Event::Contested`] reports the other location, which is not
+//! accepted until that time is over. If it is silent, it has moved: a live-migrated guest announces
+//! itself at its new location, and sends nothing from the old one.
 //!
-//! It is asked when its switch confirmed that the rule is away, and its time begins then: whoever
-//! forges its address may keep that switch busy, too, and an answer that is not shown is none. A
-//! switch that does not confirm within [`PATIENCE`] proves nothing: the host stays until somebody
-//! says again that it is elsewhere.
+//! The probe is sent after the switch has confirmed the deletion of the rule, and the time starts
+//! then: a forger may keep that switch busy, and an answer that is not sent to the controller does
+//! not count. A switch that does not confirm within [`PATIENCE`] proves nothing: the host stays
+//! until it is seen elsewhere again.
 //!
-//! So are hosts believed that get no copies and move again and again (`moves.rs`).
+//! Hosts that receive no copies but move repeatedly are handled in the same way (`moves.rs`).
 //!
-//! When the port at home is down, or its switch is not connected, nothing is waited for. A host of
-//! which no address is known cannot be asked, and its silence says nothing: it stays while its port
-//! is up, and [`Event::Contested`] tells of the other place. One that has addresses, never sends
-//! and answers no question cannot be told from one that has gone: name a monitor of that kind by
+//! If the old port is down or its switch is disconnected, there is no wait. A host without a known
+//! address cannot be probed, so its silence proves nothing: it stays while its port is up, and
+//! [`Event::Contested`] reports the other location. A host with addresses that never sends and
+//! never answers cannot be distinguished from one that has gone: such a monitor should be named by
 //! its port.
 
 use tapswitch_openflow::{DatapathId, PacketIn};
@@ -30,11 +29,11 @@ use crate::hosts::{HostKey, Sighting};
 use crate::place::Place;
 use crate::{Event, Millis};
 
-/// The hosts that are asked for, where they were; the switch where each was seen last, and how.
+/// Hosts being probed at their old port; the switch where each was seen last, and the sighting.
 pub(super) type Contests = Inquiries<(HostKey, Place), (DatapathId, Sighting)>;
 
 impl Control {
-    /// A switch sent up a frame that shows no link.
+    /// Processes a packet-in that is no discovery probe.
     pub(super) fn handle_packet_in(&mut self, at: DatapathId, packet_in: &PacketIn) {
         let mut seen = None;
         self.with_switch(at, |switch, _, _| seen = switch.handle_packet_in(packet_in));
@@ -47,7 +46,7 @@ impl Control {
         }
     }
 
-    /// Ends what has lasted long enough: who was silent at home has moved. Asks others again.
+    /// Ends contests that are over: hosts that were silent have moved. Probes others again.
     pub(super) fn settle_contests(&mut self) {
         for ((key, home), (at, sighting), stage) in self.contests.take_over(self.now) {
             let has_gone = self.home(key, at).is_none_or(|place| place == home);
@@ -61,7 +60,7 @@ impl Control {
                     switch.handle_sighting(&sighting, limits, now);
                 });
             }
-            // It stays where there is no room, or no link any more, at its new place.
+            // It stays if its new location has no room, or no connection any more.
             self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
         }
         for (key, home) in self.contests.take_due(self.now) {
@@ -69,7 +68,7 @@ impl Control {
         }
     }
 
-    /// Whether it is not believed for now that a host is there.
+    /// Whether a sighting is not accepted for now.
     fn is_contested(&mut self, at: DatapathId, sighting: &Sighting) -> bool {
         let key = sighting.key;
         let Some(home) = self.home(key, at) else { return false };
@@ -96,7 +95,7 @@ impl Control {
         }
     }
 
-    /// A host has moved too often to be believed at once.
+    /// Handles a host that moves too often to be accepted at once.
     fn hold_restless(
         &mut self,
         key: HostKey,
@@ -126,7 +125,7 @@ impl Control {
         self.contests.begin((key, home), rival, self.now.plus(PATIENCE));
     }
 
-    /// The host was heard where it was.
+    /// The host was heard at its old port.
     fn settle_contest(&mut self, key: HostKey, home: Place) {
         let refuted = self.contests.note_answer((key, home), self.now);
         let Some((at, Sighting { port, .. })) = refuted.cloned() else { return };
@@ -146,7 +145,7 @@ impl Control {
         self.events.push_back(Event::Contested { switch: rival.switch, reason });
     }
 
-    /// Where a host is that is seen at a switch: there, or at one that is linked with it.
+    /// The location of a host, at this switch or at one connected to it.
     fn home(&self, key: HostKey, seen_at: DatapathId) -> Option<Place> {
         self.place_at(key, seen_at).or_else(|| {
             let other = self.located.find(key)?;
@@ -154,7 +153,7 @@ impl Control {
         })
     }
 
-    /// Whether copies go to a host at its place, which it may still be at.
+    /// Whether a host that may still be at its port receives copies.
     pub(super) fn gets_copies(&self, key: HostKey, home: Place) -> bool {
         let host = self.switches.get(&home.switch).and_then(|switch| switch.hosts.find(key));
         let is_named = host.is_some_and(|host| {
@@ -170,14 +169,14 @@ impl Control {
     }
 }
 
-/// Three times in all, within many times as long as a host takes to answer.
+/// Three times in total, over many times as long as a host takes to answer.
 pub(super) const PACE: Pace = Pace { silence: Millis(1000), again: Millis(400) };
-/// What to do about a host that could not be asked.
+/// Remedy for a host that could not be probed.
 const UNASKED: &str = "it could not be probed, because none of its addresses is known or its \
                        switch is busy; if it moved, take its old port down, or name the monitor by \
                        its port; if not, look for a host with the same address there";
-/// Hosts without copies are asked while there are no more than so many; others stay.
+/// Maximum contests including hosts without copies; beyond it, these stay.
 const MAX_CONTESTS: usize = 256;
-/// For how long its switch is waited for, before it is asked: what it does not do for longer is
-/// found out otherwise.
+/// Maximum wait for its switch before the host is probed; a switch that is slower is detected
+/// otherwise.
 const PATIENCE: Millis = Millis(5000);

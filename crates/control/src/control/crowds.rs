@@ -1,10 +1,10 @@
-//! Hosts of which there are so many that rules for copies of frames to them do not fit.
+//! Too many hosts: the rules for copies of frames to them do not fit.
 //!
-//! A host costs a rule for each region of a policy that reaches it, and forged ones cost nothing:
-//! so who has a port could push policies out. Before a policy gives way, the ports that have the
-//! most hosts have fewer: as many as the next ones, and no less than [`FEW`]. Those that were seen
-//! last go, and others are not taken there for a while; frames to them are flooded, and copied as
-//! all that is.
+//! A host takes a rule for each region of a policy that its frames match, and forged hosts cost
+//! nothing, so an attacker at one port could displace policies. Before a policy yields, the most
+//! crowded ports are reduced to the level of the next ones, but not below [`FEW`]. The hosts seen
+//! last are removed, and no others are accepted there for a while; frames to them are flooded, and
+//! copied as flooded frames.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::{Event, Millis};
 
 impl Control {
-    /// Makes room at switches for which something changed.
+    /// Makes room at switches with changes.
     pub(super) fn thin_crowds(&mut self) {
         let switches = self.touched.iter().filter_map(|id| self.switches.get_key_value(id));
         let cramped = switches.filter_map(|(id, switch)| {
@@ -27,7 +27,7 @@ impl Control {
         }
     }
 
-    /// So many hosts are too many at a switch.
+    /// Removes `excess` hosts for the sake of a switch.
     fn thin_around(&mut self, id: DatapathId, excess: usize) {
         let linked = self.switches.iter().filter(|(at, _)| self.routes.connects(**at, id));
         let crowds: BTreeMap<_, _> = linked
@@ -45,7 +45,8 @@ impl Control {
             });
             self.tell_thinned(place, (count, level));
             if self.fabric.is_some() {
-                // At once: policies of other switches give way as long as these know them.
+                // At once: policies of other switches yield as long as these have routes to the
+                // hosts.
                 gone.into_iter().for_each(|key| self.route_host(key));
             }
         }
@@ -64,7 +65,7 @@ impl Control {
     }
 }
 
-/// How many hosts a port may have, so that so many go from those that have more.
+/// Limit of hosts per port that removes `excess` hosts from the ports above it.
 fn level(crowds: &BTreeMap<Place, usize>, excess: usize) -> usize {
     let gone =
         |level: usize| crowds.values().map(|count| count.saturating_sub(level)).sum::<usize>();
@@ -79,9 +80,9 @@ fn level(crowds: &BTreeMap<Place, usize>, excess: usize) -> usize {
     low
 }
 
-/// Hosts of a port that are no crowd.
+/// Number of hosts at a port that is no crowd.
 const FEW: usize = 64;
-/// For how long no more hosts are taken at a port that had too many.
+/// Time for which a crowded port accepts no more hosts.
 const FULL_FOR: Millis = Millis(60_000);
 
 #[cfg(test)]

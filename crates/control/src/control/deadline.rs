@@ -1,24 +1,24 @@
-//! When a policy ends, and what one that rests by its schedule waits for.
+//! End of a policy's life, and of a pause by its schedule.
 
 use std::fmt;
 
 use crate::{Millis, UnixTime};
 
-/// When a policy ends.
+/// End of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deadline {
-    /// By the monotonic time.
+    /// In monotonic time.
     Span(Millis),
-    /// By the time of day.
+    /// In time of day.
     Time(UnixTime),
 }
 
-/// What a policy that rests waits for.
+/// What a policy paused by its schedule waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// The time of day is not known.
+    /// The time of day is unknown.
     Unknown,
-    /// Its hours begin then.
+    /// Its hours start then, if ever.
     Until(Option<UnixTime>),
 }
 

@@ -1,4 +1,4 @@
-//! Asking one switch, or all ports, for more than is known all the time.
+//! Details of one switch, or of all ports, on request.
 
 use tapswitch_openflow::DatapathId;
 
@@ -7,8 +7,8 @@ use crate::StatsToken;
 use crate::detail::{PortLoad, SwitchDetails};
 
 impl Control {
-    /// Asks a switch for all that it holds. After [`StatsReady`], [`Self::take_details`]
-    /// tells it. `None` for a switch that is not known.
+    /// Requests all tables of a switch. After [`StatsReady`], [`Self::take_details`] returns them.
+    /// `None` for an unknown switch.
     ///
     /// [`StatsReady`]: crate::Event::StatsReady
     pub fn request_details(&mut self, switch: DatapathId) -> Option<StatsToken> {
@@ -19,8 +19,8 @@ impl Control {
         Some(token)
     }
 
-    /// Asks all switches for the counters of their ports. [`StatsReady`] says when they
-    /// came; then [`Self::loads`] tells what passes between the last two times.
+    /// Requests the port counters of all switches. After [`StatsReady`], [`Self::loads`] returns
+    /// the rates between the last two readings.
     ///
     /// [`StatsReady`]: crate::Event::StatsReady
     pub fn request_ports(&mut self) -> StatsToken {
@@ -30,13 +30,12 @@ impl Control {
         token
     }
 
-    /// A switch in detail, by what it told last. What it holds is told once.
+    /// Details of a switch, with the tables read last, which are returned once.
     pub fn take_details(&mut self, switch: DatapathId) -> Option<SwitchDetails> {
         self.switches.get_mut(&switch).map(crate::switch::Switch::take_details)
     }
 
-    /// What passes the ports of all switches, as far as that is known: switch, port, bytes per
-    /// second.
+    /// Known rates of all ports: switch, port, bytes per second.
     pub fn loads(&self) -> impl Iterator<Item = (DatapathId, u32, PortLoad)> {
         self.switches
             .iter()

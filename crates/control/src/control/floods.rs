@@ -1,11 +1,11 @@
-//! Floods make no circle, also while the tree on which they go becomes another one.
+//! Floods form no loop, also while the spanning tree changes.
 //!
-//! Each switch does in its own time what it is told, and some are away. So a link comes to those by
-//! which floods go only when it closes no circle with any by which they may still go: one that left
-//! the tree counts until one of its ends has confirmed that floods neither leave nor come in there.
-//! Where nothing left that matters, nobody waits. See ADR 30.
+//! Each switch applies changes in its own time, and some are disconnected. So a link of the new
+//! tree is opened only if it closes no cycle with links that may still carry floods: a link that
+//! has left the tree counts until one of its ends has confirmed that it neither sends nor accepts
+//! floods there. If no such link matters, nothing waits. See ADR 30.
 //!
-//! A link both of whose ends are away cannot leave: the tree is built around those.
+//! A link with both ends disconnected cannot be closed: the tree is built around such links.
 
 use std::collections::BTreeSet;
 
@@ -15,34 +15,34 @@ use super::Control;
 use crate::fabric::{Graph, Parts};
 use crate::place::Place;
 
-/// The links by which floods go.
+/// Links that carry floods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floods {
-    /// Those by which they may go, by what switches were told and by what they may still hold.
+    /// Links that may carry floods, by what switches were sent and by what they may still have.
     open: BTreeSet<Cable>,
-    /// Those of them that are not on the tree.
+    /// Of those, the links outside the tree.
     fading: BTreeSet<Cable>,
-    /// Ends of links that are on the tree, and would close a circle with those that fade.
+    /// Ends of tree links that would close a cycle with the fading ones.
     barred: BTreeSet<Place>,
-    /// Switches that confirmed something since this was looked at.
+    /// Switches that have confirmed something since the last check.
     news: BTreeSet<DatapathId>,
-    /// Whether links faded since those that wait for that were looked at.
+    /// Whether links have faded since the waiting ones were last checked.
     has_faded: bool,
 }
 
-/// A link, the lower end first.
+/// A link, lower end first.
 type Cable = (Place, Place);
 
 impl Floods {
-    /// Whether floods must not take this end of a link yet, though it is on the tree.
+    /// Whether this end of a tree link may not carry floods yet.
     pub(super) fn is_barred(&self, end: Place) -> bool {
         self.barred.contains(&end)
     }
 }
 
 impl Control {
-    /// The tree to flood on: that of the graph, but with those links by which floods go for as long
-    /// as the switches at both ends are away.
+    /// The flood tree: that of the graph, but including open links between switches that are both
+    /// disconnected.
     pub(super) fn find_tree(&self, graph: &Graph) -> BTreeSet<Place> {
         let (tree, cables, open) = (graph.tree(), self.cables(), self.open_cables());
         let is_away = |end: Place| self.fabric.as_ref().is_some_and(|it| it.is_frozen(end.switch));
@@ -53,7 +53,7 @@ impl Control {
         joined.filter(|cable| cables.contains(cable)).flat_map(|(a, b)| [*a, *b]).collect()
     }
 
-    /// Finds out by which links of the tree floods may go now.
+    /// Determines which tree links may carry floods now.
     pub(super) fn open_links(&mut self) {
         let (mut open, mut cables) = (self.open_cables(), self.cables());
         cables.retain(|(a, _)| self.tree.contains(a));
@@ -67,15 +67,15 @@ impl Control {
         *self.floods = Floods { open, fading, barred, ..Floods::default() };
     }
 
-    /// A switch confirmed that floods do not go by some port any more.
+    /// A switch has confirmed that a port no longer carries floods.
     pub(super) fn note_shut(&mut self, switch: DatapathId) {
         if !self.floods.barred.is_empty() {
             self.floods.news.insert(switch);
         }
     }
 
-    /// Opens links of the tree when those have faded that they wait for: all at once if none is
-    /// left, else no more often than links are looked at.
+    /// Opens tree links when the links that they wait for have faded: at once if none is left,
+    /// otherwise at most as often as links are handled.
     pub(super) fn open_faded(&mut self) {
         self.note_faded();
         let floods = &self.floods;
@@ -104,22 +104,21 @@ impl Control {
         faded.iter().for_each(|cable| _ = self.floods.fading.remove(cable));
     }
 
-    /// This is a trial: floods go as they do now until it is over.
+    /// In a trial: floods stay as they are.
     pub(super) fn wait_for_no_links(&mut self) {
         if !self.floods.barred.is_empty() {
             self.floods.barred.clear();
         }
     }
 
-    /// The links by which floods may go now.
+    /// Links that may carry floods now.
     fn open_cables(&self) -> BTreeSet<Cable> {
         let mut open = &self.floods.open | &self.cables();
         open.retain(|cable| self.is_open(*cable));
         open
     }
 
-    /// Whether floods may go by a link: at both ends, for all that is known of switches that are
-    /// not remembered.
+    /// Whether a link may carry floods: at both ends, assuming so for forgotten switches.
     fn is_open(&self, (a, b): Cable) -> bool {
         [a, b].iter().all(|end| {
             self.switches.get(&end.switch).is_none_or(|switch| switch.may_flood(end.port))

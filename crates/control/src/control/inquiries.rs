@@ -1,23 +1,24 @@
-//! What a holder has and somebody else claims: the holder is asked several times, and loses it when
-//! it stays silent. What counts as an answer, and what moves, is the business of those who ask.
+//! Inquiries about something that a holder has and another claims: the holder is probed several
+//! times, and loses it if it stays silent. The callers define what counts as an answer, and what
+//! moves.
 
 use std::collections::BTreeMap;
 
 use crate::Millis;
 
-/// Holders that are asked, and who claims what each has.
+/// Holders being probed, and the claimant of each.
 #[derive(Clone, Debug)]
 pub(super) struct Inquiries<H, C> {
     pace: Pace,
     open: BTreeMap<H, Inquiry<C>>,
 }
 
-/// How holders are asked.
+/// Timing of probes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// For how long one that is asked is waited for.
+    /// How long to wait for an answer.
     pub(super) silence: Millis,
-    /// When it is asked again within that time.
+    /// Interval of repetition within that time.
     pub(super) again: Millis,
 }
 
@@ -29,10 +30,10 @@ struct Inquiry<C> {
     stage: Stage,
 }
 
-/// What came of one so far.
+/// State of an inquiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The holder could not be asked yet.
+    /// The holder could not be probed yet.
     Waiting,
     Asked,
     Answered,
@@ -47,29 +48,29 @@ impl<H: Copy + Ord, C> Inquiries<H, C> {
         self.open.len()
     }
 
-    /// What is claimed of each holder.
+    /// The claims.
     pub(super) fn claims(&self) -> impl Iterator<Item = &C> {
         self.open.values().map(|it| &it.claim)
     }
 
-    /// When something is due.
+    /// When a timer is due.
     pub(super) fn due(&self) -> Option<Millis> {
         let due = self.open.values().flat_map(|it| [Some(it.until), it.again_at]);
         due.flatten().min()
     }
 
-    /// Begins one, whose holder is to be asked until then.
+    /// Begins an inquiry, whose holder must be probed before `until`.
     pub(super) fn begin(&mut self, holder: H, claim: C, until: Millis) {
         let (again_at, stage) = (None, Stage::Waiting);
         self.open.insert(holder, Inquiry { claim, until, again_at, stage });
     }
 
-    /// What is claimed of a holder.
+    /// The claim against a holder.
     pub(super) fn claim_mut(&mut self, holder: H) -> Option<&mut C> {
         Some(&mut self.open.get_mut(&holder)?.claim)
     }
 
-    /// The holder is asked: its time begins.
+    /// The holder has been probed: its time starts.
     pub(super) fn note_asked(&mut self, holder: H, now: Millis) {
         let (until, again_at) = (now.plus(self.pace.silence), Some(now.plus(self.pace.again)));
         if let Some(it) = self.unanswered(holder) {
@@ -77,8 +78,8 @@ impl<H: Copy + Ord, C> Inquiries<H, C> {
         }
     }
 
-    /// The holder has answered; the first time, that refutes this claim. Others are not believed
-    /// either until its time has passed.
+    /// The holder has answered; the first answer returns the refuted claim. Others are not accepted
+    /// either until the time is over.
     pub(super) fn note_answer(&mut self, holder: H, now: Millis) -> Option<&C> {
         let until = now.plus(self.pace.silence);
         let it = self.unanswered(holder)?;
@@ -90,7 +91,7 @@ impl<H: Copy + Ord, C> Inquiries<H, C> {
         self.open.get_mut(&holder).filter(|it| it.stage != Stage::Answered)
     }
 
-    /// Those that have lasted long enough, and what came of them.
+    /// Removes inquiries that are over, with their results.
     pub(super) fn take_over(&mut self, now: Millis) -> Vec<(H, C, Stage)> {
         let over = self.open.iter().filter(|(_, it)| it.until <= now).map(|(holder, _)| *holder);
         let over: Vec<_> = over.collect();
@@ -99,7 +100,7 @@ impl<H: Copy + Ord, C> Inquiries<H, C> {
         taken.map(|(holder, it)| (holder, it.claim, it.stage)).collect()
     }
 
-    /// Holders that are to be asked again by now: a question may be lost, or its answer.
+    /// Holders to be probed again now: a probe or its answer may be lost.
     pub(super) fn take_due(&mut self, now: Millis) -> Vec<H> {
         let again_at = now.plus(self.pace.again);
         let due = self.open.iter_mut().filter_map(|(holder, it)| {

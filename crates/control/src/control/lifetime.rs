@@ -1,9 +1,9 @@
-//! Policies that end by themselves, and those that rest by a schedule.
+//! Expiry and schedules of policies.
 //!
-//! The time of day is what the caller says ([`Control::handle_clock`]); spans are measured by the
-//! monotonic time, so that a clock that jumps does not stretch them. A policy that ends at a time
-//! of day, or has a schedule, follows the clock wherever it jumps. While nobody told the time of
-//! day, schedules rest and times are not reached.
+//! The caller sets the time of day ([`Control::handle_clock`]); durations are measured in monotonic
+//! time, so that clock jumps do not affect them. Expiry at a time of day, and schedules, follow the
+//! clock wherever it jumps. While the time of day is unknown, scheduled policies pause and no time
+//! of day is reached.
 
 use super::Control;
 use super::deadline::{Deadline, Rest};
@@ -12,13 +12,13 @@ use crate::overlap::PolicyId;
 use crate::{Event, Expiry, Millis, PolicyError, TapPolicy, UnixTime};
 
 impl Control {
-    /// Tells the time of day. Do so at the start, and again now and then: before policies are added
-    /// and when [`Control::handle_timeout`] is called.
+    /// Sets the time of day. Call it at the start and repeatedly: before policies are added, and
+    /// with [`Control::handle_timeout`].
     pub fn handle_clock(&mut self, time: UnixTime, now: Millis) {
         self.now = now;
         let ahead = i128::from(time.0) - i128::from(now.0);
         let has_jumped = self.clock.ahead.is_none_or(|was| was.abs_diff(ahead) >= JUMP_MS);
-        // Smaller differences are those of reading two clocks one after the other.
+        // Smaller differences result from reading two clocks one after the other.
         if has_jumped {
             self.clock.ahead = Some(ahead);
             self.clock.due = Some(now);
@@ -26,7 +26,7 @@ impl Control {
         }
     }
 
-    /// Ends what is over, and wakes or rests what its schedule says.
+    /// Ends expired policies, and starts or pauses scheduled ones.
     pub(super) fn handle_lifetimes(&mut self) {
         let now = self.now;
         if self.clock.due.is_none_or(|due| due > now) {
@@ -54,8 +54,8 @@ impl Control {
         }
     }
 
-    /// A policy is over. One that is to take its place stays, and has the name from now on; when it
-    /// is that one which is over, the other goes on.
+    /// A policy has expired. A policy that is to replace it stays, and gets its name; if the
+    /// replacement expires, the old policy continues.
     fn expire(&mut self, id: PolicyId) {
         if let Some(old) = self.policies.heir_of(id) {
             if let Some(name) = self.drop_heir_of(old) {
@@ -70,22 +70,22 @@ impl Control {
     }
 }
 
-/// What is known of the time of day.
+/// Relation of the time of day to monotonic time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    /// Milliseconds by which it is ahead of the monotonic time.
+    /// Milliseconds by which the time of day is ahead; `None` if it is unknown.
     ahead: Option<i128>,
-    /// When something ends, begins or pauses next.
+    /// When the next policy ends, starts or pauses.
     due: Option<Millis>,
 }
 
 impl Clock {
-    /// When [`Control::handle_timeout`] is due for a policy's sake.
+    /// When [`Control::handle_timeout`] is due for a policy.
     pub(super) const fn due(&self) -> Option<Millis> {
         self.due
     }
 
-    /// Begins a policy's life: from here on its report names the time at which it ends.
+    /// Starts a policy's life: from now on its report has an absolute end time.
     pub(super) fn start(&self, entry: &mut PolicyEntry, now: Millis) -> Result<(), PolicyError> {
         let time = self.time(now);
         match entry.policy.expires {
@@ -105,7 +105,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Has the policy say when it ends, as soon as that is known.
+    /// Sets the end time in the policy's report once it is known.
     fn name_end(&self, entry: &mut PolicyEntry, now: Millis) {
         if let (Some(Expiry::After(_)), Some(Deadline::Span(at))) =
             (entry.policy.expires, entry.ends_at)
@@ -116,7 +116,7 @@ impl Clock {
         }
     }
 
-    /// Sees to it that a policy is looked at in time.
+    /// Schedules the next change of a policy.
     pub(super) fn watch(&mut self, entry: &PolicyEntry, now: Millis) {
         let end = entry.ends_at.and_then(|deadline| match deadline {
             Deadline::Span(at) => Some(at),
@@ -136,7 +136,7 @@ impl Clock {
         }
     }
 
-    /// What a policy waits for now that has a schedule, if it does.
+    /// What a scheduled policy waits for, if it pauses now.
     pub(super) fn rest(&self, policy: &TapPolicy, now: Millis) -> Option<Rest> {
         let schedule = policy.schedule.as_ref()?;
         match self.time(now) {
@@ -146,13 +146,13 @@ impl Clock {
         }
     }
 
-    /// The time of day.
+    /// Time of day.
     fn time(&self, now: Millis) -> Option<UnixTime> {
         let time = self.ahead? + i128::from(now.0);
         Some(UnixTime(u64::try_from(time).unwrap_or(0)))
     }
 
-    /// When it will be this time of day.
+    /// Monotonic time for a time of day.
     fn monotonic(&self, time: UnixTime, now: Millis) -> Option<Millis> {
         let at = i128::from(time.0) - self.ahead?;
         Some(Millis(u64::try_from(at).unwrap_or(0)).max(now))
@@ -160,5 +160,5 @@ impl Clock {
 }
 
 const OVER_BEFORE: &str = "it expired before it took effect; set a later expiry";
-/// Differences of clocks that count as a jump.
+/// Clock difference that counts as a jump.
 const JUMP_MS: u128 = 500;

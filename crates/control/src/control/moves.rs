@@ -1,39 +1,40 @@
-//! Hosts that move again and again: two say to be one, or frames come back by a loop outside.
+//! Hosts that move repeatedly, because two have the same address, or frames return by an external
+//! loop.
 //!
-//! Each move costs rules at all switches that know the way, and one forged frame makes it. So a
-//! host that has moved [`MAX_MOVES`] times is believed like one that gets copies: only when it is
-//! silent where it was (`contests.rs`). That ends when nobody said for [`CALM`] that it moved.
+//! Each move costs rules at all switches with a route, and one forged frame causes it. So after
+//! [`MAX_MOVES`] moves a host is treated like one that receives copies: a move is accepted only if
+//! it is silent at its old port (`contests.rs`). This ends after [`CALM`] without a reported move.
 
 use std::collections::BTreeMap;
 
 use crate::Millis;
 use crate::hosts::HostKey;
 
-/// The hosts that moved of late.
+/// Hosts that moved recently.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves(BTreeMap<HostKey, Recent>);
 
-/// How often a host moved, and until when that counts.
+/// Number of moves, and until when they count.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     count: usize,
     until: Millis,
 }
 
-/// What is to be thought of a move.
+/// Assessment of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Hosts do that.
+    /// Normal.
     Usual,
     /// The host moves too often.
     Restless {
-        /// It did not do so before.
+        /// It has just become so.
         is_news: bool,
     },
 }
 
 impl Moves {
-    /// A host is seen elsewhere.
+    /// Records that a host is seen elsewhere.
     pub(super) fn note(&mut self, key: HostKey, now: Millis) -> Pace {
         if self.0.len() >= MAX_HOSTS && !self.0.contains_key(&key) {
             self.0.retain(|_, recent| recent.until > now);
@@ -55,11 +56,11 @@ impl Moves {
     }
 }
 
-/// Moves of a host within [`CALM`] that are believed at once.
+/// Moves of a host within [`CALM`] that are accepted at once.
 pub(super) const MAX_MOVES: usize = 5;
-/// How long it takes until moves are forgotten.
+/// Time without moves after which they are forgotten.
 pub(super) const CALM: Millis = Millis(10_000);
-/// Hosts of which they are remembered; others that move meanwhile are asked first, too.
+/// Maximum hosts tracked; beyond it, moves of others are verified first, too.
 const MAX_HOSTS: usize = 8192;
 
 #[cfg(test)]

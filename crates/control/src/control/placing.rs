@@ -1,19 +1,19 @@
-//! Where policies are applied: on each switch from which their monitors can be reached, with copies
-//! tagged on their way through others.
+//! Placement of policies: they are applied on each switch that can reach their monitors; copies are
+//! tagged in transit through other switches.
 //!
-//! **Only what changed.** A policy is placed anew when it came, when its monitors, its senders or
-//! the links may be elsewhere, and when a way that it waits for was opened; a switch that comes
-//! back is told what is wanted there.
+//! **Only what changed.** A policy is placed again when it is added, when its monitors, its senders
+//! or the links may have changed, and when a path that it waits for was opened; a switch that
+//! reconnects gets its current policies.
 //!
-//! **Two phases.** Copies are made only when every switch on their way confirmed that it carries
-//! them, and are carried until every switch that made them told its last counters. So no frame is
-//! half-tapped while policies, links and monitors come and go.
+//! **Two phases.** Copying starts when every switch on the path has confirmed that it carries the
+//! copies, and they are carried until every copying switch has reported its last counters. So no
+//! frame is partly tapped while policies, links and monitors change.
 //!
-//! **Everywhere, or where the senders are.** Whoever sends, from wherever: a policy is applied at
-//! all switches where such a frame could come in. A rule at each of a thousand switches for each of
-//! a hundred thousand policies is more than switches hold; so beyond [`Limits::max_places`], and in
-//! a fabric of hundreds of switches, one whose senders are all known hosts is applied where those
-//! are, to what they send, and follows them.
+//! **Everywhere, or at the senders.** In general a policy is applied at all switches where its
+//! frames could come in. A rule at each of a thousand switches for each of a hundred thousand
+//! policies exceeds what switches hold; so beyond [`Limits::max_places`], and always in fabrics of
+//! hundreds of switches, a policy whose senders are all known hosts is applied at their switches
+//! only, to their frames, and follows them.
 //!
 //! [`Limits::max_places`]: crate::Limits::max_places
 
@@ -41,8 +41,7 @@ use crate::text::switch_name;
 use crate::{Event, PolicyState};
 
 impl Control {
-    /// Looks up where monitors and senders of policies are that something concerned, and tells the
-    /// switches what is wanted there.
+    /// Locates monitors and senders of changed policies, and updates the policies of switches.
     pub(super) fn place_policies(&mut self) {
         let switches = self.switches.len();
         let count = self.limits.max_places / switches.max(1);
@@ -61,8 +60,8 @@ impl Control {
         self.policies.news.extend(dirty);
     }
 
-    /// Links came or went: copies of some policies go another way than before, or come from other
-    /// switches, or their way leads through one of those that went or came back.
+    /// Links changed: marks policies whose copies take another path, come from other switches, or
+    /// pass a switch that was lost or came back.
     pub(super) fn touch_moved(&mut self, before: &Routes, turned: &BTreeSet<DatapathId>) {
         let reaches_as_before = self.copy_routes.reaches_as(before);
         let leads_as_before = |entry: &PolicyEntry| {
@@ -81,7 +80,7 @@ impl Control {
         self.policies.dirty.extend(moved);
     }
 
-    /// Looks up where a policy's monitors are, and where it is applied.
+    /// Locates a policy's monitors, and decides where it is applied.
     fn find_places(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get(id) else { return };
         let monitors = settled(&entry.policy.monitor, None, &self.switches);
@@ -122,8 +121,7 @@ impl Control {
         self.assign_tags(id);
     }
 
-    /// The switches where a policy is applied, and whether those are only the ones that its senders
-    /// are at.
+    /// The switches where a policy is applied, and whether these are only its senders' switches.
     pub(super) fn where_applied(&self, entry: &PolicyEntry) -> (BTreeSet<DatapathId>, bool) {
         let places: Vec<_> = entry.found_places().map(|(_, place)| place).collect();
         let reaches = |from: &DatapathId| {
@@ -147,8 +145,8 @@ impl Control {
         (from.collect(), false)
     }
 
-    /// Which switches are not linked to a monitor of a policy though its frames may come in there,
-    /// and what that means; none if there are none.
+    /// Describes switches that cannot reach a monitor of a policy although its frames may come in
+    /// there; `None` if there are none.
     pub(super) fn cut_off(&self, entry: &PolicyEntry) -> Option<String> {
         let is_there = |id: &DatapathId| {
             self.switches.get(id).is_some_and(|switch| switch.is_up() && !switch.is_held())
@@ -169,7 +167,7 @@ impl Control {
         stopped.or_else(|| self.unwatched(entry, &inlets))
     }
 
-    /// Whether copies of a policy pass one of these switches on their way.
+    /// Whether copies of a policy pass one of these switches.
     fn passes(&self, entry: &PolicyEntry, switches: &BTreeSet<DatapathId>) -> bool {
         !switches.is_empty()
             && entry.found_places().any(|(_, to)| {
@@ -178,8 +176,8 @@ impl Control {
             })
     }
 
-    /// Where copies of a policy have no way but through a switch that is not connected: whether
-    /// they arrive nobody knows. None if there is no such place.
+    /// Describes where a policy's copies have no path except through a disconnected switch, so that
+    /// nobody knows whether they arrive; `None` if there is no such place.
     fn unwatched(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
         if self.away.is_empty() {
             return None;
@@ -199,7 +197,7 @@ impl Control {
         })
     }
 
-    /// The switches where frames of a policy may come to be copied, connected or not.
+    /// Switches where frames of a policy may come in and be copied, connected or not.
     pub(super) fn inlets(&self, entry: &PolicyEntry) -> BTreeSet<DatapathId> {
         match (entry.policy.awaited_by(), self.senders(entry)) {
             (Some(mac), _) => self.with_mac(mac).collect(),
@@ -208,8 +206,8 @@ impl Control {
         }
     }
 
-    /// Where copies of a policy that have S-tags on their way cannot leave by a link, and what to
-    /// do about it; none if there is no such place.
+    /// Describes links that do not take a policy's tagged copies, with the remedy; `None` if there
+    /// are none.
     fn stopped(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
         if self.untagged_ends.is_empty() || entry.policy.rewritten().is_some() {
             return None;
@@ -225,7 +223,7 @@ impl Control {
         })
     }
 
-    /// The switches that all senders of a policy's frames are at, if all are known hosts.
+    /// The switches of all senders of a policy, if all are known hosts.
     fn senders(&self, entry: &PolicyEntry) -> Option<BTreeSet<DatapathId>> {
         self.fabric.as_ref()?;
         let mut senders = BTreeSet::new();
@@ -242,8 +240,8 @@ impl Control {
         Some(senders)
     }
 
-    /// What a policy copies at a switch: where it is applied only where its senders are, what those
-    /// send that are there.
+    /// What a policy copies at a switch: where it is applied at its senders only, frames of the
+    /// senders there.
     pub(super) fn cells_at(
         &self,
         (entry, is_narrow): (&PolicyEntry, bool),
@@ -264,31 +262,31 @@ impl Control {
         cells.only(is_here).into()
     }
 
-    /// The switches that a host with this address is at.
+    /// Switches of hosts with this MAC address.
     fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
         self.having(move |hosts| hosts.with_mac(mac).next().is_some())
     }
 
-    /// One host with this address of each of them.
+    /// One host with this MAC address at each of them.
     fn first_with_mac(&self, mac: MacAddr) -> impl Iterator<Item = (DatapathId, HostKey)> {
         let first = move |switch: &Switch| Some(switch.hosts.with_mac(mac).next()?.0);
         self.switches.iter().filter_map(move |(at, switch)| Some((*at, first(switch)?)))
     }
 
-    /// The switches that hosts with this address are at.
+    /// Switches of hosts with this IP address.
     fn with_address(&self, ip: IpAddr) -> impl Iterator<Item = DatapathId> {
         self.having(move |hosts| hosts.with_address(ip).next().is_some())
     }
 
-    /// The switches that have such hosts.
+    /// Switches with such hosts.
     fn having(&self, has_it: impl Fn(&Hosts) -> bool) -> impl Iterator<Item = DatapathId> {
         let switches = self.switches.iter().filter(move |(_, switch)| has_it(&switch.hosts));
         switches.map(|(id, _)| *id)
     }
 
-    /// Gives copies that go between switches their identifiers.
+    /// Assigns identifiers to copies between switches.
     fn assign_tags(&mut self, id: PolicyId) {
-        // One monitor at each switch is what may be expected.
+        // One monitor per switch is a typical number.
         let (range, end_count) = (self.limits.copy_vids, self.switches.len());
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.untagged = None;
@@ -316,7 +314,7 @@ impl Control {
         }
     }
 
-    /// Tells the switches which copies of others they carry, as far as that changed.
+    /// Updates which copies in transit each switch carries.
     fn place_carries(&mut self) {
         for (tag, users) in std::mem::take(&mut self.joined_tags) {
             if self.unsettled_tags.contains(&tag) || !self.place_joined(tag, &users) {
@@ -328,9 +326,8 @@ impl Control {
         }
     }
 
-    /// The same where copies of more policies have an identifier, and nothing else is new about it.
-    /// There may be a hundred others that have it, which are not looked at. Returns false, and has
-    /// done nothing, if they are to be.
+    /// The same for an identifier that only got more users. There may be hundreds of others, which
+    /// are not inspected. Returns false, without effect, if they have to be.
     fn place_joined(&mut self, tag: u16, users: &[Use]) -> bool {
         let mut now = self.carriers(tag, users.iter().copied());
         if let Some(known) = self.carriers.get(&tag) {
@@ -358,7 +355,7 @@ impl Control {
         if before.keys().all(|at| now.contains_key(at)) || self.is_left(tag) {
             self.lingering.remove(&tag);
         } else {
-            // Copies still go the way that they went before.
+            // Copies still use the former path.
             before.iter().for_each(|(at, carry)| _ = now.entry(*at).or_insert(*carry));
             self.lingering.insert(tag);
         }
@@ -380,7 +377,7 @@ impl Control {
         }
     }
 
-    /// The switches that carry copies with this identifier of these users, and where to.
+    /// The switches that carry copies of these users with this identifier, and how.
     fn carriers(&self, tag: u16, users: impl Iterator<Item = Use>) -> BTreeMap<DatapathId, Carry> {
         let mut carriers: BTreeMap<DatapathId, Carry> = BTreeMap::new();
         for (id, slot) in users {
@@ -398,8 +395,8 @@ impl Control {
         carriers
     }
 
-    /// Whether all switches that make copies with this identifier send them the way that they shall
-    /// go, and have confirmed that.
+    /// Whether all switches that make copies with this identifier have confirmed that they send
+    /// them by the current path.
     fn is_left(&self, tag: u16) -> bool {
         self.tags.users(tag).all(|(id, slot)| {
             let Some(Carriage { to, from, .. }) = self.policies.carriage(id, slot) else {
@@ -413,7 +410,7 @@ impl Control {
         })
     }
 
-    /// Tells all switches where a policy is applied.
+    /// Updates a policy on all switches.
     fn tell_all(&mut self, id: PolicyId) {
         let Some(entry) = self.policies.get_mut(id) else { return };
         entry.waits = false;
@@ -421,7 +418,7 @@ impl Control {
         applied.into_iter().for_each(|at| self.tell(id, at));
     }
 
-    /// Tells a switch what is wanted there: it came back, or its ports changed.
+    /// Updates all policies on a switch that reconnected or whose ports changed.
     fn tell_anew(&mut self, at: DatapathId) {
         let Some(switch) = self.switches.get_mut(&at) else { return };
         let applied: BTreeSet<_> = self.policies.applied_at(at).collect();
@@ -439,7 +436,7 @@ impl Control {
         applied.into_iter().for_each(|id| self.tell(id, at));
     }
 
-    /// Tells one switch what is wanted of a policy there.
+    /// Updates a policy on one switch.
     fn tell(&mut self, id: PolicyId, at: DatapathId) {
         let Some(entry) = self.policies.get(id) else { return };
         let Some(switch) = self.switches.get(&at).filter(|switch| switch.is_up()) else {
@@ -462,7 +459,7 @@ impl Control {
         }
     }
 
-    /// A switch shall apply a policy so, or not at all.
+    /// Sets or removes a policy on a switch.
     pub(super) fn want(&mut self, at: DatapathId, id: PolicyId, tap: Option<Tap>) {
         let switch = self.switches.get_mut(&at).filter(|switch| switch.is_up());
         if switch.is_some_and(|switch| switch.want(id, tap)) {
@@ -470,7 +467,7 @@ impl Control {
         }
     }
 
-    /// Looks up how a policy is doing at a switch.
+    /// Updates a policy's state at a switch.
     pub(super) fn note_state(&mut self, id: PolicyId, at: DatapathId) {
         let Some(entry) = self.policies.get(id) else { return };
         let Some(switch) = self.switches.get(&at) else { return };
@@ -489,7 +486,8 @@ impl Control {
         }
     }
 
-    /// Why copies of a policy that a switch makes are not carried, if another one refused.
+    /// Why copies that a switch makes for a policy are not carried, if another switch rejected
+    /// that.
     fn refusal(&self, entry: &PolicyEntry, from: DatapathId) -> Option<String> {
         entry.found_places().find_map(|(slot, to)| {
             let tag = self.tags.find((entry.id, slot))?;
@@ -498,8 +496,8 @@ impl Control {
         })
     }
 
-    /// Where a switch sends the copies of a policy, and whether a way is not open yet. At first
-    /// none of them goes out as long as that is so; later a new way is taken when it is open.
+    /// Exits of a switch for the copies of a policy, and whether a path is not open yet. A new
+    /// policy starts only when all paths are open; later a new path is used once it is open.
     fn aims(&self, entry: &PolicyEntry, id: DatapathId, switch: &Switch) -> (Vec<Aim>, bool) {
         let (mut aims, mut waits) = (Vec::new(), false);
         for (slot, found) in entry.found() {
@@ -519,7 +517,7 @@ impl Control {
         (aims, waits)
     }
 
-    /// Copies with this identifier can go their way now.
+    /// Copies with this identifier are carried now.
     pub(super) fn touch_waiting(&mut self, tag: u16) {
         for (id, _) in self.tags.users(tag) {
             let waits = self.policies.get(id).is_some_and(|entry| entry.waits);
@@ -527,7 +525,7 @@ impl Control {
         }
     }
 
-    /// Where a switch sends copies for a monitor, if the way is open.
+    /// Exit of a switch for a monitor, if the path is open.
     fn aim(&self, (entry, slot): (&PolicyEntry, Slot), to: Found, from: DatapathId) -> Option<Aim> {
         let exit = self.exit(from, to)?;
         let is_sink = to.places().into_iter().all(|place| self.is_sink(place));
@@ -538,24 +536,24 @@ impl Control {
         let mut behind = self.copy_routes.behind(from, to.place);
         let is_carrying = |id: DatapathId| {
             let switch = self.switches.get(&id).zip(self.exit(id, to));
-            // One that is not connected carried it before, or it is not told now.
+            // A disconnected switch carried it before, or cannot be changed now.
             switch.is_some_and(|(switch, exit)| switch.is_carrying(tag, exit))
         };
         behind.all(is_carrying).then_some(Aim { slot, exit, tag, is_sink })
     }
 
-    /// Whether nothing but copies goes there.
+    /// Whether the port takes copies only.
     pub(super) fn is_sink(&self, place: Place) -> bool {
         let at = self.switches.get(&place.switch);
         place == Place::CONTROLLER || at.is_some_and(|switch| switch.ports.is_sink(place.port))
     }
 
-    /// The way from a switch to a monitor, of that switch or of another one.
+    /// The exit from a switch to a monitor, at that switch or another one.
     fn exit(&self, from: DatapathId, to: Found) -> Option<Exit> {
         Some(self.copy_routes.exit(from, to.place)?.spread(to.spread))
     }
 
-    /// Other hosts get a policy's copies than before: they are not forgotten however silent.
+    /// The hosts that receive a policy's copies changed; these never time out.
     pub(super) fn watch_hosts(
         &mut self,
         before: &BTreeSet<(DatapathId, HostKey)>,
@@ -569,7 +567,7 @@ impl Control {
         }
     }
 
-    /// Frees what a deleted policy used. Called when nothing counts for it any more.
+    /// Releases the identifiers of a deleted policy, when nothing counts for it any more.
     pub(super) fn release_tags(&mut self, policy: PolicyId) {
         for tag in self.tags.release(policy) {
             self.carriers.remove(&tag);
@@ -584,7 +582,7 @@ impl Control {
     }
 }
 
-/// The hosts that get copies, and for how many policies.
+/// Hosts that receive copies, with the number of policies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MonitorHosts(Forked<(DatapathId, HostKey), usize>);
 
@@ -596,7 +594,7 @@ impl MonitorHosts {
         self.0.range((switch, first)..=(switch, last)).map(|((_, key), _)| *key).collect()
     }
 
-    /// One policy has others. Returns the switches where that is a change.
+    /// Updates the hosts of one policy. Returns the switches affected.
     fn change(
         &mut self,
         before: &BTreeSet<(DatapathId, HostKey)>,
@@ -620,6 +618,6 @@ impl MonitorHosts {
     }
 }
 
-/// Switches beyond which no policy is applied everywhere whose senders are known: one costs as much
-/// as another then, and little.
+/// Number of switches above which policies with known senders are never applied everywhere, so that
+/// each costs the same, and little.
 const MAX_SPREAD: usize = 200;

@@ -1,5 +1,5 @@
-//! What a change would do: the messages that switches would get, and whether it is proved that all
-//! frames go where they should.
+//! Plan of a change: the messages to switches, and whether it is proved that all frames go where
+//! they should.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,42 +28,42 @@ use crate::{
 use frames::MAX_HOSTS;
 use overlaps::MOST_OVERLAPS;
 
-/// What a change would do.
+/// Effect of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What each switch would be told.
+    /// Changes on each switch.
     pub changes: Vec<SwitchChange>,
-    /// Whether all frames go where they should then.
+    /// Whether all frames go where they should afterwards.
     pub proof: Proof,
-    /// What is not as the policy asks, or not known.
+    /// Deviations from the policy, and unknowns.
     pub notes: Vec<String>,
 }
 
-/// What one switch would be told.
+/// Changes on one switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchChange {
-    /// Which one.
+    /// The switch.
     #[serde(with = "as_switch_name")]
     pub switch: DatapathId,
-    /// Rules and groups that come or change, as `ovs-ofctl` prints them.
+    /// Rules and groups added or changed, in the syntax of `ovs-ofctl`.
     pub add: Vec<String>,
-    /// Rules and groups that go.
+    /// Rules and groups removed.
     pub remove: Vec<String>,
 }
 
 /// Whether all frames go where they should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Whether nothing was found that does not, and nothing was left out.
+    /// Whether no problem was found, and nothing was left out.
     pub is_proved: bool,
-    /// Ways of frames that were followed from port to port.
+    /// Number of frames traced from port to port.
     pub checked: usize,
-    /// What would go wrong, and where.
+    /// Problems: which frame would be misdirected, and where.
     pub problems: Vec<String>,
 }
 
 impl Control {
-    /// What a change would do, without doing it.
+    /// Plans a change without applying it.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -75,21 +75,21 @@ impl Control {
         }
     }
 
-    /// What adding a policy would do, without doing it.
+    /// Plans the addition of a policy.
     ///
     /// # Errors
     /// What is wrong with the policy.
     pub fn plan_policy(&self, policy: TapPolicy) -> Result<Plan, PolicyError> {
         let name = policy.name.clone();
         let mut then = self.rehearsal();
-        // What waits to be sent anyway is no part of it.
+        // Messages that are queued anyway are not part of the plan.
         then.rehearse();
         then.add_policy(policy, WhenMissing::Refuse)?;
         let changes = then.rehearse();
         self.plan(&then, &name, changes)
     }
 
-    /// What is to be told of these changes, after which all is as `then`.
+    /// The plan for these changes, which lead to `then`.
     fn plan(
         &self,
         then: &Self,
@@ -116,7 +116,7 @@ impl Control {
         Ok(Plan { changes, proof, notes })
     }
 
-    /// A copy of all, to try what comes next, and to note what switches would be told.
+    /// A copy of the control plane, to try a change and record its messages.
     fn rehearsal(&self) -> Self {
         let mut trial = self.clone();
         let awaited = self.turns.awaited().iter();
@@ -124,14 +124,14 @@ impl Control {
         trial.turns.forget_ahead();
         trial.wait_for_no_links();
         trial.switches.values_mut().for_each(Switch::forget_ahead);
-        // They say yes to what they were told before, too.
+        // Earlier messages are confirmed as well.
         for (switch, barrier) in sent {
             trial.handle_reply(switch, barrier, &Body::BarrierReply, self.now);
         }
         trial
     }
 
-    /// Does everything with switches that say yes to all, and returns what they were told.
+    /// Runs until idle with switches that accept everything, and returns what they were sent.
     fn rehearse(&mut self) -> Vec<SwitchChange> {
         let mut told: BTreeMap<DatapathId, SwitchChange> = BTreeMap::new();
         let mut barriers = Vec::new();
@@ -157,8 +157,8 @@ impl Control {
         }
     }
 
-    /// Follows frames of all policies through what switches hold now and `then`, when the one of
-    /// this name has changed: its own first.
+    /// Traces frames of all policies through the desired rules, now and `then`, after a change of
+    /// the policy with this name; its own frames come first.
     fn prove(&self, then: &Self, name: &str) -> Proof {
         let abouts = self.abouts(then, name);
         let Some(about) = abouts.first() else { return Proof::default() };
@@ -189,15 +189,15 @@ impl Control {
         proof
     }
 
-    /// The policies that a change of one of this name is about: as it is `then`, and as it was, if
-    /// that is another one.
+    /// The policies affected by a change of this name: the new one, and the old one if it is
+    /// another.
     fn abouts<'a>(&'a self, then: &'a Self, name: &str) -> Vec<&'a PolicyEntry> {
         let (new, old) = (then.policies.find(name), self.policies.find(name));
         let old = old.filter(|old| new.is_none_or(|new| new.id != old.id));
         new.into_iter().chain(old).collect()
     }
 
-    /// Whether a frame, which comes in there, arrives where it should.
+    /// Checks that a frame arrives where it should.
     fn check(
         &self,
         (before, after): (&Model<'_>, &Model<'_>),
@@ -235,8 +235,8 @@ impl Control {
         Ok(())
     }
 
-    /// Why it cannot be told where copies of a frame go, if so: switches are just being told the
-    /// way to whoever it is for, or one that they pass is not connected.
+    /// Why there is no verdict on copies of a frame, if so: the routes to its receiver are being
+    /// updated, or a switch on the path is disconnected.
     fn unseen(&self, wanting: &[&PolicyEntry], (from, sample): (Place, &Sample)) -> Option<String> {
         if self.unrouted.contains(&sample.receiver()) {
             return Some(UNROUTED.to_owned());
@@ -251,8 +251,8 @@ impl Control {
         away.map(lost_at)
     }
 
-    /// That frames of a policy may come in where nobody can tell what becomes of them, or where
-    /// they may meet a rule that is not there, if so.
+    /// Why there is no verdict on some frames of a policy, if so: they may come in at a switch in
+    /// unknown state, or hit a missing rule.
     fn unseen_part(&self, entry: &PolicyEntry) -> Option<Trouble> {
         let is_away = |id: &DatapathId| entry.applied.contains(id) && !self.is_settled(*id);
         let away = self.inlets(entry).into_iter().find(is_away).map(lost_at);
@@ -265,14 +265,15 @@ impl Control {
         })
     }
 
-    /// Whether it is known what a switch does with frames.
+    /// Whether the behaviour of a switch is known.
     fn is_settled(&self, id: DatapathId) -> bool {
         self.switches.get(&id).is_some_and(Switch::is_settled)
     }
 
-    /// The monitors that get a copy of a frame, for it does not arrive there anyway, and with which
-    /// tags: one from each switch that copies. Of those that share flows, it is the one that gets
-    /// each frame for another policy, else the one with the number `pick`, counted in a ring.
+    /// Monitors that should get a copy of a frame, as the original does not reach them, with the
+    /// handling of tags: one copy from each copying switch. Of monitors that share flows, it is the
+    /// one that gets each frame for another policy, else that with index `pick` modulo their
+    /// number.
     fn copies(
         &self,
         wanting: &[&PolicyEntry],
@@ -281,7 +282,7 @@ impl Control {
     ) -> Vec<(Place, Tagging)> {
         let dst = sample.receiver();
         let is_to_itself = self.place_of(dst) == Some(from);
-        // Whichever it is that has the original, or sent it to itself, the others get no copy.
+        // If one of them gets the original, or has sent it to itself, the others get no copy.
         let has_original = |place: &Place| {
             originals.contains_key(&(*place).into()) || *place == from && is_to_itself
         };
@@ -319,19 +320,18 @@ impl Control {
         copies.into_iter().map(|((_, place), tags)| (place, tags)).collect()
     }
 
-    /// Whether a frame for one host is flooded from there, for not every switch knows every host:
-    /// it may meet switches that do, and arrive twice, or beside its copy.
+    /// Whether a unicast frame is flooded, as not every switch has all routes: it may reach
+    /// switches with a route, and arrive twice, or beside its copy.
     fn is_flooded(&self, from: Place, sample: &Sample) -> bool {
         let key = sample.receiver();
         let knows = || self.switches.get(&from.switch).is_some_and(|at| at.knows_way(key));
         self.is_vast && sample.dst.is_unicast() && !knows()
     }
 
-    /// The switch that copies a frame for a policy: where it comes in, or where it goes out to its
-    /// host.
+    /// The switch that copies a frame for a policy: at the ingress, or at the destination host.
     fn copied_at(&self, entry: &PolicyEntry, from: Place, sample: &Sample) -> Option<DatapathId> {
         if entry.policy.observed_at() == Point::Ingress {
-            // Where there are many, one is applied where its senders are, and that is told.
+            // With many policies one may be applied at its senders only, which is reported.
             let is_copied = !entry.is_narrow
                 || entry.applied.contains(&from.switch) && {
                     let cells = self.cells_at((entry, true), from.switch);
@@ -371,12 +371,12 @@ impl Network for Control {
     }
 }
 
-/// Where a frame arrives, however often and in what form.
+/// Places of arrivals, regardless of number and form.
 fn places(arrivals: &BTreeMap<Arrival, usize>) -> BTreeSet<Place> {
     arrivals.keys().map(|arrival| arrival.place).collect()
 }
 
-/// Notes what a switch is told.
+/// Records a message to a switch.
 fn note(change: &mut SwitchChange, body: &Body) {
     match body {
         Body::FlowMod(flow) => match flow.command {
@@ -391,11 +391,11 @@ fn note(change: &mut SwitchChange, body: &Body) {
     }
 }
 
-/// Why no frames can be followed just now.
+/// Reason for no verdict while routes are being updated.
 const UNROUTED: &str = "the routes to its hosts are still being installed";
-/// What can be done then by whoever only wants to know; a change that was made is made.
+/// Remedy for a caller who only asks; not for a change that was made.
 const TRY_AGAIN: &str = "; try again when that is done";
-/// What stands before why not all frames could be followed.
+/// Introduction to the reason for an incomplete proof.
 const LEFT_OUT: &str = "not all of its frames could be traced";
-/// Problems that are told.
+/// Maximum problems reported.
 const MAX_PROBLEMS: usize = 10;

@@ -1,4 +1,4 @@
-//! The policies: adding, deleting, telling how they are doing.
+//! Policies: adding, deleting, reporting.
 
 use std::collections::BTreeSet;
 
@@ -16,17 +16,18 @@ use crate::resolve::{check, list, settled};
 use crate::text::switch_name;
 use crate::{Event, HopReport, PathReport, PolicyError, PolicyReport, PolicyState, TapPolicy};
 
-/// What to do with a policy whose monitor cannot be used now.
+/// Handling of a policy whose monitor is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenMissing {
-    /// Refuse it: somebody waits for the answer.
+    /// Refuse it: the caller waits for the answer.
     Refuse,
-    /// Let it wait: it is from a configuration, and switches and hosts come and go.
+    /// Wait: it comes from a configuration, and switches and hosts come and go.
     Wait,
 }
 
 impl Control {
-    /// Adds a policy. [`Event::PolicyActive`], or another about this policy, says how it went.
+    /// Adds a policy. The result follows as [`Event::PolicyActive`] or another event about the
+    /// policy.
     ///
     /// # Errors
     /// What is wrong with the policy. Nothing has changed then.
@@ -54,20 +55,20 @@ impl Control {
         Ok(())
     }
 
-    /// The policy with the switches of its monitors' ports said, where that is clear: as they are
-    /// in the one of its name, else where only one switch has such a port now. To be kept so: after
-    /// a restart, another switch with such a port may connect first.
+    /// The policy with its monitors' ports qualified by switch, where unambiguous: as in the
+    /// existing policy of this name, else if only one switch has such a port now. The caller should
+    /// store it in this form: after a restart, another switch with such a port may connect first.
     pub fn with_switches_said(&self, mut policy: TapPolicy) -> TapPolicy {
         let before = self.policies.find(&policy.name).map(|old| &old.policy.monitor);
         policy.monitor = settled(&policy.monitor, before, &self.switches);
         policy
     }
 
-    /// Whether the monitors of a policy could be used now, unless it rests: what refuses most
-    /// policies can be told before anything is written about them.
+    /// Checks that the monitors of a policy are available, unless it is paused. This detects the
+    /// most frequent error before anything is stored.
     ///
     /// # Errors
-    /// Which one could not, and why.
+    /// Which monitor is unavailable, and why.
     pub fn check_monitors(&self, policy: &TapPolicy) -> Result<(), PolicyError> {
         if self.clock.rest(policy, self.now).is_none() {
             for monitor in &policy.monitor {
@@ -77,7 +78,7 @@ impl Control {
         Ok(())
     }
 
-    /// Deletes a policy. [`Event::PolicyDeleted`] tells its last counts.
+    /// Deletes a policy. [`Event::PolicyDeleted`] reports its last counts.
     ///
     /// # Errors
     /// There is no such policy.
@@ -91,33 +92,33 @@ impl Control {
         Ok(())
     }
 
-    /// Notes of a policy that was just put in force why it was not proved, or not all of it;
-    /// whoever looks at it is told.
+    /// Records in a policy's notes why it was not, or not completely, proved when it was put in
+    /// force.
     pub fn note_unproved(&mut self, name: &str, reason: Option<&str>) {
         if let Some(entry) = self.policies.latest_mut(name) {
             entry.unproved = reason.map(str::to_owned);
         }
     }
 
-    /// All policies in the order in which they were added, by the counters that came last.
+    /// All policies in the order in which they were added, with the latest counters.
     pub fn policies(&self) -> Vec<PolicyReport> {
         let accounts = Accounts::new(&self.switches, &self.tags, None);
         let entries = self.policies.iter().filter(|entry| !self.policies.is_heir(entry.id));
         entries.map(|entry| self.report_policy(entry, &accounts)).collect()
     }
 
-    /// Whether there is a policy of this name; one that is deleted is not, though its last counters
-    /// may be to come.
+    /// Whether there is a policy of this name; a deleted one does not count, though its last
+    /// counters may be outstanding.
     pub fn has_policy(&self, name: &str) -> bool {
         self.policies.find(name).is_some()
     }
 
-    /// Which one has this name now, as in [`PolicyReport::number`].
+    /// The number of the policy with this name, as in [`PolicyReport::number`].
     pub fn policy_number(&self, name: &str) -> Option<u64> {
         self.policies.find(name).map(|entry| entry.id.0)
     }
 
-    /// One policy, by the counters that came last.
+    /// One policy, with the latest counters.
     ///
     /// # Errors
     /// There is no such policy.
@@ -127,8 +128,8 @@ impl Control {
         Ok(self.report_policy(entry, &Accounts::new(&self.switches, &self.tags, only)))
     }
 
-    /// The ways that the copies of a policy take: from each switch that no other one sends them
-    /// through, as far as that is known and up to a number that people can look at.
+    /// Paths of a policy's copies, from each switch that is not on the path of another one; as far
+    /// as known, up to a number that people can view.
     ///
     /// # Errors
     /// There is no such policy.
@@ -152,7 +153,7 @@ impl Control {
     }
 
     fn report_path(&self, from: DatapathId, to: Place) -> PathReport {
-        // Out, in, out, in, and at last the monitor's port.
+        // Alternating egress and ingress ports, the last being the monitor's.
         let places = self.copy_routes.path(from, to);
         let (first, rest) = places.split_first().map_or((None, &[][..]), |(a, b)| (Some(*a), b));
         let hop = |in_port: Option<Place>, out: Place| HopReport {
@@ -212,7 +213,7 @@ impl Control {
         PolicyReport { notes: notes.collect(), ..report }
     }
 
-    /// That switches have no room for all that a policy has in common with others, if so.
+    /// A note if switches have no room for all of a policy's intersections.
     fn note_on_room(&self, entry: &PolicyEntry) -> Option<String> {
         let is_wide = |id: &&DatapathId| {
             self.switches.get(*id).is_some_and(|switch| switch.is_wide(entry.id))
@@ -228,8 +229,7 @@ impl Control {
         })
     }
 
-    /// Draws the conclusions of how switches are doing. Tells of policies that are doing otherwise
-    /// than before.
+    /// Updates the states of policies, and reports changes.
     pub(super) fn update_states(&mut self) {
         for id in std::mem::take(&mut self.policies.news) {
             let is_heir = self.policies.is_heir(id);
@@ -246,8 +246,8 @@ impl Control {
         }
     }
 
-    /// Carries nothing any more for deleted policies that no switch makes copies for, and tells of
-    /// those whose last counters came.
+    /// Stops carrying copies of deleted policies once no switch makes any, and reports policies
+    /// whose last counters arrived.
     pub(super) fn finish_deletions(&mut self) {
         for id in std::mem::take(&mut self.ended) {
             self.finish_deletion(id);
@@ -265,7 +265,7 @@ impl Control {
             deletion.is_drained = true;
             if !deletion.carried.is_empty() {
                 self.unsettled_tags.extend(deletion.carried.values().map(|(tag, _)| *tag));
-                // Looked at again when switches were told to carry nothing of it any more.
+                // Checked again when switches have stopped carrying its copies.
                 self.ended.insert(id);
                 return;
             }
@@ -293,7 +293,7 @@ impl Control {
     }
 }
 
-/// That a policy is not applied everywhere.
+/// The note that a policy is not applied everywhere.
 fn note_on_place(applied: &BTreeSet<DatapathId>) -> String {
     let names = list(applied.iter().map(|id| switch_name(*id)));
     format!(
@@ -302,5 +302,5 @@ fn note_on_place(applied: &BTreeSet<DatapathId>) -> String {
     )
 }
 
-/// Ways that are told of one policy.
+/// Maximum paths reported for a policy.
 const MAX_PATHS: usize = 64;

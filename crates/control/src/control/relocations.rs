@@ -1,5 +1,5 @@
-//! Monitors that are found where they were not before: whose traffic is copied stays the same, but
-//! not to whom.
+//! Monitors that are found at another port than before: the copied traffic is the same, but not its
+//! destination.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::place::Place;
 use crate::resolve::{Found, Places, hosts_of, list};
 use crate::{Event, MonitorError, MonitorSpec, Monitors, TapPolicy};
 
-/// Where a monitor is, or why that is not known.
+/// Location of a monitor, or why it is unknown.
 type Looked = Result<Places, MonitorError>;
 
 impl Control {
-    /// The policy of this name, as it is asked for.
+    /// The policy of this name, as requested.
     pub fn policy_asked(&self, name: &str) -> Option<&TapPolicy> {
         self.policies.find(name).map(|entry| &entry.policy)
     }
 
-    /// What is to be told when the monitors of a policy are at these places now.
+    /// Events for new locations of a policy's monitors.
     pub(super) fn relocations(
         &self,
         entry: &PolicyEntry,
@@ -30,7 +30,7 @@ impl Control {
         let moved = all.filter_map(|(monitor, (before, now))| {
             let before = if is_new { BTreeSet::new() } else { ports(before) };
             let after = ports(now);
-            // Of a port that is named it is no news that it is there.
+            // For a monitor named by port, being found is no news.
             let is_news = if before.is_empty() { names_host(monitor) } else { true };
             let has_moved = is_news && !after.is_empty() && before != after;
             has_moved.then(|| self.moved(entry, monitor, (before, now)))
@@ -64,7 +64,7 @@ impl Control {
         }
     }
 
-    /// The hosts behind a monitor's ports that it is about.
+    /// The monitor's hosts behind these ports.
     fn hosts_at(&self, monitor: &MonitorSpec, found: Found) -> Vec<String> {
         let at = self.switches.get(&found.place.switch);
         let keys = at.map(|at| hosts_of(monitor, found, at)).unwrap_or_default();
@@ -76,7 +76,7 @@ fn ports(places: &Looked) -> BTreeSet<Place> {
     places.iter().flat_map(Places::ports).collect()
 }
 
-/// Whether it may be anywhere.
+/// Whether the monitor is named by a host's address.
 fn names_host(monitor: &MonitorSpec) -> bool {
     let is_host = |member: &MonitorSpec| matches!(member, MonitorSpec::Mac(_) | MonitorSpec::Ip(_));
     monitor.members().iter().any(is_host)

@@ -1,7 +1,7 @@
-//! The policies by number and by name, and which of them something concerns.
+//! Policies by number and name, and indices of what affects them.
 //!
-//! At each change only those policies are looked at that it concerns: with a hundred thousand of
-//! them, all others would be most of the work.
+//! A change inspects only the policies that it affects: with a hundred thousand of them, inspecting
+//! all would dominate the cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,86 +30,86 @@ use crate::{
 pub(super) struct Policies {
     entries: Forked<PolicyId, PolicyEntry>,
     by_name: Forked<Arc<str>, PolicyId>,
-    /// Those that are to take the place of others, and which; these may have ended meanwhile.
+    /// Replacements, and the policies to be replaced, which may have ended meanwhile.
     pub(super) heirs: BTreeMap<PolicyId, PolicyId>,
-    /// Deleted ones whose last counters are to come.
+    /// Deleted policies with outstanding last counters.
     pub(super) deletions: Shared<BTreeMap<PolicyId, Deletion>>,
     last_id: u64,
     /// The oldest ones, which are applied wherever their frames could come in.
     everywhere: Shared<BTreeSet<PolicyId>>,
-    /// Those with a monitor at this switch.
+    /// By a switch of their monitors.
     at_switch: Index<DatapathId, PolicyId>,
-    /// Those whose monitors may be anywhere.
+    /// Policies with monitors that may be anywhere.
     roaming: Forked<PolicyId, ()>,
-    /// Those that name a host.
+    /// By a host that they name.
     of_mac: Index<MacAddr, PolicyId>,
     of_ip: Index<IpAddr, PolicyId>,
-    /// All of them, by who sends their frames.
+    /// By sender.
     of_sender: Senders<PolicyId>,
-    /// Those that are applied at a switch.
+    /// By a switch where they are applied.
     applied: Index<DatapathId, PolicyId>,
-    /// Whether there is or was one whose copies have other addresses on the way.
+    /// Whether any policy has, or had, copies that travel with other addresses.
     pub(super) has_rewritten: bool,
-    /// Those that had too few identifiers left for their copies between switches.
+    /// Policies without enough identifiers for copies between switches.
     pub(super) untagged: BTreeSet<PolicyId>,
-    /// To be placed anew.
+    /// Policies to be placed again.
     pub(super) dirty: BTreeSet<PolicyId>,
-    /// How they are doing is to be looked up.
+    /// Policies whose states have to be updated.
     pub(super) news: BTreeSet<PolicyId>,
 }
 
-/// A policy and how it is doing.
+/// A policy and its state.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyEntry {
     pub(super) id: PolicyId,
-    /// With the switches of its monitors' ports said as soon as they are found.
+    /// Its monitors' ports are qualified by switch once they are found.
     pub(super) policy: TapPolicy,
     name: Arc<str>,
     pub(super) cells: Arc<Cells>,
-    /// Where its monitors are, in their order.
+    /// Locations of its monitors, in their order.
     pub(super) places: Vec<Result<Places, MonitorError>>,
-    /// Hosts that get its copies, and their switches.
+    /// Hosts that receive its copies, with their switches.
     pub(super) monitor_hosts: BTreeSet<(DatapathId, HostKey)>,
-    /// The switches where it is applied, connected or not.
+    /// Switches where it is applied, connected or not.
     pub(super) applied: BTreeSet<DatapathId>,
-    /// Whether those are only the switches that its senders are at.
+    /// Whether these are only its senders' switches.
     pub(super) is_narrow: bool,
-    /// Those, and others that may still make copies for it.
+    /// These, and others that may still copy for it.
     pub(super) counting: BTreeSet<DatapathId>,
-    /// Those, and others that did.
+    /// These, and others that have copied for it.
     pub(super) known_at: BTreeSet<DatapathId>,
-    /// Which switches are not linked to a monitor, and what that means.
+    /// Description of switches that cannot reach a monitor.
     pub(super) cut_off: Option<String>,
-    /// A way of its copies is not open yet.
+    /// A path of its copies is not open yet.
     pub(super) waits: bool,
-    /// The identifiers of which none was left for its copies between switches.
+    /// The identifiers that were exhausted, if it lacks any.
     pub(super) untagged: Option<VidRange>,
-    /// How it is doing at switches where it is not in force.
+    /// States at switches where it is not in force.
     pub(super) troubles: BTreeMap<DatapathId, PolicyState>,
-    /// By monitor: the identifier of copies for it between switches, and where they go.
+    /// By monitor: identifier and destination of copies between switches.
     pub(super) carried: BTreeMap<Slot, (u16, Found)>,
-    /// When it ends.
+    /// When it expires.
     pub(super) ends_at: Option<Deadline>,
     /// What its schedule waits for.
     pub(super) rests_until: Option<Rest>,
-    /// As it was told last.
+    /// The state reported last.
     pub(super) state: Option<PolicyState>,
-    /// Why it was not proved, or not all of it, before it was put in force.
+    /// Why it was not, or not completely, proved before it was put in force.
     pub(super) unproved: Option<String>,
 }
 
-/// A policy that is going.
+/// A policy being deleted.
 #[derive(Clone, Debug)]
 pub(super) struct Deletion {
     pub(super) policy: TapPolicy,
     pub(super) carried: BTreeMap<Slot, (u16, Found)>,
-    /// The switches that may make copies for it.
+    /// Switches that may still copy for it.
     pub(super) counting: BTreeSet<DatapathId>,
-    /// Those, and others that did.
+    /// These, and others that have copied for it.
     pub(super) known_at: BTreeSet<DatapathId>,
-    /// No switch makes copies for it any more.
+    /// No switch copies for it any more.
     pub(super) is_drained: bool,
-    /// What to tell with its last counts.
+    /// The event that reports its last counts.
     pub(super) last: Option<fn(Box<PolicyReport>) -> Event>,
 }
 
@@ -126,7 +126,7 @@ impl Policies {
         self.entries.len()
     }
 
-    /// Whether it is there, or going.
+    /// Whether it exists or is being deleted.
     pub(super) fn is_known(&self, id: PolicyId) -> bool {
         self.entries.contains_key(&id) || self.deletions.contains_key(&id)
     }
@@ -143,13 +143,13 @@ impl Policies {
         self.entries.get(self.by_name.get(name)?)
     }
 
-    /// The policies whose frames a region may have in common with.
+    /// Policies whose frames may intersect a region.
     pub(super) fn near(&self, region: &Region) -> impl Iterator<Item = &PolicyEntry> + use<'_> {
         let near: BTreeSet<_> = self.of_sender.near(region).collect();
         near.into_iter().filter_map(|id| self.entries.get(&id))
     }
 
-    /// The same of several regions, each policy once. It may be all there are.
+    /// The same for several regions, each policy once. May return all policies.
     pub(super) fn near_any(
         &self,
         regions: impl Iterator<Item = Region>,
@@ -159,18 +159,18 @@ impl Policies {
         near.filter_map(|id| self.entries.get(&id))
     }
 
-    /// Those that want a frame.
+    /// Policies that match a frame.
     pub(super) fn wanting(&self, sample: &Sample) -> Vec<&PolicyEntry> {
         let sender = sample.sender();
         let near = self.of_sender.near(&sender).filter_map(|id| self.entries.get(&id));
-        // It is asked for each frame that is followed: few of many are put in order.
+        // Called for each traced frame: only the few that match are sorted.
         let mut wanting: Vec<_> = near.filter(|entry| entry.wants(sample)).collect();
         wanting.sort_unstable_by_key(|entry| entry.id);
         wanting.dedup_by_key(|entry| entry.id);
         wanting
     }
 
-    /// A policy that is not there yet, in the place of one that has monitors `before`, if it is.
+    /// A policy to be added; if it is to replace one, that has the monitors `before`.
     pub(super) fn prepare(
         &self,
         mut policy: TapPolicy,
@@ -201,7 +201,7 @@ impl Policies {
         }
     }
 
-    /// Adds what was prepared.
+    /// Adds a prepared policy.
     pub(super) fn insert(&mut self, entry: PolicyEntry) {
         let id = entry.id;
         self.last_id = id.0;
@@ -219,8 +219,8 @@ impl Policies {
         self.dirty.insert(id);
     }
 
-    /// Takes a policy out; its name is that of its heir then, if it has one. What it used is freed
-    /// when [`Self::deletions`] has it no more.
+    /// Removes a policy; its name passes to its replacement, if any. Its resources are released
+    /// when it leaves [`Self::deletions`].
     pub(super) fn remove(&mut self, id: PolicyId) -> Option<PolicyEntry> {
         let entry = self.take(id)?;
         self.heirs.remove(&id);
@@ -231,7 +231,7 @@ impl Policies {
         Some(entry)
     }
 
-    /// Adds what was prepared, to take the place of another; until then it has no name.
+    /// Adds a prepared policy as a replacement; until it takes over it has no name.
     pub(super) fn insert_heir(&mut self, heir: PolicyEntry, of: PolicyId) {
         let (id, name) = (heir.id, heir.name.clone());
         self.insert(heir);
@@ -239,24 +239,24 @@ impl Policies {
         self.heirs.insert(id, of);
     }
 
-    /// The policy that this one is to take the place of, if that is still there.
+    /// The policy that this one is to replace, if it still exists.
     pub(super) fn heir_of(&self, id: PolicyId) -> Option<PolicyId> {
         self.heirs.get(&id).copied().filter(|old| self.entries.contains_key(old))
     }
 
-    /// Whether a policy is to take the place of another, and does not yet.
+    /// Whether a policy is a replacement that has not taken over.
     pub(super) fn is_heir(&self, id: PolicyId) -> bool {
         self.heir_of(id).is_some()
     }
 
-    /// Who is to take the place of a policy; else that one itself.
+    /// The replacement of the policy with this name, if any, else the policy itself.
     pub(super) fn latest_mut(&mut self, name: &str) -> Option<&mut PolicyEntry> {
         let id = *self.by_name.get(name)?;
         let heir = self.heirs.iter().find(|(_, old)| **old == id).map(|(heir, _)| *heir);
         self.entries.get_mut(&heir.unwrap_or(id))
     }
 
-    /// It takes the place of the other, which is returned unless it has ended meanwhile.
+    /// The replacement takes over. Returns the replaced policy, unless it has ended meanwhile.
     pub(super) fn inherit(&mut self, heir: PolicyId) -> Option<PolicyEntry> {
         let old = self.heirs.remove(&heir)?;
         let name = self.entries.get(&heir)?.name.clone();
@@ -264,7 +264,7 @@ impl Policies {
         self.take(old)
     }
 
-    /// Whoever was to take the place of this policy does not, and is returned.
+    /// Cancels the replacement of a policy and returns it.
     pub(super) fn disinherit(&mut self, of: PolicyId) -> Option<PolicyEntry> {
         let heir = self.heirs.iter().find(|(_, old)| **old == of).map(|(heir, _)| *heir)?;
         match self.is_heir(heir) {
@@ -272,7 +272,7 @@ impl Policies {
                 self.heirs.remove(&heir);
                 self.take(heir)
             }
-            // It has the name by now.
+            // It has the name already.
             false => self.remove(heir),
         }
     }
@@ -292,7 +292,7 @@ impl Policies {
         Some(entry)
     }
 
-    /// The oldest `count` policies are applied wherever their frames could come in.
+    /// Sets the number of oldest policies that are applied wherever their frames could come in.
     pub(super) fn spread(&mut self, count: usize) {
         while self.everywhere.len() > count {
             self.dirty.extend(self.everywhere.pop_last());
@@ -306,23 +306,23 @@ impl Policies {
         }
     }
 
-    /// Whether it is one of those that are applied wherever their frames could come in.
+    /// Whether it is applied wherever its frames could come in.
     pub(super) fn is_everywhere(&self, id: PolicyId) -> bool {
         self.everywhere.contains(&id)
     }
 
-    /// Ports of a switch changed: monitors may be there now, or not any more.
+    /// Ports of a switch changed: monitors may have appeared or gone.
     pub(super) fn touch_at(&mut self, switch: DatapathId) {
         self.dirty.extend(self.at_switch.get(&switch).into_iter().flatten());
         self.dirty.extend(self.roaming.keys());
     }
 
-    /// A host came, went or moved.
+    /// A host was added, removed or moved.
     pub(super) fn touch_mac(&mut self, mac: MacAddr) {
         self.dirty.extend(self.of_mac.get(&mac).into_iter().flatten());
     }
 
-    /// A host has this address, or does not have it any more.
+    /// A host got or lost this address.
     pub(super) fn touch_ip(&mut self, ip: IpAddr) {
         self.dirty.extend(self.of_ip.get(&ip).into_iter().flatten());
     }
@@ -342,17 +342,17 @@ impl Policies {
         })
     }
 
-    /// The switches that are named by monitors.
+    /// Switches named by monitors.
     pub(super) fn monitor_switches(&self) -> impl Iterator<Item = DatapathId> {
         self.at_switch.keys().copied()
     }
 
-    /// The policies that are applied at a switch.
+    /// Policies applied at a switch.
     pub(super) fn applied_at(&self, switch: DatapathId) -> impl Iterator<Item = PolicyId> {
         self.applied.get(&switch).into_iter().flatten().copied()
     }
 
-    /// A policy is applied at these switches. Returns those where it was and is no more.
+    /// Sets the switches where a policy is applied. Returns those where it no longer is.
     pub(super) fn set_applied(
         &mut self,
         id: PolicyId,
@@ -376,8 +376,8 @@ impl Policies {
         gone
     }
 
-    /// Nothing counts for a policy at a switch any more. Returns the identifiers of its copies, if
-    /// it went on to others.
+    /// Nothing counts for a policy at a switch any more. Returns the identifiers of its copies to
+    /// other switches.
     pub(super) fn stop_counting(&mut self, id: PolicyId, at: DatapathId) -> Vec<u16> {
         let Some(entry) = self.entries.get_mut(&id) else { return Vec::new() };
         match !entry.applied.contains(&at) && entry.counting.remove(&at) {
@@ -386,8 +386,8 @@ impl Policies {
         }
     }
 
-    /// What must be carried for a policy that is there, or still going: where copies for one of its
-    /// monitors go, what they are owed, and the switches that make them.
+    /// How copies of a policy, current or being deleted, are carried: destination, contract, and
+    /// the switches that make them.
     pub(super) fn carriage(&self, id: PolicyId, slot: Slot) -> Option<Carriage<'_>> {
         let (carried, policy, from) = match self.entries.get(&id) {
             Some(entry) => (&entry.carried, &entry.policy, &entry.counting),
@@ -413,17 +413,17 @@ impl Policies {
     }
 }
 
-/// Copies for one monitor on their way between switches.
+/// Copies for one monitor in transit.
 pub(super) struct Carriage<'a> {
     pub(super) to: Found,
-    /// The address that they get back there, if they have another one on the way.
+    /// The destination address restored there, if they travel with another one.
     pub(super) rewritten: Option<MacAddr>,
     pub(super) delivery: Delivery,
     pub(super) from: &'a BTreeSet<DatapathId>,
 }
 
 impl PolicyEntry {
-    /// The policy with its monitors there.
+    /// The policy for a switch, with these exits.
     pub(super) fn tap(&self, cells: Arc<Cells>, aims: Vec<Aim>) -> Tap {
         let name = self.name.clone();
         let (delivery, part) = (Some(self.policy.delivery), self.policy.part());
@@ -433,7 +433,7 @@ impl PolicyEntry {
         Tap { id, name, priority, aims, delivery, part, is_at_destination, cells, is_wide }
     }
 
-    /// The monitors of which it is known where they are.
+    /// Monitors with a known location.
     pub(super) fn found(&self) -> impl Iterator<Item = (Slot, Found)> {
         (0..).zip(&self.places).flat_map(|(monitor, places)| {
             let found = places.iter().flat_map(Places::iter);
@@ -441,22 +441,22 @@ impl PolicyEntry {
         })
     }
 
-    /// How many monitors share flows at most.
+    /// Maximum number of monitors that share flows.
     pub(super) fn share_count(&self) -> usize {
         self.places.iter().flatten().map(|places| places.ports().count()).max().unwrap_or(1)
     }
 
-    /// Each port of its monitors.
+    /// All ports of its monitors.
     pub(super) fn monitor_ports(&self) -> impl Iterator<Item = Place> {
         self.places.iter().flatten().flat_map(Places::ports)
     }
 
-    /// The same by their ports, of several the first.
+    /// Ports of its monitors; of several that share flows, the first.
     pub(super) fn found_places(&self) -> impl Iterator<Item = (Slot, Place)> {
         self.found().map(|(slot, found)| (slot, found.place))
     }
 
-    /// Whether its frames may meet a rule, by the hosts that it names.
+    /// Whether its frames may hit a rule, judged by the hosts that both name.
     pub(super) fn may_meet(&self, rule: &FlowId) -> bool {
         let has = |own: Option<MacMask>, named: &Masked<MacAddr>| {
             named.mask.is_some() || own.is_none_or(|own| own.contains(named.value))
@@ -471,12 +471,12 @@ impl PolicyEntry {
         self.cells.included().any(meets)
     }
 
-    /// Whether a frame that a host sends is to be copied.
+    /// Whether a frame from a host is to be copied.
     pub(super) fn wants(&self, sample: &Sample) -> bool {
         self.rests_until.is_none() && self.cells.holds_where(|region| sample.is_in(region))
     }
 
-    /// How it is doing at one of its switches.
+    /// Records its state at a switch.
     pub(super) fn note_state(&mut self, at: DatapathId, state: PolicyState) {
         match state {
             PolicyState::Active => _ = self.troubles.remove(&at),
@@ -484,7 +484,7 @@ impl PolicyEntry {
         }
     }
 
-    /// How it is doing now: as the worst of the switches.
+    /// Its current state: the worst of all switches.
     pub(super) fn current_state(&self) -> PolicyState {
         if let Some(rest) = &self.rests_until {
             return PolicyState::Resting { reason: rest.to_string() };
@@ -515,8 +515,7 @@ impl PolicyEntry {
         worst.cloned().unwrap_or(PolicyState::Active)
     }
 
-    /// The same as people are told it: copies may be made for some of its monitors alone, or not
-    /// everywhere.
+    /// The state as reported: copies may be made only for some monitors, or not everywhere.
     pub(super) fn told_state(&self) -> PolicyState {
         let state = self.current_state();
         let missing = self.places.iter().find_map(|place| place.as_ref().err());
@@ -533,7 +532,7 @@ impl PolicyEntry {
         }
     }
 
-    /// Why it is not applied for want of identifiers, if so.
+    /// Why it is not applied, if it lacks identifiers.
     pub(super) fn untagged(&self) -> Option<String> {
         let range = self.untagged?;
         Some(format!(
@@ -543,7 +542,7 @@ impl PolicyEntry {
         ))
     }
 
-    /// What to tell when it is doing so.
+    /// The event for this state.
     pub(super) fn event(&self, state: &PolicyState) -> Option<Event> {
         let name = self.policy.name.clone();
         Some(match state.clone() {
@@ -557,12 +556,12 @@ impl PolicyEntry {
     }
 }
 
-/// What a policy depends on.
+/// Dependencies of a policy.
 #[derive(Debug, Default)]
 struct Concerns {
-    /// Switches that its monitors are at.
+    /// Switches of its monitors.
     switches: BTreeSet<DatapathId>,
-    /// Hosts that it names, as senders or as monitors.
+    /// Hosts that it names as senders or monitors.
     macs: BTreeSet<MacAddr>,
     ips: BTreeSet<IpAddr>,
     /// Its monitors may be at any switch.

@@ -1,15 +1,15 @@
-//! Asking all switches for counters.
+//! Rounds of counters from all switches.
 //!
-//! Copies go on while counters are read. What arrived at the ends of their ways is asked for when
-//! all switches have told what they sent: so what has not arrived by then is lost, or waits where
-//! nobody counts it, and is not merely younger than the last look.
+//! Copying goes on while counters are read. What arrived at the ends of paths is requested after
+//! all switches have reported what they sent: so copies missing by then are lost, or queued where
+//! they are not counted, and not just newer than the last reading.
 //!
-//! All rules and groups of all switches are read each time, so one such round is open at a time.
-//! Who asks meanwhile shares the next one, which starts when that one ends.
+//! A round reads all rules and groups of all switches, so only one is open at a time. Requests made
+//! meanwhile share the next round, which starts when the current one ends.
 //!
-//! A switch that does not answer holds nobody up for long ([`Limits::stats_wait`]): the others go
-//! on without it, and what it told before counts on, which is said. Copies that it should have told
-//! of are not taken for lost meanwhile: see [`super::accounts`].
+//! A switch that does not answer does not delay others for long ([`Limits::stats_wait`]): the round
+//! ends without it, its former counters remain in use, and this is reported. Copies that it may
+//! have counted are not taken for lost meanwhile: see [`super::accounts`].
 //!
 //! [`Limits::stats_wait`]: crate::Limits::stats_wait
 
@@ -22,66 +22,65 @@ use super::accounts::Accounts;
 use crate::switch::Switch;
 use crate::{Event, Millis, StatsToken};
 
-/// Questions for counters that are not answered yet.
+/// Open requests for counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rounds {
     open: BTreeMap<StatsToken, Open>,
-    /// The round that starts when the one for ledgers ends that is open.
+    /// The ledger round that starts when the open one ends.
     next: Option<StatsToken>,
     last: StatsToken,
-    /// When all are asked again, though nobody wants to know.
+    /// Time of the next periodic round.
     next_at: Option<Millis>,
 }
 
-/// A question, and what is to come.
+/// An open round.
 #[derive(Clone, Debug)]
 struct Open {
-    /// How many answers of whom.
+    /// Outstanding replies by switch.
     awaited: BTreeMap<DatapathId, usize>,
     stage: Stage,
-    /// Whether somebody wants to know when they came.
+    /// Whether a caller waits for the result.
     is_awaited: bool,
-    /// When the rest is not waited for any more, by the time for which we listened: answers may
-    /// have come that we had no time to hear.
+    /// Deadline for replies, in time spent processing input: replies may have arrived without being
+    /// read.
     deadline: Millis,
 }
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// What was matched and copied, and then what was carried.
+    /// Matched and copied frames, followed by carried copies.
     Sent,
-    /// What was carried.
+    /// Carried copies.
     Carried,
-    /// Something of which no ledger is made.
+    /// Something outside ledgers.
     Other,
 }
 
 impl Rounds {
-    /// A token that was never used.
+    /// A new token.
     pub(super) const fn next_token(&mut self) -> StatsToken {
         self.last = StatsToken(self.last.0 + 1);
         self.last
     }
 
-    /// The latest one.
+    /// The latest token.
     pub(super) const fn last(&self) -> StatsToken {
         self.last
     }
 
-    /// When [`Control::read_counters`] is due, by what it is now, and how long we listened.
+    /// When [`Control::read_counters`] is due, given the time and the time spent processing input.
     pub(super) fn due(&self, now: Millis, listened: Millis) -> Option<Millis> {
         let deadlines = self.open.values().map(|open| now.plus(open.deadline.since(listened)));
         deadlines.chain(self.next_at).min()
     }
 
-    /// Whether a round for ledgers is open.
+    /// Whether a ledger round is open.
     fn is_reading(&self) -> bool {
         self.open.values().any(|open| open.stage != Stage::Other)
     }
 
-    /// Who did not answer in time; of those that are asked for ledgers, or of the others with what
-    /// they were asked.
+    /// Switches with overdue replies: those in ledger rounds, and the others with their requests.
     fn late(&self, listened: Millis) -> (BTreeSet<DatapathId>, Vec<(DatapathId, StatsToken)>) {
         let (mut silent, mut others) = (BTreeSet::new(), Vec::new());
         for (token, open) in self.open.iter().filter(|(_, open)| open.deadline <= listened) {
@@ -93,7 +92,7 @@ impl Rounds {
         (silent, others)
     }
 
-    /// No ledger waits for a switch any more.
+    /// Ledger rounds no longer wait for this switch.
     fn go_on_without(&mut self, id: DatapathId) {
         let ledgers = self.open.values_mut().filter(|open| open.stage != Stage::Other);
         ledgers.for_each(|open| _ = open.awaited.remove(&id));
@@ -101,8 +100,8 @@ impl Rounds {
 }
 
 impl Control {
-    /// Asks all switches for counters. [`Event::StatsReady`] says when they came: once for all who
-    /// got the same token.
+    /// Requests counters from all switches. [`Event::StatsReady`] reports the result, once for all
+    /// callers with the same token.
     pub fn request_stats(&mut self) -> StatsToken {
         if let Some(next) = self.rounds.next {
             return next;
@@ -115,12 +114,12 @@ impl Control {
         token
     }
 
-    /// So many answers will come to what was asked by this token.
+    /// Opens a round with these outstanding replies.
     pub(super) fn await_stats(&mut self, token: StatsToken, awaited: BTreeMap<DatapathId, usize>) {
         self.open(token, (awaited, Stage::Other), true);
     }
 
-    /// One of the answers came, or will not come.
+    /// A reply arrived, or never will.
     pub(super) fn handle_answered(&mut self, id: DatapathId, token: StatsToken) {
         if let Some(switch) = self.switches.get_mut(&id).filter(|switch| switch.is_silent())
             && switch.hear_answer(token)
@@ -136,15 +135,15 @@ impl Control {
         }
     }
 
-    /// Counters are read from time to time while there are policies, though nobody wants to know: a
-    /// switch that is lost takes with it what was not read.
+    /// Counters are read periodically while there are policies: what was not read is lost with its
+    /// switch.
     pub(super) fn schedule_reading(&mut self) {
         let interval = self.limits.stats_interval.filter(|_| self.policies.count() > 0);
         let next_at = interval.map(|interval| self.now.plus(interval));
         self.rounds.next_at = next_at.and(self.rounds.next_at).or(next_at);
     }
 
-    /// Does so if it is time, and the last time is over.
+    /// Starts a periodic round if it is due and none is open.
     pub(super) fn read_counters(&mut self) {
         self.end_late_rounds();
         if self.rounds.next_at.take_if(|at| *at <= self.now).is_some() {
@@ -156,7 +155,7 @@ impl Control {
         }
     }
 
-    /// Goes on without those that did not answer in time.
+    /// Ends rounds without the switches that are overdue.
     fn end_late_rounds(&mut self) {
         let (silent, others) = self.rounds.late(self.clock().listened);
         for (id, token) in others {
@@ -192,7 +191,7 @@ impl Control {
         self.open(token, (awaited, Stage::Sent), is_awaited);
     }
 
-    /// Asks those on their own that nobody waits for.
+    /// Polls silent switches separately.
     fn ask_silent(&mut self) {
         let silent = self.switches.iter().filter(|(_, switch)| switch.is_silent());
         for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -241,7 +240,8 @@ impl Control {
         }
     }
 
-    /// Counts the copies that had been sent when all had told what they carry for the first time.
+    /// Records the number of copies that had been sent when all switches had reported carried
+    /// copies for the first time.
     fn count_early(&mut self, token: StatsToken) {
         let beginning = self.tags.beginning(token);
         if beginning.is_empty() {
@@ -254,7 +254,8 @@ impl Control {
         }
     }
 
-    /// Asks those that others wait for. Returns how many answers of whom will come.
+    /// Sends requests to the switches that take part in rounds. Returns the number of replies of
+    /// each.
     pub(super) fn ask_each(
         &mut self,
         is_asked: fn(&Switch) -> bool,

@@ -1,18 +1,17 @@
-//! Which hosts are where, and which switches know the way to them.
+//! Location of hosts, and which switches have routes to them.
 //!
-//! Up to [`Limits::max_ways`], each switch knows the way to each host. With thousands of switches
-//! and hosts that would be millions of rules of which hardly any is ever met; so beyond, a switch
-//! knows the ways to those hosts that its own hosts talk to, and to those whose frames pass through
-//! it. Who talks to whom is seen by the answers to ARP and neighbour discovery, which come to the
-//! controller, by the first frames of hosts, and by what a switch has to flood: that comes to the
-//! controller too, then. A way that is known stays known until the host goes. It is one way then,
-//! where it would be all that are equally short.
+//! Up to [`Limits::max_ways`], each switch has a route to each host. With thousands of switches and
+//! hosts this would be millions of rules, hardly any of which is ever hit; so beyond, a switch has
+//! routes to the hosts that its own hosts talk to, and to those whose frames pass through it. Who
+//! talks to whom is learned from ARP and neighbour discovery replies, which reach the controller,
+//! from the first frames of hosts, and from frames that a switch has to flood, which are sent to
+//! the controller in this mode. A route stays until the host is gone. In this mode it is a single
+//! path instead of all equally short ones.
 //!
-//! **No frame goes round.** Where a switch knows a way, so do all switches behind it. For the
-//! moment between, a frame that comes over a link that is not on the tree, to a host that is not
-//! known, is dropped: only ways lead over such links. A frame that is flooded may meet switches
-//! that know the way, and then arrive twice, and reach a monitor beside its copy, until the switch
-//! where it came in knows the way too.
+//! **No loops.** If a switch has a route, so do all switches after it on the path. In the meantime,
+//! a frame that arrives over a link outside the tree for an unknown host is dropped: such links
+//! only carry routed frames. A flooded frame may reach switches with a route, and then arrive
+//! twice, or reach a monitor besides its copy, until the ingress switch has the route, too.
 //!
 //! [`Limits::max_ways`]: crate::Limits::max_ways
 
@@ -29,7 +28,8 @@ use crate::shared::Shared;
 use crate::{Event, MonitorPort};
 
 impl Control {
-    /// A host came to a switch, or went. Returns the port that it left, if that is of another one.
+    /// A host was added to or removed from a switch. Returns its former port if that is on another
+    /// switch.
     pub(super) fn relocate(&mut self, key: HostKey, id: DatapathId) -> Option<MonitorPort> {
         self.fabric.as_ref()?;
         let mut left = None;
@@ -37,7 +37,7 @@ impl Control {
         match self.located.find(key) {
             Some(old) if is_here && old != id => match self.routes.connects(old, id) {
                 true => left = self.forget_at(old, key),
-                // It may be there, too, for all that is known.
+                // As far as known, it may be there, too.
                 false => _ = self.parted.insert(key),
             },
             Some(old) if !is_here && old != id => return None,
@@ -46,13 +46,13 @@ impl Control {
         let at = is_here.then_some(id).or_else(|| self.parted_at(key));
         self.located.set(key, at);
         self.unrouted.insert(key);
-        // Who talks to it does so from elsewhere than before, too.
+        // Its peers now send to another location, too.
         self.unrouted.extend(self.talks.peers(key));
         left
     }
 
-    /// A rule that a switch had when it connected says that a host is there. If it was seen
-    /// elsewhere since that was true, the rule is one that could not be taken away.
+    /// Handles a host known only from a rule that a switch had when it connected. If the host was
+    /// seen elsewhere since, the rule is one that could not be deleted.
     pub(super) fn forget_if_elsewhere(&mut self, key: HostKey, id: DatapathId) {
         let elsewhere = self.located.find(key).filter(|at| *at != id);
         if elsewhere.is_some_and(|at| self.routes.connects(at, id) && self.has_host(at, key)) {
@@ -60,8 +60,8 @@ impl Control {
         }
     }
 
-    /// Hosts that came to one part of the fabric while another one had them are where they were
-    /// seen last, as soon as the parts are linked. One that gets copies is not taken along so.
+    /// When parts of the fabric are connected: a host known in both is where it was seen last. A
+    /// host that receives copies does not move in this way.
     fn reunite(&mut self) {
         if self.parted.is_empty() {
             return;
@@ -79,13 +79,13 @@ impl Control {
         }
     }
 
-    /// Where one of those is that was located at a switch which it left.
+    /// Switch of a parted host that left the switch where it was located.
     fn parted_at(&self, key: HostKey) -> Option<DatapathId> {
         self.parted.get(&key)?;
         self.switches.keys().copied().find(|at| self.has_host(*at, key))
     }
 
-    /// A host is not at a switch any more, but at another one. Returns the port that it left.
+    /// A host has left a switch for another one. Returns the port that it left.
     fn forget_at(&mut self, id: DatapathId, key: HostKey) -> Option<MonitorPort> {
         let switch = self.switches.get_mut(&id)?;
         let left = switch.hosts.find(key).map(|host| switch.monitor_port(host.port));
@@ -99,7 +99,7 @@ impl Control {
         self.place_at(key, at).is_some()
     }
 
-    /// Where a host is at a switch.
+    /// Port of a host at a switch.
     pub(super) fn place_at(&self, key: HostKey, switch: DatapathId) -> Option<Place> {
         let port = self.switches.get(&switch)?.hosts.find(key)?.port;
         Some(Place { switch, port })
@@ -117,14 +117,14 @@ impl Control {
         }
     }
 
-    /// A switch had the way to a host before it connected. The host may not be found yet.
+    /// A switch had a route to a host before it connected. The host may not be located yet.
     pub(super) fn note_known(&mut self, key: HostKey, at: DatapathId) {
         self.talks.remembered.note(key, at);
         self.unrouted.insert(key);
     }
 
-    /// Looks whether there are so many hosts that not every switch can know all of them. When there
-    /// were, each knows all again at half as many: so it does not change with each host.
+    /// Decides whether there are too many hosts for routes on every switch. Full routes return at
+    /// half the limit, so that the mode does not flap.
     pub(super) fn weigh_hosts(&mut self) {
         let ways = self.located.count().saturating_mul(self.switches.len());
         let max = if self.is_vast { self.limits.max_ways / 2 } else { self.limits.max_ways };
@@ -146,7 +146,7 @@ impl Control {
         }
     }
 
-    /// Links came or went: the ways to some hosts are others than before.
+    /// Links changed: marks hosts whose routes have changed.
     pub(super) fn unroute(&mut self, before: &Routes) {
         self.reunite();
         let changes = self.routes.changes(before);
@@ -163,8 +163,8 @@ impl Control {
         }
     }
 
-    /// Tells switches the ways to hosts that came, went or moved: so many at a time that messages
-    /// which come meanwhile do not wait for long.
+    /// Updates the routes to new, removed or moved hosts, a limited number at a time, so that input
+    /// is not delayed for long.
     pub(super) fn route_hosts(&mut self) {
         while self.told_ways < WAYS_AT_A_TIME
             && let Some(key) = self.unrouted.pop_first()
@@ -173,13 +173,13 @@ impl Control {
         }
     }
 
-    /// Tells switches the way to a host.
+    /// Updates the route to a host on all switches.
     pub(super) fn route_host(&mut self, key: HostKey) {
         let place = self.located_at(key);
         let knowing: Vec<_> = match self.is_vast {
             true => self.knowing(key, place),
             false => {
-                // All are told, and so know it should there be too many hosts one day.
+                // All switches get the route, and keep it should there be too many hosts.
                 if place.is_some() && self.talks.remembered.has(key) {
                     self.talks.remembered.take(key);
                 }
@@ -191,7 +191,7 @@ impl Control {
             let Some(switch) = self.switches.get_mut(&id) else { continue };
             if switch.hosts.find(key).is_none() {
                 let route = place.and_then(|place| self.routes.route(id, place));
-                // Only the switches on one way know it, then.
+                // Only the switches on one path have it in this mode.
                 let route = route.map(|r| if self.is_vast { r.single() } else { r });
                 if switch.set_way(key, route) {
                     self.touched.insert(id);
@@ -204,7 +204,7 @@ impl Control {
         self.place_at(key, self.located.find(key)?)
     }
 
-    /// The switches that are to know the way to a host, or have to forget it.
+    /// Switches that should have a route to a host, or have to remove it.
     fn knowing(&mut self, key: HostKey, place: Option<Place>) -> Vec<DatapathId> {
         let mut knowing = self.talks.known.remove(&key).unwrap_or_default();
         let Some(place) = place else {
@@ -222,12 +222,12 @@ impl Control {
     }
 }
 
-/// The switch that each host is at.
+/// Switch of each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Located(BTreeMap<HostKey, DatapathId>);
 
 impl Located {
-    /// Where a host is.
+    /// The switch of a host.
     pub(super) fn find(&self, key: HostKey) -> Option<DatapathId> {
         self.0.get(&key).copied()
     }
@@ -251,7 +251,7 @@ impl Located {
         self.0.iter().map(|(key, at)| (*key, *at))
     }
 
-    /// The switches that the hosts with this address are at, one for each VLAN.
+    /// Switches of hosts with this address, one for each VLAN.
     pub(super) fn with_mac(&self, mac: MacAddr) -> impl Iterator<Item = DatapathId> {
         let first = HostKey { mac, vlan: None };
         let last = HostKey { mac, vlan: Some(u16::MAX) };
@@ -259,33 +259,32 @@ impl Located {
     }
 }
 
-/// Who talks to whom, where not every switch knows every host.
+/// Which hosts talk to each other, used if not every switch has routes to every host.
 ///
-/// What is behind one port has a share of that, of each host and in all: forged talkers leave room
-/// for others.
+/// Hosts behind one port have a limited share, for each peer and in total: forged talkers leave
+/// room for others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Talks {
-    /// By host, those that it talks to; and where that one is who was the first to talk to it, if
-    /// it is the other one.
+    /// By host: its peers, and the port of the one that talked first, if that is the peer.
     peers: BTreeMap<HostKey, BTreeMap<HostKey, Option<Place>>>,
-    /// Those that talk to a host from one port, and to all hosts.
+    /// Number of hosts at one port that talk to a host, and in total.
     shares: HashMap<(HostKey, Place), usize>,
     at_port: HashMap<Place, usize>,
-    /// Pairs in all.
+    /// Number of pairs.
     count: usize,
-    /// The switches that know the way to a host.
+    /// Switches with a route to a host.
     known: BTreeMap<HostKey, BTreeSet<DatapathId>>,
-    /// Those that had rules that say so when they connected.
+    /// Switches that had a route when they connected.
     remembered: Remembered,
 }
 
-/// Switches that had the way to a host, which is not found again yet. It may never be, so those
-/// that were noted first are forgotten where there are too many.
+/// Switches that had routes to hosts not located again yet. As these may never be, the oldest
+/// records are dropped if there are too many.
 #[derive(Clone, Debug, Default)]
 struct Remembered {
     newer: BTreeMap<HostKey, BTreeSet<DatapathId>>,
     older: BTreeMap<HostKey, BTreeSet<DatapathId>>,
-    /// Those that were noted since there was nothing newer.
+    /// Number of records in the latest generation.
     count: usize,
 }
 
@@ -313,7 +312,7 @@ impl Remembered {
 }
 
 impl Talks {
-    /// Returns whether that is news. What is beyond the bound is flooded.
+    /// Returns whether the pair is new. Pairs beyond the limit are flooded.
     fn insert(&mut self, (a, at): (HostKey, Place), b: HostKey) -> bool {
         let is_known = self.peers.get(&a).is_some_and(|peers| peers.contains_key(&b));
         if a == b || is_known || !self.has_room((a, at), b) {
@@ -358,15 +357,15 @@ impl Talks {
     }
 }
 
-/// Hosts that one host is known to talk to.
+/// Maximum peers of a host.
 const MAX_PEERS: usize = 4096;
-/// Pairs of hosts that are known to talk to each other.
+/// Maximum pairs.
 const MAX_TALKS: usize = 1 << 18;
-/// Switches that had the way to some host, of all hosts that are not found again.
+/// Maximum records for hosts not located again.
 const MAX_REMEMBERED: usize = 1 << 18;
-/// Hosts behind one port have one of so many parts of each of both.
+/// Hosts behind one port get one part in this many of both limits.
 const SHARE: usize = 4;
-/// Ways that are told until what came meanwhile is handled: some milliseconds of work.
+/// Routes updated before other input is processed: some milliseconds of work.
 const WAYS_AT_A_TIME: usize = 2000;
 
 #[cfg(test)]
@@ -384,7 +383,7 @@ mod tests {
         Place { switch: DatapathId(1), port: PortNo(port) }
     }
 
-    /// So many hosts behind a port talk to one.
+    /// `count` hosts behind a port talk to one host.
     fn talk(talks: &mut Talks, (first, count): (usize, usize), port: u32, to: usize) -> usize {
         let from = (first..first + count).map(|number| (key(number), behind(port)));
         from.filter(|from| talks.insert(*from, key(to))).count()

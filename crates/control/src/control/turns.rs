@@ -1,33 +1,33 @@
-//! Whose turn it is to be sent something.
+//! Order in which switches are sent messages.
 //!
-//! Switches are told changes one switch after the other, each as far as it follows. All together
-//! are told so many ahead of what they confirmed, and no more ([`MAX_AHEAD`]): what is decided
-//! later may be more urgent than what was decided long ago and still waits in a thousand sockets.
+//! Switches are sent changes in turn, each as fast as it confirms them. In addition the total of
+//! unconfirmed changes is limited ([`MAX_AHEAD`]): later decisions may be more urgent than earlier
+//! ones that wait in a thousand sockets.
 
 use std::collections::BTreeSet;
 
 use tapswitch_openflow::DatapathId;
 
-/// The switches that there may be messages for.
+/// Switches with messages to send.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     waiting: BTreeSet<DatapathId>,
-    /// Those for which there are changes, and no room.
+    /// Switches with changes that the total limit holds back.
     held: BTreeSet<DatapathId>,
     at: DatapathId,
-    /// Changes that all switches were sent and did not confirm.
+    /// Unconfirmed changes of all switches.
     ahead: usize,
-    /// Switches that there are changes for which they did not confirm, sent or not.
+    /// Switches with unconfirmed changes, sent or queued.
     awaited: BTreeSet<DatapathId>,
 }
 
 impl Turns {
-    /// There may be messages for it.
+    /// Adds a switch that may have messages.
     pub(super) fn add(&mut self, switch: DatapathId) {
         self.waiting.insert(switch);
     }
 
-    /// Whose turn it is. Once there is room, those are next that wait for it.
+    /// The next switch. Once there is room, switches that wait for it come first.
     pub(super) fn next(&mut self) -> Option<DatapathId> {
         if self.waiting.is_empty() && self.has_room() {
             let held = next_in(&self.held, self.at)?;
@@ -38,7 +38,7 @@ impl Turns {
         Some(self.at)
     }
 
-    /// There is nothing more for it now; `is_held`: for want of room.
+    /// The switch has nothing more to send now; `is_held`: for lack of room.
     pub(super) fn end(&mut self, switch: DatapathId, is_held: bool) {
         self.waiting.remove(&switch);
         if is_held {
@@ -54,7 +54,7 @@ impl Turns {
         self.ahead < MAX_AHEAD
     }
 
-    /// There are changes for a switch that it did not confirm, or are not any more.
+    /// Records whether a switch has unconfirmed changes.
     pub(super) fn note_awaited(&mut self, switch: DatapathId, is_awaited: bool) {
         match is_awaited {
             true => self.awaited.insert(switch),
@@ -62,29 +62,28 @@ impl Turns {
         };
     }
 
-    /// The switches that there are changes for which they did not confirm.
+    /// Switches with unconfirmed changes.
     pub(super) const fn awaited(&self) -> &BTreeSet<DatapathId> {
         &self.awaited
     }
 
-    /// No changes are unconfirmed.
+    /// Clears the total limit.
     pub(super) const fn forget_ahead(&mut self) {
         self.ahead = 0;
     }
 
-    /// So many changes to a switch were not confirmed before, and are now.
+    /// Updates the total: a switch had `before` unconfirmed changes, and has `now`.
     pub(super) const fn recount(&mut self, before: usize, now: usize) {
         self.ahead = self.ahead + now - before;
     }
 }
 
-/// The first one from there on, in a circle.
+/// The first one from `from` on, cyclically.
 fn next_in(switches: &BTreeSet<DatapathId>, from: DatapathId) -> Option<DatapathId> {
     switches.range(from..).next().or_else(|| switches.first()).copied()
 }
 
-/// Changes that all switches together are sent ahead of what they confirmed: what is written and
-/// read within some ten milliseconds.
+/// Maximum unconfirmed changes of all switches: written and read within some ten milliseconds.
 const MAX_AHEAD: usize = 16_384;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What links between switches mean for each of them: floods, ways to hosts, copies of others.
+//! Effects of links on each switch: floods, routes to hosts, and carried copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,9 @@ use crate::translate::Wiring;
 use crate::{Event, Limits, LinkReport, Millis, MonitorPort, SwitchReport};
 
 impl Control {
-    /// The time, more precisely than elsewhere: nanoseconds since any origin. Without it, links
-    /// have no latency. `listened` is how much of the time what switches send was taken in at once:
-    /// what did not come within that is missing, and not merely waiting somewhere. Without it, all
-    /// of the time.
+    /// Sets the precise time: nanoseconds since any origin; without it links have no latency.
+    /// `listened` is the time during which input was processed at once: what has not arrived by
+    /// this clock is missing, not just unread. Without it, all time counts.
     pub const fn set_clock(&mut self, now_ns: u64, listened: Millis) {
         (self.now_ns, self.listened) = (now_ns, Some(listened));
     }
@@ -30,7 +29,7 @@ impl Control {
         Clock { now: self.now, listened: self.listened.unwrap_or(self.now), ns: self.now_ns }
     }
 
-    /// The links between switches.
+    /// Links between switches.
     pub fn links(&self) -> Vec<LinkReport> {
         let Some(fabric) = &self.fabric else { return Vec::new() };
         let used = fabric.links().map(|(a, b, latency_ns)| (a, b, latency_ns, None));
@@ -47,7 +46,7 @@ impl Control {
         links.collect()
     }
 
-    /// A port, with its name if that is known.
+    /// A port with its name, if known.
     pub(super) fn named(&self, place: Place) -> MonitorPort {
         match self.switches.get(&place.switch) {
             Some(switch) => switch.monitor_port(place.port),
@@ -62,7 +61,7 @@ impl Control {
         SwitchReport { lldp_forged, lldp_late, lldp_foreign, ..switch.report() }
     }
 
-    /// Takes a frame by which links are found. Returns whether it was one.
+    /// Processes an LLDP frame. Returns whether it was one.
     pub(super) fn handle_lldp(&mut self, switch: DatapathId, packet_in: &PacketIn) -> bool {
         let is_lldp = packet_in.data.get(12..14) == Some(&EtherType::LLDP.0.to_be_bytes());
         let clock = self.clock();
@@ -102,11 +101,10 @@ impl Control {
         self.events.push_back(Event::PortClosed { switch: at.switch, reason });
     }
 
-    /// Finds out which links that are held are used all the same, and tells of those that are held
-    /// from now on.
+    /// Determines which held links are needed nevertheless, and reports newly held ones.
     fn weigh_held(&mut self) {
         let now = self.now;
-        // It is not copied for nothing.
+        // Avoids copying the fabric.
         let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_held()) else { return };
         fabric.weigh_held(now);
         for (a, b, until, is_needed) in fabric.take_newly_held(now) {
@@ -127,7 +125,7 @@ impl Control {
         }
     }
 
-    /// Looks at the ports of a switch again.
+    /// Updates the ports of a switch in the fabric.
     pub(super) fn update_ports(&mut self, id: DatapathId) {
         let clock = self.clock();
         let (Some(fabric), Some(switch)) = (&mut self.fabric, self.switches.get(&id)) else {
@@ -136,14 +134,14 @@ impl Control {
         self.has_rewired |= if switch.is_down() {
             fabric.freeze(id, clock.now)
         } else {
-            // Probes are no copies: ports that are for those alone are left out.
+            // Probes are no copies, so ports for copies only are left out.
             let up = switch.ports.iter().filter(|(_, port)| port.is_up && !port.is_sink);
             let up: BTreeSet<_> = up.map(|(number, _)| number).collect();
             fabric.set_ports(id, &up, clock) | switch.has_new_sink()
         };
     }
 
-    /// Sends the frames by which links are found, as far as they are due.
+    /// Sends discovery probes that are due.
     pub(super) fn probe(&mut self) {
         let clock = self.clock();
         let Some(fabric) = &mut self.fabric else { return };
@@ -158,8 +156,7 @@ impl Control {
         self.sweep();
     }
 
-    /// Asks all switches for a sign that they have done what they were told, if somebody wants to
-    /// know what silence means.
+    /// Asks all switches for a barrier, if a sweep is due.
     fn sweep(&mut self) {
         let Some(fabric) = self.fabric.as_mut().filter(|it| it.is_sweep_due(self.now)) else {
             return;
@@ -173,17 +170,17 @@ impl Control {
         fabric.start_sweep(&asked.collect(), self.now);
     }
 
-    /// A switch has done what it was told when it was asked last.
+    /// A switch has answered the sweep.
     pub(super) fn handle_swept(&mut self, switch: DatapathId) {
         if let Some(fabric) = &mut self.fabric {
             fabric.handle_swept(switch, self.now);
         }
     }
 
-    /// Takes over the switches of which it is known by now what their ports are for.
+    /// Takes over the switches whose port roles are known.
     ///
-    /// Those that had links, since they were controlled before, are taken over together: the ways
-    /// of each lead through others, and are believed to be as they were until all are known.
+    /// Switches with links from an earlier connection are taken over together: the paths of each
+    /// lead through others, and are assumed unchanged until all are known.
     fn release_held(&mut self) {
         let Some(fabric) = &mut self.fabric else { return };
         let (mut ready, mut is_awaited) = (Vec::new(), false);
@@ -215,17 +212,17 @@ impl Control {
         }
     }
 
-    /// Looks whether there is the first policy whose copies have other addresses on the way.
+    /// Handles the first policy whose copies travel with other addresses.
     pub(super) fn note_rewriting(&mut self) {
         if self.policies.has_rewritten && !self.is_rewriting {
-            // At once: hosts must not send what is taken for copies.
+            // At once: hosts must not send frames that look like copies.
             (self.is_rewriting, self.has_rewired) = (true, true);
             self.rewire_at = self.now;
         }
     }
 
-    /// Draws the conclusions of links that came or went, unless it just did: then those that came
-    /// or went meanwhile are looked at together.
+    /// Handles changed links, unless this was done recently: then further changes are handled
+    /// together.
     pub(super) fn rewire(&mut self) {
         if self.now >= self.rewire_at {
             self.release_held();
@@ -263,7 +260,7 @@ impl Control {
         self.rewire_at = self.now.plus(self.rewire_pause);
     }
 
-    /// Tells a switch what its ports are for.
+    /// Updates the port roles of a switch.
     pub(super) fn wire(&mut self, id: DatapathId) {
         let known = |switch: &&mut Switch| switch.is_up() && !switch.is_held();
         let (Some(fabric), Some(switch)) = (&self.fabric, self.switches.get_mut(&id).filter(known))
@@ -274,13 +271,13 @@ impl Control {
         let wiring = wiring(fabric, switch, is_open, &self.limits);
         let (asks, has_rewritten) = (self.is_vast, self.is_rewriting);
         if switch.set_wiring(Wiring { asks, has_rewritten, ..wiring }) {
-            // A port of a monitor may be none any more.
+            // A monitor's port may have become unsuitable.
             self.policies.touch_at(id);
         }
         self.touched.insert(id);
     }
 
-    /// Looks by which links no S-tags leave.
+    /// Finds link ends that send no S-tags.
     fn find_untagged_ends(&mut self) {
         let Some(fabric) = &self.fabric else { return };
         let refuses = |end: &Place| {
@@ -296,7 +293,7 @@ impl Control {
         }
     }
 
-    /// Returns the switches that went or came back since links were looked at before.
+    /// Returns the switches that were lost or came back since links were last handled.
     fn note_away(&mut self) -> BTreeSet<DatapathId> {
         let away = self.fabric.as_ref().map(|fabric| fabric.frozen().clone()).unwrap_or_default();
         let turned = &away ^ &*self.away;
@@ -306,8 +303,8 @@ impl Control {
         turned
     }
 
-    /// The ways of copies: between switches they have S-tags, so they go around links that take
-    /// none where there is another way.
+    /// Routes of copies, which are tagged between switches: they avoid links that take no S-tags if
+    /// there is another path.
     fn routes_of_copies(&self) -> Shared<Routes> {
         match &self.fabric {
             Some(fabric) if !self.untagged_ends.is_empty() => {
@@ -317,7 +314,7 @@ impl Control {
         }
     }
 
-    /// Tells of links that came or went.
+    /// Reports changed links.
     fn tell_links(&mut self) {
         let links = self.fabric.iter().flat_map(|fabric| fabric.links());
         let links = links.map(|(a, b, _)| ((a, b), (self.named(a), self.named(b))));
@@ -332,7 +329,7 @@ impl Control {
     }
 }
 
-/// What the ports of a switch are for.
+/// Port roles of a switch.
 fn wiring(
     fabric: &Fabric,
     at: &Switch,
@@ -348,8 +345,8 @@ fn wiring(
             Role::Link(peer) if peer.switch != switch => {
                 (&mut wiring.links, is_open(Place { switch, port }))
             }
-            // No way leads over a cable from a switch to itself. What comes there all the same is
-            // of hosts that pass our frames on, and what comes from links is not copied.
+            // No path uses a cable from a switch to itself. Frames that arrive there come from
+            // hosts that reflect our frames, and frames from links are not copied.
             Role::Link(_) | Role::Closed => (&mut wiring.closed, false),
         };
         set.insert(port);
@@ -358,27 +355,26 @@ fn wiring(
         }
         flood.extend(floods.then_some(port));
     }
-    // Whoever is behind a monitor's port may be linked to others of ours, which nobody probes for.
+    // A device behind a monitor's port may connect to other switches, which is not probed.
     wiring.closed.extend(at.ports.sinks());
     wiring.closed.extend(at.shut_while_down());
     if !wiring.links.is_empty() {
-        // Without links nothing can go round: what comes from a closed port is dropped.
+        // Without links there is no loop: frames from a closed port are dropped.
         wiring.flood = Flood::Ports(Arc::from(flood));
     }
     wiring.copy_vids = (!wiring.links.is_empty()).then_some(limits.copy_vids);
     wiring
 }
 
-/// How long a switch that had links is given to find them again, when we start: the switches at
-/// their other ends connect in their own time.
+/// Time for a switch that had links to find them again after our start: the switches at the other
+/// ends connect in their own time.
 const RELINK_WAIT: Millis = Millis(3000);
-/// And when there are switches that did not tell their ports yet, or that had no time to tell what
-/// they heard: a link that is taken for a port of hosts closes a loop.
+/// The same while switches have not reported their ports, or had no time to report probes: a link
+/// mistaken for an edge closes a loop.
 const MAX_RELINK_WAIT: Millis = Millis(30_000);
-/// Links for each of which links are looked at a millisecond later again, and twice as much later
-/// each time when they do not come to rest: all ways are found out anew, and with thousands of
-/// links that takes its time.
+/// Number of links per millisecond of delay in handling link changes; the delay doubles while
+/// changes continue. All routes are computed anew, which takes long with thousands of links.
 const LINKS_PER_MS: u64 = 10;
-/// So many milliseconds later in the end, however few links there are, and so long must nothing
-/// have changed until the next change is looked at at once.
+/// Minimum in milliseconds of the longest delay, and of the time without changes after which the
+/// next change is handled at once.
 const LEAST_PAUSE: u64 = 64;

@@ -1,11 +1,10 @@
-//! The rules of a switch as it looks them up, for whoever follows frames.
+//! Lookup of the first rule that a frame hits.
 //!
-//! Rules that look at the same bits of the same fields are together, by what they want of those: of
-//! each such kind, those that a frame meets are found at once, however many there are. There are
-//! few kinds, and those whose highest rule is below what was found already are left out (tuple
-//! space search). The order is made when it is asked for, kept up from then on, and shared by
-//! copies. What comes in a copy is kept beside it until that is much: a trial changes a few rules
-//! of many.
+//! Rules that match the same bits of the same fields form a kind, and are hashed by the values of
+//! these bits: one lookup per kind, however many rules it has. There are few kinds, and those whose
+//! highest priority is below the best match are skipped (tuple space search). The order is built on
+//! first use, updated from then on, and shared by copies. Changes in a copy are kept beside the
+//! shared order until they are many: a trial changes few of many rules.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
@@ -17,51 +16,50 @@ use crate::rule::FlowId;
 use crate::shared::Branched;
 use crate::translate::Goal;
 
-/// What a rule looks at of a frame.
+/// Access to the fields of a frame.
 pub(crate) trait Fields {
-    /// The value of a field; none where such frames do not have it.
+    /// The value of a field; `None` if such frames do not have it.
     fn value(&self, field: OxmField) -> Option<u128>;
 }
 
-/// A rule that a frame meets, and what identifies it.
+/// A rule that a frame hits, with its id.
 type Met<'a> = (&'a Arc<FlowId>, &'a Goal);
 
-/// The order, if it was asked for.
+/// The lookup order, if it has been needed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lookup {
     order: OnceLock<Arc<Order>>,
-    /// Rules that came while others had the same order.
+    /// Rules added while the order was shared.
     recent: Arc<Order>,
-    /// Those that came while others had the same recent ones, too.
+    /// Rules added while `recent` was shared, too.
     latest: Order,
-    /// How many went that are still in an order.
+    /// Number of removed rules that are still in one of the orders.
     gone: usize,
 }
 
-/// The kinds of rules of each table, those with the highest priorities first. Some of the rules may
-/// be gone.
+/// Kinds of rules by table, highest priority first. Some of the rules may have been removed.
 #[derive(Clone, Debug, Default)]
 struct Order {
     kinds: Map<TableId, Vec<Kind>>,
-    /// How many rules those are.
+    /// Number of rules.
     len: usize,
 }
 
-/// Rules that look at the same bits of the same fields.
+/// Rules that match the same bits of the same fields.
 #[derive(Clone, Debug)]
 struct Kind {
     bits: Box<[(OxmField, u128)]>,
-    /// None of their priorities is higher.
+    /// Upper bound of their priorities.
     highest: u16,
-    /// By what they want there: the highest first.
+    /// By the matched values: the highest priority first.
     rules: Map<Box<[u128]>, Vec<Arc<FlowId>>>,
 }
 
 impl Lookup {
-    /// The rule came, or is another; so many are there.
+    /// A rule was added or changed; `rule_count` is the total.
     pub(super) fn note_added(&mut self, id: &Arc<FlowId>, rule_count: usize) {
         let Some(order) = self.order.get_mut() else { return };
-        // Of rules with fields that no frame of ours has, none is ever met.
+        // A rule that matches fields which our frames do not have is never hit.
         let Some(wants) = Wants::of(id.matching()) else { return };
         if self.recent.has(id, &wants) {
             return;
@@ -77,7 +75,7 @@ impl Lookup {
         self.start_again_beyond(rule_count);
     }
 
-    /// One went; so many are there.
+    /// A rule was removed; `rule_count` is the total.
     pub(super) fn note_removed(&mut self, id: &FlowId, rule_count: usize) {
         let Some(order) = self.order.get_mut() else { return };
         if !Arc::get_mut(order).is_some_and(|order| order.remove(id)) {
@@ -94,12 +92,12 @@ impl Lookup {
         }
     }
 
-    /// Makes the order of these rules, for all copies that are made from now on.
+    /// Builds the order, which all later copies share.
     pub(super) fn prepare(&self, rules: &Branched<Arc<FlowId>, Goal>) {
         self.order(rules);
     }
 
-    /// Whether it was made.
+    /// Whether the order is built.
     pub(super) fn is_prepared(&self) -> bool {
         self.order.get().is_some()
     }
@@ -108,7 +106,7 @@ impl Lookup {
         self.order.get_or_init(|| Arc::new(Order::new(rules.keys())))
     }
 
-    /// Of these rules, the first one that a frame meets in a table, of those that count.
+    /// The first of these rules that a frame hits in a table, among those for which `counts` holds.
     pub(super) fn find<'a>(
         &self,
         rules: &'a Branched<Arc<FlowId>, Goal>,
@@ -156,14 +154,14 @@ impl Order {
         }
         self.len += 1;
         let highest = kind.highest;
-        // It may be one of the first now.
+        // It may rank higher now.
         let before = kinds.iter().take(at).take_while(|kind| kind.highest >= highest).count();
         if let Some(moved) = kinds.get_mut(before..=at) {
             moved.rotate_right(1);
         }
     }
 
-    /// Returns whether it was there.
+    /// Returns whether it was present.
     fn remove(&mut self, id: &FlowId) -> bool {
         let Some(wants) = Wants::of(id.matching()) else { return false };
         let kinds = self.kinds.entry(id.table).or_default();
@@ -179,7 +177,7 @@ impl Order {
         was_there
     }
 
-    /// Finds the first rule that a frame meets of those that are higher than `first`.
+    /// Updates `first` if the frame hits a rule of a higher priority.
     fn find<'a>(
         &self,
         (table, frame): (TableId, &impl Fields),
@@ -202,7 +200,7 @@ impl Kind {
         self.rules.get(values).is_some_and(|rules| rules.iter().any(|other| **other == *id))
     }
 
-    /// Returns whether it was not there.
+    /// Returns whether it was absent.
     fn insert(&mut self, id: &Arc<FlowId>, values: &[u128]) -> bool {
         match self.rules.get_mut(values) {
             None => _ = self.rules.insert(values.into(), vec![id.clone()]),
@@ -217,7 +215,7 @@ impl Kind {
         true
     }
 
-    /// Returns whether it was there.
+    /// Returns whether it was present.
     fn remove(&mut self, id: &FlowId, values: &[u128]) -> bool {
         let Some(rules) = self.rules.get_mut(values) else { return false };
         let before = rules.len();
@@ -233,12 +231,12 @@ impl Kind {
         self.rules.is_empty()
     }
 
-    /// The rules that a frame meets, the highest first.
+    /// Rules that a frame hits, the highest first.
     fn met_by(&self, frame: &impl Fields) -> impl Iterator<Item = &Arc<FlowId>> {
         self.wanting(frame, &mut [0; MAX_FIELDS]).into_iter().flatten()
     }
 
-    /// The rules that want what a frame has there.
+    /// Rules for the values that a frame has.
     fn wanting(
         &self,
         frame: &impl Fields,
@@ -251,7 +249,7 @@ impl Kind {
     }
 }
 
-/// What frames meet a match: those with these values at these bits.
+/// A match as values of masked fields.
 struct Wants {
     bits: [(OxmField, u128); MAX_FIELDS],
     values: [u128; MAX_FIELDS],
@@ -259,7 +257,7 @@ struct Wants {
 }
 
 impl Wants {
-    /// None where frames of ours never have all of it.
+    /// `None` if our frames never have all of these fields.
     fn of(fields: &Match) -> Option<Self> {
         let len = fields.fields.len();
         let (bits, values) = ([(OxmField::InPort, 0); MAX_FIELDS], [0; MAX_FIELDS]);
@@ -282,11 +280,11 @@ impl Wants {
     }
 }
 
-/// Fields that a rule looks at, at most: a port, and the eleven of a region or less.
+/// Maximum number of fields in a rule: a port, and at most eleven of a region.
 const MAX_FIELDS: usize = 16;
-/// What may change beside the order, at least, and as a part of all rules at most. What is beside
-/// it is found about as fast, so to make it anew, for all rules, must be rare: one policy may add a
-/// tenth to the rules of a switch that others of its kind filled.
+/// Minimum number of changes beside the order; above it, changes are limited to a fraction of all
+/// rules. Lookups in changes cost about the same, so rebuilding the order, over all rules, must be
+/// rare: one policy may add a tenth to the rules of a switch that many others filled.
 const MAX_CHANGED: usize = 256;
 const CHANGED_PART: usize = 2;
 
@@ -341,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came and went since the order was made, or a copy, and whatever does not count.
+        /// For any additions and removals since the order was built or copied, and any filter.
         #[test]
         fn the_first_rule_is_found(
             steps in vec((any::<bool>(), ids(), frames()), 1..400),
@@ -375,8 +373,7 @@ mod tests {
         }
     }
 
-    /// A trial of one more policy, where each two have something in common, adds many rules to not
-    /// so many more.
+    /// A trial of one more policy that intersects all others adds many rules to not so many more.
     #[test]
     fn what_comes_in_a_copy_does_not_have_the_order_made_anew_until_it_is_half_of_all() {
         let rule = |number: u16| {

@@ -1,35 +1,34 @@
-//! Links that come and go again and again.
+//! Damping of flapping links.
 //!
-//! Whenever a link goes or comes, ways are found out anew and switches are told others. One that
-//! flaps would keep all of them at it, and each time frames that are on their way are lost. So a
-//! port is **charged** for each link that it loses, and what it was charged fades as time passes. A
-//! link with a port that was charged too much is **held**: both ends are closed until most of that
-//! has faded, which is counted from the last time that it went, used or not. That is the damping of
-//! flapping routes and interfaces (RFC 2439), with a charge that fades evenly. Where nothing else
-//! joins what is at its ends a link is used all the same ([`super::held`]).
+//! Whenever a link changes, routes are computed and switches updated; a flapping link would do this
+//! all the time, and each time frames in transit are lost. So a port is **charged** for each link
+//! that it loses, and its charge fades over time. A link whose port exceeds the threshold is
+//! **held**: both ends are closed until most of the charge has faded, which is counted from the
+//! last failure, whether the link was in use or not. This is route flap damping (RFC 2439) with
+//! linear decay. If no other link connects its ends, it is used nevertheless ([`super::held`]).
 //!
-//! One failure costs nothing, nor do two: the link is used as soon as it is back. In the long run a
-//! port changes what it is for no more often than its charge fades, once in [`CHARGE`].
+//! One or two failures have no effect: the link is used again as soon as it is back. In the long
+//! run the role of a port changes no more often than its charge fades, once in [`CHARGE`].
 
 use std::collections::HashMap;
 
 use crate::Millis;
 use crate::place::Place;
 
-/// What ports were charged, as far as it has not faded.
+/// Remaining charges of ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damping(HashMap<Place, Charge>);
 
 #[derive(Clone, Copy, Debug)]
 struct Charge {
-    /// When all of it has faded.
+    /// When the charge has faded completely.
     fades_at: Millis,
-    /// It was too much, and is until no more than [`RELEASED`] is left.
+    /// It exceeded the threshold, and is still above [`RELEASED`].
     is_held: bool,
 }
 
 impl Damping {
-    /// A port lost a link. Returns whether its links are held from now on, and were not before.
+    /// A port lost a link. Returns whether its links become held.
     pub(super) fn charge(&mut self, port: Place, now: Millis) -> bool {
         self.make_room(now);
         if self.0.len() >= MAX_CHARGED && !self.0.contains_key(&port) {
@@ -57,17 +56,17 @@ impl Damping {
     }
 }
 
-/// What one loss costs, in the time that it takes to fade.
+/// Charge for one failure, as the time in which it fades.
 const CHARGE: Millis = Millis(10_000);
-/// With more than that, links are held: with the third loss, unless the first was long ago.
+/// Threshold above which links are held: at the third failure, unless the first was long ago.
 const HELD: Millis = Millis(20_000);
-/// Until no more than that is left: half a minute after the last loss at most, and then one more
+/// Charge at which they are released: half a minute after the last failure at most; another failure
 /// does not hold them again at once.
 const RELEASED: Millis = Millis(10_000);
-/// However often a link goes.
+/// Maximum charge.
 const MAX_CHARGE: Millis = Millis(40_000);
-/// Ports that are remembered; those beyond are not charged. As many links that flap at a time are
-/// no matter of single links.
+/// Maximum ports with a charge; others are not charged. With that many flapping links, damping
+/// single ones does not help.
 const MAX_CHARGED: usize = 4096;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Switches and the links between them: trees to flood on, and shortest paths.
+//! Graph of switches and links: spanning tree for floods, and shortest paths.
 //!
-//! Everything here is a function of the links alone, and the same whatever the order in which they
-//! were found, so that a controller that starts again comes to the same rules.
+//! Every result depends on the set of links alone, not on the order of their discovery, so that a
+//! restarted controller computes the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,14 @@ use tapswitch_openflow::{DatapathId, PortNo};
 use super::shortest::{NextHops, Shortest};
 use crate::place::Place;
 
-/// Links in both directions: the port at this end, and what is at the other.
+/// Links in both directions: the port at this end, and the other end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Graph {
     links: BTreeMap<DatapathId, BTreeMap<PortNo, (Place, u32)>>,
 }
 
 impl Graph {
-    /// The graph of these links, each of which is named by both of its ends, one way or the other,
-    /// and by what it costs to go there.
+    /// The graph of these links: both ends, in either order, and the cost.
     pub(crate) fn new(links: impl IntoIterator<Item = (Place, Place, u32)>) -> Self {
         let mut graph = Self::default();
         for (a, b, cost) in links {
@@ -28,7 +27,7 @@ impl Graph {
         graph
     }
 
-    /// All switches that have links.
+    /// All switches with links.
     pub(crate) fn switches(&self) -> impl Iterator<Item = DatapathId> {
         self.links.keys().copied()
     }
@@ -38,8 +37,8 @@ impl Graph {
         self.links.get(&at.switch)?.get(&at.port).map(|(peer, _)| *peer)
     }
 
-    /// The ports that are on a spanning tree of their part of the graph: the cheapest ways from the
-    /// lowest datapath id, of equally cheap ones that of the lowest switch and port.
+    /// The ports on a spanning tree of each part: cheapest paths from the lowest datapath id, with
+    /// ties broken by the lowest switch and port.
     pub(crate) fn tree(&self) -> BTreeSet<Place> {
         let (mut tree, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for root in self.switches() {
@@ -57,7 +56,7 @@ impl Graph {
         tree
     }
 
-    /// The links of a switch: its port, the other end, and the cost.
+    /// The links of a switch: port, other end and cost.
     pub(crate) fn links_of(
         &self,
         switch: DatapathId,
@@ -66,7 +65,7 @@ impl Graph {
         links.map(|(port, (peer, cost))| (*port, *peer, *cost))
     }
 
-    /// The ways to a switch from all others that reach it.
+    /// Next hops to a switch from all others that reach it.
     pub(crate) fn ways_to(&self, destination: DatapathId) -> NextHops {
         let shortest = Shortest::new(self);
         let number = shortest.switches().binary_search(&destination).unwrap_or(usize::MAX);
@@ -84,7 +83,7 @@ mod tests {
         Place { switch: DatapathId(switch), port: PortNo(port) }
     }
 
-    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the one before.
+    /// A ring of `count` switches; port 1 leads to the next one, port 2 to the previous one.
     fn ring(count: u64) -> Graph {
         Graph::new((0..count).map(|at| (place(at, 1), place((at + 1) % count, 2), 1)))
     }

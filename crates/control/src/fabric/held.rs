@@ -1,8 +1,8 @@
-//! Links that are held, and which of them are used all the same.
+//! Held links, and which of them are used nevertheless.
 //!
-//! A link that comes and goes is closed at both ends for a while ([`super::damping`]), as long as
-//! others join what is there. One that no other takes the place of is **needed**: it is used
-//! whenever it is there, for a way that is lost now and then is better than none.
+//! A flapping link is closed at both ends for a while ([`super::damping`]), provided that others
+//! connect its ends. A link that no other replaces is **needed**: it is used whenever it is up, as
+//! a path that fails now and then is better than none.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use super::{Fabric, Parts};
 use crate::Millis;
 use crate::place::Place;
 
-/// A link by its ends, the lower one first.
+/// A link by its ends, lower one first.
 pub(super) type Link = (Place, Place);
 
-/// What is known of links that are held.
+/// State of held links.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// All of them, there or not, and perhaps some that are held no longer.
+    /// All held links, up or not, and possibly some that are no longer held.
     links: BTreeSet<Link>,
-    /// Those that are used all the same.
+    /// Those that are used nevertheless.
     needed: BTreeSet<Link>,
-    /// Those that are held since that was asked last.
+    /// Those held since last taken.
     new: BTreeSet<Link>,
 }
 
 impl Fabric {
-    /// Links that work and are not used, how long a frame takes there as of [`Self::links`], and
-    /// until when they are held.
+    /// Links that are up and unused, with the latency as in [`Self::links`] and the end of the
+    /// hold.
     pub(crate) fn held_links(
         &self,
         now: Millis,
@@ -38,13 +38,12 @@ impl Fabric {
         })
     }
 
-    /// Whether there are held links to be looked at.
+    /// Whether there are held links to check.
     pub(crate) fn has_held(&self) -> bool {
         !self.held.links.is_empty()
     }
 
-    /// The links that are held since this was asked before, until when, and whether they are used
-    /// all the same.
+    /// Links held since the last call, until when, and whether they are used nevertheless.
     pub(crate) fn take_newly_held(&mut self, now: Millis) -> Vec<(Place, Place, Millis, bool)> {
         let held = std::mem::take(&mut self.held.new).into_iter();
         let held = held.filter_map(|(a, b)| {
@@ -54,7 +53,7 @@ impl Fabric {
         held.collect()
     }
 
-    /// Finds out which of the links that are held are needed, and what their ends are for.
+    /// Determines which held links are needed, and updates the roles of their ends.
     pub(crate) fn weigh_held(&mut self, now: Millis) {
         let mut links = std::mem::take(&mut self.held.links);
         links.retain(|(a, b)| self.held_until(*a, *b, now).is_some());
@@ -66,8 +65,8 @@ impl Fabric {
         self.update_roles(&ends, now);
     }
 
-    /// Those of these links without which not all would be joined that others do not join. Of
-    /// several that would do, one that is there, and that was needed before.
+    /// Held links needed to connect what other links do not. Of several candidates, links that are
+    /// up and links that were needed before are preferred.
     fn find_needed(&self, held: &BTreeSet<Link>) -> BTreeSet<Link> {
         let mut parts = Parts::default();
         for (a, b, _) in self.links().filter(|(a, b, _)| !held.contains(&(*a, *b))) {
@@ -82,7 +81,7 @@ impl Fabric {
         needed
     }
 
-    /// A port lost its link to this one, if it had one.
+    /// A port lost its link to `peer`, if it had one.
     pub(super) fn charge(&mut self, place: Place, peer: Option<Place>, now: Millis) {
         if let Some(peer) = peer
             && self.damping.charge(place, now)
@@ -92,14 +91,14 @@ impl Fabric {
         }
     }
 
-    /// Notes that there is a link. Returns whether it is not to be used, and whether that has to be
-    /// looked at: nobody knows yet whether it is needed.
+    /// A link is up. Returns whether it is not to be used, and whether this needs a check, as it is
+    /// unknown yet whether the link is needed.
     pub(super) fn hold(&mut self, place: Place, peer: Place, now: Millis) -> (bool, bool) {
         let is_unused = self.unused_until(place, peer, now).is_some();
         (is_unused, is_unused && self.held.links.insert(link(place, peer)))
     }
 
-    /// Until when a link is not used, if it is held and not needed.
+    /// Until when a link is unused, if it is held and not needed.
     fn unused_until(&self, a: Place, b: Place, now: Millis) -> Option<Millis> {
         self.held_until(a, b, now).filter(|_| !self.held.needed.contains(&link(a, b)))
     }

@@ -1,10 +1,10 @@
-//! The frames by which links between switches are found: LLDP (IEEE 802.1AB-2016), signed.
+//! Signed LLDP frames (IEEE 802.1AB-2016) that prove links between switches.
 //!
-//! The mandatory TLVs say which port of which switch sent the frame, for people and their tools. A
-//! TLV of our own says it again for us, with a number and a signature (HMAC-SHA-256, cut to 16
-//! bytes): who does not have the key cannot make up a link. The number is that of the latest frame
-//! only, so an old frame proves nothing. What remains possible is to carry a fresh frame from one
-//! port to another: whoever does that is the link.
+//! The mandatory TLVs name the sending port and switch for other tools and people. A TLV of our own
+//! holds switch and port again with a number and a signature (HMAC-SHA-256, truncated to 16 bytes):
+//! without the key nobody can forge a link. Only the latest numbers are accepted, so a replayed
+//! frame proves nothing. What remains possible is to relay a fresh frame between two ports: such a
+//! relay is the link.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -13,28 +13,28 @@ use tapswitch_wire::{EtherType, MacAddr};
 
 use crate::place::Place;
 
-/// Signs and verifies.
+/// Signs and verifies probes.
 #[derive(Clone)]
 pub(super) struct Signer {
     mac: Hmac<Sha256>,
 }
 
-/// What a frame says: this port sent it, as its frame of this number.
+/// Content of a probe: its source port and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) from: Place,
-    /// Of the frames of one port, the later one has the greater number.
+    /// Increases with each probe of a port.
     pub(super) number: u64,
 }
 
 /// Why a frame proves no link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unproved {
-    /// It is LLDP of somebody else, who may well send it.
+    /// LLDP of another system, which is legitimate.
     Foreign,
-    /// It looks like ours and is not: forged, or of another controller.
+    /// Has our TLV with an invalid signature: forged, or of another controller.
     Forged,
-    /// It is ours, and was under way for too long: nobody remembers when it was sent.
+    /// Our own, but in transit for so long that its sending is no longer remembered.
     Late,
 }
 
@@ -45,15 +45,15 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// Signs with `key`.
+    /// A signer with this key.
     pub(super) fn new(key: &[u8; 32]) -> Self {
-        // The block of SHA-256 is longer than the key: it is padded with zeros, as HMAC says.
+        // The block of SHA-256 is longer than the key, which HMAC pads with zeros.
         let mut block = [0; 64];
         block[..32].copy_from_slice(key);
         Self { mac: Hmac::new(&block.into()) }
     }
 
-    /// The frame that says so.
+    /// Encodes a signed probe.
     pub(super) fn frame(&self, probe: Probe) -> Vec<u8> {
         let Place { switch, port } = probe.from;
         let mut frame = [NEAREST_BRIDGE.0, source(probe.from).0].concat();
@@ -68,7 +68,7 @@ impl Signer {
         frame
     }
 
-    /// What a frame says, if we said it.
+    /// Decodes a probe and verifies its signature.
     pub(super) fn read(&self, frame: &[u8]) -> Result<Probe, Unproved> {
         let own = own_tlv(frame).ok_or(Unproved::Foreign)?;
         let (said, signature) = own.split_at_checked(SAID_LEN).ok_or(Unproved::Forged)?;
@@ -95,7 +95,7 @@ impl Signer {
     }
 }
 
-/// Switch, port and number, in this order.
+/// Switch, port and number: the signed bytes.
 fn said(probe: Probe) -> [u8; SAID_LEN] {
     let mut said = [0; SAID_LEN];
     said[..8].copy_from_slice(&probe.from.switch.0.to_be_bytes());
@@ -104,14 +104,15 @@ fn said(probe: Probe) -> [u8; SAID_LEN] {
     said
 }
 
-/// A locally administered address for the port: the switch's own is not always known.
+/// A locally administered source address for the port, as the port's own may be unknown.
 fn source(from: Place) -> MacAddr {
     let [.., a, b, c] = from.switch.0.to_be_bytes();
     let [.., d, e] = from.port.0.to_be_bytes();
     MacAddr([0x02, a, b, c, d, e])
 }
 
-/// Type and length share 16 bits (§8.4). What is put here is never longer than nine bits can say.
+/// Appends a TLV; type and length share 16 bits (§8.4). Our values always fit the nine bits of the
+/// length.
 fn put(frame: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     let head = u16::from(kind) << 9 | u16::try_from(len).unwrap_or(MAX_TLV_LEN) & MAX_TLV_LEN;
@@ -119,7 +120,7 @@ fn put(frame: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     parts.iter().for_each(|part| frame.extend_from_slice(part));
 }
 
-/// What stands in our own TLV behind its subtype.
+/// Content of our own TLV after its subtype.
 fn own_tlv(frame: &[u8]) -> Option<&[u8]> {
     let mut rest = frame.get(HEADER_LEN..)?;
     loop {
@@ -136,10 +137,10 @@ fn own_tlv(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Bridges keep frames to this address on their link (IEEE 802.1AB-2016 §7.1).
+/// Bridges do not forward frames to this address (IEEE 802.1AB-2016 §7.1).
 pub(crate) const NEAREST_BRIDGE: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 const HEADER_LEN: usize = 14;
-/// Shortest Ethernet frame without its checksum.
+/// Minimum Ethernet frame without its FCS.
 const MIN_LEN: usize = 60;
 const END: u8 = 0;
 const CHASSIS_ID: u8 = 1;
@@ -148,11 +149,11 @@ const TIME_TO_LIVE: u8 = 3;
 const ORGANIZATION: u8 = 127;
 const ORGANIZATION_TYPE: u16 = 127;
 const MAX_TLV_LEN: u16 = (1 << 9) - 1;
-/// Subtype of chassis and port: a name that we chose.
+/// Subtype of chassis and port id: locally assigned.
 const LOCAL: u8 = 7;
-/// Seconds for which others should believe it.
+/// Time to live in seconds.
 const TTL: u16 = 10;
-/// Nobody registered this one: the first three letters of what it is about.
+/// Unregistered OUI in ASCII.
 const OUI: [u8; 3] = *b"tap";
 const SUBTYPE: u8 = 1;
 const SAID_LEN: usize = 20;

@@ -1,4 +1,4 @@
-//! Which switches are linked, as links are added one by one.
+//! Connected parts of the fabric, as links are added one by one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::place::Place;
 pub(crate) struct Parts(BTreeMap<DatapathId, DatapathId>);
 
 impl Parts {
-    /// Adds a link. Returns whether its ends were not linked yet: else it closes a circle.
+    /// Adds a link. Returns false if its ends were connected already, so that it closes a cycle.
     pub(crate) fn join(&mut self, (a, b): (Place, Place)) -> bool {
         let (a, b) = (self.find(a.switch), self.find(b.switch));
         let is_new = a != b;
@@ -21,16 +21,16 @@ impl Parts {
         is_new
     }
 
-    /// Whether the ends of a link are not linked.
+    /// Whether the ends of a link are not connected.
     pub(crate) fn are_apart(&mut self, (a, b): (Place, Place)) -> bool {
         self.find(a.switch) != self.find(b.switch)
     }
 
-    /// The switch that stands for all of its part.
+    /// Representative of the switch's part.
     fn find(&mut self, mut at: DatapathId) -> DatapathId {
         while let Some(&next) = self.0.get(&at) {
             if let Some(&after) = self.0.get(&next) {
-                // Whoever looks next has half the way.
+                // Path halving: shortens the path for the next lookup.
                 self.0.insert(at, after);
             }
             at = next;

@@ -1,7 +1,7 @@
 //! Shortest paths between all switches.
 //!
-//! With a thousand switches there are a million pairs, and all of them are looked at whenever a
-//! link comes or goes: so switches are numbers here.
+//! A thousand switches are a million pairs, and all are computed whenever a link changes; so
+//! switches are indices here.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,11 +11,10 @@ use tapswitch_openflow::{DatapathId, PortNo};
 
 use super::Graph;
 
-/// From each switch, the ports that lead one step nearer to a destination: all that are equally
-/// short.
+/// For each switch, the ports on a shortest path to a destination: all equally short ones.
 pub(crate) type NextHops = BTreeMap<DatapathId, Arc<[PortNo]>>;
 
-/// A graph whose switches are numbers, in the order of their datapath ids.
+/// A graph whose switches are indices, in the order of their datapath ids.
 #[derive(Clone, Debug)]
 pub(crate) struct Shortest {
     switches: Vec<DatapathId>,
@@ -26,7 +25,7 @@ pub(crate) struct Shortest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) port: PortNo,
-    /// The number of the other switch.
+    /// Index of the other switch.
     pub(crate) peer: usize,
     pub(crate) cost: u64,
 }
@@ -45,18 +44,18 @@ impl Shortest {
         Self { links: links.collect(), switches }
     }
 
-    /// The switches, by their numbers.
+    /// The switches by index.
     pub(crate) fn switches(&self) -> &[DatapathId] {
         &self.switches
     }
 
-    /// The links of a switch, in the order of its ports.
+    /// The links of a switch, ordered by port.
     pub(crate) fn links(&self, number: usize) -> &[Step] {
         self.links.get(number).map_or(&[], Vec::as_slice)
     }
 
-    /// What the way to a switch costs from each, by number: [`FAR`] where there is none.
-    /// (Dijkstra's algorithm; links cost the same both ways.)
+    /// Cost of the path to `destination` from each switch, by index; [`FAR`] if there is none.
+    /// (Dijkstra's algorithm; links cost the same in both directions.)
     pub(crate) fn costs_to(&self, destination: usize) -> Vec<u64> {
         let mut costs = vec![FAR; self.switches.len()];
         if let Some(cost) = costs.get_mut(destination) {
@@ -78,8 +77,8 @@ impl Shortest {
         costs
     }
 
-    /// The ports of a switch that lead nearer to where the costs are to, all that are equally
-    /// short; `ports` is what they are put into.
+    /// The ports of a switch on a shortest path to where `costs` lead, all equally short ones;
+    /// `ports` receives them.
     pub(crate) fn nearest(&self, from: usize, costs: &[u64], ports: &mut Vec<PortNo>) {
         ports.clear();
         let Some(&own) = costs.get(from).filter(|own| **own < FAR) else { return };
@@ -90,7 +89,7 @@ impl Shortest {
         ports.extend(self.links(from).iter().filter(is_nearer).map(|step| step.port));
     }
 
-    /// The ways to a switch from all others that reach it.
+    /// Next hops to a switch from all others that reach it.
     pub(crate) fn ways_to(&self, destination: usize) -> NextHops {
         let costs = self.costs_to(destination);
         let ways = self.switches.iter().enumerate().map(|(from, id)| {
@@ -102,5 +101,5 @@ impl Shortest {
     }
 }
 
-/// More than any way costs.
+/// More than any path costs.
 const FAR: u64 = u64::MAX / 4;

@@ -1,10 +1,10 @@
-//! When silence means something.
+//! Sweeps: when silence at a port is conclusive.
 //!
-//! That nothing was heard at a port proves that nobody is there only if the frame that was sent
-//! out of it has left, and if whoever got it has had the time to say so; a switch that has much to
-//! do takes its time for both. A **sweep** asks all switches for a sign that they have done what
-//! they were told before. When all have given it, frames that were sent before it have left. When
-//! they have given it once more, a while later, those frames have been told of, if they arrived.
+//! A port that has heard nothing has no switch behind it only if its probe has left, and if a
+//! switch that received it has had time to report it; a busy switch needs time for both. A
+//! **sweep** asks all switches for a barrier. When all have answered, probes sent before it have
+//! left. When all have answered a second one, a while later, those probes have been reported if
+//! they arrived.
 
 use std::collections::BTreeSet;
 
@@ -16,24 +16,24 @@ use crate::Millis;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SweepNo(u64);
 
-/// Sweeps, one after the other, for as long as somebody wants one.
+/// Consecutive sweeps, while they are wanted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweeps {
     started: SweepNo,
-    /// All up to this one are over.
+    /// All sweeps up to this one are over.
     over: SweepNo,
     wanted: SweepNo,
     started_at: Millis,
-    /// The earliest that the next one starts.
+    /// Earliest start of the next one.
     next_at: Millis,
-    /// Who has not answered the one under way.
+    /// Switches that have not answered the current sweep.
     awaited: BTreeSet<DatapathId>,
-    /// Who did not answer in time: they are not waited for until they answer.
+    /// Switches that did not answer in time. They are not waited for until they answer again.
     silent: BTreeSet<DatapathId>,
 }
 
 impl Sweeps {
-    /// What is sent now has been heard, if at all, when this sweep is over.
+    /// Returns the sweep after which a probe sent now has been reported, if it arrived.
     pub(super) fn want(&mut self) -> SweepNo {
         let last = SweepNo(self.started.0 + 2);
         self.wanted = self.wanted.max(last);
@@ -45,12 +45,12 @@ impl Sweeps {
         sweep <= self.over
     }
 
-    /// Whether one is to start.
+    /// Whether a sweep is due to start.
     pub(super) fn is_due(&self, now: Millis) -> bool {
         !self.is_under_way() && self.over < self.wanted && now >= self.next_at
     }
 
-    /// These are asked now. Returns whether the sweep is over.
+    /// Starts a sweep of these switches. Returns whether it is over.
     pub(super) fn start(&mut self, switches: &BTreeSet<DatapathId>, now: Millis) -> bool {
         self.started.0 += 1;
         self.started_at = now;
@@ -58,14 +58,15 @@ impl Sweeps {
         self.end_if_answered(now)
     }
 
-    /// A switch answered. Returns whether the sweep is over.
+    /// A switch has answered. Returns whether the sweep is over.
     pub(super) fn handle_answer(&mut self, switch: DatapathId, now: Millis) -> bool {
         self.silent.remove(&switch);
         self.awaited.remove(&switch);
         self.end_if_answered(now)
     }
 
-    /// Who has not answered for long is not waited for. Returns whether the sweep is over.
+    /// Stops waiting for switches that have not answered in time. Returns whether the sweep is
+    /// over.
     pub(super) fn handle_timeout(&mut self, now: Millis) -> bool {
         let is_late = self.is_under_way() && now.since(self.started_at) >= ANSWER_WAIT;
         if is_late {
@@ -74,7 +75,7 @@ impl Sweeps {
         is_late && self.end_if_answered(now)
     }
 
-    /// When [`Self::handle_timeout`], or the next start, is due.
+    /// When [`Self::handle_timeout`] or the next start is due.
     pub(super) fn poll_timeout(&self) -> Option<Millis> {
         match self.is_under_way() {
             true => Some(self.started_at.plus(ANSWER_WAIT)),
@@ -90,7 +91,7 @@ impl Sweeps {
         let is_over = self.is_under_way() && self.awaited.is_empty();
         if is_over {
             self.over = self.started;
-            // Where answers take long, so do frames.
+            // Where answers take long, probes do, too.
             let took = now.since(self.started_at).0;
             self.next_at = now.plus(Millis((took * TIMES_TAKEN).max(PAUSE.0)));
         }
@@ -98,12 +99,12 @@ impl Sweeps {
     }
 }
 
-/// How long a switch is given to answer: those that take longer are about to be given up.
+/// Time for a switch to answer; beyond it the connection is about to be given up.
 const ANSWER_WAIT: Millis = Millis(5000);
-/// Between two sweeps, at least: time for what left a switch to come to another one, and from
-/// there to us.
+/// Minimum pause between two sweeps: time for a frame to reach another switch, and from there the
+/// controller.
 const PAUSE: Millis = Millis(100);
-/// Or as many times as long as the one before took.
+/// Minimum pause as a multiple of the previous sweep's duration.
 const TIMES_TAKEN: u64 = 2;
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ mod tests {
         sweeps.start(&switches(&[1, 2]), Millis(15_000));
         sweeps.handle_answer(DatapathId(1), Millis(15_000));
         assert!(sweeps.is_over(last));
-        // It came back.
+        // It answers again.
         sweeps.handle_answer(DatapathId(2), Millis(15_000));
         let last = sweeps.want();
         sweeps.start(&switches(&[1, 2]), Millis(16_000));

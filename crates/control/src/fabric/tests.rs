@@ -1,4 +1,4 @@
-//! Ports, cables between them, and time that passes.
+//! Tests of link discovery with simulated ports, cables and time.
 
 use super::*;
 
@@ -6,22 +6,22 @@ fn place(switch: u64, port: u32) -> Place {
     Place { switch: DatapathId(switch), port: PortNo(port) }
 }
 
-/// A fabric and the cables between its ports, each of which works one way.
+/// A fabric and its cables, each of which works in one direction.
 struct Lab {
     fabric: Fabric,
     cables: Vec<(Place, Place)>,
     now: Millis,
-    /// How much of the time we listened to nobody.
+    /// Period during which the controller processes no input.
     deaf: u64,
-    /// How long a frame takes, in milliseconds, and those that are on their way.
+    /// Transit time of a probe in milliseconds, and the probes in transit.
     slow: u64,
     under_way: Vec<(Millis, Place, Vec<u8>)>,
-    /// When the switches have done what they were told.
+    /// When the switches answer the sweep.
     swept_at: Option<Millis>,
 }
 
 impl Lab {
-    /// Two switches with ports 1 and 2; port 1 leads to the other one, port 2 to hosts.
+    /// Two switches with ports 1 and 2; ports 1 are linked, ports 2 are for hosts.
     fn new() -> Self {
         let cables = vec![(place(1, 1), place(2, 1)), (place(2, 1), place(1, 1))];
         let fabric = Fabric::new(Discovery::new([1; 32]));
@@ -50,7 +50,7 @@ impl Lab {
         Clock { now: self.now, listened, ns: self.now.0 * 1_000_000 }
     }
 
-    /// Lets time pass, a millisecond at a time.
+    /// Advances time by single milliseconds.
     fn wait(&mut self, millis: u64) {
         for _ in 0..millis {
             self.step();
@@ -154,7 +154,7 @@ fn no_link_is_given_up_by_a_controller_that_does_not_listen() {
     lab.wait(400);
     assert_eq!(lab.fabric.links().count(), 1);
     lab.cables.clear();
-    // With one ear it takes longer.
+    // It takes longer with one direction.
     for _ in 0..600 {
         lab.wait(2);
         lab.deaf += 1;
@@ -235,7 +235,7 @@ fn a_port_that_gets_its_own_frames_back_is_closed_and_counted() {
     assert_eq!(lab.role(1, 2), Role::Edge, "it is a host like others again");
 }
 
-/// Ports 1 of three switches on a hub, each of which hears both of the others.
+/// Ports 1 of three switches on a hub, each of which hears the other two.
 fn hub() -> Lab {
     let mut lab = Lab::new();
     lab.set_ports(3, &[1, 2]);
@@ -261,14 +261,14 @@ fn ports_of_several_switches_on_one_cable_are_closed_for_as_long() {
     assert_eq!(lab.fabric.sharing(place(1, 1)), None);
 }
 
-/// What one end of a link hears beside the other is enough.
+/// One end of a link that hears a third port is enough.
 #[test]
 fn a_link_whose_other_end_hears_somebody_else_is_closed() {
     let mut lab = Lab::new();
     lab.set_ports(3, &[1, 2]);
     lab.wait(400);
     lab.cables.push((place(3, 1), place(2, 1)));
-    // An edge is probed now and then.
+    // An edge is probed rarely.
     lab.wait(6000);
     for _ in 0..2000 {
         assert_eq!((lab.role(1, 1), lab.role(2, 1)), (Role::Closed, Role::Closed));

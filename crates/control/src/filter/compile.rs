@@ -1,4 +1,4 @@
-//! What a filter says, as frames: the regions that say it, and the direct reading.
+//! Compiles an expression to sets of frames, and evaluates it directly.
 
 use tapswitch_wire::{EtherType, FlowKey, MacAddr};
 
@@ -10,7 +10,7 @@ use crate::region::{Frames, MacMask, Region, TooMany, ports_within};
 use crate::{IpPrefix, IpProto, Vlan};
 
 impl Expr {
-    /// The frames that it matches.
+    /// Frames that match.
     pub(super) fn frames(&self) -> Result<Frames, FilterError> {
         Ok(match self {
             Self::Primitive(primitive, at) => {
@@ -22,7 +22,7 @@ impl Expr {
         })
     }
 
-    /// Whether it matches a frame with these headers.
+    /// Whether a frame with these headers matches.
     pub(super) fn contains(&self, key: &FlowKey) -> bool {
         match self {
             Self::Primitive(primitive, _) => primitive.contains(key),
@@ -32,7 +32,7 @@ impl Expr {
         }
     }
 
-    /// Where a tag is asked for that every matching frame must have.
+    /// Position of a `vlan` that every matching frame must satisfy.
     pub(super) fn needed_tag(&self) -> Option<usize> {
         match self {
             Self::Primitive(Primitive::Vlan(_), at) => Some(*at),
@@ -127,7 +127,7 @@ impl Primitive {
 }
 
 impl Way {
-    /// The regions where a field has a value at one end or the other, or both.
+    /// Regions in which a field has a value at one end, the other, or both.
     fn regions(
         self,
         base: Region,
@@ -203,5 +203,5 @@ const fn icmp_proto(family: Family) -> u8 {
     }
 }
 
-/// The address of all stations.
+/// Broadcast address.
 pub(super) const BROADCAST: MacAddr = MacAddr::BROADCAST;

@@ -1,8 +1,8 @@
-//! What is wrong with a filter: where, what, and what to do.
+//! Errors in filters: position, cause and remedy.
 
 use crate::region::{MAX_SIZE, TooMany};
 
-/// Why a filter is refused. Whoever wrote it is to change it.
+/// Why a filter is rejected. Its author has to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at}: {what}; {remedy}")]
 pub struct FilterError {
@@ -16,7 +16,7 @@ impl FilterError {
         Self { at, what: what.into(), remedy: remedy.into() }
     }
 
-    /// What OpenFlow has no field for.
+    /// OpenFlow has no field for `what`.
     pub(super) fn no_match(at: usize, what: &str, remedy: &str) -> Self {
         Self::new(at, format!("OpenFlow 1.3 cannot match {what}"), remedy)
     }
@@ -43,17 +43,17 @@ impl FilterError {
         Self::new(0, "no frame can match this", remedy)
     }
 
-    /// Where, in bytes from the beginning of the filter.
+    /// Byte offset in the filter.
     pub const fn at(&self) -> usize {
         self.at
     }
 
-    /// What is wrong there.
+    /// What is wrong.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What to do.
+    /// How to fix it.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }

@@ -1,12 +1,12 @@
-//! A filter's words and signs.
+//! Lexer of filters.
 
 use super::FilterError;
 
-/// A word or a sign, and where it begins.
+/// A word or sign with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) at: usize,
-    /// Empty behind the last one.
+    /// Empty after the last one.
     pub(super) text: &'a str,
 }
 
@@ -17,7 +17,7 @@ impl Token<'_> {
     }
 }
 
-/// Cuts a filter up. Signs are as long as can be.
+/// Splits a filter. The longest sign wins.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -50,7 +50,7 @@ fn strange(rest: &str, at: usize) -> FilterError {
     FilterError::new(at, format!("unexpected character {c:?}"), remedy)
 }
 
-/// Longer ones first.
+/// Longer ones come first.
 const SIGNS: [&str; 20] = [
     "&&", "||", "==", "!=", "<=", ">=", "<<", ">>", "(", ")", "[", "]", "!", "=", "<", ">", "&",
     "|", "+", "*",

@@ -1,4 +1,4 @@
-//! A filter's words, read as the grammar of libpcap has them.
+//! Parser of filters, with the grammar of libpcap.
 //!
 //! ```text
 //!  expr      = operand { ("and" | "or") operand }         of equal precedence, to the left
@@ -18,7 +18,7 @@ use crate::IpPrefix;
 use crate::family::Family;
 use crate::port_range::PortRange;
 
-/// Reads a filter.
+/// Parses a filter.
 pub(super) fn parse(text: &str) -> Result<Expr, FilterError> {
     if text.len() > MAX_LEN {
         let what = format!("{} bytes; a filter may have at most {MAX_LEN}", text.len());
@@ -41,22 +41,22 @@ struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     next: usize,
     end: usize,
-    /// What stood before the last value: `port 80 or 443` repeats it.
+    /// Qualifiers of the last value, which `port 80 or 443` repeats.
     last: Option<Head>,
     depth: usize,
 }
 
-/// What stands before a value.
+/// Qualifiers of a value.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     proto: Option<ProtoWord>,
     way: Way,
     kind: Kind,
-    /// Where the kind stands, or the protocol.
+    /// Position of the kind, or of the protocol.
     at: usize,
 }
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Host,
@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What is before a value, and the value; or a protocol alone.
+    /// Qualifiers and a value, or a protocol alone.
     fn qualified(
         &mut self,
         proto: Option<ProtoWord>,
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         self.values(head)
     }
 
-    /// A value that repeats what stood before the last one.
+    /// A value that repeats the qualifiers of the last one.
     fn repeated(&mut self, token: Token<'a>) -> Result<Expr, FilterError> {
         match self.last {
             Some(head) if is_value(token) => self.value(head),
@@ -237,7 +237,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `broadcast` and `multicast`, of Ethernet or IP.
+    /// `broadcast` and `multicast`, for Ethernet or IP.
     fn group_of_stations(
         &mut self,
         proto: Option<ProtoWord>,
@@ -261,7 +261,7 @@ impl<'a> Parser<'a> {
                     remedy,
                 ));
             }
-            // As libpcap: 224.0.0.0 and above.
+            // As in libpcap: 224.0.0.0 and above.
             (Some(ProtoWord::Type(Family::Ipv4)), _) => dst(Family::Ipv4, "224.0.0.0/3")?,
             (Some(ProtoWord::Type(Family::Ipv6)), "multicast") => dst(Family::Ipv6, "ff00::/8")?,
             _ => return Err(self.unexpected(word)),
@@ -269,7 +269,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Primitive(primitive, at))
     }
 
-    /// A byte by its offset: types and codes of ICMP are all that switches know.
+    /// A byte by offset: OpenFlow matches only ICMP type and code.
     fn byte(
         &mut self,
         proto: ProtoWord,
@@ -311,7 +311,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Primitive(primitive, word.at))
     }
 
-    /// `src`, `dst`, or both words joined.
+    /// `src`, `dst`, or a combination.
     fn way(&mut self) -> Way {
         let Some(first) = self.accept(&["src", "dst"]) else {
             return Way::Either;
@@ -522,7 +522,7 @@ fn port(token: Token<'_>) -> Result<u16, FilterError> {
     }
 }
 
-/// Which frames an address is looked for in.
+/// The frames whose addresses are compared.
 fn address_family(proto: Option<ProtoWord>, head: Head) -> Result<Option<Family>, FilterError> {
     match proto {
         None => Ok(None),
@@ -582,7 +582,7 @@ fn host(token: Token<'_>) -> Result<IpPrefix, FilterError> {
     }
 }
 
-/// An address of which the last parts may be missing, and how many bits are there.
+/// An address whose last parts may be missing, and the number of bits present.
 fn whole_address(text: &str) -> Option<(std::net::IpAddr, u8)> {
     if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
         return Some((address.into(), 128));
@@ -620,7 +620,7 @@ fn read_mac(text: &str) -> Option<MacAddr> {
     is_sound.then_some(MacAddr(bytes))
 }
 
-/// Decimal, or hexadecimal behind `0x`.
+/// Decimal, or hexadecimal after `0x`.
 fn number(token: Token<'_>) -> Result<u32, FilterError> {
     let text = token.text;
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -628,7 +628,7 @@ fn number(token: Token<'_>) -> Result<u32, FilterError> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             u32::from_str_radix(digits, 16).ok()
         }
-        // Of what begins with 0, libpcap thinks as octal; nobody else does.
+        // libpcap reads a leading 0 as octal; nothing else does.
         None if text.bytes().all(|byte| byte.is_ascii_digit())
             && (text == "0" || !text.starts_with('0')) =>
         {
@@ -672,14 +672,14 @@ fn one_way(word: Token<'_>) -> Way {
     if word.text == "src" { Way::Src } else { Way::Dst }
 }
 
-/// Whether a word is a value, rather than a word of the language that is misspelt.
+/// Whether a word is a value rather than a misspelt keyword.
 fn is_value(token: Token<'_>) -> bool {
     let first = token.text.chars().next();
     first.is_some_and(|c| c.is_ascii_digit() || c == ':') || token.text.contains(':')
 }
 
 const EXPECTED: &str = "expected something like `tcp port 80`, `host 10.0.0.1` or `not arp`";
-/// Bytes of a filter: enough for some hundred hosts.
+/// Maximum bytes of a filter: enough for some hundred hosts.
 pub(crate) const MAX_LEN: usize = 4096;
-/// Parentheses and `not`s inside each other.
+/// Maximum nesting of parentheses and `not`.
 const MAX_DEPTH: usize = 64;

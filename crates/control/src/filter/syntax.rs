@@ -1,4 +1,4 @@
-//! What a filter says, once read.
+//! Syntax tree of a filter.
 
 use tapswitch_wire::MacAddr;
 
@@ -9,38 +9,38 @@ use crate::port_range::PortRange;
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    /// What one word or phrase says, and where it stands.
+    /// A primitive with its position.
     Primitive(Primitive, usize),
-    /// Everything else.
+    /// Negation.
     Not(Box<Self>),
-    /// Both.
+    /// Conjunction.
     And(Box<Self>, Box<Self>),
-    /// One or the other.
+    /// Disjunction.
     Or(Box<Self>, Box<Self>),
 }
 
-/// What one word or phrase says.
+/// A test of one property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Primitive {
-    /// An IP address; of any family that has such, or of one.
+    /// An IP address, in one family or in any that has addresses.
     Ip(Option<Family>, Way, IpPrefix),
     /// A MAC address.
     Mac(Way, MacAddr),
-    /// The type behind all tags.
+    /// EtherType after all tags.
     Type(Family),
-    /// An IP protocol, of any family or of one.
+    /// An IP protocol, in one family or in any.
     Proto(Option<Family>, u8),
-    /// Ports of a protocol, or of any that has ports.
+    /// Ports of one protocol, or of any that has ports.
     Port(Option<u8>, Way, PortRange),
-    /// The outermost tag.
+    /// Outermost tag.
     Vlan(Option<u16>),
-    /// Type or code of ICMP for IPv4 or IPv6.
+    /// ICMP type or code, for IPv4 or IPv6.
     Icmp { family: Family, field: IcmpField, is_equal: bool, value: u8 },
-    /// To a group of stations.
+    /// Multicast or broadcast destination.
     Multicast,
 }
 
-/// Which end of a frame.
+/// Source, destination, either or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Way {
     Src,
@@ -50,7 +50,7 @@ pub(super) enum Way {
     Both,
 }
 
-/// The bytes of ICMP that switches know.
+/// ICMP bytes that OpenFlow matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IcmpField {
     Type,

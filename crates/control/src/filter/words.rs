@@ -1,4 +1,4 @@
-//! The words of filters: protocols, types, ports, and what has no place here.
+//! Keywords of filters: protocols, types, ports, and unsupported words.
 
 use tapswitch_wire::EtherType;
 
@@ -9,13 +9,13 @@ use crate::family::Family;
 pub(super) enum ProtoWord {
     /// `ether`, and its other names.
     Ether,
-    /// A type of frames.
+    /// An EtherType.
     Type(Family),
     /// An IP protocol; of both families, unless it belongs to one.
     Ip(Option<Family>, u8),
 }
 
-/// What a word says of protocols (libpcap's `gencode.c`: `gen_proto_abbrev`).
+/// Protocol named by a word (libpcap's `gencode.c`: `gen_proto_abbrev`).
 pub(super) fn proto_word(word: &str) -> Option<ProtoWord> {
     let v4 = Some(Family::Ipv4);
     Some(match word {
@@ -47,7 +47,7 @@ pub(super) fn ip_proto(word: &str) -> Option<u8> {
     }
 }
 
-/// A type of frames by name, for `ether proto`.
+/// An EtherType by name, for `ether proto`.
 pub(super) fn ether_type(word: &str) -> Option<Family> {
     match (word, proto_word(word)) {
         ("atalk", _) => Some(Family::Other(0x809b)),
@@ -57,17 +57,17 @@ pub(super) fn ether_type(word: &str) -> Option<Family> {
     }
 }
 
-/// A port by name: those that people type, as `/etc/services` has them.
+/// A port by name: the common ones of `/etc/services`.
 pub(super) fn port(word: &str) -> Option<u16> {
     PORTS.iter().find(|(name, _)| *name == word).map(|(_, port)| *port)
 }
 
-/// A type of ICMP, or a place in its header, by name (pcap-filter(7)).
+/// An ICMP type or header offset by name (pcap-filter(7)).
 pub(super) fn icmp_name(word: &str) -> Option<u8> {
     ICMP_NAMES.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
 
-/// Words that pcap-filter knows and OpenFlow does not, what they are about, and what to do.
+/// Keywords of pcap-filter that OpenFlow cannot match: subject and remedy.
 pub(super) fn without_match(word: &str) -> Option<(&'static str, &'static str)> {
     let words = |list: &'static [&str]| list.contains(&word);
     Some(match word {
@@ -89,13 +89,13 @@ pub(super) fn without_match(word: &str) -> Option<(&'static str, &'static str)> 
     })
 }
 
-/// Reverse ARP (RFC 903), whose addresses OpenFlow does not match.
+/// Reverse ARP (RFC 903); OpenFlow does not match its addresses.
 pub(super) const RARP: Family = Family::Other(0x8035);
 
-/// The least number that is a type and not a length (IEEE 802.3-2022 §3.2.6).
+/// Smallest EtherType; lower values are lengths (IEEE 802.3-2022 §3.2.6).
 pub(super) const MIN_TYPE: u16 = tapswitch_wire::ethernet::MIN_ETHER_TYPE;
 
-/// Whether a type is that of a tag, behind which switches look.
+/// Whether an EtherType is that of a tag, which OpenFlow skips.
 pub(super) const fn is_tag(eth_type: u16) -> bool {
     EtherType(eth_type).is_tag()
 }

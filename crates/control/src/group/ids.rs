@@ -1,4 +1,4 @@
-//! The numbers of groups.
+//! Allocation of group ids.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use tapswitch_openflow::GroupId;
 use super::GroupKey;
 use crate::hash::{Map, Set};
 
-/// The numbers of the groups on one switch.
+/// Group ids on one switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupIds {
     by_key: Map<Arc<GroupKey>, GroupId>,
-    /// Numbers of our range that are in use, by us or by others.
+    /// Ids of our range in use, by us or by others.
     taken: Set<GroupId>,
-    /// Where the search for a free number goes on; numbers are not used again soon.
+    /// Start of the search for a free id, so that ids are not reused soon.
     next: u32,
 }
 
 impl GroupIds {
-    /// The number of a group that is there.
+    /// The id of an existing group.
     pub(crate) fn find(&self, key: &GroupKey) -> Option<GroupId> {
         self.by_key.get(key).copied()
     }
 
-    /// Gives a group a number that nobody uses. When all million are taken, the switch will say so.
+    /// Allocates a free id. If all million are taken, the switch will reject the group.
     pub(crate) fn allocate(&mut self, key: &Arc<GroupKey>) -> GroupId {
         let from_next = (self.next..RANGE_LEN).chain(0..self.next);
         let mut numbers = from_next.map(|offset| (offset, GroupId(RANGE_START | offset)));
@@ -34,41 +34,41 @@ impl GroupIds {
         id
     }
 
-    /// The group of this number, which the switch has, is the one meant.
+    /// Records that the group with this id on the switch is this one.
     pub(crate) fn adopt(&mut self, key: &Arc<GroupKey>, id: GroupId) {
         self.by_key.insert(key.clone(), id);
         self.taken.insert(id);
     }
 
-    /// The number is used by somebody, whoever that is.
+    /// Marks an id as used by an unknown owner.
     pub(crate) fn avoid(&mut self, id: GroupId) {
         self.taken.insert(id);
     }
 
-    /// The group is not used any more, but still there.
+    /// The group is no longer used, but still on the switch.
     pub(crate) fn retire(&mut self, key: &GroupKey) -> Option<GroupId> {
         self.by_key.remove(key)
     }
 
-    /// The group is gone from the switch.
+    /// The group was deleted from the switch.
     pub(crate) fn release(&mut self, id: GroupId) {
         self.taken.remove(&id);
     }
 
-    /// The groups that are in use.
+    /// Groups in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<GroupKey>, GroupId)> {
         self.by_key.iter().map(|(key, id)| (key, *id))
     }
 }
 
-/// Whether a number is one that we give.
+/// Whether an id is in our range.
 pub(crate) const fn is_in_range(id: GroupId) -> bool {
     id.0 & !(RANGE_LEN - 1) == RANGE_START
 }
 
-/// First of our numbers.
+/// First id of our range.
 pub(super) const RANGE_START: u32 = 0x7470_0000;
-/// How many numbers are ours: more than rules that we make on a switch.
+/// Size of our range: more than the rules that we add to a switch.
 const RANGE_LEN: u32 = 1 << 20;
 const _: () = assert!(RANGE_LEN.is_power_of_two() && RANGE_START & (RANGE_LEN - 1) == 0);
 

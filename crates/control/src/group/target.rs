@@ -1,21 +1,21 @@
-//! Where copies go: to one monitor, or to one of several that share flows.
+//! Destination of copies: one monitor, or one of several that share flows.
 
 use tapswitch_openflow::PortNo;
 
 use crate::exit::Exit;
 use crate::overlap::Member;
 
-/// Where the copies of one bucket go.
+/// Destination of a bucket's copies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// There.
+    /// A single exit.
     One(Exit),
-    /// One of these ways, in the order of monitors that share flows.
+    /// One of these exits, in the order of monitors that share flows.
     OneOf(Vec<Exit>),
 }
 
 impl Target {
-    /// Of the members whose monitors share flows.
+    /// The target of members that share flows.
     pub(super) fn of(aims: &[Member]) -> Self {
         match aims {
             [member] => Self::One(member.aim.exit),
@@ -30,12 +30,12 @@ impl Target {
         }
     }
 
-    /// Whether what leaves by `original` reaches it, or one of them.
+    /// Whether a frame that leaves by `original` reaches the target, or one of several.
     pub(super) fn is_reached_by(&self, original: Exit) -> bool {
         self.exits().iter().any(|monitor| monitor.is_reached_by(original))
     }
 
-    /// The way to one monitor that shares with no other.
+    /// The exit of a single monitor that shares no flows.
     pub(super) fn alone(&self) -> Option<Exit> {
         match self {
             Self::One(exit) if exit.spread.is_none() => Some(*exit),
@@ -43,17 +43,17 @@ impl Target {
         }
     }
 
-    /// Whether it is the controller, which is behind no port.
+    /// Whether it is the controller, which has no port.
     pub(super) fn is_controller(&self) -> bool {
         self.alone().is_some_and(|exit| exit.port == PortNo::CONTROLLER)
     }
 
-    /// Whether it is several monitors, here or elsewhere.
+    /// Whether several monitors share flows, here or elsewhere.
     pub(super) fn is_shared(&self) -> bool {
         self.alone().is_none()
     }
 
-    /// Whether a group of its own picks one.
+    /// Whether a group of its own chooses one.
     pub(super) fn is_several(&self) -> bool {
         match self {
             Self::One(exit) => exit.spread_here().is_some(),
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// The member of those that share flows whose monitor is at `exit`.
+/// Of members that share flows, the one at `exit`.
 pub(super) fn served(aims: &[Member], exit: Exit) -> Option<Member> {
     aims.iter().find(|member| member.aim.exit.is_reached_by(exit)).copied()
 }

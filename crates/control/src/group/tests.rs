@@ -1,4 +1,4 @@
-//! Buckets, who counts in them, and what groups go on to.
+//! Tests of buckets, of what they count, and of nested groups.
 
 use tapswitch_openflow::DatapathId;
 
@@ -304,7 +304,7 @@ fn monitors_at_several_switches_share_flows_where_copies_are_made() {
         delivery: None,
         part: Part::default(),
     };
-    // Another policy copies to another one alone.
+    // Another policy copies to another one only.
     let members = [
         member(1, (0, 0), far(5), 3072),
         member(2, (0, 1), far(3), 3073),

@@ -1,8 +1,8 @@
-//! What became of the copies of one bucket.
+//! Outcome of the copies of one bucket.
 //!
-//! Any switch tells what a bucket processed. One of ours also tells what a port took, what waits
-//! and what was dropped why. All of that are counters that may have counted before we came, but
-//! for what waits, which is as much as it is.
+//! Any switch reports what a bucket processed. A tapswitch also reports what a port took, what is
+//! queued and what was dropped for which reason. All are counters that may have started before us,
+//! except for the queue, which is a current value.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -13,33 +13,33 @@ use tapswitch_openflow::{BucketLedger, GroupId};
 use super::reading::Reading;
 use crate::report::Counts;
 
-/// What a switch told of a bucket.
+/// Reported values of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketValue {
     pub(crate) processed: Counts,
-    /// None from a switch that does not tell.
+    /// `None` for a switch without ledgers.
     pub(crate) outcome: Option<OutcomeValue>,
 }
 
-/// What a switch told of what became of a bucket's copies.
+/// Reported outcome of a bucket's copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutcomeValue {
     pub(crate) delivered: Counts,
     pub(crate) queued: u64,
-    /// By the name of the reason.
+    /// By reason.
     pub(crate) dropped: BTreeMap<String, u64>,
 }
 
 impl BucketValue {
-    /// The buckets of a group, of any switch.
+    /// Buckets of a group from any switch.
     pub(crate) fn of_stats(stats: &GroupStats) -> Vec<Self> {
         let buckets = stats.bucket_stats.iter();
         let processed = buckets.map(|told| Counts::known(told.packet_count, told.byte_count));
         processed.map(|processed| Self { processed, outcome: None }).collect()
     }
 
-    /// The buckets of groups of a switch of ours. What is out of order is left out: then nothing is
-    /// known of these buckets.
+    /// Buckets of groups of a tapswitch. Malformed entries are skipped: nothing is known of these
+    /// buckets then.
     pub(crate) fn of_ledgers(ledgers: &[BucketLedger]) -> BTreeMap<GroupId, Vec<Self>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ledger in ledgers {
@@ -66,25 +66,24 @@ impl BucketValue {
     }
 }
 
-/// One bucket as it is read from time to time.
+/// A bucket that is read repeatedly.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BucketMeter {
     processed: Reading,
     delivered: Reading,
-    /// In the place of packets, copies that were dropped.
+    /// Dropped copies, in the place of packets.
     dropped: BTreeMap<String, Reading>,
     queued: u64,
-    /// Copies that waited when we came, and that do not count for us: as many of those that come
-    /// out first.
+    /// Copies queued when we came, which are not ours: the first ones to leave the queue.
     foreign: u64,
-    /// Copies of which nobody will tell what became of them.
+    /// Copies whose outcome will never be reported.
     unknown: u64,
-    /// Whether the switch tells what became of copies.
+    /// Whether the switch reports outcomes.
     is_told: bool,
 }
 
 impl BucketMeter {
-    /// A bucket that shows `value` before anything counts for us.
+    /// A bucket whose current values are the starting point.
     pub(super) fn from_base(value: &BucketValue) -> Self {
         let outcome = value.outcome.clone().unwrap_or_default();
         let base = |count| Reading::from_base(Counts { packets: count, bytes: 0 });
@@ -100,7 +99,7 @@ impl BucketMeter {
         }
     }
 
-    /// The bucket shows this now.
+    /// Processes newly read values.
     pub(super) fn handle_value(&mut self, value: &BucketValue) {
         if self.processed.is_beyond(value.processed) {
             self.restart();
@@ -118,19 +117,19 @@ impl BucketMeter {
         }
     }
 
-    /// Nobody will tell what becomes of the copies that wait.
+    /// The outcome of queued copies will not be reported.
     pub(super) fn lose_track(&mut self) {
         self.unknown += self.copies().in_flight;
         self.foreign = self.foreign.min(self.all_copies().out());
         self.queued = 0;
     }
 
-    /// Copies that wait, whoever they count for.
+    /// All queued copies, ours or not.
     pub(super) const fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// What became of the copies that count for us.
+    /// Outcome of our copies.
     pub(super) fn copies(&self) -> Copies {
         let processed = self.processed.total();
         if !self.is_told {
@@ -144,7 +143,7 @@ impl BucketMeter {
         copies
     }
 
-    /// The same with those that waited when we came, and without those of which nobody will tell.
+    /// The same including copies queued when we came, and excluding those with an unknown outcome.
     fn all_copies(&self) -> Copies {
         let mut dropped = BTreeMap::new();
         for (reason, reading) in &self.dropped {
@@ -157,7 +156,7 @@ impl BucketMeter {
         Copies { copied, delivered, flooded: 0, in_flight: self.queued, dropped }
     }
 
-    /// The switch counts from zero again; what waited is not known of any more.
+    /// The switch has restarted its counters; the outcome of queued copies is unknown.
     fn restart(&mut self) {
         self.lose_track();
         self.processed.restart();
@@ -166,37 +165,37 @@ impl BucketMeter {
     }
 }
 
-/// What became of copies to one monitor.
+/// Outcome of the copies to one monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copies {
-    /// What was to be copied.
+    /// Copies made.
     pub(crate) copied: Counts,
-    /// What the monitor's port took; from a switch that does not tell, what it was handed.
+    /// Copies accepted by the monitor's port; for a switch without ledgers, handed to it.
     pub(crate) delivered: Counts,
-    /// What went everywhere, the monitor's port included.
+    /// Frames flooded, also to the monitor's port.
     pub(crate) flooded: u64,
-    /// What waits for the monitor's port.
+    /// Copies queued for the monitor's port.
     pub(crate) in_flight: u64,
-    /// What went nowhere, by the name of the reason.
+    /// Dropped copies by reason.
     pub(crate) dropped: BTreeMap<String, u64>,
 }
 
 impl Copies {
-    /// The same of a bucket that floods: what is delivered or dropped at one of its ports is not
-    /// told, so it is no more than flooded.
+    /// The same for a flooding bucket: its outcome at a single port is not reported, so everything
+    /// counts as flooded only.
     pub(super) fn flooded(self) -> Self {
         let flooded = self.copied.packets;
         Self { copied: self.copied, flooded, ..Self::default() }
     }
 
-    /// So many more were dropped, for a reason; perhaps none.
+    /// Adds drops for a reason.
     pub(crate) fn drop_more(&mut self, reason: &str, count: u64) {
         if count > 0 {
             add_bounded(&mut self.dropped, reason, count);
         }
     }
 
-    /// Takes out a part that is told on its own. Its reasons have this prefix here.
+    /// Subtracts a part that is reported separately, whose reasons have this prefix here.
     pub(crate) fn take_out(&mut self, part: &Self, prefix: &str) {
         let less = |all: &mut u64, part: u64| *all = all.saturating_sub(part);
         for (all, part) in [(&mut self.copied, part.copied), (&mut self.delivered, part.delivered)]
@@ -213,8 +212,8 @@ impl Copies {
         self.dropped.retain(|_, count| *count > 0);
     }
 
-    /// Leaves out `foreign` copies that waited before ours came: as many of those that came out
-    /// first, delivered ones before dropped ones.
+    /// Subtracts `foreign` copies that were queued before ours: the first to leave, delivered ones
+    /// before dropped ones.
     fn leave_out(&mut self, foreign: u64) {
         let mut gone = foreign.min(self.out());
         self.in_flight = self.in_flight.saturating_sub(foreign - gone);
@@ -229,7 +228,7 @@ impl Copies {
         self.dropped.retain(|_, count| *count > 0);
     }
 
-    /// Copies that do not wait any more.
+    /// Copies that have left the queue.
     fn out(&self) -> u64 {
         self.delivered.packets.saturating_add(self.dropped.values().sum())
     }
@@ -247,15 +246,14 @@ impl AddAssign<&Self> for Copies {
     }
 }
 
-/// The name of a reason as a switch tells it; what is no name is made one, for it goes to people's
-/// terminals.
+/// A reason as reported by a switch; invalid names are replaced, as they are printed on terminals.
 fn reason_name(told: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let name: String = told.chars().map(|c| if is_plain(c) { c } else { '?' }).collect();
     if name.is_empty() { "?".to_owned() } else { name }
 }
 
-/// Adds to one reason, or where there are too many of them, to all others.
+/// Adds to a reason, or to "other" if there are too many.
 fn add_bounded(dropped: &mut BTreeMap<String, u64>, reason: &str, count: u64) {
     let is_known = dropped.contains_key(reason) || dropped.len() < MAX_REASONS;
     let reason = if is_known { reason } else { OTHER };
@@ -263,11 +261,11 @@ fn add_bounded(dropped: &mut BTreeMap<String, u64>, reason: &str, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
-/// Reasons of one bucket that are told apart: more than there are.
+/// Maximum distinct reasons of a bucket: more than exist.
 const MAX_REASONS: usize = 64;
-/// Reasons beyond those.
+/// All further reasons.
 const OTHER: &str = "other";
-/// The switch, or the group, went away while copies waited; or it is not told what became of them.
+/// The switch or group disappeared while copies were queued, or outcomes are not reported.
 pub(crate) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 #[cfg(test)]
@@ -348,8 +346,8 @@ mod tests {
     }
 
     proptest! {
-        /// A bucket that always adds up is read at any moments, from any moment on, and may start
-        /// again: what counts for us adds up, and nothing is forgotten.
+        /// A consistent bucket, read at arbitrary times from an arbitrary start and possibly
+        /// restarted: our share is consistent, and nothing is forgotten.
         #[test]
         fn what_counts_for_us_adds_up_whenever_it_is_read(
             before in (0..9u64, 0..9u64, 0..9u64),
@@ -368,7 +366,7 @@ mod tests {
                     1 => (queued, delivered) = (queued - out, delivered + out),
                     2 => (queued, dropped) = (queued - out, dropped + out),
                     _ => {
-                        // Read, starts again, and is read before anything can hide that.
+                        // It is read, restarts, and is read before its counters have caught up.
                         meter.handle_value(&show(delivered, dropped, queued));
                         if delivered + dropped + queued > 0 {
                             (delivered, dropped, queued) = (0, 0, 0);

@@ -1,41 +1,42 @@
-//! A counter as it is read from time to time.
+//! A counter that is read repeatedly.
 
 use super::Span;
 use crate::report::Counts;
 
-/// A counter of a switch, read from time to time. It may have counted before we came, and start
-/// from zero when the switch does.
+/// A switch's counter that is read repeatedly. It may have started before us, and restarts at zero
+/// with the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// What it showed when we came.
+    /// Value when we came.
     base: Counts,
-    /// What it showed last.
+    /// Last value.
     last: Counts,
-    /// What it had counted when it started again.
+    /// Total before the last restart.
     before: Counts,
-    /// Packets that were counted since `last` was first read, or while it was read.
+    /// Packets counted since the previous reading of the same round, which the other counter may
+    /// lack.
     slack: u64,
-    /// Packets that may have been counted before the other counter showed what it had when we came.
+    /// Packets possibly counted before the other counter's starting point was read.
     doubt: u64,
 }
 
 impl Reading {
-    /// A counter that shows `base` before anything counts for us.
+    /// A counter whose current value is the starting point.
     pub(crate) const fn from_base(base: Counts) -> Self {
         Self { base, last: base, before: Counts::ZERO, slack: 0, doubt: 0 }
     }
 
-    /// The same, when it showed this many packets behind the other counter, which was read between.
+    /// The same, with a second starting value read after the other counter's.
     pub(crate) const fn doubted(self, later: u64) -> Self {
         Self { doubt: later.saturating_sub(self.base.packets), ..self }
     }
 
-    /// The same counter for somebody else, for whom nothing counted yet.
+    /// The same counter restarted for another owner.
     pub(crate) const fn continued(&self) -> Self {
         Self::from_base(self.last)
     }
 
-    /// The counter shows this now.
+    /// Processes a newly read value.
     pub(crate) fn handle_value(&mut self, value: Counts) {
         if self.is_beyond(value) {
             self.restart();
@@ -43,32 +44,32 @@ impl Reading {
         (self.last, self.slack) = (value, 0);
     }
 
-    /// The counter shows this now; what it has counted since it was read before may, or may not, be
-    /// in another one that was read between.
+    /// Processes a second value of a round; another counter, read between the two, may or may not
+    /// include the difference.
     pub(crate) fn handle_later_value(&mut self, value: Counts) {
         let before = self.total().packets;
         self.handle_value(value);
         self.slack = self.total().packets - before;
     }
 
-    /// Packets that it counted for us when the other one was read.
+    /// Bounds of the packets that it had counted for us when the other counter was read.
     pub(crate) fn span(&self) -> Span {
         let most = self.total().packets;
         Span { least: most.saturating_sub(self.slack.saturating_add(self.doubt)), most }
     }
 
-    /// The counter counts from zero again.
+    /// The counter has restarted at zero.
     pub(crate) fn restart(&mut self) {
         let (zero, before) = (Counts::ZERO, self.total());
         *self = Self { base: zero, last: zero, before, slack: 0, doubt: self.doubt };
     }
 
-    /// Whether it showed more than `value` already: then it has started again.
+    /// Whether it was beyond `value` before, so that it must have restarted.
     pub(crate) const fn is_beyond(&self, value: Counts) -> bool {
         value.packets < self.last.packets
     }
 
-    /// What it counted for us.
+    /// Packets counted for us.
     pub(crate) fn total(&self) -> Counts {
         self.before + (self.last - self.base)
     }

@@ -1,6 +1,6 @@
-//! Which of many regions may have frames in common with one, by who sends them: most regions name
-//! one host, and two that name different ones are apart. So a policy is compared with those of its
-//! own sender, and with those of anybody, instead of with all.
+//! Index of regions by sender. Most regions name one sender, and those with different senders are
+//! disjoint. So a policy is compared with those of its own sender and those of any sender, instead
+//! of with all.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use crate::IpPrefix;
 use crate::index::{Index, forget, note};
 use crate::region::{MacMask, Region};
 
-/// What was put under regions, by their senders.
+/// Values by the sender of their regions.
 #[derive(Clone, Debug)]
 pub(crate) struct Senders<T> {
     by_mac: Buckets<MacAddr, T>,
     by_ip: Buckets<IpAddr, T>,
 }
 
-/// By the one address that a region names; those that name none, or many, are under `None`.
+/// By the single address of a region; regions without one are under `None`.
 type Buckets<K, T> = Index<Option<K>, T>;
 
 impl<T> Default for Senders<T> {
@@ -28,34 +28,33 @@ impl<T> Default for Senders<T> {
 }
 
 impl<T: Copy + Ord> Senders<T> {
-    /// Puts something under a region.
+    /// Adds a value for a region.
     pub(crate) fn insert(&mut self, region: &Region, value: T) {
         note(&mut self.by_mac, &mac(region), value);
         note(&mut self.by_ip, &ip(region), value);
     }
 
-    /// Takes it away again.
+    /// Removes a value.
     pub(crate) fn remove(&mut self, region: &Region, value: T) {
         forget(&mut self.by_mac, &mac(region), &value);
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
-    /// What is under regions that have frames in common with this one, and some more; what is under
-    /// several regions may come several times. It may be most of what there is, so those that are
-    /// not wanted are to be left out before it is collected.
+    /// Values whose regions intersect this one, and some more; a value of several regions may occur
+    /// several times. This may be most values, so filter before collecting.
     pub(crate) fn near(&self, region: &Region) -> impl Iterator<Item = T> {
         self.near_sender(Sender::of(region))
     }
 
-    /// The same of several regions. Policies with ranges of ports have many of one sender, and what
-    /// is near is the same for all of those.
+    /// The same for several regions. A policy with port ranges has many regions of one sender, with
+    /// the same neighbours.
     pub(crate) fn near_any(
         &self,
         regions: impl Iterator<Item = Region>,
     ) -> impl Iterator<Item = T> {
         let mut senders: BTreeSet<_> = regions.map(|region| Sender::of(&region)).collect();
         if senders.contains(&Sender::ANY) {
-            // Everything is near to it.
+            // Everything is near.
             senders = [Sender::ANY].into();
         }
         senders.into_iter().flat_map(|sender| self.near_sender(sender))
@@ -73,7 +72,7 @@ impl<T: Copy + Ord> Senders<T> {
     }
 }
 
-/// Who sends the frames of a region, as far as that is one.
+/// The sender of a region, if it is a single one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sender {
     mac: Option<MacAddr>,

@@ -1,4 +1,4 @@
-//! What the closure of policies is, by examples and by chance.
+//! Tests of the closure, by examples and random policies.
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ fn no_more_policies_match_a_frame_than_priorities_can_tell() {
     let most = u64::from(MAX_DEPTH) / 16;
     let mut closure = close(&(0..most).map(all).collect::<Vec<_>>());
     assert_eq!(region(&closure, tcp()).depth, MAX_DEPTH);
-    // Around that region, in its place, or within it.
+    // Around that region, equal to it, or inside it.
     for own in [Region::default(), tcp(), tcp().intersect(&from("10.0.0.0/8")).unwrap()] {
         let refused = closure.add(tap(most, 3, &[own]), BUDGET, |_, _| 0).unwrap_err();
         assert_eq!(refused, BudgetError::Policies { switch: DatapathId(1) });
@@ -183,9 +183,9 @@ fn tap_of(id: u64, expr: &Expr) -> Option<Tap> {
 }
 
 proptest! {
-    /// However policies came and went, the closure is that of those that are there: all
-    /// intersections of one cell each of some of them. For each frame, all of the deepest
-    /// regions that it is in name exactly the policies that it matches.
+    /// Whatever was added and removed, the closure is that of the current policies: all
+    /// intersections of one cell each of some of them. For each frame, all of its deepest regions
+    /// name exactly the policies that it matches.
     #[test]
     fn the_closure_is_that_of_what_is_there(
         steps in vec((any::<bool>(), 0..4u64, expr()), 1..10),
@@ -195,7 +195,7 @@ proptest! {
         for (adds, id, expr) in steps {
             closure.remove(PolicyId(id));
             there.remove(&id);
-            // Too many overlaps are refused as a whole.
+            // Too many intersections are refused as a whole.
             if let Some(tap) = tap_of(id, &expr).filter(|_| adds)
                 && closure.add(tap, BUDGET, |_, _| 0).is_ok()
             {
@@ -223,9 +223,9 @@ proptest! {
         }
     }
 
-    /// Wide policies have fewer regions, but all frames are copied to all monitors: of the
-    /// deepest regions that a frame is in, all name the same ones. They also name all of the other
-    /// policies that it matches.
+    /// Wide policies have fewer regions, but all frames are copied to all monitors: all of a
+    /// frame's deepest regions have the same monitors, and name all of the other policies that it
+    /// matches.
     #[test]
     fn wide_policies_copy_as_others_do(
         steps in vec((0..4u8, 0..4u64, vec(3..5u32, 1..3), any::<bool>(), expr()), 1..12),

@@ -1,4 +1,4 @@
-//! Fields that contradict each other, or what frames are.
+//! Detects fields that contradict each other or the format of frames.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,8 @@ use crate::word::{Direction, IpProto, Vlan};
 use crate::{Monitors, PolicyError, TapPolicy};
 
 impl TapPolicy {
-    /// As much of it as a policy may have, for those who tell of one that was refused: that may be
-    /// of any length. One that passes its check stays as it is.
+    /// Shortens the texts of the policy to the allowed lengths, to report a rejected one, whose
+    /// texts may have any length. A valid policy is unchanged.
     #[must_use]
     pub fn cut_to_limits(mut self) -> Self {
         cut_text(&mut self.name, MAX_NAME_LEN);
@@ -23,7 +23,7 @@ impl TapPolicy {
             cut_text(text, MAX_TEXT_LEN);
         }
         if let Some(filter) = self.filter.as_mut().filter(|filter| filter.len() > MAX_FILTER_LEN) {
-            // In bytes, other than the others.
+            // Limited in bytes, unlike the others.
             end_at(filter, (0..=MAX_FILTER_LEN).rfind(|at| filter.is_char_boundary(*at)));
         }
         if self.monitor.count() > MAX_MONITORS {
@@ -32,7 +32,7 @@ impl TapPolicy {
         self
     }
 
-    /// Everything but the filter.
+    /// Checks everything except the filter.
     pub(crate) fn check_fields(&self) -> Result<(), PolicyError> {
         self.check_name()?;
         self.check_monitors()?;
@@ -97,7 +97,7 @@ impl TapPolicy {
         }
     }
 
-    /// Where frames go out, and what is put back at the end of the way, must be known.
+    /// At the egress, and for the restoring of addresses, the destination must be one host.
     fn check_point(&self) -> Result<(), PolicyError> {
         let by = match (self.transport, self.observed_at()) {
             (Transport::Svlan, Point::Ingress) => return Ok(()),
@@ -113,7 +113,7 @@ impl TapPolicy {
         }
     }
 
-    /// What the type of frames allows beside it.
+    /// Checks the fields that an EtherType excludes.
     fn check_type(&self) -> Result<(), PolicyError> {
         let Some(eth_type) = self.eth_type else { return Ok(()) };
         if EtherType(eth_type.0).is_tag() {
@@ -138,7 +138,7 @@ impl TapPolicy {
         }
     }
 
-    /// Whether addresses and protocol are of the family that the type says.
+    /// Checks that addresses and protocol belong to the family of the EtherType.
     fn check_family(&self, family: Family) -> Result<(), PolicyError> {
         let Some(eth_type) = self.eth_type else { return Ok(()) };
         let is_ipv4 = family != Family::Ipv6;
@@ -189,7 +189,7 @@ impl TapPolicy {
         Ok(())
     }
 
-    /// Whether the ranges of ports, each port of which is a rule, are not too wide.
+    /// Bounds the port ranges, as each port takes a rule.
     fn check_ranges(&self) -> Result<(), PolicyError> {
         let [src, dst] =
             [self.src_port, self.dst_port].map(|ports| ports.map_or(1, PortRange::region_count));
@@ -208,12 +208,12 @@ impl TapPolicy {
     }
 }
 
-/// Leaves `max_count` characters of a text at most, and says where there were more (`…`).
+/// Cuts a text to at most `max_count` characters, the last being `…` if any were removed.
 pub fn cut_text(text: &mut String, max_count: usize) {
     end_at(text, text.char_indices().nth(max_count).map(|(end, _)| end));
 }
 
-/// Ends a text at this byte, if there is one, and says that there was more.
+/// Cuts a text at this byte, if any, and appends `…`.
 fn end_at(text: &mut String, end: Option<usize>) {
     if let Some(end) = end {
         text.truncate(end);
@@ -221,8 +221,9 @@ fn end_at(text: &mut String, end: Option<usize>) {
     }
 }
 
-/// Whether two names that differ by it alone may look the same, or one like another: a control
-/// character, one that formats text (Cf in Unicode 17), or another end of a line.
+/// Whether a character is invisible or changes how others are displayed, so that two different
+/// names may look the same: control characters, format characters (Cf in Unicode 17), and line or
+/// paragraph separators.
 fn is_unseen(char: char) -> bool {
     char.is_control()
         || matches!(char,
@@ -252,14 +253,14 @@ fn check_text(field: &'static str, text: Option<&str>) -> Result<(), PolicyError
     }
 }
 
-/// Languages and pictures are written with these.
+/// Needed in some scripts and in emoji.
 const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A record of the audit log reads as what it is.
+    /// The text cannot change how the rest of an audit record is displayed.
     #[test]
     fn texts_do_not_turn_around_what_stands_behind_them() {
         let policy = |reason: &str| TapPolicy {
@@ -279,7 +280,7 @@ mod tests {
         TapPolicy::new(name, "3".parse().unwrap()).check()
     }
 
-    /// Clients take `/policies/..` for `/`, and what is not seen for something else.
+    /// Clients shorten `/policies/..` to `/`, and invisible characters make names look alike.
     #[test]
     fn names_can_be_addressed_and_told_apart() {
         for name in ["web", "a b", "...", ".web", "web.", "ü/%2e", "網"] {

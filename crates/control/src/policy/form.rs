@@ -1,4 +1,4 @@
-//! The form that copies have, where they are taken, and how they travel.
+//! Form of the copies, observation point, and transport.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{ParseTextError, word_of};
 
-/// What becomes of the VLAN tags of copies.
+/// Handling of VLAN tags in copies.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Tagging {
-    /// Copies have the tags of what was copied.
+    /// Copies keep the tags of the frame.
     #[default]
     Keep,
-    /// Copies have lost the two outermost tags, as far as there are any; those that a switch makes
-    /// which is not ours, the outermost one.
+    /// Copies lose the two outermost tags, if present; those made by a foreign switch lose only the
+    /// outermost one.
     Strip,
 }
 
@@ -44,14 +44,14 @@ impl FromStr for Tagging {
     }
 }
 
-/// Where in the fabric a frame is copied (an observation point, RFC 7011 §2): before or after what
-/// rules of others rewrite in it between the two. Those of the controller rewrite nothing.
+/// Observation point in the fabric (RFC 7011 §2): before or after other controllers' rules rewrite
+/// the frame on its path. Our own rules rewrite nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Point {
-    /// Where a host sends it: as it comes in, before any rewrite.
+    /// At the sending host's switch: as received, before any rewrite.
     Ingress,
-    /// At the switch of the host that it is for: as it goes out, after all rewrites on the way.
+    /// At the destination host's switch: as sent, after all rewrites on the path.
     Egress,
 }
 
@@ -78,11 +78,11 @@ impl FromStr for Point {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// With one more tag (802.1ad) on the way.
+    /// With an additional 802.1ad tag.
     #[default]
     Svlan,
-    /// Copied at [`Point::Egress`], and on the way with an address of the monitor's in the place of
-    /// that host's, which is put back at the monitor's switch.
+    /// Copied at [`Point::Egress`]; the destination address is replaced on the way by one of the
+    /// monitor's, and restored at the monitor's switch.
     Rewrite,
 }
 

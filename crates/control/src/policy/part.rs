@@ -1,4 +1,4 @@
-//! What part of the traffic a monitor gets.
+//! Which part of the traffic a monitor receives.
 
 use std::num::NonZeroU32;
 
@@ -6,20 +6,19 @@ use tapswitch_openflow::{Action, Shape};
 
 use super::Sample;
 
-/// Which frames are copied, and how much of each. All of all by default, with their tags.
+/// Which frames are copied, and how much of each. By default all of every frame, with its tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Part {
-    /// Bytes of each packet.
+    /// Bytes of each packet to keep.
     pub(crate) snaplen: Option<u16>,
-    /// One frame of so many.
+    /// Sampling ratio.
     pub(crate) sample: Option<Sample>,
-    /// Tags that are taken away, as far as there are any.
+    /// Tags to remove, as far as present.
     pub(crate) pops: u8,
 }
 
 impl Part {
-    /// What a monitor gets of which two policies want parts: there is one copy of each frame, so
-    /// neither misses anything.
+    /// The part that satisfies two policies that share a copy: neither misses anything.
     #[must_use]
     pub(crate) fn or_more(self, other: Self) -> Self {
         let snaplen = self.snaplen.zip(other.snaplen).map(|(a, b)| a.max(b));
@@ -27,14 +26,14 @@ impl Part {
         Self { snaplen, sample, pops: self.pops.min(other.pops) }
     }
 
-    /// What of it a switch can do that knows no more than OpenFlow: there a bucket is a set of
-    /// actions, one of each kind (OpenFlow 1.3.5 §5.10).
+    /// The part that a plain OpenFlow switch can implement: its buckets are action sets, with one
+    /// action of each type (OpenFlow 1.3.5 §5.10).
     #[must_use]
     pub(crate) fn plain(self) -> Self {
         Self { pops: self.pops.min(1), ..Self::default() }
     }
 
-    /// The actions that say so, for copies with a tag of so many bytes in front of what is kept.
+    /// The actions for it, on copies with a tag of `tag_len` bytes in front of what is kept.
     pub(crate) fn actions(self, tag_len: u16) -> impl Iterator<Item = Action> {
         let truncate = self.snaplen.map(|len| Shape::Truncate { len: len.saturating_add(tag_len) });
         let sample = self.sample.map(|Sample(every)| Shape::Sample { every: every.get() });
@@ -43,12 +42,12 @@ impl Part {
     }
 }
 
-/// The greater share of two; none is all.
+/// The larger share of two; none means all.
 ///
-/// By plain numbers, where 0 is all, and not by `zip` and `min`: of these LLVM 22 (rustc 1.95)
-/// makes `umin` with 0 for none as well, leaves the claim on it that the result is never 0, and
-/// every comparison with what has no sample becomes false. It does so where `zip` is not inlined,
-/// which changes with whatever else is in the crate.
+/// Uses plain numbers with 0 for all instead of `zip` and `min`: for those, LLVM 22 (rustc 1.95)
+/// emits `umin` with 0 for none, but keeps the assumption that the result is never 0, so every
+/// comparison with an unsampled policy becomes false. This happens where `zip` is not inlined,
+/// which depends on the rest of the crate.
 fn most(one: Option<Sample>, other: Option<Sample>) -> Option<Sample> {
     let number = |sample: Option<Sample>| sample.map_or(0, |Sample(every)| every.get());
     NonZeroU32::new(number(one).min(number(other))).map(Sample)

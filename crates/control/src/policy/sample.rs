@@ -1,4 +1,4 @@
-//! Which share of the frames is copied.
+//! Sampling ratio of a policy.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::{ParseTextError, as_text};
 
-/// One of every so many frames, `1/10` as text. A train counts as one frame.
+/// One of every so many frames, as text `1/10`. A train counts as one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sample(pub NonZeroU32);
 

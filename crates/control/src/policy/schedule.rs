@@ -1,4 +1,4 @@
-//! When a policy makes copies: hours of the week.
+//! Weekly schedule of a policy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::UnixTime;
 use crate::text::{ParseTextError, as_text};
 
-/// Hours of the week, in UTC: `Mon-Fri 08:00-18:00; Sat 10:00-12:00`. Days may be left out for all
-/// of them, hours for all of the day; hours that end before they begin go on into the next day.
+/// Hours of the week in UTC: `Mon-Fri 08:00-18:00; Sat 10:00-12:00`. Omitted days mean all days,
+/// omitted hours the whole day; hours whose end is before their start continue on the next day.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     windows: Vec<Window>,
 }
 
-/// The same hours of some days.
+/// A time range on some days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Window {
-    /// Bit *n*: day *n*, Monday first.
+    /// Bit *n* for day *n*, Monday first.
     days: u8,
-    /// Minutes of the day.
+    /// Minute of the day.
     from: u16,
-    /// Up to [`DAY`]; when not after `from`, of the next day.
+    /// Minute of the day, at most [`DAY`]; if not after `from`, of the next day.
     to: u16,
 }
 
@@ -32,7 +32,7 @@ impl Schedule {
         self.is_open_at(minute_of_week(time))
     }
 
-    /// When that changes next; `None` when it never does.
+    /// The time of the next change; `None` if there is none.
     pub fn next_change(&self, time: UnixTime) -> Option<UnixTime> {
         let minute = minute_of_week(time);
         let is_open = self.is_open_at(minute);
@@ -52,7 +52,7 @@ impl Schedule {
 }
 
 impl Window {
-    /// Whether a minute of the week is in it: of its day, or gone on from the day before.
+    /// Whether a minute of the week is inside, on its own day or continued from the day before.
     fn contains(self, minute: u32) -> bool {
         let (day, minute) = (minute / u32::from(DAY), minute % u32::from(DAY));
         let (from, to) = (self.from.into(), self.to.into());
@@ -63,7 +63,7 @@ impl Window {
         }
     }
 
-    /// The minutes of the week at which it may begin or end.
+    /// Minutes of the week at which the window may open or close.
     fn ends(self) -> impl Iterator<Item = u32> {
         let minutes = [self.from, self.to].map(u32::from);
         (0..8).flat_map(move |day| minutes.map(|minute| (day * u32::from(DAY) + minute) % WEEK))
@@ -95,7 +95,7 @@ impl fmt::Display for Window {
     }
 }
 
-/// Runs of days, as in `Mon-Fri,Sun`.
+/// Prints days as ranges, as in `Mon-Fri,Sun`.
 fn days_text(days: u8) -> String {
     let has = |day: usize| days >> day & 1 == 1;
     let starts = (0..7).filter(|day| has(*day) && (*day == 0 || !has(day - 1)));
@@ -156,7 +156,7 @@ fn minute(text: &str) -> Option<u16> {
 }
 
 fn minute_of_week(time: UnixTime) -> u32 {
-    // The first of January 1970 was a Thursday.
+    // 1 January 1970 was a Thursday.
     let minutes = time.0 / MINUTE_MS + 3 * u64::from(DAY);
     u32::try_from(minutes % u64::from(WEEK)).unwrap_or(0)
 }
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Minutes after Monday, 2026-11-23, 00:00 UTC.
+    /// Time after Monday, 2026-11-23, 00:00 UTC.
     fn at(day: u64, hours: u64, minutes: u64) -> UnixTime {
         let monday: UnixTime = "2026-11-23T00:00:00Z".parse().unwrap();
         UnixTime(monday.0 + ((day * 24 + hours) * 60 + minutes) * MINUTE_MS)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Between two changes nothing changes, and at each something does.
+        /// Nothing changes between two changes, and each change is one.
         #[test]
         fn the_next_change_is_the_next(
             days in 1..=ALL_DAYS, from in 0..DAY, len in 1..DAY, other in 0..DAY, now in 0..WEEK,

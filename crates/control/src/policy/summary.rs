@@ -1,4 +1,4 @@
-//! A policy in one line, for people: logs, lists, the audit log.
+//! One-line summary of a policy for logs, lists and the audit log.
 
 use std::fmt::{self, Write as _};
 
@@ -8,13 +8,13 @@ use crate::word::{Direction, Vlan};
 use tapswitch_openflow::Delivery;
 
 impl TapPolicy {
-    /// Which traffic it is about: the fields that it names, as they are typed.
+    /// The traffic it selects: its match fields as typed.
     pub fn traffic(&self) -> String {
         let mut text = String::new();
         let mut field = |name: &str, value: Option<&dyn fmt::Display>| {
             if let Some(value) = value {
                 let space = if text.is_empty() { "" } else { " " };
-                // Writing to a text does not fail.
+                // Writing to a string does not fail.
                 let _ = write!(text, "{space}{name}={value}");
             }
         };
@@ -40,7 +40,7 @@ impl TapPolicy {
         text
     }
 
-    /// The whole policy: its traffic, where copies go and how, for how long, whose and what for.
+    /// The whole policy: traffic, monitors, form, lifetime, owner and reason.
     pub fn summary(&self) -> String {
         let mut parts = vec![format!("{}: {} to {}", self.name, self.traffic(), self.monitor)];
         let mut part = |word: &str, value: Option<String>| {

@@ -1,8 +1,8 @@
-//! What frames that are followed one after the other have in common: most of them differ in what
-//! only the rules that copy look at, and many meet the same one of those.
+//! Cache of traces: most frames differ only in fields that copying rules match, and many hit the
+//! same copying rule.
 //!
-//! Behind that rule, which is met where a frame comes in, nothing looks at addresses of IP and at
-//! ports. Where something does, or such a rule is met on the way, each frame is followed by itself.
+//! After that rule, which is hit at the ingress, nothing matches IP addresses and ports. Otherwise,
+//! or if such a rule is hit later, each frame is traced separately.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,33 +18,33 @@ use crate::place::Place;
 use crate::rule::Outcome;
 use crate::translate::Goal;
 
-/// What was found out of a network that stays as it is.
+/// Results for a network that does not change.
 #[derive(Default)]
 pub(super) struct Known {
     walks: RefCell<Map<Alike, Walked>>,
-    /// By where the group is: those of rules stay as long as the network, those that these go on
-    /// to as long as this.
+    /// By address of the group: groups of rules live as long as the network, groups that these
+    /// output to as long as this map.
     groups: RefCell<Map<*const GroupKey, Rc<Made>>>,
 }
 
-/// What frames have in common that arrive alike.
+/// What equivalent frames have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Alike {
     from: Place,
-    /// But for what only rules that copy look at.
+    /// Without the fields that only copying rules match.
     sample: Sample,
-    /// With copies: what they meet, and which monitor of those that share flows gets them.
+    /// When tracing copies: the copying rule, and the index among monitors that share flows.
     copies: Option<(Met, usize)>,
 }
 
-/// The rule that frames meet among those that copy.
+/// The copying rule that a frame hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Met {
-    /// They do not come there, or meet none.
+    /// None, or the frame does not reach the table.
     Nothing,
-    /// One that lets them pass.
+    /// One that only forwards.
     Way,
-    /// One of those of this group.
+    /// One with this group.
     Group(*const GroupKey),
     /// This one.
     Other(*const Goal),
@@ -60,17 +60,17 @@ impl From<&Goal> for Met {
     }
 }
 
-/// Where frames arrive, and how many times they passed switches.
+/// Arrivals of a frame, and the number of passages.
 #[derive(Clone, Debug)]
 pub(super) struct Walked {
     pub(super) arrivals: BTreeMap<Arrival, usize>,
     pub(super) passes: usize,
 }
 
-/// What a group does.
+/// Content of a group.
 pub(super) struct Made {
     pub(super) buckets: Vec<Vec<Action>>,
-    /// The groups that those go on to, numbered as in their actions.
+    /// The groups that it outputs to, numbered as in the actions.
     pub(super) next: Vec<GroupKey>,
 }
 
@@ -81,17 +81,17 @@ impl Alike {
 }
 
 impl Known {
-    /// Where frames like this one arrive, if one of them was followed.
+    /// The result for frames like this one, if one was traced.
     pub(super) fn walked(&self, alike: &Alike) -> Option<Walked> {
         self.walks.borrow().get(alike).cloned()
     }
 
-    /// A frame was followed, and all like it arrive there.
+    /// Stores the result for all equivalent frames.
     pub(super) fn note(&self, alike: Alike, walked: Walked) {
         self.walks.borrow_mut().insert(alike, walked);
     }
 
-    /// What a group of the network does, or one that such a group goes on to.
+    /// Content of a group of the network, or of one that such a group outputs to.
     pub(super) fn made(&self, key: &GroupKey) -> Rc<Made> {
         let at = std::ptr::from_ref(key);
         if let Some(known) = self.groups.borrow().get(&at) {

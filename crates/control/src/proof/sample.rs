@@ -1,4 +1,4 @@
-//! The frames that a proof follows, by the fields that rules can look at.
+//! Frames to be traced, by the fields that rules match.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,7 @@ use crate::hosts::HostKey;
 use crate::region::Region;
 use crate::{EthType, IpPrefix, IpProto, Vlan};
 
-/// A frame, by the fields that rules can look at.
+/// A frame, by the fields that rules match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Sample {
     pub(crate) src: MacAddr,
@@ -23,7 +23,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// A frame with these fields; others are as those of a frame between two hosts.
+    /// A frame with these fields; other fields have typical values for a frame between two hosts.
     pub(crate) fn new(fields: &Match, (src, dst): (HostKey, MacAddr)) -> Self {
         let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         let mut sample = Self {
@@ -44,7 +44,7 @@ impl Sample {
             Oxm::EthSrc(mac) => self.src = mac.value,
             Oxm::EthDst(mac) => self.dst = mac.value,
             Oxm::EthType(kind) => self.eth_type = kind.0,
-            // In any VLAN: as it is, or in the first one.
+            // Any VLAN: keeps it, or takes the first one.
             Oxm::VlanVid(vid) if vid.value == VID_PRESENT && vid.mask.is_some() => {
                 self.vlan = self.vlan.or(Some(1));
             }
@@ -65,10 +65,9 @@ impl Sample {
         }
     }
 
-    /// Other frames of a region that it is in: with a tag that says a priority and no VLAN, for
-    /// what is for frames in no VLAN is for these, too, though rules may see a tag; with the last
-    /// addresses in place of the first ones; and of another type. What is less than a region is
-    /// mostly at one end of it.
+    /// Other frames of a region that contains this one: with a priority tag, as rules for frames
+    /// without VLAN must match these, too; with the last addresses instead of the first ones; and
+    /// with another EtherType. Rules for a part of a region are mostly at one of its ends.
     pub(crate) fn others_in(&self, region: &Region) -> impl Iterator<Item = Self> {
         let last = |prefix: Option<IpPrefix>, own| prefix.map_or(own, IpPrefix::last);
         let ips = (last(region.src_ip, self.ips.0), last(region.dst_ip, self.ips.1));
@@ -78,25 +77,25 @@ impl Sample {
         others.into_iter().filter(move |other| other != self && other.is_in(region))
     }
 
-    /// It as rules see it that do not copy: they look at no address of IP, and at no port.
+    /// The frame as seen by rules that do not copy: they match no IP address and no port.
     pub(super) fn without_copies(&self) -> Self {
         let (ip, is_icmpv6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.proto == ip_proto::ICMPV6);
         let ports = if is_icmpv6 { self.ports } else { (0, 0) };
         Self { ips: (ip, ip), ports, ..self.clone() }
     }
 
-    /// Who it is for.
+    /// The receiver.
     pub(crate) fn receiver(&self) -> HostKey {
         HostKey::new(self.dst, self.vlan)
     }
 
-    /// The frames of whoever sends this one.
+    /// The region of all frames from its sender.
     pub(crate) fn sender(&self) -> Region {
         let src_ip = Some(IpPrefix::host(self.ips.0));
         Region { src_mac: Some(self.src.into()), src_ip, ..Region::default() }
     }
 
-    /// Whether the frame, as a host sends it, is one of those of a region.
+    /// Whether the region contains the frame as sent.
     pub(crate) fn is_in(&self, region: &Region) -> bool {
         let has = |own: Option<u16>, port| own.is_none_or(|own| own == port);
         !region.rules_out(self.proto, self.ports)
@@ -111,7 +110,7 @@ impl Sample {
     }
 }
 
-/// What a frame is, as far as its type has it.
+/// Displays the fields that frames of its type have.
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a frame from {} to {}", self.src, self.dst)?;
@@ -132,5 +131,5 @@ impl fmt::Display for Sample {
     }
 }
 
-/// A type for experiments (IEEE 802-2014 §9.2.4), which no policy is likely to name.
+/// An EtherType for experiments (IEEE 802-2014 §9.2.4), which policies are unlikely to name.
 const OTHER: u16 = 0x88b5;

@@ -1,15 +1,15 @@
-//! Sets of frames in layers: what rules of different priorities make of them.
+//! Layered sets of frames, as rules of different priorities express them.
 //!
 //! A cell says whether its frames belong to the set, unless a cell of a higher level says
-//! otherwise. The layers hold as follows: of all cells that a frame is in, those of the highest
-//! level agree, and say what is true of the frame.
+//! otherwise. Invariant: of all cells that contain a frame, those of the highest level agree, and
+//! decide.
 //!
-//! **How they are made.** A set is a union of regions without others ([`Frames`]). Where nothing is
-//! excepted, the regions are the cells, all of one level. Else regions and exceptions of the
-//! different terms are closed under intersection, so that each frame has an innermost one, which
-//! decides. A cell inside others that say the same is left out: the innermost of those that are
-//! left is reached through cells that all say the same. (Two exceptions of one term need no
-//! overlap: both say no.)
+//! **Construction.** A set is a union of regions with exceptions ([`Frames`]). Without exceptions
+//! the regions are the cells, all of one level. Otherwise the regions and exceptions of different
+//! terms are closed under intersection, so that each frame has an innermost one, which decides. A
+//! cell inside others with the same verdict is omitted: all cells between it and the innermost
+//! remaining one have that verdict. (Two exceptions of one term need no intersection: both
+//! exclude.)
 
 use std::collections::HashSet;
 
@@ -18,18 +18,18 @@ use tapswitch_wire::FlowKey;
 use crate::region::frames::{Term, Work};
 use crate::region::{Frames, MAX_SIZE, Region, TooMany};
 
-/// A set of frames in layers.
+/// A layered set of frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cells {
-    /// In order; no two have the same region.
+    /// Sorted; no two have the same region.
     cells: Vec<Cell>,
 }
 
-/// A region that belongs to a set, or does not, but for cells of higher levels.
+/// A region that belongs to a set, or does not, unless a cell of a higher level says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
     region: Region,
-    /// At least one.
+    /// At least 1.
     level: u16,
     is_in: bool,
 }
@@ -42,7 +42,7 @@ impl Cells {
             return Ok(Self::union(terms.iter().map(|term| term.region)));
         }
         let regions = close(terms)?;
-        // Finding them, what is in each, and how they lie in each other, takes so many each.
+        // Construction, the verdict of each, and their nesting take this many comparisons for each.
         let work = Work::default().plus(regions.len().max(frames.size()).saturating_pow(2) * 5)?;
         let cells = regions.iter().map(|region| Cell::of(*region, terms));
         let mut cells = needed(&cells.collect::<Vec<_>>(), work)?;
@@ -51,7 +51,7 @@ impl Cells {
         Ok(Self { cells })
     }
 
-    /// A union of regions, none of which is inside another.
+    /// A union of regions, without those inside others.
     pub(crate) fn union(regions: impl IntoIterator<Item = Region>) -> Self {
         let cell = |region| Cell { region, level: 1, is_in: true };
         Self { cells: regions.into_iter().map(cell).collect() }
@@ -67,24 +67,25 @@ impl Cells {
         self.cells.iter().map(|cell| cell.region)
     }
 
-    /// The regions of the cells that are in the set, but for cells of higher levels.
+    /// Regions of the cells that include their frames, unless a cell of a higher level excludes
+    /// them.
     pub(crate) fn included(&self) -> impl Iterator<Item = Region> {
         self.cells.iter().filter(|cell| cell.is_in).map(|cell| cell.region)
     }
 
-    /// Those of its regions of which `is_kept` holds. It is a plain one, for without some regions
-    /// there would be nothing that their exceptions are for.
+    /// The regions for which `is_kept` holds. The set must be plain: without a region its
+    /// exceptions would have no meaning.
     pub(crate) fn only(&self, is_kept: impl Fn(&Region) -> bool) -> Self {
         debug_assert!(self.is_plain(), "{self:?}");
         Self { cells: self.cells.iter().filter(|cell| is_kept(&cell.region)).copied().collect() }
     }
 
-    /// The level of the highest cell that covers a region; 0 when none does.
+    /// The level of the highest cell that covers a region; 0 if none does.
     pub(crate) fn level_in(&self, region: &Region) -> u16 {
         self.around(region).map(|cell| cell.level).max().unwrap_or(0)
     }
 
-    /// Whether the highest cell that covers a region says that it is in the set.
+    /// Whether the highest cell that covers a region includes it.
     pub(crate) fn includes(&self, region: &Region) -> bool {
         self.around(region)
             .max_by_key(|cell| (cell.level, cell.is_in))
@@ -96,7 +97,7 @@ impl Cells {
         self.holds_where(|region| region.contains(key))
     }
 
-    /// Whether a frame is in the set that is in these regions.
+    /// Whether the set contains a frame that is in exactly the regions given by `is_inside`.
     pub(crate) fn holds_where(&self, is_inside: impl Fn(&Region) -> bool) -> bool {
         let around = self.cells.iter().filter(|cell| is_inside(&cell.region));
         around.max_by_key(|cell| cell.level).is_some_and(|cell| cell.is_in)
@@ -132,8 +133,8 @@ fn close(terms: &[Term]) -> Result<Vec<Region>, TooMany> {
     Ok(regions.into_iter().collect())
 }
 
-/// The cells that say otherwise than those right around them. Where many lie in many, to find those
-/// right around is the most work of all.
+/// The cells whose verdict differs from that of a directly enclosing one. With deep nesting,
+/// finding the directly enclosing ones is the most expensive step.
 fn needed(cells: &[Cell], mut work: Work) -> Result<Vec<Cell>, TooMany> {
     let mut needed = Vec::new();
     for cell in cells {
@@ -150,10 +151,10 @@ fn needed(cells: &[Cell], mut work: Work) -> Result<Vec<Cell>, TooMany> {
     Ok(needed)
 }
 
-/// Gives cells the lowest levels that put each above those around it.
+/// Assigns the lowest levels that put each cell above those around it.
 fn number(cells: &mut [Cell]) {
     let all = cells.to_vec();
-    // What is around a cell has fewer cells around itself.
+    // A cell's enclosing cells have fewer enclosing cells themselves.
     let depth = |cell: &Cell| all.iter().filter(|other| is_around(other, cell)).count();
     cells.sort_by_cached_key(depth);
     for at in 0..cells.len() {
@@ -177,7 +178,7 @@ mod tests {
     use crate::family::Family;
     use crate::region::frames_for_tests::{expr, keys};
 
-    /// What the highest cells of a frame say; they agree.
+    /// Verdict of the highest cells of a frame, which must agree.
     fn contains(cells: &Cells, key: &FlowKey) -> bool {
         let around: Vec<_> = cells.cells.iter().filter(|cell| cell.region.contains(key)).collect();
         let highest = around.iter().map(|cell| cell.level).max();

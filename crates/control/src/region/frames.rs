@@ -1,11 +1,10 @@
-//! Sets of frames: unions of regions, each without others.
+//! Sets of frames: unions of regions with exceptions.
 //!
-//! OpenFlow has no "not": a region that is excepted becomes a rule of a higher priority
-//! (`cells.rs`). So sets are kept as `⋃ (region ∖ ⋃ exceptions)`, which is closed under union,
-//! intersection and complement. Complements of unions multiply; what becomes larger than
-//! [`MAX_SIZE`] is refused. What stays small may be long on its way: each pair of regions is
-//! compared, again for each `and` and `or`. So pairs are counted over all steps, and more than
-//! [`MAX_PAIRS`] are refused, too.
+//! OpenFlow has no "not": an exception becomes a rule of a higher priority (`cells.rs`). So sets
+//! are represented as `⋃ (region ∖ ⋃ exceptions)`, which is closed under union, intersection and
+//! complement. Complements of unions multiply; sets larger than [`MAX_SIZE`] are rejected. A small
+//! result may still be expensive, as each `and` and `or` compares all pairs of regions. So pairs
+//! are counted over all steps, and more than [`MAX_PAIRS`] are rejected, too.
 
 use crate::PortRange;
 use crate::region::Region;
@@ -13,32 +12,32 @@ use crate::region::Region;
 /// A set of frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
-    /// In order; none is empty, or inside another.
+    /// Sorted; none is empty or inside another.
     terms: Vec<Term>,
-    /// What it took to find them, all steps together.
+    /// Comparisons in all steps so far.
     work: Work,
 }
 
-/// Pairs of regions that were compared.
+/// Number of pairs of regions compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     pairs: usize,
 }
 
-/// A region without others.
+/// A region with exceptions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Term {
     pub(crate) region: Region,
-    /// In order, inside the region, none inside another.
+    /// Sorted, inside the region, none inside another.
     pub(crate) except: Vec<Region>,
 }
 
-/// A set that is too large, or takes too long to find.
+/// The set is too large, or too expensive to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooMany {
     /// It needs more regions than [`MAX_SIZE`].
     Regions {
-        /// At least so many.
+        /// At least this many.
         needed: usize,
     },
     /// More than [`MAX_PAIRS`] would have to be compared.
@@ -51,13 +50,13 @@ impl Frames {
         Self { terms: Vec::new(), work: Work { pairs: 0 } }
     }
 
-    /// The union of these.
+    /// The union of these regions.
     pub(crate) fn of(regions: impl IntoIterator<Item = Region>) -> Result<Self, TooMany> {
         let terms = regions.into_iter().map(|region| Term { region, except: Vec::new() });
         Self::collect(terms.collect(), Work::default())
     }
 
-    /// These without those. All must be apart from each other, or inside.
+    /// A region without others.
     pub(crate) fn without(
         region: Region,
         except: impl IntoIterator<Item = Region>,
@@ -67,11 +66,11 @@ impl Frames {
         Self::collect(Term::new(region, except).into_iter().collect(), work)
     }
 
-    /// The frames in one or the other.
+    /// The union.
     pub(crate) fn union(mut self, mut other: Self) -> Result<Self, TooMany> {
         let work = self.work.and(other.work)?;
         let work = work.plus(self.size().saturating_mul(other.size()).saturating_mul(2))?;
-        // Neither has a term inside another one of its own.
+        // No term is inside another one of its own set.
         self.terms.retain(|term| !term.is_inside(&other.terms));
         other.terms.retain(|term| !term.is_inside(&self.terms));
         let mut terms = self.terms;
@@ -81,7 +80,7 @@ impl Frames {
         Self { terms, work }.bounded()
     }
 
-    /// The frames in both.
+    /// The intersection.
     pub(crate) fn intersect(&self, other: &Self) -> Result<Self, TooMany> {
         let mut work = self.work.and(other.work)?;
         let (mut terms, mut size) = (Vec::new(), 0);
@@ -102,7 +101,7 @@ impl Frames {
         Self::collect(terms, work)
     }
 
-    /// All other frames.
+    /// The complement.
     pub(crate) fn complement(&self) -> Result<Self, TooMany> {
         let regions = || self.terms.iter().map(|term| term.region);
         if self.terms.iter().all(|term| term.except.is_empty()) {
@@ -127,36 +126,36 @@ impl Frames {
         Self::collect(terms, self.work)
     }
 
-    /// Whether there is no frame in it.
+    /// Whether the set is empty.
     pub(crate) const fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// How many regions it is made of, exceptions included.
+    /// Number of regions, including exceptions.
     pub(crate) fn size(&self) -> usize {
         self.terms.iter().map(Term::size).sum()
     }
 
-    /// Its parts.
+    /// The terms of the union.
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Puts terms in order and leaves those out that are inside others.
+    /// Sorts terms and removes those inside others.
     fn collect(mut terms: Vec<Term>, work: Work) -> Result<Self, TooMany> {
         terms.sort_unstable();
         terms.dedup();
         let size: usize = terms.iter().map(Term::size).sum();
         let work = work.plus(size.saturating_pow(2)).map_err(|too_many| match size {
             ..=MAX_SIZE => too_many,
-            // Hardly so many of them are inside others.
+            // Hardly this many are inside others.
             needed => TooMany::Regions { needed },
         })?;
         let kept = terms.iter().filter(|term| !term.is_inside(&terms)).cloned().collect();
         Self { terms: kept, work }.bounded()
     }
 
-    /// The same, found after that.
+    /// The same set with the work of an earlier step added.
     fn after(self, work: Work) -> Result<Self, TooMany> {
         Ok(Self { work: self.work.and(work)?, ..self })
     }
@@ -169,7 +168,7 @@ impl Frames {
     }
 }
 
-/// However they were found.
+/// Compares the sets, not the work.
 impl PartialEq for Frames {
     fn eq(&self, other: &Self) -> bool {
         self.terms == other.terms
@@ -179,20 +178,20 @@ impl PartialEq for Frames {
 impl Eq for Frames {}
 
 impl Work {
-    /// So many pairs more.
+    /// Adds comparisons.
     pub(crate) const fn plus(self, pairs: usize) -> Result<Self, TooMany> {
         let pairs = self.pairs.saturating_add(pairs);
         if pairs > MAX_PAIRS { Err(TooMany::Pairs) } else { Ok(Self { pairs }) }
     }
 
-    /// Both.
+    /// The sum.
     const fn and(self, other: Self) -> Result<Self, TooMany> {
         self.plus(other.pairs)
     }
 }
 
 impl Term {
-    /// A region without others; `None` when nothing is left.
+    /// A region with exceptions; `None` if nothing is left.
     fn new(region: Region, except: impl IntoIterator<Item = Region>) -> Option<Self> {
         let mut inside: Vec<_> =
             except.into_iter().filter_map(|other| region.intersect(&other)).collect();
@@ -211,7 +210,8 @@ impl Term {
         Self::new(region, self.except.iter().chain(&other.except).copied())
     }
 
-    /// Whether each frame of `other` is in it, as far as region by region tells.
+    /// Whether the term contains each frame of `other`, as far as comparing single regions can
+    /// decide.
     fn covers(&self, other: &Self) -> bool {
         let is_left_out = |except: &Region| match except.intersect(&other.region) {
             Some(both) => other.except.iter().any(|theirs| theirs.covers(&both)),
@@ -220,7 +220,7 @@ impl Term {
         self.region.covers(&other.region) && self.except.iter().all(is_left_out)
     }
 
-    /// Whether one of these, and another than itself, covers it.
+    /// Whether another one of these terms covers it.
     fn is_inside(&self, terms: &[Self]) -> bool {
         terms.iter().any(|other| other.covers(self) && other != self)
     }
@@ -230,7 +230,7 @@ impl Term {
     }
 }
 
-/// Frames with ports, the fewest regions that say so.
+/// Frames with ports in ranges, in the fewest regions.
 pub(crate) fn ports_within(
     bases: &[Region],
     ports: PortRange,
@@ -248,12 +248,12 @@ pub(crate) fn ports_within(
     })
 }
 
-/// Regions that one policy may be made of: as many as a switch is granted for all policies.
+/// Maximum regions of one policy: as many as a switch may have for all policies.
 pub(crate) const MAX_SIZE: usize = 4096;
-/// Regions that may be looked at on the way.
+/// Maximum intermediate regions.
 const MAX_WORK: usize = 8 * MAX_SIZE;
-/// Pairs of regions that may be compared: those of the largest set some times over. Whoever waits
-/// for that has nothing else done meanwhile.
+/// Maximum pairs of regions compared: a few times those of the largest set. The controller does
+/// nothing else in that time.
 const MAX_PAIRS: usize = 8 * MAX_SIZE * MAX_SIZE;
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::family::Family;
 
-    /// Regions of four fields with few values, and keys for all combinations of those.
+    /// Regions of four fields with few values, and keys for all their combinations.
     pub(crate) fn region() -> impl Strategy<Value = Region> {
         let prefix = || select(vec!["0.0.0.0/0", "10.0.0.0/31", "10.0.0.0", "10.0.0.1"]);
         let ip = move || option::weighted(0.4, prefix().prop_map(|text| text.parse().unwrap()));
@@ -304,7 +304,7 @@ pub(crate) mod tests {
         frames.terms().iter().any(is_in)
     }
 
-    /// A set, and what it says of each key.
+    /// A set, and whether it contains each key.
     #[derive(Clone, Debug)]
     pub(crate) enum Expr {
         Regions(Vec<Region>),

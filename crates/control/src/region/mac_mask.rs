@@ -1,4 +1,4 @@
-//! MAC addresses of which some bits count.
+//! Masked MAC addresses.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ pub(crate) struct MacMask {
 }
 
 impl MacMask {
-    /// The addresses of groups, broadcast among them (IEEE 802-2014 §8.2.2: the first bit).
+    /// Group addresses, including broadcast (IEEE 802-2014 §8.2.2: the first bit).
     pub(crate) const GROUPS: Self = Self { value: GROUP_BIT, mask: GROUP_BIT };
 
-    /// The one address.
+    /// A single address.
     pub(crate) const fn one(value: MacAddr) -> Self {
         Self { value, mask: MacAddr::BROADCAST }
     }
 
-    /// The addresses that are in both.
+    /// The intersection.
     pub(crate) fn intersect(self, other: Self) -> Option<Self> {
         let do_agree = self.under(other.mask) == other.under(self.mask);
         let or = |a: MacAddr, b: MacAddr| zip(a, b, |a, b| a | b);
@@ -34,12 +34,12 @@ impl MacMask {
         (self.mask == MacAddr::BROADCAST).then_some(self.value)
     }
 
-    /// Whether the address is one of them.
+    /// Whether the address is in the set.
     pub(crate) fn contains(self, mac: MacAddr) -> bool {
         and(mac, self.mask) == self.value
     }
 
-    /// Whether all of them are addresses of groups.
+    /// Whether all of them are group addresses.
     pub(crate) fn is_of_groups(self) -> bool {
         and(self.value, GROUP_BIT) == GROUP_BIT
     }

@@ -1,4 +1,4 @@
-//! A region in words, for people.
+//! Readable description of regions.
 
 use std::fmt::{self, Display};
 
@@ -39,7 +39,7 @@ impl Display for Region {
 }
 
 impl Region {
-    /// What kind of frames they are.
+    /// The kind of frames.
     fn kind(&self) -> String {
         let family = match self.family {
             None => return "all frames".to_owned(),
@@ -64,7 +64,7 @@ impl Display for Term {
         self.region.fmt(f)?;
         for (index, except) in self.except.iter().enumerate() {
             let word = if index == 0 { "but not" } else { "nor" };
-            // What differs in its tags alone is told by those.
+            // An exception that differs only in its tag is described by the tag.
             match (Region { vlan: self.region.vlan, ..*except } == self.region, except.vlan) {
                 (true, Vlan::Id(id)) => write!(f, "; {word} VLAN {id}")?,
                 (true, vlan) => write!(f, "; {word} {vlan}")?,

@@ -1,4 +1,4 @@
-//! A map without an order of which a copy shares what it leaves as it is.
+//! An unordered map that shares unchanged entries with its copies.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use crate::hash::Map;
 
-/// As [`super::Forked`], for keys that are looked up by their hash.
+/// Like [`super::Forked`], for hashed keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Branched<K, V> {
     base: Arc<Map<K, V>>,
-    /// Entries that are otherwise than in `base`, or not there any more. None, but while `base` is
-    /// shared.
+    /// Entries that differ from `base`; `None` for removed ones. Empty unless `base` is shared.
     changes: Map<K, Option<V>>,
-    /// Entries in all.
+    /// Number of entries.
     len: usize,
 }
 
@@ -56,7 +55,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         self.len
     }
 
-    /// Returns what was there before.
+    /// Returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = match self.own() {
             Some(own) => own.insert(key, value),
@@ -73,7 +72,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         before
     }
 
-    /// Returns what was there before.
+    /// Returns the previous value.
     pub(crate) fn remove_entry<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -102,7 +101,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// All of it in one piece, if nobody else has what it was made of.
+    /// Merges the changes into the base, if that is not shared any more.
     fn own(&mut self) -> Option<&mut Map<K, V>> {
         let base = Arc::get_mut(&mut self.base)?;
         for (key, value) in self.changes.drain() {
@@ -134,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// However maps are copied and changed, and copies dropped, each is as a map of its own.
+        /// Whatever is copied, changed and dropped, each map behaves as an independent one.
         #[test]
         fn copies_do_not_see_each_others_changes(
             steps in vec((0..4_usize, any::<u8>(), 0..16_u8), 0..60),

@@ -1,9 +1,9 @@
-//! Whether a switch still holds what it was told, while nobody says otherwise.
+//! Periodic check that a switch still has what it was sent.
 //!
-//! Switches say when some rules go, not when others go, when one is changed, or comes from somebody
-//! else. So each is asked from time to time, and nothing waits for the answer. What is not as it
-//! shall be is a suspicion only, for rules go by themselves while the answer is on its way: the
-//! switch is read again then, which also repairs it, and what is still different is told.
+//! Switches report the removal of some rules only, and neither changes nor additions by others. So
+//! each is read from time to time; nothing waits for the answer. A difference is only a suspicion,
+//! as rules time out while the answer is in transit: the switch is then read again as a whole,
+//! which also repairs it, and remaining differences are reported.
 
 use std::collections::HashSet;
 
@@ -17,8 +17,8 @@ use crate::rule::{FlowId, OURS};
 use crate::{Event, Millis};
 
 impl Switch {
-    /// Asks for what it holds, to compare that with what it was told. Returns whether it is asked:
-    /// not while it is being told something, for then that differs.
+    /// Requests rules and groups for comparison. Returns false if changes are pending, since they
+    /// would differ.
     pub(crate) fn ask_to_compare(&mut self) -> bool {
         if !matches!(self.link, Link::Up) || self.outbox.is_awaited() || self.repair_at.is_some() {
             return false;
@@ -28,10 +28,10 @@ impl Switch {
         true
     }
 
-    /// Compares what it holds with what it was told. Returns whether that was the question.
+    /// Compares the reply with what was sent. Returns whether the request was for comparison.
     ///
-    /// An answer from before something that it was told since is never taken for one from behind
-    /// it: that is confirmed after this answer.
+    /// A reply from before a change is never mistaken for a later one, as the change is confirmed
+    /// after this reply.
     pub(super) fn handle_compared(
         &mut self,
         request: &Request,
@@ -53,8 +53,7 @@ impl Switch {
         true
     }
 
-    /// What differs from what it was told, for certain. Rules that go by themselves are no drift:
-    /// they may have gone since.
+    /// Differences that cannot be explained by timeouts.
     pub(super) fn find_drift(&mut self, rules: &[FlowStats], groups: &[GroupDesc]) -> Drift {
         let mut drift = self.held.compare_rules(rules).lasting();
         let removed = std::mem::take(&mut self.removed);
@@ -65,7 +64,7 @@ impl Switch {
         drift
     }
 
-    /// Tells of it, and counts it.
+    /// Reports and counts differences.
     pub(super) fn tell_drift(&mut self, drift: &Drift) {
         if !drift.is_none() {
             self.drifted += drift.count();
@@ -75,13 +74,13 @@ impl Switch {
     }
 }
 
-/// All rules of ours.
+/// Request for all our rules.
 pub(super) fn our_rules() -> FlowStatsRequest {
     let (cookie, cookie_mask) = OURS;
     FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }
 }
 
-/// What identifies a rule that is told.
+/// Id of a rule in a reply.
 pub(super) fn id_of(stats: &FlowStats) -> FlowId {
     FlowId::new(stats.table_id, stats.priority, stats.match_fields.clone())
 }

@@ -1,13 +1,13 @@
-//! Reading the counters of a switch.
+//! Reads the counters of a switch.
 //!
-//! Frames pass while counters are read. What a rule matched is read before what its group copied,
-//! and once more behind that: what was copied lies between the two, or something is wrong.
+//! Frames pass while counters are read. A rule's counter is read before those of its group, and
+//! again after them: the number of copies must be between the two.
 //!
-//! Copies of others are counted apart ([`Switch::ask_carried`]): behind the counters of all
-//! switches that may have sent them, so that what was sent has had its time to arrive.
+//! Copies in transit are read separately ([`Switch::ask_carried`]), after the counters of all
+//! switches that may have sent them, so that they have had time to arrive.
 //!
-//! What was told counts when all switches told all of it ([`Switch::take_counters`]): whoever looks
-//! between sees what was there before.
+//! A round of counters takes effect when all switches have answered completely
+//! ([`Switch::take_counters`]); until then readers see the previous one.
 
 use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest};
 use tapswitch_openflow::{
@@ -21,7 +21,7 @@ use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, OUR_TAPS};
 use crate::{Counts, Limits, Millis, StatsToken, Ticket};
 
-/// What was told in answer to one question for counters, until all is.
+/// Replies to one round of requests, collected until it is complete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     rules: Option<(Ticket, RuleCounts)>,
@@ -34,7 +34,7 @@ type RuleCounts = Vec<(FlowId, Counts)>;
 type Values = Vec<(GroupId, Vec<BucketValue>)>;
 
 impl Switch {
-    /// Asks for counters, with others. Returns how many answers will come.
+    /// Requests counters in a common round. Returns the number of replies.
     pub(crate) fn ask_stats(&mut self, token: StatsToken) -> usize {
         let count = self.ask_counters(token);
         if count > 0 {
@@ -43,7 +43,7 @@ impl Switch {
         count
     }
 
-    /// Asks for counters. Returns how many answers will come.
+    /// Requests counters. Returns the number of replies.
     pub(super) fn ask_counters(&mut self, token: StatsToken) -> usize {
         if !self.is_up() {
             return 0;
@@ -58,7 +58,7 @@ impl Switch {
         4
     }
 
-    /// Asks what became of copies of others. Returns how many answers will come.
+    /// Requests the counters of copies in transit. Returns the number of replies.
     pub(crate) fn ask_carried(&mut self, token: StatsToken) -> usize {
         if !self.is_up() || !self.ledger.carries() {
             return 0;
@@ -68,17 +68,17 @@ impl Switch {
         1
     }
 
-    /// Whether it counts for somebody.
+    /// Whether any counter is of interest.
     pub(crate) fn has_counters(&self) -> bool {
         self.is_up() && (!self.closure.taps().is_empty() || self.ledger.carries())
     }
 
-    /// Asks for the last counters of a group that no rule uses.
+    /// Requests the last counters of an unused group.
     pub(super) fn ask_last(&mut self, group: GroupId) {
         self.ask_groups(group, Request::LastGroupStats(group));
     }
 
-    /// Takes counters that were asked for. Returns whether that was the question.
+    /// Processes requested counters. Returns whether the request was for counters.
     pub(super) fn handle_counters(
         &mut self,
         ticket: Ticket,
@@ -115,14 +115,14 @@ impl Switch {
         true
     }
 
-    /// Something was told in answer to a question, unless what came of it counts already.
+    /// Records a reply, unless its round has taken effect already.
     fn note(&mut self, token: StatsToken, note: impl FnOnce(&mut Round)) {
         if let Some(round) = self.rounds.get_mut(&token) {
             note(round);
         }
     }
 
-    /// The switch does not tell counters that were asked for.
+    /// The switch rejected a request for counters.
     pub(super) fn handle_no_counters(&mut self, request: &Request) {
         self.signals.answered.extend(request.token());
         if let Request::LastGroupStats(group) = request {
@@ -130,14 +130,14 @@ impl Switch {
         }
     }
 
-    /// What was told in answer to this question counts from now on.
+    /// The replies of this round take effect.
     pub(crate) fn take_counters(&mut self, token: StatsToken) {
         if let Some(round) = self.rounds.remove(&token) {
             self.take_round(round);
         }
     }
 
-    /// The same for all of them: nothing more will be told.
+    /// All rounds take effect: there will be no more replies.
     pub(super) fn take_all_counters(&mut self) {
         let rounds = std::mem::take(&mut self.rounds);
         rounds.into_values().for_each(|round| self.take_round(round));
@@ -158,7 +158,7 @@ impl Switch {
         }
     }
 
-    /// Of groups that carry copies of others, or of the rest.
+    /// Applies the counters of groups that carry copies, or of the others.
     fn take_values(&mut self, (asked, groups): (Ticket, Values), of_carriers: bool) {
         for (group, values) in groups {
             if self.ledger.is_carrier(group) == of_carriers {
@@ -167,7 +167,7 @@ impl Switch {
         }
     }
 
-    /// A group that no rule uses told its counters: they are the last ones if no copy waits.
+    /// Counters of an unused group: they are its last if no copy is queued.
     fn handle_last_counters(&mut self, group: GroupId, limits: &Limits, now: Millis) {
         if !self.ledger.has_waiting(group) && !self.held.is_next(group) {
             return self.delete_group(group);
@@ -176,7 +176,7 @@ impl Switch {
         self.ask_again_at.get_or_insert(now.plus(limits.waiting_interval));
     }
 
-    /// Asks for the counters of a group, or of all; a switch of ours, what became of copies.
+    /// Requests the counters of one group or all; from a tapswitch, the ledgers.
     fn ask_groups(&mut self, group_id: GroupId, request: Request) {
         match self.is_ours {
             true => self.ask_ledgers(group_id, request),
@@ -184,21 +184,21 @@ impl Switch {
         }
     }
 
-    /// Asks a switch of ours what became of copies.
+    /// Requests ledgers from a tapswitch.
     pub(super) fn ask_ledgers(&mut self, group_id: GroupId, request: Request) {
         let body = LedgerRequest { group_id }.experimenter();
         self.ask(MultipartRequestBody::Experimenter(body), request);
     }
 }
 
-/// Counters of groups, in the words of OpenFlow or in our own.
+/// Counters of groups, from standard statistics or ledgers.
 fn group_values(body: &MultipartReplyBody) -> Values {
     match body {
         MultipartReplyBody::Group(groups) => {
             groups.iter().map(|stats| (stats.group_id, BucketValue::of_stats(stats))).collect()
         }
         MultipartReplyBody::Experimenter(body) => {
-            // One that cannot be read tells nothing; what came last counts on.
+            // An unreadable reply has no effect; the last values remain.
             let ledgers = BucketLedger::all_of(body).unwrap_or_default();
             BucketValue::of_ledgers(&ledgers).into_iter().collect()
         }
@@ -206,7 +206,7 @@ fn group_values(body: &MultipartReplyBody) -> Values {
     }
 }
 
-/// Counters of the rules that are ours.
+/// Counters of our rules.
 fn rule_counts(rules: &[FlowStats]) -> RuleCounts {
     let ours = rules.iter().filter(|stats| Cookie(stats.cookie).is_ours());
     let counts = ours.map(|stats| {
@@ -216,7 +216,7 @@ fn rule_counts(rules: &[FlowStats]) -> RuleCounts {
     counts.collect()
 }
 
-/// Asks for our rules that make copies.
+/// Request for our copying rules.
 pub(super) fn our_taps() -> FlowStatsRequest {
     let (cookie, cookie_mask) = OUR_TAPS;
     FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }

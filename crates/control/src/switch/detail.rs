@@ -1,4 +1,4 @@
-//! Telling of a switch in detail, by what it says when it is asked.
+//! Details of a switch for display, requested on demand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, Kind, Outcome};
 use crate::{Counts, Millis, StatsToken};
 
-/// What the switch said that it holds, until it is told to whoever asked.
+/// Replies collected for display.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     rules: Option<Vec<FlowStats>>,
@@ -29,7 +29,7 @@ pub(super) struct Shown {
     counters: Vec<GroupStats>,
 }
 
-/// The counters of one port, and when they were told.
+/// Counters of a port, and when they were read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortReading {
     counters: PortCounters,
@@ -38,7 +38,7 @@ pub(super) struct PortReading {
 }
 
 impl Switch {
-    /// Asks for everything that it holds. Returns how many answers will come.
+    /// Requests all tables. Returns the number of replies.
     pub(crate) fn ask_details(&mut self, token: StatsToken) -> usize {
         if !self.is_up() {
             return 0;
@@ -51,7 +51,7 @@ impl Switch {
         self.ask_ports(token) + 3
     }
 
-    /// Asks for the counters of all ports. Returns how many answers will come.
+    /// Requests the counters of all ports. Returns the number of replies.
     pub(crate) fn ask_ports(&mut self, token: StatsToken) -> usize {
         if !self.is_up() {
             return 0;
@@ -61,7 +61,7 @@ impl Switch {
         1
     }
 
-    /// Takes what it said that it holds. Returns whether that was the question.
+    /// Processes a reply for display. Returns whether the request was for that.
     pub(super) fn handle_shown(&mut self, request: &Request, body: &MultipartReplyBody) -> bool {
         match (request, body) {
             (Request::ShownRules(_), MultipartReplyBody::Flow(rules)) => {
@@ -78,7 +78,7 @@ impl Switch {
         true
     }
 
-    /// Takes the counters of all ports.
+    /// Records the counters of all ports.
     pub(super) fn handle_port_stats(&mut self, ports: &[PortStats], now: Millis) {
         let known = ports.iter().filter(|port| self.ports.find(port.port_no).is_some());
         let readings = known.map(|port| {
@@ -88,18 +88,18 @@ impl Switch {
         self.port_readings = readings.collect::<HashMap<_, _>>().into();
     }
 
-    /// Frames that a port dropped on its way out, where the switch tells no more than that.
+    /// Frames dropped at a port's egress, for switches without ledgers.
     pub(crate) fn tx_dropped(&self, port: PortNo) -> Option<u64> {
         let reading = self.port_readings.get(&port).filter(|_| !self.is_ours)?;
         reading.counters.tx_dropped
     }
 
-    /// What passes its ports, as far as that is known.
+    /// Known load of its ports.
     pub(crate) fn loads(&self) -> impl Iterator<Item = (PortNo, PortLoad)> {
         self.port_readings.iter().filter_map(|(port, reading)| Some((*port, reading.load?)))
     }
 
-    /// All that is known of it. What it said that it holds is forgotten.
+    /// All known details. The collected replies are consumed.
     pub(crate) fn take_details(&mut self) -> SwitchDetails {
         let Shown { rules, groups, counters } = std::mem::take(&mut self.shown);
         SwitchDetails {
@@ -182,7 +182,7 @@ impl Switch {
         reports
     }
 
-    /// The names of the policies that a group serves.
+    /// Names of the policies that a group serves.
     fn policies_of(&self, key: &GroupKey) -> Vec<String> {
         let taps = self.closure.taps();
         let named = key.members.iter().filter_map(|member| taps.get(&member.policy));
@@ -207,7 +207,7 @@ impl PortReading {
         };
         let fresh = Self { counters, at: now, load: None };
         match before {
-            // Too short for a rate that means something: the next one goes on from there.
+            // Too short for a meaningful rate; the next reading continues from the earlier one.
             Some(before) if now.since(before.at) < LOAD_SPAN_MIN => *before,
             Some(before) => Self { load: fresh.load_since(before), ..fresh },
             None => fresh,
@@ -223,12 +223,12 @@ impl PortReading {
         let (now, then) = (&self.counters, &before.counters);
         let rx = rate(now.rx_bytes, then.rx_bytes)?;
         let tx = rate(now.tx_bytes, then.tx_bytes)?;
-        // Over a long time it would not be what passes now.
+        // Over a long time it would not be the current rate.
         (millis <= LOAD_SPAN_MAX.0).then_some(PortLoad { rx, tx })
     }
 }
 
-/// What a switch told of a rule.
+/// A rule as reported by the switch.
 #[derive(Default)]
 struct Told {
     counts: Option<Counts>,
@@ -246,7 +246,7 @@ fn counts(packets: u64, bytes: u64) -> Option<Counts> {
     (packets != u64::MAX).then(|| Counts::known(packets, bytes))
 }
 
-/// A rule that the switch has, and shall not have, or that is somebody else's.
+/// A rule that the switch has but should not have, or one of another owner.
 fn unwanted_rule(id: &FlowId, stats: &FlowStats) -> RuleReport {
     let cookie = Cookie(stats.cookie);
     let standing = if cookie.is_ours() { Standing::Surplus } else { Standing::Foreign };
@@ -317,6 +317,6 @@ fn group_report(
     }
 }
 
-/// The least and the most time between two readings that make a rate.
+/// Minimum and maximum time between two readings for a rate.
 const LOAD_SPAN_MIN: Millis = Millis(200);
 const LOAD_SPAN_MAX: Millis = Millis(30_000);

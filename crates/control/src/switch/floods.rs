@@ -1,7 +1,7 @@
-//! Links by which a switch may still flood, though it shall not any more.
+//! Ports by which a switch may still flood although they have been closed.
 //!
-//! A switch floods by what it was told last only when it has confirmed that. Until then, and while
-//! nobody can tell it anything, it may flood by what it had before, too.
+//! A switch is certain to flood by the latest rules only after it has confirmed them. Until then,
+//! and while it is unreachable, it may also flood by its former rules.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::Ticket;
 use crate::rule::Cookie;
 use crate::translate::{Wiring, is_about_floods, read_cable, read_flooding};
 
-/// Ports by which floods may still leave or come in, each until this barrier is reached.
+/// Ports by which floods may still leave or enter, each until its barrier is answered.
 pub(super) type Fading = BTreeMap<PortNo, Option<Ticket>>;
 
 impl Switch {
-    /// Whether floods may leave by a port, or be taken there.
+    /// Whether floods may leave by a port, or be accepted there.
     pub(crate) fn may_flood(&self, port: PortNo) -> bool {
         let is_told = self.is_taken_over() && self.wiring.lets_floods(port);
         self.ports.find(port).is_some() && (is_told || self.fading.contains_key(&port))
     }
 
-    /// Whether it has been told, in this connection, what it shall hold.
+    /// Whether it has been sent the desired state in this connection.
     fn is_taken_over(&self) -> bool {
         match &self.link {
             Link::Up => true,
@@ -33,7 +33,7 @@ impl Switch {
         }
     }
 
-    /// Ports that are down and were no edges: each comes up shut, for a switch may be there still.
+    /// Ports that are down and were not edges: they come up closed, as a switch may still be there.
     pub(crate) fn shut_while_down(&self) -> impl Iterator<Item = PortNo> {
         let down = self.ports.iter().filter(|(_, port)| !port.is_up).map(|(number, _)| number);
         let Wiring { links, closed, .. } = &*self.wiring;
@@ -41,7 +41,7 @@ impl Switch {
         down.filter(move |port| no_edges.iter().any(|ports| ports.contains(port)))
     }
 
-    /// Its ports were for something else before.
+    /// The roles of its ports have changed from `before`.
     pub(super) fn note_shut(&mut self, before: &Wiring) {
         if self.is_taken_over() {
             let shut = |port: &PortNo| before.lets_floods(*port) && !self.wiring.lets_floods(*port);
@@ -50,13 +50,13 @@ impl Switch {
         }
     }
 
-    /// Everything that its ports are for was sent by now.
+    /// All port rules have been sent before this barrier.
     pub(super) fn await_floods(&mut self, barrier: Ticket) {
         self.fading.retain(|port, _| !self.wiring.lets_floods(*port));
         self.fading.values_mut().for_each(|at| _ = at.get_or_insert(barrier));
     }
 
-    /// What was sent before the barrier is done, or was refused.
+    /// Everything before the barrier took effect or was rejected.
     pub(super) fn confirm_floods(&mut self, barrier: Ticket) {
         let before = self.fading.len();
         let refused = &self.refused;
@@ -64,7 +64,7 @@ impl Switch {
             let is_reached = at.is_some_and(|at| at <= barrier);
             let is_refused = is_reached && refused.ids().any(|id| is_about_floods(id, *port));
             if is_refused {
-                // It is sent again.
+                // It will be sent again.
                 *at = None;
             }
             is_refused || !is_reached
@@ -72,7 +72,7 @@ impl Switch {
         self.signals.shut |= self.fading.len() < before;
     }
 
-    /// The connection is about to be lost: what it has done of what it was told is not known.
+    /// The connection is being lost: it is unknown which messages took effect.
     pub(super) fn distrust_floods(&mut self) {
         if self.is_taken_over() {
             let told = self.ports.iter().filter(|(port, _)| self.wiring.lets_floods(*port));
@@ -81,7 +81,7 @@ impl Switch {
         self.fading.values_mut().for_each(|at| *at = None);
     }
 
-    /// It floods by these rules until it is told otherwise.
+    /// It floods by these rules until it is sent others.
     pub(super) fn remember_floods(&mut self, rules: &[FlowStats]) {
         let ours: Vec<_> = rules
             .iter()

@@ -1,7 +1,7 @@
-//! What a switch can do by itself about several ways to a host: as far as it says that it can.
+//! Which forks a switch supports, according to its group features.
 //!
-//! It is taken to be able to do everything until it says otherwise. Where it cannot, or has no room
-//! for more groups, frames take one of the ways, as the controller turns it.
+//! It is assumed to support all until it reports otherwise. Without support, or without room for
+//! more groups, frames take one of the paths, and the controller reroutes.
 
 use tapswitch_openflow::multipart::{GroupCapabilities, GroupFeatures};
 use tapswitch_openflow::{ErrorKind, GroupType};
@@ -11,13 +11,13 @@ use crate::Event;
 use crate::exit::{ForkKind, Route};
 use crate::group::GroupKey;
 
-/// What a switch can do about forks.
+/// Support for forks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forking {
-    /// Groups that forks may have, by their kind.
+    /// Maximum number of forks of each kind.
     max_balance: usize,
     max_fail_over: usize,
-    /// Whether there was one that it could not have, and that was said.
+    /// Whether a fork was left out, and this was reported.
     is_told: bool,
 }
 
@@ -28,7 +28,7 @@ impl Default for Forking {
 }
 
 impl Forking {
-    /// What the switch says of its groups.
+    /// Support according to the switch's group features.
     pub(super) fn of_features(features: &GroupFeatures) -> Self {
         let can = |capability| features.capabilities.contains(capability);
         let max = |group_type: GroupType| {
@@ -45,10 +45,10 @@ impl Forking {
         }
     }
 
-    /// It does not know groups, or does not say what it knows of them.
+    /// It supports no groups, or does not report its features.
     pub(super) const NONE: Self = Self { max_balance: 0, max_fail_over: 0, is_told: false };
 
-    /// Whether it has none.
+    /// Whether it supports none.
     pub(super) const fn is_none(self) -> bool {
         self.max_balance == 0 && self.max_fail_over == 0
     }
@@ -62,7 +62,7 @@ impl Forking {
 }
 
 impl Switch {
-    /// The way, with as many exits as the switch can pick from.
+    /// The route with the alternatives that the switch supports.
     pub(super) fn allowed(&mut self, route: Route) -> Route {
         let Some(fork) = route.fork.clone() else { return route };
         let max = self.forking.max(fork.kind);
@@ -81,7 +81,7 @@ impl Switch {
         route.single()
     }
 
-    /// The switch refused a group that picks one of several ways, so it gets none of them.
+    /// The switch rejected a fork, so it gets none any more.
     pub(super) fn give_up_forks(&mut self, kind: ErrorKind) {
         let reason = format!(
             "a group that selects one of several paths: {kind}; frames to hosts on other switches \

@@ -1,22 +1,21 @@
-//! What a switch is known not to hold though it shall, for whoever follows frames.
+//! Rules that a switch is known to lack; used when frames are traced.
 
 use super::{Link, Switch};
 use crate::rule::FlowId;
 use crate::text::switch_name;
 
 impl Switch {
-    /// Whether it is connected, and told what it shall hold: neither is it being taken over nor
-    /// read anew.
+    /// Whether it is up: neither being taken over nor read again.
     pub(crate) const fn is_settled(&self) -> bool {
         matches!(self.link, Link::Up)
     }
 
-    /// The rules of ours that it does not hold, as far as that is known.
+    /// Rules of ours that it is known to lack.
     pub(crate) fn lacking(&self) -> impl Iterator<Item = &FlowId> {
         self.refused.ids().chain(&self.removed)
     }
 
-    /// That it does not hold a rule of ours, if it refused it, or somebody else deleted it.
+    /// Why it lacks a rule of ours: it rejected it, or others deleted it.
     pub(crate) fn lacks(&self, id: &FlowId) -> Option<String> {
         let name = || switch_name(self.id);
         let refused = (!self.refused.is_empty()).then(|| self.refused.find(id)).flatten();

@@ -1,10 +1,10 @@
-//! Reading what a switch holds, and taking it over.
+//! Reads the tables of a switch, and takes it over.
 //!
-//! A switch that connects may be new, or have lost its tables; it may hold everything from before,
-//! from this life of the controller or an earlier one. All of that is one procedure: ask what kind
-//! of switch it is, for ports,
-//! rules, groups and counters, believe what is there, and send the difference. Hosts are read from
-//! the rules that know them, so that a controller that starts again disturbs nothing.
+//! A switch that connects may be new, may have lost its tables, or may have everything from before,
+//! from this or an earlier run of the controller. One procedure covers all cases: request its
+//! description, ports, rules, groups and counters, accept what is there, and send the difference.
+//! Hosts are restored from the rules that recognise them, so that a restarted controller disturbs
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,26 +30,26 @@ use crate::rule::{Cookie, Kind};
 use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
 use crate::{Counts, Event, Limits, Millis};
 
-/// What a switch told so far.
+/// Replies so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadBack {
-    /// The switch just connected; else it is read again since somebody changed it.
+    /// After a connect; otherwise it is read again because others changed it.
     pub(super) is_first: bool,
     since: Millis,
     deadline: Millis,
-    /// Whether it is a switch of ours.
+    /// Whether it is a tapswitch.
     is_ours: Option<bool>,
     has_ports: bool,
     rules: Option<Vec<FlowStats>>,
     groups: Option<Vec<GroupDesc>>,
     counters: Option<Vec<GroupStats>>,
-    /// The rules that make copies, after the counters.
+    /// The copying rules, read again after the counters.
     again: Vec<FlowStats>,
-    /// How many times those are still to be told.
+    /// Outstanding replies to that.
     agains_left: u8,
-    /// Whether it told what groups it can have, or that it does not know.
+    /// Whether its group features are known, or unsupported.
     has_features: bool,
-    /// From a switch of ours.
+    /// From a tapswitch.
     ledgers: Option<Vec<BucketLedger>>,
 }
 
@@ -66,7 +66,7 @@ impl ReadBack {
 }
 
 impl Switch {
-    /// Asks for what the switch holds.
+    /// Requests the tables of the switch.
     pub(super) fn start_reading(&mut self, is_first: bool, limits: &Limits, now: Millis) {
         let deadline = now.plus(limits.read_back_wait);
         let read =
@@ -82,7 +82,7 @@ impl Switch {
         self.ask(MultipartRequestBody::GroupFeatures, Request::GroupFeatures);
     }
 
-    /// The switch told some of what it holds.
+    /// Processes a reply.
     pub(super) fn handle_read(
         &mut self,
         request: &Request,
@@ -90,7 +90,7 @@ impl Switch {
         limits: &Limits,
     ) {
         if let (Request::Ports, MultipartReplyBody::PortDesc(ports)) = (request, &reply.body) {
-            // At once: what the switch says of its ports from here on is newer.
+            // At once: later port status messages are newer.
             let lost = self.ports.handle_description(ports, limits.max_ports);
             lost.into_iter().for_each(|port| self.forget_behind(port));
         }
@@ -133,7 +133,7 @@ impl Switch {
         self.finish_reading(limits);
     }
 
-    /// What kind of switch it is: nobody else is sent what only ours understand.
+    /// Processes the description: other switches are not sent extensions.
     fn handle_description(&mut self, desc: &Desc, limits: &Limits) {
         let Link::Reading(read) = &mut self.link else {
             return;
@@ -148,8 +148,8 @@ impl Switch {
         self.finish_reading(limits);
     }
 
-    /// The switch does not tell some of what it holds: then that counts as nothing. A switch
-    /// without groups still forwards.
+    /// The switch rejected a request, which counts as an empty reply. A switch without groups still
+    /// forwards.
     pub(super) fn handle_unreadable(
         &mut self,
         request: &Request,
@@ -160,7 +160,7 @@ impl Switch {
             return;
         };
         match request {
-            // A switch of ours that tells no ledgers is too old for contracts, too.
+            // A tapswitch without ledgers is too old for contracts, too.
             Request::Description | Request::GroupLedgers => read.is_ours = Some(false),
             Request::RulesAgain => {
                 read.again.clear();
@@ -181,7 +181,7 @@ impl Switch {
         self.finish_reading(limits);
     }
 
-    /// Complains about a switch that does not tell what it holds.
+    /// Reports a switch that does not answer in time.
     pub(super) fn handle_slow_reading(&mut self, limits: &Limits, now: Millis) {
         let wait = limits.read_back_wait;
         if let Link::Reading(read) = &mut self.link
@@ -194,7 +194,7 @@ impl Switch {
         }
     }
 
-    /// When the switch must have told what it holds.
+    /// When the replies are due.
     pub(super) fn reading_deadline(&self) -> Option<Millis> {
         match &self.link {
             Link::Reading(read) => Some(read.deadline),
@@ -202,16 +202,16 @@ impl Switch {
         }
     }
 
-    /// Believes what the switch told, and sends what is missing. From here on the switch is up.
+    /// Accepts what the switch has, and sends the difference. The switch is up from now on.
     pub(super) fn adopt(&mut self, read: ReadBack, limits: &Limits, now: Millis) {
-        // What was told before is older than what was read.
+        // Earlier replies are older than what was read.
         self.rounds.values_mut().for_each(|round| *round = Round::default());
         let rules = read.rules.unwrap_or_default();
         let groups = read.groups.unwrap_or_default();
         let counters: HashMap<_, _> =
             read.counters.iter().flatten().map(|stats| (stats.group_id, stats)).collect();
         let drift = match read.is_first {
-            // Nobody expects that it held still meanwhile.
+            // After a connect, differences are expected.
             true => Drift::default(),
             false => self.find_drift(&rules, &groups),
         };
@@ -240,7 +240,7 @@ impl Switch {
         self.tell_drift(&drift);
     }
 
-    /// Takes the hosts over as soon as everything was told: monitors may be named by them.
+    /// Restores hosts as soon as all replies are there: monitors may be named by them.
     fn finish_reading(&mut self, limits: &Limits) {
         if let Link::Reading(read) = &mut self.link
             && read.is_whole()
@@ -259,8 +259,8 @@ impl Switch {
         }
     }
 
-    /// Takes hosts from the rules that know them. A host whose rule is gone was silent for too
-    /// long, unless the switch lost all its rules, or the host was seen after it was asked.
+    /// Restores hosts from the rules that recognise them. A host without its rule timed out, unless
+    /// the switch lost all its rules, or the host was seen after the request.
     fn adopt_hosts(&mut self, rules: &[FlowStats], since: Millis, limits: &Limits) {
         let ids = rules.iter().map(|rule| (id_of(rule), Cookie(rule.cookie)));
         let (sources, others): (Vec<_>, Vec<_>) =
@@ -282,7 +282,7 @@ impl Switch {
             .map(|(key, _)| key)
             .collect();
         gone.into_iter().for_each(|key| self.forget_host(key));
-        // They came one after the other.
+        // They arrived one by one.
         let limits = &Limits { host_burst: usize::MAX, ..limits.clone() };
         for (key, port) in placed {
             let known = self.hosts.find(key);
@@ -299,17 +299,17 @@ impl Switch {
         }
     }
 
-    /// Groups that are ours although no rule of ours may name them: those that we made, and those
-    /// of our numbers that nobody uses, left by an earlier life.
+    /// Groups of ours that no rule of ours may use: those that we created, and unused ones in our
+    /// id range from an earlier run.
     fn own_groups(&self, counters: &HashMap<GroupId, &GroupStats>) -> Set<GroupId> {
         let left = counters.values().filter(|stats| stats.ref_count == 0);
         let known = self.held.groups().map(|(_, id)| id).chain(self.ledger.group_ids());
         left.map(|stats| stats.group_id).chain(known).collect()
     }
 
-    /// Counters of a switch that counted before we came count from here on. Those of rules and of
-    /// groups are read one after the other; what passed between would be matched and not copied, or
-    /// the other way round, and is found out by reading the rules twice.
+    /// Takes over counters that were running before. Rules and groups are read one after the other;
+    /// frames in between would be counted in one only, which is detected by reading the rules
+    /// twice.
     fn adopt_counters(
         &mut self,
         (rules, again): (&[FlowStats], &[FlowStats]),
@@ -329,8 +329,8 @@ impl Switch {
                 let later = last.get(&id).copied();
                 self.ledger.adopt_rule(&id.into(), key, stats, later);
             } else {
-                // One that goes elsewhere yet counts, until it is told where to go, for those for
-                // whom it counted; it starts from zero then.
+                // A rule to be redirected still counts for its former policies until then, and
+                // starts from zero afterwards.
                 let counts = Counts::known(stats.packet_count, stats.byte_count);
                 self.ledger.handle_first_rule_counts(&id, counts, Ticket::LAST);
             }
@@ -343,7 +343,7 @@ impl Switch {
         }
     }
 
-    /// Every rule must be compared.
+    /// Marks all rules for comparison.
     fn touch_all(&mut self) {
         let ids = self.desired.ids().chain(self.held.rule_ids());
         let ids: Vec<_> = ids.cloned().collect();

@@ -1,4 +1,4 @@
-//! Rules that a switch refused and that are no policy's: ways, hosts, copies of others. It may take
+//! Rejected rules that belong to no policy: routes, hosts, copies in transit. The switch may accept
 //! them later, when it has room again.
 
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::Millis;
 use crate::hash::{Map, Set};
 use crate::rule::FlowId;
 
-/// What is to be sent again.
+/// Rejected rules to be sent again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refused {
     rules: Map<Arc<FlowId>, ErrorKind>,
-    /// Those that were sent again last; that they are refused once more is not told.
+    /// Rules sent again last; another rejection of these is not reported.
     again: Set<Arc<FlowId>>,
-    /// When to send them again, and how long after the time before.
+    /// When to send them again, and the delay used before.
     retry_at: Option<Millis>,
     wait: Millis,
     retried: Option<Millis>,
 }
 
 impl Refused {
-    /// A rule was refused. Returns whether that is news.
+    /// Records a rejected rule. Returns whether it is to be reported.
     fn note(&mut self, (id, kind): (Arc<FlowId>, ErrorKind), now: Millis) -> bool {
         if self.retried.is_none_or(|last| now.since(last) > LONGEST_WAIT) {
             self.wait = FIRST_WAIT;
@@ -33,7 +33,7 @@ impl Refused {
         self.rules.insert(id, kind).is_none() && is_news
     }
 
-    /// The rule is being sent, or does not matter any more.
+    /// The rule is being sent, or is no longer wanted.
     pub(super) fn forget(&mut self, id: &FlowId) {
         self.rules.remove(id);
     }
@@ -46,17 +46,17 @@ impl Refused {
         self.rules.keys().map(|id| &**id)
     }
 
-    /// Why the switch refused this rule, if it did.
+    /// The error for a rejected rule.
     pub(super) fn find(&self, id: &FlowId) -> Option<ErrorKind> {
         self.rules.get(id).copied()
     }
 
-    /// When there is something to send again.
+    /// When rules are to be sent again.
     pub(super) const fn due(&self) -> Option<Millis> {
         self.retry_at
     }
 
-    /// Those to send again now, and later and later each time they are refused.
+    /// Rules to send again now. The delay doubles with each rejection.
     fn take_due(&mut self, now: Millis) -> Vec<Arc<FlowId>> {
         if self.retry_at.is_none_or(|at| at > now) {
             return Vec::new();
@@ -69,8 +69,8 @@ impl Refused {
 }
 
 impl Switch {
-    /// A rule was refused, and is sent again later if it is wanted still. Returns whether that is
-    /// news.
+    /// Records a rejected rule, to be sent again if it is still wanted. Returns whether it is to be
+    /// reported.
     pub(super) fn note_refused(
         &mut self,
         (id, kind): (Arc<FlowId>, ErrorKind),
@@ -79,7 +79,7 @@ impl Switch {
         self.desired.find(&id).is_none() || self.refused.note((id, kind), now)
     }
 
-    /// Has those rules sent again that were refused long enough ago.
+    /// Sends rejected rules again when they are due.
     pub(super) fn retry_refused(&mut self, now: Millis) {
         for id in self.refused.take_due(now) {
             self.desired.touch(id);

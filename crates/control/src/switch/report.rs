@@ -1,4 +1,4 @@
-//! What is told of a switch.
+//! Reports on a switch.
 
 use tapswitch_openflow::PortNo;
 
@@ -6,7 +6,7 @@ use super::Switch;
 use crate::{HostReport, MonitorPort, PortReport, PortRole, SwitchReport};
 
 impl Switch {
-    /// The switch, for people.
+    /// Report on the switch.
     pub(crate) fn report(&self) -> SwitchReport {
         SwitchReport {
             switch: self.id,
@@ -26,7 +26,7 @@ impl Switch {
         }
     }
 
-    /// Its ports, for people.
+    /// Reports on its ports.
     pub(super) fn port_reports(&self) -> impl Iterator<Item = (PortNo, PortReport)> {
         self.ports.iter().map(|(number, port)| {
             let (name, role) = (port.name.clone(), self.role(number));
@@ -47,7 +47,7 @@ impl Switch {
         }
     }
 
-    /// Its hosts, for people.
+    /// Reports on its hosts.
     pub(crate) fn host_reports(&self) -> impl Iterator<Item = HostReport> {
         self.hosts.iter().map(|(key, host)| HostReport {
             switch: self.id,
@@ -61,7 +61,7 @@ impl Switch {
         })
     }
 
-    /// A port where copies go, for people.
+    /// Report on a monitor's port.
     pub(crate) fn monitor_port(&self, port: PortNo) -> MonitorPort {
         MonitorPort { switch: self.id, port: port.0, name: self.port_name(port) }
     }

@@ -1,4 +1,4 @@
-//! Which policies there is room for.
+//! Admission of policies to the limited number of rules of a switch.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::translate::{Wiring, region_rule_count};
 use crate::ways::Ways;
 use crate::{BudgetError, Limits};
 
-/// What is taken of the room of a switch.
+/// Usage of a switch.
 #[derive(Clone, Copy)]
 struct Room<'a> {
     switch: DatapathId,
     closure: &'a Closure,
     arrivals: &'a Closure,
-    /// Rules that make copies.
+    /// Number of copying rules.
     rule_count: usize,
 }
 
@@ -29,11 +29,11 @@ impl Room<'_> {
     }
 }
 
-/// A policy in the form in which it fits, and what it adds.
+/// A policy in the form that fits, and what it adds.
 struct Fitted {
     tap: Tap,
     coming: Needed,
-    /// Of what goes out to hosts.
+    /// For copies at the egress.
     arriving: Needed,
 }
 
@@ -46,7 +46,7 @@ impl Fitted {
     }
 }
 
-/// The policies that are applied, to find out what would be if others were.
+/// A copy of the applied policies, to try changes.
 #[derive(Clone)]
 struct Applied {
     closure: Shared<Closure>,
@@ -61,7 +61,7 @@ impl Applied {
 }
 
 impl Switch {
-    /// Whether a policy fits beside those that are applied, but for those of lower priorities.
+    /// Whether a policy fits beside the applied ones, without those of lower priorities.
     pub(crate) fn check_budget(&self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
         match self.fitted(tap, self.room(), limits) {
             Err(error) if self.with_way_for(tap, self.applied(), limits).is_none() => Err(error),
@@ -69,17 +69,17 @@ impl Switch {
         }
     }
 
-    /// How many rules a policy would add, with those of its overlaps with others, if it fits.
+    /// Number of rules that a policy would add, including its intersections, if it fits.
     pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
         self.fitted(tap, self.room(), limits).map_or(0, |fitted| fitted.coming.rules)
     }
 
-    /// Whether there is no room here for all that a policy has in common with others.
+    /// Whether the policy is applied as a wide one, for lack of room for its intersections.
     pub(crate) fn is_wide(&self, policy: PolicyId) -> bool {
         self.closure.taps().get(&policy).is_some_and(|tap| tap.is_wide)
     }
 
-    /// How many hosts are too many for the policies that are applied, with room for some more.
+    /// Number of hosts in excess for the applied policies, leaving some room.
     pub(crate) fn hosts_without_room(&self, limits: &Limits) -> usize {
         let (rules, max) = (self.desired.tap_count(), limits.max_tap_rules);
         if !self.is_up() || rules <= max {
@@ -100,13 +100,13 @@ impl Switch {
         self.arrivals.remove(id);
     }
 
-    /// Others went, or have other monitors, so wide policies may need more. Those for which there
-    /// is no room are tried again.
+    /// Adds what wide policies need after other policies were removed or monitors changed. Those
+    /// without room are tried again.
     pub(super) fn mend_wide(&mut self, limits: &Limits) {
         if !self.closure.has_wide() {
             return;
         }
-        // The room of what went counts.
+        // Includes the room of removed ones.
         self.growth = self.count_growth();
         let budget = self.room().left(limits);
         let (ways, wiring) = (&self.ways, &self.wiring);
@@ -120,8 +120,8 @@ impl Switch {
         }
     }
 
-    /// Takes away the policies whose room others of higher priorities need. They are tried again
-    /// behind those.
+    /// Removes policies whose room is needed by missing ones of higher priorities. They are tried
+    /// again after those.
     pub(super) fn make_room(&mut self, candidates: &[PolicyId], limits: &Limits) {
         let missing = self.missing(candidates).filter(|tap| tap.priority > 0);
         let missing: Vec<_> = missing.cloned().collect();
@@ -136,15 +136,16 @@ impl Switch {
         let gone: Vec<_> = before.filter(|id| !applied.closure.taps().contains_key(id)).collect();
         for id in gone {
             self.drop_tap(id);
-            // It is tried again behind those that need its room.
+            // It is tried again after those that need its room.
             self.stale.insert(id);
         }
     }
 
-    /// These and a policy, without those of lower priorities whose room it needs, if that helps.
+    /// The applied policies with a new one, without those of lower priorities whose room it needs;
+    /// `None` if that does not suffice.
     fn with_way_for(&self, tap: &Tap, mut applied: Applied, limits: &Limits) -> Option<Applied> {
         let is_lower = |(priority, _): &(u8, PolicyId)| *priority < tap.priority;
-        // Mostly there is nobody, and all that follows is for nothing.
+        // Usually there are none, which makes all that follows useless.
         applied.closure.first_to_give_way().filter(is_lower)?;
         loop {
             if let Ok(fitted) = self.fitted(tap, self.room_beside(&applied), limits) {
@@ -156,9 +157,9 @@ impl Switch {
         }
     }
 
-    /// A policy in the form in which it fits beside others. While less than half of the room is
-    /// used, it has all that it has in common with others; from then on that is left out as far as
-    /// it can be, for those that cannot do without.
+    /// The form in which a policy fits beside others. While less than half of the room is used, it
+    /// gets all its intersections; beyond that they are left out as far as possible, for policies
+    /// that cannot do without.
     fn fitted(&self, tap: &Tap, room: Room<'_>, limits: &Limits) -> Result<Fitted, BudgetError> {
         let (tap, coming) = self.fitted_to_come(tap, room, limits)?;
         let mut arriving = Needed::default();
@@ -178,7 +179,7 @@ impl Switch {
         Ok(Fitted { tap, coming, arriving })
     }
 
-    /// The same, but for what goes out to hosts.
+    /// The same without copies at the egress.
     fn fitted_to_come(
         &self,
         tap: &Tap,
@@ -196,7 +197,7 @@ impl Switch {
         let Some((wide, needed)) = wide else {
             return check(tap, all).map(|needed| (tap.clone(), needed));
         };
-        // It is a wide one if that takes less, whatever it takes otherwise: up to there is enough.
+        // It becomes a wide policy only if that takes less, so the check may stop at that number.
         let max_regions = all.max_regions.min(room.closure.region_count() + needed.regions.len());
         match check(tap, Budget { max_regions, ..all }) {
             Ok(whole) => Ok((tap.clone(), whole)),
@@ -208,13 +209,13 @@ impl Switch {
         Applied { closure: self.closure.clone(), arrivals: self.arrivals.clone() }
     }
 
-    /// The room that is taken.
+    /// Current usage.
     fn room(&self) -> Room<'_> {
         let (closure, arrivals) = (&self.closure, &self.arrivals);
         Room { switch: self.id, closure, arrivals, rule_count: self.tap_count() }
     }
 
-    /// The room that would be taken.
+    /// Usage with other policies.
     fn room_beside<'a>(&self, Applied { closure, arrivals }: &'a Applied) -> Room<'a> {
         let growth = self.growth_of(closure, arrivals);
         let rule_count = self.desired.tap_count().saturating_add_signed(growth);
@@ -222,13 +223,13 @@ impl Switch {
     }
 }
 
-/// Rules of a region for what comes in, without making them.
+/// Number of rules of a region for incoming frames.
 fn copy_rule_count(region: &Region, (ways, wiring): (&Ways, &Wiring)) -> usize {
     region_rule_count(region, wiring) + ways.count_reached(region)
 }
 
-/// The same for what goes out to hosts, beside the ways out of a policy that comes. Those of one
-/// that excepts the region count, too: there are no more than these.
+/// The same for frames that leave for hosts, given also the link ports of a new policy. Includes
+/// policies that except the region, so this is an upper bound.
 fn arrival_rule_count(
     region: &Region,
     (arrivals, coming): (&Closure, &BTreeSet<PortNo>),
@@ -239,7 +240,7 @@ fn arrival_rule_count(
     ways.count_reached_here(region) * (1 + ways_out.len())
 }
 
-/// Rules that regions get which are there already, for the ways out of a policy that comes.
+/// Number of additional rules of existing regions, for the link ports of a new policy.
 fn joined_rule_count(
     (tap, ways_out): (&Tap, &BTreeSet<PortNo>),
     arrivals: &Closure,

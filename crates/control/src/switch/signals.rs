@@ -1,4 +1,4 @@
-//! What whoever owns a switch should look at, after something came in from it.
+//! Effects of a switch's input that its owner has to process.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,42 +9,41 @@ use crate::hosts::HostKey;
 use crate::overlap::PolicyId;
 use crate::{Event, StatsToken};
 
-/// All of it.
+/// All effects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
-    /// Ports, or the connection, changed: monitors may be elsewhere.
+    /// Ports or the connection changed: monitors may have moved.
     pub(crate) ports_moved: bool,
     pub(crate) hosts: HostSignals,
-    /// Copies of others with these identifiers can go their way now, or the switch refused.
+    /// Identifiers whose copies are carried now, or rejected by the switch.
     pub(crate) opened: BTreeSet<u16>,
-    /// Copies of others with these identifiers were carried before it was known.
+    /// Identifiers whose copies were carried before they were known.
     pub(crate) begun: BTreeSet<u16>,
-    /// Policies that may be doing otherwise.
+    /// Policies whose state may have changed.
     pub(crate) news: BTreeSet<PolicyId>,
-    /// It confirmed that no floods leave or come in by some port any more.
+    /// It has confirmed that a port no longer floods.
     pub(crate) shut: bool,
-    /// It has done what it was sent to find links.
+    /// It has sent all probes before the sweep.
     pub(crate) swept: bool,
-    /// Requests for counters that were answered, or will not be.
+    /// Counter requests that were answered, or will not be.
     pub(crate) answered: Vec<StatsToken>,
-    /// What happened.
+    /// Events.
     pub(crate) events: Vec<Event>,
 }
 
-/// What is about hosts.
+/// Effects on hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostSignals {
-    /// Those that came, went or moved.
+    /// Hosts that were added, removed or moved.
     pub(crate) moved: BTreeSet<HostKey>,
-    /// One of the switch, and another one that it sends to.
+    /// A host of the switch, and another one to which it sends.
     pub(crate) talks: BTreeSet<(HostKey, HostKey)>,
-    /// Those that the switch knew the way to before it connected.
+    /// Hosts to which the switch had routes when it connected.
     pub(crate) known: BTreeSet<HostKey>,
-    /// Those of which nothing but a rule says that they are here, which the switch had when it
-    /// connected.
+    /// Hosts known only from a rule that the switch had when it connected.
     pub(crate) remembered: BTreeSet<HostKey>,
-    /// Addresses that came, went or moved with them.
+    /// Addresses that were added, removed or moved.
     pub(crate) renamed: BTreeSet<IpAddr>,
-    /// Those that were asked whether they are there, and whose answers are shown.
+    /// Probed hosts whose frames are now sent to the controller.
     pub(crate) asked: Vec<(HostKey, PortNo)>,
 }

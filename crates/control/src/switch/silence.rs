@@ -1,35 +1,35 @@
-//! A switch that does not tell its counters in time.
+//! Switches that do not answer requests for counters in time.
 //!
-//! Others do not wait for it: it is not asked with them any more, and what it told last counts on.
-//! From time to time it is asked on its own, at first soon, and then less and less often. When it
-//! answers all of that it is asked with the others again.
+//! Others do not wait for such a switch: it is left out of common rounds, and its last counters
+//! remain. It is polled separately with increasing intervals, and included again once it has
+//! answered such a poll completely.
 
 use super::Switch;
 use crate::{Millis, StatsToken};
 
-/// How it is found out whether a switch answers again.
+/// State of polling a silent switch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
-    /// When it is asked next, and how long after that once more.
+    /// Time of the next poll, and the interval after it.
     ask_at: Millis,
     pause: Millis,
-    /// What it was asked last, and how many answers are to come.
+    /// Last poll, and the number of outstanding replies.
     asked: Option<(StatsToken, usize)>,
 }
 
 impl Switch {
-    /// Whether it did not tell its counters in time, and has not done so since.
+    /// Whether it failed to answer in time and has not answered since.
     pub(crate) const fn is_silent(&self) -> bool {
         self.silence.is_some()
     }
 
-    /// Whether what it told last is older than what others did.
+    /// Whether its counters are older than those of others.
     pub(crate) const fn is_stale(&self) -> bool {
         self.is_down() || self.is_silent()
     }
 
-    /// It did not tell its counters within `wait`. What it was asked is forgotten: nothing would
-    /// ever be waited for, and more and more remembered. Returns whether that is news.
+    /// It did not answer within `wait`. Its requests are forgotten, or they would accumulate.
+    /// Returns whether this is new.
     pub(crate) fn fall_silent(&mut self, wait: Millis, now: Millis) -> bool {
         self.outbox.forget_counters(|_| true);
         let is_news = self.silence.is_none();
@@ -37,13 +37,13 @@ impl Switch {
         is_news
     }
 
-    /// It did not answer this in time, which is of no interest any more.
+    /// Forgets an overdue request.
     pub(crate) fn forget_question(&mut self, token: StatsToken) {
         self.outbox.forget_counters(|asked| asked == token);
     }
 
-    /// Asks a silent switch once more, if it is time. Returns whether it did. The answers are only
-    /// a sign of life: those of the others are of another time.
+    /// Polls a silent switch if it is time. Returns whether it did. The replies only prove that it
+    /// is alive, as they belong to no round.
     pub(crate) fn ask_silent(&mut self, token: StatsToken, now: Millis) -> bool {
         let Some(silence) = self.silence.filter(|silence| silence.ask_at <= now) else {
             return false;
@@ -55,7 +55,7 @@ impl Switch {
         true
     }
 
-    /// It answered something. Returns whether it is silent no more.
+    /// It answered a request. Returns whether it is no longer silent.
     pub(crate) fn hear_answer(&mut self, token: StatsToken) -> bool {
         let asked = self.silence.as_mut().and_then(|silence| silence.asked.as_mut());
         let Some((_, left)) = asked.filter(|(asked, _)| *asked == token) else { return false };
@@ -68,5 +68,5 @@ impl Switch {
     }
 }
 
-/// The most time between two questions to a silent switch.
+/// Maximum interval between polls.
 const MAX_PAUSE: Millis = Millis(3_600_000);

@@ -1,4 +1,4 @@
-//! Sending differences, and what comes of it.
+//! Sends differences to a switch, and processes the results.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::translate::{Goal, arrival_rules, copies_rule, region_rules};
 use crate::{BudgetError, Event, Limits, Millis, PolicyState, Ticket};
 
 impl Switch {
-    /// Makes the switch hold what it shall, as far as it does not.
+    /// Sends what the switch lacks of the desired state.
     ///
-    /// Policies that go, go first: then a rule that stays where it was keeps its policies, and its
-    /// counters count for the same ones all along.
+    /// Policies are removed first: so a rule that stays keeps its policies, and its counters apply
+    /// to the same ones throughout.
     pub(crate) fn flush(&mut self, limits: &Limits, now: Millis) {
         if let Link::Read(read) = &mut self.link {
             if self.held_since.is_some() {
@@ -34,8 +34,8 @@ impl Switch {
             return;
         }
         if self.outbox.is_full() && !self.is_trial {
-            // What is decided until it has followed goes out as one difference: nobody is sent what
-            // is replaced before it leaves.
+            // Decisions made until it has caught up are sent as one difference, without messages
+            // that would be obsolete before they are sent.
             return;
         }
         self.shrink(limits);
@@ -47,7 +47,7 @@ impl Switch {
             self.send_difference(Vec::new(), limits, now);
         }
         if self.questions.iter().any(|(barrier, _)| barrier.is_none()) && !self.is_trial {
-            // Their rules are gone already, or on their way out.
+            // Their rules are deleted already, or the deletion is queued.
             let barrier = self.outbox.send(Body::BarrierRequest, Request::Barrier);
             self.await_questions(barrier);
         }
@@ -57,7 +57,7 @@ impl Switch {
         }
     }
 
-    /// How a policy that shall be applied here is doing.
+    /// State of a policy on this switch.
     pub(crate) fn tap_state(&self, policy: PolicyId) -> PolicyState {
         if let Some(reason) = self.failed.get(&policy) {
             PolicyState::Failed { reason: reason.clone() }
@@ -70,7 +70,7 @@ impl Switch {
         }
     }
 
-    /// Everything before a barrier is done, or was refused.
+    /// Everything before the barrier took effect or was rejected.
     pub(super) fn handle_barrier(&mut self, barrier: Ticket, now: Millis) {
         self.outbox.handle_barrier(barrier);
         for failure in std::mem::take(&mut self.failures) {
@@ -84,7 +84,7 @@ impl Switch {
         self.confirm_floods(barrier);
         self.ask_hosts(barrier);
         if self.is_trial {
-            // Nobody counts in it.
+            // No group counts anything.
             return self.idle_groups.clear();
         }
         let (reached, later) =
@@ -97,14 +97,13 @@ impl Switch {
         }
     }
 
-    /// When the next barrier must have been reached.
+    /// When the next barrier is overdue.
     pub(super) fn barrier_deadline(&self) -> Option<Millis> {
         Some(self.outbox.unconfirmed_since()?.plus(BARRIER_WAIT))
     }
 
-    /// Complains about a switch that confirms nothing: policies and changes wait for it, and names
-    /// of policies are in use meanwhile. What a switch that is not connected does is not waited
-    /// for.
+    /// Reports a switch that confirms nothing: policies and changes wait for it, and policy names
+    /// stay in use. A disconnected switch is not waited for.
     pub(super) fn handle_no_barrier(&mut self, now: Millis) {
         if self.barrier_deadline().is_some_and(|at| at <= now) {
             self.outbox.wait_again(now);
@@ -124,9 +123,8 @@ impl Switch {
         self.outbox.send(Body::GroupMod(group::delete(group)), Request::Deletion);
     }
 
-    /// Makes the desired rules anew, from all that is known. What is applied stays so, as far as it
-    /// is wanted: to find out once more what all policies have in common takes long where they are
-    /// many, and others wait meanwhile.
+    /// Rebuilds the desired rules from all state. Applied policies remain as far as they are
+    /// wanted: computing the intersections of many policies again would block the controller.
     pub(super) fn start_over(&mut self, limits: &Limits) {
         self.desired = Shared::default();
         self.insert_all();
@@ -136,13 +134,13 @@ impl Switch {
         let applied = self.closure.taps().keys();
         let mut candidates: Vec<_> = applied.chain(self.wanted.keys()).copied().collect();
         self.remove_unwanted(&candidates, limits);
-        // The room of those that went counts.
+        // Includes the room of removed ones.
         self.narrow_wide(limits);
         candidates.extend(std::mem::take(&mut self.stale));
         self.add_missing(candidates, limits);
     }
 
-    /// The rules of the policies that are applied, for a switch that is told everything anew.
+    /// Adds the rules of the applied policies, for a switch that is sent everything again.
     fn insert_applied(&mut self) {
         let copies = self.closure.regions().flat_map(|tap| self.copy_rules(tap));
         let arrivals = self.arrivals.regions().flat_map(|tap| self.arrival_rules(tap));
@@ -150,7 +148,7 @@ impl Switch {
         rules.into_iter().for_each(|rule| self.desired.insert(rule));
     }
 
-    /// Where there is room again, wide policies are added anew, as others are.
+    /// If there is room again, adds wide policies again as ordinary ones.
     fn narrow_wide(&mut self, limits: &Limits) {
         let half = limits.half_of_room();
         let has_room = self.closure.region_count() < half.max_regions
@@ -161,7 +159,7 @@ impl Switch {
         }
     }
 
-    /// Sends the difference, and a barrier behind it.
+    /// Sends the difference, followed by a barrier.
     pub(super) fn send_difference(
         &mut self,
         mut idle_groups: Vec<GroupId>,
@@ -199,7 +197,7 @@ impl Switch {
         }
     }
 
-    /// Takes it that the difference is sent, and puts in the barrier behind it.
+    /// Assumes that the difference was sent, and adds the barrier.
     fn assume_difference(&mut self) -> Ticket {
         self.desired.take_changed();
         self.desired.take_idle_groups();
@@ -209,10 +207,10 @@ impl Switch {
         barrier
     }
 
-    /// Adds a rule, or replaces it. A rule that makes copies for other policies is not replaced but
-    /// deleted first: its counters are theirs. Nothing is missed meanwhile, for such a rule has
-    /// just become, or still is, the shadow of one with the same match and a higher priority. A
-    /// rule that begins to count must not go on where one stands that counted for nobody.
+    /// Adds or replaces a rule. A rule that counts for other policies is deleted first, as its
+    /// counters are theirs. No frame is missed meanwhile: such a rule is shadowed by one with the
+    /// same match and a higher priority, now or already before. A rule that starts to count must
+    /// not inherit the counters of one that counted for none.
     fn send_rule(
         &mut self,
         id: &Arc<FlowId>,
@@ -221,7 +219,7 @@ impl Switch {
     ) {
         self.refused.forget(id);
         let goal = self.desired.find(id).and_then(|goal| group_of(&goal.outcome).cloned());
-        // One that only forwards counts for nobody.
+        // A rule that only forwards counts for none.
         let goal = goal.filter(|key| !key.is_fork());
         if self.ledger.counts_for_others(id, goal.as_deref()) {
             self.send_deletion(id, now);
@@ -235,7 +233,7 @@ impl Switch {
         }
     }
 
-    /// Sends a rule before it is known what the switch holds.
+    /// Sends a rule before the tables of the switch have been read.
     pub(super) fn send_early(&mut self, (id, rule): (Arc<FlowId>, Rule<GroupId>)) {
         self.outbox.send(Body::FlowMod(rule.add(&id)), Request::Rule(id, None, Before::Nothing));
     }
@@ -250,15 +248,14 @@ impl Switch {
         self.closure.taps().contains_key(&policy)
     }
 
-    /// Those of the policies that are wanted here and not applied.
+    /// Policies that are wanted here but not applied.
     pub(super) fn missing(&self, candidates: &[PolicyId]) -> impl Iterator<Item = &Tap> {
         let is_missing =
             |tap: &&Tap| !self.is_applied(tap.id) && !self.failed.contains_key(&tap.id);
         candidates.iter().filter_map(|id| self.wanted.get(id)).filter(is_missing)
     }
 
-    /// Goes from the policies that are applied to those that are wanted: first those that go, then
-    /// those that come.
+    /// Applies the wanted policies: removals first, then additions.
     fn change_taps(&mut self, limits: &Limits, now: Millis) {
         let mut candidates: Vec<_> = std::mem::take(&mut self.stale).into_iter().collect();
         // What did not fit may fit now.
@@ -276,8 +273,8 @@ impl Switch {
         }
     }
 
-    /// Takes away what is not wanted any more or was refused, and follows monitors and senders that
-    /// moved. Returns the policies of those.
+    /// Removes policies that are unwanted or were rejected, and follows moved monitors and senders.
+    /// Returns the policies of the latter.
     fn remove_unwanted(&mut self, candidates: &[PolicyId], limits: &Limits) -> Vec<PolicyId> {
         let mut moved = Vec::new();
         for id in candidates {
@@ -289,8 +286,8 @@ impl Switch {
                     let wanted = wanted.clone();
                     self.drop_tap(*id);
                     if self.add_tap(&wanted, limits).is_err() {
-                        // With the room of what went. Where there is none just now, either, it is
-                        // tried again as if it came.
+                        // With the room of removed policies. If it does not fit now either, it is
+                        // retried like a new one.
                         self.growth = self.count_growth();
                         let _ = self.add_tap(&wanted, limits);
                     }
@@ -312,8 +309,8 @@ impl Switch {
         moved
     }
 
-    /// Adds what is wanted and missing, as far as the budget goes: what has a higher priority
-    /// first, then what came first. Returns what was added.
+    /// Adds missing policies as far as the budget allows: by priority, then by age. Returns the
+    /// added ones.
     fn add_missing(&mut self, mut candidates: Vec<PolicyId>, limits: &Limits) -> Vec<PolicyId> {
         candidates.sort_unstable();
         candidates.dedup();
@@ -327,13 +324,13 @@ impl Switch {
             let (fitting, others): (Vec<_>, Vec<_>) =
                 missing.into_iter().partition(|tap| self.add_if_it_fits(tap, &before, limits));
             added.extend(fitting.iter().map(|tap| tap.id));
-            // Beside what came, others may do with less.
+            // After the additions, others may need less.
             missing = if fitting.is_empty() { Vec::new() } else { others };
         }
         added
     }
 
-    /// Adds a policy, or notes why it does not fit. Returns whether it does.
+    /// Adds a policy, or records why it does not fit. Returns whether it fits.
     fn add_if_it_fits(
         &mut self,
         tap: &Tap,
@@ -356,9 +353,8 @@ impl Switch {
         is_added
     }
 
-    /// Tries those again that did not fit, if hosts went since. Others can make hosts come and go
-    /// by forged addresses, and shall not have that done again and again: so a second passes
-    /// between two times.
+    /// Retries policies that did not fit, if hosts have gone since. Others can make hosts come and
+    /// go by forging addresses, so this happens at most once a second.
     fn retry(&mut self, now: Millis) {
         self.retry_at = None;
         if self.over_budget.is_empty() || self.ways.count() >= self.crowd {
@@ -373,10 +369,10 @@ impl Switch {
         }
     }
 
-    /// Gives up policies while there are too many rules: hosts may come after policies. The newest
-    /// go first, however small; those that fit beside what is left come back at once, and it is as
-    /// if they had never gone: rules are only counted until it is known which policies stay, for to
-    /// make those of thousands of hosts takes long.
+    /// Removes policies while there are too many rules, as hosts may arrive after policies. The
+    /// newest go first, however small; those that fit beside the rest are added back at once as if
+    /// they had never been removed. Until it is decided which policies stay, rules are only
+    /// counted, because building those for thousands of hosts is slow.
     fn shrink(&mut self, limits: &Limits) {
         let (max, mut may_return) = (limits.max_tap_rules, true);
         while self.desired.tap_count() > max && !self.closure.taps().is_empty() {
@@ -385,19 +381,20 @@ impl Switch {
                 if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
                     self.drop_tap(id);
                     self.over_budget.insert(id, BudgetError::Outgrown { max });
-                    // There may be room now for one that went before.
+                    // There may be room now for a policy removed earlier.
                     self.crowd = usize::MAX;
                     self.signals.news.insert(id);
                 }
                 self.growth = self.count_growth();
             }
             self.apply_changes();
-            // Those that two regions ask for are counted twice, so there may be more than counted.
+            // Rules produced by two regions are counted twice, so there may be more rules than
+            // counted.
             may_return = false;
         }
     }
 
-    /// Takes policies away, the newest first, until there are no more rules than may be.
+    /// Removes policies, the newest first, until the number of rules is within its limit.
     fn give_up_newest(&mut self, limits: &Limits) -> Vec<PolicyId> {
         let mut gone = Vec::new();
         while self.tap_count() > limits.max_tap_rules
@@ -407,7 +404,7 @@ impl Switch {
             gone.push(first);
             self.growth = self.count_growth();
             if self.tap_count() <= limits.max_tap_rules {
-                // Wide ones may need more now.
+                // Wide policies may need more now.
                 self.mend_wide(limits);
                 self.growth = self.count_growth();
             }
@@ -415,17 +412,17 @@ impl Switch {
         gone
     }
 
-    /// How many rules make copies, with those that are counted and not made yet.
+    /// Number of copying rules, including counted ones that are not built yet.
     pub(super) fn tap_count(&self) -> usize {
         self.desired.tap_count().saturating_add_signed(self.growth)
     }
 
-    /// By how many rules what changed in the closures will be more than before.
+    /// Number of additional rules due to pending changes in the closures.
     pub(super) fn count_growth(&self) -> isize {
         self.growth_of(&self.closure, &self.arrivals)
     }
 
-    /// The same of what would be in their place.
+    /// The same for other closures in their place.
     pub(super) fn growth_of(&self, closure: &Closure, arrivals: &Closure) -> isize {
         let copies = |tap: &TapRegion| {
             region_rules(tap, &self.wiring).len() + self.ways.count_reached(&tap.region)
@@ -435,8 +432,8 @@ impl Switch {
         growth(closure, copies) + growth(arrivals, arriving)
     }
 
-    /// Makes the desired rules follow the closures. What goes, goes first: it may make room for
-    /// what comes in its place.
+    /// Updates the desired rules from the closures. Removals come first, as they may make room for
+    /// additions.
     fn apply_changes(&mut self) {
         self.growth = 0;
         let arrivals = self.arrivals.take_changes();
@@ -458,7 +455,7 @@ impl Switch {
         }
     }
 
-    /// The rules of a region for what comes in.
+    /// Rules of a region for incoming frames.
     fn copy_rules(&self, tap: &TapRegion) -> Vec<(FlowId, Goal)> {
         let mut rules = region_rules(tap, &self.wiring);
         let reached = self.ways.reached(&tap.region).into_iter();
@@ -466,22 +463,23 @@ impl Switch {
         rules
     }
 
-    /// The rules of a region for what goes out to hosts of the switch.
+    /// Rules of a region for frames that leave for hosts of the switch.
     fn arrival_rules(&self, tap: &TapRegion) -> Vec<(FlowId, Goal)> {
         let here = self.ways.reached(&tap.region).into_iter();
         let here = here.filter(|(_, route)| route.exit.beyond.is_none());
         here.flat_map(|(key, route)| arrival_rules(tap, key, route.exit)).collect()
     }
 
-    /// The switch refused something. A policy that it concerns is given up as a whole: the newest,
-    /// since what was there before worked without it.
+    /// Processes a rejection. The policy concerned is given up as a whole: the newest one, since
+    /// the earlier ones worked without it.
     fn handle_failure(&mut self, failure: Failure, now: Millis) {
         let Failure { ticket, request, kind } = failure;
         self.refusals += 1;
         let (key, what) = match request {
             Request::Rule(id, key, before) => {
                 let what = format!("a rule of table {} with priority {}", id.table, id.priority);
-                // What it was to replace is there still, and goes when nothing is wanted there.
+                // The rule that it should have replaced still exists, and is deleted when none is
+                // wanted there.
                 match self.ledger.cancel_rule(&id, ticket) || before == Before::Another {
                     true => self.held.distrust_rule(id.clone()),
                     false => _ = self.held.forget_rule(&id),
@@ -503,7 +501,7 @@ impl Switch {
             _ => (None, "a deletion".to_owned()),
         };
         if self.forking.is_none() && key.as_ref().is_some_and(|key| !key.next().is_empty()) {
-            // It went on to a group that was refused, and is there without that group soon.
+            // It uses a group that was rejected, and will soon be without it.
             return;
         }
         self.blame(key.as_deref(), &what, kind);
@@ -529,8 +527,8 @@ impl Switch {
     }
 }
 
-/// By how many rules what changed in a closure makes more; regions without members make none that
-/// copy.
+/// Number of additional rules due to pending changes in a closure; regions without members have no
+/// copying rules.
 fn growth(closure: &Closure, count: impl Fn(&TapRegion) -> usize) -> isize {
     let count = |tap: Option<&TapRegion>| {
         let tap = tap.filter(|tap| !tap.members.is_empty());
@@ -539,8 +537,7 @@ fn growth(closure: &Closure, count: impl Fn(&TapRegion) -> usize) -> isize {
     closure.changes().map(|(old, new)| count(new) - count(old)).sum()
 }
 
-/// How long a switch may take to confirm any of what it was sent: many thousand times as long as it
-/// needs for that.
+/// Time for a switch to confirm any message: many thousand times what it needs.
 const BARRIER_WAIT: Millis = Millis(30_000);
-/// Hosts that come and go cost no more translations than one in this time.
+/// Minimum time between two retries, whatever hosts come and go.
 const BETWEEN_RETRIES: Millis = Millis(1000);

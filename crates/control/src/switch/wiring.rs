@@ -1,4 +1,4 @@
-//! A switch among others: what its ports are for, the ways through it, the copies that it carries.
+//! A switch within a fabric: roles of its ports, routes, and copies in transit that it carries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,11 +20,11 @@ use crate::translate::{
 };
 use crate::{Event, Millis, ShownCopy, Ticket};
 
-/// Copies of others that the switch carries.
+/// Copies in transit that the switch carries.
 #[derive(Clone, Debug)]
 pub(super) struct Carried {
     carry: Carry,
-    /// Behind what was sent for it last; `None` while nothing is on its way.
+    /// Barrier after the latest change; `None` while no change is pending.
     barrier: Option<Ticket>,
     is_confirmed: bool,
 }
@@ -36,13 +36,13 @@ impl Carried {
 }
 
 impl Switch {
-    /// Whether hosts may not use this VLAN, for copies between switches do.
+    /// Whether the VLAN is reserved for copies between switches.
     pub(crate) fn reserves(&self, vlan: u16) -> bool {
         self.wiring.copy_vids.is_some_and(|range| range.contains(vlan))
     }
 
-    /// Its ports are for this. Hosts that were seen where there is no edge are forgotten. Returns
-    /// whether other ports than before lead to switches.
+    /// Sets the roles of its ports. Hosts at ports that are not edges are forgotten. Returns
+    /// whether the set of links changed.
     pub(crate) fn set_wiring(&mut self, wiring: Wiring) -> bool {
         self.remembered_cables.clear();
         if *self.wiring == wiring {
@@ -70,23 +70,22 @@ impl Switch {
         old.links != self.wiring.links
     }
 
-    /// Whether another switch is behind the port.
+    /// Whether the port has a link.
     pub(crate) fn is_link(&self, port: PortNo) -> bool {
         self.wiring.links.contains(&port)
     }
 
-    /// Whether hosts may be behind the port.
+    /// Whether the port is an edge.
     pub(crate) fn is_edge(&self, port: PortNo) -> bool {
         !self.ports.is_sink(port) && (!self.wiring.is_searched || self.wiring.edges.contains(&port))
     }
 
-    /// Whether there is a port for copies alone of which its rules do not know.
+    /// Whether there is a port for copies only that its rules do not consider yet.
     pub(crate) fn has_new_sink(&self) -> bool {
         self.ports.sinks().any(|port| !self.wiring.closed.contains(&port))
     }
 
-    /// The way to a host is this one, or there is none.
-    /// Returns whether that is news.
+    /// Sets or removes the route to a host. Returns whether it changed.
     pub(crate) fn set_way(&mut self, key: HostKey, route: Option<Route>) -> bool {
         let route = route.map(|route| self.allowed(route));
         let before = self.ways.set(key, route.clone());
@@ -106,7 +105,7 @@ impl Switch {
         true
     }
 
-    /// The rules for frames to a host: the way, and copies of them.
+    /// Rules for frames to a host: forwarding and copying.
     fn rules_to(&self, key: HostKey, route: Route) -> Vec<(FlowId, Goal)> {
         let exit = route.exit;
         let mut rules = way_rules((key, route), self.closure.regions());
@@ -117,7 +116,7 @@ impl Switch {
         rules
     }
 
-    /// The switch carries these copies of others, and no more.
+    /// Sets all copies in transit that the switch carries.
     pub(crate) fn set_carries(&mut self, carries: &BTreeMap<u16, Carry>) {
         let gone = self.carries.keys().filter(|tag| !carries.contains_key(tag));
         for tag in gone.copied().collect::<Vec<_>>() {
@@ -128,7 +127,7 @@ impl Switch {
         }
     }
 
-    /// The switch carries copies of others with this identifier so, or not any more.
+    /// Sets or removes copies in transit with this identifier.
     pub(crate) fn set_carry(&mut self, tag: u16, carry: Option<Carry>) {
         let carry = carry.map(|carry| {
             let delivery = carry.delivery.filter(|_| self.is_ours);
@@ -149,13 +148,13 @@ impl Switch {
         }
     }
 
-    /// Whether copies with this identifier go this way, as the switch confirmed.
+    /// Whether the switch has confirmed that it sends copies with this identifier by this exit.
     pub(crate) fn is_carrying(&self, tag: u16, exit: Exit) -> bool {
         let carried = self.carries.get(&tag);
         carried.is_some_and(|carried| carried.is_confirmed && carried.carry.exit == exit)
     }
 
-    /// Why copies with this identifier are not carried though they shall be, if the switch refused.
+    /// Why copies with this identifier are not carried, if the switch rejected that.
     pub(crate) fn carry_refusal(&self, tag: u16) -> Option<String> {
         let carried = self.carries.get(&tag)?;
         let kind = self.refused.find(&carry_rule(carried.carry).0)?;
@@ -166,7 +165,7 @@ impl Switch {
         ))
     }
 
-    /// Everything that is carried was sent by now.
+    /// All rules for copies in transit have been sent before this barrier.
     pub(super) fn await_carries(&mut self, barrier: Ticket) {
         let refused = &self.refused;
         let new = self.carries.values_mut().filter(|carried| !carried.is_confirmed);
@@ -174,7 +173,7 @@ impl Switch {
         new.for_each(|carried| carried.barrier = Some(barrier));
     }
 
-    /// What was sent before the barrier is done, or was refused.
+    /// Everything before the barrier took effect or was rejected.
     pub(super) fn confirm_carries(&mut self, barrier: Ticket) {
         let is_reached = |carried: &Carried| carried.barrier.is_some_and(|at| at <= barrier);
         for (tag, carried) in self.carries.iter_mut().filter(|(_, carried)| is_reached(carried)) {
@@ -183,14 +182,14 @@ impl Switch {
         }
     }
 
-    /// The connection is lost, or the switch is read anew: everything will be sent again.
+    /// The connection was lost, or the switch is read again: everything will be sent again.
     pub(super) fn distrust_carries(&mut self) {
         for carried in self.carries.values_mut() {
             (carried.barrier, carried.is_confirmed) = (None, false);
         }
     }
 
-    /// The rules of hosts, ways and copies, for a switch that is told everything anew.
+    /// Adds the rules of hosts, routes and copies, for a switch that is sent everything again.
     pub(super) fn insert_all(&mut self) {
         base_rules(&self.wiring).into_iter().for_each(|rule| self.desired.insert(rule));
         let hosts: Vec<_> = self.hosts.iter().map(|(key, host)| (key, host.port)).collect();
@@ -208,7 +207,7 @@ impl Switch {
         }
     }
 
-    /// A copy for the controller itself.
+    /// Processes a copy for the controller itself.
     pub(super) fn handle_copy(&mut self, packet_in: &PacketIn, cookie: Cookie) {
         let Some(port) = in_port(packet_in) else { return };
         let regions = self.regions_marked(cookie.number(), &packet_in.data).into_iter();
@@ -227,8 +226,8 @@ impl Switch {
         }
     }
 
-    /// The regions the rules of which have this number. Other policies may share it, for it is made
-    /// of names: then it is those that the frame is in, for nobody may see the frames of others.
+    /// Regions whose rules have this hash. As different policies may have the same hash of names,
+    /// only regions that contain the frame count: nobody may see frames of other policies.
     fn regions_marked(&self, mark: u32, frame: &[u8]) -> Vec<&TapRegion> {
         let mut regions: Vec<_> = self.closure.regions().filter(|tap| tap.mark == mark).collect();
         let first = regions.first().copied();
@@ -241,15 +240,15 @@ impl Switch {
         regions
     }
 
-    /// The switch is taken over only when it is known what its ports are for: until then it
-    /// forwards by the rules that it has, and is told only the one by which links are found.
+    /// Delays taking over the switch until the roles of its ports are known: until then it forwards
+    /// by the rules that it has, and only gets the rule for link discovery.
     pub(crate) fn hold(&mut self, now: Millis) {
         self.held_since = Some(now);
         self.remembered_links.clear();
         self.remembered_carries.clear();
     }
 
-    /// While it is held, a switch that does not have the rule by which links are found gets it.
+    /// Sends the rule for link discovery to a delayed switch without it.
     pub(super) fn search_early(&mut self, rules: &[FlowStats]) {
         let (id, rule) = search_rule();
         let is_it =
@@ -259,32 +258,32 @@ impl Switch {
         }
     }
 
-    /// Whether it is connected and not taken over yet.
+    /// Whether it is connected but not taken over yet.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.held_since.is_some() && !matches!(self.link, Link::Down)
     }
 
-    /// Whether it told everything and waits to be taken over.
+    /// Whether it has been read and waits to be taken over.
     pub(crate) const fn is_held(&self) -> bool {
         self.held_since.is_some() && matches!(self.link, Link::Read(_))
     }
 
-    /// Whether it has been held for so long.
+    /// Whether it has been delayed for this long.
     pub(crate) fn is_held_for(&self, wait: Millis, now: Millis) -> bool {
         self.held_since.is_none_or(|since| now.since(since) >= wait)
     }
 
-    /// It is taken over.
+    /// Ends the delay.
     pub(crate) const fn release(&mut self) {
         self.held_since = None;
     }
 
-    /// Ports that led to other switches, by the rules that it had when it connected.
+    /// Ports with links, according to the rules that it had when it connected.
     pub(crate) fn remembered_links(&self) -> impl Iterator<Item = PortNo> {
         self.remembered_links.iter().copied().filter(|port| self.ports.is_up(*port))
     }
 
-    /// It carried these copies before it connected.
+    /// Records the copies in transit that it carried before it connected.
     pub(super) fn remember_carries(&mut self, rules: &[FlowStats], groups: &[GroupDesc]) {
         let carries = rules.iter().filter_map(|rule| read_carry(rule, groups));
         self.remembered_carries = carries.collect::<BTreeMap<_, _>>().into();
@@ -307,47 +306,47 @@ impl Switch {
         remembered.is_some_and(|(told, is_end)| told == ports && *is_end == exit.beyond.is_none())
     }
 
-    /// Whether the policy is applied here, or is about to be.
+    /// Whether the policy is applied here, or about to be.
     pub(crate) fn applies(&self, policy: PolicyId) -> bool {
         self.wanted.contains_key(&policy)
     }
 
-    /// Where the switch sent copies of a policy before.
+    /// Where the switch sent the copies of a policy before.
     pub(crate) fn aim_before(&self, policy: PolicyId, slot: Slot) -> Option<Aim> {
         let tap = self.wanted.get(&policy)?;
         tap.aims.iter().find(|aim| aim.slot == slot).copied()
     }
 
-    /// Whether copies for a monitor of a policy may still leave another way than this one.
+    /// Whether copies for a policy's monitor may still leave by another exit.
     pub(crate) fn sends_otherwise(&self, (policy, slot): Use, exit: Option<Exit>) -> bool {
         let changes = self.stale.contains(&policy) || self.moving.contains_key(&policy);
         let aim = self.aim_before(policy, slot);
         changes || aim.is_some_and(|aim| Some(aim.exit) != exit)
     }
 
-    /// Which one it is.
+    /// Its datapath id.
     pub(crate) const fn id(&self) -> DatapathId {
         self.id
     }
 
-    /// Asks for a sign that it has done what it was sent to find links.
+    /// Requests a barrier for a sweep.
     pub(crate) fn sweep(&mut self) {
         self.outbox.sweep();
     }
 
-    /// Sends something that is not answered, and may as well be lost.
+    /// Sends a message without a reply whose loss is harmless.
     pub(crate) fn send_unanswered(&mut self, body: Body) {
         self.outbox.send_unanswered(body);
     }
 }
 
-/// The policies whose monitors get the frames of a region, once for each monitor.
+/// Policies whose monitors get the frames of a region, once for each monitor.
 fn policies(tap: &TapRegion) -> impl Iterator<Item = PolicyId> {
     tap.members.iter().map(|member| member.policy)
 }
 
-/// The copies that a rule carries: their identifier, the port, or several that share them, and
-/// whether they leave as they were made.
+/// Copies carried by a rule: identifier, output ports (several if they are shared), and whether the
+/// tag is removed.
 fn read_carry(rule: &FlowStats, groups: &[GroupDesc]) -> Option<(u16, (Vec<PortNo>, bool))> {
     let [field] = rule.match_fields.fields.as_slice() else { return None };
     let tag = tags::read(field)?;

@@ -1,5 +1,4 @@
-//! Copies whose only way leads through a switch that is not connected: it may forward on, and
-//! nobody knows.
+//! Copies whose only path uses a disconnected switch, which may still forward them or not.
 
 use tapswitch_control::*;
 
@@ -7,7 +6,7 @@ use crate::fabric::Fabric;
 use crate::frames::{mac, tcp};
 use crate::world::policy;
 
-/// A policy for all frames, and one for those of one host, which is applied only there.
+/// A policy for all frames, and one for a single host, applied only at its switch.
 fn tap_both(fabric: &mut Fabric) {
     let narrow = TapPolicy { src_mac: Some(mac(1)), ..policy("narrow", "0x3/2") };
     fabric.world.tap(policy("wide", "0x3/2"));

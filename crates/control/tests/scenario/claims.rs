@@ -1,4 +1,4 @@
-//! Somebody claims an IP address that another host has.
+//! Conflicting claims to an IP address.
 
 use tapswitch_control::*;
 use tapswitch_openflow::DatapathId;
@@ -7,14 +7,14 @@ use crate::fabric::Fabric;
 use crate::frames::{arp_reply, arp_request, ipv4, mac, tcp};
 use crate::world::{World, policy};
 
-/// ARP of a host by which it claims the address of another one.
+/// An ARP message by which a host claims another one's address.
 fn claim(host: u8, address: u8) -> Vec<u8> {
     let mut frame = arp_request(host, 1, None);
     frame[28..32].copy_from_slice(&ipv4(address).octets());
     frame
 }
 
-/// Host 3 gets copies, named by its address, and host 4 claims that.
+/// Host 3 receives copies, named by its address, which host 4 claims.
 fn contested() -> World {
     let mut world = World::new(5);
     world.learn(4);
@@ -111,7 +111,7 @@ fn old_addresses_of_a_host_make_room() {
     assert_eq!(holders(&world, 10), [], "the one that was claimed first");
 }
 
-/// Two hosts behind port 2 claim the same addresses again and again.
+/// Two hosts behind port 2 claim the same addresses repeatedly.
 fn crowd(world: &mut World) {
     for first in [100, 150] {
         for host in 0..20 {

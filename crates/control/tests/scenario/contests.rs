@@ -1,4 +1,5 @@
-//! Somebody says to be a host that gets copies: whether it moved is found out before they move.
+//! A host that receives copies is seen elsewhere: copies move only after it is verified to have
+//! moved.
 
 use tapswitch_control::*;
 use tapswitch_openflow::{Body, DatapathId};
@@ -7,14 +8,14 @@ use crate::fabric::Fabric;
 use crate::frames::{arp_reply, arp_request, ipv4, mac, neighbor_discovery, tcp};
 use crate::world::{World, policy};
 
-/// Where copies of a frame from host 1 to host 2 go.
+/// Where copies of a frame from host 1 to host 2 arrive.
 fn copied(world: &mut World) -> Vec<u32> {
     let mut ports = world.send(1, &tcp(1, 2).bytes());
     ports.retain(|port| *port != 2);
     ports
 }
 
-/// Host 3 gets copies, and somebody at port 4 says to be it.
+/// Host 3 receives copies, and is also seen at port 4.
 fn contested() -> World {
     let mut world = World::new(5);
     world.learn(3);
@@ -71,14 +72,14 @@ fn who_is_silent_where_it_was_has_moved_a_second_later() {
     let fields = rules.iter().map(|rule| rule.match_fields.to_string());
     let of_3 = fields.filter(|fields| fields.contains("dl_src=02:00:00:00:00:03"));
     assert_eq!(of_3.count(), 1, "the place where it was is forgotten");
-    // It is at home there, now.
+    // Its location is here now.
     world.send(3, &arp_request(3, 1, None));
     assert_eq!(world.questions.last().map(|(_, port, _)| *port), Some(4));
     assert_eq!(copied(&mut world), [4]);
 }
 
-/// A capture interface without an IP stack: it was learned by one frame, and has no address that it
-/// could be asked for.
+/// A capture interface without an IP stack: it was learned from one frame, and has no address to
+/// probe.
 #[test]
 fn who_cannot_be_asked_keeps_its_copies_while_its_port_is_up() {
     let mut world = World::new(5);
@@ -101,7 +102,7 @@ fn who_cannot_be_asked_keeps_its_copies_while_its_port_is_up() {
     assert_eq!(copied(&mut world), [4]);
 }
 
-/// A frame that tells no IP address.
+/// A frame without an IP address.
 fn unaddressed(host: u8) -> Vec<u8> {
     let mut frame = [[0xff; 6], mac(host).0].concat();
     frame.extend([0x88, 0xb5]);
@@ -189,7 +190,7 @@ fn a_host_of_another_switch_is_asked_there() {
     }
 }
 
-/// Two say to be host 3, which gets no copies, by turns.
+/// Host 3, which receives no copies, is seen at two ports alternately.
 #[test]
 fn a_host_that_moves_again_and_again_is_asked_first() {
     let mut world = World::new(5);
@@ -209,7 +210,7 @@ fn a_host_that_moves_again_and_again_is_asked_first() {
         told.contains("moved 5 times within 10 s, last to 0x1/4, and is seen at 0x1/3"),
         "{told}"
     );
-    // One of both is gone: the other one is where it is.
+    // One of the two is gone: the host stays at the other port.
     world.questions.clear();
     for _ in 0..25 {
         world.pass(100);
@@ -220,7 +221,7 @@ fn a_host_that_moves_again_and_again_is_asked_first() {
     assert_eq!(world.send(1, &tcp(1, 3).bytes()), [3, 5]);
 }
 
-/// Forged moves of many hosts cost no more than new ones do.
+/// Forged moves of many hosts cost no more than new hosts.
 #[test]
 fn hosts_move_to_one_port_so_many_at_a_time() {
     let limits = Limits { host_burst: 8, ..Limits::default() };
@@ -239,7 +240,7 @@ fn hosts_move_to_one_port_so_many_at_a_time() {
     assert_eq!(at_4(&world), 14);
 }
 
-/// What the controller sends to the only switch, until it has nothing more to say.
+/// All messages from the controller to the only switch.
 fn sent(world: &mut World) -> Vec<Transmit> {
     std::iter::from_fn(|| world.control.poll_transmit()).collect()
 }
@@ -252,7 +253,7 @@ fn question_count(sent: &[Transmit]) -> usize {
     sent.iter().filter(is_question).count()
 }
 
-/// Somebody at port 4 says to be host 3; the ticket of the barrier behind what is sent for it.
+/// Host 3 is seen at port 4; returns the ticket of the barrier after the resulting changes.
 fn contest_at(switch: DatapathId, world: &mut World) -> tapswitch_control::Ticket {
     world.switch().receive(4, &arp_request(3, 1, None));
     for message in std::mem::take(&mut world.switch().said) {
@@ -282,7 +283,7 @@ fn a_host_is_asked_when_its_answers_are_shown() {
         world.control.handle_timeout(start.plus(Millis(ms)));
         question_count(&sent(&mut world))
     };
-    // The switch is kept busy; nothing is concluded from silence that nobody could break.
+    // While the switch is busy, silence proves nothing.
     assert_eq!([asked_at(1000), asked_at(3000)], [0, 0]);
     let now = start.plus(Millis(3000));
     world.control.handle_reply(switch, barrier, &Body::BarrierReply, now);
@@ -308,7 +309,7 @@ fn a_switch_that_does_not_show_answers_proves_nothing() {
     assert_eq!(port_of_3(&world), ["3"]);
 }
 
-/// What is decided while a switch does not follow goes out as one difference.
+/// Decisions made while a switch is behind are sent as one difference.
 #[test]
 fn what_is_replaced_before_it_is_sent_is_not_sent() {
     let (mut world, switch) = (World::new(5), DatapathId(1));

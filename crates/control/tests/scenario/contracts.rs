@@ -1,4 +1,4 @@
-//! What copies are owed: said to switches that know contracts, and to no others.
+//! Delivery contracts: sent to tapswitches, and to no other switches.
 
 use crate::frames::tcp;
 use crate::world::{World, policy};
@@ -11,7 +11,7 @@ fn with(name: &str, monitor: &str, delivery: Delivery) -> TapPolicy {
     TapPolicy { delivery, ..policy(name, monitor) }
 }
 
-/// The buckets of each group of which one copies to port `monitor`.
+/// Buckets of each group with a copy to port `monitor`.
 fn copies_to(world: &mut World, monitor: u32) -> Vec<String> {
     let suffix = format!("output:{monitor}");
     let groups = world.switch().groups();
@@ -72,7 +72,7 @@ fn a_switch_that_comes_back_keeps_its_contracts() {
     assert_eq!(copies_to(&mut world, 3), ["actions=deliver:best-effort,output:3"]);
 }
 
-/// The model refuses to be sent contracts when it is not ours.
+/// A foreign model rejects contracts.
 #[test]
 fn others_are_sent_plain_openflow_and_the_report_says_so() {
     let mut world = World::foreign(4);

@@ -1,4 +1,4 @@
-//! The ledger: what a policy matched is what it copied, whatever happened to its rules meanwhile.
+//! Ledger: matched frames equal copied frames, whatever happens to the rules meanwhile.
 
 use crate::frames::{arp_request, tcp, udp};
 use crate::world::{World, policy};
@@ -8,13 +8,13 @@ fn all_tcp(name: &str, monitor: &str) -> TapPolicy {
     TapPolicy { ip_proto: Some(IpProto::TCP), ..policy(name, monitor) }
 }
 
-/// Matched packets, and copied ones by monitor.
+/// Matched packets, and copied packets by monitor.
 fn packets(report: &PolicyReport) -> (u64, Vec<(u32, u64)>) {
     let copied = report.copied.iter().map(|copied| (copied.monitor.port, copied.counts.packets));
     (report.matched.packets, copied.collect())
 }
 
-/// Sends `count` packets of TCP from host 1 to host 2.
+/// Sends `count` TCP packets from host 1 to host 2.
 fn flow(world: &mut World, count: u64) {
     for _ in 0..count {
         world.send(1, &tcp(1, 2).bytes());
@@ -80,8 +80,8 @@ fn nothing_is_lost_when_hosts_move_and_policies_come_and_go() {
     assert_eq!(packets(&world.untap("tcp")), (63, vec![(3, 63)]));
 }
 
-/// The rule of "all" for host 2 in VLAN 5 would have the same table, priority and match as that of
-/// "tagged and to 2" had before.
+/// The rule of "all" for host 2 in VLAN 5 has the same table, priority and match as the former rule
+/// of "tagged and to 2".
 #[test]
 fn a_rule_that_comes_to_serve_another_policy_keeps_its_counts_for_the_old_one() {
     let mut world = World::new(4);
@@ -216,7 +216,7 @@ fn last_counts_are_waited_for_while_the_switch_is_behind() {
         flow(&mut world, 3);
         world.control.delete_policy("tcp").unwrap();
         world.events.clear();
-        // It got everything, and what it says is on its way.
+        // It has received everything, and its replies are in transit.
         assert!(world.carry_to_switches(&mut |_| {}));
         world.is_stopped = true;
         (0..2 * seconds).for_each(|_| world.pass(500));
@@ -251,7 +251,7 @@ fn who_asks_while_counters_are_read_shares_the_next_round() {
     assert_eq!(packets(&world.control.policy("tcp").unwrap()), (5, vec![(3, 5)]));
 }
 
-/// The same before the controller hears anything.
+/// The same, before the controller processes any input.
 fn flow_unseen(world: &mut World, count: u64) {
     (0..count).for_each(|_| _ = world.switch().receive(1, &tcp(1, 2).bytes()));
 }

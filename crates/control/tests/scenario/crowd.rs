@@ -5,7 +5,7 @@ use tapswitch_control::*;
 use crate::frames::{arp_request, tcp};
 use crate::world::{World, policy};
 
-/// Seven policies that have much in common with each other, with monitors of their own.
+/// Seven overlapping policies with different monitors.
 fn tap_all(world: &mut World) {
     let all = |name: &str| policy(name, "5");
     let of = |name: &str, monitor: &str| policy(name, monitor);
@@ -21,7 +21,7 @@ fn tap_all(world: &mut World) {
     policies.into_iter().for_each(|policy| world.tap(policy));
 }
 
-/// The ARP request of a host that is not there.
+/// An ARP request from a host that does not exist.
 fn forged(number: u16) -> Vec<u8> {
     let mut frame = arp_request(9, 99, None);
     let [high, low] = number.to_be_bytes();
@@ -32,7 +32,7 @@ fn forged(number: u16) -> Vec<u8> {
     frame
 }
 
-/// So many forged hosts come at port 4, while time passes.
+/// `count` forged hosts arrive at port 4, while time passes.
 fn flood(world: &mut World, count: u16) {
     for first in (0..count).step_by(250) {
         for number in first..count.min(first + 250) {
@@ -108,7 +108,7 @@ fn hosts_of_one_port_for_which_there_is_no_room_cost_no_policy() {
     assert_eq!(world.control.hosts().len(), count + 2);
 }
 
-/// No port has a crowd; there are merely too many of them.
+/// No single port is crowded; there are too many hosts in total.
 #[test]
 fn hosts_for_which_there_is_no_room_cost_the_newest_policies() {
     let limits = Limits { max_tap_rules: 800, ..Limits::default() };
@@ -129,7 +129,7 @@ fn hosts_for_which_there_is_no_room_cost_the_newest_policies() {
     let failed = |event: &&Event| matches!(event, Event::PolicyFailed { .. });
     assert_eq!(world.events.iter().filter(failed).count(), 7 - active, "each is told of");
     assert_eq!(world.send(1, &tcp(1, 2).bytes())[..2], [2, 5]);
-    // They go.
+    // They disappear.
     [3, 4].into_iter().for_each(|port| world.switch().set_link(port, false));
     (0..3).for_each(|_| world.pass(1000));
     assert_eq!(active_count(&world), 7);

@@ -1,4 +1,5 @@
-//! What somebody else changes at a switch is put right and told, whether the switch says so or not.
+//! Changes made to a switch by others are repaired and reported, whether the switch reports them or
+//! not.
 
 use tapswitch_control::*;
 use tapswitch_openflow::multipart::FlowStats;
@@ -8,8 +9,7 @@ use crate::fabric::Fabric;
 use crate::frames::udp;
 use crate::world::{World, policy};
 
-/// Three switches in a line, each of which is compared every three seconds, and copies from all of
-/// them to the last.
+/// Three switches in a line, each checked every three seconds, with copies from all to the last.
 fn tapped() -> Fabric {
     let limits = Limits { check_interval: Some(Millis(3000)), ..Limits::default() };
     let mut fabric = Fabric::with(3, &[(1, 2), (2, 3)], &limits);
@@ -26,7 +26,7 @@ fn told(world: &World) -> Vec<(u64, String)> {
     told.collect()
 }
 
-/// Somebody else changes something at a switch. Returns what is told of it when it is right again.
+/// Changes a switch behind the controller's back. Returns the report after the repair.
 fn put_right(fabric: &mut Fabric, at: u64, change: Body) -> String {
     let before = fabric.world.model(at).state();
     fabric.world.events.clear();
@@ -40,7 +40,7 @@ fn put_right(fabric: &mut Fabric, at: u64, change: Body) -> String {
     }
 }
 
-/// A rule by the kind in its cookie and its table.
+/// A rule selected by the kind in its cookie and by its table.
 fn rule(fabric: &mut Fabric, at: u64, kind: u64, table: u8) -> FlowStats {
     let is_it = |rule: &FlowStats| {
         rule.cookie >> 32 == 0x7470_0000 | kind && rule.table_id == TableId(table)
@@ -64,7 +64,7 @@ fn change(rule: &FlowStats, command: FlowModCommand) -> Body {
 #[test]
 fn rules_of_each_kind_that_are_deleted_or_changed_are_put_right_and_told() {
     let mut fabric = tapped();
-    // Base, way, carried copies, and what makes copies.
+    // A base rule, a route, carried copies, and a copying rule.
     for (at, kind, table) in [(2, 1, 1), (1, 3, 2), (2, 5, 0), (3, 5, 0), (1, 0x8001, 1)] {
         for (command, what) in [
             (FlowModCommand::DeleteStrict, "1 rule was missing (table "),
@@ -111,7 +111,7 @@ fn a_group_that_somebody_else_changes_is_put_right_and_told() {
     assert!(reason.contains("1 groups differed"), "{reason}");
 }
 
-/// Comparing disturbs nobody: nothing is changed or told, and all is proved meanwhile.
+/// Checks have no side effects: no changes, no reports, and everything remains proved.
 #[test]
 fn switches_that_hold_what_they_were_told_are_left_alone() {
     let mut fabric = tapped();
@@ -134,7 +134,7 @@ fn switches_that_hold_what_they_were_told_are_left_alone() {
     assert_eq!(after, before);
 }
 
-/// The rules of hosts go by themselves: that is no drift, even if nothing is heard of it.
+/// Source rules time out: that is no drift, even if it is not reported.
 #[test]
 fn a_host_that_fell_silent_is_no_drift() {
     let mut world = World::new(3);

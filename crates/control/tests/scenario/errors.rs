@@ -1,4 +1,4 @@
-//! What is wrong is said, and does no harm.
+//! Errors are reported, and do no harm.
 
 use crate::fabric::Fabric;
 use crate::frames::{arp_request, mac, tcp};
@@ -98,7 +98,7 @@ fn a_policy_of_a_lower_priority_gives_way() {
     let before = world.switch().state();
     let tcp_too = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", "5") };
     assert!(refusal(&mut world, tcp_too).contains("more rules"));
-    // Not even without the others would there be room.
+    // There would not even be room without the others.
     let wide = TapPolicy { dst_port: Some(80.into()), priority: 9, ..policy("wide", "5") };
     assert!(refusal(&mut world, wide).contains("more rules"));
     assert_eq!(world.switch().state(), before, "nothing was disturbed");
@@ -184,7 +184,7 @@ fn a_refused_group_fails_its_policy() {
     assert_eq!(world.state("all"), PolicyState::Active, "a new connection is a new try");
 }
 
-/// The rule that it was to replace is there still.
+/// The rule that should have been replaced still exists.
 #[test]
 fn what_a_refused_rule_was_to_replace_goes_with_its_host() {
     let mut world = World::new(4);
@@ -254,7 +254,7 @@ fn copies_are_not_made_while_a_switch_on_their_way_refuses_to_carry_them() {
         _ => None,
     };
     let group: fn(&Body) -> Option<ErrorKind> = |body| match body {
-        // One that makes copies sends the frame on, too.
+        // A group that copies has another bucket for the original.
         Body::GroupMod(change) if change.buckets.len() == 1 => {
             Some(ErrorKind::OFPGMFC_OUT_OF_GROUPS)
         }
@@ -300,7 +300,7 @@ fn a_switch_that_tells_nothing_is_complained_of() {
     assert!(matches!(event, Some(Event::SwitchMisbehaved { .. })), "{event:?}");
 }
 
-/// It answers all else, so its connection stands; whoever drives the controller ends that.
+/// It answers everything else, so its connection stays up until the caller closes it.
 #[test]
 fn a_switch_that_confirms_nothing_does_not_keep_a_name_busy() {
     let mut fabric = Fabric::line(2);
@@ -414,7 +414,7 @@ fn who_makes_hosts_come_and_go_has_policies_tried_again_once_in_a_second() {
     assert!(tried <= 1, "{tried}");
 }
 
-/// Forged addresses in a VLAN leave no room for a policy that is about it.
+/// Forged addresses in a VLAN leave no room for a policy on that VLAN.
 fn outgrown() -> World {
     let mut world = World::with_limits(6, Limits { max_tap_rules: 7, ..Limits::default() });
     world.learn(2);

@@ -1,5 +1,5 @@
-//! Several switches and the cables between them: everything goes where it should, once, whatever
-//! the wiring, and copies reach monitors on other switches as they were made.
+//! Several connected switches: every frame arrives once, whatever the cabling, and copies reach
+//! monitors at other switches unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::frames::{BROADCAST, arp_request, mac, tcp, udp};
 use crate::model::Model;
 use crate::world::{World, policy};
 
-/// Host `h` is at port 1 of switch `h`, its monitor at port 2. Cables lie at ports from 10 on.
+/// Host `h` is at port 1 of switch `h`, its monitor at port 2. Links use ports from 10 on.
 pub(crate) struct Fabric {
     pub(crate) world: World,
     pub(crate) hosts: u8,
@@ -54,7 +54,7 @@ impl Fabric {
         Self::new(switches, &(1..=switches).map(|at| (at, next(at))).collect::<Vec<_>>())
     }
 
-    /// Two spines, 5 and 6, above four leaves.
+    /// Two spines, 5 and 6, and four leaves.
     pub(crate) fn leaf_spine() -> Self {
         Self::leaf_spine_with(&Limits::default())
     }
@@ -70,7 +70,7 @@ impl Fabric {
         }
     }
 
-    /// A host sends; returns the switch and port of each arrival. What arrives is what was sent.
+    /// A host sends a frame; returns switch and port of each arrival, which must be unchanged.
     pub(crate) fn send(&mut self, host: u8, frame: &[u8]) -> Vec<(u64, u32)> {
         let arrivals = self.world.inject(host.into(), 1, frame).into_iter();
         let places = arrivals.map(|(switch, port, arrived)| {
@@ -80,7 +80,7 @@ impl Fabric {
         places.collect()
     }
 
-    /// Every host speaks, so that all are known.
+    /// Every host sends, so that all are known.
     pub(crate) fn learn(&mut self) {
         for host in 1..=self.hosts {
             let arrivals = self.send(host, &arp_request(host, 99, None));
@@ -88,18 +88,18 @@ impl Fabric {
         }
     }
 
-    /// The hosts of the leaves speak.
+    /// The hosts of the leaves send.
     fn learn_leaves(&mut self) {
         (1..=4).for_each(|host| _ = self.send(host, &arp_request(host, 99, None)));
     }
 
-    /// Every edge port but that of a host.
+    /// Every edge port except the host's.
     fn everywhere_but(&self, host: u8) -> Vec<(u64, u32)> {
         let edges = (1..=u64::from(self.hosts)).flat_map(|switch| [(switch, 1), (switch, 2)]);
         edges.filter(|edge| *edge != (host.into(), 1)).collect()
     }
 
-    /// The port of a switch by which a cable leads to another one.
+    /// The port of a switch with a link to another one.
     pub(crate) fn exit_to(&self, from: u64, to: u64) -> Option<u32> {
         let cables = self
             .world
@@ -122,7 +122,7 @@ impl Fabric {
         }
     }
 
-    /// A cable goes and comes back.
+    /// A link fails and returns.
     pub(crate) fn flap(&mut self, a: u64, b: u64) {
         for is_up in [false, true] {
             let ends = self.world.cables.iter().filter(|(at, to)| (at.0, to.0) == (a, b));
@@ -135,7 +135,7 @@ impl Fabric {
         }
     }
 
-    /// The cable goes; the switches notice unless it is cut `silently`.
+    /// A link fails; the switches notice unless it is cut `silently`.
     pub(crate) fn cut(&mut self, a: u64, b: u64, silently: bool) {
         let cables = self.world.cables.iter();
         let (at, to) =
@@ -156,8 +156,8 @@ fn take(next: &mut [u32], switch: u8) -> u32 {
     *port - 1
 }
 
-/// A policy becomes others of its name and is itself again. In a line of three it copies what is
-/// for the second host to the third switch, each time.
+/// Replaces a policy by others of its name and back. In a line of three it copies frames for the
+/// second host to the third switch, each time.
 pub(crate) fn check_changes(policy: &TapPolicy, others: &[TapPolicy]) {
     let mut fabric = Fabric::line(3);
     fabric.learn();
@@ -303,7 +303,7 @@ fn a_host_that_moves_is_followed() {
     assert_eq!((of_first.len(), of_first[0].switch), (1, DatapathId(3)));
 }
 
-/// The one place where a host is said to be.
+/// The only location of a host.
 fn place_of(fabric: &Fabric, host: u8) -> (u64, u32) {
     let hosts = fabric.world.control.hosts();
     let places: Vec<_> = hosts.iter().filter(|it| it.mac == mac(host)).collect();
@@ -311,7 +311,7 @@ fn place_of(fabric: &Fabric, host: u8) -> (u64, u32) {
     (places[0].switch.0, places[0].port.parse().unwrap())
 }
 
-/// Its old switch still has the rule that says that it is there.
+/// Its old switch still has its source rule.
 #[test]
 fn a_host_that_moved_while_its_switch_was_away_stays_where_it_is() {
     let mut fabric = Fabric::line(3);
@@ -404,7 +404,7 @@ fn switches_that_connect_again_in_their_own_time_are_disturbed_as_little() {
             format!("{:?}", world.switches.values().map(Model::state).collect::<Vec<_>>())
         };
         let before = state(&fabric.world);
-        // Messages come at any time, also when it is just over.
+        // Messages may arrive at any time, also right after the deadline.
         let millisecond = |world: &mut World| {
             world.now = world.now.plus(Millis(1));
             let copied = world.inject(1, 1, &tcp(1, 2).bytes());
@@ -422,13 +422,13 @@ fn switches_that_connect_again_in_their_own_time_are_disturbed_as_little() {
     }
 }
 
-/// Traffic between all hosts while policies, cables and the controller come and go: everything
-/// arrives once, and every copy that is owed.
+/// Traffic between all hosts while policies, links and the controller change: every frame and every
+/// copy arrives once.
 fn churn(seed: &[u8], limits: &Limits) {
     let mut fabric = Fabric::leaf_spine_with(limits);
     fabric.learn();
     let mut matched: BTreeMap<String, u64> = BTreeMap::new();
-    // A link that flaps is held: the ones to the other spine stay below that.
+    // A link that flaps is held: the links to the other spine stay below that threshold.
     let mut flaps = [0; 5];
     for (step, &byte) in seed.iter().enumerate() {
         let (what, host) = (byte % 5, byte / 5 % 4 + 1);
@@ -488,7 +488,7 @@ proptest! {
     }
 }
 
-/// The switches that make copies.
+/// Switches that copy.
 fn tapping(fabric: &Fabric) -> Vec<u64> {
     let taps = |stats: &FlowStats| stats.table_id == TableId(1) && stats.priority >= 1000;
     let switches = fabric.world.switches.iter();
@@ -514,7 +514,7 @@ fn where_there_are_many_policies_they_are_applied_where_senders_are() {
     assert!(fabric.world.ledger("from 2").notes.is_empty());
 }
 
-/// The switches that know the way to a host.
+/// Switches with a route to a host.
 fn knowing(fabric: &Fabric, host: u8) -> Vec<u64> {
     let to = format!("dl_dst={}", mac(host));
     let knows = |stats: &FlowStats| {
@@ -598,7 +598,7 @@ fn a_policy_follows_its_sender_to_another_switch() {
     assert!(report.adds_up && report.matched.packets == 2, "{report:?}");
 }
 
-/// The senders whose frames a switch copies.
+/// Senders whose frames a switch copies.
 fn copied(fabric: &Fabric, switch: u64) -> Vec<String> {
     let rules = fabric.world.switches[&DatapathId(switch)].rules();
     let taps = rules.iter().filter(|rule| rule.table_id == TableId(1) && rule.priority >= 1000);
@@ -675,7 +675,7 @@ fn a_policy_that_lost_one_of_its_monitors_says_which_and_copies_to_the_others() 
     assert_eq!(fabric.world.state("all"), PolicyState::Active);
 }
 
-/// What is told of policies, also in some time to come.
+/// Events about policies, now and for a while.
 fn told_of(fabric: &mut Fabric, wait: u64) -> Vec<Event> {
     fabric.wait(wait);
     let events = std::mem::take(&mut fabric.world.events);
@@ -718,7 +718,7 @@ fn a_policy_that_some_switches_cannot_copy_for_says_which() {
     fabric.world.cables.extend([((1, 10), (2, 10)), ((2, 10), (1, 10))]);
     fabric.world.model(1).set_link(10, true);
     fabric.world.model(2).set_link(10, true);
-    // Others have rules at more switches now, too.
+    // Other policies now have rules at more switches, too.
     let told = told_of(&mut fabric, 1000);
     let are_active = told.iter().all(|event| matches!(event, Event::PolicyActive { .. }));
     assert!(
@@ -752,9 +752,9 @@ fn a_policy_without_an_identifier_for_its_copies_says_so_and_gets_one_when_there
     assert_eq!(arrivals, [(2, 1), (3, 2), (4, 2)]);
 }
 
-/// What comes from links is not copied: whoever makes us believe in one without being a switch
-/// sends nothing at all. Hosts do that who pass our own frames on: back, or from a port of theirs
-/// to another one of the same switch.
+/// Frames from links are not copied: a device that makes us believe in a link without being a
+/// switch cannot send. Hosts that reflect our frames do this, to the same port or to another one of
+/// the same switch.
 #[test]
 fn hosts_that_pass_our_frames_on_are_no_links() {
     let mut fabric = Fabric::line(2);

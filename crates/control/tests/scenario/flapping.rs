@@ -1,4 +1,4 @@
-//! A link that comes and goes: one failure costs nothing, and one that goes on costs little.
+//! A flapping link: one failure has no effect, and continued failures little.
 
 use tapswitch_control::*;
 use tapswitch_openflow::Body;
@@ -8,7 +8,7 @@ use crate::frames::{tcp, udp};
 use crate::world::policy;
 
 impl Fabric {
-    /// Messages that change what switches hold, since this was asked before.
+    /// Number of messages that change switches, since the last call.
     fn changes(&mut self) -> usize {
         let changes = (1..=u64::from(self.hosts))
             .flat_map(|id| std::mem::take(&mut self.world.model(id).changes))
@@ -16,8 +16,8 @@ impl Fabric {
         changes.iter().filter(|it| matches!(it, Body::FlowMod(_) | Body::GroupMod(_))).count()
     }
 
-    /// The link between the first two switches goes so many times, and is used again after `wait`
-    /// milliseconds each time, among `links` in all.
+    /// The link between the first two switches fails `times` times, and is used again `wait`
+    /// milliseconds after each; there are `links` links.
     fn flap_and_use(&mut self, times: usize, wait: u64, links: usize) {
         for _ in 0..times {
             self.flap(1, 2);
@@ -26,7 +26,7 @@ impl Fabric {
         }
     }
 
-    /// The link between the first two switches is used, and none of so many is held.
+    /// The link between the first two switches is used, and none of `links` links is held.
     fn assert_used(&mut self, links: usize) {
         assert_eq!(self.held(), [] as [u64; 0]);
         assert_eq!(self.world.control.links().len(), links);
@@ -57,10 +57,10 @@ fn a_link_that_flaps_is_held_and_changes_nothing_any_more() {
     assert!(matches!(held[..], [ms] if (20_000..=30_000).contains(&ms)), "{held:?}");
     let told = fabric.world.events.iter().filter(|it| matches!(it, Event::LinkHeld { .. }));
     assert_eq!(told.count(), 1, "it is told once");
-    // Around it all goes on.
+    // Traffic continues by the other path.
     assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1), (3, 2)]);
     assert_eq!(fabric.world.state("all"), PolicyState::Active);
-    // And over it when it has been calm.
+    // And over the link once it has been stable.
     fabric.wait(30_500);
     assert_eq!(fabric.held(), [] as [u64; 0]);
     assert_eq!(fabric.world.control.links().len(), 4);

@@ -1,5 +1,5 @@
-//! Floods go no circle, at no moment: whatever links, switches and controllers come and go, and
-//! whichever switch does first what it is told.
+//! Floods never loop, whatever links, switches and controllers change, and in whatever order
+//! switches apply their messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use crate::fabric::Fabric;
 use crate::frames::{BROADCAST, udp};
 use crate::world::{World, policy};
 
-/// Messages that switches were sent, each of which does what it is told in its own time.
+/// Messages in transit; each switch applies them in its own time.
 struct Scramble {
     seed: u64,
-    /// Switches that do nothing while others have something to do, by a bit for each.
+    /// Bit set of switches that do nothing while others have messages.
     slow: usize,
     under_way: BTreeMap<DatapathId, VecDeque<Transmit>>,
 }
@@ -23,15 +23,15 @@ impl Scramble {
         Self { seed, slow: 0, under_way: BTreeMap::new() }
     }
 
-    /// A number below `end`, another one each time (Knuth's MMIX generator).
+    /// A pseudo-random number below `end` (Knuth's MMIX generator).
     fn pick(&mut self, end: usize) -> usize {
         let next = self.seed.wrapping_mul(6_364_136_223_846_793_005);
         self.seed = next.wrapping_add(1_442_695_040_888_963_407);
         (self.seed >> 33) as usize % end
     }
 
-    /// Carries up to `count` messages, in the order in which they were sent to or by one switch,
-    /// else in any. Returns whether there were that many.
+    /// Delivers up to `count` messages, in order for each switch and direction, else in any order.
+    /// Returns whether there were that many.
     fn carry(&mut self, world: &mut World, count: usize) -> bool {
         for _ in 0..count {
             while let Some(transmit) = world.control.poll_transmit() {
@@ -74,7 +74,7 @@ impl Scramble {
         }
     }
 
-    /// Some time passes.
+    /// Advances time.
     fn pass(&mut self, world: &mut World, ms: u64) {
         for _ in 0..ms.div_ceil(25) {
             world.now = world.now.plus(Millis(25));
@@ -85,7 +85,7 @@ impl Scramble {
     }
 }
 
-/// A switch whose host's floods go round and round.
+/// A switch whose host's floods loop.
 fn circle(world: &mut World) -> Option<u64> {
     let said: Vec<_> =
         world.switches.values_mut().map(|model| std::mem::take(&mut model.said)).collect();
@@ -121,8 +121,8 @@ fn cable(world: &World, a: u64, b: u64) -> [(u64, u32); 2] {
     cables.find(|(at, to)| (at.0, to.0) == (a, b)).map(|(at, to)| [*at, *to]).unwrap()
 }
 
-/// Eight in a ring, and a cable across it that makes others nearer: links that share no switch
-/// come to the tree and leave it.
+/// A ring of eight, and a link across it that shortens other paths: links without a common switch
+/// join and leave the tree.
 fn crossed_ring() -> Fabric {
     let ring = (1..=8).map(|at| (at, at % 8 + 1));
     let mut fabric = Fabric::new(8, &ring.chain([(1, 5)]).collect::<Vec<_>>());
@@ -187,7 +187,7 @@ impl Scramble {
         world.is_stopped = false;
     }
 
-    /// Another controller takes over, whatever the one before had told, or not told yet.
+    /// Another controller takes over, whatever the former one had sent.
     fn restart(&mut self, world: &mut World, policies: &[TapPolicy]) {
         self.under_way.clear();
         world.is_stopped = true;
@@ -195,7 +195,7 @@ impl Scramble {
         world.is_stopped = false;
     }
 
-    /// Something happens, while messages are under way.
+    /// A random disturbance, while messages are in transit.
     fn disturb(&mut self, world: &mut World, policies: &[TapPolicy]) {
         let cables: Vec<_> = world.cables.iter().map(|(at, to)| [*at, *to]).collect();
         let count = world.switches.len();
@@ -214,7 +214,7 @@ impl Scramble {
     }
 }
 
-/// Whatever happens, and whenever: no circle, and in the end all arrives once.
+/// Whatever happens at whatever time: no loop, and in the end every frame arrives once.
 #[test]
 fn what_overtakes_what_makes_no_circle() {
     let cables = [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 1), (1, 4), (2, 5), (3, 6), (2, 3)];
@@ -251,7 +251,7 @@ fn a_port_of_a_host_that_comes_up_while_the_controller_is_away_forwards() {
     assert_eq!(fabric.send(1, &udp(1, BROADCAST).bytes()), [(1, 2)]);
 }
 
-/// Both ends of the cable that went are shut when it is there again.
+/// Both ends of the failed link are closed when it returns.
 #[test]
 fn a_port_of_a_link_that_comes_up_again_takes_nothing_until_it_is_known() {
     let mut fabric = Fabric::ring(4);

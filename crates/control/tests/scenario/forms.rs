@@ -1,4 +1,4 @@
-//! The form that copies have: with the tags of their frames, or without.
+//! Form of copies: with or without the tags of their frames.
 
 use tapswitch_control::*;
 
@@ -10,7 +10,7 @@ fn strip(name: &str, monitor: &str) -> TapPolicy {
     TapPolicy { tags: Tagging::Strip, ..policy(name, monitor) }
 }
 
-/// Hosts 1 to 3 are known with this tag, and without.
+/// Makes hosts 1 to 3 known with this tag and without.
 fn learn(fabric: &mut Fabric, vlan: u16) {
     for host in 1..=3 {
         fabric.send(host, &arp_request(host, 99, None));
@@ -18,7 +18,7 @@ fn learn(fabric: &mut Fabric, vlan: u16) {
     }
 }
 
-/// The frame within a tag of QinQ.
+/// The frame with an outer 802.1ad tag.
 fn in_service_vlan(frame: &[u8], vlan: u16) -> Vec<u8> {
     let tag = [0x88a8_u16.to_be_bytes(), vlan.to_be_bytes()].concat();
     [&frame[..12], &tag, &frame[12..]].concat()
@@ -61,7 +61,7 @@ fn who_keeps_tags_gets_them_also_where_another_strips_them() {
     check(&fabric.world.inject(1, 1, &tagged), &[(2, 1, &tagged), (3, 2, &plain)]);
 }
 
-/// What reaches a monitor without any TAP is no copy.
+/// A frame that reaches the monitor without any TAP is no copy.
 #[test]
 fn frames_for_the_monitor_itself_keep_their_tags() {
     let mut fabric = Fabric::line(3);

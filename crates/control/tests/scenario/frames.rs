@@ -1,5 +1,5 @@
-//! Frames between hosts. Host `n` has the MAC address 02:00:00:00:00:0n, the IPv4 address 10.0.0.n
-//! and the IPv6 address 2001:db8::n.
+//! Builds frames between hosts. Host `n` has the MAC address 02:00:00:00:00:0n, the IPv4 address
+//! 10.0.0.n and the IPv6 address 2001:db8::n.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(crate) fn ipv6(host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into())
 }
 
-/// An Ethernet frame, with a tag if there is a VLAN.
+/// An Ethernet frame, tagged if a VLAN is given.
 pub(crate) fn ethernet(
     src: u8,
     dst: u8,
@@ -66,7 +66,7 @@ pub(crate) fn udp(src: u8, dst: u8) -> Packet {
 }
 
 impl Packet {
-    /// The packet in a VLAN.
+    /// The packet, tagged if a VLAN is given.
     pub(crate) fn vlan_bytes(self, vlan: Option<u16>) -> Vec<u8> {
         Self { vlan, ..self }.bytes()
     }
@@ -97,13 +97,13 @@ impl Packet {
     }
 }
 
-/// Who has `target`? Asks everybody.
+/// An ARP request for `target`, to broadcast.
 pub(crate) fn arp_request(src: u8, target: u8, vlan: Option<u16>) -> Vec<u8> {
     let payload = arp_payload(arp::REQUEST, src, MacAddr::ZERO, target);
     ethernet(src, BROADCAST, vlan, 0x0806, &payload)
 }
 
-/// The answer to that.
+/// The reply.
 pub(crate) fn arp_reply(src: u8, target: u8) -> Vec<u8> {
     let payload = arp_payload(arp::REPLY, src, mac(target), target);
     ethernet(src, target, None, 0x0806, &payload)

@@ -1,4 +1,4 @@
-//! Hosts are learned, found, and forgotten; forwarding never waits for it.
+//! Learning, finding and forgetting hosts; forwarding never waits for it.
 
 use std::net::IpAddr;
 
@@ -56,7 +56,7 @@ fn neighbour_discovery_teaches_addresses() {
     assert_eq!(host(&world, mac(2)).unwrap().addresses, [ipv6(2)]);
 }
 
-/// The addresses of a host, and those of them that it did not claim.
+/// Addresses of a host, and those of them that it has not claimed.
 fn addresses(world: &World, last: u8) -> (Vec<IpAddr>, Vec<IpAddr>) {
     let host = host(world, mac(last)).unwrap();
     (host.addresses, host.unproven_addresses)
@@ -245,7 +245,7 @@ fn who_claims_to_be_a_monitor_in_another_vlan_does_not_stop_its_copies() {
         assert_eq!(world.state("all"), PolicyState::Active, "{monitor}");
         assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
         assert_eq!(world.control.switches()[0].address_conflicts, 1);
-        // It is the one that is left when the monitor has gone.
+        // The other one remains when the monitor is gone.
         world.switch().set_link(3, false);
         world.run();
         assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 4]);

@@ -1,4 +1,4 @@
-//! What became of copies: each frame that matched is accounted for, whatever happens.
+//! Outcome of copies: every matched frame is accounted for, whatever happens.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn what_is_flooded_reaches_the_monitor_with_everybody_else() {
     world.send(1, &tcp(1, 9).bytes());
     world.send(3, &tcp(3, 2).bytes());
     let report = world.ledger("all");
-    // What the monitor sent itself does not come back to it.
+    // Frames sent by the monitor do not return to it.
     assert_eq!(outcome(&report), (3, 1, 0, dropped([("input_port", 1)])));
     assert_eq!((report.matched.packets, report.adds_up), (5, true));
 }
@@ -146,7 +146,7 @@ fn a_new_controller_says_when_it_does_not_know_where_counters_began() {
     assert_eq!(report.matched.packets, 3);
 }
 
-/// The same, whichever message frames pass behind; also where copies go elsewhere from then on.
+/// The same for frames after any message, also if copies go to another port from then on.
 #[test]
 fn what_passes_while_a_controller_takes_over_adds_up() {
     let kinds = [(true, "3"), (false, "3"), (true, "4"), (false, "4")];
@@ -178,8 +178,8 @@ fn what_passes_while_a_controller_takes_over_adds_up() {
     }
 }
 
-/// The same where the controller goes on, and monitors changed while the switch was away: what the
-/// switch counts until it is told so is of the policy from before.
+/// The same if the controller keeps running and monitors change while the switch is away: until it
+/// is updated, its counters belong to the former monitors.
 #[test]
 fn what_passes_while_a_switch_comes_back_to_other_monitors_adds_up() {
     for (behind, is_foreign) in (0..20).flat_map(|at| [(at, false), (at, true)]) {
@@ -205,8 +205,8 @@ fn what_passes_while_a_switch_comes_back_to_other_monitors_adds_up() {
     }
 }
 
-/// Frames pass while the switches connect, one after the other, to a new controller: where one has
-/// counted since before it was read what became of its copies elsewhere, nothing is lost for it.
+/// Frames pass while switches connect one by one to a new controller: copies that a switch sent
+/// before the counters at their destination were first read are not reported as lost.
 #[test]
 fn a_new_controller_takes_nothing_for_lost_that_arrived_before_it_looked() {
     let mut fabric = Fabric::line(3);
@@ -227,7 +227,7 @@ fn a_new_controller_takes_nothing_for_lost_that_arrived_before_it_looked() {
     let missing = report.matched.packets - delivered;
     assert!(missing > 0 && report.adds_up && !report.is_complete, "{report:?}");
     assert_eq!(drops, dropped([("outcome_unknown", missing)]));
-    // What is lost from here on is.
+    // From here on losses are reported.
     let ends = [((2, 11), (3, 10)), ((3, 10), (2, 11))];
     ends.iter().for_each(|(from, _)| _ = fabric.world.cables.remove(from));
     (0..10).for_each(|_| send(&mut fabric.world));
@@ -237,15 +237,15 @@ fn a_new_controller_takes_nothing_for_lost_that_arrived_before_it_looked() {
     assert!(drops["lost_between_switches"] >= 30, "{drops:?}");
 }
 
-/// Copies of a stream of TCP on their way from switch 1 to the monitor at switch 2.
+/// Copies of a TCP stream in transit from switch 1 to the monitor at switch 2.
 struct Crossing {
     fabric: Fabric,
-    /// Copies that are on the link.
+    /// Copies on the link.
     copies: Vec<Vec<u8>>,
 }
 
 impl Crossing {
-    /// The switches that are not ours are these.
+    /// `foreign` lists the switches that are not tapswitches.
     fn new(foreign: &[u64]) -> Self {
         let mut fabric = Fabric::line(2);
         for id in foreign {
@@ -259,7 +259,7 @@ impl Crossing {
         Self { fabric, copies: Vec::new() }
     }
 
-    /// The host sends so many frames, which are trains of four packets or packets.
+    /// The host sends `count` frames: trains of four packets, or packets.
     fn send(&mut self, count: usize, are_trains: bool) {
         let (model, frame) = (self.fabric.world.model(1), tcp(1, 2).bytes());
         for _ in 0..count {
@@ -272,7 +272,7 @@ impl Crossing {
         }
     }
 
-    /// So many of them arrive, each as so many packets, or trains.
+    /// `count` of them arrive, each as `each` packets or trains.
     fn arrive(&mut self, count: usize, each: usize, are_trains: bool) {
         let model = self.fabric.world.model(2);
         for copy in self.copies.drain(..count) {
@@ -304,7 +304,7 @@ fn trains_that_a_link_cuts_are_as_many_packets_on_both_sides() {
     assert_eq!(report.matched.packets, 20);
     assert_eq!(outcome(&report), (13, 0, 0, dropped([("lost_between_switches", 7)])));
     assert!(report.adds_up && report.is_complete, "{report:?}");
-    // What a switch behind the link drops is as many as it would have sent.
+    // The switch after the link drops as many as it would have sent.
     crossing.fabric.world.model(2).full = Some(2);
     crossing.send(1, true);
     let copy = crossing.copies.pop().unwrap();
@@ -338,7 +338,7 @@ fn what_a_switch_that_counts_trains_sent_does_not_add_up_with_their_packets() {
         report.notes.iter().any(|note| note.contains("counts a train of packets as one"))
     };
     assert!(is_said(&report), "{report:?}");
-    // Where there are no trains, nothing is in doubt.
+    // Without trains nothing is uncertain.
     let mut crossing = Crossing::new(&[1]);
     crossing.send(3, false);
     crossing.arrive(3, 1, false);
@@ -359,21 +359,21 @@ fn what_a_switch_that_counts_trains_got_fewer_of_has_an_unknown_outcome() {
     assert!(report.notes.iter().any(|note| note.contains("counts a train of packets as one")));
 }
 
-/// Something that happens.
+/// A step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Add(u32, Delivery),
     Delete(usize),
     Send(u8, u8, u64),
-    /// Copies wait, or do not any more.
+    /// Copies are held in queues, or no longer.
     Wait(bool),
-    /// A port takes nothing, or all ports take everything.
+    /// This port takes nothing, or all ports take everything.
     Full(Option<u32>),
     Ask,
     Pass(u64),
     Reconnect,
     RestartController,
-    /// The switch starts again, without rules.
+    /// The switch restarts without rules.
     RestartSwitch,
 }
 
@@ -440,7 +440,7 @@ impl Trial {
         }
     }
 
-    /// Deletes a policy, however long that takes while its copies wait.
+    /// Deletes a policy, however long its queued copies delay that.
     fn delete(&mut self, name: &str) {
         self.world.events.clear();
         self.world.control.delete_policy(name).unwrap();
@@ -463,7 +463,7 @@ impl Trial {
     }
 }
 
-/// What is complete adds up, to the frame.
+/// A complete ledger adds up exactly.
 fn check(report: &PolicyReport) {
     assert!(report.adds_up || !report.is_complete, "{report:#?}");
 }
@@ -484,8 +484,8 @@ proptest! {
     }
 }
 
-/// One frame after each message, from a host of switch 1 to one of switch 3, or to its neighbour.
-/// The monitor takes them, or lets them wait.
+/// One frame after each message, from a host at switch 1 to one at switch 3 or to its neighbour.
+/// The monitor takes the copies, or they are queued.
 #[test]
 fn the_ledger_adds_up_while_frames_pass() {
     let cases = [

@@ -1,4 +1,4 @@
-//! Policies that end by themselves, rest by a schedule, or say what they except.
+//! Expiry, schedules and exceptions of policies.
 
 use tapswitch_control::*;
 
@@ -17,7 +17,7 @@ fn expiring(text: &str) -> TapPolicy {
     TapPolicy { expires: Some(text.parse().unwrap()), ..policy("short", "3") }
 }
 
-/// Lets time pass; what is due then is not due before.
+/// Advances time, and checks that nothing happens early.
 fn pass(world: &mut World, ms: u64) -> Vec<String> {
     let due = world.now.plus(Millis(ms));
     world.pass(ms - 1);
@@ -88,7 +88,7 @@ fn a_policy_ends_at_its_time_wherever_the_clock_jumps() {
     assert_eq!(names(&mut world), ["short expired", "short deleted after 0"]);
 }
 
-/// The switch is being told of another version of the policy that ends first when this time passes.
+/// A replacement of the policy is being sent when the first of the two expires.
 fn pass_while_replaced(world: &mut World, (old, new): (&str, &str), ms: u64) -> Vec<String> {
     world.tap(expiring(old));
     world.events.clear();
@@ -241,7 +241,7 @@ fn what_a_filter_excepts_goes_its_way_uncopied() {
     assert_eq!(world.send(1, &tcp(1, 9).bytes()), [2, 3, 4, 5], "flooded as ever");
     let report = world.ledger("most");
     assert_eq!((report.matched.packets, report.adds_up), (1, true));
-    // Another policy's frames are copied to it alone.
+    // Frames of another policy are copied to that one's monitor only.
     world.plan_and_tap(TapPolicy { filter: Some("udp".into()), ..policy("udp", "4") });
     let odd = "arp src host 10.0.0.1 or icmp[icmptype] != 8 or multicast and not vlan";
     world.plan_and_tap(TapPolicy { filter: Some(odd.into()), ..policy("odd", "5") });

@@ -1,4 +1,4 @@
-//! The control plane and switches: our datapath as the model, OpenFlow bytes in between.
+//! The control plane with switches modelled by our datapath, connected by OpenFlow bytes.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::expect_used,

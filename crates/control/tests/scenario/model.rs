@@ -1,4 +1,5 @@
-//! A switch without I/O: our datapath, and as much of an OpenFlow agent as the control plane meets.
+//! A switch without I/O: our datapath, and the part of an OpenFlow agent that the control plane
+//! needs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,10 +15,10 @@ use tapswitch_openflow::multipart::{
 use tapswitch_openflow::*;
 use tapswitch_wire::{GsoType, MacAddr, NetHeader, NetHeaderFlags};
 
-/// What left the switch.
+/// Frames sent by the switch.
 #[derive(Debug, Default)]
 struct Recorder {
-    /// The port that takes nothing.
+    /// Port that takes nothing.
     full: Option<u32>,
     sent: Vec<(u32, Vec<u8>)>,
     packet_ins: Vec<(PacketInOrigin, Vec<u8>)>,
@@ -66,7 +67,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     [frame.head(), frame.rest()].concat()
 }
 
-/// A switch. What it says to the controller waits in `said`.
+/// A switch. Its messages to the controller are queued in `said`.
 pub(crate) struct Model {
     pub(crate) id: u64,
     pub(crate) pipeline: Pipeline,
@@ -74,29 +75,29 @@ pub(crate) struct Model {
     macs: MacLearning,
     pub(crate) now: Millis,
     pub(crate) said: Vec<Message>,
-    /// Frames that left by order of the controller, by port.
+    /// Frames sent by packet-out, by port.
     pub(crate) emitted: Vec<(u32, Vec<u8>)>,
-    /// Changes that came in.
+    /// Changes received.
     pub(crate) changes: Vec<Body>,
-    /// Changes that are refused.
+    /// Changes to reject.
     pub(crate) refuse: Option<fn(&Body) -> Option<ErrorKind>>,
-    /// Says nothing of rules that go.
+    /// Sends no flow-removed.
     pub(crate) is_mute_on_removal: bool,
-    /// What it is asked and never answers.
+    /// Requests that it never answers.
     pub(crate) ignores: Option<fn(&MultipartRequestBody) -> bool>,
-    /// How often it did not.
+    /// Number of these.
     pub(crate) ignored: usize,
-    /// Never says that it has done what it was told.
+    /// Never answers barriers.
     pub(crate) ignores_barriers: bool,
-    /// Says that it is somebody else's, and knows nothing of our extensions.
+    /// Is a foreign switch without our extensions.
     pub(crate) is_foreign: bool,
-    /// The port that takes nothing, if there is one.
+    /// Port that takes nothing.
     pub(crate) full: Option<u32>,
-    /// While copies wait: how many of each bucket do not.
+    /// While copies are queued: how many of each bucket have left the queue.
     out: Option<HashMap<(GroupId, u32), u64>>,
-    /// What each port dropped on its way out, as it is told.
+    /// Reported egress drops of each port.
     pub(crate) tx_dropped: u64,
-    /// What groups it says that it can have.
+    /// Reported group features.
     pub(crate) group_features: GroupFeatures,
 }
 
@@ -166,7 +167,7 @@ impl Model {
         assert!(self.pipeline.set_port(port));
     }
 
-    /// Has a port back with a link, and with a mode by which no S-tags leave, or without.
+    /// Sets a port up, with or without a mode that sends no S-tags.
     pub(crate) fn set_mode(&mut self, number: u32, passes_tags: bool) {
         let mut port = Port::clone(self.pipeline.snapshot().ports.find(PortNo(number)).unwrap());
         port.state = PortState::LIVE;
@@ -175,7 +176,7 @@ impl Model {
         assert!(self.pipeline.set_port(port));
     }
 
-    /// Forgets all rules and groups, as a switch does that starts again.
+    /// Loses all rules and groups, as in a restart.
     pub(crate) fn lose_tables(&mut self) {
         let mut pipeline = Pipeline::new(1);
         for port in self.pipeline.snapshot().ports.iter() {
@@ -186,7 +187,7 @@ impl Model {
         self.forwarder = Forwarder::new(WorkerIndex(0));
     }
 
-    /// From here on copies wait for their ports, as far as is told; or none does any more.
+    /// From here on all copies are reported as queued; or none any more.
     pub(crate) fn let_copies_wait(&mut self, wait: bool) {
         self.out = None;
         let told = self.ledgers(GroupId::ALL).into_iter();
@@ -194,12 +195,12 @@ impl Model {
         self.out = wait.then(|| out.collect());
     }
 
-    /// A frame comes in. Returns what leaves, by port.
+    /// Receives a frame. Returns the frames sent, by port.
     pub(crate) fn receive(&mut self, port: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
         self.receive_with(NetHeader::PLAIN, port, frame)
     }
 
-    /// The same of a train of TCP over IPv4 whose packets carry so many bytes each.
+    /// Receives a TCP/IPv4 train with this payload per packet.
     pub(crate) fn receive_train(
         &mut self,
         gso_size: u16,
@@ -235,14 +236,14 @@ impl Model {
         out.sent
     }
 
-    /// Time passes.
+    /// Advances time.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now = Millis(self.now.0 + ms);
         let removals = self.pipeline.handle_timeout(self.now);
         self.say_removals(removals);
     }
 
-    /// The controller says something.
+    /// Processes a message of the controller.
     pub(crate) fn handle(&mut self, message: Message) {
         let Message { xid, body } = message;
         if let Err(error) = self.try_handle(xid, &body) {
@@ -269,7 +270,7 @@ impl Model {
             Body::FlowMod(change) => self.pipeline.handle_flow_mod(change, self.now)?,
             Body::GroupMod(change) => {
                 if let Some(out) = &mut self.out {
-                    // Its number may be given to another one.
+                    // Its id may be reused.
                     out.retain(|(group, _), _| *group != change.group_id);
                 }
                 self.pipeline.handle_group_mod(change, self.now)?
@@ -375,7 +376,7 @@ impl Model {
         }
     }
 
-    /// What became of the copies of each bucket.
+    /// Ledgers of all buckets.
     fn ledgers(&self, wanted: GroupId) -> Vec<BucketLedger> {
         let groups = self.pipeline.snapshot().groups.iter();
         let groups = groups.filter(|group| wanted == GroupId::ALL || wanted == group.id);
@@ -392,7 +393,7 @@ impl Model {
         ledgers.collect()
     }
 
-    /// Of the copies of a bucket that left: which are told as delivered, and how many as waiting.
+    /// Of a bucket's sent copies: the number reported as delivered and as queued.
     fn taken(&self, group: GroupId, bucket: u32, left: BucketCounter) -> (BucketCounter, u64) {
         let Some(out) = &self.out else { return (left, 0) };
         let packet_count = out.get(&(group, bucket)).copied().unwrap_or_default();
@@ -400,7 +401,7 @@ impl Model {
         (BucketCounter { packet_count, byte_count }, left.packet_count - packet_count)
     }
 
-    /// All rules with their counters.
+    /// All rules with counters.
     pub(crate) fn rules(&self) -> Vec<FlowStats> {
         let tables = self.pipeline.snapshot().tables(TableId::ALL);
         tables.flat_map(|(_, table)| table.iter()).map(|rule| self.flow_stats(rule)).collect()
@@ -417,7 +418,7 @@ impl Model {
         groups.map(desc).collect()
     }
 
-    /// All rules and groups without counters, ages and the groups' numbers, in order.
+    /// All rules and groups without counters, ages and group ids, sorted.
     pub(crate) fn state(&self) -> Vec<String> {
         let groups = self.groups();
         let texts: BTreeMap<_, _> = groups
@@ -465,7 +466,7 @@ impl Model {
         BucketCounter { packet_count: self.packets(counters), byte_count: counters.totals().bytes }
     }
 
-    /// Packets as the switch counts them: one that is not ours takes a train for one.
+    /// Packets as this switch counts them: a foreign one counts a train as one.
     fn packets(&self, counters: &Counters) -> u64 {
         let counted = counters.totals();
         if self.is_foreign { counted.frames } else { counted.packets }

@@ -1,11 +1,11 @@
-//! To whom copies go, where a policy names a host and not a port.
+//! Destinations of copies for policies that name a host instead of a port.
 
 use tapswitch_control::{Event, MonitorPort, TapPolicy, WhenMissing};
 
 use crate::frames::{arp_request, tcp};
 use crate::world::{World, policy};
 
-/// Where copies went and go, as was told since, and why.
+/// Reported changes of destination since the last call, with the cause.
 fn moves(world: &mut World) -> Vec<String> {
     let list = |ports: &[MonitorPort]| {
         ports.iter().map(MonitorPort::to_string).collect::<Vec<_>>().join(" ")

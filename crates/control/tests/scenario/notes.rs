@@ -1,4 +1,4 @@
-//! What a policy asks for and does not get is said in words.
+//! Notes on what a policy asks for and does not get.
 
 use tapswitch_control::*;
 
@@ -158,7 +158,7 @@ fn that_another_switch_shares_flows_by_itself_is_told_once() {
     );
 }
 
-/// What was deleted is: there is nothing to be tried again.
+/// A deletion is done: there is nothing to retry.
 #[test]
 fn why_a_deletion_was_not_proved_is_told_without_a_remedy() {
     let mut fabric = Fabric::line(3);

@@ -1,5 +1,5 @@
-//! Where frames are copied: where they come in, or where they go out, and what rules of others
-//! rewrite in between.
+//! Observation points: at the ingress or at the egress, with rules of others that rewrite in
+//! between.
 
 use tapswitch_control::*;
 use tapswitch_openflow::*;
@@ -9,7 +9,7 @@ use crate::fabric::{Fabric, check_changes, check_ledger};
 use crate::frames::{mac, tcp, udp};
 use crate::world::policy;
 
-/// Copied where it goes out to a host, as one transport or the other carries it.
+/// A policy that copies at the egress to a host, with this transport.
 fn egress(name: &str, dst: u8, (transport, monitor): (Transport, &str)) -> TapPolicy {
     let (point, dst_mac) = (Some(Point::Egress), Some(mac(dst)));
     TapPolicy { point, dst_mac, transport, ..policy(name, monitor) }
@@ -37,8 +37,7 @@ fn at_the_egress_copies_arrive_as_they_were_made_wherever_the_monitor_is() {
     }
 }
 
-/// The switch in the middle leads a service to another port of TCP, by a rule that is not the
-/// controller's.
+/// A foreign rule on the middle switch redirects a service to another TCP port.
 fn rewriting_in_the_middle() -> Fabric {
     let mut fabric = Fabric::line(3);
     fabric.learn();
@@ -106,7 +105,7 @@ fn a_policy_may_change_its_point() {
     check_changes(&before, &[after]);
 }
 
-/// One copy from each of the two points, as each policy says.
+/// One copy from each of the two points, according to each policy.
 #[test]
 fn each_point_makes_one_copy() {
     let mut fabric = Fabric::line(3);

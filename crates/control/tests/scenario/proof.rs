@@ -1,4 +1,4 @@
-//! Proof before apply: what is told of a change before it is made, on a fabric of any size.
+//! Proof before apply, on fabrics of all sizes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,13 +9,13 @@ use crate::fabric::Fabric;
 use crate::frames::{arp_request, ipv4, mac, udp};
 use crate::world::policy;
 
-/// Two spines above so many leaves, and many policies between their hosts.
+/// Two spines and `leaves` leaves, with many policies between their hosts.
 fn large(leaves: u8, policies: u16) -> Fabric {
     let spines = [leaves + 1, leaves + 2];
     let cables: Vec<_> = (1..=leaves).flat_map(|leaf| spines.map(|spine| (leaf, spine))).collect();
     let mut fabric = Fabric::new(leaves + 2, &cables);
     fabric.learn();
-    // So many ways are not told at once.
+    // That many routes are not sent at once.
     fabric.wait(3000);
     for number in 0..policies {
         let policy = between(number, leaves);
@@ -25,7 +25,7 @@ fn large(leaves: u8, policies: u16) -> Fabric {
     fabric
 }
 
-/// A policy between two hosts, the same ones for the same number, with a monitor elsewhere.
+/// A policy between two hosts, determined by the number, with a monitor elsewhere.
 fn between(number: u16, leaves: u8) -> TapPolicy {
     let host = |number: u16| u8::try_from(number % u16::from(leaves)).unwrap() + 1;
     let monitor = format!("{:#x}/2", host(number.wrapping_mul(3)));
@@ -36,7 +36,7 @@ fn between(number: u16, leaves: u8) -> TapPolicy {
     }
 }
 
-/// Frames by which links are found are the controller's own: nobody gets copies of them.
+/// A policy for discovery probes, which belong to the controller: there are no copies of them.
 fn of_links(name: &str, monitor: &str) -> TapPolicy {
     TapPolicy {
         eth_type: Some("lldp".parse().unwrap()),
@@ -65,7 +65,7 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
     check(judge(&mut fabric, Change::Add(&from_one)));
     let by_address =
         TapPolicy { src_ip: Some(IpPrefix::host(ipv4(190))), ..policy("by address", "0xc5/2") };
-    // Any of those that others name may send from it.
+    // Any of the hosts that others name may send from it.
     is_partial(&judge(&mut fabric, Change::Add(&by_address)), "combinations); a dry run");
     let elsewhere = TapPolicy { monitor: policy("", "0xc4/2").monitor, ..between(7, 198) };
     check(judge(&mut fabric, Change::Replace(&elsewhere)));
@@ -79,7 +79,7 @@ fn on_a_large_fabric_policies_are_proved_and_what_would_go_wrong_is_told() {
     assert!(judge(&mut fabric, Change::Replace(&wrong)).counterexample().is_some());
 }
 
-/// Part by part, as several threads would.
+/// Part by part, as by several threads.
 fn judge_together(control: &mut Control, changes: &[Change<'_>]) -> Option<Vec<Judged>> {
     let share_out =
         |changes: &[Change<'_>], look: &Look<'_>| changes.chunks(37).flat_map(look).collect();
@@ -105,7 +105,7 @@ fn many_changes_are_proved_together_unless_one_of_them_is_wrong() {
     for (change, verdict) in all.iter().zip(&verdicts) {
         assert!(is_proved(verdict.as_ref().unwrap()), "{change:?}: {verdict:?}");
     }
-    // One that cannot be is nobody else's fault, one that does harm is everybody's.
+    // An impossible change does not affect the others; a harmful one affects all.
     all.insert(100, Change::Delete("nobody"));
     let verdicts = judge_together(control, &all).unwrap();
     let wrong = verdicts.iter().enumerate().filter(|(_, verdict)| verdict.is_err());
@@ -115,7 +115,7 @@ fn many_changes_are_proved_together_unless_one_of_them_is_wrong() {
     assert!(judge_together(control, &all).is_none());
 }
 
-/// A policy that was forced, and does harm, is no licence for others.
+/// A harmful policy that was forced does not excuse others.
 #[test]
 fn what_goes_wrong_is_told_beside_what_does_already() {
     let mut fabric = large(4, 0);
@@ -159,8 +159,8 @@ fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     assert!(all.proof.is_some_and(|proof| proof.is_proved && proof.checked > 100));
 }
 
-/// What is true of some frames is not told of all: those that come in at a switch that is away, or
-/// whose copies pass it, are left out.
+/// Only the affected frames are left out: those that come in at a disconnected switch, or whose
+/// copies pass it.
 #[test]
 fn what_is_away_is_left_out_and_nothing_else() {
     let mut fabric = Fabric::line(4);
@@ -196,7 +196,7 @@ fn is_partial(verdict: &Verdict, told: &str) {
     assert!(verdict.unproved.as_ref().is_some_and(|reason| reason.contains(told)), "{verdict:?}");
 }
 
-/// What switches shall hold is followed: where one is known not to hold it, nothing is said.
+/// The desired state is traced; if a switch is known to lack a rule, there is no verdict.
 #[test]
 fn frames_that_meet_a_rule_that_was_refused_are_left_out() {
     let mut fabric = Fabric::line(2);
@@ -224,7 +224,7 @@ fn frames_that_meet_a_rule_that_was_refused_are_left_out() {
     assert!(is_proved(&judge(&mut fabric, Change::Add(&to(1)))));
 }
 
-/// What one policy takes does not depend on how many there are of other senders.
+/// The number of frames traced for a policy does not depend on policies of other senders.
 #[test]
 fn a_proof_follows_no_more_frames_where_there_are_more_policies() {
     let [few, many] = [64_u32, 2048].map(|count| {
@@ -246,7 +246,7 @@ fn a_proof_follows_no_more_frames_where_there_are_more_policies() {
     assert_eq!(few, many);
 }
 
-/// Switches do not know the ways to all hosts there, and policies are where their senders are.
+/// Here switches lack routes to some hosts, and policies are applied at their senders.
 #[test]
 fn where_not_everything_is_everywhere_what_is_right_is_not_called_wrong() {
     let limits = Limits { max_ways: 0, max_places: 0, ..Limits::default() };
@@ -287,7 +287,7 @@ fn numbered(name: &str, number: u16, switches: u8) -> TapPolicy {
     if number >> 12 == 0 { of_links(name, &format!("{:#x}/2", host(number >> 10))) } else { wanted }
 }
 
-/// What is found out quickly is what is found out at length.
+/// The quick proof agrees with the complete one.
 fn compare(fabric: &mut Fabric, change: Change<'_>) {
     let control = &mut fabric.world.control;
     let (plan, verdict) = match (control.plan_change(change), control.judge(change)) {
@@ -295,7 +295,7 @@ fn compare(fabric: &mut Fabric, change: Change<'_>) {
         (plan, verdict) => return assert_eq!(plan.err(), verdict.err()),
     };
     let Some(proof) = &verdict.proof else {
-        // A plan says what is wrong already, or why frames cannot be followed, as a problem.
+        // A plan lists existing problems, and why frames cannot be traced, as problems.
         assert!(!plan.proof.is_proved, "{verdict:?}: {plan:?}");
         return;
     };
@@ -304,7 +304,7 @@ fn compare(fabric: &mut Fabric, change: Change<'_>) {
     assert!(proof.is_proved || is_any_wrong(control, &[change]), "{change:?}: {verdict:?}");
 }
 
-/// Whether there are policies for frames that nobody gets copies of, whoever wants them.
+/// Whether there are policies for frames that are never copied.
 fn is_any_wrong(control: &Control, changes: &[Change<'_>]) -> bool {
     let old = control.policies().into_iter().map(|report| report.policy);
     let new = changes.iter().filter_map(|change| match change {
@@ -314,7 +314,7 @@ fn is_any_wrong(control: &Control, changes: &[Change<'_>]) -> bool {
     old.chain(new).any(|policy| policy.eth_type.is_some())
 }
 
-/// What is found out of changes together is what comes of them.
+/// The verdict on several changes agrees with their effect.
 fn compare_together(fabric: &mut Fabric, changes: &[Change<'_>]) {
     let control = &mut fabric.world.control;
     let Some(verdicts) = judge_together(control, changes) else {
@@ -334,8 +334,7 @@ fn compare_together(fabric: &mut Fabric, changes: &[Change<'_>]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// However the fabric is wired, whatever policies there are, and whether switches have
-    /// confirmed them or not.
+    /// For any topology, any policies, and confirmed or unconfirmed changes.
     #[test]
     fn a_quick_proof_finds_what_a_whole_one_does(
         switches in 1..5_u8,
@@ -356,7 +355,7 @@ proptest! {
         let all = all.chain(unconfirmed.iter().map(|number| (number, false)));
         for (index, (number, is_confirmed)) in all.enumerate() {
             let policy = numbered(&format!("p{index}"), *number, switches);
-            // Some cannot be, such as those whose destination is not known.
+            // Some are impossible, such as those with an unknown destination.
             let _ = fabric.world.control.add_policy(policy, WhenMissing::Refuse);
             if is_confirmed {
                 fabric.world.run();

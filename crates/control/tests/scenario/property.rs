@@ -1,8 +1,8 @@
-//! Random policies, hosts and packets, against a direct reading of the policies.
+//! Random policies, hosts and packets, compared with a direct evaluation of the policies.
 //!
-//! The reading knows neither regions nor rules nor groups: a packet matches a policy if it has the
-//! policy's fields and passes its filter, one way or, if wanted, the other. Filters are flat chains
-//! of words, each with a reading of its own.
+//! The evaluation uses neither regions nor rules nor groups: a packet matches a policy if it has
+//! the policy's fields and passes its filter, in one direction or, if wanted, the other. Filters
+//! are flat chains of words, each with an evaluation of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,31 @@ use crate::frames::{Packet, ipv4, ipv6, mac};
 use crate::model::Model;
 use crate::world::{World, policy};
 
-/// Ports 1 to 4 have hosts of the same numbers, 5 and 6 are often monitors, 7 has nothing.
+/// Ports 1 to 4 have hosts of the same number, 5 and 6 are often monitors, 7 is unused.
 const PORTS: u32 = 7;
 const HOSTS: u8 = 4;
 
-/// Policies at a time: with five, hundreds of regions overlap.
+/// Maximum number of policies: with five, hundreds of regions overlap.
 const MAX_POLICIES: usize = 5;
 
 const ACTIVE: PolicyState = PolicyState::Active;
 
-/// Regions of one policy, so that the overlaps of all stay within the budget.
+/// Maximum regions of a policy, so that all overlaps stay within the budget.
 const MAX_POLICY_REGIONS: usize = 10;
 
-/// Something that happens.
+/// A step of the test.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Box<TapPolicy>),
-    /// Deletes one of the policies.
+    /// Deletes a policy.
     Delete(usize),
-    /// A packet comes in from a port: its sender is learned, or moves.
+    /// A packet arrives at a port: its sender is learned, or moves.
     Send(u32, Packet),
-    /// A port's link goes, or comes back.
+    /// A port loses or regains its link.
     Link(u32, bool),
-    /// The connection is lost and made again.
+    /// The connection is lost and restored.
     Reconnect,
-    /// The controller starts again with the same policies.
+    /// The controller restarts with the same policies.
     Restart,
 }
 
@@ -72,7 +72,7 @@ fn vlan() -> impl Strategy<Value = Vlan> {
 
 type Reading = fn(&Packet) -> bool;
 
-/// The words of filters, and which packets have what they say.
+/// Filter words, and the packets that match them.
 const WORDS: [(&str, Reading); 15] = [
     ("ip", |packet| !packet.is_ipv6),
     ("ip6", |packet| packet.is_ipv6),
@@ -109,7 +109,7 @@ fn filter() -> impl Strategy<Value = String> {
     })
 }
 
-/// What such a chain says of a packet, read from the left.
+/// Evaluates such a chain for a packet, from left to right.
 fn passes(filter: &str, packet: &Packet) -> bool {
     let (mut rest, mut passed) = (filter.to_owned(), None);
     while !rest.is_empty() {
@@ -138,7 +138,7 @@ fn ports() -> impl Strategy<Value = PortRange> {
     (1..3u16, 0..2u16).prop_map(|(first, more)| PortRange::new(first, first + more).unwrap())
 }
 
-/// A policy; most fields are left out, so that policies overlap.
+/// A policy; most fields are omitted, so that policies overlap.
 fn tap_policy() -> impl Strategy<Value = TapPolicy> {
     let host = || option::weighted(0.2, (1..=HOSTS).prop_map(mac));
     let addresses = (option::weighted(0.4, prefix()), option::weighted(0.4, prefix()));
@@ -171,7 +171,7 @@ fn tap_policy() -> impl Strategy<Value = TapPolicy> {
 fn packet() -> impl Strategy<Value = Packet> {
     let proto =
         prop_oneof![Just(ip_proto::TCP), Just(ip_proto::UDP), Just(ip_proto::ICMP), Just(89)];
-    // 0 says a priority.
+    // VLAN 0 is a priority tag.
     let vlan =
         prop_oneof![3 => Just(None), 1 => Just(Some(5)), 1 => Just(Some(6)), 1 => Just(Some(0))];
     let dst = prop_oneof![4 => 1..=HOSTS, 1 => Just(9u8), 1 => Just(0xff)];
@@ -202,7 +202,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a policy says about a packet, read directly.
+/// Evaluates a policy for a packet directly.
 fn matches(policy: &TapPolicy, packet: &Packet) -> bool {
     let (src_port, dst_port) = match IpProto(packet.proto).has_ports() {
         true => (packet.dst_port, packet.src_port),
@@ -243,12 +243,12 @@ fn matches_forward(policy: &TapPolicy, packet: &Packet) -> bool {
         && policy.filter.as_ref().is_none_or(|filter| passes(filter, packet))
 }
 
-/// A world with policies beside one that has none but sees the same.
+/// A world with policies, and one without policies but with the same input.
 struct Pair {
     tapped: World,
     plain: World,
     policies: Vec<TapPolicy>,
-    /// What each policy matched, by a direct reading, since the counters began.
+    /// Packets matched by each policy according to the direct evaluation, since counters started.
     matched: BTreeMap<String, u64>,
     added: usize,
     down: BTreeSet<u32>,
@@ -280,7 +280,7 @@ impl Pair {
             }
             Step::Restart => {
                 self.tapped.restart_controller(&self.policies);
-                // It has forgotten which hosts moved of late.
+                // The restarted controller has forgotten recent moves.
                 self.plain.restart_controller(&[]);
                 assert_eq!(self.tapped.take_changes(), [], "the switch is as it was");
                 self.matched.values_mut().for_each(|count| *count = 0);
@@ -350,7 +350,7 @@ fn check_counts(report: &PolicyReport, expected: u64) {
     assert!(report.is_complete && report.adds_up, "{report:?}");
 }
 
-/// The port that a policy names as its monitor.
+/// The port named as the policy's monitor.
 fn monitor(policy: &TapPolicy) -> u32 {
     match policy.monitor.iter().next() {
         Some(MonitorSpec::Port { port, .. }) => port.0,
@@ -358,7 +358,7 @@ fn monitor(policy: &TapPolicy) -> u32 {
     }
 }
 
-/// Packets from every host to every other, to one that is not known, and to all.
+/// Packets from every host to every other one, to an unknown one, and to broadcast.
 fn probes() -> impl Iterator<Item = Packet> {
     let pairs = (1..=HOSTS).flat_map(|src| (1..=HOSTS).chain([9, 0xff]).map(move |dst| (src, dst)));
     pairs.filter(|(src, dst)| src != dst).flat_map(|(src, dst)| {
@@ -374,14 +374,14 @@ fn probes() -> impl Iterator<Item = Packet> {
     })
 }
 
-/// Checks the switch in the middle of a change: everything is forwarded as always, no port gets
-/// anything twice, and policies that stay miss nothing.
+/// Checks the switch during a change: forwarding is unchanged, no port gets a frame twice, and
+/// remaining policies miss nothing.
 fn check_between(model: &mut Model, stays: &[TapPolicy]) {
     let missed = missed_by(model, stays);
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// The same but for what is missed: packets, and policies that match them.
+/// Checks all but the last, and returns missed packets with the policies that match them.
 fn missed_by<'a>(model: &mut Model, stays: &'a [TapPolicy]) -> Vec<(Packet, &'a TapPolicy)> {
     let passed = passed_once(model).into_iter();
     let missed = passed.flat_map(|(packet, ports)| {
@@ -393,7 +393,7 @@ fn missed_by<'a>(model: &mut Model, stays: &'a [TapPolicy]) -> Vec<(Packet, &'a 
     missed.collect()
 }
 
-/// Packets and the ports where they leave: each as always, and none twice.
+/// Packets with their output ports; checks that forwarding is unchanged and nothing is sent twice.
 fn passed_once(model: &mut Model) -> Vec<(Packet, Vec<u32>)> {
     let mut passed = Vec::new();
     for packet in probes() {
@@ -413,7 +413,7 @@ fn passed_once(model: &mut Model) -> Vec<(Packet, Vec<u32>)> {
     passed
 }
 
-/// A quarter of the usual number of cases, for one of these is long.
+/// A quarter of the usual number of cases, as each takes long.
 fn config() -> ProptestConfig {
     ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4))
 }

@@ -1,4 +1,4 @@
-//! Connections come and go; switches keep forwarding, and get only what is missing.
+//! Lost and restored connections: switches continue to forward, and only get what is missing.
 
 use crate::fabric::Fabric;
 use crate::frames::{arp_request, tcp};
@@ -6,7 +6,7 @@ use crate::world::{World, policy};
 use tapswitch_control::*;
 use tapswitch_openflow::*;
 
-/// A world with hosts 1 and 2, and a policy of each kind of monitor.
+/// A world with hosts 1 and 2, and a policy for each kind of monitor.
 fn tapped() -> (World, Vec<TapPolicy>) {
     let mut world = World::new(5);
     world.learn(3);
@@ -176,7 +176,7 @@ fn a_second_connection_takes_over_from_the_first() {
     assert_eq!(world.state("tcp"), PolicyState::Active);
 }
 
-/// What a switch holds is not known before it is taken over: nothing is told as wrong then.
+/// The tables of a switch are unknown before it is taken over: nothing is reported as wrong then.
 #[test]
 fn nothing_is_proved_while_a_switch_is_taken_over() {
     let mut fabric = Fabric::line(3);
@@ -184,7 +184,7 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
     let wanted = policy("p", "0x2/2");
     let mut unproved = 0;
     let mut judge = |world: &mut World| {
-        // As long as no switch has the port, that is what is told.
+        // While no switch has the port, that is the error.
         let Ok(verdict) = world.control.judge(Change::Add(&wanted)) else { return };
         assert_eq!(verdict.counterexample(), None);
         assert!(verdict.proof.is_some() || verdict.is_early, "{verdict:?}");
@@ -200,7 +200,7 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
     fabric.world.plan_and_tap(wanted);
 }
 
-/// A link that a new controller took for a port of hosts, since it hears of it late, would close a
+/// A link that a new controller mistook for an edge, because it hears of it late, would close a
 /// loop.
 #[test]
 fn slow_switches_are_taken_over_without_a_loop() {
@@ -218,7 +218,7 @@ fn slow_switches_are_taken_over_without_a_loop() {
     }
 }
 
-/// A port of the same number and name at another switch is another port, with a host behind it.
+/// A port of the same number and name at another switch is a different port, with a host behind it.
 #[test]
 fn copies_stay_with_the_switch_whose_port_was_meant() {
     for monitor in ["3", "p3", "one-of:3+p2"] {
@@ -270,7 +270,7 @@ fn the_switch_of_a_port_can_be_said_so_that_it_is_the_same_after_a_restart() {
     assert!(refused.to_string().contains("switch 0x1 is not connected"), "{refused}");
 }
 
-/// Who keeps policies is told of a switch that is found later, and once.
+/// The caller is told once of a switch that is found later.
 #[test]
 fn the_switch_of_a_port_that_comes_later_is_told_to_be_kept() {
     let mut world = World::new(2);
@@ -278,7 +278,7 @@ fn the_switch_of_a_port_that_comes_later_is_told_to_be_kept() {
         schedule: Some("Mon-Fri 08:00-08:02".parse().unwrap()),
         ..policy("rests", "3")
     };
-    // Nobody looks at the monitor of one that rests.
+    // The monitor of a paused policy is not located.
     world.control.add_policy(rests, WhenMissing::Refuse).unwrap();
     world.control.add_policy(policy("waits", "one-of:2+p3"), WhenMissing::Wait).unwrap();
     world.run();

@@ -1,4 +1,4 @@
-//! A policy takes the place of another of its name.
+//! Replacement of a policy by another one of the same name.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -146,7 +146,7 @@ fn a_plan_of_a_replacement_tells_the_difference_alone() {
     assert_eq!(world.switch().state(), before);
 }
 
-/// Versions come one after the other while hosts talk: far monitors and near ones.
+/// Successive versions while hosts send, with monitors near and far.
 fn versions(seed: &[u8]) {
     let mut fabric = Fabric::leaf_spine();
     fabric.learn();
@@ -184,7 +184,7 @@ fn what_would_go_wrong_is_told_before_and_what_is_right_is_proved() {
     fabric.learn();
     let verdict = fabric.world.control.judge(Change::Add(&policy("a", "0x3/2"))).unwrap();
     assert!(verdict.proof.is_some_and(|proof| proof.is_proved && proof.checked > 0));
-    // Frames by which links are found are the controller's own: nobody gets copies of them.
+    // Discovery probes belong to the controller: there are no copies of them.
     let lldp = TapPolicy {
         eth_type: Some("lldp".parse().unwrap()),
         dst_mac: Some("01:80:c2:00:00:0e".parse().unwrap()),

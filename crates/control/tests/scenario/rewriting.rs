@@ -1,5 +1,5 @@
-//! Copies that have another address on their way: made where frames go out to their host, restored
-//! at the switch of the monitor (the thesis' Algorithm 1).
+//! Copies that travel with another address: made at the egress, restored at the monitor's switch
+//! (the thesis' Algorithm 1).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -38,7 +38,7 @@ fn copies_arrive_as_they_were_made_wherever_the_monitor_is() {
 }
 
 impl Fabric {
-    /// What is for others than this host goes where it went.
+    /// Checks that forwarding to all other hosts is unchanged.
     fn check_production_but(&mut self, name: &str, host: u8) {
         let matched = self.world.ledger(name).matched;
         for (from, to) in [(1, 2), (2, 4), (4, 1), (3, 1)].into_iter().filter(|ends| ends.1 != host)
@@ -116,7 +116,7 @@ fn who_is_not_known_is_refused_or_waited_for() {
     assert_eq!(fabric.world.state("far"), PolicyState::Active);
 }
 
-/// Policies with a tag copy where frames come in, these where they go out.
+/// Policies with tagged copies copy at the ingress, these at the egress.
 #[test]
 fn each_place_of_copying_makes_one_copy() {
     let mut fabric = Fabric::line(3);
@@ -162,7 +162,7 @@ fn hosts_cannot_send_to_the_addresses_of_monitors() {
     }
 }
 
-/// The addresses that frames get on some switch, but those that they had.
+/// Addresses that any switch sets, except the originals.
 fn given_addresses(fabric: &mut Fabric) -> BTreeSet<MacAddr> {
     let groups = fabric.world.switches.values().flat_map(Model::groups);
     let actions = groups.flat_map(|group| group.buckets).flat_map(|bucket| bucket.actions);
@@ -193,7 +193,7 @@ fn a_controller_that_starts_again_changes_nothing() {
     between(&mut fabric.world);
 }
 
-/// What a device is told by Algorithm 1. Of several shortest paths any may be taken.
+/// A rule of Algorithm 1 for a device. Any of several shortest paths is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// `installRewriteRule(device, outPortToDstDev, outPortToMonDev, policy)`
@@ -202,7 +202,7 @@ enum Told {
     Recovery { to_mon_host: u32 },
 }
 
-/// A host: the device that it is at, and the port there.
+/// Location of a host: device and port.
 type At = (u64, u32);
 
 /// Algorithm 1, line by line.
@@ -211,7 +211,7 @@ fn algorithm_1(cables: &BTreeMap<At, At>, devices: u64, dst: At, mon: At) -> BTr
     for device in 1..=devices {
         let (dst_device, mon_device) = (dst.0, mon.0);
         if device == dst_device {
-            // A path that ends where it begins has no port; what comes behind it is the host.
+            // A path that ends where it begins has no port; the next hop is the host itself.
             let to_dst = src_ports(cables, device, dst_device).unwrap_or([dst.1].into());
             let to_mon = src_ports(cables, device, mon_device).unwrap_or([mon.1].into());
             told.insert(device, Told::Rewrite { to_dst, to_mon });
@@ -222,7 +222,7 @@ fn algorithm_1(cables: &BTreeMap<At, At>, devices: u64, dst: At, mon: At) -> BTr
     told
 }
 
-/// `topologySrv.getPath(from, to).getSrcPort()`, of all shortest paths.
+/// `topologySrv.getPath(from, to).getSrcPort()`, for all shortest paths.
 fn src_ports(cables: &BTreeMap<At, At>, from: u64, to: u64) -> Option<BTreeSet<u32>> {
     let mut distance = BTreeMap::from([(to, 0)]);
     let mut queue = VecDeque::from([to]);
@@ -240,7 +240,7 @@ fn src_ports(cables: &BTreeMap<At, At>, from: u64, to: u64) -> Option<BTreeSet<u
     (from != to).then(|| nearer.map(|(end, _)| end.1).collect())
 }
 
-/// What each device was told, by the rules and groups that it has.
+/// The rules of Algorithm 1 that each device has, from its rules and groups.
 fn told(fabric: &Fabric, dst: MacAddr) -> BTreeMap<u64, Vec<Told>> {
     let mut told: BTreeMap<_, Vec<Told>> = BTreeMap::new();
     for model in fabric.world.switches.values() {
@@ -268,7 +268,7 @@ fn told(fabric: &Fabric, dst: MacAddr) -> BTreeMap<u64, Vec<Told>> {
             let is_one = |port| BTreeSet::from([port]);
             let of_rule = match group.buckets.len() {
                 1 if set(0) == Some(dst) => Told::Recovery { to_mon_host: out(0) },
-                // On its way, as it is.
+                // In transit, unchanged.
                 1 if set(0).is_none() => continue,
                 2 => Told::Rewrite { to_dst: is_one(out(0)), to_mon: is_one(out(1)) },
                 _ => panic!("{group}"),
@@ -295,7 +295,7 @@ fn check_told(expected: &Told, told: &[Told]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever the fabric, devices are told what Algorithm 1 says, and copies arrive.
+    /// On any fabric the rules are those of Algorithm 1, and copies arrive.
     #[test]
     fn rules_are_those_of_algorithm_1(
         parents in vec(any::<prop::sample::Index>(), 1..6),

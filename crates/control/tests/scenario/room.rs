@@ -1,4 +1,4 @@
-//! Where a switch has no room for all that policies have in common.
+//! Switches without room for all intersections of policies.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use crate::fabric::Fabric;
 use crate::frames::{Packet, arp_request, ipv4, mac, tcp};
 use crate::world::{World, policy};
 
-/// A policy of all TCP, and one of one host's IPv4: three regions, and one for what is in both.
+/// A policy for all TCP, and one for IPv4 of one host: three regions, and one for the intersection.
 fn apart(monitors: [&str; 2]) -> [TapPolicy; 2] {
     [
         TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("tcp", monitors[0]) },
@@ -23,7 +23,7 @@ fn with_room_for(regions: usize) -> World {
     world
 }
 
-/// Of frames that match both, how many each counts; all is as it should be otherwise.
+/// Of frames that match both policies, the number that each counts; everything else must be right.
 fn counted(world: &mut World) -> [u64; 2] {
     ["tcp", "host"].map(|name| {
         let report = world.ledger(name);
@@ -48,7 +48,7 @@ fn policies_of_one_monitor_do_with_less() {
     let told = "switch 0x1 has no room for rules for its overlaps with other policies";
     assert!(notes(&world, "host").starts_with(told), "{}", notes(&world, "host"));
     assert_eq!(notes(&world, "tcp"), "");
-    // The other one goes: nothing is to be put right.
+    // The other one is deleted: nothing has to be repaired.
     world.untap("tcp");
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     assert_eq!(world.send(2, &tcp(2, 1).bytes()), [1]);
@@ -62,7 +62,7 @@ fn with_room_each_counts_all_of_its_frames() {
     assert_eq!((counted(&mut world), notes(&world, "host")), ([1, 1], String::new()));
 }
 
-/// Half of the room is for those that cannot do with less.
+/// Half of the room is reserved for policies that cannot do with less.
 #[test]
 fn room_is_kept_for_policies_of_other_monitors() {
     let mut world = with_room_for(7);
@@ -78,7 +78,7 @@ fn room_is_kept_for_policies_of_other_monitors() {
     assert_eq!(counted(&mut world).iter().sum::<u64>(), 2);
 }
 
-/// Those that have nothing in common are not wide, however many there are.
+/// Disjoint policies are never wide, however many there are.
 #[test]
 fn policies_apart_count_all_of_their_frames() {
     let mut world = with_room_for(4);
@@ -114,7 +114,7 @@ fn what_has_another_monitor_has_rules_of_its_own_again() {
     world.tap(tcp_only);
     world.tap(host);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
-    // The monitor of the one moves: both must be served, and there is no room for that.
+    // The monitor of one moves: both must be served, and there is no room for that.
     world.send(4, &tcp(7, 1).bytes());
     world.pass(1000);
     assert_eq!(world.state("tcp"), PolicyState::Active);
@@ -128,8 +128,8 @@ fn what_has_another_monitor_has_rules_of_its_own_again() {
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
 }
 
-/// What was found out of what policies have in common stands when a switch comes back; where there
-/// is room again by then, each counts all of its frames again.
+/// The computed intersections remain when a switch reconnects; if there is room again by then, each
+/// policy counts all its frames again.
 #[test]
 fn a_switch_that_comes_back_keeps_what_was_decided() {
     let mut world = with_room_for(6);
@@ -168,7 +168,7 @@ fn room_of_policies_that_went_while_a_switch_was_away_is_used_when_it_is_back() 
     assert!(report.adds_up && report.matched.packets == 1, "{report:?}");
 }
 
-/// Many that have frames in common with each other, as those of one end of connections each.
+/// Many overlapping policies, each for one end of connections.
 #[test]
 fn policies_that_changed_while_a_switch_was_away_are_found_room_for() {
     let mut world = with_room_for(40);
@@ -189,7 +189,7 @@ fn policies_that_changed_while_a_switch_was_away_are_found_room_for() {
     }
 }
 
-/// One of several, and how urgent it is.
+/// One of several policies, with a priority.
 fn urgent((kind, priority, monitor): (u8, u8, u32), name: &str) -> TapPolicy {
     let plain = TapPolicy { priority, ..policy(name, &monitor.to_string()) };
     match kind {
@@ -201,8 +201,8 @@ fn urgent((kind, priority, monitor): (u8, u8, u32), name: &str) -> TapPolicy {
     }
 }
 
-/// Adds those that are not refused. Whoever is let in is in force, and so are those that were and
-/// are not less urgent. Returns how many gave way.
+/// Adds the policies that are not refused. An accepted one is in force, and so remain those of the
+/// same or a higher priority. Returns how many yielded.
 fn let_in(world: &mut World, policies: impl IntoIterator<Item = TapPolicy>) -> usize {
     let (mut all, mut gone) = (Vec::<(String, u8)>::new(), 0);
     for policy in policies {
@@ -232,7 +232,7 @@ fn with_rules(max_tap_rules: usize, max_regions: usize) -> World {
     world
 }
 
-/// What goes out to hosts takes room, too, and that can be had.
+/// Egress copies take room, too, which others can yield.
 #[test]
 fn who_is_let_in_gets_the_room_of_the_less_urgent() {
     let gone = (1..30).map(|max| {
@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-/// Who gave way to another one may do with less beside those that come back after it.
+/// A policy that yielded may need less beside those added back after it.
 #[test]
 fn who_gave_way_is_let_in_again_as_soon_as_it_can_be() {
     let wanted = [(0, 1, 6), (5, 1, 5), (0, 0, 5), (6, 2, 6), (4, 0, 5)].into_iter();
@@ -264,7 +264,7 @@ fn who_gave_way_is_let_in_again_as_soon_as_it_can_be() {
     let_in(&mut with_rules(22, 6), policies);
 }
 
-/// Where not every switch knows every host, a region makes two rules for anywhere.
+/// If not every switch has all routes, a region takes two rules for unknown destinations.
 #[test]
 fn rules_for_groups_count_too() {
     let with_room_for = |rules| {
@@ -287,7 +287,7 @@ fn with_addresses(limits: Limits) -> World {
     world
 }
 
-/// A frame of one of those addresses with the MAC address of its host.
+/// A frame from one of these addresses with the MAC address of its host.
 fn from_host(mut frame: Vec<u8>) -> Vec<u8> {
     let hosts = [frame[5], frame[11]].map(|address| match address {
         1..=60 => 1,
@@ -301,7 +301,7 @@ fn from_host(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Three policies that match much, and one for each address of host 1, with monitor 3.
+/// Three broad policies, and one for each address of host 1, with monitor 3.
 fn of_one_host(wide: [(&'static str, u32); 3]) -> impl Iterator<Item = TapPolicy> {
     let wide = (0..).zip(wide).map(|(number, (filter, monitor))| TapPolicy {
         filter: Some(filter.to_owned()),
@@ -315,8 +315,8 @@ fn of_one_host(wide: [(&'static str, u32); 3]) -> impl Iterator<Item = TapPolicy
     wide.chain(narrow)
 }
 
-/// Policies by one end have frames in common pair by pair, and each pair has some in common with
-/// those that match much, whatever these except and whoever gets their copies.
+/// Policies for one end overlap pairwise, and each pair overlaps the broad ones, whatever these
+/// except and wherever their copies go.
 #[test]
 fn many_policies_of_one_host_fit_beside_some_that_match_much() {
     let all_but_some = ["not port 22", "not port 53", "not port 123"].map(|filter| (filter, 3));
@@ -333,7 +333,7 @@ fn many_policies_of_one_host_fit_beside_some_that_match_much() {
             assert_eq!(world.send(1, &frame(80)), to_80, "{from}");
             assert_eq!(world.send(1, &frame(22)), to_22, "{from}");
         }
-        // From one of the addresses to another one, by way of a router.
+        // From one of the addresses to another one, via a router.
         let mut frame = from_host(tcp(101, 60).bytes());
         frame[26..30].copy_from_slice(&ipv4(1).octets());
         let copies = to_80.iter().filter(|port| **port != 2);

@@ -1,4 +1,4 @@
-//! Monitors that share flows: each flow's copies go to one of them, whichever way it goes.
+//! Monitors that share flows: each flow is copied to one of them, in both directions.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::fabric::Fabric;
 use crate::frames::{Packet, arp_request, tcp};
 use crate::world::policy;
 
-/// Switches in a line, whose hosts are known; the one `at` has one more port, 3.
+/// Switches in a line with known hosts; switch `at` has an additional port 3.
 fn line(switches: u8, at: u8) -> Fabric {
     let mut fabric = Fabric::line(switches);
     fabric.learn();
@@ -18,8 +18,8 @@ fn line(switches: u8, at: u8) -> Fabric {
     fabric
 }
 
-/// Both directions of flows between the first two hosts. Returns the port that got the copies of
-/// each flow, at the switch `at`.
+/// Sends both directions of flows between the first two hosts. Returns the port at switch `at` that
+/// got the copies of each flow.
 fn shared(fabric: &mut Fabric, at: u64, flows: u16) -> Vec<u32> {
     let places = scattered(fabric, flows).into_iter();
     let ports = places.map(|(switch, port)| {
@@ -29,7 +29,8 @@ fn shared(fabric: &mut Fabric, at: u64, flows: u16) -> Vec<u32> {
     ports.collect()
 }
 
-/// Both directions of flows between the first two hosts. Returns where the copies of each arrived.
+/// Sends both directions of flows between the first two hosts. Returns where the copies of each
+/// arrived.
 fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
     let both = |flow| {
         let there = Packet { src_port: 40_000 + flow, ..tcp(1, 2) };
@@ -50,7 +51,7 @@ fn scattered(fabric: &mut Fabric, flows: u16) -> Vec<(u64, u32)> {
     places
 }
 
-/// What was delivered to each monitor.
+/// Delivered copies by monitor.
 fn delivered(report: &PolicyReport) -> BTreeMap<(u64, u32), u64> {
     let copied = report.copied.iter();
     let to = |monitor: &MonitorPort| (monitor.switch.0, monitor.port);
@@ -76,7 +77,7 @@ fn each_flow_goes_to_one_of_several_monitors_near_or_far() {
         let expected = [2, 3].map(|port| ((at.into(), port), 2 * count(&before, port)));
         assert_eq!(delivered(&report), expected.into());
 
-        // One without a link leaves its flows to the other, before the controller knows.
+        // If one loses its link, its flows go to the other one, before the controller knows.
         fabric.world.is_stopped = true;
         fabric.world.model(at.into()).set_link(2, false);
         assert!(shared(&mut fabric, at.into(), 64).iter().all(|port| *port == 3));
@@ -120,8 +121,8 @@ fn a_controller_that_starts_again_lets_flows_be_shared_as_before() {
     assert_eq!(shared(&mut fabric, 3, 32), before);
 }
 
-/// The monitors of several switches share flows: whichever switch a frame comes in at, and so
-/// whichever way a flow goes, it is the same one that gets it.
+/// Monitors at several switches share flows: at whichever switch a frame comes in, and so in both
+/// directions, the same monitor gets it.
 #[test]
 fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     let mut fabric = line(3, 1);
@@ -138,7 +139,7 @@ fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     let monitors: Vec<_> = report.monitors.iter().map(|port| (port.switch.0, port.port)).collect();
     assert_eq!(monitors, places);
 
-    // One without a link leaves its flows to the others, and gets them back.
+    // If one loses its link, its flows go to the others, and return later.
     fabric.world.model(2).set_link(2, false);
     fabric.world.run();
     assert_eq!(fabric.world.state("shared"), PolicyState::Active);
@@ -154,7 +155,7 @@ fn each_flow_goes_to_one_of_several_monitors_at_several_switches() {
     assert_eq!((report.matched.packets, sum), (3 * 192, 3 * 192));
 }
 
-/// Nothing is missed, copied twice or forwarded otherwise while a monitor goes and comes back.
+/// Nothing is missed, copied twice or forwarded differently while a monitor goes and returns.
 #[test]
 fn flows_are_copied_once_while_a_monitor_at_another_switch_comes_and_goes() {
     let mut fabric = line(3, 1);
@@ -167,7 +168,8 @@ fn flows_are_copied_once_while_a_monitor_at_another_switch_comes_and_goes() {
             let frame = Packet { src_port: 1024 + flow, ..tcp(1, 3) }.bytes();
             let mut arrivals = world.inject(1, 1, &frame);
             arrivals.retain(|(switch, port, _)| (*switch, *port) != (3, 1));
-            // Until whoever copies is told, what goes to a port without a link is dropped there.
+            // Until the copying switches are updated, copies to a port without a link are dropped
+            // there.
             assert!(arrivals.len() == 1 || !is_up && arrivals.is_empty(), "{arrivals:?}");
             for (switch, port, _) in arrivals {
                 *copied.entry((switch, port, is_up)).or_default() += 1;
@@ -180,8 +182,8 @@ fn flows_are_copied_once_while_a_monitor_at_another_switch_comes_and_goes() {
     assert!(report.adds_up && report.is_complete, "{report:?}");
 }
 
-/// A policy whose monitors each get a copy goes on for one while another one goes and comes back,
-/// and what it is about is forwarded as ever.
+/// A policy whose monitors each get a copy continues for one while another one goes and returns,
+/// and its traffic is forwarded as before.
 #[test]
 fn copies_for_one_monitor_go_on_while_another_one_comes_and_goes() {
     let mut fabric = line(3, 1);
@@ -232,7 +234,7 @@ fn a_port_that_leads_to_another_switch_is_no_monitor() {
         let told = fabric.world.control.plan_policy(policy("p", monitor)).unwrap_err().to_string();
         assert!(told.contains("port 0x1/10 leads to another switch"), "{told}");
     }
-    // One that comes to lead there, while copies go to it, gets none any more.
+    // A monitor's port that gets a link later receives no more copies.
     fabric.world.tap(policy("p", "0x1/3"));
     fabric.world.model(2).add_port(3);
     fabric.world.cables.extend([((1, 3), (2, 3)), ((2, 3), (1, 3))]);
@@ -246,8 +248,8 @@ fn a_port_that_leads_to_another_switch_is_no_monitor() {
     fabric.check_production();
 }
 
-/// A monitor that is one policy's own and shares flows of another gets each frame of both once,
-/// and no other one of those gets it too; frames of the other policy alone are shared as ever.
+/// A monitor of one policy that also shares flows of another one gets each common frame once, and
+/// the monitors that it shares with do not; frames of the other policy alone are shared as before.
 #[test]
 fn a_monitor_that_gets_a_frame_anyway_is_the_one_of_several() {
     for (at, own, shares) in [
@@ -288,7 +290,7 @@ fn a_monitor_that_gets_a_frame_anyway_is_the_one_of_several() {
     }
 }
 
-/// Of two sets that have one monitor in common, each would pick by itself, perhaps both that one.
+/// Two sets with a common monitor would choose independently, and possibly both choose that one.
 #[test]
 fn a_monitor_that_two_sets_would_pick_is_refused() {
     let mut fabric = line(2, 1);

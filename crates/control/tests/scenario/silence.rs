@@ -1,5 +1,5 @@
-//! Switches that do not tell their counters: others do not wait for them, and what they should have
-//! told of is not taken for lost.
+//! Switches that do not report their counters: others do not wait for them, and uncounted copies
+//! are not taken for lost.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::fabric::{Fabric, check_ledger};
 use crate::frames::tcp;
 use crate::world::policy;
 
-/// Whether it is asked what became of copies; nothing else is left unanswered.
+/// Whether the request is for counters of copies, which is not answered here.
 const fn is_about_copies(request: &MultipartRequestBody) -> bool {
     matches!(request, MultipartRequestBody::Experimenter(_))
 }
 
-/// Three switches in a line, and a policy whose copies go from the first to the last.
+/// Three switches in a line, with a policy that copies from the first to the last.
 fn tapped() -> Fabric {
     let mut fabric = Fabric::line(3);
     fabric.learn();
@@ -30,7 +30,7 @@ fn fall_silent(fabric: &mut Fabric, switch: u64) {
     fabric.world.model(switch).ignores = Some(is_about_copies);
 }
 
-/// Names of switches that do not tell their counters, and how often that was told.
+/// Silent switches, and the number of events about that.
 fn silent(fabric: &Fabric) -> (Vec<u64>, usize) {
     let switches = fabric.world.control.switches().into_iter();
     let silent = switches.filter(|switch| switch.is_silent).map(|switch| switch.switch.0);
@@ -39,7 +39,7 @@ fn silent(fabric: &Fabric) -> (Vec<u64>, usize) {
     (silent.collect(), told.count())
 }
 
-/// What was dropped of the copies of the policy, by reason.
+/// Dropped copies of the policy, by reason.
 fn dropped(report: &PolicyReport) -> BTreeMap<String, u64> {
     report.copied.iter().flat_map(|copied| copied.dropped.clone()).collect()
 }
@@ -63,7 +63,7 @@ fn a_switch_that_does_not_tell_its_counters_holds_up_nobody() {
     check_ledger_is_fresh(&mut fabric);
 }
 
-/// Who asks does not wait for a switch that is known to be silent.
+/// A caller does not wait for a switch that is known to be silent.
 fn check_ledger_is_fresh(fabric: &mut Fabric) {
     fabric.send(1, &tcp(1, 2).bytes());
     assert_eq!(fabric.world.ledger("near").matched.packets, 11);

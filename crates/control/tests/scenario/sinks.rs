@@ -1,4 +1,4 @@
-//! Ports that are for copies alone: what no policy names does not go there, what one names does.
+//! Ports for copies only: they receive only what a policy sends there.
 
 use tapswitch_control::*;
 use tapswitch_openflow::PortState;
@@ -7,7 +7,7 @@ use crate::fabric::Fabric;
 use crate::frames::{arp_request, tcp, udp};
 use crate::world::{World, policy};
 
-/// As a switch tells of a file, or of a tunnel to an analyser.
+/// State of a port for a capture file, or for a tunnel to an analyser.
 const SINK: PortState = PortState::LIVE.union(PortState::BLOCKED);
 
 fn role(world: &World, switch: u64, number: &str) -> PortRole {
@@ -34,7 +34,7 @@ fn floods_reach_a_sink_as_copies_alone() {
     let told = world.ledger("web");
     let copied = &told.copied[0];
     assert_eq!((copied.delivered.packets, copied.flooded, told.adds_up), (2, 0, true));
-    // It becomes a port like any other.
+    // It becomes an ordinary port.
     world.switch().set_state(4, PortState::LIVE);
     world.run();
     assert_eq!(world.send(1, &tcp(1, 9).bytes()), [2, 3, 4]);

@@ -1,6 +1,6 @@
 //! Policies copy what they match, once to each monitor, and change nothing else.
 //!
-//! `World::send` itself checks that whatever leaves is the frame byte by byte.
+//! `World::send` checks that every frame sent is unchanged byte by byte.
 
 use crate::fabric::Fabric;
 use crate::frames::{
@@ -160,7 +160,7 @@ fn vlans() {
 #[test]
 fn a_priority_is_no_vlan() {
     let mut world = World::new(4);
-    // With priority 5, as it would be beside an identifier.
+    // With priority 5 beside the VLAN id.
     let priority = Some(0xa000);
     world.send(2, &arp_request(2, 9, priority));
     world.learn(1);
@@ -181,7 +181,7 @@ fn a_priority_is_no_vlan() {
     world.untap("untagged");
     assert_eq!(world.send(1, &tcp(1, 2).vlan_bytes(priority)), [2, 4]);
     assert_eq!(world.ledger("tagged").matched.packets, 3);
-    // It is known when the controller starts again.
+    // It is recognised when the controller restarts.
     let tagged = TapPolicy { vlan: Vlan::Tagged, ..policy("tagged", "4") };
     world.restart_controller(&[tagged]);
     assert_eq!(world.take_changes(), []);
@@ -222,7 +222,7 @@ fn copies_for_the_controller_come_to_it() {
 
 #[test]
 fn copies_for_the_controller_are_told_apart_where_names_share_a_number() {
-    // The marks of their rules are equal.
+    // The hashes in the cookies of their rules are equal.
     let names = ["brwrui", "zfqgta"];
     let mut world = World::new(4);
     world.learn(2);
@@ -254,7 +254,7 @@ fn the_controller_gets_copies_of_what_is_flooded_too() {
     assert_eq!((copied.counts.packets, copied.delivered.packets, copied.flooded), (2, 2, 0));
     assert!(report.adds_up && report.matched.packets == 2, "{report:?}");
 
-    // Where the controller is asked for the way anyway, it is not shown the same twice.
+    // If the frame goes to the controller to learn the route anyway, it is not sent twice.
     let limits = Limits { max_ways: 0, ..Limits::default() };
     let mut fabric = Fabric::with(2, &[(1, 2)], &limits);
     fabric.learn();
@@ -268,7 +268,7 @@ fn the_controller_gets_copies_of_what_is_flooded_too() {
     assert_eq!(shown(&fabric.world), frames);
 }
 
-/// The copies that the controller shows.
+/// Copies displayed by the controller.
 fn shown(world: &World) -> Vec<Vec<u8>> {
     let copies = world.events.iter().filter_map(|event| match event {
         Event::Copy(copy) => Some(copy.start.clone()),

@@ -1,4 +1,5 @@
-//! Several ways to one destination: all are used, and switches leave one that goes by themselves.
+//! Several paths to one destination: all are used, and switches react to a failed link by
+//! themselves.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::fabric::{Fabric, check_ledger};
 use crate::frames::tcp;
 use crate::world::policy;
 
-/// Flows of one pair of hosts arrive once each; returns how many of them went over each cable, by
-/// the switch and port where they went in.
+/// Flows between two hosts arrive once each; returns how many of them used each link, by ingress
+/// switch and port.
 fn spread(fabric: &mut Fabric, (from, to): (u8, u8), flows: u16) -> BTreeMap<(u64, u32), usize> {
     fabric.world.crossed.clear();
     for flow in 0..flows {
@@ -21,7 +22,7 @@ fn spread(fabric: &mut Fabric, (from, to): (u8, u8), flows: u16) -> BTreeMap<(u6
     std::mem::take(&mut fabric.world.crossed)
 }
 
-/// The groups of a switch that pick one of several ways, of this type.
+/// Groups of a switch that choose among several paths, of this type.
 fn forks(fabric: &mut Fabric, switch: u64, group_type: GroupType) -> Vec<GroupDesc> {
     let groups = fabric.world.model(switch).groups().into_iter();
     groups.filter(|group| group.group_type == group_type).collect()
@@ -84,7 +85,8 @@ fn copies_are_made_beside_a_path_that_forks() {
 
 #[test]
 fn a_switch_leaves_a_link_that_goes_before_the_controller_knows() {
-    // Of two ways the other one is taken; of one, a detour: on a ring of three both ends have one.
+    // With two paths the other one is used; with one, a detour: in a ring of three both ends have
+    // one.
     for (fabric, (a, b)) in [(Fabric::leaf_spine(), (1, 5)), (Fabric::ring(3), (1, 2))] {
         let mut fabric = fabric;
         fabric.learn();
@@ -102,7 +104,7 @@ fn a_switch_leaves_a_link_that_goes_before_the_controller_knows() {
 
 #[test]
 fn flows_stay_where_they_are_when_another_way_goes() {
-    // Three cables between two switches.
+    // Three links between two switches.
     let mut fabric = Fabric::new(2, &[(1, 2), (1, 2), (1, 2)]);
     fabric.learn();
     let by_cable = |fabric: &mut Fabric, flow: u16| {

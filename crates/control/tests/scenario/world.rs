@@ -1,4 +1,4 @@
-//! A controller, its switches, and the wire between them: everything is OpenFlow bytes there.
+//! A controller and its switches, connected by OpenFlow bytes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,31 +14,31 @@ pub(crate) struct World {
     limits: Limits,
     pub(crate) switches: BTreeMap<DatapathId, Model>,
     connected: BTreeSet<DatapathId>,
-    /// By the number of the transaction: what the controller calls it.
+    /// The controller's ticket for each transaction id.
     tickets: BTreeMap<(DatapathId, u32), Ticket>,
     last_xid: u32,
     pub(crate) now: Millis,
     pub(crate) events: Vec<Event>,
-    /// Cables between ports of switches, each in both directions.
+    /// Cables between ports, in both directions.
     pub(crate) cables: BTreeMap<(u64, u32), (u64, u32)>,
-    /// Frames of hosts that went over each cable, by the end where they went in.
+    /// Number of host frames over each cable, by the end where they entered.
     pub(crate) crossed: BTreeMap<(u64, u32), usize>,
-    /// Ports that probes for links were sent out of.
+    /// Ports from which probes were sent.
     pub(crate) probed: BTreeSet<(u64, u32)>,
-    /// What switches sent to hosts by order of the controller.
+    /// Frames sent to hosts by packet-out.
     pub(crate) questions: Arrivals,
-    /// The controller does nothing: what switches say waits.
+    /// The controller processes nothing: messages from switches are queued.
     pub(crate) is_stopped: bool,
-    /// How long it takes until the controller hears what a switch says.
+    /// Delay of messages from switches to the controller.
     pub(crate) slow: Millis,
     under_way: VecDeque<(Millis, DatapathId, Message)>,
 }
 
-/// What came out at the edges: switch, port, frame.
+/// Frames at the edges: switch, port, frame.
 pub(crate) type Arrivals = Vec<(u64, u32, Vec<u8>)>;
 
 impl World {
-    /// No switches.
+    /// A world without switches.
     pub(crate) fn empty(limits: Limits) -> Self {
         Self {
             control: Control::new(limits.clone()),
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// A switch 0x1 with ports p1 to p`ports`, connected.
+    /// One connected switch 0x1 with ports p1 to p`ports`.
     pub(crate) fn new(ports: u32) -> Self {
         Self::with_limits(ports, Limits::default())
     }
@@ -70,7 +70,7 @@ impl World {
         world
     }
 
-    /// The same with a switch that is not ours.
+    /// The same with a foreign switch.
     pub(crate) fn foreign(ports: u32) -> Self {
         let mut world = Self::new(ports);
         world.disconnect(1);
@@ -88,7 +88,7 @@ impl World {
         self.connect_under(id, &mut |_| {});
     }
 
-    /// The same while `traffic` goes on: it is called after each message to the switch.
+    /// Connects a switch while `traffic` is called after each message to it.
     pub(crate) fn connect_under(&mut self, id: u64, traffic: &mut dyn FnMut(&mut Model)) {
         let features = self.model(id).features();
         self.model(id).said.clear();
@@ -105,7 +105,7 @@ impl World {
         self.run();
     }
 
-    /// The same while `traffic` goes on: it is called after each message to the switch.
+    /// Restarts the controller while `traffic` is called after each message to the switch.
     pub(crate) fn restart_controller_under(
         &mut self,
         policies: &[TapPolicy],
@@ -120,13 +120,12 @@ impl World {
         self.run_and_watch(traffic);
     }
 
-    /// A controller that knows nothing of the one before, but for its configured policies.
+    /// A new controller without any state except its configured policies.
     pub(crate) fn restart_controller(&mut self, policies: &[TapPolicy]) {
         self.restart_controller_slowly(policies, &mut |_| {});
     }
 
-    /// The same; the switches connect one after the other, and `between` says what happens behind
-    /// each of them.
+    /// The same; the switches connect one by one, and `between` is called after each.
     pub(crate) fn restart_controller_slowly(
         &mut self,
         policies: &[TapPolicy],
@@ -153,12 +152,12 @@ impl World {
         self.model(1)
     }
 
-    /// Carries messages until nobody has any.
+    /// Delivers messages until none are left.
     pub(crate) fn run(&mut self) {
         self.run_and_watch(&mut |_| {});
     }
 
-    /// Carries messages until nobody has any. `watch` sees the switch after each one.
+    /// Delivers messages until none are left, and calls `watch` after each.
     pub(crate) fn run_and_watch(&mut self, watch: &mut dyn FnMut(&mut Model)) {
         if self.is_stopped {
             return;
@@ -169,7 +168,7 @@ impl World {
         }
     }
 
-    /// Time passes at the switches, then at the controller.
+    /// Advances time at the switches, then at the controller.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now = self.now.plus(Millis(ms));
         self.switches.values_mut().for_each(|model| model.pass(ms));
@@ -178,8 +177,8 @@ impl World {
         self.run();
     }
 
-    /// A frame comes into the only switch; then the controller draws its conclusions. Returns the
-    /// ports where the frame left, unchanged.
+    /// A frame arrives at the only switch and is processed by the controller, too. Returns the
+    /// output ports; the frame must be unchanged.
     pub(crate) fn send(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
         let sent = self.switch().receive(port, frame);
         assert!(sent.iter().all(|(_, copy)| copy == frame), "every copy is the frame itself");
@@ -187,8 +186,8 @@ impl World {
         sent.into_iter().map(|(port, _)| port).collect()
     }
 
-    /// A frame comes in from a host, and goes on over all cables until it left the fabric. Then the
-    /// controller draws its conclusions.
+    /// A frame from a host arrives, and crosses all cables until it has left the fabric. Then the
+    /// controller processes its input.
     pub(crate) fn inject(&mut self, switch: u64, port: u32, frame: &[u8]) -> Arrivals {
         let mut arrivals = Arrivals::new();
         let mut under_way = vec![(switch, port, frame.to_vec())];
@@ -211,7 +210,7 @@ impl World {
         arrivals
     }
 
-    /// Carries what switches sent by order of the controller over the cables.
+    /// Carries frames sent by packet-out over the cables.
     pub(crate) fn carry_emitted(&mut self) -> bool {
         let emitted = self.switches.values_mut().flat_map(|model| {
             std::mem::take(&mut model.emitted)
@@ -233,7 +232,7 @@ impl World {
         carried
     }
 
-    /// Hosts 1 to `hosts` speak, each from the port of its number.
+    /// Hosts 1 to `hosts` send, each from the port of its number.
     pub(crate) fn learn(&mut self, hosts: u8) {
         for host in 1..=hosts {
             self.send(host.into(), &frames::arp_request(host, 99, None));
@@ -246,13 +245,13 @@ impl World {
         self.events.clear();
         self.control.add_policy(policy, WhenMissing::Refuse).unwrap();
         self.run();
-        // That of a host is told with its place.
+        // That of a host is reported with its location.
         self.events.retain(|event| !matches!(event, Event::PolicyMoved { .. }));
         assert_eq!(self.events, [Event::PolicyActive { name }]);
         self.events.clear();
     }
 
-    /// Adds a policy of which it must be proved that it does what it should.
+    /// Adds a policy, which must be proved.
     pub(crate) fn plan_and_tap(&mut self, policy: TapPolicy) {
         let before: Vec<_> = self.switches.values().map(Model::state).collect();
         let plan = self.control.plan_policy(policy.clone()).unwrap();
@@ -264,13 +263,13 @@ impl World {
         self.tap(policy);
     }
 
-    /// Deletes a policy, which must go.
+    /// Deletes a policy, and checks that it is gone.
     pub(crate) fn untap(&mut self, name: &str) -> PolicyReport {
         self.events.clear();
         self.control.delete_policy(name).unwrap();
         self.run();
         let last = self.events.pop();
-        // Another one may be applied at more switches now.
+        // Another policy may be applied at more switches now.
         let is_other =
             |event: &Event| matches!(event, Event::PolicyActive { name: other } if other != name);
         match last {
@@ -284,7 +283,7 @@ impl World {
         self.control.policy(name).unwrap().state
     }
 
-    /// Counters as they are now.
+    /// Report with current counters.
     pub(crate) fn ledger(&mut self, name: &str) -> PolicyReport {
         let token = self.control.request_stats();
         self.run();
@@ -292,8 +291,7 @@ impl World {
         self.control.policy(name).unwrap()
     }
 
-    /// Counters as they are now, while `traffic` goes on: it is called after each message. So is
-    /// `look`.
+    /// Report with current counters, while `traffic` and `look` are called after each message.
     pub(crate) fn ledger_under(
         &mut self,
         name: &str,
@@ -310,7 +308,7 @@ impl World {
         self.control.policy(name).unwrap()
     }
 
-    /// Carries one message, if there is one.
+    /// Delivers one message, if there is one.
     fn carry_one(&mut self) -> bool {
         if let Some(transmit) = self.control.poll_transmit() {
             self.carry(transmit);
@@ -324,7 +322,7 @@ impl World {
         true
     }
 
-    /// Some time passes; `look` sees everything after each message, while nothing else is carried.
+    /// Advances time; `look` is called after each message, while nothing else is delivered.
     pub(crate) fn pass_and_look(&mut self, ms: u64, look: &mut dyn FnMut(&mut Self)) {
         for _ in 0..ms.div_ceil(50) {
             self.is_stopped = true;
@@ -337,7 +335,7 @@ impl World {
         }
     }
 
-    /// Changes that the switch was asked for since this was called last.
+    /// Changes received by the switch since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.switch().changes)
     }
@@ -354,7 +352,7 @@ impl World {
         carried
     }
 
-    /// Returns whether the switch is there.
+    /// Returns whether the switch exists.
     pub(crate) fn carry(&mut self, Transmit { switch, ticket, body }: Transmit) -> bool {
         let is_there = self.connected.contains(&switch);
         if is_there {
@@ -381,7 +379,7 @@ impl World {
         carried
     }
 
-    /// The controller hears what a switch said first.
+    /// The controller processes the oldest message of a switch.
     pub(crate) fn hear_one(&mut self, id: DatapathId) {
         let said = &mut self.model(id.0).said;
         let message = (!said.is_empty()).then(|| said.remove(0));
@@ -405,7 +403,7 @@ impl World {
     }
 }
 
-/// The message as the other end reads it; a long multipart goes in parts.
+/// The message as decoded by the other end; long multiparts are split.
 fn over_the_wire(message: &Message) -> Message {
     let Body::MultipartReply(reply) = &message.body else {
         return one_over_the_wire(message);

@@ -1,45 +1,44 @@
-//! Where the shared store is.
+//! Configuration of the shared store.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A store in etcd, shared by several controllers of which one leads.
+/// A store in etcd, shared by several controllers, one of which leads.
 ///
-/// As text: `etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ttl=SECONDS]`, or `etcds://` for members
-/// that are reached by TLS.
+/// Text form: `etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ttl=SECONDS]`, or `etcds://` for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EtcdConfig {
-    /// Its members, each as `host:port`; there is one at least.
+    /// Members as `host:port`; at least one.
     pub endpoints: Vec<String>,
-    /// What all keys begin with: a fabric has one of its own.
+    /// Prefix of all keys: each fabric has its own.
     pub prefix: String,
-    /// How long the leader may be silent until another controller takes its place.
+    /// Silence of the leader after which another controller takes over.
     pub ttl: Duration,
-    /// Whether members are reached by TLS, for which [`Self::tls`] is needed.
+    /// Whether to use TLS, which needs [`Self::tls`].
     pub is_secure: bool,
-    /// Certificates for that.
+    /// Certificates for TLS.
     pub tls: Option<EtcdTls>,
-    /// A file with a line of `USER:PASSWORD`, where etcd wants to know who asks. It is read again
-    /// whenever etcd does.
+    /// A file with a line `USER:PASSWORD`, for an etcd with authentication. It is read for each
+    /// authentication.
     pub login: Option<PathBuf>,
-    /// Where REST of this controller is for those who ask a follower; `None` for the address that
-    /// it listens on.
+    /// URL of this controller's REST for clients of followers; `None` for the address that it
+    /// listens on.
     pub rest_url: Option<String>,
 }
 
-/// Certificates for members of etcd, as PEM. They are read again when they have changed.
+/// Certificates for etcd as PEM. They are reloaded when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// Who vouches for the members.
+    /// CA of the members.
     pub ca: PathBuf,
-    /// Our certificate and its key, where members want to see one.
+    /// Our certificate and its key, if members require one.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
 impl EtcdConfig {
-    /// How this store is named, without what is secret.
+    /// Text form without secrets.
     pub(crate) fn place(&self) -> String {
         let scheme = if self.is_secure { SECURE_SCHEME } else { SCHEME };
         format!("{scheme}{}{}", self.endpoints.join(","), self.prefix)
@@ -84,7 +83,7 @@ impl FromStr for EtcdConfig {
     }
 }
 
-/// Whether it is a host, or an address, and a port.
+/// Whether it is host or address with a port.
 fn is_endpoint(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_bracketed = host.starts_with('[') && host.ends_with(']');
@@ -92,7 +91,7 @@ fn is_endpoint(text: &str) -> bool {
     (is_bracketed || is_name) && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// A text that names no store in etcd.
+/// The text is not a valid etcd store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a store in etcd: {what}; expected \
@@ -104,11 +103,11 @@ pub struct ParseEtcdError {
     what: &'static str,
 }
 
-/// What a store in etcd begins with.
+/// Prefix of the text form.
 const SCHEME: &str = "etcd://";
 const SECURE_SCHEME: &str = "etcds://";
 const DEFAULT_PREFIX: &str = "/tapswitch";
-/// The least that etcd grants with its default election timeout.
+/// Minimum that etcd grants with its default election timeout.
 const DEFAULT_TTL_S: u64 = 2;
 const MAX_TTL_S: u64 = 60;
 

@@ -1,14 +1,14 @@
-//! Standing for election, leading while the lease is renewed, following otherwise.
+//! Election: campaigns, leads while the lease is renewed, else follows.
 //!
-//! A follower looks at the leader's key; when it is gone, it asks for a lease and writes the key
-//! with it, unless somebody was faster. etcd ends a lease up to half a second after it has run out,
-//! so a follower that has seen that it has ends it at once.
+//! A follower polls the leader's key; when it is gone, it requests a lease and writes the key with
+//! it, unless another controller was faster. etcd revokes a lease up to half a second after its
+//! expiry, so a follower that has observed the expiry revokes it at once.
 //!
-//! A leader renews its lease four times in its life, on a thread of its own: while it takes a
-//! fabric over, it may plan for longer than a lease lasts. It ends its term when etcd says that the
-//! lease has ended, and when etcd has said nothing for so long that this is no election of etcd's
-//! own, which takes about two seconds and keeps leases alive; and when its planner is stuck. A
-//! follower that sees far more of the fabric ends it as well (`view`).
+//! A leader renews its lease four times per lifetime, on a thread of its own, as taking over a
+//! fabric may take longer than the lease lasts. It ends its term when etcd reports that the lease
+//! has expired; when etcd has not answered for longer than an election among its own members takes,
+//! which is about two seconds and keeps leases alive; and when its hub is stuck. A follower that
+//! sees far more of the fabric ends the term as well (`view`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,16 +24,16 @@ use crate::keeper::Keeper;
 use crate::news::Input;
 use crate::store::{Kept, KeptPolicy, MAX_TOGETHER, StoreError};
 
-/// Who the elector says is to lead.
+/// Result of the election.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// This controller, with these policies.
+    /// This controller leads, with these policies.
     Lead { generation: u64, kept: Kept },
-    /// Another one, or nobody that is known.
+    /// Another one leads, or none is known.
     Follow { leader: Option<Leader> },
 }
 
-/// Stands for election as long as the controller runs.
+/// Takes part in elections while the controller runs.
 #[derive(Debug)]
 pub(crate) struct Elector {
     client: Client,
@@ -42,13 +42,13 @@ pub(crate) struct Elector {
     me: Leader,
     term: Term,
     to_hub: mpsc::Sender<Input>,
-    /// The lease of the term, or of a campaign.
+    /// Lease of the term or campaign.
     lease: Option<i64>,
-    /// Whom the hub was told to follow.
+    /// The leader last reported to the hub.
     told: Option<Leader>,
-    /// How many switches this leader has told to have.
+    /// Number of switches that this leader has published.
     told_count: Option<usize>,
-    /// Whether etcd did not answer when it was asked last.
+    /// Whether etcd did not answer the last request.
     is_cut_off: bool,
 }
 
@@ -72,12 +72,12 @@ impl Elector {
         }
     }
 
-    /// How long the term of this controller goes on.
+    /// The term of this controller.
     pub(crate) fn term(&self) -> Term {
         self.term.clone()
     }
 
-    /// Stands until `ended`, then makes room at once.
+    /// Runs until `ended`, then gives up the lease at once.
     pub(crate) async fn run(
         mut self,
         configured: (Arc<Keeper>, Blueprint),
@@ -85,7 +85,7 @@ impl Elector {
     ) {
         tokio::select! {
             () = self.stand(&configured) => {}
-            // An error means that the sender is gone, which is an end as well.
+            // An error means that the sender is gone, so the server has stopped.
             _ = ended.wait_for(|ended| *ended) => {}
         }
         self.resign().await;
@@ -100,14 +100,14 @@ impl Elector {
                 Ok(None) => {}
                 Err(error) => _ = self.note::<()>(Err(error)),
             }
-            // A lease is for one term.
+            // Each term has its own lease.
             self.resign().await;
-            // Who cannot lead leaves it to those who look meanwhile.
+            // A controller that cannot lead gives others a chance first.
             tokio::time::sleep(POLL * 2).await;
         }
     }
 
-    /// Follows until nobody leads, or this controller should.
+    /// Follows until there is no leader, or until this controller should lead.
     async fn follow(&mut self) {
         let (mut last_second, mut view) = (None, View::default());
         let (key, end) = (self.keys.leader(), self.keys.end_of_leader());
@@ -126,14 +126,14 @@ impl Elector {
                         pause = if last_second.is_some() { CLOSE_POLL } else { POLL };
                     }
                 },
-                // A member that did not answer has cost time enough.
+                // A member that did not answer has cost enough time.
                 None => tokio::task::yield_now().await,
             }
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Ends the leader's lease when this controller sees far more of the fabric.
+    /// Revokes the leader's lease if this controller sees far more of the fabric.
     async fn takes_over(&mut self, leader: &KeyValue, found: &[KeyValue], view: &mut View) -> bool {
         let theirs = found.iter().find(|found| found.key == self.keys.seen());
         let theirs = theirs.and_then(|seen| seen.value.parse().ok());
@@ -148,14 +148,14 @@ impl Elector {
         self.client.revoke(leader.lease).await.is_ok()
     }
 
-    /// Ends the leader's lease when it has run out: when a second has passed since less than that
-    /// was left, all the time.
+    /// Revokes the leader's lease if it has expired: when a second has passed in which all
+    /// observations showed less than a second left.
     async fn look_at_lease(&mut self, lease: i64, last_second: &mut Option<LastSecond>) {
-        // Whoever does not answer is asked again; a lease that has ended took its key with it.
+        // Without an answer it is retried; a lease that is gone took its key with it.
         let Ok(left) = self.client.time_to_live(lease).await else { return };
         let now = Instant::now();
         let since = |seen: &LastSecond| now.saturating_duration_since(seen.looked_at);
-        // Who did not look for so long may have missed a renewal.
+        // After a gap between observations a renewal may have been missed.
         let before = last_second.filter(|seen| seen.lease == lease && since(seen) < SECOND / 2);
         let began_at = before.map_or(now, |seen| seen.began_at);
         *last_second = (left <= 0).then_some(LastSecond { lease, began_at, looked_at: now });
@@ -167,7 +167,7 @@ impl Elector {
     async fn handle_leader(&mut self, found: &KeyValue) {
         let leader = read_leader(found);
         if leader.id == self.me.id {
-            // What was given up by us as unanswered was done.
+            // A request that timed out here was executed.
             self.lease = Some(found.lease);
             self.resign().await;
         } else if self.told.as_ref() != Some(&leader) {
@@ -176,7 +176,7 @@ impl Elector {
         }
     }
 
-    /// Tries to become leader; returns the generation.
+    /// Campaigns; returns the generation on success.
     async fn campaign(&mut self) -> Result<Option<u64>, EtcdError> {
         let lease = self.client.grant(self.ttl).await?;
         self.lease = Some(lease);
@@ -188,8 +188,8 @@ impl Elector {
         Ok(answer.succeeded.then(|| answer.revision().cast_unsigned()))
     }
 
-    /// Leads as long as the lease can be renewed. That policies of the configuration are in force
-    /// is written down before any switch hears of them.
+    /// Leads while the lease is renewed. The configured policies are recorded before they are sent
+    /// to any switch.
     async fn lead(
         &mut self,
         configured: &(Arc<Keeper>, Blueprint),
@@ -215,7 +215,7 @@ impl Elector {
         self.tell(Verdict::Follow { leader: None }).await;
     }
 
-    /// Renews the lease until that is over; says why.
+    /// Renews the lease until the term ends; returns why.
     async fn renew(&mut self, generation: u64) -> String {
         let mut pause = self.ttl / RENEWALS;
         loop {
@@ -240,8 +240,8 @@ impl Elector {
                 Ok(false) => return "the lease has ended".to_owned(),
                 Err(error @ EtcdError::NotFound(_)) => return error.to_string(),
                 Err(error) => {
-                    // A member that did not answer has cost half of the lease: the next one is
-                    // asked at once.
+                    // A member that did not answer has cost half the lease: the next one is tried
+                    // at once.
                     if matches!(error, EtcdError::Unreachable(_)) {
                         pause = POLL;
                     }
@@ -251,7 +251,7 @@ impl Elector {
         }
     }
 
-    /// Tells the others how many switches are connected here, when that has changed.
+    /// Publishes the number of connected switches if it has changed.
     async fn tell_switch_count(&mut self, generation: u64, lease: i64) {
         let count = self.term.switch_count();
         if self.told_count == Some(count) {
@@ -260,12 +260,12 @@ impl Elector {
         let ours = Compare::Created { key: self.keys.leader(), revision: generation.cast_signed() };
         let (key, value) = (self.keys.seen(), count.to_string());
         let put = Op::Put { key, value, lease: Some(lease) };
-        // What could not be told is, when the lease is renewed next.
+        // On failure it is published with the next renewal.
         let told = self.client.txn(&[ours], &[put], &[]).await;
         self.told_count = told.is_ok_and(|answer| answer.succeeded).then_some(count);
     }
 
-    /// Writes that the policies of the configuration are about to be in force, some at a time.
+    /// Records that the configured policies are about to be in force, in batches.
     async fn record_configured(
         &mut self,
         (keeper, blueprint): &(Arc<Keeper>, Blueprint),
@@ -280,7 +280,7 @@ impl Elector {
         Ok(())
     }
 
-    /// All policies, as they are now that nobody else changes them.
+    /// Reads all policies, which no one else can change now.
     async fn read_policies(&mut self, asked_at: &mut Instant) -> Result<Kept, EtcdError> {
         let (mut start, end) = self.keys.policies();
         let prefix_len = start.len();
@@ -306,7 +306,7 @@ impl Elector {
         }
     }
 
-    /// Renews the lease before the term begins, when it is time.
+    /// Renews the lease before the term begins, if it is time.
     async fn keep_lease(&mut self, asked_at: &mut Instant) -> Result<(), EtcdError> {
         if asked_at.elapsed() > self.ttl / RENEWALS
             && let Some(lease) = self.lease
@@ -320,10 +320,10 @@ impl Elector {
         Ok(())
     }
 
-    /// Ends the lease, if there is one, and the term with it.
+    /// Revokes the lease, if any, and ends the term.
     async fn resign(&mut self) {
         if let Some(lease) = self.lease.take() {
-            // When etcd does not answer, the lease ends by itself.
+            // If etcd does not answer, the lease expires by itself.
             let _ = self.client.revoke(lease).await;
         }
     }
@@ -333,7 +333,7 @@ impl Elector {
         let _ = self.to_hub.send(Input::Verdict(verdict)).await;
     }
 
-    /// Says so when etcd begins not to answer, and when it answers again.
+    /// Reports when etcd stops answering and when it answers again.
     fn note<T>(&mut self, result: Result<T, EtcdError>) -> Option<T> {
         let was_cut_off = std::mem::replace(&mut self.is_cut_off, result.is_err());
         match &result {
@@ -345,35 +345,35 @@ impl Elector {
     }
 }
 
-/// What a follower knows of a lease that has less than a second left.
+/// A follower's observation of a lease with less than a second left.
 #[derive(Clone, Copy, Debug)]
 struct LastSecond {
     lease: i64,
-    /// When that was seen first.
+    /// First observation.
     began_at: Instant,
-    /// When that was seen last.
+    /// Latest observation.
     looked_at: Instant,
 }
 
-/// Who leads, by the value of the key, and since when, by when it was made.
+/// The leader from the key's value, with the revision that created the key as generation.
 fn read_leader(found: &KeyValue) -> Leader {
     let unknown = || Leader { id: "unknown".to_owned(), rest: None, generation: 0 };
     let leader = serde_json::from_str(&found.value).unwrap_or_else(|_| unknown());
     Leader { generation: found.create_revision.cast_unsigned(), ..leader }
 }
 
-/// How often a follower looks who leads.
+/// Interval at which a follower polls the leader's key.
 const POLL: Duration = Duration::from_millis(100);
-/// The same while the leader has missed a renewal, as far as its lease says.
+/// The same while the leader has missed a renewal, according to its lease.
 const CLOSE_POLL: Duration = Duration::from_millis(20);
-/// What etcd counts the time of leases in.
+/// Resolution of lease times in etcd.
 const SECOND: Duration = Duration::from_secs(1);
-/// Times that a lease is renewed in its life.
+/// Renewals per lifetime of a lease.
 const RENEWALS: u32 = 4;
-/// What an election among etcd's members takes at most, with its default timeouts, beyond the time
-/// of our own lease.
+/// Maximum duration of an election among etcd's members with default timeouts, beyond our own
+/// lease.
 const ETCD_ELECTION: Duration = Duration::from_secs(1);
-/// Policies that are read at once.
+/// Policies read at once.
 const PAGE_COUNT: usize = 1000;
 
 #[cfg(test)]

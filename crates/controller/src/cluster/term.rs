@@ -1,22 +1,22 @@
-//! How long a term may go on without news from etcd.
+//! Validity of a term without news from etcd.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When the lease of the leader was renewed last, shared by who renews it and who acts by it. A
-/// process that was stopped for a while finds out here before it acts.
+/// Time of the last renewal of the leader's lease, shared by the thread that renews it and the hub.
+/// A process that was stopped for a while detects here that its term is over, before it acts.
 ///
-/// They are two threads: who acts may be busy for longer than a lease lasts, but not for good.
+/// They are two threads, as the hub may be busy for longer than a lease lasts, but not forever.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     /// `None` while this controller does not lead.
     renewed_at: Arc<Mutex<Option<Instant>>>,
-    /// How long after that it goes on.
+    /// Validity after a renewal.
     patience: Duration,
-    /// Since when who acts is busy with one thing.
+    /// Since when the hub has been busy with one task.
     busy_since: Arc<Mutex<Option<Instant>>>,
-    /// Switches that are connected, whoever leads.
+    /// Number of connected switches, whoever leads.
     switch_count: Arc<AtomicUsize>,
 }
 
@@ -27,13 +27,13 @@ impl Term {
         Self { renewed_at, patience, busy_since, switch_count: Arc::default() }
     }
 
-    /// Begins a term, with a lease that was asked for at this time.
+    /// Begins a term with a lease requested at this time.
     pub(crate) fn begin(&self, asked_at: Instant) {
         self.set(Some(asked_at));
     }
 
-    /// The lease was renewed, which was asked for at this time. Returns whether the term goes on:
-    /// one that has ended does not.
+    /// The lease was renewed by a request at this time. Returns whether the term is still valid:
+    /// one that has ended is not revived.
     pub(crate) fn renew(&self, asked_at: Instant) -> bool {
         let mut renewed_at = self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner);
         if renewed_at.is_some() {
@@ -42,46 +42,46 @@ impl Term {
         renewed_at.is_some()
     }
 
-    /// Whether it goes on at this time; if not, it has ended for all.
+    /// Whether the term is valid at this time; if not, it has ended for all threads.
     pub(crate) fn goes_on(&self, now: Instant) -> bool {
         let mut renewed_at = self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner);
         renewed_at.take_if(|at| now.saturating_duration_since(*at) >= self.patience);
         renewed_at.is_some()
     }
 
-    /// Ends it.
+    /// Ends the term.
     pub(crate) fn end(&self) {
         self.set(None);
     }
 
-    /// Who acts is busy since then, or waits for something to do.
+    /// Records since when the hub is busy, or `None` while it waits.
     pub(crate) fn set_busy(&self, since: Option<Instant>) {
         *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// So many switches are connected.
+    /// Sets the number of connected switches.
     pub(crate) fn set_switch_count(&self, count: usize) {
         self.switch_count.store(count, Ordering::Relaxed);
     }
 
-    /// How many switches are connected.
+    /// Number of connected switches.
     pub(crate) fn switch_count(&self) -> usize {
         self.switch_count.load(Ordering::Relaxed)
     }
 
-    /// Whether who acts has been busy with one thing for so long that it will hardly end.
+    /// Whether the hub has been busy with one task for so long that it is considered stuck.
     pub(crate) fn is_stuck(&self, now: Instant) -> bool {
         let busy_since = *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner);
         busy_since.is_some_and(|since| now.saturating_duration_since(since) >= STUCK)
     }
 
     fn set(&self, at: Option<Instant>) {
-        // There is one value in it, so it is whole.
+        // A single value cannot be inconsistent.
         *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
 
-/// What takes longer does not end: the plan of 10,000 policies takes some seconds.
+/// A longer task is considered endless: planning 10,000 policies takes some seconds.
 pub(super) const STUCK: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

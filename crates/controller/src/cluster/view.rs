@@ -1,22 +1,22 @@
-//! Whether the leader sees the fabric: one that is cut off from the switches, and not from etcd,
-//! renews its lease for ever and can do nothing.
+//! Detects a leader that is partitioned from the switches but not from etcd: it would renew its
+//! lease forever and could do nothing.
 //!
-//! The leader writes how many switches are connected to it beside its key. A follower to which more
-//! than twice as many are connected, for a while, ends the leader's lease and leads. The one that
-//! led sees fewer than half of them, so it does not take the place back.
+//! The leader publishes its number of connected switches beside its key. A follower that has had
+//! more than twice as many for a while revokes the leader's lease and leads. The former leader sees
+//! fewer than half of them, so it does not take over again.
 
 use std::time::{Duration, Instant};
 
-/// What a follower makes of what the leader sees.
+/// A follower's view of the leader's connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    /// Of which lease it holds that the leader sees too little, and since when.
+    /// The lease whose leader sees too few switches, and since when.
     better_since: Option<(i64, Instant)>,
 }
 
 impl View {
-    /// Whether this controller, with `ours` switches, should lead in the place of the holder of
-    /// this lease, who said to have `theirs`.
+    /// Whether this controller, with `ours` switches, should replace the holder of this lease, who
+    /// published `theirs`.
     pub(super) fn is_better(
         &mut self,
         lease: i64,
@@ -31,7 +31,7 @@ impl View {
     }
 }
 
-/// Switches that lost all of their controllers, or have just started, try each again every two
+/// Switches that lost all their controllers, or have just started, try each again every two
 /// seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -1,12 +1,12 @@
-//! What a connection has to tell the hub, while that has no room for more.
+//! News for the hub, queued while the hub has no room.
 //!
-//! A connection does not wait for the hub: it would not answer its switch meanwhile, which then
-//! takes the controller for dead. What waits is bounded by what may be lost. Frames that the switch
-//! shows come as fast as hosts send; one that is passed over is forwarded all the same, and another
-//! one tells of its host. Probes of links come before those. Answers are as many as was asked, and
-//! nothing of the rest may be lost: with too much of that nothing more is read. It keeps no frames
-//! out before: when a policy goes, a switch tells of each rule that it removes, thousands at once,
-//! and a link whose probes were passed over meanwhile would seem to be dead.
+//! A connection never waits for the hub, as it could not answer echo requests meanwhile, and the
+//! switch would take the controller for dead. The queue is bounded by dropping what may be lost.
+//! Packet-ins arrive as fast as hosts send; the frame of a dropped one is forwarded all the same,
+//! and another one reveals its host. Discovery probes come before other packet-ins. There are no
+//! more replies than requests, and no other message may be lost; if too many of these are queued,
+//! reading stops. Until then they do not displace packet-ins: when a policy is deleted, a switch
+//! sends thousands of flow-removed at once, and dropped probes would make links seem dead.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,14 @@ use tokio::sync::mpsc;
 
 use crate::news::{Input, News};
 
-/// What waits for the hub.
+/// Queued news.
 #[derive(Debug)]
 pub(super) struct Backlog {
     to_hub: mpsc::Sender<Input>,
     waiting: VecDeque<Input>,
-    /// How many of them are frames that the switch shows, probes among them.
+    /// Number of packet-ins among them, including probes.
     frames: usize,
-    /// Frames were passed over since all was told last.
+    /// Packet-ins were dropped since the queue was last empty.
     is_told: bool,
 }
 
@@ -32,7 +32,7 @@ impl Backlog {
         Self { to_hub, waiting: VecDeque::new(), frames: 0, is_told: false }
     }
 
-    /// Tells this behind all that waits. Returns whether frames begin to be passed over.
+    /// Queues an input. Returns whether dropping of packet-ins has just begun.
     pub(super) fn push(&mut self, input: Input) -> bool {
         if let Some(frame) = frame_of(&input) {
             if self.frames >= most_before(frame) {
@@ -50,7 +50,7 @@ impl Backlog {
         self.waiting.len() < MAX_WAITING
     }
 
-    /// Tells some of what waits as soon as the hub has room; waits for ever if there is nothing.
+    /// Sends some of the queue as soon as the hub has room; waits forever if it is empty.
     pub(super) async fn send_some(&mut self) {
         if self.waiting.is_empty() {
             return std::future::pending().await;
@@ -61,13 +61,13 @@ impl Backlog {
                     room.send(input);
                 }
             }
-            // Without a hub, there are no orders either, and the connection ends.
+            // Without a hub there are no orders either, and the connection ends.
             Err(_) => (self.frames, self.waiting) = (0, VecDeque::new()),
         }
         self.send_as_many_as_fit();
     }
 
-    /// Tells all that waits.
+    /// Sends the whole queue.
     pub(super) async fn send_all(&mut self) {
         while !self.waiting.is_empty() {
             self.send_some().await;
@@ -85,14 +85,14 @@ impl Backlog {
     }
 }
 
-/// What has waited for the longest time, of so many frames and others.
+/// Removes the oldest input, and updates the number of packet-ins.
 fn take(waiting: &mut VecDeque<Input>, frames: &mut usize) -> Option<Input> {
     let input = waiting.pop_front()?;
     *frames -= usize::from(frame_of(&input).is_some());
     Some(input)
 }
 
-/// The frame that is shown by this, if it is one.
+/// The packet-in of this input, if it is one.
 fn frame_of(input: &Input) -> Option<&PacketIn> {
     match input {
         Input::News { news: News::Message(Body::PacketIn(shown)), .. } => Some(shown),
@@ -100,7 +100,7 @@ fn frame_of(input: &Input) -> Option<&PacketIn> {
     }
 }
 
-/// How many frames may wait before this one is passed over.
+/// Number of queued packet-ins from which on this one is dropped.
 fn most_before(frame: &PacketIn) -> usize {
     match EtherType::of(&frame.data) {
         Some(EtherType::LLDP) => MAX_PROBES,
@@ -108,12 +108,11 @@ fn most_before(frame: &PacketIn) -> usize {
     }
 }
 
-/// Frames that may wait before more are passed over, the same of probes, and all that may wait
-/// before nothing more is read.
+/// Maximum packet-ins in the queue, the same for probes, and the maximum of all input before
+/// reading stops.
 ///
-/// A switch of a thousand ports shows a thousand probes at once, in the order of its ports: with
-/// room for fewer, those of the same ports are passed over again and again, and their links seem
-/// to be dead.
+/// A switch with a thousand ports sends a thousand probes at once, in port order: with less room,
+/// those of the same ports would be dropped each time, and their links would seem dead.
 const MAX_FRAMES: usize = 256;
 const MAX_PROBES: usize = 3072;
 const MAX_WAITING: usize = 4096;
@@ -176,7 +175,7 @@ mod tests {
     async fn what_is_no_frame_keeps_no_frame_out() {
         let (to_hub, mut hub) = mpsc::channel(1);
         let mut backlog = Backlog::new(to_hub);
-        // One of them is on its way.
+        // One of them is being sent.
         (0..MAX_WAITING).for_each(|_| _ = backlog.push(input(Body::BarrierReply)));
         for eth_type in [EtherType::ARP, EtherType::LLDP] {
             assert!(!backlog.push(shown(eth_type)), "there is room for {eth_type:?}");

@@ -1,5 +1,5 @@
-//! As much of etcd's gateway as tests of its users need, in memory. It can lose answers, and be
-//! full. No lease runs out.
+//! An in-memory fake of etcd's gateway for tests. It can lose responses and be full. Leases do not
+//! expire.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,11 +24,11 @@ pub(crate) struct FakeEtcd {
 struct Data {
     revision: i64,
     keys: BTreeMap<String, Entry>,
-    /// Transactions that are carried out without an answer.
+    /// Number of next transactions executed without a response.
     unanswered: usize,
-    /// Transactions are refused.
+    /// Transactions are rejected.
     is_full: bool,
-    /// What somebody else does behind the next transaction that is not answered.
+    /// Writes by another client after the next unanswered transaction.
     then: Vec<(String, String)>,
 }
 
@@ -73,7 +73,7 @@ impl FakeEtcd {
         data.keys.remove(key);
     }
 
-    /// The keys that begin so, in order.
+    /// Sorted keys with this prefix.
     pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
         let data = self.state.lock().unwrap();
         data.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
@@ -83,12 +83,12 @@ impl FakeEtcd {
         self.state.lock().unwrap().keys.get(key).map(|entry| entry.value.clone())
     }
 
-    /// From here on nothing can be written, or it can again.
+    /// Disables or enables writes.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.state.lock().unwrap().is_full = is_full;
     }
 
-    /// The next transaction is carried out, and its answer lost; behind it somebody writes this.
+    /// The next transaction is executed without a response; then another client writes `then`.
     pub(crate) fn lose_answer(&self, then: Vec<(String, String)>) {
         let mut data = self.state.lock().unwrap();
         (data.unanswered, data.then) = (1, then);
@@ -189,5 +189,5 @@ fn text(value: &Value) -> String {
     String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
 }
 
-/// What etcd takes of each kind in a transaction, unless told otherwise (`--max-txn-ops`).
+/// Maximum operations of each kind in a transaction, etcd's default (`--max-txn-ops`).
 const MAX_OPS: usize = 128;

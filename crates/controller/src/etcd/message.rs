@@ -1,17 +1,17 @@
-//! Messages of etcd's v3 interface as the gateway has them: 64-bit numbers are texts, keys and
-//! values are Base64, and what is zero or empty is left out (protocol buffers as JSON).
+//! Messages of etcd's v3 API in the gateway's JSON form of protocol buffers: 64-bit numbers are
+//! strings, keys and values are Base64, and zero or empty values are omitted.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Value, json};
 
-/// Something that must hold of a key.
+/// A condition on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// It was made in this revision; zero: it is not there.
+    /// It was created in this revision; zero: it does not exist.
     Created { key: String, revision: i64 },
-    /// It was last written in this revision; zero: it is not there.
+    /// It was last modified in this revision; zero: it does not exist.
     Written { key: String, revision: i64 },
 }
 
@@ -31,7 +31,7 @@ impl Serialize for Compare {
     }
 }
 
-/// Something that a transaction does.
+/// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Get { key: String },
@@ -73,7 +73,7 @@ fn encode(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// A key that is there.
+/// An existing key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct KeyValue {
@@ -93,7 +93,7 @@ pub(crate) struct KeyValue {
 #[serde(default)]
 pub(crate) struct RangeResponse {
     pub(crate) kvs: Vec<KeyValue>,
-    /// Keys in the range, whatever the limit.
+    /// Number of keys in the range, regardless of the limit.
     #[serde(deserialize_with = "number")]
     pub(crate) count: i64,
 }
@@ -102,18 +102,19 @@ pub(crate) struct RangeResponse {
 #[serde(default)]
 pub(crate) struct TxnResponse {
     header: Header,
-    /// Whether all held that was compared.
+    /// Whether all conditions held.
     pub(crate) succeeded: bool,
     responses: Vec<OpResponse>,
 }
 
 impl TxnResponse {
-    /// The revision of etcd after the transaction, which is its own when it wrote something.
+    /// Revision of etcd after the transaction, which is the transaction's own if it wrote
+    /// something.
     pub(crate) const fn revision(&self) -> i64 {
         self.header.revision
     }
 
-    /// What the `index`th operation found, if it was a `Get` and found something.
+    /// Result of operation `index`, if that was a `Get` that found something.
     pub(crate) fn found(&self, index: usize) -> Option<&KeyValue> {
         self.responses.get(index)?.response_range.kvs.first()
     }
@@ -141,21 +142,21 @@ pub(super) struct GrantResponse {
     pub(super) ttl: i64,
 }
 
-/// One answer of a stream, which the gateway puts into a member of its own.
+/// A response of a stream, which the gateway wraps in a member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KeepAliveResponse {
     pub(super) result: GrantResponse,
 }
 
-/// Whom etcd takes us for from now on.
+/// The token for later requests.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SignInResponse {
     pub(super) token: String,
 }
 
-/// Why not.
+/// An error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fault {
@@ -163,7 +164,7 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// A number, which is a text when it has 64 bits.
+/// A number, which is a string if it has 64 bits.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::String(digits) => digits.parse().map_err(de::Error::custom),
@@ -173,7 +174,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     }
 }
 
-/// Base64 of a text.
+/// A text in Base64.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let bytes = STANDARD.decode(String::deserialize(deserializer)?).map_err(de::Error::custom)?;
     String::from_utf8(bytes).map_err(de::Error::custom)

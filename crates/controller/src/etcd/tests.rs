@@ -1,4 +1,4 @@
-//! The gateway's words, as etcd 3.4 says them.
+//! Responses of the gateway, as sent by etcd 3.4.
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -112,7 +112,7 @@ async fn when_one_member_is_gone_the_next_one_is_asked() {
 
 #[tokio::test]
 async fn whoever_wants_tls_is_known_by_each_way_to_say_no() {
-    // What TLS answers to what is none: a fatal alert of an unexpected message (RFC 8446, 6.2).
+    // TLS's response to plain text: fatal alert unexpected_message (RFC 8446, 6.2).
     const ALERT: [u8; 7] = [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x0a];
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = format!("etcd://{}", listener.local_addr().unwrap());
@@ -122,7 +122,7 @@ async fn whoever_wants_tls_is_known_by_each_way_to_say_no() {
         let says_no = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.readable().await.unwrap();
-            // A connection that is closed with something unread is reset.
+            // Closing a connection with unread data resets it.
             if reads {
                 assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
             }

@@ -1,4 +1,4 @@
-//! How members of etcd are reached: by TLS or without, and as whom.
+//! Connections to members of etcd: with TLS or without, and the login.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -24,10 +24,10 @@ use crate::StoreError;
 use crate::cluster::{EtcdConfig, EtcdTls};
 use crate::tokens::open_mode;
 
-/// How members are reached.
+/// How to reach the members.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
-    /// Each as `host:port`; there is one at least.
+    /// Members as `host:port`; at least one.
     members: Arc<[String]>,
     tls: Option<Arc<Mutex<Fresh<ClientFiles>>>>,
     /// A file with user and password.
@@ -35,7 +35,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Reads the certificates, if there are any.
+    /// Loads the certificates, if any.
     pub(crate) fn open(config: &EtcdConfig) -> Result<Self, StoreError> {
         let wrong = |cause: &dyn Display, remedy| {
             let error = StoreError::new("the configuration does not fit", cause);
@@ -65,7 +65,7 @@ impl Way {
         self.login.is_some()
     }
 
-    /// What etcd is told to sign in; the file is read each time, so that it can be changed.
+    /// The authentication request; the file is read each time, so that it can be changed.
     pub(super) fn login(&self) -> Result<Option<Value>, EtcdError> {
         let Some(path) = &self.login else { return Ok(None) };
         let login = read_login(path);
@@ -73,8 +73,8 @@ impl Way {
         login.map(Some).map_err(refused)
     }
 
-    /// Why there was no answer on a connection that there was. Who expects TLS may end it, reset
-    /// it (when it has not read all of the request), or answer with an alert.
+    /// Explains a lost connection. A server that expects TLS may close it, reset it (before it has
+    /// read the whole request), or send an alert.
     pub(super) fn explain_lost(&self, error: &hyper::Error) -> EtcdError {
         let perhaps = match self.tls {
             None => "; if it requires TLS, use etcds://",
@@ -83,13 +83,13 @@ impl Way {
         EtcdError::Unreachable(format!("{}{perhaps}", explain_error(error)))
     }
 
-    /// A connection to a member.
+    /// Connects to a member.
     pub(super) async fn connect(
         &self,
         member: &str,
     ) -> Result<SendRequest<Full<Bytes>>, EtcdError> {
         let stream = TcpStream::connect(member).await.map_err(unreachable)?;
-        // Requests are small, and waited for.
+        // Requests are small, and latency matters.
         let _ = stream.set_nodelay(true);
         let Some(config) = self.client_config() else { return speak(stream).await };
         let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
@@ -98,7 +98,7 @@ impl Way {
         speak(TlsConnector::from(config).connect(name, stream).await.map_err(unreachable)?).await
     }
 
-    /// What the files say now; when they are of no use, what they said before.
+    /// TLS configuration from the current files; if they are invalid, the last valid one.
     fn client_config(&self) -> Option<Arc<ClientConfig>> {
         let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = fresh.refresh() {
@@ -130,12 +130,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
-    // It ends with its sender; why it ended, the sender says.
+    // It ends with its sender, which reports errors.
     tokio::spawn(async move { _ = connection.await });
     Ok(sender)
 }
 
-/// What was wrong with a connection, in words where it was TLS, which is below what HTTP says.
+/// Explains a connection error; that of TLS is below HTTP's.
 pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
     let mut inner = Some(error);
     while let Some(one) = inner {
@@ -147,7 +147,7 @@ pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
     error.to_string()
 }
 
-/// What an answer says that is not the gateway's.
+/// Describes a response that is not the gateway's.
 pub(super) fn explain_status(status: StatusCode, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let line = text.lines().next().unwrap_or_default().trim();
@@ -162,7 +162,7 @@ pub(super) fn explain_status(status: StatusCode, bytes: &[u8]) -> String {
     format!("HTTP status {status}: {line}{remedy}")
 }
 
-/// Of an answer that is not understood.
+/// Maximum quoted bytes of an unexpected response.
 const MAX_WORDS_LEN: usize = 200;
 const NO_CA: &str = "name the file with the CA of etcd with --store-ca";
 const NO_TLS: &str = "use etcds:// instead of etcd://, or leave out --store-ca";

@@ -1,10 +1,10 @@
-//! Switches that a controller knows of and has not heard yet.
+//! Switches that a new leader knows of but that have not connected yet.
 //!
-//! One that has just begun to lead, or was started again, knows from the store at which switches
-//! monitors are, and as a follower it was connected to all of them. Until they have told their
-//! ports nothing can be said of what is there: a policy that names one of them, or a host that may
-//! be at one, is not wrong, but early. That is said for a while only: a switch that has gone for
-//! good shall not turn all mistakes into promises.
+//! A controller that has just become leader or restarted knows from the store at which switches
+//! monitors are, and as a follower it was connected to all of them. Until they have reported their
+//! ports, a policy that names one of them, or a host that may be at one, is not wrong but early.
+//! This applies for a limited time only: a switch that is gone for good must not excuse all
+//! mistakes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,26 +15,26 @@ use tapswitch_openflow::DatapathId;
 use super::Hub;
 use crate::RequestError;
 
-/// Switches that a control plane knew of when it began.
+/// Switches known when a control plane was created.
 #[derive(Debug)]
 pub(super) struct Known {
     switches: BTreeSet<DatapathId>,
     since: Instant,
 }
 
-/// Those of them that are still to come.
+/// Those still outstanding.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Awaited(BTreeSet<DatapathId>);
 
 impl Known {
-    /// A control plane begins, with its policies.
+    /// The switches known to a new control plane with its policies.
     pub(super) fn of(control: &Control, now: Instant) -> Self {
         Self { switches: control.monitor_switches().collect(), since: now }
     }
 }
 
 impl Awaited {
-    /// Why a policy is refused: for what it says, or since it is early.
+    /// The error for a refused policy: what is wrong with it, or that it is too early.
     pub(crate) fn excuse(&self, error: PolicyError) -> RequestError {
         let awaited: Vec<_> = match &error {
             PolicyError::Monitor(error) => self.behind(error).collect(),
@@ -47,7 +47,7 @@ impl Awaited {
         }
     }
 
-    /// Whether all can be said that there is to say.
+    /// Fails if any switch is outstanding.
     pub(super) fn check_all(self) -> Result<(), RequestError> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -55,7 +55,7 @@ impl Awaited {
         }
     }
 
-    /// Whether something can be said of a switch that is not known.
+    /// Fails if this unknown switch is outstanding.
     pub(crate) fn check(&self, switch: DatapathId) -> Result<(), RequestError> {
         match self.0.contains(&switch) {
             true => Err(RequestError::NotHeard { switches: vec![switch] }),
@@ -63,14 +63,14 @@ impl Awaited {
         }
     }
 
-    /// Those of which one may have the monitor that is not there.
+    /// Outstanding switches that may have the missing monitor.
     fn behind(&self, error: &MonitorError) -> impl Iterator<Item = DatapathId> {
         let at = match error {
             MonitorError::Offline { switch, .. } => Some(Some(*switch)),
             MonitorError::NoSwitch { monitor }
             | MonitorError::UnknownSwitch { monitor, .. }
             | MonitorError::UnknownHost { monitor, .. } => Some(monitor.switch()),
-            // A switch that is named has told its ports.
+            // The named switch has reported its ports.
             MonitorError::UnknownPort { monitor, .. } => monitor.switch().is_none().then_some(None),
             _ => None,
         };
@@ -80,12 +80,12 @@ impl Awaited {
 }
 
 impl Hub {
-    /// The switches that have not told their ports yet.
+    /// Switches that have not reported their ports yet.
     pub(super) fn awaited(&self) -> Awaited {
         self.awaiting(|id| self.control.is_up(id))
     }
 
-    /// Those, and others whose links are still looked for: no way leads through them yet.
+    /// These, and switches whose links are still being discovered, so that no path uses them yet.
     pub(super) fn unlinked(&self) -> Awaited {
         self.awaiting(|id| self.control.is_taken_over(id))
     }
@@ -101,8 +101,7 @@ impl Hub {
     }
 }
 
-/// How long switches are given to connect, to take the new leader for their master, and to tell
-/// their ports.
+/// Time for switches to connect, accept the new leader as master, and report their ports.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -126,7 +125,7 @@ mod tests {
         })
     }
 
-    /// Switch 1 is connected, and has told nothing yet.
+    /// Switch 1 has connected, and has reported nothing yet.
     fn connected() -> (Input, mpsc::Receiver<crate::news::Order>) {
         let (messages, sent) = mpsc::channel(64);
         let (close, is_heard) = (oneshot::channel().0, Arc::new(AtomicBool::new(false)));

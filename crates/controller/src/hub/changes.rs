@@ -1,13 +1,12 @@
-//! Changes of policies: each is proved, then made, and told of when switches confirmed it.
+//! Changes of policies: each is proved, then applied, and reported when switches have confirmed it.
 //!
-//! A proof makes the change on a copy of the control plane first. Most of what that takes is the
-//! copy, so changes that come at once share one. When one of them is found to do harm, or all
-//! together are too much to look at, half of them are looked at, and so on, down to the one that it
-//! is about; the others go on.
+//! A proof applies the change to a copy of the control plane first. Copying is the most expensive
+//! part, so concurrent changes share a copy. If one of them does harm, or all together are too
+//! expensive to check, they are split in halves until the culprit is isolated; the others proceed.
 //!
-//! What would do harm is made by force alone, and so is what nothing can be told of. Where only a
-//! part cannot be told, it is made, and whoever asked is told so, as are the log, the stream of
-//! events, the audit log and whoever looks at the policy.
+//! A harmful change is made only by force, and so is one that cannot be checked at all. If only a
+//! part cannot be checked, the change is made, and this is reported to the caller, in the log, the
+//! event stream, the audit log and the policy's notes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,42 +24,42 @@ use crate::cluster::TermId;
 use crate::journal::Kind;
 use crate::keeper::Origin;
 
-/// Hears how a change went.
+/// Receives the result of a change.
 pub(crate) type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;
 
-/// A change that somebody waits for.
+/// A change requested by a caller.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) change: PolicyChange,
-    /// The term in which it was decided on, and written to the store.
+    /// The term in which it was decided and written to the store.
     pub(crate) term: TermId,
     pub(crate) reply: AppliedReply,
 }
 
-/// What is to be changed.
+/// A change of a policy.
 #[derive(Debug)]
 pub(crate) enum PolicyChange {
-    /// A policy comes.
+    /// Adds or replaces a policy.
     Apply { policy: Box<TapPolicy>, how: How },
-    /// The one of this name goes, also when it was found that frames would go astray.
+    /// Deletes the policy of this name; with `by_force` even if frames would be misdirected.
     Delete { name: String, by_force: bool },
 }
 
-/// The changes that somebody waits for, and policies that end by themselves.
+/// Requested changes, and policies that expire.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// Not begun.
+    /// Not begun yet.
     waiting: VecDeque<Wish>,
-    /// How many of them are proved together.
+    /// Number of changes to prove together.
     together: usize,
-    /// When the next ones are, at the earliest, while others are under way.
+    /// Earliest start of the next proof while other changes are in progress.
     rests_until: Instant,
     adding: HashMap<String, (Verdict, AppliedReply)>,
     replacing: HashMap<String, (Verdict, AppliedReply)>,
-    /// By number, as below: the name is free at once, for one that may be deleted before this one
-    /// has told its last counts.
+    /// By number, as below: the name is free at once, and a new policy with it may be deleted
+    /// before this one has reported its last counts.
     deleting: HashMap<u64, (Verdict, AppliedReply)>,
-    /// Policies that reached their end and are going, and where they came from.
+    /// Expired policies being deleted, with their origin.
     expired: HashMap<u64, Option<Origin>>,
 }
 
@@ -81,8 +80,8 @@ impl Changes {
         self.waiting.push_back(wish);
     }
 
-    /// When the next ones are begun, if some wait. After a proof there is as much time for all
-    /// else, and for more changes to come, unless nobody waits for anything but these.
+    /// When the next changes are begun. After a proof as much time is left for other work and for
+    /// more changes to arrive, unless no caller waits for other changes.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let are_coming = [&self.adding, &self.replacing].iter().any(|changes| !changes.is_empty());
         let are_alone = !are_coming && self.deleting.is_empty();
@@ -90,7 +89,7 @@ impl Changes {
         (!self.waiting.is_empty()).then_some(at)
     }
 
-    /// Whether no more should be asked for just now.
+    /// Whether no more requests should be taken for now.
     pub(super) fn are_many(&self) -> bool {
         self.waiting.len() >= MOST_WAITING
     }
@@ -99,7 +98,7 @@ impl Changes {
         self.expired.insert(number, origin);
     }
 
-    /// Somebody waits for a change to be done; `number` is that of the policy before it.
+    /// A caller waits for a change to complete; `number` is that of the former policy.
     fn await_done(&mut self, change: &PolicyChange, number: u64, asked: (Verdict, AppliedReply)) {
         let name = change.name().to_owned();
         match change {
@@ -111,19 +110,19 @@ impl Changes {
         };
     }
 
-    /// Those that are proved next.
+    /// The changes to prove next.
     fn next(&mut self) -> Vec<Wish> {
         let count = self.waiting.len().min(self.together);
         self.waiting.drain(..count).collect()
     }
 
-    /// They cannot be proved together.
+    /// These cannot be proved together.
     fn part(&mut self, wishes: Vec<Wish>) {
         self.together = wishes.len() / 2;
         wishes.into_iter().rev().for_each(|wish| self.waiting.push_front(wish));
     }
 
-    /// So many were proved in this time.
+    /// `count` changes were proved in this time.
     fn note_proof(&mut self, count: usize, now: Instant, time: Duration) {
         self.rests_until = now + time;
         if time > LONG {
@@ -150,9 +149,9 @@ impl PolicyChange {
         }
     }
 
-    /// Why it is not made, unless by force: something would go wrong, or it cannot be told what
-    /// would. Whoever ends copies does not wait until that can be told, and what is for switches
-    /// that are not there yet is made when they are.
+    /// Why the change is not made without force: it does harm, or cannot be checked. A deletion
+    /// does not wait for a check, and a policy for switches that are missing is accepted and
+    /// applied later.
     fn objection(&self, verdict: &Verdict) -> Option<String> {
         if let Some(problem) = verdict.counterexample() {
             return Some(problem.to_owned());
@@ -172,17 +171,17 @@ impl PolicyChange {
 }
 
 impl Hub {
-    /// Somebody wants a change. One of an earlier term is not made: what there is now comes from
-    /// the store, and so did that change, unless somebody else made another one since.
+    /// Queues a change. One from an earlier term is rejected: the current state was read from the
+    /// store, which included that change unless another one replaced it.
     pub(super) fn ask_for(&mut self, wish: Wish) {
         match wish.term == self.seat.standing.borrow().term() {
             true => self.changes.ask(wish),
-            // Who does not wait any more does not want to hear it.
+            // A failed send means that the caller no longer waits.
             false => _ = wish.reply.send(Err(RequestError::NoLeader)),
         }
     }
 
-    /// Begins some of the changes that wait.
+    /// Begins queued changes.
     pub(super) fn begin_changes(&mut self) {
         let start = Instant::now();
         if self.changes.due(start).is_none_or(|due| due > start) {
@@ -206,7 +205,7 @@ impl Hub {
     }
 
     fn begin_change(&mut self, Wish { change, reply, .. }: Wish, judged: Judged) {
-        // Of a policy that comes there is none yet.
+        // There is none yet for an added policy.
         let number = self.control.policy_number(change.name()).unwrap_or_default();
         let judged = judged.map_err(|error| self.awaited().excuse(error));
         match judged.and_then(|verdict| self.make(&change, verdict)) {
@@ -215,7 +214,7 @@ impl Hub {
         }
     }
 
-    /// Makes a change, unless it would do harm, or nothing can be told of it.
+    /// Makes a change, unless it is harmful or cannot be checked.
     fn make(&mut self, change: &PolicyChange, verdict: Verdict) -> Result<Verdict, RequestError> {
         let name = change.name();
         if let Some(problem) = change.objection(&verdict).filter(|_| !change.is_by_force()) {
@@ -261,10 +260,10 @@ impl Hub {
         }
     }
 
-    /// Deletes a policy again that somebody waits for, for this reason, or as it came too early.
+    /// Deletes a policy that a caller waits for, for this reason, or because it came too early.
     pub(super) fn take_back(&mut self, name: &str, early: Option<RequestError>, reason: &str) {
         if let Some((_, reply)) = self.changes.adding.remove(name) {
-            // It is there, so it can be deleted.
+            // It exists, so deletion cannot fail.
             let _ = self.control.delete_policy(name);
             let (name, reason) = (name.to_owned(), reason.to_owned());
             let _ = reply.send(Err(early.unwrap_or(RequestError::NotInstalled { name, reason })));
@@ -276,14 +275,14 @@ impl Hub {
         let (matched, is_complete) = (report.matched.packets, report.is_complete);
         let note = if is_complete { "" } else { ", perhaps more" };
         tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
-        // Its name was free at once, and its last counters took a while: what is there, or waited
-        // for, under that name by now is another one.
+        // Its name was free before its last counters arrived: a current policy of this name, also
+        // one being added, is another one.
         if !self.control.has_policy(&name) {
             self.tell_policy(&name, &PolicyState::Deleted);
             self.answer_ended(&name);
         }
         if let Some(origin) = self.changes.expired.remove(&report.number) {
-            // It is written while the hub goes on.
+            // Written to the store while the hub continues.
             let (keeper, policy) = (Arc::clone(&self.keeper), report.policy.clone());
             tokio::spawn(async move { keeper.expire(&policy, origin).await });
         }
@@ -292,7 +291,7 @@ impl Hub {
         }
     }
 
-    /// A policy came to its end before it, or the one in its place, was in force.
+    /// A policy expired before it, or its replacement, was in force.
     fn answer_ended(&mut self, name: &str) {
         let reason = || "it ended in the meantime".to_owned();
         self.answer_not_replaced(name.to_owned(), reason());
@@ -303,12 +302,12 @@ impl Hub {
     }
 }
 
-/// Changes that are proved together, at most: each changes some switches, and more of them hardly
-/// change the same ones.
+/// Maximum changes proved together: each affects some switches, and many changes rarely affect the
+/// same ones.
 const MOST_TOGETHER: usize = 256;
-/// Changes that wait to be begun; with more, nothing else is asked for either.
+/// Maximum queued changes; beyond it no other requests are taken either.
 const MOST_WAITING: usize = 1024;
-/// For how long others should wait for a proof, at most, where that can be helped.
+/// Desired maximum delay of other work by a proof.
 const LONG: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -380,7 +379,7 @@ mod tests {
         let (mut changes, now) = (changes(0), Instant::now());
         changes.note_proof(MOST_TOGETHER, now, LONG * 2);
         assert_eq!(changes.together, MOST_TOGETHER / 2);
-        // Of few it is not known how long many take.
+        // A small number does not allow an estimate for a large one.
         changes.note_proof(3, now, Duration::ZERO);
         assert_eq!(changes.together, MOST_TOGETHER / 2);
         changes.note_proof(1, now, LONG * 2);

@@ -1,9 +1,9 @@
-//! Leading and following: what changes for the hub when the controllers that share a store elect
+//! Leading and following: what changes in the hub when the controllers that share a store elect
 //! another leader.
 //!
-//! A leader begins as a controller that starts again does: it asks each switch to be master, and
-//! when the switch says yes, reads what it holds and changes what differs. A follower stays
-//! connected, and says nothing but what role it has. So no rule changes for a change of leaders.
+//! A new leader starts like a restarted controller: it requests the master role from each switch,
+//! and when the switch accepts, reads its tables and changes what differs. A follower stays
+//! connected and only requests its role. So a change of leaders changes no rules.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -23,20 +23,20 @@ use crate::keeper::Origin;
 use crate::news::Order;
 use crate::store::{Kept, KeptPolicy};
 
-/// What a control plane is made of, whenever one begins.
+/// Parts of every new control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Blueprint {
-    /// With the key by which links are found.
+    /// Including the key for link discovery.
     pub(crate) limits: Limits,
-    /// Those of the configuration.
+    /// Policies of the configuration.
     pub(crate) policies: Vec<TapPolicy>,
-    /// When the controller started, which is when their spans begin.
+    /// Start of the controller, from which their durations count.
     pub(crate) start: Instant,
 }
 
 impl Blueprint {
-    /// The policies of the configuration, but for those that are over: each term would put them in
-    /// force, and end them, once more.
+    /// Policies of the configuration without expired ones, which each term would put in force and
+    /// end once more.
     pub(crate) fn configured(&self) -> Vec<TapPolicy> {
         let (passed, time) = (self.start.elapsed().as_secs(), unix_time());
         let goes_on = |policy: &TapPolicy| {
@@ -51,17 +51,17 @@ impl Blueprint {
         self.policies.iter().filter_map(goes_on).collect()
     }
 
-    /// A control plane with the policies of the configuration and of the store, and all policies
-    /// that it has. The monitors of the former are where they were found before. One of the store
-    /// that cannot be, perhaps since the configuration has its name, is left out and said to be:
-    /// the others are needed.
+    /// Builds a control plane with the policies of the configuration and the store, and returns all
+    /// its policies. Monitors of the former are where they were found before. A stored policy that
+    /// is invalid, perhaps because the configuration has its name, is left out and reported, as the
+    /// others are needed.
     pub(crate) fn build(
         &self,
         kept: Kept,
         now: Millis,
     ) -> Result<(Control, Vec<KeptPolicy>), BindError> {
         let mut control = Control::new(self.limits.clone());
-        // Spans are measured from now on, not from when this program started.
+        // Durations count from now, not from the start of this process.
         control.handle_timeout(now);
         let mut all = Vec::new();
         let is_pinned = |kept: &KeptPolicy| kept.origin.owner == CONFIGURATION;
@@ -97,16 +97,16 @@ impl Blueprint {
     }
 }
 
-/// The place of a controller among those that share its store.
+/// The position of a controller among those that share its store.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    /// Whether it leads, for all who want to know.
+    /// Whether it leads, published to all who need it.
     pub(crate) standing: watch::Sender<Standing>,
-    /// How long its term goes on; `None` when it is alone.
+    /// Its term; `None` if it is alone.
     pub(crate) term: Option<Term>,
-    /// Counts changes of roles: answers to what was sent before one are of no interest.
+    /// Number of role changes: replies to messages before the last one are ignored.
     session: u64,
-    /// The highest generation that is known; zero when there was none.
+    /// The highest known generation; zero if there was none.
     generation: u64,
 }
 
@@ -115,7 +115,7 @@ impl Seat {
         Self { standing, term, session: 0, generation: 0 }
     }
 
-    /// Whether this controller tells switches what to do.
+    /// Whether this controller controls the switches.
     pub(super) fn acts(&self) -> bool {
         matches!(*self.standing.borrow(), Standing::Alone | Standing::Leader { .. })
     }
@@ -124,38 +124,38 @@ impl Seat {
         *self.standing.borrow() == Standing::Alone
     }
 
-    /// The hub is busy since then, or waits for something to do.
+    /// Records since when the hub is busy, or `None` while it waits.
     pub(super) fn set_busy(&self, since: Option<Instant>) {
         if let Some(term) = &self.term {
             term.set_busy(since);
         }
     }
 
-    /// So many switches are connected.
+    /// Publishes the number of connected switches.
     pub(super) fn set_switch_count(&self, count: usize) {
         if let Some(term) = &self.term {
             term.set_switch_count(count);
         }
     }
 
-    /// Gives the term up, so that another controller can lead.
+    /// Ends the term, so that another controller can lead.
     fn give_up(&self) {
         if let Some(term) = &self.term {
             term.end();
         }
     }
 
-    /// Whether this controller led last, and nobody else has since.
+    /// Whether this controller led last, and none has since.
     pub(super) fn remembers(&self) -> bool {
         matches!(*self.standing.borrow(), Standing::Follower { remembers: true, .. })
     }
 
-    /// Whether answers of this session are of interest.
+    /// Whether replies of this session are current.
     pub(super) const fn is_current(&self, session: u64) -> bool {
         self.session == session
     }
 
-    /// What a switch is asked for; nothing when there is nobody else.
+    /// The role request for a switch; `None` if the controller is alone.
     fn role_order(&self) -> Option<Order> {
         let role = match self.acts() {
             _ if self.is_alone() || self.generation == 0 => return None,
@@ -196,7 +196,7 @@ impl Hub {
                 self.keeper.begin(policies);
                 self.keeper.note(Draft::new(&Caller::controller(), What::ControllerLead, what));
             }
-            // Those of the configuration were tried before anything else was.
+            // Policies of the configuration were validated before.
             Err(error) => {
                 tracing::error!("cannot lead: {error}");
                 return self.seat.give_up();
@@ -209,7 +209,7 @@ impl Hub {
 
     fn follow(&mut self, leader: Option<Leader>) {
         if leader.is_none() && !self.seat.acts() {
-            // Told before, or found out by the clock.
+            // Known before, or detected by the clock.
             return;
         }
         let remembers = leader.is_none();
@@ -234,7 +234,7 @@ impl Hub {
         self.begin_session(Standing::Follower { leader, remembers });
     }
 
-    /// Whoever waits for an answer is told that there is none; all switches are asked for the role.
+    /// Starts a new session: pending requests fail, and all switches are asked for the role.
     fn begin_session(&mut self, standing: Standing) {
         self.changes = Changes::new(Instant::now());
         self.waiting_for_stats.clear();
@@ -244,7 +244,7 @@ impl Hub {
         ids.into_iter().for_each(|id| self.ask_for_role(id));
     }
 
-    /// Asks a switch for the role that this controller has; without others there is nothing to ask.
+    /// Requests this controller's role from a switch; not needed if it is alone.
     pub(super) fn ask_for_role(&mut self, id: DatapathId) {
         let Some(switch) = self.switches.get_mut(&id) else { return };
         switch.is_ours = false;
@@ -255,7 +255,7 @@ impl Hub {
         }
     }
 
-    /// A switch gave the role that it was asked for, or did not.
+    /// A switch accepted or rejected the requested role.
     pub(super) fn handle_role(&mut self, id: DatapathId, result: Result<(), ErrorKind>) {
         let name = Name(id);
         match result {

@@ -1,11 +1,11 @@
-//! What the audit log says of policies that change by themselves: that copies begin, stop or go
-//! elsewhere, and why.
+//! Audit records of policies that change by themselves: that copying begins, stops or moves, and
+//! why.
 //!
-//! That a policy is in force is said by the record of its addition; from there on each change of
-//! its state is on record. When a controller begins, its switches connect one after the other, and
-//! hold what they held before: what policies are doing then is told only once that has settled.
-//! Ports and hosts that come and go all the time shall not fill the log either: beyond so many
-//! records at once, a policy waits, and what it is doing by then is told.
+//! That a policy is in force is on record from its addition; from then on each change of its state
+//! is recorded. When a controller starts, its switches connect one by one with the tables that they
+//! had: states are recorded only once this has settled. Ports and hosts that change all the time
+//! must not fill the log either: beyond a rate limit, records are delayed, and only the latest
+//! state is recorded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ use super::Hub;
 use crate::Caller;
 use crate::audit::{Draft, What};
 
-/// What was told, and what is to be.
+/// Recorded and pending states.
 #[derive(Debug)]
 pub(super) struct History {
-    /// By number, what the log says of each policy; in force where nothing is noted.
+    /// Recorded state by number; in force if there is none.
     said: HashMap<u64, PolicyState>,
-    /// Policies of which it does not say yet what they are doing.
+    /// Policies whose state is not recorded yet.
     unsaid: BTreeMap<u64, (TapPolicy, PolicyState)>,
-    /// Until when nothing is said, since all has just begun.
+    /// No records before this time, after a start.
     settles_at: Instant,
-    /// Records that may be made at once, as of then.
+    /// Tokens for records left at `counted_at`.
     left: u32,
     counted_at: Instant,
 }
 
 impl History {
-    /// All begins now.
+    /// A history that starts to settle now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             said: HashMap::new(),
@@ -42,7 +42,7 @@ impl History {
         }
     }
 
-    /// A policy is doing so from now on. Returns the record of that, if it is due now.
+    /// Notes a new state. Returns its record if it is due now.
     pub(super) fn note(
         &mut self,
         number: u64,
@@ -60,19 +60,19 @@ impl History {
         Some(self.say(number, policy, state))
     }
 
-    /// That this is so needs no record: somebody asked for it, and was told.
+    /// Notes a state without a record, as it was requested by a caller and is on record.
     pub(super) fn assume(&mut self, number: u64, state: PolicyState) {
         self.unsaid.remove(&number);
         self.said.insert(number, state);
     }
 
-    /// It is gone.
+    /// The policy is gone.
     pub(super) fn forget(&mut self, number: u64) {
         self.unsaid.remove(&number);
         self.said.remove(&number);
     }
 
-    /// Copies for one of its monitors go elsewhere. `None`: there are too many records.
+    /// Copies for one of its monitors move. `None`: there are too many records.
     pub(super) fn note_move(
         &mut self,
         policy: &TapPolicy,
@@ -95,13 +95,13 @@ impl History {
         None
     }
 
-    /// When [`Self::say_more`] has something to say.
+    /// When [`Self::say_more`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let at = self.settles_at.max(self.counted_at + PAUSE);
         (!self.unsaid.is_empty()).then_some(at)
     }
 
-    /// Tells some of what was not told yet, when it is time.
+    /// Returns pending records that are due.
     pub(super) fn say_more(&mut self, now: Instant) -> Vec<Draft> {
         let mut drafts = Vec::new();
         while now >= self.settles_at
@@ -126,8 +126,8 @@ impl History {
         Draft::new(&Caller::controller(), What::PolicyState, result).about(policy)
     }
 
-    /// Whether the log says something else. Why a policy makes no copies may be told in other
-    /// words from time to time; which of them it makes is to be known.
+    /// Whether the recorded state differs. For a policy without copies the reason may be reworded
+    /// without a record; for a partial one the reason matters.
     fn is_news(&self, number: u64, state: &PolicyState) -> bool {
         let before = self.said.get(&number).unwrap_or(&PolicyState::Active);
         match state {
@@ -150,7 +150,7 @@ impl History {
 }
 
 impl Hub {
-    /// Writes down what a policy is doing from now on, unless it is gone already.
+    /// Records a new state of a policy, unless the policy is gone.
     pub(super) fn record_state(&mut self, name: &str, state: &PolicyState) {
         let Some(number) = self.control.policy_number(name) else { return };
         let Some(policy) = self.control.policy_asked(name) else { return };
@@ -158,14 +158,14 @@ impl Hub {
         draft.into_iter().for_each(|draft| self.keeper.note(draft));
     }
 
-    /// Another policy is in the place of the one of its name, which whoever asked for it was told.
+    /// A policy was replaced, which its caller was told.
     pub(super) fn record_replaced(&mut self, name: &str) {
         if let Ok(report) = self.control.policy(name) {
             self.history.assume(report.number, report.state);
         }
     }
 
-    /// Writes down to whom copies of a policy go.
+    /// Records that copies of a policy move.
     pub(super) fn record_move(
         &mut self,
         name: &str,
@@ -179,16 +179,16 @@ impl Hub {
         }
     }
 
-    /// Writes down what was not yet.
+    /// Writes pending records.
     pub(super) fn record_states(&mut self) {
         let drafts = self.history.say_more(Instant::now());
         drafts.into_iter().for_each(|draft| self.keeper.note(draft));
     }
 }
 
-/// For how long all begins.
+/// Settling time after a start.
 const SETTLING: Duration = Duration::from_secs(30);
-/// Records that may be made at once, and the time for each more.
+/// Records allowed at once, and the interval for each further one.
 const BURST: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -213,7 +213,7 @@ mod tests {
         PolicyState::Partial { reason: reason.to_owned() }
     }
 
-    /// A history that has settled, and the time.
+    /// A settled history, and the time.
     fn settled() -> (History, Instant) {
         let start = Instant::now();
         (History::new(start), start + SETTLING)

@@ -1,17 +1,17 @@
-//! What waits for the hub: what happens and what is asked, each in the order in which it came.
+//! Input queues of the hub: news of connections and requests, each in order.
 
 use tokio::sync::mpsc;
 
 use super::{Input, Request};
 
-/// What waits for the hub.
+/// The hub's end of the queues.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     pub(super) news: mpsc::Receiver<Input>,
     pub(super) requests: mpsc::Receiver<Request>,
 }
 
-/// The other end of [`Inputs`]. Cheap to clone.
+/// The sending end of [`Inputs`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ToHub {
     pub(crate) news: mpsc::Sender<Input>,
@@ -27,6 +27,5 @@ impl Inputs {
     }
 }
 
-/// Inputs of a kind that wait; with more, connections are read from later, and whoever asks
-/// waits for room.
+/// Maximum length of each queue; beyond it connections are not read, and callers wait.
 const MAX_WAITING: usize = 1024;

@@ -1,10 +1,10 @@
-//! The time for which the hub would have heard.
+//! Clock of the time in which the hub could process input.
 
 use std::time::{Duration, Instant};
 
-/// How much of the time the hub waited for inputs, and would have been told of what came: not while
-/// it had work to do itself, or others kept it waiting for longer than it had to. This clock always
-/// goes, if slowly ([`BUSY_PART`]), for there may be work at all times.
+/// Time in which the hub waited for input and would have received it: not while it was busy or was
+/// woken late. The clock always advances, if slowly ([`BUSY_PART`]), as the hub may be busy all the
+/// time.
 #[derive(Debug)]
 pub(super) struct Listened {
     waited: Duration,
@@ -16,8 +16,8 @@ impl Listened {
         Self { waited: Duration::ZERO, start: Instant::now() }
     }
 
-    /// It waited since then, until `due`, or until there was an input. Nobody knows since when that
-    /// was there.
+    /// The hub waited since then, until `due`, or until an input arrived. When the input became
+    /// available is unknown.
     pub(super) fn add(&mut self, since: Instant, due: Option<Instant>) {
         let now = Instant::now();
         let is_in_time = due.is_some_and(|due| now.saturating_duration_since(due) < SLACK);
@@ -31,7 +31,7 @@ impl Listened {
     }
 }
 
-/// By how much somebody who waits is woken late though nothing keeps him.
+/// Normal delay of a wake-up.
 const SLACK: Duration = Duration::from_millis(20);
-/// One of so many parts of the time for which the hub was busy counts as listened.
+/// One part in this many of the busy time counts.
 const BUSY_PART: u32 = 8;

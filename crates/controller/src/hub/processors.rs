@@ -1,18 +1,18 @@
-//! Work that others wait for, on all processors.
+//! Parallel work that the hub waits for.
 
 use std::num::NonZero;
 use std::thread::{available_parallelism, scope};
 
 use tapswitch_control::{Change, Look, Verdict};
 
-/// Looks at changes on as many processors as there are: nothing else is done meanwhile, and nothing
-/// of what is looked at changes.
+/// Checks changes on all processors. The hub does nothing else meanwhile, so the checked state is
+/// constant.
 pub(super) fn on_all_processors(changes: &[Change<'_>], look: &Look<'_>) -> Vec<Verdict> {
     let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     share_out(changes, look, changes.len().div_ceil(threads).max(LEAST_SHARE))
 }
 
-/// Gives so many changes to each thread; the first ones are this one's.
+/// Gives `share` changes to each thread, the first ones to the current thread.
 fn share_out(changes: &[Change<'_>], look: &Look<'_>, share: usize) -> Vec<Verdict> {
     let Some((own, others)) = changes.split_at_checked(share).filter(|(_, it)| !it.is_empty())
     else {
@@ -22,15 +22,15 @@ fn share_out(changes: &[Change<'_>], look: &Look<'_>, share: usize) -> Vec<Verdi
         let begin = |share| (share, scope.spawn(move || look(share)));
         let others: Vec<_> = others.chunks(share).map(begin).collect();
         let own = look(own);
-        // What stopped another thread stops this one, too.
+        // A panic in another thread is propagated.
         let others =
             others.into_iter().map(|(share, it)| it.join().unwrap_or_else(|_| look(share)));
         own.into_iter().chain(others.flatten()).collect()
     })
 }
 
-/// Threads that look at changes that are made together, and how many one looks at, at least: less
-/// takes no longer than to begin one.
+/// Maximum threads for changes made together, and the minimum changes per thread: fewer take no
+/// longer than starting a thread.
 const MOST_THREADS: usize = 8;
 const LEAST_SHARE: usize = 8;
 

@@ -1,4 +1,4 @@
-//! A hub, and dry runs of it.
+//! Tests of the hub and of dry runs.
 
 use tapswitch_control::{Limits, PolicyError};
 use tokio::sync::watch;
@@ -9,7 +9,7 @@ use crate::cluster::Standing;
 use crate::rehearsals::Rehearsals;
 use crate::store::Store;
 
-/// A hub without switches, alone, and what it keeps.
+/// A single hub without switches, and its keeper.
 pub(super) fn hub() -> (Hub, Arc<Keeper>) {
     let journal = Arc::new(Journal::new(16));
     let (store, _) = Store::open(&StoreConfig::None, Arc::clone(&journal)).unwrap();
@@ -22,7 +22,7 @@ pub(super) fn hub() -> (Hub, Arc<Keeper>) {
     (Hub::new(control, (blueprint, seat), Inputs::new().1, kept, Duration::ZERO), keeper)
 }
 
-/// A dry run, and where its plan comes to.
+/// A dry run, and the receiver of its plan.
 async fn dry_run(of: &Rehearsals) -> (Request, oneshot::Receiver<Result<Plan, RequestError>>) {
     let change = PolicyChange::Delete { name: "a".to_owned(), by_force: false };
     let (reply, answer) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! What is written, when, and what becomes of it when that fails.
+//! What is written, when, and what happens on failure.
 
 use futures_util::FutureExt;
 
@@ -8,7 +8,7 @@ use crate::etcd::Way;
 use crate::etcd::fake::FakeEtcd;
 use crate::journal::Journal;
 
-/// A controller that leads and shares its store, and by what it comes to follow.
+/// A leader with a shared store, and the sender that makes it a follower.
 async fn leader() -> (Arc<Keeper>, watch::Sender<Standing>) {
     leader_at(&FakeEtcd::start().await).await
 }
@@ -111,7 +111,7 @@ async fn record(keeper: &Arc<Keeper>) -> Result<(), StoreError> {
     keeper.record(Draft::new(&Caller::unix("bob"), What::AuditExport, ACCEPTED)).await
 }
 
-/// What and with which result, of all records.
+/// Action and result of all records.
 async fn log(keeper: &Keeper) -> Vec<(String, String)> {
     let lines = keeper.records(Wanted::After(0), 100).await.unwrap().lines;
     let record = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -152,7 +152,7 @@ async fn who_hangs_up_takes_no_record_away() {
     let draft = |name| Draft::new(&Caller::unix(name), What::TokenRefused, "refused");
     keeper.record_or_owe(draft("ann")).await;
     assert!(keeper.record_or_owe(draft("bob")).now_or_never().is_none(), "who waits hangs up");
-    // It comes behind that one.
+    // It is written after that one.
     record(&keeper).await.unwrap_err();
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -198,7 +198,7 @@ async fn a_change_of_a_term_before_is_neither_made_nor_taken_back() {
     put(&late).await.unwrap();
     let policy = TapPolicy::new("a", "3".parse().unwrap());
     let kept = keeper.kept(policy).unwrap();
-    // Others led meanwhile, and did not mind.
+    // Others have led meanwhile without changes.
     keeper.end();
     etcd.delete("/t/leader");
     let generation = etcd.put("/t/leader", "{}").cast_unsigned();
@@ -236,7 +236,7 @@ async fn a_deletion_comes_right_behind_the_change_before() {
 #[tokio::test]
 async fn who_was_deposed_without_knowing_it_writes_records() {
     let (keeper, standing) = leader().await;
-    // As etcd sees it, this is the leader of no term.
+    // For etcd, this is the leader of no term.
     standing.send_replace(Standing::Leader { generation: 1 << 40 });
     let claim = keeper.claim("a").unwrap();
     put(&claim).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! Who speaks plain HTTP where TLS is spoken is told so by HTTP: by what TLS would say they would
-//! only know that something is wrong.
+//! Answers plain HTTP on a TLS port by HTTP: a TLS alert would tell the client only that something
+//! is wrong.
 
 use std::io;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Whether plain HTTP comes, as far as can be told within the time that a handshake may take: the
-/// first byte of a request is a letter, that of a handshake is not (RFC 8446, section 5.1).
+/// Whether the client sends plain HTTP, decided within the time for a handshake: a request starts
+/// with a letter, a handshake does not (RFC 8446, section 5.1).
 pub(super) async fn is_plain(stream: &TcpStream, timeout: Duration) -> bool {
     let mut first = [0];
     let peeked = tokio::time::timeout(timeout, stream.peek(&mut first)).await;
     matches!(peeked, Ok(Ok(1))) && first[0].is_ascii_alphabetic()
 }
 
-/// Says that TLS is to be spoken, and hangs up.
+/// Answers that TLS is required, and closes the connection.
 pub(super) async fn refuse(stream: TcpStream) {
-    // Whoever does not read or does not end is not waited for.
+    // A client that neither reads nor closes is not waited for.
     let _ = tokio::time::timeout(PATIENCE, answer(stream)).await;
 }
 
@@ -30,7 +30,7 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(BODY.as_bytes()).await?;
     stream.shutdown().await?;
-    // What is not read when a connection is closed resets it, and the answer with it.
+    // Unread input at close would cause a reset, which discards the response.
     let (mut unread, mut len) = ([0; 1024], 0);
     while len < MAX_UNREAD {
         match stream.read(&mut unread).await? {
@@ -41,7 +41,7 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// As all refusals are.
+/// In the form of all refusals.
 const BODY: &str = concat!(
     r#"{"error":{"code":"not-tls","message":"this port speaks HTTPS: ask https:// instead of "#,
     r#"http://","field":null}}"#

@@ -1,16 +1,17 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //!
-//! **By a token**: `Authorization: Bearer TOKEN`. **By a session**: a cookie that a token was
-//! exchanged for, for browsers' event streams and downloads; it ends with its token. Changes by a
-//! session need the header `X-Tapswitch`, which no page of another site can send.
+//! **By a token**: `Authorization: Bearer TOKEN`. **By a session**: a cookie obtained for a token,
+//! for browsers' event streams and downloads; it ends with its token. Changes by a session need the
+//! header `X-Tapswitch`, which no page of another site can send.
 //!
-//! **Without a file of tokens** the server listens on loopback alone, unless told otherwise. Whose
-//! the controller is ([`Owners`]) is `local` and may do everything; other users of this machine may
-//! look, as `uid:` and their number. A page of another site could make a browser on
-//! this machine ask here, so requests whose `Host` is no name of this machine's own are refused.
+//! **Without a file of tokens** the server listens on loopback only, unless configured otherwise.
+//! The owners of the controller ([`Owners`]) are `local` and may do everything; other users of this
+//! machine may read, as `uid:` with their number. As a page of another site could make a browser on
+//! this machine send requests (DNS rebinding), requests whose `Host` is not a name of this machine
+//! are refused.
 //!
-//! **Browsers** say whose page makes them ask (`Sec-Fetch-Site`, and `Origin` for changes): pages
-//! of others get nothing, whoever is signed in.
+//! **Browsers** report which site's page caused a request (`Sec-Fetch-Site`, and `Origin` for
+//! changes): those of other sites are refused, whoever is signed in.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,14 +31,14 @@ use crate::neighbour::Owners;
 use crate::tokens::{Token, Tokens};
 use crate::{Caller, Role, random};
 
-/// Decides who may come in.
+/// Decides who may send requests.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// `None` when everybody is `local`.
+    /// `None` if everybody is `local`.
     tokens: Option<Tokens>,
-    /// Whether names of other machines are heard when everybody is `local`.
+    /// Whether other host names are accepted if everybody is `local`.
     is_open: bool,
-    /// Whose this controller is.
+    /// Owners of this controller.
     owners: Owners,
     sessions: Mutex<HashMap<String, Session>>,
     pub(super) refusals: Refusals,
@@ -45,27 +46,27 @@ pub(super) struct Gate {
 
 #[derive(Clone, Debug)]
 struct Session {
-    /// Hash of the token that it was made with.
+    /// Hash of its token.
     token: String,
     until: Instant,
 }
 
-/// What somebody showed, and who that makes them.
+/// An authenticated caller with the credentials used.
 #[derive(Clone, Debug)]
 pub(super) struct Admitted {
     pub(super) caller: Caller,
-    /// Hash of the token, when tokens are asked for.
+    /// Hash of the token, if tokens are required.
     token: Option<String>,
-    /// Hash of the session's name, for who came by one.
+    /// Hash of the session's name, if one was used.
     session: Option<String>,
 }
 
-/// Why somebody stays outside.
+/// Why a caller is refused.
 #[derive(Debug)]
 pub(super) struct Rejection {
     pub(super) refusal: Refusal,
-    /// Whether it goes into the audit log: a wrong token does, unless there are too many; no token
-    /// does not.
+    /// Whether it is recorded in the audit log: a wrong token is, unless there are too many; a
+    /// missing one is not.
     pub(super) is_recorded: bool,
 }
 
@@ -76,24 +77,24 @@ impl Gate {
         Self { tokens, is_open, owners, sessions, refusals }
     }
 
-    /// Whether it matters which user of this machine connects.
+    /// Whether the local user of a connection matters.
     pub(super) const fn asks_for_user(&self) -> bool {
         self.tokens.is_none() && !self.is_open
     }
 
-    /// Reads the tokens again.
+    /// Reloads the tokens.
     pub(super) fn reload(&self) {
         if let Some(tokens) = &self.tokens {
             tokens.reload();
         }
     }
 
-    /// Whether a token is asked for.
+    /// Whether tokens are required.
     pub(super) const fn asks_for_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Who may do what, where no tokens are asked for.
+    /// Describes who may do what without tokens.
     pub(super) const fn who_may(&self) -> &'static str {
         match self.is_open {
             true => "every client has all rights, as local",
@@ -104,7 +105,7 @@ impl Gate {
         }
     }
 
-    /// What helps who may not do something.
+    /// Remedy for a caller without permission.
     pub(super) const fn remedy(&self) -> &'static str {
         match self.tokens {
             Some(_) => "ask the administrator of the controller for another token",
@@ -115,7 +116,7 @@ impl Gate {
         }
     }
 
-    /// Who asks.
+    /// Authenticates a request.
     pub(super) fn admit(
         &self,
         (peer, user): (SocketAddr, Option<u32>),
@@ -146,10 +147,9 @@ impl Gate {
         Ok(Admitted { session: Some(key), ..Admitted::by(token, peer) })
     }
 
-    /// Whose token this is. Who shows wrong ones again and again is not told so for a while, and
-    /// of it nothing is written down but how often; a valid one is one, whoever else has that
-    /// address. Nobody guesses 256 random bits, so that the limit guards the audit log, not the
-    /// tokens.
+    /// Authenticates a token. After repeated wrong ones a network is told to wait, and only their
+    /// number is recorded; a valid token is always accepted, also from there. As nobody guesses 256
+    /// random bits, the limit protects the audit log, not the tokens.
     pub(super) fn admit_token(
         &self,
         peer: SocketAddr,
@@ -173,7 +173,7 @@ impl Gate {
         Err(Rejection { refusal, is_recorded: wrong == WrongToken::Recorded })
     }
 
-    /// Whether who was admitted once still would be.
+    /// Whether a caller's credentials are still valid.
     pub(super) fn check(&self, admitted: &Admitted) -> Result<(), Ending> {
         let role = admitted.caller.role;
         let is_known = match (&self.tokens, &admitted.token) {
@@ -191,7 +191,7 @@ impl Gate {
         }
     }
 
-    /// Makes a session; returns its cookie's value.
+    /// Opens a session; returns the value of its cookie.
     pub(super) fn open_session(&self, admitted: &Admitted) -> Result<String, Refusal> {
         let mut bytes = [0; 32];
         random::fill(&mut bytes).map_err(|error| {
@@ -207,7 +207,7 @@ impl Gate {
         Ok(id)
     }
 
-    /// Ends the session of this request, if it has one.
+    /// Ends the session of this request, if any.
     pub(super) fn close_session(&self, headers: &HeaderMap) {
         if let Some(id) = cookie(headers) {
             lock(&self.sessions).remove(&sha256_hex(id.as_bytes()));
@@ -267,9 +267,8 @@ fn no_token() -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
 }
 
-/// A browser says whose page made it ask: for what is under `/api/v1` that must be ours, or the
-/// user. Reading changes something, too: it may write audit records.
-/// <https://www.w3.org/TR/fetch-metadata/>
+/// Requires that a browser's request under `/api/v1` was caused by our page or by the user. Reading
+/// has effects, too: it may write audit records. <https://www.w3.org/TR/fetch-metadata/>
 pub(super) fn check_site(headers: &HeaderMap) -> Result<(), Rejection> {
     let site = headers.get(FETCH_SITE).and_then(|site| site.to_str().ok());
     match site {
@@ -282,7 +281,7 @@ pub(super) fn check_site(headers: &HeaderMap) -> Result<(), Rejection> {
     }
 }
 
-/// A browser says which site's page asks. For changes it must be ours.
+/// Requires that a browser's change was caused by our page.
 fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(origin) = text(ORIGIN).filter(|_| is_change(method)) else { return Ok(()) };
@@ -309,7 +308,7 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
     pairs.find(|(name, _)| name.trim() == COOKIE_NAME).map(|(_, id)| id.trim().to_owned())
 }
 
-/// Whether `host`, as in the header, is a name of this machine that no other can have.
+/// Whether the header's `host` is a name of this machine that no other machine can have.
 fn is_loopback(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -320,8 +319,8 @@ fn is_loopback(host: &str) -> bool {
     is_loopback || name.eq_ignore_ascii_case("localhost")
 }
 
-/// For one more of this token, the oldest session ends of the token that has the most: whoever
-/// signs in again and again signs nobody else out.
+/// Makes room for a session of this token: the oldest session of the token with the most is ended,
+/// so that repeated sign-ins sign nobody else out.
 fn make_room(sessions: &mut HashMap<String, Session>, token: &str) {
     let now = Instant::now();
     sessions.retain(|_, session| session.until > now);
@@ -339,7 +338,7 @@ fn make_room(sessions: &mut HashMap<String, Session>, token: &str) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in there is whole whenever the lock is free.
+    // The content is consistent whenever the lock is free.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -347,7 +346,7 @@ pub(super) const COOKIE_NAME: &str = "tapswitch";
 const MARK: &str = "x-tapswitch";
 const FETCH_SITE: &str = "sec-fetch-site";
 pub(super) const SESSION_AGE: Duration = Duration::from_secs(12 * 3600);
-/// Sessions at a time.
+/// Maximum number of sessions.
 const MAX_SESSIONS: usize = 1024;
 
 #[cfg(test)]

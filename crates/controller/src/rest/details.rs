@@ -1,4 +1,4 @@
-//! One switch in detail: ports with counters, tables, groups.
+//! Details of one switch: ports with counters, tables, groups.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,12 +16,12 @@ use super::lists::{Asked, Page, PageQuery};
 use super::network::switch_id;
 use super::policies::Named;
 
-/// What switches told last, for those who read page after page. Whoever asks while one is asked
-/// waits for that, and nobody for another one.
+/// Last details of switches, so that the pages of a list come from one reading. Callers wait for a
+/// pending request to the same switch, but not for other switches.
 #[derive(Debug, Default)]
 pub(super) struct Last(Mutex<HashMap<DatapathId, Arc<Slot>>>);
 
-/// The same of one switch.
+/// Last details of one switch.
 type Slot = tokio::sync::Mutex<Option<Told>>;
 
 #[derive(Debug)]
@@ -31,9 +31,9 @@ struct Told {
 }
 
 impl Last {
-    /// What the switch told. What is old of those that nobody asks for is forgotten.
+    /// The slot of a switch. Outdated details that nobody waits for are dropped.
     fn slot(&self, switch: DatapathId) -> Arc<Slot> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |slot: &Slot| slot.try_lock().is_ok_and(|told| fresh(&told).is_some());
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_fresh(slot));
@@ -41,12 +41,12 @@ impl Last {
     }
 }
 
-/// What was told a moment ago.
+/// Details that are still fresh.
 fn fresh(told: &Option<Told>) -> Option<&Arc<SwitchDetails>> {
     told.as_ref().filter(|told| told.at.elapsed() < FRESH).map(|told| &told.details)
 }
 
-/// What of the rules is wanted.
+/// Query for rules.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleQuery {
@@ -62,7 +62,7 @@ pub(super) async fn ports(
     Asked(query): Asked<PageQuery>,
 ) -> Result<Json<Page<PortDetail>>, Refusal> {
     let details = api.details(&name).await?;
-    // In the order of numbers; names, such as LOCAL, behind them.
+    // By number; names such as LOCAL last.
     let key = |port: &PortDetail| {
         let number = port.port.port.parse().unwrap_or(u32::MAX);
         format!("{number:010}-{}", port.port.port)
@@ -78,7 +78,7 @@ pub(super) async fn rules(
     let details = api.details(&name).await?;
     let query = PageQuery { limit, cursor, q };
     let rules = details.rules.iter().filter(|rule| table.is_none_or(|table| rule.table == table));
-    // As a switch looks: table by table, higher priorities first.
+    // In lookup order: by table, then higher priorities first.
     let key = |rule: &RuleReport| {
         let RuleReport { table, priority, matches, .. } = rule;
         format!("{table:03}-{:05}-{matches}", u16::MAX - priority)
@@ -112,7 +112,7 @@ impl Api {
     }
 }
 
-/// Pages that are asked for within this time are of one reading.
+/// Pages requested within this time come from one reading.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How streams of events and packets end. The last event says why: an end without one is that of
-//! the connection, and whoever comes back goes on.
+//! End of event streams. The last event names the reason: without it the connection was lost, and
+//! the client should reconnect.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use tokio::time::{Interval, MissedTickBehavior};
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The token is not valid any more, or has another role.
+    /// The token was revoked or has another role.
     TokenRevoked,
-    /// Somebody signed out, or the session was over.
+    /// Sign-out, or the session expired.
     SessionEnded,
-    /// What happens is told elsewhere.
+    /// Another controller reports the events.
     NotLeader,
-    /// The controller stops.
+    /// The controller is shutting down.
     Stopped,
-    /// Events came faster than they were read.
+    /// The client read too slowly.
     TooSlow,
-    /// The policy is deleted, or another one is in its place.
+    /// The policy was deleted or replaced.
     PolicyGone,
 }
 
@@ -61,12 +61,12 @@ impl Ending {
     }
 }
 
-/// What comes to somebody, one after the other, and at last why it ends.
+/// A sequence of events with a reason for its end.
 pub(super) trait Source: Sized + Send {
-    /// What comes next.
+    /// The next event.
     fn next(&mut self) -> impl Future<Output = Result<Event, Ending>> + Send;
 
-    /// All of it.
+    /// All events, the last of which is the reason for the end.
     fn events(self) -> impl Stream<Item = Event> + Send {
         stream::unfold(Some(self), |source: Option<Self>| async move {
             let mut source = source?;
@@ -78,13 +78,13 @@ pub(super) trait Source: Sized + Send {
     }
 }
 
-/// When it is looked again whether whoever listens still may.
+/// Interval of rechecking a listener's permission.
 pub(super) fn recheck() -> Interval {
     let mut interval = tokio::time::interval(RECHECK);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-/// A stream ends so long after its token or session, at most; the file of tokens is looked at once
-/// a second.
+/// Maximum delay until a stream ends after its token or session; the token file is checked once a
+/// second.
 const RECHECK: Duration = Duration::from_secs(2);

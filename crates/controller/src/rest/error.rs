@@ -1,4 +1,4 @@
-//! Why a request is refused, as JSON: a stable code for programs, words for people.
+//! Refused requests as JSON: a stable code for programs, and a text.
 
 use axum::Json;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
@@ -9,21 +9,21 @@ use tapswitch_control::{MonitorError, PolicyError};
 
 use crate::{RequestError, StoreError};
 
-/// A refusal.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// Kebab-case; what programs go by.
+    /// Stable code in kebab case, for programs.
     pub(super) code: &'static str,
-    /// What is wrong, and the remedy.
+    /// Cause and remedy.
     pub(super) message: String,
-    /// The field of the document or the query that it is about.
+    /// The field of the document or query concerned.
     pub(super) field: Option<String>,
-    /// Where REST of the controller is that can answer.
+    /// URL of the REST server that can answer.
     pub(super) leader: Option<String>,
-    /// The byte of the filter that it is about.
+    /// Byte offset in the filter.
     pub(super) at: Option<usize>,
-    /// It passes by itself: whoever asks again soon may be answered.
+    /// Temporary: a retry soon may succeed.
     pub(super) is_passing: bool,
 }
 
@@ -49,19 +49,19 @@ impl Refusal {
         Self { status, code, message: message.into(), field, leader, at, is_passing: false }
     }
 
-    /// It is about this field.
+    /// Adds the field concerned.
     #[must_use]
     pub(super) fn about(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// It is not to be had now, and will be soon: that passes by itself.
+    /// A temporary condition.
     fn passing(code: &'static str, message: String) -> Self {
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
         Self { is_passing: true, ..refusal }
     }
 
-    /// The request makes no sense.
+    /// The request is malformed.
     pub(super) fn malformed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed", message)
     }
@@ -74,7 +74,7 @@ impl IntoResponse for Refusal {
         let error = Members { code, message: &message, field, leader, at };
         let mut response = (status, Json(Document { error })).into_response();
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110 §15.5.2: who is asked for credentials is told of which kind.
+            // RFC 9110 §15.5.2: a 401 names the authentication scheme.
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if is_passing {
@@ -138,7 +138,7 @@ impl From<PolicyError> for Refusal {
     }
 }
 
-/// What programs go by. These never change.
+/// Codes for programs; these never change.
 fn policy_code(error: &PolicyError) -> &'static str {
     match error {
         PolicyError::NameEmpty | PolicyError::NameTooLong { .. } => "bad-name",
@@ -177,9 +177,10 @@ fn monitor_code(error: &MonitorError) -> &'static str {
     }
 }
 
-/// In how many seconds another may lead, switches have connected, and dry runs have ended.
+/// Seconds after which another controller may lead, switches have connected, or dry runs have
+/// ended.
 const PASSES_AFTER: u32 = 1;
-/// The code when nothing more is to be had here.
+/// Code after shutdown.
 pub(super) const STOPPED: &str = "stopped";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What a filter, or a whole policy, matches: for those who are writing it.
+//! Describes what a filter or a whole policy matches, while it is being written.
 //!
-//! Some take most of a second, which others must not wait for: a thread of its own looks at them,
-//! [`CHECKS`] at a time.
+//! Some take most of a second, for which others must not wait: they are checked on a thread of
+//! their own, at most [`CHECKS`] at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Api, Asking};
 use crate::RequestError;
 use crate::cluster::Access;
 
-/// What is to be looked at: one of them.
+/// What to check: one of the two.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -28,8 +28,8 @@ pub(super) struct Wanted {
     policy: Option<TapPolicy>,
 }
 
-/// A policy by the names of its fields: a list of their values would do as well, and what is wrong
-/// with one would be told by its place in a list.
+/// Requires a policy with named fields: serde would also accept a list of values, and name an
+/// invalid one by its position only.
 fn policy_with_names<'de, D: Deserializer<'de>>(json: D) -> Result<Option<TapPolicy>, D::Error> {
     json.deserialize_any(PolicyVisitor)
 }
@@ -52,15 +52,15 @@ impl<'de> Visitor<'de> for PolicyVisitor {
     }
 }
 
-/// What it matches.
+/// Result of a check.
 #[derive(Debug, Serialize)]
 pub(super) struct Checked {
     ok: bool,
-    /// Regions: so many rules, where a switch knows none of the hosts.
+    /// Regions: the number of rules on a switch that knows none of the hosts.
     regions: usize,
-    /// In words, the first ones.
+    /// The first descriptions.
     matches: Vec<String>,
-    /// How many of those there are.
+    /// Total number of descriptions.
     total: usize,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn check(
     let stopped = || Refusal::from(RequestError::Stopped);
     let turn = Arc::clone(&api.checks).acquire_owned().await.map_err(|_| stopped())?;
     let looking = move || {
-        // Who asked may be gone; the turn is over only when the work is.
+        // The caller may be gone; the permit is held until the work is done.
         let _turn = turn;
         look_at(&policy)
     };
@@ -100,7 +100,7 @@ fn look_at(policy: &TapPolicy) -> Result<Checked, PolicyError> {
     Ok(Checked { ok: true, regions: policy.region_count()?, matches, total })
 }
 
-/// Policies that are looked at, at a time.
+/// Maximum concurrent checks.
 pub(super) const CHECKS: usize = 2;
-/// Sets of frames that are told.
+/// Maximum descriptions returned.
 const MAX_MATCHES: usize = 50;

@@ -1,8 +1,8 @@
-//! Lists in pages. A page begins behind the item whose key the cursor is, so that what comes and
-//! goes meanwhile neither repeats nor hides others.
+//! Paged lists. A page begins after the item whose key is the cursor, so that items added or
+//! removed meanwhile neither repeat nor hide others.
 //!
-//! Each list has a query of its own, which refuses what the list cannot be asked for: whoever gets
-//! all takes it for what was asked for.
+//! Each list has its own query type, which rejects unknown parameters: an ignored filter would make
+//! all items look like the matching ones.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Query};
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use super::error::Refusal;
 
-/// What of a list is wanted.
+/// Parameters of a page.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageQuery {
     pub(super) limit: Option<usize>,
     pub(super) cursor: Option<String>,
-    /// Items that have this in one of their values, whatever its case.
+    /// Selects items with this text in a value, case-insensitively.
     pub(super) q: Option<String>,
 }
 
@@ -27,17 +27,17 @@ pub(super) struct PageQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Page<T> {
     pub(super) items: Vec<T>,
-    /// The cursor of the next page; none behind the last.
+    /// Cursor of the next page; `None` for the last one.
     pub(super) next: Option<String>,
-    /// Items on all pages.
+    /// Number of items on all pages.
     pub(super) total: usize,
 }
 
-/// A query string, whose errors are told as all others are.
+/// A query string, whose errors are reported like all others.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl PageQuery {
-    /// The page that is asked for, of these items by their keys. Keys sort as pages are to.
+    /// The requested page of these items, in the order of their keys.
     pub(super) fn page<T: Serialize>(
         &self,
         items: impl IntoIterator<Item = (String, T)>,
@@ -68,7 +68,7 @@ impl PageQuery {
     }
 }
 
-/// Items of a page.
+/// Number of items on a page.
 pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
     let limit = asked.unwrap_or(DEFAULT_LIMIT);
     if (1..=MAX_LIMIT).contains(&limit) {
@@ -78,7 +78,7 @@ pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
     Err(Refusal::malformed(message).about("limit"))
 }
 
-/// Whether one of the values in there has this text, in small letters, in it.
+/// Whether a value contains this text, which must be lower case.
 pub(super) fn has(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text.to_lowercase().contains(wanted),
@@ -99,7 +99,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// What is wrong with a query, as a parser says it, in words of those who ask.
+/// Rewords a parser's error for the query's author.
 fn refuse_query(error: &str) -> Refusal {
     let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
     let twice = text.strip_prefix("duplicate field `").and_then(|field| field.strip_suffix('`'));
@@ -118,7 +118,7 @@ fn refuse_query(error: &str) -> Refusal {
     Refusal::malformed(format!("{field}: {what}")).about(field)
 }
 
-/// Something that there is not, and what there is: a parameter, or the value of one.
+/// An unknown parameter or value, with the known ones.
 fn unknown(what: &str) -> Option<String> {
     let (asked, known) = what.strip_prefix("unknown ")?.split_once(", ")?;
     let (kind, name) = asked.split_once(" `")?;

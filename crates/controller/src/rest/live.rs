@@ -1,9 +1,9 @@
-//! What happens, as it happens: server-sent events.
+//! Event stream as server-sent events.
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 //!
-//! Who comes back with the id of the last event gets what it missed; when some of that is gone, an
-//! event `reset` says that lists are to be read anew. Who reads too slowly loses the connection,
-//! and can come back.
+//! A client that reconnects with the id of the last event gets the events that it missed; if some
+//! are no longer available, an event `reset` tells it to read all lists again. A client that reads
+//! too slowly is disconnected, and can reconnect.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) async fn events(
     let term = api.handle.term();
     api.handle.check(Access::Read)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    // Nobody has seen the event without a number.
+    // An event without an id was seen by nobody.
     let after = after.map(str::trim).filter(|id| !id.is_empty());
     let after = match after.map(str::parse) {
         Some(Err(_)) => return Err(Refusal::malformed("Last-Event-ID: expected a number")),
@@ -45,8 +45,8 @@ pub(super) async fn events(
     let subscription = api.handle.journal().subscribe(after);
     let Subscription { missed, has_gap, begins_behind, receiver } = subscription;
     let start = Event::default().id(begins_behind.to_string());
-    // One without a name and without data is seen by nobody, but for its number: whoever loses the
-    // connection before anything happened can come back to it.
+    // An event without name and data is not dispatched, but sets the last id, so that a client can
+    // reconnect even if no event has occurred yet.
     let start = if has_gap { start.event("reset").data("{}") } else { start };
     let start = (has_gap || after.is_none()).then_some(Ok(start));
     let role = admitted.caller.role;
@@ -65,16 +65,16 @@ pub(super) async fn log(
     api.handle.check(Access::Read)?;
     let entries = api.handle.journal().last().into_iter();
     let entries = entries.filter(|entry| may_see(admitted.caller.role, entry.kind));
-    // Pages go by growing keys, and the newest is to be first.
+    // Pages are ordered by ascending keys, and the newest event comes first.
     query.page(entries.map(|entry| (format!("{:020}", u64::MAX - entry.id), told(&entry))))
 }
 
-/// Somebody who listens.
+/// A listener.
 struct Listener {
     api: Api,
     admitted: Admitted,
     receiver: broadcast::Receiver<Arc<Entry>>,
-    /// The term of the controller in which it began.
+    /// The controller's term at its start.
     term: TermId,
     recheck: Interval,
 }
@@ -100,14 +100,14 @@ impl Source for Listener {
     }
 }
 
-/// Who is tapped by whom is for those who read the audit log.
+/// Audit records tell who taps whom, so they require the role for the audit log.
 fn may_see(role: Role, kind: Kind) -> bool {
     kind != Kind::Audit || role == Role::Admin
 }
 
 fn event(entry: &Entry) -> Event {
     let event = Event::default().event(entry.kind.name()).data(entry.data.to_string());
-    // Ticks are not kept: nobody can come back to one.
+    // Ticks are not kept, so they have no id.
     if entry.kind == Kind::Tick { event } else { event.id(entry.id.to_string()) }
 }
 

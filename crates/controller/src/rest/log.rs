@@ -18,17 +18,18 @@ use crate::Handle;
 use crate::audit::{Draft, Head, What};
 use crate::store::{StoreError, Wanted};
 
-/// What of the log is wanted.
+/// Query for audit records.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditQuery {
     limit: Option<usize>,
     cursor: Option<String>,
-    /// Records that have this in one of their values, whatever its case, or whose hash begins so.
+    /// Selects records with this text in a value, case-insensitively, or with this prefix of their
+    /// hash.
     q: Option<String>,
 }
 
-/// Records, newest first; the cursor is the number of the last one on the page before.
+/// Records, newest first; the cursor is the number of the previous page's last record.
 pub(super) async fn list(
     State(api): State<Api>,
     Asked(query): Asked<AuditQuery>,
@@ -53,13 +54,13 @@ pub(super) async fn list(
     Ok(Json(Page { items, next: next.map(|seq| seq.to_string()), total }))
 }
 
-/// A record as it is: whoever checks the hashes needs each byte.
+/// A record as stored: its hash depends on each byte.
 fn raw(line: String) -> Option<Box<RawValue>> {
     RawValue::from_string(line).ok()
 }
 
-/// Records before one that have this text. The log has no end, so that [`SEARCHED`] are looked at,
-/// and the cursor leads behind them.
+/// Searches records before one. As the log is unbounded, at most [`SEARCHED`] are searched, and the
+/// cursor continues after them.
 async fn search(
     handle: &Handle,
     mut before: u64,
@@ -84,12 +85,13 @@ async fn search(
     Ok(Page { items: found.into_iter().filter_map(raw).collect(), next, total })
 }
 
-/// The number of the last of these records; zero when there are none.
+/// Number of the last record; zero if there are none.
 fn last_seq(lines: &[String]) -> u64 {
     lines.last().and_then(|line| Head::of(line)).map_or(0, |head| head.seq)
 }
 
-/// Whether a record has this text. Somewhere in its hashes it has any short one, sooner or later.
+/// Whether a record contains this text; in hashes only at the start, since any short text occurs
+/// somewhere in them.
 fn is_found(line: &str, wanted: &str) -> bool {
     let Ok(mut record) = serde_json::from_str::<Map<String, Value>>(line) else { return false };
     record.remove("previous");
@@ -99,13 +101,13 @@ fn is_found(line: &str, wanted: &str) -> bool {
         || record.values().any(|value| has(value, wanted))
 }
 
-/// All records, oldest first, as lines. That somebody took them is one of them.
+/// All records, oldest first, as lines. The export itself is recorded.
 pub(super) async fn export(
     State(api): State<Api>,
     Asking(admitted): Asking,
 ) -> Result<Response, Refusal> {
     api.handle.try_record(Draft::new(&admitted.caller, What::AuditExport, "accepted")).await?;
-    // What cannot be read at all is said by the status; later it can only end early.
+    // An unreadable log is reported by the status; later errors can only truncate the body.
     api.handle.records(Wanted::After(0), 1).await?;
     let lines = stream::try_unfold((api.handle.clone(), 0), |(handle, after)| next(handle, after));
     let headers = [
@@ -115,7 +117,7 @@ pub(super) async fn export(
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// The lines behind record `after`, and where to go on.
+/// Lines after record `after`, and where to continue.
 type Lines = Option<(String, (Handle, u64))>;
 
 async fn next(handle: Handle, after: u64) -> Result<Lines, StoreError> {
@@ -125,7 +127,7 @@ async fn next(handle: Handle, after: u64) -> Result<Lines, StoreError> {
     Ok(Some((lines.join("\n"), (handle, head.seq))))
 }
 
-/// Records that are read at a time.
+/// Records read at once.
 const LINES: usize = 500;
-/// Records that are searched at once.
+/// Maximum records searched per request.
 const SEARCHED: usize = 10_000;

@@ -1,5 +1,5 @@
-//! Who looks at packets, for the audit log: one record for a stream, also when it breaks and comes
-//! again each second.
+//! Audit records of watching packets: one for a stream, even if it breaks and reconnects every
+//! second.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,22 +8,22 @@ use tapswitch_control::TapPolicy;
 
 use crate::Caller;
 
-/// Those who began to look a short while ago.
+/// Recent starts of streams.
 #[derive(Debug, Default)]
 pub(super) struct Looks(Mutex<Vec<Look>>);
 
 #[derive(Debug)]
 struct Look {
     caller: Caller,
-    /// As it was: in the place of which another one may come, with other traffic.
+    /// The policy at that time, as it may be replaced by one with other traffic.
     policy: TapPolicy,
     since: Instant,
 }
 
 impl Looks {
-    /// Somebody begins to look: has that recorded, unless it is on record since less than a minute.
-    /// It is when the record was written, not before: who comes meanwhile has another one. Rather
-    /// one too many than one too few.
+    /// Records the start of a stream, unless it was recorded within the last minute. It counts as
+    /// recorded only once the record is written; concurrent starts write their own. Rather one
+    /// record too many than one missing.
     pub(super) async fn begin<E>(
         &self,
         (caller, policy): (&Caller, &TapPolicy),
@@ -52,12 +52,12 @@ impl Looks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Look>> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who comes back within this time, from the same address to the same policy, is on record.
+/// A stream from the same address to the same policy within this time is not recorded again.
 const ON_RECORD: Duration = Duration::from_secs(60);
 const MAX_LOOKS: usize = 512;
 
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a look that begins is recorded.
+    /// Whether the start of a stream is recorded.
     async fn begin(looks: &Looks, caller: &Caller, policy: &TapPolicy, now: Instant) -> bool {
         let mut is_recorded = false;
         let record = async {

@@ -27,7 +27,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse,
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], out.into_text()))
 }
 
-/// What followers do not know.
+/// Metrics of the leader.
 async fn put_fabric(out: &mut Exposition, api: &Api) -> Result<(), Refusal> {
     api.refresh().await?;
     put_switches(out, &api.handle.switches().await?);

@@ -33,7 +33,7 @@ pub(super) async fn one_switch(
 }
 
 impl Api {
-    /// Why nothing is told of a switch.
+    /// The error for a switch that is unknown or not connected yet.
     pub(super) async fn unknown_switch(&self, name: &str) -> Refusal {
         if let Some(id) = switch_id(name)
             && let Err(early) = self.handle.check_heard(id).await
@@ -45,20 +45,20 @@ impl Api {
     }
 }
 
-/// The switch of this name, as paths have it.
+/// The datapath id in a path.
 pub(super) fn switch_id(name: &str) -> Option<DatapathId> {
     let digits = name.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))?;
     u64::from_str_radix(digits, 16).ok().map(DatapathId)
 }
 
-/// What of the hosts is wanted.
+/// Query for hosts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostQuery {
     limit: Option<usize>,
     cursor: Option<String>,
     q: Option<String>,
-    /// Those of this switch.
+    /// At this switch.
     switch: Option<String>,
 }
 

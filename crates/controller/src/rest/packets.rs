@@ -1,5 +1,5 @@
-//! The packets of a policy whose copies come to the controller: as they come, or the last ones as
-//! a file. Who comes back with the id of the last one gets those after it.
+//! Packets of a policy whose copies go to the controller: as a stream, or the last ones as a file.
+//! A client that reconnects with the id of the last packet gets the later ones.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -33,14 +33,14 @@ use crate::cluster::TermId;
 use crate::copies::{News, Shown};
 use crate::store::StoreError;
 
-/// How packets are wanted.
+/// Query for packets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketsQuery {
     download: Option<Format>,
 }
 
-/// A format of files.
+/// File format.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Format {
@@ -55,7 +55,7 @@ pub(super) async fn packets(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let term = api.handle.term();
-    // First of all: else it would be missed that the policy goes right after it was found.
+    // Subscribed first: otherwise the end of the policy right after the lookup would be missed.
     let (mut last, receiver) = api.handle.journal().copies().watch();
     let PolicyReport { number, policy, .. } = api.handle.policy(&name).await?;
     check_shown(&policy)?;
@@ -64,7 +64,7 @@ pub(super) async fn packets(
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
-    // One that is none of ours says nothing of what was seen.
+    // An id that is not ours means nothing was seen.
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
     let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
@@ -74,7 +74,8 @@ pub(super) async fn packets(
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-/// Whether copies come here: who sees none would take the traffic for none.
+/// Fails unless copies go to the controller: without packets a client would assume that there is no
+/// traffic.
 fn check_shown(policy: &TapPolicy) -> Result<(), Refusal> {
     if policy.monitor.iter().any(|monitor| *monitor == MonitorSpec::Controller) {
         return Ok(());
@@ -88,8 +89,8 @@ fn check_shown(policy: &TapPolicy) -> Result<(), Refusal> {
 }
 
 impl Api {
-    /// Writes down who sees whose packets, before they do: each file, and each stream that is not
-    /// one that broke a moment ago. Without a record nobody sees anything.
+    /// Records who watches packets, before any are shown: each file, and each stream unless it has
+    /// just reconnected. If the record cannot be written, nothing is shown.
     async fn note_look(
         &self,
         caller: &Caller,
@@ -108,20 +109,20 @@ impl Api {
     }
 }
 
-/// Somebody who looks at the packets of a policy.
+/// A client watching the packets of a policy.
 struct Watcher {
     api: Api,
     admitted: Admitted,
-    /// The policy, by name and by number.
+    /// Name and number of the policy.
     policy: (String, u64),
     receiver: broadcast::Receiver<News>,
-    /// The term of the controller in which it began.
+    /// The controller's term at its start.
     term: TermId,
     recheck: Interval,
 }
 
 impl Source for Watcher {
-    /// Who is slow misses some.
+    /// A slow client misses packets.
     async fn next(&mut self) -> Result<Event, Ending> {
         loop {
             let news = tokio::select! {
@@ -137,7 +138,7 @@ impl Source for Watcher {
                 Some(Ok(News::Gone(number))) if number == self.policy.1 => {
                     return Err(Ending::PolicyGone);
                 }
-                // That may have been among what was missed.
+                // The end of the policy may be among what was missed.
                 Some(Err(RecvError::Lagged(_))) if !self.is_there().await => {
                     return Err(Ending::PolicyGone);
                 }
@@ -170,7 +171,7 @@ fn event(shown: &Shown) -> Event {
     Event::default().event("packet").id(id.to_string()).data(data.to_string())
 }
 
-/// A packet in a line: who sends what to whom, as far as its start tells.
+/// A packet in one line: endpoints and protocol, as far as its start contains them.
 fn summary(start: &[u8]) -> String {
     let Ok(parsed) = parse(start) else { return "cut short".to_owned() };
     let key = parsed.key;
@@ -206,7 +207,7 @@ fn v4(address: [u8; 16]) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// The packets as pcapng, each as far as it was shown.
+/// The packets as pcapng, as far as they were captured.
 fn file(last: &[Arc<Shown>]) -> impl IntoResponse + use<> {
     let mut bytes = Vec::new();
     let application = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
     use crate::{Config, RestConfig, Server};
 
-    /// Asks for the packets of the policy that there is; returns the refusal.
+    /// Requests the packets of the policy; returns the refusal.
     async fn ask(server: std::net::SocketAddr, query: &str) -> String {
         let mut stream = TcpStream::connect(server).await.unwrap();
         let path = format!("/api/v1/policies/web/packets{query}");
@@ -237,7 +238,7 @@ mod tests {
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut status = [0; 13];
         stream.read_exact(&mut status).await.unwrap();
-        // What is not refused may have no end.
+        // A request that is not refused may never end.
         assert_eq!(status, *b"HTTP/1.1 503 ", "{query}");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

@@ -1,4 +1,4 @@
-//! Policies: listing, adding, deleting, and how they were doing lately.
+//! Policies: listing, adding, deleting, and recent history.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -18,7 +18,7 @@ use crate::cluster::Access;
 use crate::words::in_words;
 use crate::{Applied, Handle, How, Origin};
 
-/// A policy as it is told.
+/// Representation of a policy.
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyView {
     #[serde(flatten)]
@@ -29,10 +29,10 @@ pub(super) struct PolicyView {
     changed_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_by: Option<String>,
-    /// Told of one policy alone.
+    /// Only for a single policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<Vec<PathReport>>,
-    /// Told of one that was just put in force.
+    /// Only for a policy that was just put in force.
     #[serde(flatten)]
     verdict: Option<Verdict>,
 }
@@ -57,25 +57,25 @@ impl PolicyView {
     }
 }
 
-/// What of the policies is wanted.
+/// Query for policies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PolicyQuery {
     limit: Option<usize>,
     cursor: Option<String>,
     q: Option<String>,
-    /// Those in one of these states, with commas between.
+    /// In one of these states, separated by commas.
     state: Option<String>,
     ledger: Option<Ledger>,
     has_problem: Option<bool>,
 }
 
-/// What a ledger says.
+/// State of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Ledger {
     AddsUp,
-    /// It adds up as far as is known.
+    /// It adds up as far as known.
     Incomplete,
     DoesNotAddUp,
 }
@@ -90,13 +90,14 @@ impl Ledger {
     }
 }
 
-/// Whether somebody should look at it: copies are not made, or not all, or some went astray.
+/// Whether the policy needs attention: no copies, or not all, are made, or some are unaccounted
+/// for.
 const fn has_problem(report: &PolicyReport) -> bool {
     let is_well = !matches!(report.state, PolicyState::Failed { .. } | PolicyState::Partial { .. });
     !is_well || !report.adds_up
 }
 
-/// The states in a list of them.
+/// Parses a list of states.
 fn states(text: &str) -> Result<Vec<&str>, Refusal> {
     let states: Vec<_> = text.split(',').collect();
     match states.iter().find(|state| !STATES.contains(*state)) {
@@ -112,7 +113,7 @@ fn states(text: &str) -> Result<Vec<&str>, Refusal> {
     }
 }
 
-/// Those of [`PolicyState`] in which policies are listed.
+/// States of [`PolicyState`] that listed policies have.
 const STATES: [&str; 6] = ["active", "partial", "installing", "pending", "resting", "failed"];
 
 pub(super) async fn list(
@@ -142,7 +143,7 @@ pub(super) async fn one(
     Ok(Json(PolicyView { path, ..PolicyView::new(report, &api.handle) }))
 }
 
-/// How a policy is to be changed.
+/// Parameters of a change.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApplyQuery {
@@ -214,17 +215,17 @@ pub(super) async fn series(
     State(api): State<Api>,
     Named(name): Named,
 ) -> Result<Json<SeriesReport>, Refusal> {
-    // What is remembered is of a time when this controller led.
+    // The series is from the time when this controller led.
     api.handle.check(Access::Read)?;
     if let Some(report) = api.series.report(&name) {
         return Ok(Json(report));
     }
-    // Those that are not looked at yet, and those that there are not.
+    // Distinguishes a policy without a series from an unknown one.
     api.handle.policy(&name).await?;
     Ok(Json(SeriesReport::empty()))
 }
 
-/// Where a policy is told of.
+/// URL of a policy.
 fn location(name: &str) -> HeaderValue {
     let mut path = "/api/v1/policies/".to_owned();
     for byte in name.bytes() {
@@ -267,7 +268,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::new(status, "not-json", message));
         }
-        // Who says so is told at once, and need not send it.
+        // A declared length is checked at once, before the body is sent.
         let len = request.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok());
         if len.and_then(|len| len.parse().ok()).is_some_and(|len: u64| len > MAX_BODY_LEN as u64) {
             return Err(too_large());
@@ -292,7 +293,7 @@ fn is_json(kind: &str) -> bool {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    // Members in the order in which they are declared would do as well, without their names.
+    // serde would also accept an array of the members' values, without names.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(Refusal::malformed("the body must be a JSON object: {\"...\": ...}"));
     }
@@ -301,7 +302,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         let path = error.path().to_string();
         let message = told(&error.into_inner());
         let missing = missing(&message).map(str::to_owned);
-        // The document as a whole, and what ended in the middle of something, have no name.
+        // The document as a whole, and truncated input, have no path.
         let path = Some(path).filter(|path| ![".", "?"].contains(&path.as_str()));
         let field: Vec<_> = path.into_iter().chain(missing).collect();
         let refusal = Refusal::malformed(message);
@@ -314,12 +315,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     Ok(document)
 }
 
-/// The field that a document does not have, if that is what is wrong.
+/// The missing member, if that is the error.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split_once('`').map(|(field, _)| field)
 }
 
-/// What is wrong in a document, in words of documents, and where.
+/// An error in a document in terms of JSON, with its position.
 fn told(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,10 +1,10 @@
-//! Which refusals the audit log tells of one by one.
+//! Rate limit for audit records of refusals.
 //!
-//! Whoever can connect can be refused as often as they like, and what is recorded stays. So of each
-//! kind there are [`MOST_OF_ONE`] records of one network in [`WHILE`], and [`MOST_OF_ALL`] of all;
-//! one record tells then how many more there were. A network is an address of IPv4, or 64 bits of
-//! IPv6, within which one machine has all addresses. [`MAX_NETWORKS`] are counted at a time; for
-//! another one the oldest is forgotten, after which it is bounded by what all have together.
+//! Anyone who can connect can cause refusals at any rate, and records are kept forever. So each
+//! kind has at most [`MOST_OF_ONE`] records per network in [`WHILE`], and [`MOST_OF_ALL`] in total;
+//! one record then reports the number of the others. A network is an IPv4 address, or an IPv6 /64,
+//! within which one machine may have all addresses. At most [`MAX_NETWORKS`] are tracked; for
+//! another one the oldest is dropped, which is then only bounded by the total.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,26 +31,26 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Networks(HashMap<IpAddr, Count>);
 
-/// So many in the while that began then.
+/// Number of refusals in the period that started then.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     since: Instant,
     count: u64,
 }
 
-/// What is done about a wrong token.
+/// Handling of a wrong token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongToken {
-    /// It is told so, and recorded.
+    /// Answered as a wrong token, and recorded.
     Recorded,
-    /// It is told so.
+    /// Answered as a wrong token only.
     LeftOut,
-    /// There were too many to tell more.
+    /// Answered by "wait": there were too many.
     TooMany,
 }
 
 impl Refusals {
-    /// Somebody showed a wrong token.
+    /// Counts a wrong token.
     pub(super) fn handle_token(&self, from: IpAddr, now: Instant) -> WrongToken {
         let mut counts = self.lock();
         let is_in_time = counts.tokens.add(network(from), now);
@@ -61,27 +61,27 @@ impl Refusals {
         }
     }
 
-    /// Somebody's role was too low. Returns whether that is recorded.
+    /// Counts an insufficient role. Returns whether to record it.
     pub(super) fn handle_role(&self, from: IpAddr, now: Instant) -> bool {
         let mut counts = self.lock();
         let is_in_time = counts.roles.add(network(from), now);
         counts.is_recorded(is_in_time, now)
     }
 
-    /// How many were not recorded, when it is time to tell.
+    /// Number of refusals that were not recorded, if it is time to report it.
     pub(super) fn take_left_out(&self, now: Instant) -> Option<u64> {
         let left_out = &mut self.lock().left_out;
         left_out.take_if(|count| !count.is_recent(now)).map(|count| count.count)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Counts {
-    /// Whether one more is recorded, which is of a network that had not too many.
+    /// Whether to record a refusal from a network that is within its limit.
     fn is_recorded(&mut self, is_in_time: bool, now: Instant) -> bool {
         let all = self.all.take_if(|all| all.is_recent(now)).unwrap_or(Count::none(now));
         let is_recorded = is_in_time && all.count < MOST_OF_ALL;
@@ -94,7 +94,7 @@ impl Counts {
 }
 
 impl Networks {
-    /// Counts one more, unless there were too many. Returns whether there were not.
+    /// Counts a refusal. Returns whether it is within the limit.
     fn add(&mut self, network: IpAddr, now: Instant) -> bool {
         if !self.0.contains_key(&network) {
             self.make_room(now);
@@ -131,13 +131,12 @@ impl Count {
     }
 }
 
-/// Wrong tokens of one network that are told so, and refusals of a kind that are recorded, in this
-/// time.
+/// Limit per network and period for reported wrong tokens, and for recorded refusals of a kind.
 const MOST_OF_ONE: u64 = 10;
-/// Refusals that are recorded in this time, whoever they are of.
+/// Limit per period for recorded refusals of all networks.
 const MOST_OF_ALL: u64 = 100;
 const WHILE: Duration = Duration::from_secs(60);
-/// Networks whose refusals of a kind are counted.
+/// Maximum networks tracked for each kind.
 const MAX_NETWORKS: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How policies were doing in the last minutes: one point a second while somebody looks.
+//! Recent history of policies: one point a second while anyone looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tapswitch_control::PolicyReport;
 
 use crate::clock::now_text;
 
-/// The last points of policies.
+/// Series of policies.
 #[derive(Debug, Default)]
 pub(super) struct AllSeries {
     state: Mutex<State>,
@@ -17,11 +17,11 @@ pub(super) struct AllSeries {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last counters of each policy, however many there are: the total is of all.
+    /// Last counters of every policy, for the total.
     last: HashMap<String, Sums>,
-    /// [`MAX_POLICIES`] at most; those that are asked for before others.
+    /// At most [`MAX_POLICIES`]; requested ones have precedence.
     by_policy: HashMap<String, Series>,
-    /// When somebody looked last.
+    /// Time of the last request.
     asked_at: Option<Instant>,
     total: Rates,
 }
@@ -32,7 +32,7 @@ struct Series {
     points: VecDeque<Point>,
 }
 
-/// Counters at a moment.
+/// Counters at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
     at: Instant,
@@ -41,18 +41,18 @@ struct Sums {
     dropped: u64,
 }
 
-/// What passed in a second.
+/// Rates over a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Rates {
-    /// Frames that matched.
+    /// Matched frames.
     matched_pps: u64,
-    /// Bits of copies that monitors took.
+    /// Bits of delivered copies.
     delivered_bps: u64,
-    /// Copies that were dropped.
+    /// Dropped copies.
     dropped_pps: u64,
 }
 
-/// Rates at a moment.
+/// Rates at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Point {
     at: String,
@@ -60,7 +60,7 @@ pub(super) struct Point {
     rates: Rates,
 }
 
-/// The points of one policy, oldest first.
+/// Points of one policy, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct SeriesReport {
     interval_ms: u64,
@@ -68,7 +68,7 @@ pub(super) struct SeriesReport {
 }
 
 impl AllSeries {
-    /// Counters came.
+    /// Processes new counters.
     pub(super) fn take(&self, reports: &[PolicyReport], now: Instant) {
         let mut state = self.lock();
         let at = now_text();
@@ -88,8 +88,8 @@ impl AllSeries {
         by_policy.retain(|name, _| last.contains_key(name));
     }
 
-    /// The points of this policy, if it is looked at. From now on all are, for a while, as far as
-    /// there is room, and this one in any case.
+    /// The series of a policy, if there is one. From now on all policies get points for a while, as
+    /// far as there is room, and this one in any case.
     pub(super) fn report(&self, name: &str) -> Option<SeriesReport> {
         let mut state = self.lock();
         let now = Some(Instant::now());
@@ -106,24 +106,24 @@ impl AllSeries {
         Some(SeriesReport { points, ..SeriesReport::empty() })
     }
 
-    /// The sum over all policies in the last second.
+    /// Sum over all policies in the last second.
     pub(super) fn total(&self) -> Rates {
         self.lock().total
     }
 
-    /// Whether somebody looked lately.
+    /// Whether there was a recent request.
     pub(super) fn is_wanted(&self) -> bool {
         self.lock().asked_at.is_some_and(|at| at.elapsed() < WANTED)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What is in there is whole whenever the lock is free.
+        // The content is consistent whenever the lock is free.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Keeps a point, if there is room for its policy.
+    /// Adds a point, if there is room for its policy.
     fn note(&mut self, name: &str, point: Point) {
         if let Some(series) = self.by_policy.get_mut(name) {
             series.push(point);
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// For one more, the one goes that was not asked for, or the longest time ago.
+    /// Makes room by dropping the series that was never requested, or not for the longest time.
     fn make_room(&mut self) {
         if self.by_policy.len() < MAX_POLICIES {
             return;
@@ -164,8 +164,8 @@ impl Sums {
         }
     }
 
-    /// What passed since, unless that is too long ago to be told. Counters that were set back count
-    /// from zero, as after a restart of the switch.
+    /// Rates since `last`, unless that is too old. Counters that were reset count from zero, as
+    /// after a restart of the switch.
     fn since(self, last: Self) -> Option<Rates> {
         let passed = self.at.saturating_duration_since(last.at);
         if passed.is_zero() || passed > MAX_PAUSE {
@@ -195,7 +195,7 @@ impl Rates {
 }
 
 impl SeriesReport {
-    /// No points yet.
+    /// A series without points.
     pub(super) const fn empty() -> Self {
         Self { interval_ms: 1000, points: Vec::new() }
     }
@@ -203,11 +203,11 @@ impl SeriesReport {
 
 /// Five minutes.
 const MAX_POINTS: usize = 300;
-/// Policies whose points are kept: some tens of megabytes.
+/// Maximum series: some tens of megabytes.
 const MAX_POLICIES: usize = 1000;
-/// How long after somebody looked points are still made.
+/// Time after a request for which points are still added.
 const WANTED: Duration = Duration::from_secs(300);
-/// Between points that are further apart nothing is told: nobody looked.
+/// A longer interval between points means that nobody looked, and gives no rate.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

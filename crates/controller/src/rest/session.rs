@@ -1,4 +1,4 @@
-//! Who I am, sessions, and what the page needs to know first.
+//! Sessions, the caller's identity, and what the page needs first.
 
 use axum::Json;
 use axum::extract::{Extension, State};
@@ -18,9 +18,9 @@ pub(super) struct Me {
     name: String,
     role: Role,
     version: &'static str,
-    /// When the controller started.
+    /// Start time of the controller.
     started_at: String,
-    /// Whether tokens are asked for, so that there is something to sign in and out of.
+    /// Whether tokens are required, so that sign-in and sign-out exist.
     has_tokens: bool,
 }
 
@@ -72,9 +72,9 @@ fn cookie(id: &str, age_s: u64, is_secure: bool) -> HeaderValue {
 
 #[derive(Serialize)]
 pub(super) struct ConfigView {
-    /// Where policies are kept: `memory`, `disk` or `etcd`.
+    /// Kind of the store: `memory`, `disk` or `etcd`.
     store: &'static str,
-    /// VLAN identifiers that copies have between switches.
+    /// VLAN ids of copies between switches.
     copy_vids: String,
     limits: LimitsView,
 }
@@ -82,7 +82,7 @@ pub(super) struct ConfigView {
 #[derive(Serialize)]
 struct LimitsView {
     max_policies: usize,
-    /// Combinations on one switch.
+    /// Maximum regions on one switch.
     max_regions: usize,
     max_switches: usize,
     max_body_len: usize,
@@ -101,7 +101,7 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigView> {
     Json(ConfigView { store: api.facts.store, copy_vids, limits })
 }
 
-/// Who leads; every controller answers.
+/// The cluster's state; every controller answers this.
 pub(super) async fn cluster(State(api): State<Api>) -> Json<ClusterReport> {
     Json(api.handle.cluster())
 }

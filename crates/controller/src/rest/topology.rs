@@ -1,4 +1,4 @@
-//! Switches and the links between them, joined into groups where there are too many to look at.
+//! Switches and links, aggregated to groups if there are too many to view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,14 +19,14 @@ pub(super) struct TopologyQuery {
     max_nodes: Option<usize>,
 }
 
-/// What is connected to what.
+/// The topology.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Topology {
-    /// Another one when something of it is different.
+    /// Changes whenever the content does.
     generation: u64,
     switches: Vec<Node>,
     links: Vec<Link>,
-    /// Whether there are groups in the place of switches.
+    /// Whether nodes are groups instead of switches.
     is_aggregated: bool,
     groups: Vec<Group>,
 }
@@ -35,26 +35,26 @@ pub(super) struct Topology {
 struct Node {
     switch: String,
     is_connected: bool,
-    /// Whether it does not tell its counters.
+    /// Whether it does not report its counters.
     is_silent: bool,
     ports: usize,
     hosts: usize,
-    /// Monitors of policies that are there.
+    /// Number of monitors of policies.
     monitors: usize,
 }
 
-/// A link; between groups, all links between two of them.
+/// A link; between groups, all links between the two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 struct Link {
     a: End,
     b: End,
     is_up: bool,
-    /// For how long it is not used any more, as it flaps.
+    /// Milliseconds for which it is held after flapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_ms: Option<u64>,
     is_tree: bool,
     latency_ns: Option<u64>,
-    /// Between groups, of all links. None until counters of its ports were told twice.
+    /// Between groups, the sum. `None` until counters of its ports have been read twice.
     a_to_b_bits_per_second: Option<u64>,
     b_to_a_bits_per_second: Option<u64>,
     /// Both directions.
@@ -124,12 +124,12 @@ impl Topology {
         let shape = |link: &Link| (link.a.clone(), link.b.clone(), link.is_up, link.is_tree);
         let shapes: Vec<_> = links.iter().map(shape).collect();
         (&switches, shapes, &groups).hash(&mut hasher);
-        // As many bits as a number in a page has.
+        // As many bits as a JavaScript number represents exactly.
         let generation = hasher.finish() >> 11;
         Self { generation, switches, links, is_aggregated: !groups.is_empty(), groups }
     }
 
-    /// The same in at most `max` groups of switches that are near each other.
+    /// Aggregates to at most `max` groups of adjacent switches.
     fn joined(self, max: usize) -> Self {
         let index: BTreeMap<_, _> =
             self.switches.iter().enumerate().map(|(at, node)| (node.switch.as_str(), at)).collect();
@@ -163,7 +163,7 @@ impl Link {
     fn of(report: &LinkReport, loads: &Loads) -> Self {
         let load = |port: &MonitorPort| loads.get(&(port.switch, port.port));
         let (a, b) = (load(&report.a), load(&report.b));
-        // What left one end; where that is not known, what came in at the other.
+        // Sent at one end; if unknown, received at the other.
         let rate = |from: Option<&PortLoad>, to: Option<&PortLoad>| {
             let bytes = from.map(|load| load.tx).or(to.map(|load| load.rx))?;
             Some(bytes.saturating_mul(8))
@@ -198,7 +198,7 @@ impl Link {
         }
     }
 
-    /// One more link between two groups.
+    /// Adds a link between two groups.
     fn take(&mut self, link: &Self, is_turned: bool) {
         let (there, back) = (link.a_to_b_bits_per_second, link.b_to_a_bits_per_second);
         let (there, back) = if is_turned { (back, there) } else { (there, back) };
@@ -233,7 +233,7 @@ impl Group {
     }
 }
 
-/// The sum of what is known.
+/// Sum of the known values.
 fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -241,9 +241,9 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Which group each of `count` nodes belongs to, by a number below `count`. The smallest group is
-/// joined with the smallest of its neighbours until there are at most `max`: groups are connected
-/// where the nodes are, and of about one size.
+/// Assigns each of `count` nodes to a group, by an index below `count`. The smallest group is
+/// merged with its smallest neighbour until there are at most `max`: so groups are connected where
+/// the nodes are, and of similar size.
 fn join(count: usize, links: &[(usize, usize)], max: usize) -> Vec<usize> {
     let mut members: BTreeMap<usize, Vec<usize>> = (0..count).map(|at| (at, vec![at])).collect();
     let mut near = vec![BTreeSet::new(); count];
@@ -257,7 +257,7 @@ fn join(count: usize, links: &[(usize, usize)], max: usize) -> Vec<usize> {
         near[small].remove(&small);
         let sized = |at: &usize| members.get(at).map(|group| (group.len(), *at));
         let neighbour = near[small].iter().filter_map(sized).min();
-        // One without links goes where there is room.
+        // Without links it joins the smallest other group.
         let Some((other_size, other)) = neighbour.or_else(|| by_size.first().copied()) else {
             break;
         };

@@ -1,5 +1,5 @@
-//! The store in one file, by `redb`: a database in a file with transactions that are there whole or
-//! not at all, also after kill -9. <https://docs.rs/redb>
+//! The store in one file, by `redb`: an embedded database whose transactions are atomic, also if
+//! the process is killed. <https://docs.rs/redb>
 
 mod guarded;
 
@@ -27,34 +27,33 @@ use guarded::{Guarded, Seal};
 #[derive(Debug)]
 pub(super) struct Disk {
     path: Option<PathBuf>,
-    /// `None` after a failure, until it is opened again.
+    /// `None` after a failure, until it is reopened.
     database: Option<Database>,
-    /// Which file it is in.
+    /// The file.
     file: Option<OurFile>,
-    /// What the file looked like when it was left alone. `None`: it may look otherwise.
+    /// State of the file after our last write. `None`: unknown.
     stamp: Option<Stamp>,
-    /// What it looked like when something else was found in it.
+    /// State of the file when foreign content was found in it.
     foreign: Option<Stamp>,
-    /// What tells its content from any other: whose it is, where its log stands, and a hash of its
-    /// policies.
+    /// Identifies the content: owner, head of the log, and a hash of the policies.
     identity: Identity,
     head: Head,
     policies: u64,
-    /// Whether that was not at the path when it was looked last.
+    /// Whether it was missing at its path at the last check.
     is_lost: bool,
 }
 
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// When a file was written last, and how long it is then.
+/// Modification time and length of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     written: (i64, i64),
     len: u64,
 }
 
-/// A file with a database in it.
+/// An open database file.
 #[derive(Debug)]
 struct OurFile {
     id: FileId,
@@ -63,23 +62,23 @@ struct OurFile {
 
 type Opened = (Database, Option<OurFile>);
 
-/// What is at the path of a store that is open.
+/// What is at the path of an open store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The file, as it looks now.
+    /// Our file, in this state.
     Ours(Stamp),
-    /// The file was deleted, or moved away.
+    /// The file was deleted or moved.
     Nothing,
-    /// The file, without anything in it. A store in use always has something.
+    /// Our file, truncated to nothing. A store in use is never empty.
     Emptied,
     Taken,
 }
 
-/// Where the log stands after changes, and the records that they made.
+/// Head of the log after changes, and the new records.
 type Written = (Head, Vec<String>);
 
 impl Disk {
-    /// Opens the file, or makes it, and reads what is there.
+    /// Opens or creates the file, and reads its content.
     pub(super) fn open(config: &StoreConfig) -> Result<(Self, Contents), StoreError> {
         let path = match config {
             StoreConfig::File(path) => Some(path.clone()),
@@ -98,7 +97,7 @@ impl Disk {
         Ok((disk, contents))
     }
 
-    /// Makes the changes, all or none. Returns where the log stands then, and its new records.
+    /// Commits the changes atomically. Returns the head of the log and the new records.
     pub(super) fn commit<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a Change>,
@@ -119,7 +118,7 @@ impl Disk {
         self.with_database(|database| read_records(database, wanted, max))
     }
 
-    /// Looks whether the file is where it was, and says so when it is not any more.
+    /// Checks that the file is in place, and reports if it no longer is.
     pub(super) fn look(&mut self) {
         let found = self.see_to_the_file();
         let was_lost = std::mem::replace(&mut self.is_lost, found.is_err());
@@ -130,8 +129,8 @@ impl Disk {
         }
     }
 
-    /// What is written to a file that was deleted or replaced goes with this process. A deleted one
-    /// is written anew.
+    /// Writes to a deleted or replaced file would be lost with this process. A deleted file is
+    /// written again.
     fn see_to_the_file(&mut self) -> Result<(), StoreError> {
         let file = self.file.as_ref().map(|file| file.id);
         let Some((path, file)) = self.path.clone().zip(file) else { return Ok(()) };
@@ -162,7 +161,7 @@ impl Disk {
         Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
     }
 
-    /// Notes what the file looks like, as nothing is written to it until the next change.
+    /// Records the state of the file; nothing is written until the next change.
     fn leave(&mut self) {
         let file = self.path.as_ref().zip(self.file.as_ref());
         self.stamp = match file.map(|(path, file)| place(path, file.id)) {
@@ -171,9 +170,9 @@ impl Disk {
         };
     }
 
-    /// Whether nobody has written to our file since it was left, or what is there is the same all
-    /// the same, as after `touch`, or a copy that was put back. Else nothing is written to it, not
-    /// even by closing it.
+    /// Whether nobody else has written to our file since, or its content is the same nevertheless,
+    /// as after `touch` or when a copy was restored. If not, nothing may be written to it, not even
+    /// by closing the database.
     fn is_as_left(&mut self, now: Stamp, path: &Path) -> Result<bool, Failure> {
         if self.stamp.is_none_or(|left| left == now) {
             return Ok(true);
@@ -193,15 +192,15 @@ impl Disk {
         Ok(true)
     }
 
-    /// Nothing is written to the file any more, unless it is opened again.
+    /// Prevents all writes to the file until it is opened again.
     fn give_up(&self) {
         if let Some(file) = &self.file {
             file.seal.set();
         }
     }
 
-    /// Whether the file has what was written to it last. It is read without opening it, which would
-    /// be writing.
+    /// Whether the file has our last content. It is read without opening the database, which would
+    /// write.
     fn is_ours(&self, path: &Path) -> bool {
         let contents = guard(|| {
             let copy = InMemoryBackend::new();
@@ -217,8 +216,8 @@ impl Disk {
         })
     }
 
-    /// Does something with the database. After a failure it is closed: what is in memory of it may
-    /// not be what is on disk.
+    /// Runs an operation on the database. After a failure it is closed, as its state in memory may
+    /// differ from the disk.
     fn with_database<T>(
         &mut self,
         work: impl FnOnce(&Database) -> Result<T, Failure>,
@@ -226,7 +225,7 @@ impl Disk {
         let result = match self.database.take() {
             Some(database) => Ok(database),
             None => {
-                // Not another one, nor a new one.
+                // Must not be a replaced or new file.
                 self.see_to_the_file()?;
                 open_database(self.path.as_ref()).map(|(database, file)| {
                     self.file = file;
@@ -241,7 +240,7 @@ impl Disk {
                 Ok(value)
             }
             Err(error) => {
-                // What was written, by closing it as well, nobody knows.
+                // What was written, also by closing it, is unknown.
                 self.stamp = None;
                 Err(error.at(self.path.as_ref()))
             }
@@ -258,13 +257,13 @@ fn open_database(path: Option<&PathBuf>) -> Result<Opened, Failure> {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // Whose traffic is copied is nobody else's business.
+    // The policies are confidential.
     options.read(true).write(true).mode(0o600);
     options
 }
 
-/// A database in this file. One that was empty is so again when that comes to nothing, as on a full
-/// disk: what is half made would be taken for a damaged store.
+/// Opens a database in this file. A file that was empty is emptied again on failure, as on a full
+/// disk: a partial one would be taken for a damaged store.
 fn open_file(file: File) -> Result<Opened, Failure> {
     let (found, again) = (file.metadata()?, file.try_clone()?);
     let seal = Seal::default();
@@ -273,13 +272,13 @@ fn open_file(file: File) -> Result<Opened, Failure> {
         Ok(builder().create_with_backend(guarded)?)
     });
     if database.is_err() && found.len() == 0 {
-        // Then the next one says that it is damaged.
+        // If that fails, the next open reports damage.
         let _ = again.set_len(0);
     }
     Ok((database?, Some(OurFile { id: file_id(&found), seal })))
 }
 
-/// The same in a new file.
+/// The same in a new file with the content of `old`.
 fn write_anew(path: &Path, old: &Database) -> Result<Opened, Failure> {
     let file = options().create_new(true).open(path)?;
     let made = open_file(file).and_then(|(new, id)| {
@@ -315,8 +314,8 @@ fn file_id(found: &fs::Metadata) -> FileId {
     (found.dev(), found.ino())
 }
 
-/// Does something with a database. `redb` takes it for granted that a file is as long as it says,
-/// and panics where it is not.
+/// Runs an operation on a database. `redb` relies on the length in its header, and panics if the
+/// file is shorter.
 fn guard<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let damaged = |_| Failure { cause: DAMAGED.to_owned(), remedy: Some(NO_STORE) };
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(damaged)?
@@ -364,7 +363,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
     Ok(Contents { identity, kept: Kept { policies, unreadable }, head })
 }
 
-/// Who the controller is; decided when the store is made.
+/// Reads the identity, which is generated for a new store.
 fn read_identity(write: &WriteTransaction) -> Result<Identity, Failure> {
     let mut table = write.open_table(META)?;
     let known = table.get(IDENTITY)?.map(|text| serde_json::from_str(text.value()));
@@ -385,8 +384,8 @@ pub(super) fn new_identity() -> io::Result<Identity> {
     Ok(Identity { id: hex(&id), lldp_key })
 }
 
-/// Makes changes. Returns where the log stands then, its new records, and by what the hash of the
-/// policies changed.
+/// Writes changes. Returns the head of the log, the new records, and the change of the policies'
+/// hash.
 fn write_all<'a>(
     database: &Database,
     changes: impl Iterator<Item = &'a Change>,
@@ -425,7 +424,7 @@ fn write_all<'a>(
     Ok(((head, lines), changed))
 }
 
-/// A hash of all policies, whatever their order: those that change are taken out and put in.
+/// A hash of all policies, independent of their order, so that it can be updated incrementally.
 fn hash_policies(database: &Database) -> Result<u64, Failure> {
     let read = database.begin_read()?;
     read.open_table(POLICIES)?.iter()?.try_fold(0, |hash, entry| {
@@ -440,7 +439,7 @@ fn hash_policy(key: &str, text: &str) -> u64 {
     hasher.finish()
 }
 
-/// In memory there is an end.
+/// Limits the log in memory.
 fn forget_oldest(audit: &mut Table<'_, u64, &str>, head: &Head) -> Result<(), Failure> {
     let first_kept = (head.seq + 1).saturating_sub(MAX_IN_MEMORY as u64);
     audit.retain_in(..first_kept, |_, _| false)?;
@@ -464,7 +463,7 @@ fn read_records(database: &Database, wanted: Wanted, max: usize) -> Result<Recor
     Ok(Records { lines: lines?, total })
 }
 
-/// What went wrong, until it is told where.
+/// A failure, before the path is added.
 struct Failure {
     cause: String,
     remedy: Option<&'static str>,
@@ -496,12 +495,12 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
             (_, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some(READ_ONLY),
             _ => None,
         };
-        // That of a store in use ends in a full stop.
+        // `redb`'s message for a store in use ends with a full stop.
         Self { cause: error.to_string().trim_end_matches('.').to_owned(), remedy }
     }
 }
 
-/// What the system said, if it was that.
+/// The system's error, if it is the cause.
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let storage = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(DatabaseError::Storage(error)), _) | (_, Some(CommitError::Storage(error))) => {
@@ -516,15 +515,15 @@ fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 const META: TableDefinition<'_, &str, &str> = TableDefinition::new("meta");
-/// By name; the values are JSON.
+/// By name; values are JSON.
 const POLICIES: TableDefinition<'_, &str, &str> = TableDefinition::new("policies");
-/// By number; the values are the lines as they are exported.
+/// By number; values are the exported lines.
 const AUDIT: TableDefinition<'_, u64, &str> = TableDefinition::new("audit");
 const NO_RECORD: &str = "the last record of the audit log is no record";
 const IDENTITY: &str = "identity";
-/// What the database keeps in memory; it is small, and its own default is a gigabyte.
+/// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;
-/// Records of a log that is in memory only.
+/// Maximum records of a log in memory.
 pub(super) const MAX_IN_MEMORY: usize = 10_000;
 const NO_DIRECTORY: &str = "make the directory that the file shall be in, or choose another file \
                             with --store";

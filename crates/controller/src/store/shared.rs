@@ -1,11 +1,11 @@
-//! The store in etcd, which several controllers share.
+//! The store in etcd, shared by several controllers.
 //!
-//! Every change is one transaction: policies, records of the audit log and the head of its chain,
-//! all or nothing. It is guarded by the head, so that there is one log over all controllers, and,
-//! when it changes policies, by the term of the leader (`crate::cluster`).
+//! Every change is one transaction of policies, audit records and the head of the log. It is
+//! guarded by the head, so that there is one log for all controllers, and, if it changes policies,
+//! by the leader's term (`crate::cluster`).
 //!
-//! A transaction whose answer was lost may have been carried out. Before it is tried again the log
-//! is asked: if our record is there, then so it was.
+//! A transaction whose response was lost may have been executed. Before a retry the log is read: if
+//! it contains our record, the transaction was executed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::cluster::{EtcdConfig, Keys, Standing, TermId};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse, Way};
 use crate::journal::Journal;
 
-/// Who works on the store.
+/// State of the task.
 pub(super) struct SharedClerk {
     client: Client,
     keys: Keys,
     place: String,
-    /// The last record, and the revision in which it was written; `None` when that is not known.
+    /// Head of the log, with the revision that wrote it; `None` if unknown.
     head: Option<(Head, i64)>,
     standing: watch::Receiver<Standing>,
     journal: Arc<Journal>,
 }
 
 impl SharedClerk {
-    /// Reads who the controllers are, or decides it.
+    /// Reads the common identity, or creates it.
     pub(super) async fn open(
         (config, way): (&EtcdConfig, Way),
         standing: watch::Receiver<Standing>,
@@ -45,14 +45,14 @@ impl SharedClerk {
         identity.map(|identity| (clerk, identity))
     }
 
-    /// Works until nobody has a job any more.
+    /// Runs until all senders are gone.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut next = jobs.recv().await;
         while let Some(job) = next.take() {
             match job {
                 Job::Records { wanted, max, reply } => {
                     let records = self.records(wanted, max).await;
-                    // Who asked may be gone, here and below.
+                    // The caller may be gone, here and below.
                     let _ = reply.send(records.map_err(|error| self.failed(&error)));
                 }
                 Job::Look => {}
@@ -74,8 +74,8 @@ impl SharedClerk {
         }
     }
 
-    /// Changes that were decided on in a term that is over: whoever led since knew nothing of them,
-    /// also when that was this controller.
+    /// Rejects changes from an earlier term: later leaders did not know of them, even if that was
+    /// this controller.
     fn refuse(&self, batch: Vec<Waiting>) {
         for waiting in batch {
             let error = self.deposed();
@@ -99,7 +99,7 @@ impl SharedClerk {
         }
     }
 
-    /// Makes the changes, all or none; returns the new records.
+    /// Commits the changes atomically; returns the new records.
     async fn commit_all(
         &mut self,
         changes: &[&Change],
@@ -125,7 +125,7 @@ impl SharedClerk {
         }
     }
 
-    /// Tries once. `written` is what was tried before and perhaps done.
+    /// One attempt. `written` are the records of an earlier one that may have been executed.
     async fn attempt(
         &mut self,
         (changes, term): (&[&Change], TermId),
@@ -143,13 +143,13 @@ impl SharedClerk {
         let Some(mut compare) = self.guard(changes, term) else { return Ok(Attempt::Deposed) };
         compare.push(Compare::Written { key: self.keys.head(), revision });
         let (new_head, lines, ops) = self.plan(changes, head)?;
-        // Should the answer be lost, nothing is known of it.
+        // If the response is lost, the head is unknown.
         self.head = None;
         *written = Some(lines.clone());
         let look = [self.keys.leader(), self.keys.head()].map(|key| Op::Get { key });
         let answer = self.client.txn(&compare, &ops, &look).await?;
         if answer.succeeded {
-            // Changes without a record leave the head as it was.
+            // Changes without a record do not change the head.
             let revision = if lines.is_empty() { revision } else { answer.revision() };
             self.head = Some((new_head, revision));
             return Ok(Attempt::Done(lines));
@@ -157,7 +157,7 @@ impl SharedClerk {
         Ok(self.handle_refusal(&answer, &compare))
     }
 
-    /// The guard did not hold: who leads, or what the last record is, is not as it was thought.
+    /// The guard failed: the leader or the head of the log is not as assumed.
     fn handle_refusal(&mut self, answer: &TxnResponse, compare: &[Compare]) -> Attempt {
         let leader = answer.found(0).map_or(0, |found| found.create_revision);
         let is_deposed = compare
@@ -170,13 +170,13 @@ impl SharedClerk {
         Attempt::Again
     }
 
-    /// What must hold for the changes to be made; `None` when this controller may not make them.
+    /// Conditions for the changes; `None` if this controller may not make them.
     fn guard(&self, changes: &[&Change], term: TermId) -> Option<Vec<Compare>> {
         if !changes.iter().copied().any(is_policy) {
             return Some(Vec::new());
         }
         match *self.standing.borrow() {
-            // Another one may have begun since it was tried first.
+            // Another term may have begun since the first attempt.
             Standing::Leader { generation } if term == TermId::of(generation) => {
                 let revision = generation.cast_signed();
                 Some(vec![Compare::Created { key: self.keys.leader(), revision }])
@@ -185,7 +185,8 @@ impl SharedClerk {
         }
     }
 
-    /// What is to be written: the last change of each key, since a transaction writes none twice.
+    /// Operations to execute: the last change of each key, as a transaction writes each key at most
+    /// once.
     fn plan(
         &self,
         changes: &[&Change],
@@ -218,7 +219,7 @@ impl SharedClerk {
         Ok((head, lines, ops.into_values().collect()))
     }
 
-    /// Whether these records are in the log, and with them what else was written.
+    /// Whether the log contains these records, so that their transaction was executed.
     async fn is_written(&mut self, lines: &[String]) -> Result<bool, EtcdError> {
         let Some(line) = lines.last() else { return Ok(false) };
         let Some(head) = Head::of(line) else { return Ok(false) };
@@ -284,13 +285,13 @@ impl SharedClerk {
     }
 }
 
-/// What came of trying.
+/// Result of an attempt.
 enum Attempt {
-    /// It is done; these are the new records.
+    /// Executed, with these new records.
     Done(Vec<String>),
     /// Another controller leads.
     Deposed,
-    /// Others wrote records meanwhile.
+    /// Others have written records meanwhile.
     Again,
 }
 
@@ -302,27 +303,27 @@ const fn is_policy(change: &Change) -> bool {
     matches!(change, Change::Put(_) | Change::Delete(_))
 }
 
-/// Where the log stands, by its last record.
+/// Head of the log from its last record.
 fn read_head(found: Option<&KeyValue>) -> Result<(Head, i64), EtcdError> {
     let Some(found) = found else { return Ok((Head::empty(), 0)) };
     let head = Head::of(&found.value).ok_or_else(|| EtcdError::Refused(NO_RECORD.to_owned()))?;
     Ok((head, found.mod_revision))
 }
 
-/// Changes that are written at once: etcd takes 128 keys in a transaction, unless told otherwise,
-/// and one of them is the head of the log.
+/// Maximum changes written at once: etcd takes 128 keys in a transaction by default, one of which
+/// is the head of the log.
 const MAX_BATCH: usize = 127;
-/// How long one member may take.
+/// Timeout of one member.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a change is tried, one member after the other.
+/// Maximum time for a change, over all members.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The same for a controller that starts, perhaps together with etcd.
+/// The same at the start, possibly together with etcd.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const NO_RECORD: &str = "the head of the audit log is no record";
 const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it does; see that most of its \
      members run; what is in force goes on";
-/// It says itself what is wrong.
+/// For errors whose text names the remedy.
 const UNTIL_IT_DOES: &str = "policies cannot be changed until it does; what is in force goes on";
 const PERHAPS_WRITTEN: &str = "the change may have been written, so look when it does; until then \
      policies cannot be changed; see that most of its members run; what is in force goes on";

@@ -47,7 +47,7 @@ async fn a_switch_that_comes_back_is_left_alone() {
     state.lock().unwrap().changes = 0;
     let switch = Script::connect_again(1, server.address, state).await;
     server.wait_for_ports(1).await;
-    // An answer to something later: nothing was sent before it.
+    // The changes caused by this later message are the only ones.
     switch.say(arp(1, 2));
     until(async || switch.state.lock().unwrap().changes > 0).await;
     until(async || switch.state.lock().unwrap().rules.len() == 9 + 3).await;
@@ -73,7 +73,7 @@ async fn a_switch_that_connects_again_does_not_wait_for_its_silent_connection() 
     let _silent = Deaf::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let new = Script::connect(1, server.address).await;
-    // The deaf one has no rules that could be read back.
+    // The deaf switch has no rules to read back.
     until(async || !new.state.lock().unwrap().rules.is_empty()).await;
     server.handle.add_policy(&me(), policy("all", "3")).await.unwrap();
     assert_eq!(new.tap_count(), 1);
@@ -85,7 +85,7 @@ async fn two_switches_with_one_name_do_not_throw_each_other_out() {
     let server = Running::start(config).await;
     let first = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
-    // It comes again and again, as switches do.
+    // It reconnects repeatedly, as switches do.
     for _ in 0..3 {
         Script::connect(1, server.address).await.closed().await;
         assert!(!first.is_closed());
@@ -100,7 +100,7 @@ async fn what_is_no_switch_does_no_harm() {
     let mut browser = TcpStream::connect(server.address).await.unwrap();
     browser.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut rest = Vec::new();
-    // A hello, then the end; perhaps a reset since more came than was read.
+    // A hello, then the end; possibly a reset, as not everything was read.
     let _ = browser.read_to_end(&mut rest).await;
     let _switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
@@ -110,13 +110,13 @@ async fn what_is_no_switch_does_no_harm() {
 async fn a_switch_that_does_not_read_holds_up_nobody_and_is_disconnected() {
     let channel = tapswitch_channel::Config {
         max_unsent_len: 64 << 10,
-        // Not for its silence.
+        // The connection must not end because of silence.
         echo_interval: Duration::from_secs(3600),
         ..tapswitch_channel::Config::default()
     };
     let policies = (0..400u16).map(|number| TapPolicy {
         src_ip: Some(IpPrefix::host([10, 1, (number >> 8) as u8, number as u8])),
-        // Else each has frames in common with each other one.
+        // Otherwise all of them overlap.
         direction: Some(Direction::Forward),
         ..policy(&format!("p{number}"), "0x1/3")
     });
@@ -128,7 +128,7 @@ async fn a_switch_that_does_not_read_holds_up_nobody_and_is_disconnected() {
     let other = Script::connect(2, server.address).await;
     server.wait_for_ports(2).await;
 
-    // The monitor's link comes and goes, and with it the rules that nobody reads.
+    // The monitor's link goes up and down, and with it the rules, which the switch does not read.
     let mut is_up = false;
     until(async || {
         let is_heard = deaf.say(port_status(3, is_up)).await;

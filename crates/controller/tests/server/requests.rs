@@ -1,4 +1,4 @@
-//! What can be asked, and what comes back.
+//! Requests and their results.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn a_policy_that_the_switch_refuses_is_taken_back() {
 
 #[tokio::test]
 async fn who_asks_is_not_kept_waiting_for_a_switch_that_does_not_answer() {
-    // Counters stand behind the barrier, and are not told before it.
+    // The switch answers in order, so counters wait behind the unanswered barrier.
     let (request_timeout, stats_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
     let config = Config { request_timeout, stats_timeout, ..config() };
     let (server, switch) = with_switch(config).await;

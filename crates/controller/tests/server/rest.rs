@@ -1,4 +1,4 @@
-//! REST over real connections, each answer compared with the OpenAPI document.
+//! REST over real connections; each response is validated against the OpenAPI document.
 
 mod access;
 mod answers;

@@ -1,4 +1,4 @@
-//! A server that runs beside the test.
+//! A server running beside the test.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(crate) struct Running {
     task: JoinHandle<()>,
 }
 
-/// Who asks here.
+/// The caller.
 pub(crate) fn me() -> Caller {
     Caller::unix("tester")
 }
 
-/// Settings for tests: any free port, and a newer connection always takes over.
+/// Configuration for tests: any free port, and a newer connection always takes over.
 pub(crate) fn config() -> Config {
     Config {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -45,7 +45,7 @@ impl Running {
         Self { handle, address, rest, stop, task }
     }
 
-    /// Where REST is.
+    /// Address of REST.
     pub(crate) fn rest(&self) -> SocketAddr {
         self.rest.unwrap()
     }
@@ -56,7 +56,7 @@ impl Running {
         self.handle
     }
 
-    /// Waits until the switch has told everything and is controlled.
+    /// Waits until the switch has been taken over.
     pub(crate) async fn wait_for_ports(&self, switch: u64) {
         until(async || {
             let switches = self.handle.switches().await.unwrap();
@@ -66,7 +66,8 @@ impl Running {
     }
 }
 
-/// Waits until it is so. What never comes fails the test, however fast the machine is.
+/// Waits until the condition holds. The timeout is generous, so that only a condition that never
+/// holds fails the test.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {

@@ -1,5 +1,5 @@
-//! A scripted switch: the switch's end of the channel over TCP, and a table of rules that forwards
-//! nothing.
+//! A scripted switch: the switch's end of the channel over TCP, with a table of rules and no
+//! forwarding.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,32 +17,32 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// What a switch holds, and how it behaves. It survives its connections.
+/// Tables and behaviour of a switch. Survives its connections.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) rules: BTreeMap<String, FlowMod>,
     pub(crate) groups: BTreeMap<GroupId, GroupMod>,
-    /// Rules and groups that it was asked to change.
+    /// Number of changes of rules and groups.
     pub(crate) changes: usize,
-    /// What every rule that makes copies, and every bucket, has counted.
+    /// Count of every copying rule and every bucket.
     pub(crate) counted: u64,
-    /// Bytes that came in at each port, and left there.
+    /// Bytes received and sent at each port.
     pub(crate) port_bytes: u64,
-    /// Refuses rules of this priority.
+    /// Rejects rules of this priority.
     pub(crate) refused_priority: Option<u16>,
-    /// Refuses rules that make copies.
+    /// Rejects copying rules.
     pub(crate) refuses_copies: bool,
-    /// Does not answer barriers yet.
+    /// Holds replies to barriers back.
     pub(crate) is_mute: bool,
-    /// Does not tell the counters of single groups yet.
+    /// Holds replies with counters of single groups back.
     pub(crate) holds_counters: bool,
-    /// Who waits for those, and what is asked.
+    /// The requests for these: transaction id and body.
     pub(crate) held_counters: Vec<(u32, MultipartRequestBody)>,
-    /// Those that it answers when it says something and is not mute any more.
+    /// Barriers to be answered with the next message once it is not mute any more.
     held_barriers: Vec<u32>,
 }
 
-/// A switch that is connected.
+/// A connected switch.
 pub(crate) struct Script {
     pub(crate) state: Arc<Mutex<State>>,
     says: mpsc::UnboundedSender<Body>,
@@ -50,12 +50,12 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Switch `id` with four ports connects.
+    /// Connects switch `id` with four ports.
     pub(crate) async fn connect(id: u64, address: SocketAddr) -> Self {
         Self::connect_again(id, address, Arc::default()).await
     }
 
-    /// Switch `id` connects with what it held before.
+    /// Connects switch `id` with its former tables.
     pub(crate) async fn connect_again(
         id: u64,
         address: SocketAddr,
@@ -64,7 +64,7 @@ impl Script {
         Self::on(id, TcpStream::connect(address).await.unwrap(), state)
     }
 
-    /// Switch `id` speaks on this stream.
+    /// Runs switch `id` on this stream.
     pub(crate) fn on(
         id: u64,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -75,19 +75,19 @@ impl Script {
         Self { state, says, task }
     }
 
-    /// Tells the controller something that it did not ask for.
+    /// Sends an unsolicited message.
     pub(crate) fn say(&self, body: Body) {
         self.says.send(body).unwrap();
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub(crate) async fn disconnect(self) -> Arc<Mutex<State>> {
         drop(self.says);
         self.task.await.unwrap();
         self.state
     }
 
-    /// Waits until the controller hangs up.
+    /// Waits until the controller closes the connection.
     pub(crate) async fn closed(self) {
         self.task.await.unwrap();
     }
@@ -96,13 +96,13 @@ impl Script {
         self.task.is_finished()
     }
 
-    /// The cookie of the rule that makes copies; there is one.
+    /// Cookie of the only copying rule.
     pub(crate) fn tap_cookie(&self) -> u64 {
         let state = self.state.lock().unwrap();
         state.rules.values().find(|rule| makes_copies(rule)).unwrap().cookie
     }
 
-    /// Rules that make copies.
+    /// Number of copying rules.
     pub(crate) fn tap_count(&self) -> usize {
         let state = self.state.lock().unwrap();
         state.rules.values().filter(|rule| makes_copies(rule)).count()
@@ -118,7 +118,7 @@ async fn run(
     let mut channel = SwitchConnection::new(Config::default(), Instant::now());
     let mut buf = vec![0; 64 << 10];
     loop {
-        // First, for what came behind a barrier is told when that is answered.
+        // First, as messages after a barrier follow its reply.
         answer_held(&mut channel, &mut state.lock().unwrap());
         while let Some(event) = channel.poll_event() {
             match event {
@@ -193,7 +193,7 @@ fn answer(id: u64, channel: &mut SwitchConnection, message: &Message, state: &mu
             }
             return;
         }
-        // Its ports are not connected to anything.
+        // Its ports are not connected.
         Body::PacketOut(_) => return,
         other => panic!("{other:?}"),
     };
@@ -339,12 +339,12 @@ fn port(number: u32, is_up: bool) -> Port {
     Port::new(PortNo(number), hw_addr, &format!("p{number}"), state)
 }
 
-/// A port lost its link, or has it again.
+/// A port has lost or regained its link.
 pub(crate) fn port_status(number: u32, is_up: bool) -> Body {
     Body::PortStatus(PortStatus { reason: PortReason::MODIFY, desc: port(number, is_up) })
 }
 
-/// Host 10.0.0.`host` asks for another, at port `port`.
+/// Host 10.0.0.`host` at port `port` sends an ARP request for another host.
 pub(crate) fn arp(host: u8, port: u32) -> Body {
     let mut data = [[0xff; 6], [2, 0, 0, 0, 0, host]].concat();
     data.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, host, 10, 0, 0, host]);
@@ -352,7 +352,7 @@ pub(crate) fn arp(host: u8, port: u32) -> Body {
     packet_in(data, port)
 }
 
-/// Host `host` sends a packet from 10.0.0.`src` with `ttl` left, at port `port`.
+/// Host `host` at port `port` sends a packet from 10.0.0.`src` with this TTL.
 pub(crate) fn ipv4(host: u8, src: u8, ttl: u8, port: u32) -> Body {
     let mut data = [[2, 0, 0, 0, 0, 99], [2, 0, 0, 0, 0, host]].concat();
     data.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, 99]);
@@ -372,14 +372,14 @@ fn packet_in(data: Vec<u8>, port: u32) -> Body {
     })
 }
 
-/// A switch that reads until it is controlled, and then no more, but goes on talking.
+/// A switch that reads until it is taken over, and then only writes.
 pub(crate) struct Deaf {
     stream: TcpStream,
     channel: SwitchConnection,
 }
 
 impl Deaf {
-    /// Connects as switch `id` and reads until its base rules came.
+    /// Connects as switch `id` and reads until its base rules have arrived.
     pub(crate) async fn connect(id: u64, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -402,7 +402,7 @@ impl Deaf {
         Self { stream, channel }
     }
 
-    /// Says something; `false` when nobody listens any more.
+    /// Sends a message; `false` if the connection is closed.
     pub(crate) async fn say(&mut self, body: Body) -> bool {
         assert!(self.channel.notify(body).unwrap());
         let bytes = self.channel.poll_transmit().to_vec();

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a veth pair with a port on either end, and frames to send.
+//! Shared by the tests of this crate: a veth pair with a port on either end, and frames to send.
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -10,7 +10,7 @@ use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
 use tapswitch_wire::{NetHeader, Tag};
 
-/// Two namespaces joined by a veth pair `a`-`b` that is up, with a port on either end.
+/// Two namespaces connected by a veth pair `a`-`b` that is up, with a port on either end.
 pub(crate) struct Wire {
     pub(crate) a: PacketPort,
     pub(crate) b: PacketPort,
@@ -51,7 +51,7 @@ impl Host {
     }
 }
 
-/// Joins two namespaces by a veth pair and waits until both ends run.
+/// Connects two namespaces by a veth pair and waits until both ends are running.
 pub(crate) fn join(left: &mut Host, a: &str, right: &mut Host, b: &str) {
     let there: &Namespace = &right.namespace;
     left.netlink.create_veth(a, b, there).unwrap();
@@ -64,8 +64,7 @@ pub(crate) fn send(port: &PacketPort, header: &NetHeader, frame: &[u8]) -> Resul
     port.send(header, &[IoSlice::new(frame)])
 }
 
-/// The next frame that `wanted` wants; others, such as the kernel's own IPv6 chatter, are passed
-/// over.
+/// The next frame that satisfies `wanted`; others, such as the kernel's IPv6 frames, are skipped.
 pub(crate) fn receive(
     port: &PacketPort,
     wanted: impl Fn(&NetHeader, &[u8]) -> bool,
@@ -76,7 +75,7 @@ pub(crate) fn receive(
     })
 }
 
-/// The frames that wait now, one by one.
+/// The queued frames, one by one.
 pub(crate) fn drain(port: &PacketPort) -> impl Iterator<Item = (NetHeader, Vec<u8>)> {
     let mut buf = vec![0; RECV_BUF_LEN];
     std::iter::from_fn(move || {
@@ -85,7 +84,7 @@ pub(crate) fn drain(port: &PacketPort) -> impl Iterator<Item = (NetHeader, Vec<u
     })
 }
 
-/// A frame of `len` bytes whose content no protocol handles and no other frame of a test has.
+/// A frame of `len` bytes with unique contents of an unhandled protocol.
 pub(crate) fn frame(tags: &[Tag], len: usize) -> Vec<u8> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

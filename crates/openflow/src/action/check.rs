@@ -1,7 +1,7 @@
-//! Whether actions can be carried out by any switch (OpenFlow 1.3.5 §5.12, §7.2.5).
+//! Validation of actions (OpenFlow 1.3.5 §5.12, §7.2.5).
 //!
-//! Only what the message itself tells is checked: whether ports, groups, queues and meters exist
-//! is for the switch.
+//! Only the message itself is checked; the switch checks whether ports, groups, queues and meters
+//! exist.
 
 use tapswitch_wire::EtherType;
 
@@ -9,20 +9,20 @@ use super::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
 use crate::oxm::{Context, MPLS, MPLS_MULTICAST, PBB, VID_PRESENT, check_bits};
 use crate::{CheckError, Delivery, EXPERIMENTER, ErrorKind, GroupId, Oxm, OxmField, PortNo, Shape};
 
-/// Where a list of actions stands.
+/// Where a list of actions is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a flow entry.
     Entry,
-    /// In a bucket of a group, which alone may say what its copies are owed ([`Delivery`]) and how
-    /// they are shaped ([`Shape`]).
+    /// In a bucket of a group, the only place for a delivery contract ([`Delivery`]) and for
+    /// shaping ([`Shape`]).
     Bucket,
-    /// In a packet-out, which alone may send to [`PortNo::TABLE`].
+    /// In a packet-out, the only place for [`PortNo::TABLE`].
     PacketOut,
 }
 
 impl Action {
-    /// Whether any switch could carry the action out.
+    /// Whether a switch could execute the action.
     pub fn check(&self) -> Result<(), CheckError> {
         let is_ok = match self {
             Self::Output { port, max_len } => return check_output(self, *port, *max_len),
@@ -47,7 +47,7 @@ impl Action {
         }
     }
 
-    /// Whether any switch could carry them out at this place.
+    /// Whether a switch could execute the actions at this place.
     pub(crate) fn check_all(actions: &[Self], place: Place) -> Result<(), CheckError> {
         for action in actions {
             action.check()?;
@@ -64,8 +64,8 @@ impl Action {
         Ok(())
     }
 
-    /// Whether they suit packets of which `context` is known, one after the other: a field can
-    /// be set only where its header is known to be (`OFPBAC_MATCH_INCONSISTENT`).
+    /// Whether the actions, in order, suit packets with this context: a field can be set only if
+    /// its header is known to be present (`OFPBAC_MATCH_INCONSISTENT`).
     pub(crate) fn check_against(actions: &[Self], mut context: Context) -> Result<(), CheckError> {
         for action in actions {
             match action {
@@ -74,7 +74,8 @@ impl Action {
                     context.learn(oxm);
                 }
                 Self::PushVlan(_) => context.has_vlan = true,
-                // What lies below the tag is not known: it may be another one, so anything goes.
+                // What follows the tag is unknown; it may be another tag. So nothing more is
+                // checked.
                 Self::PopVlan => return Ok(()),
                 Self::PushMpls(eth_type) | Self::PopMpls(eth_type) | Self::PushPbb(eth_type) => {
                     context.forget_payload(Some(*eth_type));
@@ -99,12 +100,12 @@ fn check_output(action: &Action, port: PortNo, max_len: u16) -> Result<(), Check
     Ok(())
 }
 
-/// True for our own actions, which are about copies.
+/// True for our own actions, which shape and contract copies.
 fn is_of_copies(action: &Action) -> bool {
     Delivery::of(action).is_some() || Shape::of(action).is_some()
 }
 
-/// What others mean by their actions is not known.
+/// Other experimenters' actions are not known.
 fn check_experimenter(action: &Action, experimenter: u32) -> Result<(), CheckError> {
     match is_of_copies(action) {
         true => Ok(()),

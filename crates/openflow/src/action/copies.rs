@@ -1,33 +1,33 @@
-//! Our own actions, which are about copies: what they are owed, and how they are shaped.
+//! Our own actions on copies: delivery contracts and shapes.
 
 use super::Action;
 use crate::{Delivery, EXPERIMENTER, Shape};
 
 impl Delivery {
-    /// The action that says so.
+    /// The action for this contract.
     pub fn action(self) -> Action {
         Action::Experimenter { experimenter: EXPERIMENTER, data: self.to_data() }
     }
 
-    /// What `action` says, if it is such an action and as it should be.
+    /// The contract in `action`, if it is a well-formed contract action.
     pub fn of(action: &Action) -> Option<Self> {
         data(action).and_then(Self::from_data)
     }
 }
 
 impl Shape {
-    /// The action that says so.
+    /// The action for this shape.
     pub fn action(self) -> Action {
         Action::Experimenter { experimenter: EXPERIMENTER, data: self.to_data() }
     }
 
-    /// What `action` says, if it is such an action and as it should be.
+    /// The shape in `action`, if it is a well-formed shape action.
     pub fn of(action: &Action) -> Option<Self> {
         data(action).and_then(Self::from_data)
     }
 }
 
-/// What follows our number in an action of ours.
+/// Data after our experimenter id; `None` for other actions.
 fn data(action: &Action) -> Option<&[u8]> {
     match action {
         Action::Experimenter { experimenter: EXPERIMENTER, data } => Some(data),

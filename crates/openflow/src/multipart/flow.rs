@@ -8,18 +8,18 @@ use crate::instruction::Instructions;
 use crate::multipart::split::{MAX_BODY_LEN, encoded_len};
 use crate::{FlowModFlags, GroupId, Instruction, Match, PortNo, TableId};
 
-/// Which flow entries (`ofp_flow_stats_request`, `ofp_aggregate_stats_request`).
+/// Filter for flow entries (`ofp_flow_stats_request`, `ofp_aggregate_stats_request`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowStatsRequest {
-    /// Table to look in; [`TableId::ALL`] for all.
+    /// Table; [`TableId::ALL`] for all.
     pub table_id: TableId,
     /// Only entries with this output port; [`PortNo::ANY`] for all.
     pub out_port: PortNo,
     /// Only entries with this output group; [`GroupId::ANY`] for all.
     pub out_group: GroupId,
-    /// Only entries whose cookie has these bits ...
+    /// Only entries with this cookie in the bits ...
     pub cookie: u64,
-    /// ... where this mask is set.
+    /// ... of this mask.
     pub cookie_mask: u64,
     /// Only entries that this match covers.
     pub match_fields: Match,
@@ -61,21 +61,21 @@ pub struct FlowStats {
     pub duration_nsec: u32,
     /// Its priority.
     pub priority: u16,
-    /// Seconds without a packet until it goes; 0 for never.
+    /// Seconds without a packet after which it is removed; 0 for never.
     pub idle_timeout: u16,
-    /// Seconds until it goes; 0 for never.
+    /// Seconds after which it is removed; 0 for never.
     pub hard_timeout: u16,
     /// Its options.
     pub flags: FlowModFlags,
-    /// The controller's own mark on it.
+    /// Opaque value of the controller.
     pub cookie: u64,
     /// Packets that it matched; all ones when not counted.
     pub packet_count: u64,
     /// Bytes that it matched; all ones when not counted.
     pub byte_count: u64,
-    /// Which packets it matches.
+    /// Packets that match.
     pub match_fields: Match,
-    /// What happens to them.
+    /// Instructions for them.
     pub instructions: Vec<Instruction>,
 }
 
@@ -97,8 +97,8 @@ layout_codec!(FlowStats sized {
 });
 
 impl FlowStats {
-    /// Whether a message holds the statistics of an entry with this match and these instructions:
-    /// a list is never cut inside an item, and the same in a flow-mod takes less.
+    /// Whether the statistics of an entry with this match and these instructions fit one message,
+    /// as lists are cut only between items. A flow-mod with the same content is shorter.
     pub fn fits(match_fields: &Match, instructions: &[Instruction]) -> bool {
         let match_len = encoded_len(slice::from_ref(match_fields));
         FIXED_LEN + match_len + encoded_len(instructions) <= MAX_BODY_LEN
@@ -119,14 +119,14 @@ impl fmt::Display for FlowStats {
     }
 }
 
-/// Many flow entries summed up (`ofp_aggregate_stats_reply`, §7.3.5.3).
+/// Sums over flow entries (`ofp_aggregate_stats_reply`, §7.3.5.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AggregateStats {
     /// Packets that they matched.
     pub packet_count: u64,
     /// Bytes that they matched.
     pub byte_count: u64,
-    /// How many entries they are.
+    /// Number of entries.
     pub flow_count: u32,
 }
 
@@ -137,5 +137,5 @@ layout_codec!(AggregateStats {
     pad 4,
 });
 
-/// Statistics of a flow entry without its match and its instructions.
+/// Statistics of a flow entry without match and instructions.
 const FIXED_LEN: usize = 48;

@@ -51,10 +51,10 @@ pub struct BucketCounter {
 
 layout_codec!(BucketCounter { packet_count, byte_count });
 
-/// What a group is (`ofp_group_desc`, §7.3.5.10).
+/// Description of a group (`ofp_group_desc`, §7.3.5.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDesc {
-    /// How it picks buckets.
+    /// Its type.
     pub group_type: GroupType,
     /// The group.
     pub group_id: GroupId,
@@ -70,8 +70,8 @@ layout_codec!(GroupDesc sized {
 });
 
 impl GroupDesc {
-    /// Whether a message holds the description of a group with these buckets: a list is never cut
-    /// inside an item.
+    /// Whether the description of a group with these buckets fits one message, as lists are cut
+    /// only between items.
     pub fn fits(buckets: &[Bucket]) -> bool {
         DESC_FIXED_LEN + encoded_len(buckets) <= MAX_BODY_LEN
     }
@@ -83,14 +83,14 @@ impl fmt::Display for GroupDesc {
     }
 }
 
-/// What groups can do (`ofp_group_features`, §7.3.5.11). Arrays go by [`GroupType`].
+/// Capabilities of groups (`ofp_group_features`, §7.3.5.11). Arrays are indexed by [`GroupType`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupFeatures {
     /// Bit *t* is set for each type *t* supported.
     pub types: u32,
     /// Capabilities of all of them.
     pub capabilities: GroupCapabilities,
-    /// Most groups of each type.
+    /// Maximum number of groups of each type.
     pub max_groups: [u32; 4],
     /// Bit *a* is set for each action *a* supported by each type.
     pub actions: [u32; 4],
@@ -99,7 +99,7 @@ pub struct GroupFeatures {
 layout_codec!(GroupFeatures { types, capabilities, max_groups, actions });
 
 bitflags! {
-    /// What groups can do (`ofp_group_capabilities`, §7.3.5.11).
+    /// Capabilities of groups (`ofp_group_capabilities`, §7.3.5.11).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupCapabilities: u32 {
         /// Weights of select groups.

@@ -11,9 +11,9 @@ pub struct MeterStats {
     pub meter_id: u32,
     /// Flow entries that use it.
     pub flow_count: u32,
-    /// Packets that it saw.
+    /// Packets processed.
     pub packet_in_count: u64,
-    /// Bytes that it saw.
+    /// Bytes processed.
     pub byte_in_count: u64,
     /// Its age, whole seconds.
     pub duration_sec: u32,
@@ -66,7 +66,7 @@ pub struct MeterBandStats {
 
 layout_codec!(MeterBandStats { packet_band_count, byte_band_count });
 
-/// What a meter is (`ofp_meter_config`, §7.3.5.13).
+/// Configuration of a meter (`ofp_meter_config`, §7.3.5.13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterConfig {
     /// Units and options.
@@ -83,16 +83,16 @@ layout_codec!(MeterConfig sized {
     bands,
 });
 
-/// What meters can do (`ofp_meter_features`, §7.3.5.14).
+/// Capabilities of meters (`ofp_meter_features`, §7.3.5.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeterFeatures {
-    /// Most meters.
+    /// Maximum number of meters.
     pub max_meter: u32,
     /// Bit *b* is set for each band type *b* supported.
     pub band_types: u32,
     /// Bits of [`MeterFlags`] supported.
     pub capabilities: u32,
-    /// Most bands of a meter.
+    /// Maximum number of bands in a meter.
     pub max_bands: u8,
     /// Highest colour value.
     pub max_color: u8,
@@ -107,5 +107,5 @@ layout_codec!(MeterFeatures {
     pad 2,
 });
 
-/// Where the length of a meter's statistics ends in them.
+/// Offset of the end of the length field in a meter's statistics.
 const LEN_FIELD_END: usize = 6;

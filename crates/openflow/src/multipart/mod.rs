@@ -1,5 +1,5 @@
-//! Multipart messages: statistics and descriptions that may be too long for one message
-//! (OpenFlow 1.3.5 §7.3.5).
+//! Multipart messages: statistics and descriptions that may exceed one message (OpenFlow 1.3.5
+//! §7.3.5).
 
 use crate::codec::{Codec, Reader, Writer, layout_codec};
 use crate::fault::{Fault, Within};
@@ -24,17 +24,17 @@ pub use table::{ActionId, InstructionId, OxmId, TableFeatures, TableFeaturesProp
 pub struct MultipartRequest {
     /// `OFPMPF_REQ_MORE`: more parts of this request follow.
     pub more: bool,
-    /// What is asked for.
+    /// The request.
     pub body: MultipartRequestBody,
 }
 
 impl MultipartRequest {
-    /// All of a request.
+    /// A request in one part.
     pub const fn new(body: MultipartRequestBody) -> Self {
         Self { more: false, body }
     }
 
-    /// Whether a switch could answer it.
+    /// Validates the request.
     pub fn check(&self) -> Result<(), CheckError> {
         match &self.body {
             MultipartRequestBody::Flow(request) | MultipartRequestBody::Aggregate(request) => {
@@ -62,10 +62,10 @@ impl Codec for MultipartRequest {
     }
 }
 
-/// What a multipart request asks for (`ofp_multipart_type`).
+/// Body of a multipart request (`ofp_multipart_type`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultipartRequestBody {
-    /// `OFPMP_DESC`: what the switch is.
+    /// `OFPMP_DESC`: description of the switch.
     Desc,
     /// `OFPMP_FLOW`: flow entries, one by one.
     Flow(FlowStatsRequest),
@@ -79,19 +79,19 @@ pub enum MultipartRequestBody {
     Queue(QueueStatsRequest),
     /// `OFPMP_GROUP`: counters of a group, or of [`GroupId::ALL`].
     Group(GroupId),
-    /// `OFPMP_GROUP_DESC`: what the groups are.
+    /// `OFPMP_GROUP_DESC`: descriptions of the groups.
     GroupDesc,
-    /// `OFPMP_GROUP_FEATURES`: what groups can do.
+    /// `OFPMP_GROUP_FEATURES`: capabilities of groups.
     GroupFeatures,
     /// `OFPMP_METER`: counters of a meter, or of [`crate::METER_ALL`].
     Meter(u32),
-    /// `OFPMP_METER_CONFIG`: what a meter is, or all of [`crate::METER_ALL`].
+    /// `OFPMP_METER_CONFIG`: configuration of a meter, or of all with [`crate::METER_ALL`].
     MeterConfig(u32),
-    /// `OFPMP_METER_FEATURES`: what meters can do.
+    /// `OFPMP_METER_FEATURES`: capabilities of meters.
     MeterFeatures,
-    /// `OFPMP_TABLE_FEATURES`: what tables can do (empty), or shall be able to do.
+    /// `OFPMP_TABLE_FEATURES`: capabilities of tables; a query if empty, else the features to set.
     TableFeatures(Vec<TableFeatures>),
-    /// `OFPMP_PORT_DESC`: what the ports are.
+    /// `OFPMP_PORT_DESC`: descriptions of the ports.
     PortDesc,
     /// `OFPMP_EXPERIMENTER`.
     Experimenter(Experimenter),
@@ -119,7 +119,7 @@ impl MultipartRequestBody {
         }
     }
 
-    /// Appends what follows the multipart's header.
+    /// Appends the body after the multipart's header.
     fn encode_body(&self, w: &mut Writer<'_>) {
         match self {
             Self::Desc
@@ -138,7 +138,7 @@ impl MultipartRequestBody {
         }
     }
 
-    /// Takes what follows the header of a multipart of this kind.
+    /// Decodes the body after the header of a multipart of this type.
     fn decode_body(kind: u16, r: &mut Reader<'_>) -> Result<Self, Fault> {
         Ok(match kind {
             kind::DESC => Self::Desc,
@@ -166,12 +166,12 @@ impl MultipartRequestBody {
 pub struct MultipartReply {
     /// `OFPMPF_REPLY_MORE`: more parts of this reply follow.
     pub more: bool,
-    /// What was asked for.
+    /// The reply.
     pub body: MultipartReplyBody,
 }
 
 impl MultipartReply {
-    /// All of a reply.
+    /// A reply in one part.
     pub const fn new(body: MultipartReplyBody) -> Self {
         Self { more: false, body }
     }
@@ -190,7 +190,7 @@ impl Codec for MultipartReply {
     }
 }
 
-/// What a multipart reply tells (`ofp_multipart_type`).
+/// Body of a multipart reply (`ofp_multipart_type`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultipartReplyBody {
     /// `OFPMP_DESC`.
@@ -247,7 +247,7 @@ impl MultipartReplyBody {
         }
     }
 
-    /// Appends what follows the multipart's header.
+    /// Appends the body after the multipart's header.
     fn encode_body(&self, w: &mut Writer<'_>) {
         match self {
             Self::Desc(desc) => w.put(&**desc),
@@ -268,7 +268,7 @@ impl MultipartReplyBody {
         }
     }
 
-    /// Takes what follows the header of a multipart of this kind.
+    /// Decodes the body after the header of a multipart of this type.
     fn decode_body(kind: u16, r: &mut Reader<'_>) -> Result<Self, Fault> {
         Ok(match kind {
             kind::DESC => Self::Desc(Box::new(r.take().within("desc")?)),
@@ -291,7 +291,7 @@ impl MultipartReplyBody {
     }
 }
 
-/// What the switch is (`ofp_desc`, §7.3.5.1).
+/// Description of the switch (`ofp_desc`, §7.3.5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desc {
     /// Manufacturer.
@@ -302,7 +302,7 @@ pub struct Desc {
     pub sw_desc: Text<256>,
     /// Serial number.
     pub serial_num: Text<32>,
-    /// The datapath, in words for people.
+    /// Readable description of the datapath.
     pub dp_desc: Text<256>,
 }
 
@@ -332,7 +332,7 @@ fn decode_padded<T: Codec>(r: &mut Reader<'_>) -> Result<T, Fault> {
     Ok(value)
 }
 
-/// Whatever is wrong with a length there has a name of its own.
+/// Decodes table features; wrong lengths have an error kind of their own.
 fn decode_table_features(r: &mut Reader<'_>) -> Result<Vec<TableFeatures>, Fault> {
     r.within("table_features", ErrorKind::OFPTFFC_BAD_LEN, Reader::take)
 }

@@ -57,7 +57,7 @@ layout_codec!(PortStats {
     duration_nsec,
 });
 
-/// Which queues (`ofp_queue_stats_request`, §7.3.5.8).
+/// Filter for queues (`ofp_queue_stats_request`, §7.3.5.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueStatsRequest {
     /// The port; [`PortNo::ANY`] for all.

@@ -1,22 +1,21 @@
-//! Cutting multiparts that are too long for one message, and joining them again
-//! (OpenFlow 1.3.5 §7.3.5).
+//! Splits multiparts that exceed one message, and joins the parts (OpenFlow 1.3.5 §7.3.5).
 //!
-//! A list is cut between its items, never inside one; an experimenter's data, of which nothing is
-//! known, is cut anywhere. What is neither goes into one message or does not go at all.
+//! A list is cut between its items only; an experimenter's data, whose format is unknown, is cut
+//! anywhere. Everything else must fit one message.
 
 use super::{MultipartReply, MultipartReplyBody, MultipartRequest, MultipartRequestBody};
 use crate::Experimenter;
 use crate::codec::{Codec, Writer};
 use crate::header::{Header, MAX_MESSAGE_LEN};
 
-/// Why a part does not continue the parts before it. The peer is at fault.
+/// Why a part does not continue the earlier parts. The peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The part is of another type than those before it.
+    /// The part has another type than the earlier ones.
     #[error("the part has another type than the earlier ones")]
     OtherType,
-    /// Multiparts of this type have one part only.
+    /// Multiparts of this type have a single part.
     #[error("multiparts of type {kind} have one part only")]
     Single {
         /// `type` of the multipart.
@@ -25,12 +24,13 @@ pub enum AppendError {
 }
 
 impl MultipartReply {
-    /// Cuts the reply into parts that fit a message each, all but the last with the flag "more".
+    /// Splits the reply into parts that fit one message each, all but the last with the flag
+    /// "more".
     pub fn split(self) -> Vec<Self> {
         parts(self.body.split(), self.more, |more, body| Self { more, body })
     }
 
-    /// Joins the next part to this one.
+    /// Appends the next part.
     pub fn append(&mut self, next: Self) -> Result<(), AppendError> {
         self.more = next.more;
         self.body.append(next.body)
@@ -38,13 +38,13 @@ impl MultipartReply {
 }
 
 impl MultipartRequest {
-    /// Cuts the request into parts that fit a message each, all but the last with the flag
+    /// Splits the request into parts that fit one message each, all but the last with the flag
     /// "more".
     pub fn split(self) -> Vec<Self> {
         parts(self.body.split(), self.more, |more, body| Self { more, body })
     }
 
-    /// Joins the next part to this one.
+    /// Appends the next part.
     pub fn append(&mut self, next: Self) -> Result<(), AppendError> {
         self.more = next.more;
         self.body.append(next.body)
@@ -116,14 +116,15 @@ impl MultipartRequestBody {
     }
 }
 
-/// Messages with these bodies, all but the last with the flag "more"; that one as it was before.
+/// Messages with these bodies: all but the last have the flag "more"; the last keeps its own.
 fn parts<B, M>(bodies: Vec<B>, more: bool, message: impl Fn(bool, B) -> M) -> Vec<M> {
     let last = bodies.len() - 1;
     let bodies = bodies.into_iter().enumerate();
     bodies.map(|(index, body)| message(index < last || more, body)).collect()
 }
 
-/// Bodies of as many items as fit; at least one body, at least one item in each if there is one.
+/// Bodies with as many items as fit; at least one body, and at least one item in each if there are
+/// any.
 fn chunks<T: Codec, B>(items: Vec<T>, body: impl Fn(Vec<T>) -> B) -> Vec<B> {
     let mut bodies = Vec::new();
     let mut chunk = Vec::new();
@@ -143,7 +144,7 @@ fn chunks<T: Codec, B>(items: Vec<T>, body: impl Fn(Vec<T>) -> B) -> Vec<B> {
     bodies
 }
 
-/// Bytes of many values.
+/// Encoded length of the values in bytes.
 pub(super) fn encoded_len<T: Codec>(items: &[T]) -> usize {
     let mut bytes = Vec::new();
     T::encode_all(items, &mut Writer::new(&mut bytes));
@@ -168,7 +169,7 @@ fn join(body: &mut Experimenter, more: &Experimenter) -> Result<(), AppendError>
 
 /// `type`, `flags` and padding of a multipart.
 const MULTIPART_HEADER_LEN: usize = 8;
-/// Most bytes of a multipart's body that one message holds.
+/// Maximum length of a multipart's body in one message.
 pub(super) const MAX_BODY_LEN: usize = MAX_MESSAGE_LEN - Header::LEN - MULTIPART_HEADER_LEN;
 /// `experimenter` and `exp_type`.
 const EXPERIMENTER_HEADER_LEN: usize = 8;

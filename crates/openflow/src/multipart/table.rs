@@ -26,7 +26,7 @@ layout_codec!(TableStats {
     matched_count,
 });
 
-/// What a table can do (`ofp_table_features`, §7.3.5.5).
+/// Capabilities of a table (`ofp_table_features`, §7.3.5.5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFeatures {
     /// The table.
@@ -39,14 +39,14 @@ pub struct TableFeatures {
     pub metadata_write: u64,
     /// Bits of `ofp_table_config`.
     pub config: u32,
-    /// Most entries.
+    /// Maximum number of entries.
     pub max_entries: u32,
-    /// What its entries may contain.
+    /// Allowed content of its entries.
     pub properties: Vec<TableFeaturesProperty>,
 }
 
 impl TableFeatures {
-    /// Whether a switch could know what is asked for.
+    /// Validates the requested properties.
     pub fn check(&self) -> Result<(), CheckError> {
         match self.properties.iter().find(|property| property.is_unknown()) {
             Some(property) => {
@@ -69,8 +69,8 @@ layout_codec!(TableFeatures sized {
     properties,
 });
 
-/// What entries of a table may contain (`ofp_table_feature_prop_type`, §7.3.5.5.2). Those named
-/// "miss" are for the table-miss entry and may be left out where they equal the others.
+/// Allowed content of a table's entries (`ofp_table_feature_prop_type`, §7.3.5.5.2). The "miss"
+/// variants apply to the table-miss entry and may be omitted where they equal the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableFeaturesProperty {
     /// `OFPTFPT_INSTRUCTIONS`.
@@ -91,7 +91,7 @@ pub enum TableFeaturesProperty {
     ApplyActionsMiss(Vec<ActionId>),
     /// `OFPTFPT_MATCH`: fields that entries may match.
     Match(Vec<OxmId>),
-    /// `OFPTFPT_WILDCARDS`: fields of them that entries may leave out.
+    /// `OFPTFPT_WILDCARDS`: fields of those that entries may omit.
     Wildcards(Vec<OxmId>),
     /// `OFPTFPT_WRITE_SETFIELD`.
     WriteSetField(Vec<OxmId>),
@@ -101,16 +101,16 @@ pub enum TableFeaturesProperty {
     ApplySetField(Vec<OxmId>),
     /// `OFPTFPT_APPLY_SETFIELD_MISS`.
     ApplySetFieldMiss(Vec<OxmId>),
-    /// A property of an experimenter, or one that OpenFlow 1.3 does not define.
+    /// An experimenter's property, or one that OpenFlow 1.3 does not define.
     Unknown {
         /// `type` of the property.
         kind: u16,
-        /// What follows the property's header, without padding.
+        /// Data after the property's header, without padding.
         data: Vec<u8>,
     },
 }
 
-/// Ties the properties to their numbers (`ofp_table_feature_prop_type`).
+/// Maps the properties to their numbers (`ofp_table_feature_prop_type`).
 macro_rules! property_codec {
     ($($variant:ident = $kind:literal),*) => {
         impl TableFeaturesProperty {
@@ -122,7 +122,7 @@ macro_rules! property_codec {
                 }
             }
 
-            /// Appends what follows the property's header.
+            /// Appends the body after the property's header.
             fn encode_body(&self, w: &mut Writer<'_>) {
                 match self {
                     $(Self::$variant(list) => w.put(list),)*
@@ -130,7 +130,7 @@ macro_rules! property_codec {
                 }
             }
 
-            /// Takes what follows the header of a property of this kind.
+            /// Decodes the body after the header of a property of this type.
             fn decode_body(kind: u16, body: &mut Reader<'_>) -> Result<Self, Fault> {
                 Ok(match kind {
                     $($kind => Self::$variant(body.take()?),)*
@@ -181,12 +181,12 @@ impl Codec for TableFeaturesProperty {
     }
 }
 
-/// Name of an instruction (`ofp_instruction` without a body).
+/// Id of an instruction (`ofp_instruction` without a body).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InstructionId {
     /// `type` of the instruction.
     pub kind: u16,
-    /// Who defines it, when it is an experimenter's.
+    /// Experimenter id, for an experimenter's instruction.
     pub experimenter: Option<u32>,
 }
 
@@ -201,12 +201,12 @@ impl Codec for InstructionId {
     }
 }
 
-/// Name of an action (`ofp_action_header` without padding).
+/// Id of an action (`ofp_action_header` without padding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActionId {
     /// `type` of the action.
     pub kind: u16,
-    /// Who defines it, when it is an experimenter's.
+    /// Experimenter id, for an experimenter's action.
     pub experimenter: Option<u32>,
 }
 
@@ -221,7 +221,7 @@ impl Codec for ActionId {
     }
 }
 
-/// Name of a match field (an OXM header without a payload).
+/// Id of a match field (an OXM header without a payload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OxmId {
     /// `oxm_class`.
@@ -230,19 +230,19 @@ pub struct OxmId {
     pub field: u8,
     /// `oxm_hasmask`: the field can be masked.
     pub has_mask: bool,
-    /// `oxm_length`: bytes of the payload that is not here.
+    /// `oxm_length`: bytes of the omitted payload.
     pub len: u8,
-    /// Who defines it, when it is an experimenter's.
+    /// Experimenter id, for an experimenter's field.
     pub experimenter: Option<u32>,
 }
 
 impl OxmId {
-    /// Names the field without a mask: what can be set, or left out.
+    /// The id of the field without a mask, for set-field and wildcards.
     pub fn exact(field: OxmField) -> Self {
         Self::new(field, false)
     }
 
-    /// Names the field, with a mask where it can have one: what can be matched.
+    /// The id of the field, with a mask if it is maskable, for matches.
     pub fn maskable(field: OxmField) -> Self {
         Self::new(field, field.is_maskable())
     }

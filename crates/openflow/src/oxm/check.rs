@@ -1,4 +1,4 @@
-//! Whether fields may stand together in a match (OpenFlow 1.3.5 §7.2.3.4 to §7.2.3.8).
+//! Validation of the fields of a match (OpenFlow 1.3.5 §7.2.3.4 to §7.2.3.8).
 
 use tapswitch_wire::{EtherType, ip_proto};
 
@@ -6,20 +6,20 @@ use super::field::{Info, Needs};
 use super::{Masked, Oxm, OxmField, VID_NONE, VID_PRESENT};
 use crate::{CheckError, ErrorKind, Match};
 
-/// What fields say of a packet: enough to know which others it has (§7.2.3.6).
+/// What matched fields imply about a packet: enough to decide which other fields it has (§7.2.3.6).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context {
     /// Bit *n* is set when the field with number *n* was there.
     seen: u64,
     /// The EtherType, once it is known.
     pub(crate) eth_type: Option<EtherType>,
-    /// True once there is a VLAN tag for sure.
+    /// True once a VLAN tag is certain.
     pub has_vlan: bool,
     ip_proto: Option<u8>,
     icmpv6_type: Option<u8>,
 }
 
-/// What a match says, which was checked before.
+/// The context of a match that was validated before.
 impl From<&Match> for Context {
     fn from(matching: &Match) -> Self {
         let mut context = Self::default();
@@ -29,7 +29,7 @@ impl From<&Match> for Context {
 }
 
 impl Context {
-    /// Takes the next field of a match in.
+    /// Adds the next field of a match.
     pub(crate) fn add(&mut self, oxm: &Oxm) -> Result<(), CheckError> {
         let Some((field, value, mask)) = oxm.parts() else {
             return Err(refuse(oxm, ErrorKind::OFPBMC_BAD_FIELD, "unknown field"));
@@ -51,7 +51,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes in what a field says, without checks.
+    /// Adds what a field implies, without validation.
     pub(crate) fn learn(&mut self, oxm: &Oxm) {
         match oxm {
             Oxm::EthType(eth_type) => self.eth_type = Some(*eth_type),
@@ -62,7 +62,7 @@ impl Context {
         }
     }
 
-    /// Forgets all that lies behind the EtherType.
+    /// Drops everything after the EtherType.
     pub(crate) fn forget_payload(&mut self, eth_type: Option<EtherType>) {
         self.eth_type = eth_type;
         self.ip_proto = None;
@@ -71,17 +71,17 @@ impl Context {
 
     /// Whether the packet has `field`, so that an action may set it.
     pub fn has(&self, field: OxmField) -> bool {
-        // A match has this one to ask for the tag itself.
+        // A match uses this field to test for the tag itself.
         let lacks_tag = field == OxmField::VlanVid && !self.has_vlan;
         !lacks_tag && self.allows(field)
     }
 
-    /// Whether the packet is one of IPv4 or IPv6.
+    /// Whether the packet is IPv4 or IPv6.
     pub fn is_ip(&self) -> bool {
         matches!(self.eth_type, Some(EtherType::IPV4 | EtherType::IPV6))
     }
 
-    /// Whether what `field` requires is there.
+    /// Whether the prerequisites of `field` are met.
     fn allows(&self, field: OxmField) -> bool {
         let is_type = |eth_type| self.eth_type == Some(eth_type);
         let is_ip = self.is_ip();
@@ -131,9 +131,10 @@ pub(crate) fn check_bits(
     Ok(())
 }
 
-/// Checks that a VLAN is matched together with its presence (§7.2.3.8, table of VLAN tags). Bits
-/// that are zero may be matched without: they are so where there is no tag, too. So `0/0xfff` is
-/// what has no tag or one that names no VLAN, which the table does not forbid and Open vSwitch has.
+/// Checks that a VLAN id is matched together with `VID_PRESENT` (§7.2.3.8, table of VLAN tags).
+/// Zero bits may be matched without it, as they are zero without a tag, too. So `0/0xfff` matches
+/// packets without a tag or with VLAN 0; the table does not forbid it, and Open vSwitch supports
+/// it.
 fn check_vid(vid: Masked<u16>) -> Result<(), (ErrorKind, &'static str)> {
     let mask = vid.mask.unwrap_or(u16::MAX);
     if vid.value != VID_NONE && mask & VID_PRESENT == 0 {

@@ -1,4 +1,4 @@
-//! Match fields on the wire (OpenFlow 1.3.5 §7.2.3.2).
+//! Wire format of match fields (OpenFlow 1.3.5 §7.2.3.2).
 
 use super::{Oxm, OxmField};
 use crate::codec::{Codec, Reader, Writer};
@@ -50,7 +50,7 @@ fn encode_known(field: OxmField, value: u128, mask: Option<u128>, w: &mut Writer
     }
 }
 
-/// Appends as many of the last bytes of `number` as the field has.
+/// Appends the low bytes of `number`, as many as the field has.
 fn encode_number(field: OxmField, number: u128, w: &mut Writer<'_>) {
     let info = field.info();
     let bytes = number.to_be_bytes();
@@ -105,11 +105,11 @@ fn decode_number(len: usize, payload: &mut Reader<'_>) -> Result<u128, Fault> {
     Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))
 }
 
-/// Class of the fields of the spec (`OFPXMC_OPENFLOW_BASIC`).
+/// Class of the fields in the spec (`OFPXMC_OPENFLOW_BASIC`).
 pub(crate) const CLASS_OPENFLOW_BASIC: u16 = 0x8000;
-/// Class of experimenters' fields (`OFPXMC_EXPERIMENTER`).
+/// Class of experimenter fields (`OFPXMC_EXPERIMENTER`).
 pub(crate) const CLASS_EXPERIMENTER: u16 = 0xffff;
-/// Most that the 7 bits of `oxm_field` hold.
+/// Largest value of the 7 bits of `oxm_field`.
 const MAX_FIELD: u8 = 0x7f;
 
 #[cfg(test)]

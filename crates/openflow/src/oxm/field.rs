@@ -1,8 +1,8 @@
-//! The table of the match fields (OpenFlow 1.3.5 §7.2.3.6 to §7.2.3.9).
+//! Table of the match fields (OpenFlow 1.3.5 §7.2.3.6 to §7.2.3.9).
 //!
-//! Everything that differs between fields is one line here: number, names, width on the wire,
-//! whether it can be masked, what it requires and how it is printed. All values fit 128 bits, so
-//! the rest of the crate treats fields alike, as numbers.
+//! Each field is one line: number, names, width on the wire, whether it can be masked,
+//! prerequisites and print style. All values fit 128 bits, so the rest of the crate handles every
+//! field as a number.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,12 +11,12 @@ use tapswitch_wire::{EtherType, MacAddr};
 use super::{Masked, Oxm};
 use crate::PortNo;
 
-/// What is known of a field.
+/// Properties of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
-    /// `"oxm "` and the spec's name in lower case, as the name of a place in a message.
+    /// `"oxm "` and the spec's name in lower case: the field's name in decoding errors.
     pub(crate) place: &'static str,
-    /// The name in text, which is that of Open vSwitch where it has one.
+    /// Name in text: that of Open vSwitch where it has one.
     pub(crate) text: &'static str,
     /// Bits of the value.
     pub(crate) bits: u32,
@@ -24,13 +24,13 @@ pub(crate) struct Info {
     pub(crate) len: usize,
     /// Whether a mask is allowed.
     pub(crate) maskable: bool,
-    /// What must be matched before it.
+    /// Prerequisites.
     pub(crate) needs: Needs,
     /// How the value is printed.
     pub(crate) style: Style,
 }
 
-/// What must be matched before a field may be (§7.2.3.6).
+/// Prerequisites of a field (§7.2.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -64,21 +64,21 @@ pub(crate) enum Style {
     Ipv6,
 }
 
-/// A value as a number, the way that its bytes read in order.
+/// A value as a big-endian number.
 pub(crate) trait Value: Copy {
     fn to_number(self) -> u128;
 
-    /// The value of a number that has no more bytes than the value's field.
+    /// Converts from a number that fits the field's width.
     fn from_number(number: u128) -> Self;
 }
 
-/// What an [`Oxm`] holds: a value, with or without room for a mask.
+/// Content of an [`Oxm`]: a value, with or without a mask.
 pub(crate) trait Payload {
     fn parts(&self) -> (u128, Option<u128>);
     fn from_parts(value: u128, mask: Option<u128>) -> Self;
 }
 
-/// Writes [`OxmField`] and its ties with [`Oxm`] from the table.
+/// Defines [`OxmField`] and its conversions to and from [`Oxm`].
 macro_rules! oxm_fields {
     ($($variant:ident = $number:literal, $name:literal as $text:literal,
        $bits:literal bits in $len:literal, $mask:ident, needs $needs:ident, $style:ident;)*) => {
@@ -117,7 +117,8 @@ macro_rules! oxm_fields {
         }
 
         impl Oxm {
-            /// Field, value and mask, as numbers; `None` for what OpenFlow 1.3 does not define.
+            /// Field, value and mask as numbers; `None` for fields that OpenFlow 1.3 does not
+            /// define.
             pub fn parts(&self) -> Option<(OxmField, u128, Option<u128>)> {
                 let (field, (value, mask)) = match self {
                     $(Self::$variant(payload) => (OxmField::$variant, payload.parts()),)*
@@ -220,7 +221,7 @@ impl<T: Value> Payload for Masked<T> {
     }
 }
 
-/// Numbers are what they are.
+/// Values that are numbers already.
 macro_rules! number_values {
     ($($number:ty),*) => { $(
         impl Value for $number {

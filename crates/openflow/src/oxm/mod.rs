@@ -17,22 +17,22 @@ pub(crate) use codec::{CLASS_EXPERIMENTER, CLASS_OPENFLOW_BASIC};
 pub use field::OxmField;
 pub(crate) use text::OxmValue;
 
-/// A value of which only the bits of a mask count.
+/// A value with a mask of the bits to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Masked<T> {
-    /// The value; zero where the mask is.
+    /// The value; zero in bits that the mask leaves out.
     pub value: T,
-    /// The bits that count; `None` when all do.
+    /// Bits to compare; `None` for all.
     pub mask: Option<T>,
 }
 
 impl<T> Masked<T> {
-    /// All bits of `value` count.
+    /// All bits of `value` are compared.
     pub const fn exact(value: T) -> Self {
         Self { value, mask: None }
     }
 
-    /// The bits of `mask` count.
+    /// The bits of `mask` are compared.
     pub const fn with_mask(value: T, mask: T) -> Self {
         Self { value, mask: Some(mask) }
     }
@@ -44,20 +44,20 @@ impl<T> From<T> for Masked<T> {
     }
 }
 
-/// One field and the value that it must have, or is set to (§7.2.3.8, §7.2.3.9).
+/// A field with the value to match or to set (§7.2.3.8, §7.2.3.9).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Oxm {
     /// Port on which the packet arrived.
     InPort(PortNo),
-    /// Physical port below a logical port of arrival.
+    /// Physical port below the logical port of arrival.
     InPhyPort(PortNo),
-    /// What earlier tables wrote.
+    /// Metadata written by earlier tables.
     Metadata(Masked<u64>),
     /// Destination MAC address.
     EthDst(Masked<MacAddr>),
     /// Source MAC address.
     EthSrc(Masked<MacAddr>),
-    /// EtherType behind all tags.
+    /// EtherType after all tags.
     EthType(EtherType),
     /// VLAN of the outermost tag with [`VID_PRESENT`], or [`VID_NONE`].
     VlanVid(Masked<u16>),
@@ -123,11 +123,11 @@ pub enum Oxm {
     MplsBos(u8),
     /// I-SID of the outermost PBB service tag, 24 bits.
     PbbIsid(Masked<u32>),
-    /// What a logical port says of the tunnel.
+    /// Tunnel metadata of a logical port.
     TunnelId(Masked<u64>),
-    /// Which IPv6 extension headers there are, 9 bits.
+    /// Pseudo-header bits for the IPv6 extension headers present, 9 bits.
     Ipv6Exthdr(Masked<u16>),
-    /// A field that OpenFlow 1.3 does not define, an experimenter's among them.
+    /// A field that OpenFlow 1.3 does not define, or one of an experimenter.
     Unknown {
         /// `oxm_class`.
         class: u16,
@@ -135,13 +135,13 @@ pub enum Oxm {
         field: u8,
         /// `oxm_hasmask`: the second half of the payload is a mask.
         has_mask: bool,
-        /// Value and mask, at most 255 bytes; behind an experimenter's number in its class.
+        /// Value and mask, at most 255 bytes; in an experimenter's class preceded by its number.
         payload: Vec<u8>,
     },
 }
 
 impl Oxm {
-    /// The field; `None` for what OpenFlow 1.3 does not define.
+    /// The field; `None` if OpenFlow 1.3 does not define it.
     pub fn field(&self) -> Option<OxmField> {
         self.parts().map(|(field, ..)| field)
     }
@@ -155,7 +155,7 @@ impl Oxm {
     }
 }
 
-/// Bit of [`Oxm::VlanVid`] that says that there is a tag (`OFPVID_PRESENT`).
+/// Bit of [`Oxm::VlanVid`] for "a tag is present" (`OFPVID_PRESENT`).
 pub const VID_PRESENT: u16 = 0x1000;
-/// Value of [`Oxm::VlanVid`] that says that there is no tag (`OFPVID_NONE`).
+/// Value of [`Oxm::VlanVid`] for "no tag" (`OFPVID_NONE`).
 pub const VID_NONE: u16 = 0;

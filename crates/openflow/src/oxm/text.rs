@@ -1,4 +1,4 @@
-//! Match fields as text: as `ovs-ofctl` writes and reads them, where it knows the field.
+//! Match fields as text, in the syntax of `ovs-ofctl` where it knows the field.
 
 use std::fmt::{self, Display as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,7 @@ impl fmt::Display for Oxm {
     }
 }
 
-/// Prints the value of a field, and its mask when there is one.
+/// Prints the value of a field, and its mask if any.
 pub(crate) struct OxmValue<'a>(pub(crate) &'a Oxm);
 
 impl fmt::Display for OxmValue<'_> {
@@ -50,7 +50,7 @@ fn write_number(field: OxmField, number: u128, f: &mut fmt::Formatter<'_>) -> fm
     }
 }
 
-/// Prints `/` and the mask, as the length of a prefix where it is one of an IP address.
+/// Prints `/` and the mask; a contiguous mask of an IP address as a prefix length.
 fn write_mask(field: OxmField, mask: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let info = field.info();
     let is_address = matches!(info.style, Style::Ipv4 | Style::Ipv6);

@@ -1,7 +1,7 @@
-//! Every sample against its bytes in `tests/golden/*.hex` and what they read as in `*.txt`.
+//! Compares every sample with its bytes in `tests/golden/*.hex` and its text in `*.txt`.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p tapswitch-openflow` writes the files anew. Bytes that changed
-//! are a change of the protocol: Open vSwitch must still read them (see `ovs.rs`).
+//! `UPDATE_GOLDEN=1 cargo test -p tapswitch-openflow` rewrites the files. Changed bytes are a
+//! protocol change: Open vSwitch must still decode them (see `ovs.rs`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Messages on the wire: golden bytes, round trips, damage, and Open vSwitch as the judge.
+//! Wire format: golden bytes, round trips, corruption, and comparison with Open vSwitch.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::expect_used,

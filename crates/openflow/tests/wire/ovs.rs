@@ -1,4 +1,4 @@
-//! Open vSwitch reads what we write: `ovs-ofctl ofp-print` is the judge.
+//! Checks that Open vSwitch (`ovs-ofctl ofp-print`) decodes our encoding.
 
 use std::process::{Command, Output};
 
@@ -63,8 +63,8 @@ fn statistics_of_flows_read_as_those_of_ovs() {
     assert!(printed.contains(actions), "no {actions:?} in {printed}");
 }
 
-/// What a flow-mod or a group-mod as printed does, without the command, which is not part of the
-/// text that is read.
+/// The printed content of a flow-mod or group-mod without its command, which `ovs-ofctl` does not
+/// accept as input.
 fn content_of(text: &str) -> Option<&str> {
     let (_, message) = text.split_once("_MOD (OF1.3)")?;
     let (_, content) = message.split_once("):")?;
@@ -76,7 +76,7 @@ fn ofp_print(message: &Message) -> String {
     run(&["ofp-print", &hex])
 }
 
-/// What it prints, errors included, without its log: that has the time in it.
+/// Its output including errors, without its log, which contains the time.
 fn run(arguments: &[&str]) -> String {
     let arguments = [&["-vconsole:off"], arguments].concat();
     let output = ovs_ofctl(&arguments).expect("ovs-ofctl was there a moment ago");

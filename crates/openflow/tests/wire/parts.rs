@@ -1,4 +1,4 @@
-//! What the samples are made of.
+//! Building blocks of the samples.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use tapswitch_openflow::multipart::*;
 use tapswitch_openflow::*;
 use tapswitch_wire::{EtherType, MacAddr};
 
-/// A match of fields that packets of TCP have.
+/// A match on the fields of TCP packets.
 pub(crate) fn tcp_match() -> Match {
     let vendor = MacAddr([0xff, 0xff, 0xff, 0, 0, 0]);
     Match::new()
@@ -82,7 +82,7 @@ pub(crate) fn icmp_match() -> Match {
         .with(Oxm::Icmpv4Code(0))
 }
 
-/// Fields that Open vSwitch does not know, or that cannot stand together.
+/// A match with fields that Open vSwitch does not know, or that exclude each other.
 pub(crate) fn rare_match() -> Match {
     Match::new()
         .with(Oxm::InPort(PortNo(1)))
@@ -112,7 +112,7 @@ pub(crate) fn all_instructions() -> Vec<Instruction> {
     ]
 }
 
-/// Every action that Open vSwitch knows. The set-field actions come while their header is there.
+/// Every action that Open vSwitch knows. Each set-field action is where its header is present.
 pub(crate) fn ovs_actions() -> Vec<Action> {
     vec![
         Action::SetField(Oxm::EthDst(mac(9).into())),
@@ -269,7 +269,7 @@ pub(crate) fn frame() -> Vec<u8> {
     frame
 }
 
-/// Of a copy that was delivered but for some, and of a path that nothing has gone along.
+/// Ledgers of a copy with a few drops, and of an unused path.
 pub(crate) fn ledgers() -> Vec<BucketLedger> {
     let counter = |packet_count| BucketCounter { packet_count, byte_count: packet_count * 1000 };
     let drops = [("egress_full", 5), ("port_down", 2)];

@@ -1,4 +1,4 @@
-//! Which error answers which fault, and that the text says where it is.
+//! Checks which error each fault produces, and that its text names the position.
 
 use tapswitch_openflow::multipart::*;
 use tapswitch_openflow::*;
@@ -247,7 +247,7 @@ fn groups_and_meters_that_no_switch_can_have() {
     check_body(meter(both, 1, MeterBandKind::Drop), ErrorKind::OFPMMFC_BAD_FLAGS);
     let unknown = MeterBandKind::Unknown { kind: 9, data: vec![] };
     check_body(meter(MeterFlags::KBPS, 1, unknown.clone()), ErrorKind::OFPMMFC_BAD_BAND);
-    // Of what deletes, the number alone counts.
+    // A deletion uses only the id.
     let delete = |meter_id| {
         let bands = vec![MeterBand { rate: 1, burst_size: 1, kind: unknown.clone() }];
         let command = MeterModCommand::Delete;

@@ -1,4 +1,4 @@
-//! Whatever is written can be read, and whatever can be read can be written.
+//! Round trips: what is encoded decodes, and what decodes can be encoded.
 
 use proptest::prelude::*;
 use tapswitch_openflow::{BucketLedger, DecodeError, Message, frame_len};
@@ -85,7 +85,7 @@ fn sound_samples_pass_the_check() {
     }
 }
 
-/// What can be read can be written, and reads the same again; nothing panics.
+/// What decodes can be encoded, and decodes to the same; nothing panics.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match Message::decode(bytes) {
         Ok(message) => {

@@ -1,15 +1,15 @@
-//! One message of every kind, with every action, instruction, field and multipart among them.
+//! One message of every kind, covering every action, instruction, field and multipart.
 
 use tapswitch_openflow::multipart::*;
 use tapswitch_openflow::*;
 
 use crate::parts::*;
 
-/// A message with a name, and what Open vSwitch must print of it.
+/// A named message, and what Open vSwitch must print for it.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) message: Message,
-    /// Texts that must be in what `ovs-ofctl ofp-print` says; none where it does not know the
+    /// Texts that the output of `ovs-ofctl ofp-print` must contain; empty if it does not know the
     /// message or a part of it.
     pub(crate) ovs: &'static [&'static str],
 }
@@ -608,7 +608,7 @@ fn meter_stats() -> MeterStats {
     }
 }
 
-/// Adds samples; the number of the transaction is 0x100 and the sample's place in the list.
+/// Adds samples; the transaction id is 0x100 plus the sample's index.
 fn adder(
     samples: &mut Vec<Sample>,
 ) -> impl FnMut(&'static str, Body, &'static [&'static str]) + '_ {
@@ -618,7 +618,7 @@ fn adder(
     }
 }
 
-/// What only our own switch says and understands.
+/// Extensions that only tapswitch supports.
 fn extensions(samples: &mut Vec<Sample>) {
     let mut add = adder(samples);
     let copy = |delivery: Delivery, port| {

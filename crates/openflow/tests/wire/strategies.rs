@@ -1,4 +1,4 @@
-//! Any message that can be written, with everything in it, known and unknown.
+//! Strategies for any message that can be encoded, known and unknown parts included.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -598,7 +598,7 @@ pub(crate) fn delivery() -> impl Strategy<Value = Delivery> {
     ]
 }
 
-/// What a switch tells of its copies.
+/// Ledgers of a switch's copies.
 pub(crate) fn ledgers() -> impl Strategy<Value = Vec<BucketLedger>> {
     let counter = || {
         any::<(u64, u64)>()
@@ -674,7 +674,7 @@ fn oxm() -> impl Strategy<Value = Oxm> {
     prop_oneof![4 => basic, 4 => ports, 4 => later, 1 => unknown_oxm()]
 }
 
-/// A field that is not among the forty of version 1.3.
+/// A field outside the forty of version 1.3.
 fn unknown_oxm() -> impl Strategy<Value = Oxm> {
     let class = prop_oneof![Just((0x8000, 40)), Just((0xffff, 0)), Just((0x0001, 0))];
     (class, 0..88u8, any::<bool>(), bytes()).prop_map(
@@ -721,7 +721,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..40)
 }
 
-/// Bytes of which there are `rest` more than a multiple of eight.
+/// Bytes whose length is `rest` more than a multiple of eight.
 fn aligned_bytes(rest: usize) -> impl Strategy<Value = Vec<u8>> {
     (0..4usize).prop_flat_map(move |count| vec(any::<u8>(), count * 8 + rest))
 }

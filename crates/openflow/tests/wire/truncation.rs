@@ -1,4 +1,4 @@
-//! Samples cut short: what is left is a message or the right error, never a surprise.
+//! Truncated samples decode to a message or to the right error.
 
 use tapswitch_openflow::{DecodeError, ErrorKind, HeaderError, Message};
 

@@ -1,8 +1,8 @@
-//! The OpenFlow agent: what the switch does with each message. No I/O, no clock.
+//! The OpenFlow agent: the switch's reaction to each message. No I/O, no clock.
 //!
-//! [`Agent::handle_message`] takes one message and returns an [`Outcome`]: what to send back, what
-//! to tell every controller, and what the workers are to do. The caller publishes the new tables to
-//! the workers before it sends the answers, so that an answer is never ahead of its effect.
+//! [`Agent::handle_message`] takes one message and returns an [`Outcome`]: replies, notifications
+//! for every controller, and work for the workers. The caller publishes the new tables to the
+//! workers before it sends the replies, so that an answer is never ahead of its effect.
 
 mod meters;
 mod statistics;
@@ -23,10 +23,10 @@ use tapswitch_openflow::{
 use crate::config::Learning;
 pub(crate) use statistics::in_standard_words;
 
-/// What the switch calls itself.
+/// The switch's identity in OpenFlow.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Unique number of the datapath.
+    /// Unique id of the datapath.
     pub(crate) datapath_id: DatapathId,
     /// Name of the bridge.
     pub(crate) name: String,
@@ -39,29 +39,29 @@ pub(crate) struct Agent {
     pipeline: Pipeline,
     macs: MacLearning,
     config: SwitchConfig,
-    /// When to look for stations that have gone silent.
+    /// Time of the next sweep for silent stations.
     next_sweep: Millis,
 }
 
-/// What comes of a message.
+/// The outcome of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// What to send back, under the number of the message.
+    /// Replies, to be sent with the message's xid.
     pub(crate) replies: Vec<Body>,
-    /// What to tell every controller that listens to it.
+    /// Notifications for every controller that wants them.
     pub(crate) events: Vec<Body>,
-    /// Rules that went; to be told when no worker uses them any more.
+    /// Removed rules, to be reported when no worker uses them any more.
     pub(crate) gone: Vec<Gone>,
     /// A packet to send.
     pub(crate) packet_out: Option<PacketOut>,
-    /// Answer with a barrier reply when the workers have caught up.
+    /// A barrier reply is due when the workers have caught up.
     pub(crate) barrier: bool,
-    /// What of the message failed although the rest was done.
+    /// The part of the message that failed, although the rest was done.
     pub(crate) error: Option<ErrorKind>,
 }
 
-/// A rule that went and asked to be told of (OpenFlow 1.3.5 §7.4.2). Workers may count for it until
-/// they have taken the tables without it.
+/// A removed rule with the flag to report that (OpenFlow 1.3.5 §7.4.2). Workers may count for it
+/// until they use the tables without it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gone {
     removal: Removal,
@@ -74,7 +74,7 @@ impl Gone {
         removals.into_iter().filter(wanted).map(|removal| Self { removal, at }).collect()
     }
 
-    /// What to tell the controllers, with the counters as they are now.
+    /// The flow-removed message, with the current counters.
     pub(crate) fn message(&self) -> Body {
         let Removal { entry, reason } = &self.removal;
         let totals = entry.counters.totals();
@@ -95,12 +95,12 @@ impl Gone {
     }
 }
 
-/// What a message asks for cannot be done.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// What to tell the sender.
+    /// The error for the sender.
     pub(crate) kind: ErrorKind,
-    /// What is wrong, for the log.
+    /// The explanation for the log.
     pub(crate) text: String,
 }
 
@@ -109,7 +109,7 @@ impl Agent {
         let macs = MacLearning::new(MAC_AGE_LIMIT, MAC_COUNT_LIMIT);
         Self {
             identity,
-            // The agent counts too: drops of packets that it could not pass on.
+            // The agent counts as well: drops of packets that it could not pass on.
             pipeline: Pipeline::new(workers + 1),
             macs: macs.by_stack(learning == Learning::Stack),
             config: SwitchConfig::default(),
@@ -117,11 +117,11 @@ impl Agent {
         }
     }
 
-    /// Takes one message of a controller's. The connection has [checked](Message::check) it; what
-    /// depends on what the switch holds is looked at here.
+    /// Handles one message of a controller. The connection has [checked](Message::check) its
+    /// format; checks against the switch's state are made here.
     ///
     /// # Errors
-    /// [`Refusal`], to be sent back as an error message. Nothing has changed then.
+    /// [`Refusal`], to be sent back as an error message. Nothing has then changed.
     pub(crate) fn handle_message(
         &mut self,
         message: &Message,
@@ -144,12 +144,12 @@ impl Agent {
             }
             Body::QueueGetConfigRequest(request) => self.queue_config(request.port),
             Body::Experimenter(_) => Err(ErrorKind::OFPBRC_BAD_EXPERIMENTER.into()),
-            // Answers to requests that nobody here makes, and messages for controllers.
+            // Replies to requests that are never sent here, and messages for controllers.
             _ => Err(ErrorKind::OFPBRC_BAD_TYPE.into()),
         }
     }
 
-    /// Adds or replaces a port. Returns what to tell the controllers.
+    /// Adds or replaces a port. Returns the notification for the controllers.
     pub(crate) fn handle_port(&mut self, port: Port) -> Body {
         let known = self.pipeline.snapshot().ports.find(port.number).is_some();
         let reason = if known { PortReason::MODIFY } else { PortReason::ADD };
@@ -161,7 +161,7 @@ impl Agent {
         Body::PortStatus(status)
     }
 
-    /// Takes a port away. Returns what to tell the controllers, if it was there.
+    /// Removes a port. Returns the notification for the controllers, if it existed.
     pub(crate) fn handle_port_removed(&mut self, number: PortNo) -> Option<Body> {
         let port = self.pipeline.remove_port(number)?;
         self.macs.handle_port_down(number);
@@ -169,8 +169,8 @@ impl Agent {
         Some(Body::PortStatus(status))
     }
 
-    /// Notes where a station is. Returns `true` when the MAC table changed. A worker may have seen
-    /// it before the port went: nobody would forget it there for as long as stations live.
+    /// Notes where a station is. Returns `true` if the MAC table has changed. Ignored for a removed
+    /// port, on which a worker may have seen it: the entry would stay until it expires.
     pub(crate) fn handle_sighting(&mut self, sighting: Sighting, now: Millis) -> bool {
         let port = self.pipeline.snapshot().ports.find(sighting.port);
         if !port.is_some_and(|port| port.is_live()) {
@@ -179,7 +179,7 @@ impl Agent {
         self.macs.handle_sighting(sighting, now)
     }
 
-    /// Removes what has timed out. Returns the rules that went.
+    /// Removes everything that has timed out. Returns the removed rules.
     pub(crate) fn handle_timeout(&mut self, now: Millis) -> Vec<Gone> {
         if self.next_sweep <= now {
             self.next_sweep = Millis(now.0 + MAC_SWEEP.0);
@@ -188,7 +188,7 @@ impl Agent {
         Gone::of(self.pipeline.handle_timeout(now), now)
     }
 
-    /// When [`Self::handle_timeout`] has something to do at the latest.
+    /// The latest time at which [`Self::handle_timeout`] has work.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
         let stations = (self.macs.table().count() > 0).then_some(self.next_sweep);
         [self.pipeline.poll_timeout(), stations].into_iter().flatten().min()
@@ -211,8 +211,8 @@ impl Agent {
         &self.identity
     }
 
-    /// Answer to a features request (OpenFlow 1.3.5 §7.3.1). Packets are never kept for the
-    /// controller: it gets all of them that it asks for.
+    /// The reply to a features request (OpenFlow 1.3.5 §7.3.1). The switch has no packet buffers:
+    /// controllers receive whole packets if they ask for them.
     pub(crate) fn features(&self) -> FeaturesReply {
         FeaturesReply {
             datapath_id: self.identity.datapath_id,
@@ -231,7 +231,7 @@ impl Agent {
         let mut outcome = Outcome { gone: Gone::of(removals, now), ..Outcome::default() };
         // What deletes has no use for a packet, whatever the field says (OpenFlow 1.3.5 §7.3.4.1).
         if change.buffer_id != BufferId::NO_BUFFER && !change.command.deletes() {
-            // The rule is in force; the packet that it was to be tried on was never kept.
+            // The rule is in force; the packet to apply it to was never buffered.
             outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
         }
         Ok(outcome)
@@ -287,7 +287,7 @@ impl Agent {
         Ok(Outcome::default())
     }
 
-    /// Ports have no queues of OpenFlow's kind.
+    /// Ports have no OpenFlow queues.
     fn queue_config(&self, port: PortNo) -> Result<Outcome, Refusal> {
         let known = port == PortNo::ANY || self.pipeline.snapshot().ports.find(port).is_some();
         if !known {
@@ -297,9 +297,8 @@ impl Agent {
     }
 }
 
-/// The message for a frame that the datapath sends to the controller.
-/// Its match tells what is not in the packet: fields of the pipeline that are not zero (OpenFlow
-/// 1.3.5 §7.4.1).
+/// The message for a frame that the datapath sends to the controller. Its match contains the
+/// pipeline fields that are not zero, which are not in the packet (OpenFlow 1.3.5 §7.4.1).
 pub(crate) fn packet_in(origin: &PacketInOrigin, total_len: usize, data: Vec<u8>) -> PacketIn {
     let mut match_fields = Match::new().with(Oxm::InPort(origin.in_port));
     if origin.metadata != 0 {
@@ -319,8 +318,8 @@ pub(crate) fn packet_in(origin: &PacketInOrigin, total_len: usize, data: Vec<u8>
     }
 }
 
-/// A port as OpenFlow describes it (§7.2.1). A tap has no speed of its own. One that was told to be
-/// down is not live (§6.5).
+/// The OpenFlow description of a port (§7.2.1). A tap has no speed. A port with `OFPPC_PORT_DOWN`
+/// is not live (§6.5).
 pub(crate) fn describe(port: &Port) -> tapswitch_openflow::Port {
     use tapswitch_openflow::{PortConfig, PortFeatures, PortState};
     let is_down = port.config.contains(PortConfig::PORT_DOWN);
@@ -352,7 +351,7 @@ fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
     known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())
 }
 
-/// Milliseconds as OpenFlow's seconds and nanoseconds.
+/// Milliseconds as seconds and nanoseconds.
 fn duration(age: Millis) -> (u32, u32) {
     let seconds = u32::try_from(age.0 / 1000).unwrap_or(u32::MAX);
     let rest_ms = u32::try_from(age.0 % 1000).unwrap_or_default();
@@ -367,7 +366,7 @@ impl From<ErrorKind> for Refusal {
 
 /// Stations are forgotten after five minutes (IEEE 802.1Q-2022 §8.8.3, the default).
 const MAC_AGE_LIMIT: Millis = Millis(300_000);
-/// How often to look for stations that have gone silent.
+/// Interval between sweeps for silent stations.
 const MAC_SWEEP: Millis = Millis(30_000);
-/// Stations that NORMAL remembers; each costs about a hundred bytes.
+/// Limit of the MAC table of NORMAL; each station takes about a hundred bytes.
 const MAC_COUNT_LIMIT: usize = 65_536;

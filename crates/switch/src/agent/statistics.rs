@@ -42,7 +42,7 @@ impl Agent {
             Request::TableFeatures(wanted) if wanted.is_empty() => {
                 Reply::TableFeatures(table_features::all())
             }
-            // Tables are as they are.
+            // Table features cannot be changed.
             Request::TableFeatures(_) => return Err(ErrorKind::OFPTFFC_EPERM.into()),
             Request::Experimenter(body) => {
                 let asked = LedgerRequest::of(body).map_err(|error| error.kind)?;
@@ -74,8 +74,8 @@ impl Agent {
     }
 }
 
-/// Frames count as packets, a train as one, as the kernel counts at interfaces that carry trains.
-/// Rules, groups and buckets count the packets that they make on the wire.
+/// Port statistics count frames as packets, a train as one, like the kernel's interface counters.
+/// Rules, groups and buckets count the packets on the wire.
 fn port_stats(port: &Port, now: Millis) -> PortStats {
     let (duration_sec, duration_nsec) = duration(now.since(port.created));
     let (rx, tx, drops) = (port.counters.rx(), port.counters.tx(), port.counters.drops());
@@ -107,7 +107,7 @@ fn port_stats(port: &Port, now: Millis) -> PortStats {
     }
 }
 
-/// The rules that a request selects, by table and priority.
+/// The rules selected by a request, by table and priority.
 fn select(snapshot: &Snapshot, request: &FlowStatsRequest) -> Result<Vec<Arc<FlowEntry>>, Refusal> {
     if request.table_id != TableId::ALL && request.table_id.0 >= TABLE_COUNT {
         return Err(ErrorKind::OFPBRC_BAD_TABLE_ID.into());
@@ -175,7 +175,7 @@ fn tables(snapshot: &Snapshot) -> Vec<TableStats> {
     snapshot.tables(TableId::ALL).map(stats).collect()
 }
 
-/// Ports have no queues of OpenFlow's kind, so "all" are none.
+/// Ports have no OpenFlow queues, so a request for all of them returns none.
 fn queues(snapshot: &Snapshot, request: QueueStatsRequest) -> Result<Reply, Refusal> {
     let known = request.port_no == PortNo::ANY || snapshot.ports.find(request.port_no).is_some();
     match (known, request.queue_id) {
@@ -185,7 +185,7 @@ fn queues(snapshot: &Snapshot, request: QueueStatsRequest) -> Result<Reply, Refu
     }
 }
 
-/// A group that does not exist has no statistics, which is no error (OpenFlow 1.3.5 §7.3.5.9).
+/// A group that does not exist has no statistics, which is not an error (OpenFlow 1.3.5 §7.3.5.9).
 fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> {
     let snapshot = pipeline.snapshot();
     let mut chains: HashMap<GroupId, usize> = HashMap::new();
@@ -210,10 +210,11 @@ fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
     snapshot.groups.iter().filter(is_wanted).map(stats).collect()
 }
 
-/// What became of the copies of each bucket, in packets on the wire: whatever cuts or joins trains
-/// between switches, these stay as many. A group that does not exist has none.
+/// The outcome of each bucket's copies, in packets on the wire: their number does not change where
+/// trains are cut or joined between switches. A group that does not exist has none.
 ///
-/// What was processed is read last: copies may be under way, but none come from nowhere.
+/// The processed packets are read last: copies may be missing because they are in progress, but
+/// there are never more outcomes than packets.
 fn ledgers(snapshot: &Snapshot, wanted: GroupId) -> Vec<BucketLedger> {
     let is_wanted = |group: &&Arc<Group>| wanted == GroupId::ALL || group.id == wanted;
     let ledger = |group: &Group, index: usize, bucket: &GroupBucket| {
@@ -255,7 +256,7 @@ fn group_descriptions(snapshot: &Snapshot) -> Vec<GroupDesc> {
     snapshot.groups.iter().map(desc).collect()
 }
 
-/// A reply without our extensions of OpenFlow 1.3: the buckets of a TAP are told as paths.
+/// A reply without our extensions of OpenFlow 1.3: buckets of a TAP are described as paths.
 pub(crate) fn in_standard_words(mut reply: Body) -> Body {
     if let Body::MultipartReply(MultipartReply { body: Reply::GroupDesc(groups), .. }) = &mut reply
     {
@@ -275,8 +276,8 @@ fn group_features() -> GroupFeatures {
         types: 0b1111,
         capabilities: GroupCapabilities::SELECT_WEIGHT
             | GroupCapabilities::SELECT_LIVENESS
-            // Loops are refused, but a group that others lead to may be deleted, with these: so
-            // there are no checks in the sense of this field (OpenFlow 1.3.5 §7.3.5.11).
+            // Loops are refused, but a group that others refer to may be deleted, together with
+            // these: so there are no checks in the sense of this field (OpenFlow 1.3.5 §7.3.5.11).
             | GroupCapabilities::CHAINING,
         max_groups: [u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX); 4],
         actions: [actions; 4],

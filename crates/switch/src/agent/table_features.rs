@@ -1,4 +1,4 @@
-//! What each table can do (OpenFlow 1.3.5 §7.3.5.5): the same for all, but for where they lead.
+//! Table features (OpenFlow 1.3.5 §7.3.5.5): the same for all tables, except for their next tables.
 
 use tapswitch_datapath::{
     ACTION_KINDS, INSTRUCTION_KINDS, MATCH_FIELDS, MAX_RULES, SET_FIELDS, TABLE_COUNT,
@@ -8,7 +8,7 @@ use tapswitch_openflow::multipart::{
 };
 use tapswitch_openflow::{OxmField, TableId};
 
-/// Number of the goto-table instruction, which the last table does not have.
+/// Type of the goto-table instruction, which the last table does not support.
 const GOTO_TABLE: u16 = 1;
 
 /// The features of all tables.
@@ -28,7 +28,8 @@ fn features(table_id: TableId) -> TableFeatures {
     }
 }
 
-/// What holds for the table-miss rule holds for all, so the properties named "miss" are left out.
+/// Properties of the table-miss rule equal those of other rules, so the "miss" properties are
+/// omitted.
 fn properties(table_id: TableId) -> Vec<Property> {
     let is_last = table_id.0 + 1 == TABLE_COUNT;
     let instructions = INSTRUCTION_KINDS.iter().filter(|&&kind| !(is_last && kind == GOTO_TABLE));

@@ -1,4 +1,4 @@
-//! What the controller gets of a frame.
+//! Tests of packet-ins.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn packet_in_for(
     let mut buf = [vec![0; HEADROOM], bytes.clone()].concat();
     let layout = parse(bytes).unwrap().layout;
     let frame = Frame::new(*meta, layout, &mut buf, HEADROOM, 0);
-    // Once as it came, and once as a copy with headers of its own.
+    // Once as received, and once as a copy with headers of its own.
     let mut ports = TxPorts::default();
     let mut egress = WorkerEgress::new(&mut ports, shared);
     let whole = egress.packet_in(&origin(max_len), &frame, claim);
@@ -59,7 +59,7 @@ fn packet_in_for(
 
 type Outcome = Result<Sent, DropReason>;
 
-/// Length of the packet and the bytes that the controller gets, for the frame and its copy.
+/// Length of the packet and the bytes that the controller receives, for the frame and its copy.
 fn reported(reports: &mut Receiver<Report>) -> Vec<(usize, Vec<u8>)> {
     let mut packets = Vec::new();
     while let Ok(report) = reports.try_recv() {
@@ -157,7 +157,7 @@ fn what_a_full_queue_refuses_is_lost_and_counted() {
 fn what_cannot_be_cut_is_dropped_by_name() {
     let (shared, mut reports) = shared();
     let (meta, mut frame) = tcp_train(2500, 1000);
-    frame[23] = 17; // No TCP.
+    frame[23] = 17; // Not TCP.
     let outcome = packet_in(&shared, 0xffff, &(meta, frame));
     assert_eq!(outcome, Err(DropReason::CannotSegment));
     assert!(reported(&mut reports).is_empty());
@@ -177,7 +177,7 @@ fn a_port_that_is_not_there_takes_nothing() {
     assert_eq!(outcome, Err(DropReason::NoSuchPort));
 }
 
-/// A guest whose every frame is new must not keep the probes of other ports' links from arriving.
+/// A guest that only sends new flows must not block the link probes of other ports.
 #[test]
 fn a_port_leaves_room_for_what_others_have_to_tell() {
     let (shared, mut reports) = shared();

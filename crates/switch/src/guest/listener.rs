@@ -1,7 +1,7 @@
-//! The socket where the monitors of a port are met, and its file.
+//! The listening socket of a guest port, and its file.
 //!
-//! Without its file nobody finds a socket, whoever took that away: a script that tidies up, or
-//! another switch that listened there for a while. So the file is looked for, and made again.
+//! Without its file, the socket cannot be found; it may have been removed by a cleanup script, or
+//! by another switch that listened there for a while. So the file is checked, and created again.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -17,14 +17,14 @@ use super::OpenGuestError;
 use crate::socket_file::{ClearError, SocketFile};
 use crate::{GuestSocket, SocketAccess};
 
-/// Where a port listens for monitors.
+/// Where a port listens for VMMs.
 #[derive(Debug)]
 pub(super) struct Listener {
     at: GuestSocket,
     socket: Mutex<Arc<Socket>>,
 }
 
-/// A listening socket; its file goes with it.
+/// A listening socket, removed together with its file.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) listener: UnixListener,
@@ -32,7 +32,7 @@ pub(super) struct Socket {
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Starts listening.
     pub(super) fn open(at: &GuestSocket) -> Result<Self, OpenGuestError> {
         let socket = Mutex::new(Arc::new(Socket::bind(at)?));
         Ok(Self { at: at.clone(), socket })
@@ -43,12 +43,12 @@ impl Listener {
         &self.at.path
     }
 
-    /// What listens there now.
+    /// The current socket.
     pub(super) fn socket(&self) -> Arc<Socket> {
         self.lock().clone()
     }
 
-    /// Listens by a new socket where the file of the old one is gone. Returns whether it was.
+    /// Listens on a new socket if the file of the old one is gone. Returns whether it was.
     pub(super) fn renew(&self) -> Result<bool, OpenGuestError> {
         if self.socket().file.is_there() {
             return Ok(false);
@@ -58,13 +58,13 @@ impl Listener {
         Ok(true)
     }
 
-    /// Takes the file away, so that another port can listen there.
+    /// Removes the file, so that another port can listen there.
     pub(super) fn remove_file(&self) {
         self.socket().file.remove();
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Socket>> {
-        // One socket is put in the place of another at once.
+        // The socket is replaced in one step.
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,15 +81,15 @@ impl Socket {
         let address = SocketAddrUnix::new(path).map_err(refused)?;
         bind(&socket, &address).map_err(refused)?;
         let file = SocketFile::of(Path::new(path)).map_err(failed)?;
-        // Gone with its file when something fails below.
+        // Removed with its file if a step below fails.
         let socket = Self { listener: socket.into(), file };
         socket.give(path, &at.access)?;
-        // Nobody can connect before.
+        // Nobody can connect before this.
         listen(&socket.listener, BACKLOG).map_err(refused)?;
         Ok(socket)
     }
 
-    /// Lets those connect who shall.
+    /// Sets owner, group and permissions of the file.
     fn give(&self, path: &str, access: &SocketAccess) -> Result<(), OpenGuestError> {
         let failed = |what| {
             let path = path.to_owned();
@@ -108,7 +108,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes away the socket of a switch that was killed.
+    /// Removes the socket of a switch that was killed.
     fn clear(path: &str) -> Result<(), OpenGuestError> {
         let cleared = SocketFile::clear(Path::new(path));
         let path = path.to_owned();
@@ -126,7 +126,7 @@ impl Drop for Socket {
     }
 }
 
-/// Monitors that may wait at a socket: one comes, and another when that was restarted.
+/// VMMs that may wait at a socket: one is served, and its restarted successor may wait.
 const BACKLOG: i32 = 16;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Why the device of a port could not be opened, in the words of ports: the library speaks of its
-//! own options, and knows no namespace.
+//! Why the device of a port could not be opened, in terms of port options: the library's errors
+//! name its own options, and no namespace.
 
 use std::fmt;
 
 use tapswitch_tap::{CreateError, Kind, Mismatch};
 
-/// An error of the library, and the namespace that it is about.
+/// An error of the library, with the namespace it occurred in.
 #[derive(Debug)]
 pub struct Unopened {
-    /// What the library said.
+    /// The library's error.
     pub source: CreateError,
-    /// The namespace of the device; `None` for that of the switch.
+    /// The namespace of the device; `None` for the switch's own.
     pub netns: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Unopened {
                      backpressure=auto, or use a newer kernel"
                 )
             }
-            // The switch opens what is prepared by itself.
+            // The switch opens prepared devices without further options.
             CreateError::NotPermitted { name, kind, command } => write!(
                 f,
                 "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as \

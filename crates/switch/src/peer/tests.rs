@@ -1,4 +1,4 @@
-//! Peers that do not read, and orders that pile up.
+//! Tests of peers that do not read, and of pending requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
-/// Far longer than the end takes, on any machine.
+/// Far longer than the end takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn packet_in() -> ToPeer {
     packet_in_of(1, vec![0; 60])
 }
 
-/// A frame that came in by `port`.
+/// A packet-in of a frame received on `port`.
 fn packet_in_of(port: u32, data: Vec<u8>) -> ToPeer {
     let packet = PacketIn {
         buffer_id: BufferId::NO_BUFFER,
@@ -34,7 +34,7 @@ fn packet_in_of(port: u32, data: Vec<u8>) -> ToPeer {
 
 type News = mpsc::Receiver<(ConnectionId, FromPeer)>;
 
-/// A connection to a stranger, with what the server has of it.
+/// A connection to a stranger, and the server's ends of its channels.
 async fn connection() -> ((Peer, TcpStream), TcpStream, Orders, News) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -63,13 +63,13 @@ async fn packets_for_a_peer_are_bounded_and_the_rest_is_not() {
 async fn a_peer_that_does_not_read_the_last_words_is_left() {
     let ((peer, stream), mut stranger, orders, mut news) = connection().await;
     let peer = tokio::spawn(peer.run(stream));
-    // More than the sockets hold, and less than makes the connection busy.
+    // More than the sockets buffer, and less than makes the connection busy.
     stranger.write_all(&HELLO).await.unwrap();
     while !matches!(news.recv().await, Some((_, FromPeer::Event(SwitchEvent::Ready)))) {}
     for xid in 0..116 {
         orders.send(ToPeer::Reply(xid, Body::EchoReply(vec![0; 65_000])));
     }
-    // A header that cannot be ends the connection.
+    // An invalid header ends the connection.
     stranger.write_all(&[4, 2, 0, 3, 0, 0, 0, 2]).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, peer).await;
     assert!(ended.expect("the peer is left").unwrap().was_ready, "it was of use");
@@ -115,7 +115,7 @@ async fn interest_is_told_when_it_changes() {
     peer.is_quiet = true;
     let peer = tokio::spawn(peer.run(stream));
     stranger.write_all(&HELLO).await.unwrap();
-    // Set-config: whole packets, please.
+    // Set-config: request whole packets.
     let set_config = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0xff, 0xff];
     stranger.write_all(&set_config).await.unwrap();
     let mut told = Vec::new();
@@ -136,7 +136,7 @@ async fn interest_is_told_when_it_changes() {
     assert!(was_closed && peer.await.unwrap().was_ready);
 }
 
-/// The defaults are what such a controller wants. Who only asks for its role wants nothing.
+/// The defaults are what such a controller wants. Querying its role is not a sign of interest.
 #[tokio::test]
 async fn who_asks_for_messages_gets_them_whatever_it_says() {
     let role = |role| Body::RoleRequest(RoleMessage { role, generation_id: 0 });
@@ -162,7 +162,7 @@ async fn who_asks_for_messages_gets_them_whatever_it_says() {
     }
 }
 
-/// They wait in the connection, and TCP tells whoever sends them.
+/// They wait in the connection, and TCP flow control slows down the sender.
 #[tokio::test]
 async fn packet_outs_wait_for_those_before_them() {
     const COUNT: usize = 100;
@@ -178,7 +178,7 @@ async fn packet_outs_wait_for_those_before_them() {
     let sender = tokio::spawn(async move { stranger.write_all(&bytes).await.map(|()| stranger) });
     let (mut held, mut most, mut count) = (VecDeque::new(), 0, 0);
     while count < COUNT {
-        // The worker is done with the oldest when no more has room.
+        // The worker completes the oldest when there is no more space.
         if room.available_permits() < packet_out_weight(60_000, 1) {
             held.pop_front();
         }

@@ -1,4 +1,4 @@
-//! Packet-ins that a connection has taken and its socket has not.
+//! Packet-ins that a connection has taken but not yet written to its socket.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use tapswitch_openflow::{Body, Oxm, PacketIn, PortNo};
 use crate::credits::{Credit, Credits};
 use crate::fate::PacketFate;
 
-/// Packet-ins that wait to be written. Each takes up room of the port of its frame.
+/// Packet-ins that wait to be written. Each uses space of its frame's ingress port.
 #[derive(Debug)]
 pub(super) struct Unsent {
     credits: Arc<Credits>,
-    /// Where each ends, in bytes since the connection began.
+    /// Where each ends, in bytes since the start of the connection.
     waiting: VecDeque<(u64, Credit)>,
-    /// Bytes that were written.
+    /// Bytes written so far.
     written: u64,
 }
 
 impl Unsent {
-    /// Less waits than would make a connection of this kind busy, which then reads no more.
+    /// The limit is below the one that makes a connection busy, which then stops reading.
     pub(super) fn new(config: &Config) -> Self {
         let credits = Credits::new(config.max_unsent_len);
         Self { credits, waiting: VecDeque::new(), written: 0 }
     }
 
-    /// Sends a packet-in if the controller wants it, and has read enough of what was sent before.
+    /// Sends a packet-in if the controller wants it, and has read enough of the earlier ones.
     pub(super) fn tell(
         &mut self,
         connection: &mut SwitchConnection,
@@ -48,7 +48,7 @@ impl Unsent {
         }
     }
 
-    /// `len` bytes more were written.
+    /// Notes that `len` more bytes were written.
     pub(super) fn handle_transmitted(&mut self, len: usize) {
         self.written += len as u64;
         while self.waiting.front().is_some_and(|(end, _)| *end <= self.written) {
@@ -65,6 +65,5 @@ fn in_port(packet: &PacketIn) -> PortNo {
     packet.match_fields.iter().find_map(port).unwrap_or(PortNo::ANY)
 }
 
-/// What a packet-in needs at most for itself, with the matches that we send (OpenFlow 1.3.5
-/// §7.4.1).
+/// Limit of a packet-in's own bytes, with the match fields that we send (OpenFlow 1.3.5 §7.4.1).
 const HEADERS_LEN_MAX: usize = 128;

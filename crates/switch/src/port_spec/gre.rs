@@ -1,5 +1,5 @@
-//! The other end of a GRE or ERSPAN tunnel, as the options that describe it:
-//! `gre:remote=192.0.2.2,key=42` or `erspan:remote=192.0.2.2,session=7,version=3`.
+//! GRE and ERSPAN tunnels as port options: `gre:remote=192.0.2.2,key=42` or
+//! `erspan:remote=192.0.2.2,session=7,version=3`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use super::{Fault, set};
 /// A GRE (RFC 2784, RFC 2890) or ERSPAN tunnel to one remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GreSpec {
-    /// What the port is called: `gre` or `erspan`, and its number.
+    /// Name of the port: `gre` or `erspan`, and its number.
     pub name: String,
-    /// Address of the other end.
+    /// Address of the remote.
     pub remote: IpAddr,
-    /// Address of this end; the one that the route prefers when `None`.
+    /// Local address; `None` for the one that the route prefers.
     pub local: Option<IpAddr>,
-    /// What is in front of each frame; both ends have the same.
+    /// The header in front of each frame, the same at both ends.
     pub carrier: Carrier,
 }
 
 impl GreSpec {
-    /// Reads those of the `options` that are a tunnel's of this `kind`, `gre` or `erspan`.
+    /// Parses the options of a tunnel of this `kind`, `gre` or `erspan`, among `options`.
     pub(super) fn parse<'a>(
         kind: &'static str,
         number: PortNo,
@@ -68,13 +68,13 @@ impl GreSpec {
         }
     }
 
-    /// True when packets of one cannot be told from those of the other.
+    /// True if the packets of the two tunnels could not be distinguished.
     pub fn is_same_place(&self, other: &Self) -> bool {
         (self.remote, self.carrier) == (other.remote, other.carrier)
             && may_be_same(self.local, other.local)
     }
 
-    /// What a port of the tunnel crate is to be.
+    /// The configuration for the tunnel crate.
     pub(crate) fn config(&self) -> GreConfig {
         GreConfig::new(self.remote, self.carrier).local(self.local)
     }

@@ -1,4 +1,4 @@
-//! Where a guest's monitor is to be met: the path of a Unix socket, and who listens there.
+//! vhost-user sockets as port options: the path of a Unix socket, and which side listens.
 
 use std::fmt;
 use std::path::Path;
@@ -7,36 +7,36 @@ use std::str::FromStr;
 use super::{Fault, set};
 use crate::account;
 
-/// The socket by which a virtual machine monitor and the switch meet (vhost-user).
+/// The Unix socket between a VMM and the switch (vhost-user).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestSocket {
     /// Path of the socket.
     pub path: String,
-    /// Who the switch is there.
+    /// The switch's side.
     pub side: SocketSide,
-    /// Who may connect, where the switch listens.
+    /// Who may connect, if the switch listens.
     pub access: SocketAccess,
 }
 
-/// Who may connect to a socket (unix(7)): those who may write to its file. What is not given is as
-/// the switch's user and umask have it.
+/// Who may connect to a socket (unix(7)): users with write permission on its file. Without options,
+/// the switch's user and umask apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
-    /// Number of the user to whom its file belongs.
+    /// Numeric id of the file's owner.
     pub owner: Option<u32>,
-    /// Number of its group.
+    /// Numeric id of its group.
     pub group: Option<u32>,
     /// Its permissions, at most `0o777`.
     pub permissions: Option<u16>,
 }
 
-/// Who listens at a socket, and who connects.
+/// Which side listens, and which connects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SocketSide {
-    /// The switch listens, and the monitor connects.
+    /// The switch listens, and the VMM connects.
     #[default]
     Server,
-    /// The switch connects, again and again until the monitor listens.
+    /// The switch connects, and retries until the VMM listens.
     Client,
 }
 
@@ -52,7 +52,7 @@ impl GuestSocket {
         }
     }
 
-    /// Takes an option of the socket; false when it is none.
+    /// Takes an option. Returns `false` if it is not one of a socket.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, Fault> {
         let access = &mut self.access;
         match key {
@@ -67,20 +67,19 @@ impl GuestSocket {
         Ok(true)
     }
 
-    /// Refuses what makes no sense together.
+    /// Refuses inconsistent options.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let is_given = self.access != SocketAccess::default();
         if is_given && self.side == SocketSide::Client { Err(Fault::ClientAccess) } else { Ok(()) }
     }
 
-    /// The last part of the path without its ending, as long as the name of an interface can be:
-    /// `vm0` of `/run/vm0.sock`.
+    /// The path's file stem, truncated to the longest interface name: `vm0` for `/run/vm0.sock`.
     pub fn name(&self) -> &str {
         short_stem(&self.path)
     }
 }
 
-/// The last part of a path without its ending, as long as the name of an interface can be.
+/// The file stem of a path, truncated to the longest interface name.
 pub(super) fn short_stem(path: &str) -> &str {
     let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let end = (0..=stem.len().min(NAME_LEN_MAX)).rev().find(|at| stem.is_char_boundary(*at));
@@ -113,9 +112,9 @@ impl FromStr for SocketSide {
     }
 }
 
-/// Longest path of a Unix socket in bytes, without the NUL behind it (unix(7)).
+/// Longest path of a Unix socket in bytes, without the trailing NUL (unix(7)).
 pub(super) const PATH_LEN_MAX: usize = 107;
-/// Longest name of an interface in bytes (`IFNAMSIZ`, with its NUL), and of an OpenFlow port.
+/// Longest name of an interface in bytes (`IFNAMSIZ` less its NUL), and of an OpenFlow port.
 const NAME_LEN_MAX: usize = 15;
 
 const USER_EXPECTED: &str = "a user ID, or a name in /etc/passwd";

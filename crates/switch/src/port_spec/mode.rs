@@ -1,7 +1,7 @@
 //! The options of a port mode: `mode=trunk,vlans=10+20-30,native=1` and the like.
 //!
-//! Options may come in any order, so they are collected as texts first, and read when it is known
-//! which mode they belong to.
+//! Options may be given in any order, so they are collected as text first, and parsed when the mode
+//! is known.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,16 +13,16 @@ use tapswitch_wire::EtherType;
 
 use super::Fault;
 
-/// The options of a mode, as they are written.
+/// The options of a mode as text.
 #[derive(Debug, Default)]
 pub(super) struct ModeOptions {
     mode: Option<String>,
-    /// Key and value, in the order in which they came.
+    /// Keys and values in the given order.
     others: Vec<(&'static str, String)>,
 }
 
 impl ModeOptions {
-    /// Takes an option. Returns `false` when it is none of a mode's.
+    /// Takes an option. Returns `false` if it is not one of a mode.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, Fault> {
         let is_known = |known: &&&str| **known == key;
         if key == "mode" {
@@ -37,7 +37,7 @@ impl ModeOptions {
         Ok(true)
     }
 
-    /// The mode that they describe, if there is any.
+    /// The mode that the options describe, if any.
     pub(super) fn build(mut self) -> Result<Option<PortMode>, Fault> {
         let Some(mode) = self.mode.take() else {
             return match self.others.first() {
@@ -110,7 +110,7 @@ impl ModeOptions {
         self.read(key, parse_set, SET_EXPECTED)
     }
 
-    /// The value of an option, if it is there.
+    /// The parsed value of an option, if given.
     fn read<T>(
         &self,
         key: &str,
@@ -126,7 +126,7 @@ impl ModeOptions {
     }
 }
 
-/// A mode as the options that make it.
+/// Displays a mode as the options that set it.
 pub(super) struct ModeText<'a>(pub(super) &'a PortMode);
 
 impl fmt::Display for ModeText<'_> {

@@ -1,4 +1,4 @@
-//! A file that copies are written to, as the options that describe it:
+//! File monitors as port options:
 //! `pcapng:/var/log/web.pcapng,rotate-size=100M,rotate-time=1h,keep=10,snaplen=128`.
 
 use std::fmt;
@@ -8,31 +8,31 @@ use std::time::Duration;
 use super::guest::short_stem;
 use super::{Fault, parse_switch, set};
 
-/// A file monitor: what is sent to it becomes packets of a pcapng file.
+/// A file monitor: frames sent to it are written to a pcapng file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapngSpec {
-    /// The file that is written to. Finished ones lie beside it.
+    /// The current file. Finished files are in the same directory.
     pub path: String,
-    /// Bytes after which the next file begins.
+    /// Size in bytes at which the next file begins.
     pub rotate_size: Option<u64>,
-    /// Time after which the next file begins, if there is anything in this one.
+    /// Age at which the next file begins, unless this one is empty.
     pub rotate_time: Option<Duration>,
-    /// Finished files that are kept; all when `None`.
+    /// Number of finished files to keep; `None` for all.
     pub keep: Option<u32>,
-    /// Bytes after which nothing more is written.
+    /// Total bytes after which writing ends.
     pub max_size: Option<u64>,
-    /// Time after which nothing more is written.
+    /// Time after which writing ends.
     pub max_time: Option<Duration>,
-    /// Bytes of each packet that are kept; all when `None`.
+    /// Bytes to keep of each packet; `None` for all.
     pub snaplen: Option<u32>,
-    /// Trains are cut into packets as they would be on a wire, with complete checksums.
+    /// Trains are cut into packets as on a wire, with complete checksums.
     pub wire_size: bool,
-    /// Bytes that may wait for the disk.
+    /// Limit of bytes that wait for the disk.
     pub buffer_len: usize,
 }
 
 impl PcapngSpec {
-    /// Reads those of the `options` that are a file's ([`is_option`]).
+    /// Parses a file's options ([`is_option`]) among `options`.
     pub(super) fn parse<'a>(
         path: &str,
         options: impl Iterator<Item = &'a str>,
@@ -69,7 +69,7 @@ impl PcapngSpec {
         })
     }
 
-    /// The last part of the path without its ending, as long as the name of a port can be.
+    /// The path's file stem, truncated to the longest port name.
     pub fn name(&self) -> &str {
         short_stem(&self.path)
     }
@@ -81,7 +81,7 @@ pub(super) fn is_option(key: &str) -> bool {
     own.contains(&key) || ["rotate-size", "rotate-time"].contains(&key)
 }
 
-/// Bytes, with K, M, G or T for powers of 1024.
+/// Parses bytes, with K, M, G or T for powers of 1024.
 fn parse_size(text: &str) -> Option<u64> {
     let (digits, unit) = split_unit(text);
     let shift = ["", "K", "M", "G", "T"].into_iter().position(|known| known == unit)? * 10;
@@ -89,7 +89,7 @@ fn parse_size(text: &str) -> Option<u64> {
     (size >= SIZE_MIN).then_some(size)
 }
 
-/// Seconds, or with s, m, h or d.
+/// Parses a time in seconds, or with s, m, h or d.
 fn parse_time(text: &str) -> Option<Duration> {
     let (digits, unit) = split_unit(text);
     let factor = match unit {
@@ -120,7 +120,7 @@ fn parse_buffer(text: &str) -> Option<usize> {
     (BUFFER_MIN..=BUFFER_MAX).contains(&size).then_some(size)
 }
 
-/// A number of bytes as it is read again.
+/// A number of bytes in the syntax that is parsed.
 fn size_text(size: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let fitting = units.into_iter().find(|(shift, _)| size.trailing_zeros() >= *shift);
@@ -161,11 +161,11 @@ const TIME: &str = "a time from 1s to 365d, as in 90s, 10m, 1h or 1d";
 const KEEP: &str = "a number of files from 1 to 99999";
 const SNAPLEN: &str = "a number of bytes from 14 to 262144";
 const BUFFER: &str = "a number of bytes from 1M to 4G";
-/// Room for one whole train, and some.
+/// Room for more than one whole train.
 const SIZE_MIN: u64 = 64 << 10;
 const TIME_MAX: u64 = 365 * 86_400;
 const KEEP_MAX: u32 = 99_999;
-/// What tcpdump's default is: longer packets are not known.
+/// tcpdump's default: longer packets do not exist.
 const SNAPLEN_MAX: u32 = 262_144;
 /// A twentieth of a second at 10 Gb/s, or half a second at 1 Gb/s.
 const BUFFER_LEN: usize = 64 << 20;

@@ -1,35 +1,34 @@
-//! What becomes of traffic that a port cannot take, or that the switch cannot take from it, at
-//! once: `stall=MS`, `drain-ahead=on|off|KIB` and `pause=on|off|auto`.
+//! Options for congestion, at this port or at ports it sends to: `stall=MS`,
+//! `drain-ahead=on|off|KIB` and `pause=on|off|auto`.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a port stands to back-pressure.
+/// A port's settings for back-pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// How long senders wait for this port when it takes nothing; then it is stalled, and frames
-    /// for it are dropped until it has taken what waits. Zero: nobody waits.
+    /// How long senders wait for this port while it takes nothing. Then it is stalled, and frames
+    /// for it are dropped until it has taken the queued ones. Zero: nobody waits.
     pub stall: Duration,
-    /// Bytes that are read of this port's queues while they wait for another port, in all; zero for
-    /// none. Only where the kernel would drop what is not read: a guest, or a tap device with
-    /// `IFF_BACKPRESSURE`, is better left waiting.
+    /// Limit in bytes of frames read ahead from this port's queues while they wait for another
+    /// port; zero for none. Used only if the kernel would drop frames that are not read: a guest,
+    /// or a tap device with `IFF_BACKPRESSURE`, waits instead.
     pub ahead: usize,
-    /// Whether this port's queues wait for another port that is full.
+    /// Whether this port's queues wait for other ports that are full.
     pub pause: Pausing,
 }
 
-/// Whether a port's queues wait for another port that is full.
+/// Whether a port's queues wait for other ports that are full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pausing {
-    /// As [`Self::On`], until a bridge tells of itself by LLDP (IEEE 802.1AB) at an interface that
-    /// was there before or at a tunnel; as [`Self::Off`] from then on. Many hosts are behind such
-    /// a port, none of which can be made to wait, and all would for the sake of one.
+    /// As [`Self::On`], until a bridge sends LLDP (IEEE 802.1AB) on an existing interface or a
+    /// tunnel; as [`Self::Off`] from then on. Many hosts are behind such a port: none of them can
+    /// be made to wait separately, and all would wait because of one.
     #[default]
     Auto,
-    /// They wait, so that whoever fills them does.
+    /// They wait, and so do their senders.
     On,
-    /// They do not: what a full port takes some time later waits there within bounds, and the rest
-    /// is dropped there.
+    /// They do not wait: a full port queues a bounded number of their frames, and drops the rest.
     Off,
 }
 
@@ -40,8 +39,8 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    /// Sets what `key` stands for. Returns `None` when it is none of these options, and what was
-    /// expected when the value is not one.
+    /// Sets the option `key`. Returns `None` if it is not one of these options, and the expected
+    /// values if `value` is invalid.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), &'static str>> {
         match key {
             "stall" => Some(parse_stall(value).map(|stall| self.stall = stall).ok_or(STALL)),
@@ -52,7 +51,7 @@ impl Pressure {
     }
 }
 
-/// The options that differ from what is usual, each behind a comma.
+/// The options that differ from the defaults, each after a comma.
 impl fmt::Display for Pressure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stall != DEFAULT_STALL {
@@ -95,12 +94,12 @@ fn parse_pause(text: &str) -> Option<Pausing> {
 const STALL: &str = "milliseconds from 0 to 10000";
 const PAUSE: &str = "on, off or auto";
 const AHEAD: &str = "on, off or a number of KiB from 64 to 1048576";
-/// Long enough for a guest that the host's scheduler has put aside, short enough for a TCP not to
-/// send again (RFC 6298 §2.4, Linux waits for 200 ms at least).
+/// Long enough for a guest that the host has descheduled, short enough to avoid TCP retransmissions
+/// (RFC 6298 §2.4; Linux waits for at least 200 ms).
 const DEFAULT_STALL: Duration = Duration::from_millis(50);
 const MAX_STALL_MS: u64 = 10_000;
 const KIB: usize = 1024;
-/// Sixty of the longest trains, or 2,700 full packets: four times the ring that a tap device has
-/// for packets, and not so much that it is a delay of its own at gigabits per second.
+/// Sixty trains of maximum length, or 2,700 full packets: four times a tap device's ring of
+/// packets, and not enough to add much delay at gigabits per second.
 const DEFAULT_AHEAD: usize = 4 * 1024 * KIB;
 const MAX_AHEAD_KIB: usize = 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The options of the ring in which the kernel keeps frames for a tap device's reader:
+//! The options of a tap device's rings, in which the kernel keeps frames for the reader:
 //! `backpressure=on,txqueuelen=10`.
 
 use std::fmt;
@@ -6,31 +6,31 @@ use std::num::NonZeroU32;
 
 use super::Fault;
 
-/// What the ring of a tap device shall be.
+/// Settings of a tap device's rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSpec {
-    /// What becomes of frames that it has no room for.
+    /// What happens to frames that do not fit.
     pub backpressure: Backpressure,
-    /// Frames that it holds, one ring for each queue; a train is one. `None` leaves a device with
-    /// what it has, which is 1000 for one that is made.
+    /// Frames per ring, one ring per queue; a train counts as one. `None` keeps the device's
+    /// setting, which is 1000 for a new one.
     pub length: Option<NonZeroU32>,
 }
 
-/// Whether a full ring makes packets wait in the queueing discipline in front of it
-/// (`IFF_BACKPRESSURE`, Linux 7.3) instead of dropping them.
+/// Whether packets that do not fit a ring wait in the qdisc in front of it (`IFF_BACKPRESSURE`,
+/// Linux 7.3) instead of being dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backpressure {
-    /// Where the kernel has it.
+    /// If the kernel supports it.
     #[default]
     Auto,
-    /// It must; a kernel that has it not is an error.
+    /// Always; an error if the kernel does not support it.
     On,
-    /// They are dropped.
+    /// Never: packets are dropped.
     Off,
 }
 
 impl RingSpec {
-    /// Takes an option. Returns `false` when it is none of a ring's.
+    /// Takes an option. Returns `false` if it is not one of a ring.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, Fault> {
         let bad = |expected| Fault::BadValue { key: key.into(), value: value.into(), expected };
         match key {
@@ -48,7 +48,7 @@ impl RingSpec {
     }
 }
 
-/// As options, each behind a comma.
+/// As options, each after a comma.
 impl fmt::Display for RingSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.backpressure {
@@ -70,6 +70,6 @@ fn parse_backpressure(text: &str) -> Option<Backpressure> {
 }
 
 const LENGTH_EXPECTED: &str = "a number of frames from 1 to 1000000";
-/// Eight megabytes of pointers a queue. Linux refuses a ring that it has no memory for, but
-/// only when it is made.
+/// Eight megabytes of pointers per queue. Linux refuses a ring for lack of memory, but only when
+/// the device is opened.
 const LENGTH_MAX: NonZeroU32 = NonZeroU32::new(1_000_000).expect("it is not zero");

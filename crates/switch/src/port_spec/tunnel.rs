@@ -1,4 +1,4 @@
-//! The other end of a VXLAN tunnel, as the options that describe it:
+//! VXLAN tunnels as port options:
 //! `vxlan:remote=192.0.2.2,vni=42,local=192.0.2.1,port=4789,csum=on`.
 
 use std::fmt;
@@ -12,23 +12,23 @@ use super::{Fault, parse_switch, set};
 /// A VXLAN tunnel to one remote (RFC 7348).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VxlanSpec {
-    /// What the port is called: `vxlan` and its number.
+    /// Name of the port: `vxlan` and its number.
     pub name: String,
-    /// Address of the other end.
+    /// Address of the remote.
     pub remote: IpAddr,
-    /// The network; both ends have the same.
+    /// The VNI, the same at both ends.
     pub vni: Vni,
-    /// Address of this end; the one that the route prefers when `None`.
+    /// Local address; `None` for the one that the route prefers.
     pub local: Option<IpAddr>,
-    /// UDP port, at both ends.
+    /// UDP port, the same at both ends.
     pub udp_port: u16,
-    /// Whether the outer UDP checksum is computed over IPv4. Without, trains are sent packet by
+    /// Whether the outer UDP checksum is computed over IPv4. Without it, trains are sent packet by
     /// packet: see [`tapswitch_tunnel`].
     pub checksum: bool,
 }
 
 impl VxlanSpec {
-    /// Reads those of the `options` that are a tunnel's ([`is_option`]).
+    /// Parses a tunnel's options ([`is_option`]) among `options`.
     pub(super) fn parse<'a>(
         number: PortNo,
         options: impl Iterator<Item = &'a str>,
@@ -57,14 +57,14 @@ impl VxlanSpec {
         })
     }
 
-    /// True when the kernel could not tell whose a datagram is: the VNI is looked at only behind
-    /// its socket.
+    /// True if the kernel could not distinguish the tunnels' datagrams: the VNI is examined only
+    /// behind the socket.
     pub fn is_same_place(&self, other: &Self) -> bool {
         (self.remote, self.udp_port) == (other.remote, other.udp_port)
             && may_be_same(self.local, other.local)
     }
 
-    /// What a port of the tunnel crate is to be.
+    /// The configuration for the tunnel crate.
     pub(crate) fn config(&self) -> tunnel::Config {
         tunnel::Config::new(self.remote, self.vni)
             .local(self.local)
@@ -73,12 +73,13 @@ impl VxlanSpec {
     }
 }
 
-/// Whether two tunnels may have one local address. Which one the route prefers is not known here.
+/// Whether two tunnels may have the same local address. The address that a route prefers is not
+/// known here.
 pub(super) fn may_be_same(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     one.is_none_or(|one| other.is_none_or(|other| one == other))
 }
 
-/// What a port of this kind is called.
+/// Name of a port of this kind.
 pub(super) fn name(kind: &str, number: PortNo) -> String {
     match number {
         PortNo::LOCAL => format!("{kind}-local"),

@@ -1,13 +1,13 @@
-//! What waits to be written: blocks in chunks of memory, between the workers and the writer.
+//! The buffer between workers and writer: blocks in chunks of memory.
 //!
 //! ```text
-//!            for a burst                     full, or the writer looks
+//!            per burst                       full, or collected by the writer
 //!  free ───> a worker's own chunk ─── desk ──────────────────────────> writer ───> free
 //! ```
-//! A worker takes its chunk from its desk for a burst, so nobody waits for anybody while packets
-//! are put into it; the lock is held to take and to give back, twice a burst. When all chunks are
-//! in use, the port is full. The times of blocks are nanoseconds since the buffer was made, by the
-//! monotonic clock: so their order is the order in which things happened.
+//! A worker takes its chunk from its desk for a burst, so it adds packets without synchronisation;
+//! the lock is taken twice per burst. If all chunks are in use, the port is full. Times of blocks
+//! are nanoseconds on the monotonic clock since the buffer was created, so their order is the order
+//! of events.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,9 @@ pub(super) struct Buffer {
     state: Mutex<State>,
     wake: Condvar,
     base: Instant,
-    /// Most chunks.
+    /// Maximum number of chunks.
     count_max: usize,
-    /// What is not written by now is not to be.
+    /// Set when unwritten packets are to be dropped.
     is_given_up: AtomicBool,
 }
 
@@ -32,23 +32,23 @@ pub(super) struct Buffer {
 struct State {
     desks: Vec<Desk>,
     free: Vec<Chunk>,
-    /// Chunks that there are, wherever.
+    /// Number of existing chunks.
     count: usize,
-    /// Those of them that the writer has: it may have to keep them until a burst is over.
+    /// Chunks held by the writer, which may have to keep them until a burst has ended.
     collected: usize,
-    /// [`Collected::complete_until`] as the writer knows it.
+    /// The last [`Collected::complete_until`] that the writer got.
     known_until: u64,
     waits: Waits,
     is_over: bool,
 }
 
-/// What one worker has to give.
+/// The chunks of one worker.
 #[derive(Debug, Default)]
 struct Desk {
     full: VecDeque<Chunk>,
     open: Option<Chunk>,
-    /// While the worker has its chunk for a burst: when the first block in it came, or else the
-    /// burst began. The chunk may hold blocks of bursts before.
+    /// Set during a burst of the worker: the time of the first block in its chunk, which may be
+    /// from an earlier burst, or else the start of the burst.
     busy_since: Option<u64>,
 }
 
@@ -61,33 +61,33 @@ enum Waits {
     ForFull,
 }
 
-/// What the writer gets.
+/// The data that the writer gets.
 #[derive(Debug)]
 pub(super) struct Collected {
-    /// Chunks, each with its worker, those of one in order.
+    /// Chunks with their workers; those of one worker are in order.
     pub(super) chunks: Vec<(usize, Chunk)>,
-    /// Nothing older than this will come any more.
+    /// No more packets older than this will arrive.
     pub(super) complete_until: u64,
-    /// Nothing at all will come any more.
+    /// No more packets will arrive.
     pub(super) is_over: bool,
 }
 
 impl Buffer {
-    /// Room for `len` bytes, about.
+    /// A buffer of about `len` bytes.
     pub(super) fn new(len: usize) -> Self {
         let count_max = (len / CHUNK_LEN).max(2);
         let (state, wake, base) = (Mutex::default(), Condvar::new(), Instant::now());
         Self { state, wake, base, count_max, is_given_up: AtomicBool::new(false) }
     }
 
-    /// Nanoseconds since the buffer was made.
+    /// Nanoseconds since the buffer was created.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a burst of `worker`: hands out its chunk, if there is one. One that the writer has
-    /// not got for a while, since it always came within a burst, goes to the writer: what others
-    /// give must wait for its blocks.
+    /// Begins a burst of `worker`: returns its chunk, if there is one. A chunk that the writer has
+    /// missed for a while, because it always collected during a burst, is passed to the writer: the
+    /// packets of other workers wait for its blocks.
     pub(super) fn begin(&self, worker: usize) -> Option<Chunk> {
         let now = self.now();
         let mut state = self.lock();
@@ -103,7 +103,7 @@ impl Buffer {
         open.or_else(|| state.take(self.count_max))
     }
 
-    /// Takes a chunk that is full, and hands out an empty one, if there is one.
+    /// Takes a full chunk, and returns an empty one, if there is one.
     pub(super) fn exchange(&self, worker: usize, full: Option<Chunk>) -> Option<Chunk> {
         let mut state = self.lock();
         let desk = state.desk(worker);
@@ -114,7 +114,7 @@ impl Buffer {
         state.take(self.count_max)
     }
 
-    /// Ends a burst of `worker`, which gives its chunk back.
+    /// Ends a burst of `worker`, which returns its chunk.
     pub(super) fn end(&self, worker: usize, open: Option<Chunk>) {
         let mut state = self.lock();
         let desk = state.desk(worker);
@@ -124,9 +124,9 @@ impl Buffer {
         }
     }
 
-    /// Waits until something is to be written, or for so long; then for [`GATHER_TIME`] more, that
-    /// small things be written together. It does not wait for more where nothing can come: while
-    /// the writer has all chunks, and may write of them.
+    /// Waits up to `longest` until there is something to write; then for [`GATHER_TIME`] more, to
+    /// gather small amounts. It does not gather if nothing can arrive, because the writer holds all
+    /// chunks and may write them.
     pub(super) fn wait(&self, longest: Duration) {
         let is_idle = |state: &State| state.is_empty() && !state.is_released();
         let state = self.wait_while(self.lock(), Waits::ForAny, longest, is_idle);
@@ -149,12 +149,12 @@ impl Buffer {
         state
     }
 
-    /// Waits for so long, or until the end.
+    /// Waits for `time`, or until the end of the input.
     pub(super) fn pause(&self, time: Duration) {
         drop(self.wait_while(self.lock(), Waits::No, time, |_| true));
     }
 
-    /// Takes everything that no worker has for a burst.
+    /// Takes all chunks that no worker holds for a burst.
     pub(super) fn collect(&self) -> Collected {
         let mut state = self.lock();
         let complete_until = state.complete_until();
@@ -167,7 +167,7 @@ impl Buffer {
         Collected { chunks, complete_until, is_over: state.is_over }
     }
 
-    /// Takes chunks back that have been written.
+    /// Takes back chunks that have been written.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         let mut state = self.lock();
         for mut chunk in chunks {
@@ -177,29 +177,29 @@ impl Buffer {
         }
     }
 
-    /// Says that nothing will come any more.
+    /// Ends the input.
     pub(super) fn close(&self) {
         self.lock().is_over = true;
         self.wake.notify_one();
     }
 
-    /// Says that nobody waits any more for what is not written.
+    /// Lets the writer drop what is not written.
     pub(super) fn give_up(&self) {
         // Relaxed: nothing else depends on it.
         self.is_given_up.store(true, Ordering::Relaxed);
     }
 
-    /// True when nobody waits any more for what is not written.
+    /// True if unwritten packets are to be dropped.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Relaxed)
     }
 
-    /// True when nothing will come any more.
+    /// True if the input has ended.
     pub(super) fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// Bytes of the chunks that are in use.
+    /// Bytes of the chunks in use.
     pub(super) fn len(&self) -> usize {
         let state = self.lock();
         (state.count - state.free.len()) * CHUNK_LEN
@@ -227,17 +227,17 @@ impl State {
         is_new.then(Chunk::new)
     }
 
-    /// Nothing older than this will come any more.
+    /// The time before which no more packets will arrive.
     fn complete_until(&self) -> u64 {
         self.desks.iter().filter_map(|desk| desk.busy_since).min().unwrap_or(u64::MAX)
     }
 
-    /// True when the writer has what had to wait for a burst that is over by now.
+    /// True if the writer can now write packets that had to wait for a burst.
     fn is_released(&self) -> bool {
         self.collected > 0 && self.complete_until() > self.known_until
     }
 
-    /// True when nothing comes until the writer gives something back that it may write.
+    /// True if nothing can arrive until the writer returns chunks, which it can write.
     fn is_stuck(&self, count_max: usize) -> bool {
         self.is_released() && self.collected == count_max
     }
@@ -252,9 +252,9 @@ impl State {
     }
 }
 
-/// Chunks that wait for use, however many a flood has filled.
+/// Free chunks to keep after a flood.
 const FREE_COUNT: usize = 8;
-/// So that a trickle of packets costs a hundred writes a second at most.
+/// Limits a trickle of packets to a hundred writes per second.
 const GATHER_TIME: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!((state.free.len(), state.count), (FREE_COUNT, FREE_COUNT + 1));
     }
 
-    /// One that brings nothing itself, for the writer has all the memory that there is.
+    /// The burst adds no packets, as the writer holds all chunks.
     #[test]
     fn the_writer_is_woken_by_the_end_of_a_burst_that_it_had_to_wait_for() {
         let buffer = Arc::new(Buffer::new(2 * CHUNK_LEN));

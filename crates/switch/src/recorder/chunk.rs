@@ -1,12 +1,13 @@
-//! A piece of the buffer: blocks of packets, and on whose behalf they wait.
+//! A chunk of the buffer: blocks of packets, and the claims they are counted for.
 //!
 //! ```text
 //! bytes:   block  block  block  block  block
-//! shares:    a      a      b      a      b      what each counts, and for whom
+//! shares:    a      a      b      a      b      counts of each block, and its lot
 //! lots:    a: a bucket of a group and its port, b: another one
 //! ```
-//! A worker notes with each block what it counts, without a look at anything that others share. All
-//! of it is queued when others may see the chunk, lot by lot, and so it is settled.
+//! A worker notes the counts of each block without access to shared counters. They are added to the
+//! queued counters lot by lot, before the chunk becomes visible to others, and settled in the same
+//! way.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use tapswitch_pcapng as pcapng;
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
-    /// One for each block.
+    /// One per block.
     shares: Vec<Share>,
     lots: Vec<Lot>,
     /// The lot of the next blocks.
     current: usize,
-    /// Lots in front of this one have nothing that is not queued.
+    /// Lots before this one are queued completely.
     queued: usize,
 }
 
-/// What a block counts when it is written. The frame that it is the last one of counts with it.
+/// What a block counts when it is written. The frame is counted with its last block.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     lot: u32,
@@ -35,13 +36,13 @@ struct Share {
     bytes: u32,
 }
 
-/// Blocks that count for the same.
+/// Blocks with the same claim.
 #[derive(Debug)]
 pub(super) struct Lot {
     claim: OwnedClaim,
-    /// What is not queued yet.
+    /// Traffic that is not counted as queued yet.
     fresh: Traffic,
-    /// What has been taken out, and is to be settled.
+    /// Traffic that was taken out and is not settled yet.
     taken: Traffic,
 }
 
@@ -51,17 +52,17 @@ impl Chunk {
         Self { bytes, shares, lots: Vec::new(), current: 0, queued: 0 }
     }
 
-    /// When its first packet came, on the clock of the buffer.
+    /// Time of its first packet, by the buffer's clock.
     pub(super) fn first_time(&self) -> Option<u64> {
         pcapng::packet_time(&self.bytes)
     }
 
-    /// How long its first packet has been there at `now`.
+    /// Age of its first packet at `now`.
     pub(super) fn age(&self, now: u64) -> Duration {
         Duration::from_nanos(self.first_time().map_or(0, |first| now.saturating_sub(first)))
     }
 
-    /// The next blocks count for `claim`.
+    /// The next blocks are counted for `claim`.
     pub(super) fn begin(&mut self, claim: &Claim<'_>) {
         let first = self.lots.len().saturating_sub(LOOK_BACK);
         match self.lots[first..].iter().position(|lot| lot.claim.is(claim)) {
@@ -70,29 +71,29 @@ impl Chunk {
         }
     }
 
-    /// The same in the first lot of a chunk.
+    /// As [`Self::begin`], always with a new lot.
     pub(super) fn begin_lot(&mut self, claim: OwnedClaim) {
         self.current = self.lots.len();
         self.lots.push(Lot { claim, fresh: Traffic::default(), taken: Traffic::default() });
     }
 
-    /// For whom the last block counts.
+    /// The claim of the last block.
     pub(super) fn claim(&self) -> Option<&OwnedClaim> {
         self.lots.get(self.current).map(|lot| &lot.claim)
     }
 
-    /// There is another block, a packet of a frame.
+    /// Adds a block, which is a packet of a frame.
     pub(super) fn note_block(&mut self) {
         let lot = u32::try_from(self.current).unwrap_or(u32::MAX);
         self.shares.push(Share { lot, frames: 0, packets: 0, bytes: 0 });
         self.add(Traffic::packets(1));
     }
 
-    /// The last block counts so much more.
+    /// Adds to the counts of the last block.
     pub(super) fn add(&mut self, traffic: Traffic) {
         if let (Some(share), Some(lot)) = (self.shares.last_mut(), self.lots.get_mut(self.current))
         {
-            // Of one frame, so all of it is less than that.
+            // Counts of a single frame fit into 32 bits.
             let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
             share.frames += number(traffic.frames);
             share.packets += number(traffic.packets);
@@ -101,7 +102,8 @@ impl Chunk {
         }
     }
 
-    /// Counts what is new as queued, as `worker`. Others may see the chunk from then on.
+    /// Adds the new counts to the queued ones, as `worker`. The chunk may then become visible to
+    /// others.
     pub(super) fn queue(&mut self, worker: WorkerIndex) {
         for lot in &mut self.lots[self.queued..] {
             let fresh = std::mem::take(&mut lot.fresh);
@@ -112,7 +114,7 @@ impl Chunk {
         self.queued = self.lots.len().saturating_sub(LOOK_BACK);
     }
 
-    /// The block at `index` is taken out.
+    /// Takes out the block at `index`.
     pub(super) fn take(&mut self, index: usize) {
         let Some(Share { lot, frames, packets, bytes }) = self.shares.get(index) else { return };
         if let Some(lot) = self.lots.get_mut(*lot as usize) {
@@ -126,7 +128,7 @@ impl Chunk {
         &mut self.lots
     }
 
-    /// Empties it.
+    /// Empties the chunk.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.shares.clear();
@@ -136,7 +138,7 @@ impl Chunk {
 }
 
 impl Lot {
-    /// Settles what was taken out.
+    /// Settles the traffic that was taken out.
     pub(super) fn settle(&mut self, by: &mut impl FnMut(&OwnedClaim, Traffic)) {
         let taken = std::mem::take(&mut self.taken);
         if !taken.is_empty() {
@@ -145,9 +147,9 @@ impl Lot {
     }
 }
 
-/// Bytes of a chunk: a few of the longest trains.
+/// Bytes of a chunk: a few trains of maximum length.
 pub(super) const CHUNK_LEN: usize = 256 * 1024;
-/// Blocks for which there is room without another allocation.
+/// Number of blocks without reallocation.
 const SHARE_COUNT: usize = CHUNK_LEN / 128;
-/// Lots that are looked at before there is another one: flows of several buckets take turns.
+/// Lots to search before a new one is added: flows of several buckets alternate.
 const LOOK_BACK: usize = 8;

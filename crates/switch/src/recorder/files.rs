@@ -1,11 +1,11 @@
-//! The files of a file monitor: the one that is written to, and the finished ones beside it.
+//! The files of a file monitor: the current one, and the finished ones.
 //!
 //! ```text
-//! web.pcapng                        is written to
-//! web_00007_20261122101500.pcapng   finished: number, and when that was (UTC)
+//! web.pcapng                        current file
+//! web_00007_20261122101500.pcapng   finished file: number, and time (UTC)
 //! ```
-//! What an earlier run has left under the first name counts as finished. Nothing is overwritten,
-//! and nothing but finished files of this very name is ever removed, also those of earlier runs.
+//! A current file left by an earlier run counts as finished. Nothing is overwritten, and only
+//! finished files of this monitor are removed, including those of earlier runs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -20,9 +20,9 @@ pub(super) struct Files {
     path: PathBuf,
     folder: PathBuf,
     stem: String,
-    /// With its dot; empty without one.
+    /// Including the dot; empty if there is none.
     ending: String,
-    /// Finished files that are kept.
+    /// Number of finished files to keep.
     keep: Option<u32>,
 }
 
@@ -30,16 +30,16 @@ pub(super) struct Files {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenFileError {
-    /// Another port or program writes to it.
+    /// Another port or program writes to the file.
     #[error(
         "{}: another port or program writes to it; give each its own file",
         path.display()
     )]
     Busy {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Something else has its name.
+    /// The path is in use by something other than a file.
     #[error("{}: exists and is not a regular file; choose another name", path.display())]
     NoFile {
         /// Its path.
@@ -50,13 +50,13 @@ pub enum OpenFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Files {
-    /// Those of `path`.
+    /// The files of a monitor that writes to `path`.
     pub(super) fn new(path: &str, keep: Option<u32>) -> Result<Self, OpenFileError> {
         let failed = |source| OpenFileError::Io { path: path.into(), source };
         let path = std::path::absolute(path).map_err(failed)?;
@@ -67,29 +67,29 @@ impl Files {
         Ok(Self { path, folder, stem, ending, keep })
     }
 
-    /// The file that is written to.
+    /// Path of the current file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the files are.
+    /// Directory of the files.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Makes an empty file that is ours alone, and puts aside what was there before.
+    /// Creates an empty current file and locks it; an existing one becomes finished.
     pub(super) fn open(&self) -> Result<File, OpenFileError> {
         let failed = |source| OpenFileError::Io { path: self.path.clone(), source };
         self.put_aside()?;
         let mut options = OpenOptions::new();
-        // Others shall not read what was said.
+        // Captured traffic is private.
         let options = options.write(true).create_new(true).mode(0o600);
         let file = options.open(&self.path).map_err(failed)?;
         self.lock(&file)?;
         Ok(file)
     }
 
-    /// What an earlier run has left is finished.
+    /// Makes the file of an earlier run a finished one.
     fn put_aside(&self) -> Result<(), OpenFileError> {
         let failed = |source| OpenFileError::Io { path: self.path.clone(), source };
         let found = match fs::symlink_metadata(&self.path) {
@@ -108,14 +108,14 @@ impl Files {
 
     fn lock(&self, file: &File) -> Result<(), OpenFileError> {
         match file.try_lock() {
-            // Some file systems know no locks.
+            // Some file systems do not support locks.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
             Err(TryLockError::WouldBlock) => Err(OpenFileError::Busy { path: self.path.clone() }),
         }
     }
 
-    /// Gives the file that was written to the name of a finished one, and removes the oldest of
-    /// those beyond the number to be kept.
+    /// Renames the current file to a finished one, and removes the oldest of those beyond the
+    /// number to keep.
     pub(super) fn finish(&self, at: SystemTime) -> io::Result<()> {
         let finished = self.finished()?;
         let number = finished.last().map_or(0, |(number, _)| *number) + 1;
@@ -123,13 +123,13 @@ impl Files {
         fs::rename(&self.path, self.folder.join(name))?;
         let excess = self.keep.map_or(0, |keep| (finished.len() + 1).saturating_sub(keep as usize));
         finished.iter().take(excess).try_for_each(|(_, path)| match fs::remove_file(path) {
-            // Somebody was faster.
+            // Somebody else has renamed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         })
     }
 
-    /// Whether `file` is the one at the path: somebody may have given it another name.
+    /// Whether `file` is still the one at the path: somebody may have renamed it.
     pub(super) fn is_at_its_path(&self, file: &File) -> bool {
         let place = |of: fs::Metadata| (of.dev(), of.ino());
         let (own, there) =
@@ -178,15 +178,15 @@ fn time_text(time: SystemTime) -> String {
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
 }
 
-/// Year, month and day of a day since 1970, by the Gregorian calendar. Years begin in March here,
-/// so that the day that some lack is the last one.
+/// Year, month and day of a number of days since 1970, by the Gregorian calendar. Years start in
+/// March here, so that a leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
-    // From 0000-03-01 on, in cycles of 400 years.
+    // Days since 0000-03-01, in cycles of 400 years.
     let days = days + 719_468;
     let (cycle, of_cycle) = (days / 146_097, days % 146_097);
     let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
     let of_year = of_cycle - (365 * year + year / 4 - year / 100);
-    // Months from March on have 31, 30, 31, 30, 31 days, and that again.
+    // Months from March on have 31, 30, 31, 30, 31 days, repeatedly.
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };

@@ -1,8 +1,8 @@
-//! Putting the packets of several workers in order.
+//! Merging the packets of several workers in order of time.
 //!
-//! What one worker gives is in order already, so the next packet is at the head of one of the
-//! lanes. It is only known to be the next when no worker may yet give an older one: a worker that
-//! is within a burst may, back to when that began.
+//! The packets of one worker are in order, so the next packet is at the head of one of the lanes.
+//! It is known to be the next only if no worker can still deliver an older one: a worker within a
+//! burst can, back to the start of the burst.
 
 use std::collections::VecDeque;
 
@@ -12,23 +12,23 @@ use tapswitch_pcapng as pcapng;
 use super::buffer::Collected;
 use super::chunk::{Chunk, Lot};
 
-/// Blocks of packets, in lanes by worker.
+/// Blocks of packets, one lane per worker.
 #[derive(Debug, Default)]
 pub(super) struct Merge {
     lanes: Vec<Lane>,
     complete_until: u64,
-    /// Chunks of which all was taken.
+    /// Chunks of which all blocks were taken.
     spent: Vec<Chunk>,
-    /// What these were for, until it is settled.
+    /// Their lots, until they are settled.
     lots: Vec<Lot>,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     chunks: VecDeque<Chunk>,
-    /// Where the next block begins in the first chunk.
+    /// Offset of the next block in the first chunk.
     at: usize,
-    /// Its number there.
+    /// Its index there.
     index: usize,
 }
 
@@ -37,12 +37,12 @@ struct Lane {
 pub(super) struct Next {
     lane: usize,
     pub(super) time: u64,
-    /// Bytes of its block.
+    /// Length of its block in bytes.
     pub(super) len: usize,
 }
 
 impl Merge {
-    /// Puts what was collected behind what is there.
+    /// Appends collected chunks to the lanes.
     pub(super) fn add(&mut self, collected: Collected) {
         self.complete_until = collected.complete_until;
         for (worker, chunk) in collected.chunks {
@@ -53,7 +53,7 @@ impl Merge {
         }
     }
 
-    /// The next packet, when it is known.
+    /// The next packet, if it is known.
     pub(super) fn next(&self) -> Option<Next> {
         let heads = self.lanes.iter().enumerate().filter_map(|(lane, queue)| {
             let block = queue.chunks.front()?.bytes.get(queue.at..)?;
@@ -62,7 +62,7 @@ impl Merge {
         heads.min_by_key(|next| next.time).filter(|next| next.time < self.complete_until)
     }
 
-    /// Moves the block of `next`, the outcome of [`Self::next`], behind `out`.
+    /// Moves the block of `next`, which [`Self::next`] returned, to the end of `out`.
     pub(super) fn take(&mut self, next: Next, out: &mut Vec<u8>) {
         let Some(lane) = self.lanes.get_mut(next.lane) else { return };
         let Some(chunk) = lane.chunks.front_mut() else { return };
@@ -77,7 +77,7 @@ impl Merge {
         }
     }
 
-    /// Settles all that was taken, for one after the other.
+    /// Settles all traffic that was taken out.
     pub(super) fn settle(&mut self, mut by: impl FnMut(&OwnedClaim, Traffic)) {
         let fronts = self.lanes.iter_mut().filter_map(|lane| lane.chunks.front_mut());
         let lots = fronts.flat_map(Chunk::lots_mut).chain(&mut self.lots);
@@ -85,7 +85,7 @@ impl Merge {
         self.lots.clear();
     }
 
-    /// Takes everything away. Returns how many packets that were.
+    /// Takes out all packets. Returns their number.
     pub(super) fn clear(&mut self) -> u64 {
         let (mut count, mut room) = (0, Vec::new());
         self.complete_until = u64::MAX;
@@ -97,7 +97,7 @@ impl Merge {
         count
     }
 
-    /// The chunks of which all was taken.
+    /// The chunks of which all blocks were taken.
     pub(super) fn spent(&mut self) -> impl Iterator<Item = Chunk> + '_ {
         self.spent.drain(..)
     }
@@ -123,7 +123,7 @@ mod tests {
         chunk
     }
 
-    /// A packet at this time, which is a frame for `port`.
+    /// Adds a packet with this time, which is a frame for `port`.
     fn put(chunk: &mut Chunk, time: u64, port: &Arc<Port>) {
         chunk.begin(&Claim::new(WorkerIndex(0), port));
         pcapng::packet(&mut chunk.bytes, time, 100, &[&[1; 20]]);

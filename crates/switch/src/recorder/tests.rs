@@ -1,4 +1,4 @@
-//! A file as the workers see it.
+//! Tests of a file monitor as the workers see it.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::test_frames::tcp_train;
 use crate::tx::TxPorts;
 
-/// A file that nobody writes to, as when the disk hangs.
+/// A file without a writer, as when the disk hangs.
 fn hung(folder: &Path, options: &str) -> Recorder {
     let path = folder.join("a.pcapng");
     let spec: PortSpec = format!("1=pcapng:{}{options}", path.display()).parse().unwrap();
@@ -25,7 +25,7 @@ fn port() -> Arc<Port> {
     Port::new(PortNo(1), "a".to_owned(), MacAddr::ZERO, 1500, 1).into()
 }
 
-/// Lets `action` have the frame behind some headroom.
+/// Calls `action` with the frame behind some headroom.
 fn with_frame<R>(
     (meta, bytes): &(NetHeader, Vec<u8>),
     action: impl FnOnce(&mut Frame<'_>) -> R,
@@ -46,7 +46,7 @@ fn send(tx: &mut RecorderTx, sent: &(NetHeader, Vec<u8>)) -> Result<(), Full> {
     })
 }
 
-/// A file, and what a worker sends to it.
+/// A file and one worker that sends to it.
 struct Trial {
     recorder: Recorder,
     port: Arc<Port>,
@@ -63,7 +63,7 @@ impl Trial {
         Self { recorder, port: port(), ports, sent, news }
     }
 
-    /// A burst of one frame.
+    /// Sends a burst of one frame.
     fn send(&mut self, sent: &(NetHeader, Vec<u8>)) -> Result<(), DropReason> {
         self.ports.begin_burst(true, Millis(0));
         let claim = Claim::new(WorkerIndex(0), &self.port);
@@ -76,19 +76,19 @@ impl Trial {
         outcome.map(drop)
     }
 
-    /// What waits is tried again.
+    /// Retries queued frames.
     fn retry(&mut self) {
         std::thread::sleep(self.ports.time_to_retry().unwrap_or_default());
         self.ports.retry(Millis(0));
         self.ports.end_burst();
     }
 
-    /// The disk wakes up.
+    /// Starts the writer.
     fn start(&mut self) {
         self.recorder.start(self.news.0.clone(), self.port.counters.clone()).unwrap();
     }
 
-    /// The port goes, and whatever waits for it.
+    /// Removes the port and everything queued for it.
     fn close(self) -> (Arc<Port>, Traffic) {
         let Self { recorder, port, mut ports, sent, .. } = self;
         ports.clear();
@@ -159,7 +159,7 @@ fn what_is_in_memory_is_queued_until_it_is_written() {
     assert_eq!(port.counters.drops().total(), 0);
 }
 
-/// A train for which there is no room as a whole, half of which is with the writer already.
+/// There is no room for the whole train, half of which the writer has already taken.
 #[test]
 fn a_train_that_finds_no_room_waits_in_part_and_is_counted_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ fn what_a_train_had_in_the_buffer_is_written_though_the_rest_is_dropped() {
     assert_eq!(queued(&port), Traffic::default());
 }
 
-/// As when the disk is slow: it had its time, and after the write under way nobody waits for it.
+/// As with a slow disk: its time is up, and only the current write is waited for.
 #[test]
 fn what_is_not_written_in_the_end_is_dropped_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,15 +236,15 @@ fn what_is_beyond_a_limit_is_dropped_by_name() {
     assert_eq!(queued(&port), Traffic::default());
 }
 
-/// What the file says at its end: packets that came, that were dropped, and that are in it.
+/// The statistics at the end of the file: packets received, dropped, and written.
 fn statistics(bytes: &[u8]) -> [u64; 3] {
-    // Three options of eight bytes, the end of options, and the length of the block.
+    // Three options of eight bytes, the end of options, and the block's trailing length.
     [40, 28, 16].map(|before_end| {
         u64::from_ne_bytes(*bytes[bytes.len() - before_end..].first_chunk().unwrap())
     })
 }
 
-/// Number of whole blocks; there is nothing behind them.
+/// Number of blocks, all of them complete.
 fn blocks(bytes: &[u8]) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some(len) = tapswitch_pcapng::next_block(&bytes[at..]) {

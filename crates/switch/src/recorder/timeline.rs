@@ -1,22 +1,22 @@
-//! Times of packets by the wall clock, from those of the monotonic clock that they were taken at.
+//! Conversion of packet times from the monotonic clock to the wall clock.
 //!
-//! How far the two clocks are apart is read again for each turn of the writer, for the wall clock
-//! may be set. A reading is some nanoseconds off, and of a thread that is interrupted between both
-//! clocks far more. Packets of two turns must not change places by that.
+//! The offset between the clocks is read again for each turn of the writer, as the wall clock may
+//! be set. A reading is off by some nanoseconds, or by far more if the thread is interrupted
+//! between the two clocks. This must not change the order of packets of different turns.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the clocks are, and what was told last.
+/// The offset of the clocks, and the last time that was returned.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// Nanoseconds that the wall clock is ahead, wrapping.
+    /// Offset of the wall clock in nanoseconds, wrapping.
     ahead: u64,
-    /// The last time that a packet was given.
+    /// The wall time of the last packet.
     last: u64,
 }
 
 impl Timeline {
-    /// Reads both clocks: of some attempts, the one that took the shortest time.
+    /// Reads both clocks a few times, and uses the reading that took the shortest time.
     pub(super) fn adjust(&mut self, monotonic: impl Fn() -> u64) {
         let read = || {
             let (before, wall, after) = (monotonic(), wall_time(), monotonic());
@@ -26,8 +26,8 @@ impl Timeline {
         self.ahead = ahead;
     }
 
-    /// The wall time, in nanoseconds since 1970, of a packet that was taken at `time` and is the
-    /// next one: not before the one before, unless the clock was set back.
+    /// The wall time, in nanoseconds since 1970, of the next packet, which was taken at `time`. It
+    /// is not less than the last one, unless the clock was set back.
     pub(super) fn wall_time(&mut self, time: u64) -> u64 {
         let time = time.wrapping_add(self.ahead);
         let back = self.last.saturating_sub(time);
@@ -42,9 +42,9 @@ pub(super) fn wall_time() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Readings of both clocks.
+/// Number of readings of both clocks.
 const ATTEMPTS: u32 = 3;
-/// A clock that is this much behind, in nanoseconds, was set: readings are not that wrong.
+/// A clock that is this far behind, in nanoseconds, was set: readings are never that inaccurate.
 const SET_BACK: u64 = 100_000_000;
 
 #[cfg(test)]

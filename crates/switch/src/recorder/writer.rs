@@ -1,9 +1,7 @@
-//! The thread that writes: packets in order of time, files one after the other, and what is done
-//! when the disk is full.
+//! The writer thread: packets in order of time, rotation of files, and handling of a full disk.
 //!
-//! Whole blocks reach the file, or nothing: what was written of a block that did not fit is cut off
-//! again. So a file is good to read at any time, and a crash costs the end that the kernel had not
-//! got yet.
+//! A file only ever contains whole blocks: a partly written block is cut off again. So a file can
+//! be read at any time, and a crash loses only data that the kernel had not received.
 
 use std::fs::File;
 use std::io;
@@ -37,32 +35,32 @@ pub(super) struct Writer {
     current: Option<Current>,
     merge: Merge,
     timeline: Timeline,
-    /// Blocks that are to be written next.
+    /// Blocks to write next.
     out: Vec<u8>,
-    /// Packets in these.
+    /// Number of packets in `out`.
     out_count: u64,
     began: Instant,
-    /// Copies that the port had dropped when the file began.
+    /// Copies dropped by the port when the file was begun.
     dropped_before: u64,
-    /// The same by now.
+    /// Copies dropped by the port now.
     dropped: u64,
     report: FileReport,
-    /// The server is to be told that the port opened or closed.
+    /// The server is to be notified that the port has opened or closed.
     has_news: bool,
 }
 
-/// The file that is written to.
+/// The current file.
 #[derive(Debug)]
 struct Current {
     file: File,
-    /// Bytes in it, whole blocks.
+    /// Length of its complete blocks in bytes.
     len: u64,
     packets: u64,
     since: Instant,
 }
 
 impl Writer {
-    /// Opens the file. A disk that is full is no reason not to: there may be room later.
+    /// Opens the file. A full disk is not an error: there may be room later.
     pub(super) fn open(
         spec: &PortSpec,
         limits: &PcapngSpec,
@@ -98,7 +96,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes until the port is gone.
+    /// Writes until the port is removed.
     pub(super) fn run(mut self, news: &mpsc::Sender<PortNo>, counters: &PortCounters) {
         let mut is_over = false;
         while !is_over {
@@ -109,13 +107,13 @@ impl Writer {
             self.dropped = counters.drops().total();
             is_over = self.turn();
             self.tell_status();
-            // A server that does not listen now is told the next time.
+            // If the server's channel is full, it is notified in a later turn.
             self.has_news = self.has_news && news.try_send(self.spec.number).is_err();
         }
         self.end(counters);
     }
 
-    /// Writes what is there. Returns whether that was all.
+    /// Writes what is available. Returns whether the input has ended.
     fn turn(&mut self) -> bool {
         if self.report.state == STOPPED && !self.try_again() {
             return self.buffer.is_over();
@@ -133,7 +131,7 @@ impl Writer {
         is_over
     }
 
-    /// Writes the packets that are known to be the next ones.
+    /// Writes the packets that are known to be next.
     fn write(&mut self) -> io::Result<()> {
         self.timeline.adjust(|| self.buffer.now());
         self.look_after_file()?;
@@ -159,7 +157,7 @@ impl Writer {
         self.flush()
     }
 
-    /// Does what time asks for, and begins another file when somebody has removed this one.
+    /// Checks the time limits, and begins a new file if the current one was removed.
     fn look_after_file(&mut self) -> io::Result<()> {
         if self.is_beyond_limits(0) {
             return self.finish("the limit of max-time is reached");
@@ -180,7 +178,7 @@ impl Writer {
             || self.limits.max_time.is_some_and(|max| self.began.elapsed() >= max)
     }
 
-    /// True when a file with packets in it is not to have `len` bytes more.
+    /// True if the current file is not empty and must not grow by `len` bytes.
     fn is_file_done(&self, len: usize) -> bool {
         let Some(current) = &self.current else { return false };
         let size = current.len + (self.out.len() + len) as u64 + STATISTICS_LEN;
@@ -194,7 +192,7 @@ impl Writer {
         let current = self.current.as_ref();
         let is_there = current.is_none_or(|current| self.files.is_at_its_path(&current.file));
         self.end_file();
-        // Who gave it another name keeps it.
+        // A file that somebody has renamed keeps its name.
         if is_there {
             self.files.finish(SystemTime::now())?;
         }
@@ -202,12 +200,12 @@ impl Writer {
         self.with_room(Self::try_begin)
     }
 
-    /// Writes what has been gathered.
+    /// Writes the gathered blocks.
     fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() { Ok(()) } else { self.with_room(Self::try_flush) }
     }
 
-    /// Tries again while the disk is full and there are finished files that may go.
+    /// Retries while the disk is full and finished files can be removed.
     fn with_room(&mut self, attempt: impl Fn(&mut Self) -> io::Result<()>) -> io::Result<()> {
         loop {
             match attempt(self) {
@@ -243,7 +241,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Drops all that there is. Returns how many packets that were.
+    /// Drops all packets. Returns their number.
     fn lose(&mut self, reason: DropReason) -> u64 {
         let lost = self.out_count + self.merge.clear();
         self.out_count = 0;
@@ -268,7 +266,7 @@ impl Writer {
         let snaplen = self.limits.snaplen.unwrap_or(0);
         pcapng::begin(&mut head, APPLICATION, self.spec.name(), snaplen);
         if let Err(source) = current.append(&head) {
-            // Without its head it is nothing.
+            // A file without its header is useless.
             let _ = std::fs::remove_file(self.files.path());
             return Err(OpenFileError::Io { path: self.files.path().to_owned(), source });
         }
@@ -277,19 +275,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes at the end of the file what became of the copies, if that fits.
+    /// Writes the statistics of the copies to the end of the file, if they fit.
     fn end_file(&mut self) {
         let Some(mut current) = self.current.take() else { return };
         let dropped = self.dropped.wrapping_sub(self.dropped_before);
         let statistics = Statistics { written: current.packets, dropped, comment: Some(COMMENT) };
         let mut block = Vec::new();
         pcapng::statistics(&mut block, wall_time(), &statistics);
-        // A file without is good, too.
+        // They are optional.
         let _ = current.append(&block);
         self.dropped_before = self.dropped;
     }
 
-    /// A limit is reached: nothing more is written.
+    /// Ends writing because a limit is reached.
     fn finish(&mut self, reason: &str) -> io::Result<()> {
         self.flush()?;
         self.end_file();
@@ -298,7 +296,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the port until there is room, or the disk works, again.
+    /// Closes the port until there is room, or the disk works again.
     fn stop(&mut self, error: &io::Error) {
         let reason = match is_full(error) {
             true => "the disk is full; writing resumes when there is space".to_owned(),
@@ -310,7 +308,7 @@ impl Writer {
         self.set_state(STOPPED, Some(reason));
     }
 
-    /// Goes on if that is possible.
+    /// Resumes writing if possible. Returns whether it did.
     fn try_again(&mut self) -> bool {
         let is_over = self.buffer.is_over();
         let has_room = has_room(&self.files, self.out.len() + RESUME_LEN);
@@ -332,11 +330,11 @@ impl Writer {
         self.flush()
     }
 
-    /// The port is gone: what was taken has been written, or cannot be.
+    /// The port is removed: the packets have been written, or are dropped.
     fn end(mut self, counters: &PortCounters) {
         let in_buffer = self.buffer.collect();
         self.merge.add(in_buffer);
-        // Beyond a limit that is as it should be.
+        // After a limit this is intended.
         let is_finished = self.report.state == FINISHED;
         let reason = if is_finished { DropReason::PortDown } else { DropReason::PortRemoved };
         let lost = self.lose(reason);
@@ -374,7 +372,7 @@ impl Current {
         let written = self.file.write_all_at(bytes, self.len);
         match written {
             Ok(()) => self.len += bytes.len() as u64,
-            // What of it is there may end within a block.
+            // The part that was written may end within a block.
             Err(_) => self.file.set_len(self.len)?,
         }
         written
@@ -385,22 +383,22 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// True unless the file system says otherwise.
+/// True unless the file system reports too little room.
 fn has_room(files: &Files, len: usize) -> bool {
     rustix::fs::statvfs(files.folder())
         .map_or(true, |found| found.f_bavail.saturating_mul(found.f_frsize) >= len as u64)
 }
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
-/// What the numbers at the end of a file mean.
+/// Explains the numbers at the end of a file.
 const COMMENT: &str = "packets; a dropped train counts as one";
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE_LEN: usize = 1 << 20;
-/// Room that there must be to go on: so that a port does not open and close with every block.
+/// Free space needed to resume, so that a port does not open and close with every block.
 const RESUME_LEN: usize = 256 << 10;
-/// More than the statistics at the end of a file take.
+/// Upper limit of the statistics block at the end of a file.
 const STATISTICS_LEN: u64 = 200;
-/// How often is looked at the time, while nothing comes.
+/// Interval of time checks while nothing arrives.
 const TICK: Duration = Duration::from_secs(1);
-/// How often it is tried again.
+/// Interval of retries.
 const RETRY_TIME: Duration = Duration::from_secs(1);

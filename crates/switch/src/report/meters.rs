@@ -1,4 +1,4 @@
-//! Meters, and what became of what they measured.
+//! Reports of meters and of the traffic they measured.
 
 use serde::{Deserialize, Serialize};
 use tapswitch_datapath::{Band, Meter, Millis, Pipeline};
@@ -6,16 +6,17 @@ use tapswitch_openflow::METER_CONTROLLER;
 
 use super::CountReport;
 
-/// One meter.
+/// A meter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterReport {
-    /// Number, or `controller`.
+    /// Id, or `controller`.
     pub meter: String,
-    /// Its unit and its options, in the words of `ovs-ofctl`: `kbps` or `pktps`, `burst`, `stats`.
+    /// Its unit and options, with the names of `ovs-ofctl`: `kbps` or `pktps`, `burst`, `stats`.
     pub flags: Vec<String>,
-    /// Rules that pass it.
+    /// Number of rules that use it.
     pub flows: usize,
-    /// What it measured. Bytes are those of packets on the wire, each of a train with its headers.
+    /// Measured traffic. Bytes are those of packets on the wire, each packet of a train with its
+    /// headers.
     pub count: CountReport,
     /// Its bands in order.
     pub bands: Vec<BandReport>,
@@ -23,14 +24,14 @@ pub struct MeterReport {
     pub age_s: u64,
 }
 
-/// One band of a meter.
+/// A band of a meter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BandReport {
-    /// All of it in the words of `ovs-ofctl`.
+    /// The band in the syntax of `ovs-ofctl`.
     pub band: String,
     /// Rate in the unit of the meter.
     pub rate: u32,
-    /// What it dropped, or marked.
+    /// Traffic that it dropped or marked.
     pub count: CountReport,
 }
 

@@ -1,4 +1,4 @@
-//! Who waits for whom, and whether every frame is accounted for.
+//! Reports of back-pressure, and the balance of all frames.
 
 use std::time::Duration;
 
@@ -9,33 +9,34 @@ use tapswitch_openflow::PortNo;
 use super::CountReport;
 use crate::pauses::{Account, Accounts};
 
-/// A port and back-pressure.
+/// The back-pressure of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PressureReport {
-    /// What waits to go out here.
+    /// Frames queued for this port.
     pub queued: CountReport,
-    /// What came in here and was read ahead, while it waits for another port: not received yet.
+    /// Frames read ahead from this port while it waits for another one; not yet counted as
+    /// received.
     pub ahead: CountReport,
-    /// Those that had to wait for this port.
+    /// Ports that had to wait for this one.
     pub holds_up: Vec<PauseReport>,
-    /// Those that this port had to wait for.
+    /// Ports for which this one had to wait.
     pub waits_for: Vec<PauseReport>,
-    /// Times that this port took nothing for longer than others wait for it.
+    /// Number of stalls of this port.
     pub stalls: u64,
-    /// Frames that came in here and were marked (ECN), because they stood in memory for too long.
+    /// Frames received here that were ECN-marked because they waited too long in memory.
     pub marked: u64,
 }
 
-/// How one port had to wait for another.
+/// The pauses of one port because of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
     /// The other port.
     pub port: String,
-    /// Times that are over.
+    /// Number of finished pauses.
     pub count: u64,
-    /// How long it took in all up to now, in microseconds.
+    /// Total time of all pauses so far, in microseconds.
     pub total_us: u64,
-    /// Queues that wait now.
+    /// Queues that are paused now.
     pub now: u32,
 }
 
@@ -60,34 +61,33 @@ impl From<(PortNo, Account)> for PauseReport {
     }
 }
 
-/// The books of a switch, in frames: each frame that comes in has one end or, when it is copied or
-/// flooded, several; and each end is where a frame was sent, taken, dropped, or waits. Ports that
-/// were taken away are in the sums.
+/// The balance of a switch, in frames. Each received frame has one outcome, or several if it is
+/// copied or flooded: sent, consumed, dropped, or waiting. Removed ports are included.
 ///
-/// Workers count at the ends of their bursts: the two sides are equal when no frames come.
+/// Workers count at the end of a burst: the two sides are equal when no frames arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BooksReport {
-    /// Frames that came in, those included that were lost while they were read, or read ahead.
+    /// Received frames, including those lost while they were read, and those read ahead.
     pub received: u64,
-    /// Ends that these have beyond one each: copies and floods.
+    /// Outcomes beyond one per received frame: copies and floods.
     pub copied: u64,
-    /// Ends of packets that controllers sent. What came in by no port, as they say, and was to
-    /// leave by one that is not there, is not among them: it never was in the switch.
+    /// Outcomes of packets sent by controllers. A packet without an ingress port whose egress port
+    /// does not exist is not included, as it never was in the switch.
     pub injected: u64,
-    /// Frames that went out.
+    /// Sent frames.
     pub sent: u64,
     /// Frames that the switch took for its controllers, or answered itself.
     pub consumed: u64,
     /// Frames that were dropped under a name.
     pub dropped: u64,
-    /// Frames that wait for a port.
+    /// Frames queued for a port.
     pub queued: u64,
-    /// Frames that were read ahead, of ports that wait for others.
+    /// Frames read ahead from ports that wait for others.
     pub ahead: u64,
 }
 
 impl BooksReport {
-    /// Ends that are nowhere; less than zero when there is more than came in.
+    /// Missing outcomes; negative if there are more outcomes than frames.
     pub fn unaccounted(&self) -> i64 {
         let Self { received, copied, injected, sent, consumed, dropped, queued, ahead } = *self;
         let ends = received.wrapping_add(copied).wrapping_add(injected);
@@ -95,7 +95,7 @@ impl BooksReport {
         ends.wrapping_sub(found).cast_signed()
     }
 
-    /// Adds what a port has counted.
+    /// Adds the counters of a port.
     pub(crate) fn add(&mut self, counters: &PortCounters) {
         let (received, ahead) = (counters.rx().frames, counters.ahead().frames());
         self.received += received + ahead;

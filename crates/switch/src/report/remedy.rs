@@ -1,15 +1,15 @@
-//! What can be done about drops, for each of their names.
+//! Remedies for drops, by reason.
 
 use tapswitch_datapath::DropReason;
 
 use super::PortReport;
 
-/// Frames that found the kernel's queue towards the switch full. Not one of the datapath's reasons:
-/// it never saw them.
+/// Frames that found the kernel's queue to the switch full. Not a reason of the datapath, which
+/// never saw them.
 pub(crate) const RING_FULL: &str = "ring_full";
 
 impl PortReport {
-    /// What can be done about drops for `reason`; `None` for a name that is none.
+    /// The remedy for drops with this reason; `None` for an unknown reason.
     pub(crate) fn remedy(&self, reason: &str) -> Option<String> {
         if reason == RING_FULL {
             return Some(RING.to_owned());
@@ -24,19 +24,19 @@ impl PortReport {
         Some(particular.unwrap_or_else(|| remedy(reason).to_owned()))
     }
 
-    /// What helps where no way leads to the other end of a tunnel.
+    /// The remedy if there is no route to a tunnel's remote.
     fn no_way(&self) -> Option<String> {
         self.tunnel.as_ref()?.warning.clone()
     }
 
-    /// What helps where a guest is there and takes nothing.
+    /// The remedy if a guest runs and provides no buffers.
     fn no_buffers(&self) -> Option<String> {
         let is_there = self.guest.as_ref().is_some_and(|guest| guest.state == "running");
         is_there.then(|| NO_BUFFERS.to_owned())
     }
 }
 
-/// What helps wherever it happens.
+/// The remedy that applies to all ports.
 fn remedy(reason: DropReason) -> &'static str {
     use DropReason as Reason;
     match reason {
@@ -135,7 +135,7 @@ const FOREIGN: &str = "the packets do not belong to this tunnel: give both ends 
                        key= or session=; REFUSED in `tapswitch show ports` tells which differs";
 const PORT_CONFIG: &str =
     "a controller has configured the port so (`ovs-ofctl mod-port` changes it)";
-/// What helps where a port takes nothing.
+/// The remedy for a port that takes nothing.
 pub(crate) const STALLED: &str = "make what is behind it read again (guest, program, link or \
                                   disk), or let senders wait longer with stall=MS";
 const REJECTED: &str = "the kernel or the guest refused them, because of a local firewall, guest \
@@ -144,7 +144,7 @@ const REJECTED: &str = "the kernel or the guest refused them, because of a local
 const RING: &str = "the switch read too slowly: set a longer drain-ahead= for the port, for a tap \
                     or tun port also a longer txqueuelen= or more queues=, and a shorter stall= \
                     for the ports that it waits for";
-/// What helps where the switch has to cut what it cannot.
+/// The remedy for trains that the switch must cut and cannot.
 const CUT_BEFORE: &str = "trains must be split for this port, and their headers are unknown to the \
                           switch or inconsistent: have the sender split them, with `ethtool -K \
                           DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
@@ -155,14 +155,14 @@ const CUT_BEFORE: &str = "trains must be split for this port, and their headers 
 mod tests {
     use super::*;
 
-    /// The kernel hands over what no buffer of a port takes, and says nothing of it.
+    /// The kernel delivers trains larger than any buffer of a port, without an indication.
     #[test]
     fn trains_that_are_too_long_are_told_with_what_makes_them() {
         assert!(remedy(DropReason::Truncated).contains("gso_max_size 65536"));
     }
 
     /// A learning switch has one rule, NORMAL, which drops nothing, and our controllers flood to
-    /// all ports that they know: a switch's first frames come before its other ports are up.
+    /// all ports they know: the first frames arrive before other ports are up.
     #[test]
     fn frames_without_a_way_out_are_not_laid_to_a_rule_alone() {
         for reason in [DropReason::NoOutput, DropReason::InputPort] {

@@ -1,4 +1,4 @@
-//! The ledger, and how things are named.
+//! Tests of the ledger and of names in reports.
 
 use tapswitch_datapath::{DropReason, Pipeline, WorkerIndex};
 use tapswitch_openflow::{
@@ -34,13 +34,13 @@ fn leads_to_group(cookie: u64, priority: u16) -> FlowMod {
     FlowMod { cookie, priority, instructions, ..FlowMod::new(FlowModCommand::Add) }
 }
 
-/// Whether the ledger adds up when the copy's bucket processed `processed` frames, of which
-/// `delivered` and `dropped` came out.
+/// Whether the ledger adds up if the bucket processed `processed` copies, of which `delivered` and
+/// `dropped` have left.
 fn judged(processed: u64, delivered: u64, dropped: u64, workers: usize) -> bool {
     judged_with(processed, [delivered, dropped, 0], workers)
 }
 
-/// The same with copies that wait.
+/// The same with queued copies.
 fn judged_with(processed: u64, [delivered, dropped, queued]: [u64; 3], workers: usize) -> bool {
     let copies = vec![vec![output(PortNo(2))], vec![output(PortNo(3))]];
     let pipeline = pipeline(GroupType::All, copies);
@@ -113,7 +113,7 @@ fn rules_and_groups_are_told_in_words() {
     assert_eq!(groups(pipeline.snapshot())[0].kind, "fast-failover");
 }
 
-/// What decides whether a bucket is taken, and when a rule goes.
+/// Liveness conditions of buckets, and timeouts of rules.
 #[test]
 fn conditions_of_rules_and_buckets_are_told() {
     let mut pipeline = Pipeline::new(1);
@@ -185,7 +185,7 @@ fn a_path_has_room_for_tags_or_not() {
     assert_eq!(TunnelReport { path_mtu: 0, ..tunnel }.room_beside(1450), None, "no route");
 }
 
-/// What is told of a frame of this payload and these tags, at a port on an interface with this MTU.
+/// The report of a frame with this payload and these tags, at a port whose interface has this MTU.
 fn noted(spec: &str, room: u32, (payload, tags): (usize, usize)) -> OversizeReport {
     let spec: PortSpec = spec.parse().unwrap();
     let mtu = spec.mtu.map_or(room, |mtu| mtu.min(room));

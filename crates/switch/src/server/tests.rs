@@ -1,4 +1,4 @@
-//! The server by itself: a look at the interfaces afresh.
+//! Tests of the server without workers and connections.
 
 use std::io::{self, Write};
 
@@ -45,7 +45,7 @@ fn server(specs: &[String]) -> Server {
     server
 }
 
-/// A connection that is open; what it is ordered.
+/// Opens a connection. Returns the requests that it receives.
 fn join(server: &mut Server, id: ConnectionId) -> Inbox {
     let (orders, inbox) = Orders::channel();
     server.handle_peer(id, FromPeer::Opened { orders, origin: Origin::Accepted });
@@ -53,7 +53,7 @@ fn join(server: &mut Server, id: ConnectionId) -> Inbox {
     inbox
 }
 
-/// The connection of a controller that is open, on trial or not.
+/// Opens a controller's connection, on trial or not.
 fn join_as_controller(server: &mut Server, id: ConnectionId, is_on_trial: bool) -> Inbox {
     let (orders, inbox) = Orders::channel();
     let origin = Origin::Controller { endpoint: "tcp:[::1]:6653".parse().unwrap(), is_on_trial };
@@ -62,7 +62,7 @@ fn join_as_controller(server: &mut Server, id: ConnectionId, is_on_trial: bool) 
     inbox
 }
 
-/// The controller asks for this.
+/// Sends a request from the controller.
 fn ask(server: &mut Server, id: ConnectionId, xid: u32, body: Body) {
     server.handle_peer(id, FromPeer::Event(SwitchEvent::Request(Message { xid, body })));
 }
@@ -73,7 +73,7 @@ fn ask_to_lead(server: &mut Server, id: ConnectionId, generation_id: u64) {
     server.handle_peer(id, FromPeer::Event(event));
 }
 
-/// Numbers of the requests that were answered since the last look.
+/// Ids of the requests that were answered since the last call.
 fn answered(inbox: &mut Inbox) -> Vec<u32> {
     let orders = std::iter::from_fn(|| inbox.try_recv());
     let xid = |order| match order {
@@ -97,7 +97,7 @@ fn count_rules(server: &Server) -> usize {
     tables.map(|(_, table)| table.count()).sum()
 }
 
-/// A master that was replaced, and says goodbye, must not undo what the new one does.
+/// The late requests of a replaced master must not undo those of the new one.
 #[test]
 fn what_a_demoted_controller_left_behind_a_barrier_is_not_done() {
     let mut server = server(&[]);
@@ -138,7 +138,7 @@ fn questions_of_one_who_is_gone_keep_nobody_waiting() {
     assert_eq!((answered(&mut b), answered(&mut c)), (vec![], vec![8]));
 }
 
-/// Dumps take long; everybody else gets a turn between two of them.
+/// Dumps take long; other requests are handled between two of them.
 #[tokio::test]
 async fn long_answers_are_given_one_at_a_time() {
     let mut server = server(&[]);
@@ -148,13 +148,13 @@ async fn long_answers_are_given_one_at_a_time() {
     let mut look = || inboxes.each_mut().map(answered);
     server.finish_barriers();
     assert_eq!(look(), [vec![1], vec![]]);
-    // There is more to do, without a word from the workers.
+    // There is more to do, without another report from the workers.
     server.shared.synced.notified().await;
     server.finish_barriers();
     assert_eq!(look(), [vec![], vec![2]]);
 }
 
-/// Names change, and one interface may have several.
+/// Names change, and an interface may have several.
 #[test]
 fn an_interface_is_the_same_whatever_it_is_called() {
     let Some(here) = namespace("same") else { return };
@@ -181,12 +181,12 @@ fn an_interface_is_the_same_whatever_it_is_called() {
     let index = netlink.link("p9").unwrap().index;
     let event = LinkEvent::Deleted { index, name: "p9".to_owned(), moved: None };
     server.handle_link(LinkNews { namespace: 0, event });
-    refuses(&mut server, "3=netdev:p9"); // What is gone may be back, and is put right by its port.
+    refuses(&mut server, "3=netdev:p9"); // A deleted interface may return; its port restores it.
     add(&mut server, "3=tap:t1").unwrap();
     add(&mut server, "4=tap:p1").unwrap();
 }
 
-/// A look at all interfaces misses it before the news of its move comes.
+/// A resync of all interfaces misses it before its move is reported.
 #[test]
 fn an_interface_that_was_missed_gets_its_mtu_back_where_it_went() {
     let (Some(here), Some(there)) = (namespace("from"), namespace("to")) else { return };
@@ -218,7 +218,7 @@ fn namespace(name: &str) -> Option<OwnedNamespace> {
     Some(OwnedNamespace::create(&format!("swsrv-{name}-{}", std::process::id())).unwrap())
 }
 
-/// When messages of the kernel were lost, the interface may have gone with them.
+/// If kernel messages were lost, the interface's deletion may have been among them.
 #[test]
 fn a_fresh_look_finds_what_has_gone() {
     let Some(namespace) = namespace("fresh") else { return };
@@ -249,7 +249,7 @@ fn a_fresh_look_finds_what_has_gone() {
     assert_eq!(states(&server), [live, down]);
 }
 
-/// It would get what workers still count for the other one, and lose its own accounts with that.
+/// It would get the workers' last counts for the old port, and lose its own when that is retired.
 #[test]
 fn a_port_comes_when_the_one_whose_place_it_takes_is_gone() {
     let folder = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ fn a_port_that_stalls_again_and_again_is_told_of_once() {
     assert_eq!([(); 3].map(|()| told(&mut server)), [false, true, false]);
 }
 
-/// A frame is one, however many controllers there are.
+/// A frame counts once, however many controllers there are.
 #[test]
 fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
     let mut server = server(&[]);
@@ -348,7 +348,7 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
     assert_eq!((lost(), gone, port.counters.consumed()), (3, 1, 1), "one has arrived");
 }
 
-/// Frames would be lost each time that it says hello.
+/// Otherwise frames would be lost at each of its hellos.
 #[test]
 fn a_controller_that_hung_up_at_once_leads_when_it_does_something_or_stays() {
     let mut server = server(&[]);
@@ -375,7 +375,7 @@ fn a_controller_that_hung_up_at_once_leads_when_it_does_something_or_stays() {
     }
 }
 
-/// A switch that forwards nothing shall not look as if it ran.
+/// A switch that forwards nothing must not appear to be running.
 #[tokio::test]
 async fn a_worker_that_ends_ends_the_switch() {
     let server = server(&[]);
@@ -383,7 +383,7 @@ async fn a_worker_that_ends_ends_the_switch() {
     assert_eq!(server.run(std::future::pending()).await, Err(WorkerEnded));
 }
 
-/// What is held takes up room as what a worker has does.
+/// A held request uses space like one that a worker executes.
 #[test]
 fn a_packet_out_behind_a_barrier_keeps_its_room() {
     let mut server = server(&[]);
@@ -416,5 +416,5 @@ async fn questions_are_answered_however_much_controllers_send() {
     }
 }
 
-/// Far longer than an answer takes, on any machine.
+/// Far longer than an answer takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
-//! The addresses that a tun device has itself, as the kernel tells them.
+//! The addresses of a tun device itself, as known to the kernel.
 //!
-//! They are asked for by a thread of their own, for the kernel's answer may have to wait for others
-//! who change interfaces (rtnetlink has one lock), and no packet waits for that.
+//! A separate thread queries them, as the kernel's answer may have to wait for others that change
+//! interfaces (rtnetlink has one lock), and no packet may wait for that.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use arc_swap::ArcSwap;
 use tapswitch_datapath::Millis;
 use tapswitch_netlink::{Namespace, Netlink};
 
-/// A device's addresses, as they were when it was looked at.
+/// A device's addresses at the time of the last query.
 #[derive(Debug)]
 pub(super) struct DeviceAddresses {
     name: String,
     namespace: Namespace,
     known: ArcSwap<Vec<Subnet>>,
-    /// When somebody last began to look, in milliseconds.
+    /// When the last query began, in milliseconds.
     looked: AtomicU64,
 }
 
-/// An address of the device, and the length of its prefix in bits.
+/// An address of the device and its prefix length in bits.
 type Subnet = (IpAddr, u8);
 
 impl DeviceAddresses {
@@ -30,7 +30,7 @@ impl DeviceAddresses {
         Self { name, namespace, known: ArcSwap::default(), looked: 0.into() }
     }
 
-    /// Asks the kernel. Returns the addresses.
+    /// Queries the kernel. Returns the addresses.
     pub(super) fn look(&self) -> impl Iterator<Item = IpAddr> {
         let addresses =
             Netlink::open(&self.namespace).and_then(|mut netlink| netlink.addresses(&self.name));
@@ -41,7 +41,7 @@ impl DeviceAddresses {
         addresses.into_iter().map(|address| address.ip)
     }
 
-    /// True for one caller of a second: who is to look.
+    /// True for one caller per second, which then queries.
     pub(super) fn is_due(&self, now: Millis) -> bool {
         let looked = self.looked.load(Ordering::Relaxed);
         now.since(Millis(looked)) >= BETWEEN_LOOKS
@@ -51,7 +51,7 @@ impl DeviceAddresses {
                 .is_ok()
     }
 
-    /// The device's address in the network of `ip`.
+    /// The device's address in the subnet of `ip`.
     pub(super) fn near(&self, ip: IpAddr) -> Option<IpAddr> {
         let known = self.known.load();
         known.iter().find(|subnet| is_within(ip, **subnet)).map(|(own, _)| *own)
@@ -59,7 +59,7 @@ impl DeviceAddresses {
 }
 
 fn is_within(ip: IpAddr, (own, prefix_len): Subnet) -> bool {
-    // Bits that differ behind the prefix do not count.
+    // Differences behind the prefix do not count.
     let differ = match (own, ip) {
         (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
         (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),

@@ -1,24 +1,24 @@
-//! Who has this address? ARP (RFC 826) and neighbour discovery (RFC 4861) for those who can neither
-//! answer nor ask themselves.
+//! ARP (RFC 826) and neighbour discovery (RFC 4861) on behalf of hosts that can neither answer nor
+//! ask.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tapswitch_wire::checksum::pseudo_header_v6;
 use tapswitch_wire::{EtherType, FlowKey, MacAddr, arp, ethernet, icmp, ip_proto, ipv6, parse};
 
-/// A question for the Ethernet address of an IP address.
+/// A request for the Ethernet address of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    /// Who asks.
+    /// The requester's IP address.
     pub(super) from: IpAddr,
-    /// What its frame came from.
+    /// The source address of its frame.
     station: MacAddr,
-    /// For whom.
+    /// The requested address.
     pub(super) target: IpAddr,
 }
 
 impl Question {
-    /// The question in a frame without tags, if there is one.
+    /// The request in an untagged frame, if any.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
         match EtherType::of(frame)? {
@@ -33,7 +33,8 @@ impl Question {
 
     fn of_arp(frame: &[u8]) -> Option<Self> {
         let arp = Arp::of(frame)?;
-        // One who asks for his own address wants to know whether anybody has it (RFC 5227).
+        // A request for the requester's own address is a duplicate-address probe or announcement
+        // (RFC 5227).
         (arp.operation == arp::REQUEST && arp.from != arp.target).then_some(Self {
             from: arp.from,
             station: arp.station,
@@ -47,14 +48,14 @@ impl Question {
         (!from.is_unspecified()).then_some(Self { from, station, target })
     }
 
-    /// The frame that says that the address is at `mac`.
+    /// A frame with the answer that the address is at `mac`.
     pub(super) fn answer(&self, mac: MacAddr) -> Vec<u8> {
         match (self.from, self.target) {
             (IpAddr::V4(from), IpAddr::V4(target)) => {
                 arp_frame(arp::REPLY, (mac, target), (self.station, from), self.station)
             }
             (IpAddr::V6(from), IpAddr::V6(target)) => {
-                // RFC 4861 §4.4: solicited, and to override what was known.
+                // RFC 4861 §4.4: solicited, and overriding earlier knowledge.
                 let kind = [icmp::NEIGHBOR_ADVERTISEMENT, 0, 0, 0, SOLICITED_OVERRIDE, 0, 0, 0];
                 let message = discovery(kind, target, icmp::OPTION_TARGET_LL, mac);
                 icmp_frame(message, (mac, target), (self.station, from))
@@ -64,8 +65,8 @@ impl Question {
     }
 }
 
-/// The frame by which `mac`, with the address `from`, asks all who has `target`; `None` when it has
-/// none to ask by.
+/// A broadcast or multicast request from `mac` with the address `from` for `target`; `None` if
+/// `from` is not usable.
 pub(super) fn ask(mac: MacAddr, from: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
     match (from, target) {
         (IpAddr::V4(from), IpAddr::V4(target)) if !from.is_unspecified() => {
@@ -82,7 +83,7 @@ pub(super) fn ask(mac: MacAddr, from: IpAddr, target: IpAddr) -> Option<Vec<u8>>
     }
 }
 
-/// The group that whoever has `ip` listens to (RFC 4291 §2.7.1).
+/// The solicited-node multicast address of `ip` (RFC 4291 §2.7.1).
 fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -104,7 +105,7 @@ fn arp_frame(
     frame
 }
 
-/// A message of neighbour discovery about `target`, with one option that bears `mac`, and without a
+/// A neighbour discovery message about `target`, with one option that contains `mac`, and without a
 /// checksum.
 fn discovery(start: [u8; 8], target: Ipv6Addr, option: u8, mac: MacAddr) -> [u8; DISCOVERY_LEN] {
     let mut message = [0; DISCOVERY_LEN];
@@ -134,18 +135,18 @@ fn icmp_frame(
     frame
 }
 
-/// What a host says of itself, asked or not: where an address is.
+/// A host's claim of an address, solicited or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) ip: IpAddr,
     pub(super) mac: MacAddr,
-    /// It answers a question, by ARP.
+    /// It is an ARP reply.
     pub(super) is_reply: bool,
 }
 
 impl Claim {
-    /// The claim in a frame without tags, if there is one: who sends ARP of any kind (RFC 826 takes
-    /// requests and replies alike), and who advertises. Who has no address yet claims none.
+    /// The claim in an untagged frame, if any: the sender of any ARP packet (RFC 826 uses requests
+    /// and replies alike), or of an advertisement. A sender without an address claims none.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let payload = frame.get(ethernet::HEADER_LEN..)?;
         let claim = match EtherType::of(frame)? {
@@ -156,7 +157,7 @@ impl Claim {
             EtherType::IPV6 => {
                 let ip = discovery_target(payload, icmp::NEIGHBOR_ADVERTISEMENT)?;
                 let message = payload.get(ipv6::HEADER_LEN..)?;
-                // Left out where the other end knows it (RFC 4861 §4.4).
+                // The option may be omitted if the receiver knows the address (RFC 4861 §4.4).
                 let src = || Some(MacAddr(*frame.get(ethernet::field::SRC)?.first_chunk()?));
                 Self { ip, mac: target_station(message).or_else(src)?, is_reply: false }
             }
@@ -166,7 +167,7 @@ impl Claim {
     }
 }
 
-/// The kind of message, if an IPv6 packet is a neighbour solicitation or advertisement.
+/// The ICMPv6 type, if the IPv6 packet is a neighbour solicitation or advertisement.
 #[inline]
 pub(super) fn discovery_of(packet: &[u8]) -> Option<u8> {
     let is_icmp = packet.first().is_some_and(|first| first >> 4 == 6)
@@ -175,8 +176,8 @@ pub(super) fn discovery_of(packet: &[u8]) -> Option<u8> {
     matches!(kind, icmp::NEIGHBOR_SOLICITATION | icmp::NEIGHBOR_ADVERTISEMENT).then_some(kind)
 }
 
-/// What a packet of neighbour discovery of this kind is about. None that a router has passed on is
-/// taken: the hop limit is 255 (RFC 4861 §7.1).
+/// The target of a neighbour discovery packet of this type. Packets that a router has forwarded are
+/// ignored: the hop limit must be 255 (RFC 4861 §7.1).
 fn discovery_target(packet: &[u8], kind: u8) -> Option<IpAddr> {
     if discovery_of(packet) != Some(kind) || packet.get(ipv6::field::HOP_LIMIT) != Some(&255) {
         return None;
@@ -184,7 +185,7 @@ fn discovery_target(packet: &[u8], kind: u8) -> Option<IpAddr> {
     ipv6_at(packet.get(ipv6::HEADER_LEN..)?.get(icmp::field::ND_TARGET)?)
 }
 
-/// The address in an advertisement's option, which is the only one that it may have.
+/// The address in an advertisement's only permitted option.
 fn target_station(message: &[u8]) -> Option<MacAddr> {
     let option = message.get(icmp::field::ND_OPTIONS..)?;
     let address = option.strip_prefix(&[icmp::OPTION_TARGET_LL, 1])?;
@@ -204,7 +205,7 @@ struct Arp {
 }
 
 impl Arp {
-    /// That of a frame whose type says that it is one; `None` where the parser has found none.
+    /// The fields of an ARP frame; `None` if the parser has found none.
     fn of(frame: &[u8]) -> Option<Self> {
         let FlowKey { arp_op, arp_sha, ip_src, ip_dst, .. } = parse(frame).ok()?.key;
         let address = |[a, b, c, d, ..]: [u8; 16]| IpAddr::from([a, b, c, d]);
@@ -218,7 +219,7 @@ fn ethernet_header(to: MacAddr, from: MacAddr, kind: EtherType) -> Vec<u8> {
     [&to.0[..], &from.0, &kind.0.to_be_bytes()].concat()
 }
 
-/// Flags of an advertisement.
+/// Flags of an advertisement: solicited, override.
 const SOLICITED_OVERRIDE: u8 = 0x60;
-/// A solicitation or an advertisement with one option in bytes.
+/// Length of a solicitation or an advertisement with one option, in bytes.
 const DISCOVERY_LEN: usize = 32;

@@ -1,12 +1,12 @@
-//! What a tun port knows of IP addresses: workers read it without a lock, and change it rarely.
+//! A tun port's table of IP addresses: workers read it without a lock, and change it rarely.
 //!
 //! ```text
 //! address ── hash ──> one of 256 sets ──> at most eight entries
 //! ```
-//! To find an address is to load a set and look through it. To note one is to put a new set in its
-//! place: eight pointers are copied, however many addresses there are. A set that is full forgets
-//! the entry that was seen longest ago; one that was only seen does not drive out one that was
-//! told, so that made-up sources of packets do not push out hosts that answered for themselves.
+//! A lookup loads a set and searches it. A change replaces the set: eight pointers are copied,
+//! whatever the number of addresses. A full set evicts the entry that was seen longest ago. An
+//! address that was only seen in a packet never evicts one that was confirmed, so forged source
+//! addresses cannot evict hosts that answered for themselves.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tapswitch_datapath::Millis;
 
-/// Values by address, at most 2048: more than a subnet has.
+/// Values by address, at most 2048: more than the hosts of a usual subnet.
 #[derive(Debug)]
 pub(super) struct Table<V> {
     sets: Box<[ArcSwap<Set<V>>]>,
     hasher: RandomState,
-    /// For how long one counts that is not seen again.
+    /// How long an entry is valid without being seen again.
     age_limit: Millis,
 }
 
@@ -31,17 +31,17 @@ type Set<V> = Vec<Arc<Entry<V>>>;
 struct Entry<V> {
     ip: IpAddr,
     value: V,
-    /// When it was seen last, in milliseconds.
+    /// When it was last seen, in milliseconds.
     seen: AtomicU64,
     is_told: AtomicBool,
 }
 
-/// How an address became known.
+/// How an address was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// It stood in a packet.
+    /// From the source address of a packet.
     Seen,
-    /// Its host said so, by ARP or neighbour discovery, or the kernel did.
+    /// Confirmed by its host through ARP or neighbour discovery, or by the kernel.
     Told,
 }
 
@@ -75,7 +75,7 @@ impl<V: Copy + PartialEq> Table<V> {
         entry.map(|entry| entry.value)
     }
 
-    /// Notes that `value` is at `ip`. Answers whether that is news.
+    /// Notes that `value` is at `ip`. Returns whether this is new.
     #[inline]
     pub(super) fn note(&self, ip: IpAddr, value: V, source: Source, now: Millis) -> bool {
         let set = self.set_of(ip).load();
@@ -111,14 +111,14 @@ impl<V: Copy + PartialEq> Table<V> {
     }
 }
 
-/// Answers whether there is room for one that became known by `source`.
+/// Makes room for an address learnt from `source`. Returns whether there is room.
 fn make_room<V>(set: &mut Set<V>, source: Source, now: Millis) -> bool {
     if set.len() < SET_LEN {
         return true;
     }
     let is_weaker = |entry: &Entry<V>| source == Source::Told || !entry.is_told();
     let oldest = (0..set.len()).filter(|at| is_weaker(&set[*at]));
-    // Of those that are weaker, one that was only seen goes first.
+    // Among the candidates, addresses that were only seen are evicted first.
     let oldest = oldest.max_by_key(|at| (!set[*at].is_told(), set[*at].age(now)));
     oldest.map(|at| set.swap_remove(at)).is_some()
 }
@@ -132,7 +132,7 @@ impl<V> Entry<V> {
         self.is_told.load(Ordering::Relaxed)
     }
 
-    /// Writes seldom, so that workers do not take it from each other's caches.
+    /// Writes rarely, so that workers do not invalidate the line in each other's caches.
     #[inline]
     fn refresh(&self, source: Source, now: Millis) {
         if self.age(now) >= SEEN_STEP {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(found(600_001), [None, None]);
     }
 
-    /// So that nobody who makes addresses up makes it larger, or drives hosts out.
+    /// So forged addresses cannot grow the table or evict hosts.
     #[test]
     fn who_was_told_of_stays_whatever_is_seen() {
         let table = Table::new(LIMIT);

@@ -1,4 +1,4 @@
-//! Packets that come in, frames that go out, and who asks for whom.
+//! Tests of a tun port: received packets, sent frames, and address resolution.
 
 use tapswitch_wire::parse;
 
@@ -11,7 +11,7 @@ fn link(options: &str) -> Arc<TunLink> {
     let spec: PortSpec = format!("1=tun:none0{options}").parse().unwrap();
     let crate::PortKind::Tun { peer, .. } = spec.kind else { panic!("{spec}") };
     let link = TunLink::new(&spec, &Namespace::current().unwrap(), peer).unwrap();
-    // What the device itself has was looked for just now.
+    // The device's own addresses have just been queried.
     assert!(link.device.is_due(NOW));
     Arc::new(link)
 }
@@ -25,14 +25,14 @@ fn framed(dst: MacAddr, src: MacAddr, kind: u16, payload: &[u8]) -> Vec<u8> {
     [&dst.0[..], &src.0, &kind.to_be_bytes(), payload].concat()
 }
 
-/// What `link` makes of a frame that goes out.
+/// The result for a frame that is sent.
 fn admit(link: &Arc<TunLink>, frame: &[u8]) -> Result<bool, DropReason> {
     let layout = parse(frame).unwrap().layout;
     let mut buf = [vec![0; HEADROOM], frame.to_vec()].concat();
     link.admit(&Frame::new(NetHeader::PLAIN, layout, &mut buf, HEADROOM, 0), NOW)
 }
 
-/// The header that `link` puts in front of a packet that comes in.
+/// The header in front of a received packet.
 fn header_of(link: &TunLink, packet: &[u8]) -> Option<[u8; ethernet::HEADER_LEN]> {
     link.header(packet, NOW)
 }
@@ -67,14 +67,14 @@ fn a_packet_is_addressed_to_where_its_destination_was_seen() {
         assert_eq!(admit(&link, &framed(mac, STATION, 0x0800, &there)), Ok(true));
         let header = header_of(&link, &back).unwrap();
         assert_eq!(header[..6], STATION.0);
-        // It has moved.
+        // The host has moved.
         let moved = MacAddr([2, 0, 0, 0, 0, 10]);
         assert_eq!(admit(&link, &framed(mac, moved, 0x0800, &there)), Ok(true));
         assert_eq!(header_of(&link, &back).unwrap()[..6], moved.0);
     }
 }
 
-/// Five minutes, as in the MAC table; who answers for a silent host goes on to.
+/// Five minutes, as in the MAC table; answers for a silent host continue.
 #[test]
 fn a_station_that_says_nothing_is_forgotten() {
     let link = link("");
@@ -133,7 +133,7 @@ fn who_is_behind_the_device_is_found() {
     let body = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &link.mac().0, &host, &STATION.0, &station].concat();
     assert_eq!(answer, framed(STATION, link.mac(), 0x0806, &body));
     assert_eq!(next_said(&link), None);
-    // Who asked is known, and who asks whether an address is taken gets no answer.
+    // The sender of a request is learnt, and a duplicate-address probe gets no answer.
     assert_eq!(header_of(&link, &v4(host, station)).unwrap()[..6], STATION.0);
     assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
 }
@@ -161,7 +161,7 @@ fn so_it_is_found_over_ipv6() {
     assert_eq!(answer[58..], [&[0x60, 0, 0, 0][..], &host, &[2, 1], &link.mac().0].concat());
     let sum = tapswitch_wire::checksum::pseudo_header_v6(&host, &station, 58, 32);
     assert!(sum.add_bytes(&answer[54..]).is_valid());
-    // One that a router has passed on is no neighbour's.
+    // A solicitation that was forwarded by a router is not from a neighbour.
     let mut far = question;
     far[21] = 254;
     assert_eq!(admit(&link, &far), Ok(true));
@@ -176,18 +176,18 @@ fn who_says_where_he_is_is_heard() {
         let start = [&[0, 1, 8, 0, 6, 4, 0, operation][..], &mac.0, &from, &[0; 6], &target];
         framed(MacAddr::BROADCAST, mac, 0x0806, &start.concat())
     };
-    // Gratuitous, as a request and as a reply (RFC 5227 §3).
+    // Gratuitous ARP, as a request and as a reply (RFC 5227 §3).
     for (operation, last) in [(1, 20), (2, 21)] {
         let mac = MacAddr([2, 0, 0, 0, 0, last]);
         let frame = says(mac, operation, station, station);
         assert_eq!(admit(&link, &frame), Err(DropReason::NotIp));
         assert_eq!(to(), mac.0, "{operation}");
     }
-    // A reply to a question of somebody else.
+    // A reply to another host's request.
     let answer = says(STATION, 2, station, host);
     assert_eq!(admit(&link, &answer), Err(DropReason::NotIp));
     assert_eq!(to(), STATION.0);
-    // One to the port's own.
+    // A reply to the port's own request.
     let mac = MacAddr([2, 0, 0, 0, 0, 23]);
     let mut answer = says(mac, 2, station, host);
     answer[..6].copy_from_slice(&link.mac().0);
@@ -208,14 +208,15 @@ fn who_is_unknown_is_asked_for() {
     let body = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &link.mac().0, &host, &[0; 6], &station].concat();
     let question = framed(MacAddr::BROADCAST, link.mac(), 0x0806, &body);
     assert_eq!(next_said(&link), Some(question));
-    // Not again at once, and one at a time, whoever else is looked for.
+    // Not again at once, and one request at a time for any address.
     sent(host, station, 500);
     sent(host, [10, 0, 0, 8], 500);
     sent(host, [10, 0, 0, 7], 500);
     assert_eq!(next_said(&link).map(|frame| frame[38..].to_vec()), Some(vec![10, 0, 0, 8]));
     sent(host, station, 1000);
     assert_eq!(next_said(&link).map(|frame| frame[38..].to_vec()), Some(station.to_vec()));
-    // A host without an address has none to ask by, and with `peer=` nobody is unknown.
+    // A packet without a source address triggers no request, and with `peer=` there is no need for
+    // one.
     sent([0; 4], [10, 0, 0, 6], 2000);
     assert_eq!(next_said(&link), None);
     let link = self::link(",peer=02:00:00:00:00:77");
@@ -275,12 +276,12 @@ fn what_is_claimed_in_front_is_not_behind() {
     assert!(next_said(&link).is_some(), "it asks");
     assert_eq!(admit(&link, &arp(station, host)), Ok(false));
     assert!(next_said(&link).is_some());
-    // The host is in front now, and says so.
+    // The host is in front now, and claims its address.
     assert_eq!(admit(&link, &arp(host, host)), Err(DropReason::NotIp));
     assert_eq!(admit(&link, &arp(station, host)), Err(DropReason::NotIp));
     assert_eq!(next_said(&link), None);
     assert_eq!(header_of(&link, &v4([10, 0, 0, 2], host)).unwrap()[..6], STATION.0);
-    // It is back.
+    // It has moved back.
     header_of(&link, &v4(host, station)).unwrap();
     assert_eq!(admit(&link, &arp(station, host)), Ok(false));
     assert_eq!(header_of(&link, &v4([10, 0, 0, 2], host)).unwrap()[..6], MacAddr::BROADCAST.0);

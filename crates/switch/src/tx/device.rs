@@ -1,8 +1,8 @@
-//! The kinds of ports as one worker sends to them: what each does in its own way is [`Transmit`],
-//! and [`TxDevice`] is any of them.
+//! The kinds of ports as one worker sends to them: [`Transmit`] is the interface, and [`TxDevice`]
+//! is any of them.
 //!
-//! A worker's ports are of a few kinds that are all known, and each frame asks for one: so a match
-//! finds the kind, and what it does is compiled into the place that sends.
+//! Every frame selects among a few known kinds of ports, so dispatch is a match, and the code of
+//! each kind is inlined into the send path.
 
 mod packet;
 mod tap;
@@ -28,7 +28,7 @@ use crate::tun::TunQueue;
 pub(crate) use tap::BareTap;
 pub(crate) use tunnel::GreTx;
 
-/// What is behind a port.
+/// The device behind a port.
 #[derive(Clone, Debug)]
 pub(crate) enum TxDevice {
     Tap(Arc<Queue>),
@@ -41,37 +41,37 @@ pub(crate) enum TxDevice {
     File(RecorderTx),
 }
 
-/// How frames are sent by one kind of port. None of these ever blocks.
+/// How one kind of port sends frames. No method blocks.
 pub(super) trait Transmit {
-    /// Sends a frame all of which is its own.
+    /// Sends a frame that is entirely in our own memory.
     fn transmit(&mut self, frame: &mut Frame<'_>) -> Result<(), SendFault>;
 
-    /// Sends a frame whose payload lies in several places, or in a guest's memory. The pieces are
-    /// large, or there are few enough bytes for their number not to matter.
+    /// Sends a frame whose payload is in several places, or in a guest's memory. The pieces are
+    /// large, or the frame is so short that their number does not matter.
     fn transmit_gathered(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>)
     -> Result<(), SendFault>;
 
-    /// Sends what a train was cut into, until one fails. Returns how many were sent, and why no
-    /// more.
+    /// Sends the packets of a cut train until one fails. Returns how many were sent, and the error.
     fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>);
 
-    /// How long the buffers may be, all together, of the sockets that this sends by. None where
-    /// there are no such sockets.
+    /// The range for the total buffer length of the port's sockets; `None` if it has no such
+    /// sockets.
     #[inline]
     fn socket_lens(&self) -> Option<RangeInclusive<usize>> {
         None
     }
 
-    /// Sets that.
+    /// Sets the sockets' total buffer length.
     fn set_socket_len(&self, _len: usize) -> io::Result<()> {
         Ok(())
     }
 
-    /// Sets what the packets under way are cut to, for who tells the other end; none for all.
+    /// Sets the length to which the current packets are truncated, for devices that tell the
+    /// receiver; `None` if they are not.
     fn set_cut(&mut self, _cut: Option<usize>) {}
 }
 
-/// Does the same with whatever kind it is.
+/// Evaluates the same expression for every kind.
 macro_rules! of_any_kind {
     ($device:expr, $port:ident => $call:expr) => {
         match $device {
@@ -119,7 +119,7 @@ impl TxDevice {
     }
 
     pub(super) fn set_socket_len(&self, len: usize) {
-        // What refuses it keeps the length that it has, which does no harm.
+        // If it fails, the socket keeps its length, which does no harm.
         let _ = of_any_kind!(self, port => Transmit::set_socket_len(port, len));
     }
 
@@ -127,8 +127,8 @@ impl TxDevice {
         of_any_kind!(self, port => Transmit::set_cut(port, cut));
     }
 
-    /// Rings or sockets among which frames are shared out by their flows: of a guest's, those that
-    /// are held.
+    /// Number of rings or sockets among which flows are distributed; for a guest, those that are
+    /// held.
     pub(super) fn ring_count(&self) -> usize {
         match self {
             Self::Guest(guest) => guest.ring_count(),
@@ -137,7 +137,7 @@ impl TxDevice {
         }
     }
 
-    /// Which of all of the port the one at this place among those is.
+    /// The index, among all rings or sockets of the port, of the one at `place` among those.
     pub(super) fn ring_at(&self, place: usize) -> usize {
         match self {
             Self::Guest(guest) => guest.pair_at(place),
@@ -150,8 +150,8 @@ impl TxDevice {
         matches!(self, Self::File(_))
     }
 
-    /// True when there is more to do than to send: the port is a guest whose ring is not held, a
-    /// file, or a tun device, which looks at frames first.
+    /// True if sending needs preparation: a guest whose ring is not held, a file, or a tun device,
+    /// which checks frames first.
     #[inline]
     pub(super) fn wants_more(&self) -> bool {
         match self {
@@ -162,7 +162,7 @@ impl TxDevice {
     }
 }
 
-/// The pieces of each packet, behind the network header; empty ones behind the last.
+/// The pieces of each packet without the network header; the rest of the array is empty.
 fn bare_all<'a, const COUNT: usize>(packets: &[CutPacket<'a>]) -> [[IoSlice<'a>; 3]; COUNT] {
     let mut pieces = [[IoSlice::new(&[]); 3]; COUNT];
     for (pieces, packet) in pieces.iter_mut().zip(packets) {
@@ -171,7 +171,7 @@ fn bare_all<'a, const COUNT: usize>(packets: &[CutPacket<'a>]) -> [[IoSlice<'a>;
     pieces
 }
 
-/// Sends packets one by one. Returns how many were sent, and why no more.
+/// Sends packets one by one. Returns how many were sent, and the error.
 pub(super) fn until_one_fails(
     packets: &[CutPacket<'_>],
     mut send: impl FnMut(&CutPacket<'_>) -> Result<(), SendFault>,
@@ -184,11 +184,11 @@ pub(super) fn until_one_fails(
     (packets.len(), Ok(()))
 }
 
-/// The flow that a frame belongs to, alike for all that are to stay in order.
+/// The flow hash of a frame: equal for all frames that must stay in order.
 pub(super) fn flow(headers: &[u8]) -> u32 {
     parse(headers).map_or(0, |parsed| parsed.key.symmetric_hash())
 }
 
-/// A socket takes a train of any length as long as less than this is in it, twice, as the kernel
-/// doubles it. So there is always one under way, and the next one comes before that has left.
+/// A socket takes a train of any length while it holds less than this, doubled by the kernel. So a
+/// train is always in flight, and the next one is added before that has left.
 const SOCKET_LEN_MIN: usize = 16 * 1024;

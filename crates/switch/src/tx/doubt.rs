@@ -1,15 +1,15 @@
-//! What it means when the kernel refuses a frame, and for how long that is believed.
+//! What a refused send means, and for how long that is remembered.
 //!
-//! It has few words for it. `EINVAL` for a train may be due to its kind, which the kernel does not
-//! know, or to what its sender says of it. `ENOBUFS` and `ENOMEM` of a packet socket may be due to
-//! a queue that is full, or to a train that an interface without a queue was to cut and could not.
-//! Whoever sends such frames must not harm the others that use the port:
+//! The kernel's error codes are ambiguous. `EINVAL` for a train may mean that the kernel does not
+//! know its kind, or that its metadata is invalid. `ENOBUFS` and `ENOMEM` from a packet socket may
+//! mean that a queue is full, or that an interface without a queue could not cut a train. One
+//! sender's frames must not harm others that use the port:
 //!
-//! - A kind that was refused while the packets of the train were taken is cut for [`CUT_TIME`];
-//!   then the kernel is asked again.
-//! - A train that finds the port congested is looked at: one that nobody can cut is dropped.
+//! - A kind of train that was refused, while its packets were taken, is cut for [`CUT_TIME`]; then
+//!   the kernel is tried again.
+//! - A train that finds the port congested is checked: one that cannot be cut is dropped.
 //! - A frame that has waited at the head of the queue for [`DOUBT_TIME`], with the port congested,
-//!   is finished here: its packets are refused for a lack of room alone.
+//!   is completed or cut here: its packets can then be refused only for lack of room.
 //!
 //! [`DOUBT_TIME`]: super::queue::DOUBT_TIME
 
@@ -23,7 +23,7 @@ use super::{PIECES_MAX, TxPort, segments};
 use crate::beyond::Beyond;
 
 impl TxPort {
-    /// Why a frame that found the port congested was not sent.
+    /// The drop reason of a frame that found the port congested.
     #[cold]
     pub(super) fn congested(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> DropReason {
         if frame.meta.is_train() && !self.can_cut(frame, beyond) {
@@ -38,14 +38,13 @@ impl TxPort {
         segments(&mut parts, frame, beyond, &mut self.fetched).is_ok()
     }
 
-    /// Cuts trains of this kind from now on, for a while.
+    /// Cuts trains of this kind for [`CUT_TIME`].
     pub(super) fn cut_kind(&mut self, kind: GsoType) {
         self.takes.remove_train(kind);
         self.cut_until = Some(Instant::now() + CUT_TIME);
     }
 
-    /// Whether the port may be asked again for what it has refused. Then it takes what it was said
-    /// to take.
+    /// Restores the offered offloads when [`CUT_TIME`] is over. Returns whether it did.
     pub(super) fn is_asked_again(&mut self) -> bool {
         if self.cut_until.is_none_or(|until| Instant::now() < until) {
             return false;
@@ -54,8 +53,8 @@ impl TxPort {
         true
     }
 
-    /// Finishes and sends a frame that has waited for long, if the port is congested and it may be
-    /// the frame's fault.
+    /// Completes or cuts and then sends a frame that has waited for long, if the port is congested
+    /// and the frame itself may be the reason.
     #[cold]
     pub(super) fn send_in_doubt(
         &mut self,
@@ -80,5 +79,5 @@ impl TxPort {
     }
 }
 
-/// One refused write in so long is not felt, nor are trains that are cut for so long.
+/// One refused write per second is negligible, and so is cutting trains for a second.
 const CUT_TIME: Duration = Duration::from_secs(1);

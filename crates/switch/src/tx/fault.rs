@@ -1,4 +1,4 @@
-//! Why a device did not take a frame, in the words of its kind, and what that means for the frame.
+//! Why a device refused a frame, translated from its own errors, and what that means for the frame.
 
 use tapswitch_datapath::DropReason;
 use tapswitch_netdev as netdev;
@@ -7,13 +7,13 @@ use tapswitch_tunnel as tunnel;
 
 use crate::recorder;
 
-/// Why a device did not take a frame.
+/// Why a device refused a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendFault {
     Down,
     Oversize,
     Full,
-    /// Full, or unable to do with the frame what it was asked to: see [`super::doubt`].
+    /// Full, or unable to process this frame: see [`super::doubt`].
     Congested,
     Rejected,
     Failed,
@@ -25,7 +25,7 @@ impl From<tap::SendError> for SendFault {
         match error {
             tap::SendError::Down => Self::Down,
             tap::SendError::Full | tap::SendError::NoMemory => Self::Full,
-            // What is too short or no IP packet is so because of a rule or a guest.
+            // A frame that is too short, or not an IP packet, is the fault of a rule or a guest.
             tap::SendError::Rejected | tap::SendError::TooShort { .. } | tap::SendError::NotIp => {
                 Self::Rejected
             }

@@ -1,17 +1,16 @@
-//! How a worker sends to a guest: straight into the buffers that the guest has made available.
+//! How a worker sends to a guest: directly into the buffers that the guest has made available.
 //!
-//! A worker holds a guest's ring from the first frame that goes there until its burst ends, and
-//! tells the guest of all frames at once. What a frame costs here: its room is looked up among
-//! buffers that were fetched many at a time, and header and frame are copied there, from wherever
-//! they are, once.
+//! A worker holds a guest's ring from the first frame to that guest until its burst ends, and
+//! notifies the guest once for all frames. Cost of a frame: its buffers are looked up among
+//! descriptors that were fetched in batches, and header and frame are copied there once, from
+//! wherever they are.
 //!
-//! Of several pairs of queues that a guest runs, each worker has its own, as far as there are so
-//! many. One that has several of them spreads frames over these by their flows; each may be full by
-//! itself ([`super::lanes`]).
+//! If a guest runs several queue pairs, each worker has its own, as far as they go. A worker with
+//! several pairs spreads frames over them by flow; each may be full separately ([`super::lanes`]).
 //!
-//! A worker that holds rings does not wait for another one: it gives back what it has first
-//! ([`TxPorts::hold`](super::TxPorts)). So workers that send to the same guests in another order
-//! cannot wait for each other.
+//! A worker never waits for another one while it holds rings: it releases them first
+//! ([`TxPorts::hold`](super::TxPorts)). So workers that send to the same guests in different orders
+//! cannot deadlock.
 
 use std::sync::Arc;
 
@@ -27,46 +26,46 @@ use crate::beyond::Beyond;
 #[derive(Debug)]
 pub(crate) struct GuestTx {
     device: Arc<vhost::Device>,
-    /// The first pair of queues that is this worker's.
+    /// The first queue pair of this worker.
     own: usize,
-    /// How far apart its pairs are.
+    /// Distance between its pairs.
     step: usize,
-    /// The ring, while a burst goes on.
+    /// The ring, during a burst.
     held: Option<Held>,
-    /// Whose it is.
+    /// The pair of that ring.
     pair: usize,
-    /// The worker's other rings, where the guest runs several of its pairs.
+    /// The worker's other rings, if the guest runs several of its pairs.
     others: Vec<OtherRing>,
-    /// What the guest did wrong in this burst.
+    /// The guest's violation in this burst.
     fault: Option<vhost::RingError>,
 }
 
-/// A ring beside the first one.
+/// A ring in addition to the first one.
 #[derive(Debug)]
 struct OtherRing {
     pair: usize,
-    /// None while the session has it.
+    /// `None` while the session thread holds it.
     held: Option<Held>,
 }
 
-/// What a guest did that it must not, to be cut off for it by somebody who holds no ring: stopping
-/// a device waits for whoever has one of its rings.
+/// A guest's violation. The guest is cut off later, by a caller that holds no ring: stopping a
+/// device waits for the holders of its rings.
 #[derive(Debug)]
 pub(crate) struct Fault {
     device: Arc<vhost::Device>,
-    /// Its next session is another guest's, or the same one's second try.
+    /// The next session may be another guest's, or this one's second attempt.
     session: vhost::SessionNumber,
     text: String,
 }
 
 impl Fault {
-    /// Cuts the guest off. The caller holds no ring.
+    /// Ends the guest's session. The caller holds no ring.
     pub(crate) fn cut_off(self) {
         self.device.reset(self.session, self.text);
     }
 }
 
-/// Another handle, which holds nothing.
+/// A handle without rings.
 impl Clone for GuestTx {
     fn clone(&self) -> Self {
         Self::new(self.device.clone(), self.own, self.step)
@@ -74,7 +73,7 @@ impl Clone for GuestTx {
 }
 
 impl GuestTx {
-    /// By pair `own` of queues and each `step` behind it, as far as the guest runs those.
+    /// Uses queue pair `own` and every `step`th behind it, as far as the guest runs them.
     pub(crate) fn new(device: Arc<vhost::Device>, own: usize, step: usize) -> Self {
         Self { device, own, step, held: None, pair: own, others: Vec::new(), fault: None }
     }
@@ -84,17 +83,17 @@ impl GuestTx {
         self.held.is_some()
     }
 
-    /// Takes the rings for a burst, if nobody else has the first.
+    /// Takes the rings for a burst, unless the first is held by another thread.
     pub(super) fn try_hold(&mut self) -> bool {
         self.take(Queue::try_lock)
     }
 
-    /// Takes the rings for a burst, and waits for whoever has the first. The caller holds no other.
+    /// Takes the rings for a burst, waiting for the first. The caller holds no other ring.
     pub(super) fn hold(&mut self) {
         self.take(|queue| Some(queue.lock()));
     }
 
-    /// Takes the worker's own rings, as far as the guest runs them; while it runs none, the first
+    /// Takes the worker's own rings that the guest runs; if it runs none of them, the first one
     /// that it runs.
     fn take(&mut self, take: impl Fn(&Queue) -> Option<Held>) -> bool {
         let Self { device, own, step, held, pair, others, .. } = self;
@@ -107,7 +106,7 @@ impl GuestTx {
         let Some((index, queue)) = first.or_else(|| all(*own, *step).next()) else { return false };
         (*pair, *held) = (index, take(queue));
         if held.is_some() {
-            // Nobody waits for those: what goes to one that the session has just now is kept.
+            // Not waited for: frames for a ring that the session thread holds are queued.
             let other =
                 |(pair, queue): (_, &Arc<Queue>)| OtherRing { pair, held: queue.try_lock() };
             others.extend(running.map(other));
@@ -115,20 +114,20 @@ impl GuestTx {
         held.is_some()
     }
 
-    /// Rings that are held, and those that the session has just now.
+    /// Number of rings, both held ones and those that the session thread holds.
     #[inline]
     pub(super) fn ring_count(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// Which pair's the ring at this place among them is.
+    /// The pair of the ring at this index.
     pub(super) fn pair_at(&self, place: usize) -> usize {
         let other = place.checked_sub(1).and_then(|at| self.others.get(at));
         other.map_or(self.pair, |other| other.pair)
     }
 
-    /// The ring for a frame: the same for all of a flow while the guest runs the same pairs (virtio
-    /// 1.2 §5.1.6.5.5).
+    /// The ring for a frame: the same for all frames of a flow while the guest runs the same pairs
+    /// (virtio 1.2 §5.1.6.5.5).
     #[inline]
     fn ring_for(&mut self, headers: &[u8]) -> Result<&mut Running, SendFault> {
         match self.others.is_empty() {
@@ -150,14 +149,15 @@ impl GuestTx {
             None => self.first_ring(),
             Some(at) => {
                 let held = self.others.get_mut(at).and_then(|other| other.held.as_mut());
-                // The session has it, or has just stopped it: later it is this ring or another one.
+                // The session thread holds it or has just stopped it: retried later, on this or
+                // another ring.
                 held.and_then(|held| held.as_mut()).ok_or(SendFault::Full)
             }
         }
     }
 
-    /// Ends a burst: tells the guest of its frames, and lets go of the rings. Returns what the
-    /// guest did that it must not.
+    /// Ends a burst: notifies the guest of its frames, and releases the rings. Returns the guest's
+    /// violation, if any.
     pub(super) fn end_burst(&mut self) -> Option<Fault> {
         let (mut session, mut was_lost) = (None, false);
         let others = self.others.drain(..).filter_map(|other| other.held);
@@ -173,7 +173,7 @@ impl GuestTx {
         Some(Fault { device: self.device.clone(), session, text })
     }
 
-    /// Which frames the guest takes as they are.
+    /// Whether the guest takes this frame as it is.
     #[inline]
     pub(super) fn takes(&self, frame: &Frame<'_>) -> bool {
         let features = || self.held.as_ref()?.as_ref().map(Running::features);
@@ -189,7 +189,7 @@ impl GuestTx {
         self.deliver(frame.head(), &frame.meta, frame.len(), parts)
     }
 
-    /// Copies a packet that a train was cut into to the guest's next buffers.
+    /// Copies a packet of a cut train into the guest's next buffers.
     fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
         let pieces = packet.bare_pieces();
         let len = pieces.iter().map(|piece| piece.len()).sum();
@@ -208,7 +208,7 @@ impl GuestTx {
         match ring.deliver(header_for(ring.features(), meta), len, parts) {
             Ok(()) => Ok(()),
             Err(Undelivered::Full) => Err(SendFault::Full),
-            // Nobody waits for a guest whose interface is not up: it may never be.
+            // A guest whose interface is down is not waited for: it may never come up.
             Err(Undelivered::Unready) => Err(SendFault::Down),
             Err(Undelivered::TooLong) => Err(SendFault::Rejected),
             Err(Undelivered::Ring(fault)) => {
@@ -238,16 +238,16 @@ impl Transmit for GuestTx {
     }
 }
 
-/// Why there is no ring in the queue of this pair, which is held: it comes back as soon as its
-/// monitor has changed something, or it does not.
+/// Why this pair's queue, which is held, has no ring: the VMM is changing something and will
+/// restart it soon, or it is down.
 #[cold]
 fn no_ring(device: &vhost::Device, pair: usize) -> SendFault {
     let comes_back = device.receive_queue(pair).is_some_and(|queue| queue.is_running());
     if comes_back { SendFault::Full } else { SendFault::Down }
 }
 
-/// The network header of a frame that a guest takes. It is told of checked checksums only if it
-/// wants to hear of checksums at all (virtio 1.2 §5.1.6.4.1).
+/// The network header of a frame that a guest takes. Verified checksums are reported only if the
+/// guest negotiated checksums at all (virtio 1.2 §5.1.6.4.1).
 #[inline]
 fn header_for(features: Features, meta: &NetHeader) -> [u8; vhost::NET_HEADER_LEN] {
     let told = match features.contains(Features::GUEST_CSUM) {
@@ -261,7 +261,7 @@ impl From<Features> for Takes {
     #[inline]
     fn from(features: Features) -> Self {
         let checksum = features.contains(Features::GUEST_CSUM);
-        // A train's packets have partial checksums, all of them.
+        // All packets of a train have partial checksums.
         let takes = |wanted| checksum && features.contains(wanted);
         Self {
             checksum,

@@ -1,16 +1,16 @@
-//! What waits for a port that is full, lane by lane.
+//! Queued frames of a full port, by lane.
 //!
-//! A guest receives by several rings, which processors of its own empty, and one of them may be
-//! full while others are not. So may one of the sockets of a VXLAN tunnel. What goes by one ring or
-//! socket is a *lane*, and each lane that is full has a [queue](EgressQueue) of its own: frames of
-//! the others go their way. Any other port is one lane.
+//! A guest receives by several rings, each emptied by a processor of its own, and one may be full
+//! while others are not. The same goes for the sockets of a VXLAN tunnel. Such a ring or socket is
+//! a *lane*, and each full lane has a [queue](EgressQueue) of its own; frames for other lanes are
+//! sent. Every other port has one lane.
 //!
-//! Which lane a frame takes is a matter of its flow, and of how many rings the guest ran when the
-//! first frame had to wait. It stays so until nothing waits any more, whatever rings come and go
-//! meanwhile: so no frame overtakes another one of its flow. What waits in a lane leaves by the
-//! ring that its flow goes by then.
+//! A frame's lane depends on its flow, and on the number of rings that ran when the first frame was
+//! queued. This number is kept until no frame is queued, whatever rings start and stop meanwhile,
+//! so no frame overtakes another of its flow. Queued frames leave by the ring that their flow uses
+//! then.
 //!
-//! Each lane has the room of a port: a ring that nobody empties must not use up that of others.
+//! Each lane has the room of a port: a ring that nobody empties must not take the others' room.
 
 use std::time::Instant;
 
@@ -22,12 +22,12 @@ use super::device::flow;
 use super::queue::EgressQueue;
 use crate::store::Pool;
 
-/// The lanes of a port for which something waits.
+/// The lanes of a port with queued frames.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// Flows are shared out among so many.
+    /// Number of lanes among which flows are distributed.
     count: usize,
-    /// Those where something waits, or of which something is remembered: one at least.
+    /// Lanes with queued frames or with state to keep: at least one.
     full: Vec<Lane>,
 }
 
@@ -37,10 +37,10 @@ struct Lane {
     queue: EgressQueue,
 }
 
-/// What has become of queues since they were looked at last.
+/// Changes of the queues since the last check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
-    /// The port has taken something of another worker.
+    /// The port has taken frames of another worker.
     pub(super) has_moved: bool,
     /// A lane has taken nothing for too long.
     pub(super) has_stalled: bool,
@@ -49,12 +49,12 @@ pub(super) struct Change {
 }
 
 impl Lanes {
-    /// So many, in none of which anything waits yet.
+    /// `count` lanes without queued frames.
     pub(super) fn new(count: usize) -> Self {
         Self { count, full: Vec::new() }
     }
 
-    /// The queue of a lane, which is made if need be.
+    /// The queue of a lane, created if needed.
     pub(super) fn open(
         &mut self,
         number: usize,
@@ -68,7 +68,7 @@ impl Lanes {
         &mut self.full[place].queue
     }
 
-    /// The queue of a lane, if it has one.
+    /// The queue of a lane, if any.
     pub(super) fn queue(&self, number: usize) -> Option<&EgressQueue> {
         self.full.iter().find(|lane| lane.number == number).map(|lane| &lane.queue)
     }
@@ -77,13 +77,13 @@ impl Lanes {
         self.full.iter_mut().map(|lane| &mut lane.queue)
     }
 
-    /// True when no frame waits.
+    /// True if no frame is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.full.iter().all(|lane| lane.queue.is_empty())
     }
 
-    /// Looks at the time, after an attempt to send what waits, and forgets the queues that are
-    /// over.
+    /// Checks the queues' bounds, after an attempt to send queued frames, and removes the queues
+    /// that have no more purpose.
     pub(super) fn follow(&mut self, now: Instant) -> Change {
         let mut change = Change::default();
         for queue in self.queues() {
@@ -95,15 +95,15 @@ impl Lanes {
         change
     }
 
-    /// True when nothing is left to be done.
+    /// True if no lane has a queue.
     pub(super) fn is_over(&self) -> bool {
         self.full.is_empty()
     }
 }
 
 impl TxPort {
-    /// The lane of a frame of which so many bytes are to go out, or all. The rings of a guest for
-    /// which nothing waits are held.
+    /// The lane of a frame of which `snaplen` bytes, or all, are sent. A guest without queued
+    /// frames must have its rings held.
     pub(super) fn lane_of(&self, frame: &Frame<'_>, snaplen: Option<usize>) -> usize {
         let count = match &self.lanes {
             Some(lanes) => lanes.count,
@@ -117,18 +117,19 @@ impl TxPort {
         flow(&head[..len]) as usize % count
     }
 
-    /// True when a frame has to go behind others in its lane, or is a copy that may be left out.
+    /// True if a frame must be queued behind others in its lane, or is a copy that the sampler may
+    /// leave out.
     pub(super) fn is_in_line(&self, lane: usize, delivery: Option<Delivery>) -> bool {
         let queue = self.lanes.as_ref().and_then(|lanes| lanes.queue(lane));
         queue.is_some_and(|it| !it.is_empty() || delivery == Some(Delivery::SampleOnPressure))
     }
 
-    /// True when frames wait in a lane, or something is remembered of them.
+    /// True if a lane has queued frames or state to keep.
     pub(super) fn is_full(&self, lane: usize) -> bool {
         self.lanes.as_ref().is_some_and(|lanes| lanes.queue(lane).is_some())
     }
 
-    /// Sends what waits in a lane, as far as the port takes it. Returns whether it took anything.
+    /// Sends queued frames of a lane, as far as the port takes them. Returns whether it took any.
     pub(super) fn drain(
         &mut self,
         queue: &mut EgressQueue,

@@ -1,43 +1,43 @@
-//! What the workers that send by one port tell each other of it: what it takes, and with it, how
-//! much its socket may hold.
+//! Shared state of a port's workers: the rate of its link, and the socket buffer length derived
+//! from it.
 //!
-//! A socket has a length in bytes, for links of any rate: what keeps one of 10 Gb/s busy holds up a
-//! packet by a third of a second at 20 Mb/s, and a full port that makes its senders wait has all of
-//! it full, always. Time is what counts. So from one moment at which the port was full to another
-//! we note what it took, which is what its link takes; and its socket may hold as much of that as
-//! goes out in [`HOLD_TIME`], the rest waits where its sender feels it. The fastest of the last
-//! seconds counts, as links are shared and workers are kept from running.
+//! A socket buffer has a length in bytes, for links of any rate: what keeps a 10 Gb/s link busy
+//! delays a packet by a third of a second at 20 Mb/s, and a full port that makes its senders wait
+//! always has a full buffer. The delay is what matters. So we measure how much the port took
+//! between two moments at which it was full, which is the rate of its link, and limit the socket to
+//! what leaves in [`HOLD_TIME`]; the rest waits where its sender notices it. The highest rate of
+//! the last seconds counts, as links are shared and workers are descheduled.
 //!
-//! A socket is short at first, [`START_LEN`], and is made longer when it was full and its link is
-//! fast, which takes milliseconds. The other way round does not work: a TCP of a slow link fills a
-//! long socket for seconds, and is never told so often that it is full that its rate is known.
+//! A socket starts at [`START_LEN`], which is short, and grows within milliseconds if it was full
+//! and its link is fast. Starting long does not work: a TCP connection over a slow link fills a
+//! long socket for seconds, without the port being full often enough to measure its rate.
 //!
-//! One that becomes shorter, since its link has become slower, takes nothing until so much of it
-//! has left, and a port that takes nothing for long is stalled, for some a few milliseconds are
-//! long. So it becomes shorter step by step, each of which leaves in [`STEP_TIME`], and then takes
-//! for as long before the next one.
+//! When the link becomes slower and the socket is shortened, it takes nothing until the excess has
+//! left, and a port that takes nothing for a while counts as stalled, with some contracts after a
+//! few milliseconds. So it is shortened in steps, each of which leaves in [`STEP_TIME`], and then
+//! takes frames for as long before the next step.
 //!
-//! Full moments tell nothing about a link that was idle in between. A port that was not full for
-//! [`GAP_MAX`] begins anew.
+//! A link that was idle between two full moments gives no rate. If a port was not full for
+//! [`GAP_MAX`], measuring starts again.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One port, as its workers share it.
+/// State of one port, shared by its workers.
 #[derive(Debug)]
 pub(crate) struct Pacing {
-    /// How often each of its rings took something that waited; what has none counts as one.
+    /// Per ring, the number of queued frames it took. A port without rings counts as one ring.
     taken: Box<[AtomicU64]>,
-    /// Bytes that it took.
+    /// Bytes that the port took.
     sent: AtomicU64,
     pace: Mutex<Pace>,
 }
 
-// Relaxed in all of them: numbers that nothing else depends on.
+// Relaxed throughout: nothing else depends on these numbers.
 impl Pacing {
-    /// A port that may have so many rings.
+    /// A port with at most `count` rings.
     pub(crate) fn of_rings(count: usize) -> Self {
         let taken = (0..count).map(|_| AtomicU64::default()).collect();
         Self { taken, sent: AtomicU64::default(), pace: Mutex::default() }
@@ -47,54 +47,54 @@ impl Pacing {
         self.taken.get(ring).map_or(0, |taken| taken.load(Ordering::Relaxed))
     }
 
-    /// A ring took something that waited. Returns how often it has.
+    /// Counts that a ring took a queued frame. Returns the new count.
     pub(super) fn note_taken(&self, ring: usize) -> u64 {
         self.taken.get(ring).map_or(0, |taken| taken.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// It took a frame of `len` bytes.
+    /// Counts a sent frame of `len` bytes.
     #[inline]
     pub(super) fn note_sent(&self, len: usize) {
         self.sent.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// It is full. Returns how long its socket's buffer is to be from now on, within `lens`, if
-    /// that is another length than before.
+    /// Notes that the port is full. Returns the new length of its socket's buffer, within `lens`,
+    /// if it changes.
     pub(super) fn note_full(&self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
-        // Another worker has it: it does this.
+        // Another worker holds the lock, and does this.
         let mut pace = self.pace.try_lock().ok()?;
         pace.note_full(self.sent.load(Ordering::Relaxed), lens, now)
     }
 }
 
-/// One without rings.
+/// A port without rings.
 impl Default for Pacing {
     fn default() -> Self {
         Self::of_rings(1)
     }
 }
 
-/// How fast a port is.
+/// The rate of a port.
 #[derive(Debug, Default)]
 struct Pace {
-    /// When the port was full last.
+    /// When the port was last full.
     full_at: Option<Instant>,
-    /// What it had taken, and when, as it was full before.
+    /// The start of the sample: bytes taken until then, and the time.
     before: Option<(u64, Instant)>,
-    /// The fastest so far in bytes a second, and that of the time before.
+    /// The highest rates, in bytes per second, of the current and of the previous period.
     fastest: [u64; 2],
-    /// Since when it counts.
+    /// Start of the current period.
     since: Option<Instant>,
-    /// The last one.
+    /// The last rate.
     latest: u64,
-    /// What was told last.
+    /// The last length that was set.
     told: Option<usize>,
-    /// From when on the socket may become shorter still.
+    /// The earliest time of the next shortening.
     next_step: Option<Instant>,
 }
 
 impl Pace {
-    /// The port is full, and has taken `sent` bytes up to now.
+    /// Notes that the port is full, after `sent` bytes in total.
     fn note_full(&mut self, sent: u64, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
         let has_idled = self.full_at.is_none_or(|at| now - at > GAP_MAX);
         self.full_at = Some(now);
@@ -110,7 +110,7 @@ impl Pace {
         self.follow(lens, now)
     }
 
-    /// How long the socket is to be from now on, if that is another length.
+    /// The new length of the socket, if it changes.
     fn follow(&mut self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
         let told = self.told.unwrap_or(START_LEN);
         let fastest = self.fastest.into_iter().max().filter(|&rate| rate > 0)?;
@@ -119,7 +119,7 @@ impl Pace {
         if wanted.abs_diff(told) <= told / 8 || (wanted < told && is_early) {
             return None;
         }
-        // The link may be slower by now than it was at its fastest.
+        // The link may be slower now than at its highest rate.
         self.told = Some(wanted.max(told.saturating_sub(len_of(self.latest, STEP_TIME))));
         self.next_step = Some(now + 2 * STEP_TIME);
         self.told
@@ -137,8 +137,8 @@ impl Pace {
     }
 }
 
-/// The number for bytes that go out in this time: the kernel doubles it, for what it has to do with
-/// each frame besides, which is next to nothing of a train.
+/// The buffer length for the bytes that leave in `time`. The kernel doubles the value to cover its
+/// own overhead per frame, which is negligible for trains.
 fn len_of(rate: u64, time: Duration) -> usize {
     let len = u128::from(rate) * time.as_micros() / 2_000_000;
     usize::try_from(len).unwrap_or(usize::MAX)
@@ -149,21 +149,20 @@ fn per_second(bytes: u64, time: Duration) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// How long a port's sockets are at first: two trains, as the kernel doubles it.
+/// Initial length of a port's sockets: two trains, as the kernel doubles it.
 pub(super) const START_LEN: usize = 64 * 1024;
-/// How long a packet waits in the socket. Workers are kept from running for some milliseconds now
-/// and then, in which the link shall not be idle.
+/// How long a packet waits in the socket. It covers the milliseconds for which a worker may be
+/// descheduled, so that the link does not idle.
 const HOLD_TIME: Duration = Duration::from_millis(20);
-/// For how long a socket takes nothing as it becomes shorter: less than any contract bears.
+/// How long a socket takes nothing while it is shortened: less than the bound of any contract.
 const STEP_TIME: Duration = Duration::from_millis(1);
-/// A rate is told from this many bytes: the trains that are half out at either end are the lesser
-/// part of it.
+/// Bytes of a rate sample: partly sent trains at both ends are a small part of it.
 const SAMPLE_LEN: u64 = 128 * 1024;
-/// And from this much time.
+/// Minimum time of a rate sample.
 const SAMPLE_TIME: Duration = Duration::from_millis(2);
-/// A port that is full is asked again sooner than this.
+/// A full port is retried more often than this.
 const GAP_MAX: Duration = Duration::from_millis(50);
-/// For how long a rate counts, and once more as long.
+/// How long a maximum rate counts, and one more period of the same length.
 const FASTEST_TIME: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -172,7 +171,7 @@ mod tests {
 
     const LENS: RangeInclusive<usize> = 16 * 1024..=4096 * 1024;
 
-    /// A port with a clock.
+    /// A port with a simulated clock.
     #[derive(Default)]
     struct Trial {
         pace: Pace,
@@ -182,8 +181,8 @@ mod tests {
     }
 
     impl Trial {
-        /// Full each millisecond for that long, at so many bytes a second. Returns what was told
-        /// last.
+        /// The port is full each millisecond for `time`, at `rate` bytes per second. Returns the
+        /// last length that was set.
         fn pass(&mut self, rate: u64, time: Duration) -> Option<usize> {
             let origin = *self.origin.get_or_insert_with(Instant::now);
             let mut told = None;
@@ -203,8 +202,8 @@ mod tests {
         assert_eq!(trial.pass(62_500_000, Duration::from_secs(1)), None, "it is known");
     }
 
-    /// What is in it above its new length leaves while nobody is let in: soon enough for who waits
-    /// for two milliseconds at most, whatever the port's own bound is.
+    /// The excess above the new length leaves while nothing is taken: within the bound of a sender
+    /// that waits for at most two milliseconds, whatever the port's own bound is.
     #[test]
     fn it_becomes_shorter_by_what_leaves_before_the_port_has_stalled() {
         let mut trial = Trial::default();
@@ -248,7 +247,7 @@ mod tests {
         assert!((125_000..142_000).contains(&told), "{told}");
     }
 
-    /// Bursts of ten milliseconds, four in a second: the link is as fast as it is in them.
+    /// Bursts of ten milliseconds, four per second: the rate within the bursts counts.
     #[test]
     fn a_link_that_was_idle_is_not_a_slow_one() {
         let mut trial = Trial::default();

@@ -1,11 +1,11 @@
-//! Sending the first bytes of each packet, for a bucket that wants no more of its copies.
+//! Sending the first bytes of each packet, for buckets with truncated copies.
 //!
-//! A monitor is to see what the first bytes of a packet are on a wire. So a train is cut into
-//! packets first, and what its sender has left undone is done for the whole packet before it is cut
-//! short: that reads the payload once more, which is little beside a system call for each packet.
-//! (A port that was left to complete the checksum would take what is cut away for not there.)
+//! A monitor shall see the first bytes of packets as they are on the wire. So a train is cut into
+//! packets first, and checksums are completed over the whole packet before it is truncated. This
+//! reads the payload once more, which is cheap compared to a system call per packet. (A port that
+//! completed the checksum itself would compute it over the truncated packet.)
 //!
-//! A frame whose packets are all short enough goes as any other, trains whole.
+//! A frame whose packets are all short enough is sent like any other, trains whole.
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_offload::complete_checksum;
@@ -16,8 +16,8 @@ use super::TxPort;
 use crate::beyond::Beyond;
 
 impl TxPort {
-    /// Sends the first `snaplen` bytes of each packet of `frame`, the end of which is `beyond`, but
-    /// for the first `done` packets, which went out before.
+    /// Sends the first `snaplen` bytes of each packet of `frame`, whose remaining bytes are
+    /// `beyond`, except the first `done` packets, which were sent before.
     pub(super) fn send_part(
         &mut self,
         frame: &mut Frame<'_>,
@@ -40,7 +40,7 @@ impl TxPort {
         sent
     }
 
-    /// A file notes how long the packets were.
+    /// A file also records the packets' original lengths.
     fn record_part(
         &mut self,
         frame: &mut Frame<'_>,
@@ -76,7 +76,7 @@ impl TxPort {
         sent
     }
 
-    /// Writes the first bytes of a packet behind headroom to `part`, its checksum complete.
+    /// Writes the first bytes of a packet to `part`, behind headroom, with its checksum complete.
     fn fill_part(
         &mut self,
         part: &mut Vec<u8>,
@@ -105,7 +105,7 @@ impl TxPort {
     }
 }
 
-/// Where the layers lie in the first `snaplen` bytes, as far as they do.
+/// The layout, limited to layers within the first `snaplen` bytes.
 fn truncated(layout: &Layout, snaplen: usize) -> Layout {
     let end = u16::try_from(snaplen).unwrap_or(u16::MAX);
     Layout {

@@ -1,5 +1,5 @@
-//! The ports as one worker sends to them: which has which number, which rings are held for a
-//! burst, and which ports others wait for.
+//! The ports as one worker sends to them: ports by number, rings held for a burst, and ports with
+//! queued frames.
 
 use std::time::{Duration, Instant};
 
@@ -16,40 +16,40 @@ use crate::store::Pool;
 /// The ports as one worker sends to them.
 #[derive(Debug, Default)]
 pub(crate) struct TxPorts {
-    /// By number; [`PortNo::LOCAL`] in the place of number 0.
+    /// By number; [`PortNo::LOCAL`] has index 0.
     by_number: Vec<Option<TxPort>>,
-    /// Guests whose rings are held, and files whose buffers are, by their places above.
+    /// Indices of guests whose rings are held, and of files whose buffers are.
     held: Vec<usize>,
-    /// What guests did that they must not, since they were last cut off.
+    /// Violations by guests that are not yet cut off.
     faults: Vec<Fault>,
-    /// Ports with a queue, by their places.
+    /// Indices of ports with a queue.
     queued: Vec<usize>,
-    /// What whoever brought the last frames is to wait for, all of it.
+    /// What the receive queue of the last frames has to wait for.
     pressure: Vec<Wait>,
-    /// Whoever brings the frames under way waits for nobody.
+    /// The receive queue of the current frames does not wait for full ports.
     is_passing: bool,
-    /// A bridge has told of itself by one of them.
+    /// A frame of this burst was a link probe, so a bridge is behind the port.
     has_bridge: bool,
-    /// When the burst under way began.
+    /// When the current burst began.
     now: Millis,
     pool: Pool,
-    /// Receive queues of the worker, which may all have to wait for one port.
+    /// Receive queues of the worker, all of which may have to wait for one port.
     queue_count: usize,
     retry: Retry,
 }
 
-/// What whoever brings frames waits for.
+/// What a receive queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// The place of the port that is full.
+    /// Index of the full port.
     pub(crate) place: usize,
-    /// Which of its lanes is.
+    /// Its full lane.
     lane: usize,
-    /// How long that may take nothing.
+    /// How long the lane may take nothing.
     pub(crate) bound: Duration,
 }
 
-/// When ports that were full are tried again.
+/// When full ports are retried.
 #[derive(Debug, Default)]
 struct Retry {
     due: Option<Instant>,
@@ -68,14 +68,14 @@ impl TxPorts {
         self.by_number[index] = Some(port);
     }
 
-    /// Takes all ports away, and drops what waits for them.
+    /// Removes all ports, and drops the frames queued for them.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.by_number.len() {
             self.remove(self::number(index));
         }
     }
 
-    /// Takes a port away. What waits for it is dropped.
+    /// Removes a port. Frames queued for it are dropped.
     pub(crate) fn remove(&mut self, number: PortNo) {
         let index = index(number);
         let port = self.by_number.get_mut(index).and_then(Option::take);
@@ -89,8 +89,8 @@ impl TxPorts {
         }
     }
 
-    /// Sends `frame`, the end of which is `beyond`, out of the port of this number; keeps it where
-    /// the port is full, or others wait for it.
+    /// Sends `frame`, whose remaining bytes are `beyond`, to the port with this number. Queues it
+    /// if the port is full or has queued frames.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     pub(crate) fn send(
@@ -113,7 +113,7 @@ impl TxPorts {
         }
     }
 
-    /// As [`Self::send`], of each packet the first `snaplen` bytes.
+    /// As [`Self::send`], but only the first `snaplen` bytes of each packet.
     #[inline(never)]
     pub(crate) fn send_part(
         &mut self,
@@ -136,9 +136,9 @@ impl TxPorts {
         }
     }
 
-    /// The port at this place, unless others wait for it or it is a file or a tun device. It takes
-    /// no way to send, as that would be a closure, which returns between two system calls unless
-    /// the compiler likes to inline it.
+    /// The port at this index, unless it has queued frames or is a file or a tun device. The send
+    /// is not passed in as a closure: unless the compiler inlines it, that adds a call and a return
+    /// between two system calls.
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     fn ready(&mut self, index: usize) -> Result<Option<&mut TxPort>, DropReason> {
@@ -152,8 +152,8 @@ impl TxPorts {
         self.find(index).map(Some)
     }
 
-    /// Sends to a port that is not [ready](Self::ready): puts a frame into the buffer of a file,
-    /// has a tun device look at it, or keeps it where others wait in its lane.
+    /// Sends to a port that is not [ready](Self::ready): puts a frame into a file's buffer, lets a
+    /// tun device check it, or queues it behind others in its lane.
     #[inline(never)]
     fn send_later(
         &mut self,
@@ -192,7 +192,7 @@ impl TxPorts {
         }
     }
 
-    /// Keeps what a port that is full has not taken of a frame. What another one has not is lost.
+    /// Queues the part of a frame that a full port has not taken. Any other error drops it.
     #[cold]
     fn not_sent(
         &mut self,
@@ -216,7 +216,7 @@ impl TxPorts {
         }
     }
 
-    /// Keeps a frame for later, or what the port has not taken of it, if it is one that is kept.
+    /// Queues a frame, or the rest of it, if its delivery allows.
     #[cold]
     fn keep(
         &mut self,
@@ -262,78 +262,78 @@ impl TxPorts {
                 self.pressure.push(wait);
             }
             if !was_held {
-                // While nobody waited, the port was asked seldom.
+                // While no sender waited, the port was retried rarely.
                 self.retry.begin(now);
             }
         }
         Ok(Sent::Later)
     }
 
-    /// The worker reads so many receive queues from now on.
+    /// Sets the number of receive queues that the worker reads.
     pub(crate) fn set_queue_count(&mut self, count: usize) {
         self.queue_count = count;
     }
 
-    /// Room for what waits, here and elsewhere.
+    /// The memory pool for queued frames, here and elsewhere.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    /// A burst begins, of a queue that `waits` for full ports, or does not.
+    /// Begins a burst of a receive queue that `waits` for full ports or does not.
     #[inline]
     pub(crate) fn begin_burst(&mut self, waits: bool, now: Millis) {
         (self.is_passing, self.has_bridge, self.now) = (!waits, false, now);
     }
 
-    /// A bridge has told of itself by a frame under way.
+    /// Notes that a frame of this burst was a link probe.
     #[cold]
     pub(crate) fn note_bridge(&mut self) {
         self.has_bridge = true;
     }
 
-    /// Whether a bridge has told of itself since the burst began.
+    /// Whether a frame of this burst was a link probe.
     #[inline]
     pub(crate) fn has_bridge(&self) -> bool {
         self.has_bridge
     }
 
-    /// True when whoever brought the last frames is to wait.
+    /// True if the receive queue of the last frames has to wait.
     #[inline]
     pub(crate) fn has_pressure(&self) -> bool {
         !self.pressure.is_empty()
     }
 
-    /// What whoever brought the last frames is to wait for.
+    /// Takes what the receive queue of the last frames has to wait for.
     pub(crate) fn take_pressure(&mut self) -> Vec<Wait> {
         std::mem::take(&mut self.pressure)
     }
 
-    /// Whoever brought the last frames waits for nothing.
+    /// Lets the receive queue of the last frames wait for nothing.
     pub(crate) fn forgive_pressure(&mut self) {
         self.pressure.clear();
     }
 
-    /// True while this wait goes on.
+    /// True while this wait lasts.
     pub(crate) fn holds(&self, Wait { place, lane, bound }: Wait) -> bool {
         let port = self.by_number.get(place).and_then(Option::as_ref);
         let queue = port.and_then(|port| port.lanes.as_ref()?.queue(lane));
         queue.is_some_and(|queue| queue.is_held_for(bound))
     }
 
-    /// True while something waits.
+    /// True while frames are queued.
     #[inline]
     pub(crate) fn has_queues(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// How long to sleep at most, when something waits.
+    /// The longest time to sleep while frames are queued.
     pub(crate) fn time_to_retry(&self) -> Option<Duration> {
         let due = self.retry.due.filter(|_| self.has_queues())?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Sends what waits as far as its ports take it, if it is time to. Returns the ports that have
-    /// stalled by now. The caller ends the burst.
+    /// Sends queued frames as far as the ports take them, if a retry is due. Returns the ports that
+    /// have stalled. The caller ends the burst.
     pub(crate) fn retry(&mut self, at: Millis) -> Vec<PortNo> {
         let now = Instant::now();
         if self.retry.due.is_some_and(|due| now < due) {
@@ -360,7 +360,7 @@ impl TxPorts {
         stalled
     }
 
-    /// Sends what waits for one port, as far as it takes it. Returns whether it took anything.
+    /// Sends frames queued for one port, as far as it takes them. Returns whether it took any.
     fn drain(&mut self, index: usize, now: Instant, at: Millis) -> bool {
         let Ok(port) = self.find(index) else { return false };
         let Some(mut lanes) = port.lanes.take() else { return false };
@@ -377,7 +377,7 @@ impl TxPorts {
         has_moved
     }
 
-    /// Ends a burst: frames that went to guests are told of, and rings let go.
+    /// Ends a burst: notifies guests of their frames, and releases their rings.
     #[inline]
     pub(crate) fn end_burst(&mut self) {
         while let Some(index) = self.held.pop() {
@@ -390,7 +390,7 @@ impl TxPorts {
         }
     }
 
-    /// Cuts off guests that did what they must not. The caller holds no ring any more.
+    /// Ends the sessions of guests that violated the protocol. The caller holds no ring.
     #[inline]
     pub(crate) fn cut_off_faulty(&mut self) {
         self.faults.drain(..).for_each(Fault::cut_off);
@@ -402,8 +402,9 @@ impl TxPorts {
         port.ok_or(DropReason::NoSuchPort)
     }
 
-    /// Takes a guest's ring for the rest of the burst. Who has others does not wait for it. A
-    /// file's buffer is the worker's own, and of a tun device there is nothing to take.
+    /// Takes a guest's ring for the rest of the burst. If the ring is not free, the rings held are
+    /// released before waiting for it. A file's buffer is the worker's own, and a tun device has
+    /// nothing to hold.
     #[inline(never)]
     fn hold(&mut self, index: usize) -> Held {
         let port = self.by_number.get_mut(index).and_then(Option::as_mut);
@@ -436,25 +437,25 @@ impl TxPorts {
     }
 }
 
-/// What was taken for a burst.
+/// What is held for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     /// A guest's ring.
     Ring,
     /// A file's buffer.
     Buffer,
-    /// Nothing.
     Nothing,
 }
 
 impl Retry {
-    /// A port is full that was not.
+    /// A port has become full: schedules the first retry.
     fn begin(&mut self, now: Instant) {
         self.interval = RETRY_MIN;
         self.due = Some(now + self.interval);
     }
 
-    /// Less often the longer nothing moves, and when nobody waits but the frames.
+    /// Schedules the next retry: less often the longer no port takes anything, and if no sender
+    /// waits.
     fn go_on(&mut self, now: Instant, has_moved: bool, is_held: bool) {
         let longest = if is_held { RETRY_MAX_HELD } else { RETRY_MAX };
         self.interval = match has_moved {
@@ -470,15 +471,15 @@ pub(super) fn index(number: PortNo) -> usize {
     if number == PortNo::LOCAL { 0 } else { number.0 as usize }
 }
 
-/// The number of the port at a place.
+/// The port number of an index.
 #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PORT")]
 pub(crate) fn number(index: usize) -> PortNo {
     if index == 0 { PortNo::LOCAL } else { PortNo(index as u32) }
 }
 
-/// About what it takes a port to make room again. The kernel wakes no sleeper sooner.
+/// Approximate time in which a port makes room again; the kernel's timers are no finer.
 const RETRY_MIN: Duration = Duration::from_micros(50);
-/// While senders wait.
+/// Longest interval while senders wait.
 const RETRY_MAX_HELD: Duration = Duration::from_millis(1);
-/// While only copies wait, or the port has stalled: it costs next to nothing.
+/// Longest interval while only copies wait, or the port has stalled: the cost is negligible.
 const RETRY_MAX: Duration = Duration::from_millis(10);

@@ -1,37 +1,37 @@
-//! Which copies a monitor gets that cannot keep up, by the contract `sample-on-pressure`.
+//! The sampler of `sample-on-pressure`: which copies a slow monitor gets.
 //!
-//! One of every so many, at random, each by itself: so that what it sees stands for what it does
-//! not see, which the ends of bursts that a full queue leaves do not. Counting would be led astray
-//! by questions and answers that come in turns, and give one TAP of a port all and another one
-//! nothing; chance gives each its part, with nothing to be remembered of any. How many are left
-//! out depends on the monitor's queue: twice as many when it fills up, a quarter less when it has
+//! It takes one of every N copies at random, each independently, so that the sample represents the
+//! traffic; the gaps that a full queue leaves do not. Taking every Nth copy would alias with
+//! requests and responses that alternate, and could give one TAP of a port all copies and another
+//! none. Random choice gives each TAP its share and needs no state per TAP. N depends on the
+//! monitor's queue: it doubles when the queue fills up, and shrinks by a quarter when the queue has
 //! been nearly empty for a while.
 
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Random};
 
-/// Picks one copy of every so many.
+/// Picks one of every `every` copies.
 #[derive(Debug)]
 pub(super) struct PressureSampler {
-    /// One copy of this many is taken.
+    /// N: one of this many copies is taken.
     every: u32,
     random: Random,
-    /// Copies that were taken since `every` was raised: what that does must show first.
+    /// Copies taken since `every` was raised, as the effect must show before it is raised again.
     taken: u32,
     relaxed: Option<Instant>,
 }
 
 impl PressureSampler {
-    /// Takes every copy for now; `seed` tells it from others.
+    /// A sampler that takes every copy at first; `seed` makes its choices differ from others'.
     pub(super) fn new(seed: u64) -> Self {
         Self { every: 1, random: Random::new(seed), taken: 0, relaxed: None }
     }
 
-    /// Decides about one copy, for a queue that holds `len` of `room` bytes.
+    /// Decides about one copy, for a queue that holds `len` of at most `room` bytes.
     ///
     /// # Errors
-    /// When it is left out.
+    /// If the copy is left out.
     pub(super) fn pick(&mut self, len: usize, room: usize) -> Result<(), DropReason> {
         if self.every > 1 && self.random.below(self.every) > 0 {
             return Err(DropReason::SampledOut);
@@ -43,7 +43,7 @@ impl PressureSampler {
         Ok(())
     }
 
-    /// Takes more again when the queue has been nearly empty for a while.
+    /// Takes more copies again if the queue has been nearly empty for a while.
     pub(super) fn relax(&mut self, len: usize, now: Instant) {
         if self.every == 1 {
             return;
@@ -64,13 +64,13 @@ impl PressureSampler {
     }
 }
 
-/// Copies taken before more are left out again.
+/// Copies that are taken before `every` is raised again.
 const SETTLE_COUNT: u32 = 16;
-/// At most this many copies make one that is taken.
+/// Maximum of `every`.
 const EVERY_MAX: u32 = 4096;
-/// A queue with no more than this is nearly empty.
+/// A queue with at most this many bytes is nearly empty.
 const LITTLE_LEN: usize = 64 * 1024;
-/// How long it must be.
+/// How long a queue must be nearly empty before `every` is reduced.
 const RELAX_TIME: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
         assert!(!sampler.is_idle());
     }
 
-    /// Two TAPs with the same monitor, one of questions and one of answers, which come in turns.
+    /// Two TAPs with the same monitor, one for requests and one for responses, which alternate.
     #[test]
     fn each_of_several_taps_gets_its_part_whatever_the_pattern() {
         for every in [2, 4, 64] {

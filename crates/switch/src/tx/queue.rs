@@ -1,30 +1,31 @@
-//! What waits for a port that is full, and who waits for it.
+//! Egress queues: frames queued for a full port, and the senders that wait for them.
 //!
 //! ```text
-//! a frame, and the port is full, or others wait already
-//!   path of its own, lossless copy ── kept; who brought it is paused until all such have left
-//!   best-effort copy ─────────────── kept while there is room for it; nobody waits
-//!   sampled copy ─────────────────── one of every so many kept, by chance; nobody waits
-//! the port takes nothing for as long as those of one bound wait for it at most
-//!   ────────────────────────────── stalled for these: they go on, and their frames are dropped by
-//!                                    that name, until all that they waited for have left
+//! a frame whose port is full, or already has queued frames
+//!   original path, lossless copy ── queued; its receive queue is paused until all such have left
+//!   best-effort copy ────────────── queued if there is room; nobody waits
+//!   sampled copy ────────────────── a random one of every N is queued; nobody waits
+//! the port takes nothing for as long as the senders of one bound wait at most
+//!   ───────────────────────────── stalled for these: they resume, and their frames are dropped
+//!                                 by that name until all they waited for have left
 //! ```
-//! Contracts have bounds of their own: who waits for 20 ms is not held up by one who waits for ten
-//! seconds, nor loses that one a frame by going on. Those of one bound wait together.
+//! Each contract has a bound of its own: a sender that waits for 20 ms is not delayed by one that
+//! waits for ten seconds, and resuming it loses none of the other's frames. Senders with the same
+//! bound wait together.
 //!
-//! Frames for which somebody waits leave before those for which nobody does: else copies that
-//! arrive faster than the port takes them would hold up a path that shares it, for as long as they
-//! do. Each of the two is in order.
+//! Frames with waiting senders leave before all others: copies that arrive faster than the port
+//! takes them would otherwise block a path through the same port for as long as they do. Each of
+//! the two kinds stays in order.
 //!
-//! Who brings frames and waits for nobody (`pause=off`) has his frames kept as copies are.
+//! A port with `pause=off` never waits: its frames are queued like copies.
 //!
-//! Each worker has queues of its own. Which of them gets the room that a port makes is luck; so a
-//! port is stuck only when it takes nothing of any of them. Of a guest that has several rings, and
-//! a tunnel that has several sockets, each is a port in this: see [`super::lanes`].
+//! Each worker has its own queues. Which of them gets the room that a port makes is random, so a
+//! port is stuck only if it takes nothing from any worker. Each ring of a guest and each socket of
+//! a tunnel counts as a port here: see [`super::lanes`].
 //!
-//! What is kept of frames that make their senders wait is bounded by these: each is paused after
-//! the batch that it has under way, so there is room for a batch of each receive queue of the
-//! worker, however many ([`room_for`]), and [`ROOM`] besides for what cannot be paused.
+//! Queued frames with waiting senders are bounded by the number of senders: each is paused after
+//! its current batch, so there is room for one batch per receive queue of the worker
+//! ([`room_for`]), plus [`ROOM`] for senders that cannot be paused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,64 +40,64 @@ use super::pressure_sampler::PressureSampler;
 use crate::beyond::Beyond;
 use crate::store::{Pool, Store};
 
-/// Frames that wait for one port, or one ring of it, as one worker sends to it.
+/// Frames that one worker has queued for a port or one of its rings.
 #[derive(Debug)]
 pub(super) struct EgressQueue {
-    /// Frames for which somebody waits.
+    /// Frames with waiting senders.
     held: Store<Waiting>,
-    /// Those for which nobody does.
+    /// Frames without.
     kept: Store<Waiting>,
-    /// One for each bound that frames are held under.
+    /// One for each bound of the frames in `held`.
     waits: Vec<Waiters>,
-    /// When the port took something last, or began not to.
+    /// When the port last took a frame, or began to refuse.
     progress: Instant,
-    /// What it took of all workers.
+    /// State shared with the other workers.
     pacing: Arc<Pacing>,
-    /// By this ring.
+    /// The ring of this queue.
     ring: usize,
-    /// How often it had taken something when we looked last.
+    /// The ring's count of frames taken, when last looked at.
     taken_before: u64,
     sampler: PressureSampler,
 }
 
-/// Those who wait for as long as one another at most.
+/// Senders with the same bound.
 #[derive(Debug)]
 struct Waiters {
-    /// How long the port may take nothing meanwhile.
+    /// How long the port may take nothing.
     bound: Duration,
-    /// Their frames that are held.
+    /// Number of their frames in the queue.
     frames: usize,
-    /// Since when they wait; none once the port has stalled for them.
+    /// Start of the wait; `None` once the port has stalled for them.
     since: Option<Instant>,
 }
 
-/// A frame that waits, behind [`HEADROOM`] bytes.
+/// A queued frame, stored behind [`HEADROOM`] bytes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) meta: NetHeader,
     pub(super) layout: Layout,
-    /// Packets of a train that went out before the port was full. The receipt is for the others.
+    /// Packets of a train that were sent before the port was full. The receipt covers the others.
     pub(super) done: u32,
-    /// Bytes of each packet that are to go out; none for all.
+    /// Bytes of each packet to send; `None` for all.
     pub(super) snaplen: Option<usize>,
-    /// How long somebody waits for it.
+    /// Whether and how long a sender waits for it.
     admission: Admission,
     pub(super) receipt: Receipt,
 }
 
-/// What comes of a frame for a port that is full.
+/// How a frame for a full port is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is kept, and whoever brought it waits while the port takes nothing for this long at most.
+    /// Queued; its sender waits, unless the port takes nothing for this long.
     Held(Duration),
-    /// It is kept.
+    /// Queued; nobody waits.
     Kept,
 }
 
 impl EgressQueue {
     pub(super) fn new(pacing: Arc<Pacing>, ring: usize, now: Instant) -> Self {
         let taken_before = pacing.taken(ring);
-        // Each time with numbers of its own.
+        // A different seed for each queue.
         let sampler = PressureSampler::new(taken_before);
         Self {
             held: Store::default(),
@@ -110,11 +111,11 @@ impl EgressQueue {
         }
     }
 
-    /// Decides about a frame of `len` bytes. `stall` is how long others wait for this port, `room`
-    /// the bytes that may wait here for whom somebody waits.
+    /// Decides about a frame of `len` bytes. `stall` is how long senders wait for this port, `room`
+    /// the limit in bytes of queued frames with waiting senders.
     ///
     /// # Errors
-    /// Why it is not kept.
+    /// Why the frame is not queued.
     pub(super) fn admit(
         &mut self,
         delivery: Option<Delivery>,
@@ -152,14 +153,14 @@ impl EgressQueue {
         Ok(Admission::Held(stall))
     }
 
-    /// Decides about a frame for which nobody waits.
+    /// Decides about a frame without a waiting sender.
     fn admit_copy(&self, len: usize) -> Result<Admission, DropReason> {
         let has_room = self.kept.is_empty() || self.kept.len() + len <= COPY_ROOM;
         if has_room { Ok(Admission::Kept) } else { Err(DropReason::EgressFull) }
     }
 
-    /// Puts a frame that was admitted, the end of which is `beyond`, behind all others of its kind.
-    /// `done` packets of it have left.
+    /// Appends an admitted frame, whose remaining bytes are `beyond`, to the queue of its kind.
+    /// `done` packets of it have been sent.
     pub(super) fn push(
         &mut self,
         admission: Admission,
@@ -195,7 +196,7 @@ impl EgressQueue {
         self.first().front()
     }
 
-    /// Takes the first frame out, because it left or never will.
+    /// Removes the first frame, because it was sent or never will be.
     pub(super) fn pop(&mut self, pool: &mut Pool, now: Instant) -> Option<Waiting> {
         self.note_progress(now);
         let waiting = self.first().pop(pool)?;
@@ -205,25 +206,25 @@ impl EgressQueue {
         Some(waiting)
     }
 
-    /// Those who wait for a frame that was admitted like this.
+    /// The senders that wait for a frame with this admission.
     fn wait_of(&mut self, admission: Admission) -> Option<&mut Waiters> {
         let Admission::Held(bound) = admission else { return None };
         self.waits.iter_mut().find(|wait| wait.bound == bound)
     }
 
-    /// Where the next frame to leave is.
+    /// The queue of the next frame to send.
     fn first(&mut self) -> &mut Store<Waiting> {
         if self.held.is_empty() { &mut self.kept } else { &mut self.held }
     }
 
-    /// Notes that part of the first frame left.
+    /// Notes that part of the first frame was sent.
     pub(super) fn note_progress(&mut self, now: Instant) {
         self.progress = now;
         self.taken_before = self.pacing.note_taken(self.ring);
     }
 
-    /// Returns whether the port took something of other workers since we looked last: it is not
-    /// stuck, then, and may have room for us soon.
+    /// Returns whether the port has taken frames of other workers since the last call: it is then
+    /// not stuck, and may have room for ours soon.
     pub(super) fn notice_others(&mut self, now: Instant) -> bool {
         let taken = self.pacing.taken(self.ring);
         let have_moved = taken != self.taken_before;
@@ -242,18 +243,18 @@ impl EgressQueue {
         self.waits.iter().any(|wait| wait.since.is_some())
     }
 
-    /// True while senders wait that wait for `bound` at most.
+    /// True while senders with this bound wait.
     pub(super) fn is_held_for(&self, bound: Duration) -> bool {
         self.waits.iter().any(|wait| wait.bound == bound && wait.since.is_some())
     }
 
-    /// True when the first frame has been there for long.
+    /// True if the first frame has waited for long.
     pub(super) fn is_stuck(&self, now: Instant) -> bool {
         !self.is_empty() && now - self.progress >= DOUBT_TIME
     }
 
-    /// Looks at the time, after an attempt to send what waits. Returns `true` when the port has
-    /// stalled by now for some of those who wait, once.
+    /// Checks the bounds, after an attempt to send queued frames. Returns `true` once when the port
+    /// has stalled for some of the senders.
     pub(super) fn follow(&mut self, now: Instant) -> bool {
         self.waits.retain(|wait| wait.frames > 0);
         self.sampler.relax(self.kept.len(), now);
@@ -266,14 +267,14 @@ impl EgressQueue {
         has_stalled
     }
 
-    /// True when nothing is left to be done.
+    /// True if the queue has no more purpose.
     pub(super) fn is_over(&self) -> bool {
         self.is_empty() && self.sampler.is_idle()
     }
 }
 
 impl Waiters {
-    /// Whether it has become too long by `now`, of a port that took something at `progress` last.
+    /// Whether the wait is over at `now`, if the port last took a frame at `progress`.
     fn is_over(&self, progress: Instant, now: Instant) -> bool {
         self.since.is_some_and(|since| {
             let is_stuck = now - progress.max(since) >= self.bound;
@@ -283,24 +284,23 @@ impl Waiters {
     }
 }
 
-/// Bytes that wait in one lane at most, of frames for which somebody waits, where a worker reads
-/// so many receive queues: a batch of each, and more for the frames of controllers, and for rules
-/// that send a frame to one port several times.
+/// Limit in bytes of frames with waiting senders per lane, for a worker with this many receive
+/// queues: a batch of each, plus room for controllers' packets, and for rules that send a frame to
+/// one port several times.
 pub(crate) const fn room_for(queues: usize) -> usize {
     ROOM + queues.saturating_mul(BATCH_ROOM)
 }
 
 const ROOM: usize = 8 * 1024 * 1024;
-/// As much as a worker reads of a queue before it looks whether it is to wait, and what it takes to
-/// keep that.
+/// Bytes that a worker reads from a queue before it checks for pressure, including the overhead of
+/// queueing them.
 pub(crate) const BATCH_ROOM: usize = 256 * 1024;
-/// The same of those for which nobody does.
+/// Limit in bytes of frames without waiting senders.
 const COPY_ROOM: usize = 512 * 1024;
-/// A port that takes a little now and then does not make others wait for ever: a pause is over
-/// after this many times its bound.
+/// A port that takes a little now and then must not block senders for ever: a pause ends after this
+/// many times its bound.
 const PAUSE_MAX: u32 = 20;
-/// A frame that has been the first for so long is stuck: as long as others wait for a port by
-/// default.
+/// A frame that has been the first for this long is stuck: the default bound of a port.
 pub(super) const DOUBT_TIME: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -311,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue with a clock, and what left of it by length.
+    /// A queue with a simulated clock, and the lengths of the frames that left it.
     struct Trial {
         port: Arc<Port>,
         pool: Pool,
@@ -337,7 +337,7 @@ mod tests {
             Ok(())
         }
 
-        /// The port takes this many frames. Returns how many of them have this length.
+        /// The port takes this many frames. Returns how many of them have length `len`.
         fn take(&mut self, frames: usize, len: usize) -> usize {
             let mut count = 0;
             for _ in 0..frames {
@@ -359,7 +359,7 @@ mod tests {
         Some(Delivery::Lossless { stall_ms })
     }
 
-    /// For ten seconds twice as many copies as the port takes, and a path that shares it.
+    /// For ten seconds, twice as many copies as the port takes, and a path through the same port.
     #[test]
     fn copies_do_not_hold_up_a_path_that_shares_their_port() {
         let mut trial = Trial::new();
@@ -374,7 +374,7 @@ mod tests {
         assert!((9_000..11_000).contains(&kept), "{kept} copies in what the path leaves");
     }
 
-    /// A port takes a frame each 10 ms, and for a second each of them is the other worker's.
+    /// A port takes a frame every 10 ms, for a second all from the other worker.
     #[test]
     fn a_port_that_takes_what_another_worker_has_is_not_stalled() {
         let (mut lucky, mut other) = (Trial::new(), Trial::new());
@@ -388,12 +388,12 @@ mod tests {
             assert!(other.queue.notice_others(other.now), "it has room now and then");
             assert!(!other.queue.follow(other.now));
         }
-        // From here on it takes nothing of anybody.
+        // From here on it takes nothing from any worker.
         other.now += STALL;
         assert!(!other.queue.notice_others(other.now) && other.queue.follow(other.now));
     }
 
-    /// One worker's ring moves, another one's of the same guest does not.
+    /// One worker's ring moves, while another worker's ring of the same guest does not.
     #[test]
     fn a_ring_that_takes_nothing_is_stalled_whatever_others_take() {
         let (mut moving, mut stopped) = (Trial::new(), Trial::new());
@@ -435,12 +435,12 @@ mod tests {
         assert_eq!(trial.offer(lossless(20), 500), Err(DropReason::EgressStalled));
         assert_eq!(trial.offer(lossless(10_000), 1000), Ok(()), "that is not what it agreed to");
         assert!(trial.queue.is_held_for(10_000 * MS) && !trial.queue.is_held_for(20 * MS));
-        // Those of the patient one may go on waiting.
+        // The sender with the longer bound may still wait.
         assert_eq!((trial.take(2, 500), trial.offer(lossless(20), 500)), (1, Ok(())));
         assert!(trial.queue.is_held_for(10_000 * MS) && trial.queue.is_held_for(20 * MS));
     }
 
-    /// The port takes a frame each 10 ms, so that one of the two has always something there.
+    /// The port takes a frame every 10 ms, so one of the two always has frames queued.
     #[test]
     fn those_of_different_bounds_do_not_prolong_each_others_waits() {
         let mut trial = Trial::new();

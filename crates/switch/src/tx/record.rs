@@ -1,4 +1,5 @@
-//! Sending to a file: what the port takes waits in memory for the disk, and is settled there.
+//! Sending to a file: frames that the port takes wait in memory for the disk, and are settled
+//! there.
 
 use tapswitch_datapath::{Claim, DropReason, Frame, Loss, Millis, Receipt, Traffic};
 
@@ -30,7 +31,7 @@ impl Transmit for RecorderTx {
 }
 
 impl TxPort {
-    /// Puts a frame into the buffer of a file, or the packets of it for which there is room.
+    /// Puts a frame into a file's buffer, or as many of its packets as there is room for.
     pub(super) fn record(
         &mut self,
         frame: &mut Frame<'_>,
@@ -45,7 +46,7 @@ impl TxPort {
         Ok(())
     }
 
-    /// Sends as much of a frame as the one wants on whose behalf it is sent.
+    /// Sends as many bytes of a frame as its claim asks for.
     pub(super) fn send_claimed(
         &mut self,
         frame: &mut Frame<'_>,
@@ -58,7 +59,7 @@ impl TxPort {
         }
     }
 
-    /// Tells a file for whom the next packets are.
+    /// Sets the claim of the next packets in a file's buffer.
     pub(super) fn begin_record(&mut self, claim: &Claim<'_>) -> Result<(), DropReason> {
         match &mut self.device {
             TxDevice::File(file) => Ok(file.begin(claim).map_err(SendFault::from)?),
@@ -66,7 +67,7 @@ impl TxPort {
         }
     }
 
-    /// The port has all of a frame that has waited.
+    /// Settles a queued frame that the port has taken completely.
     pub(super) fn settle(&mut self, receipt: Receipt, at: Millis) {
         match &mut self.device {
             TxDevice::File(file) => file.end_waiting(receipt),
@@ -74,7 +75,7 @@ impl TxPort {
         }
     }
 
-    /// The same of the next packets of such a frame.
+    /// Settles the next `packets` of such a frame.
     pub(super) fn settle_part(&mut self, receipt: &mut Receipt, packets: u32, at: Millis) {
         match &mut self.device {
             TxDevice::File(file) => file.end_waiting_part(receipt, packets),
@@ -82,8 +83,8 @@ impl TxPort {
         }
     }
 
-    /// What becomes of a frame that counts as `traffic`, of which `sent` packets went. Those that a
-    /// file has are queued there.
+    /// The loss of a frame that counts as `traffic`, of which `sent` packets were sent. Packets in
+    /// a file's buffer are still queued, and not counted as sent.
     pub(super) fn loss(&self, traffic: Traffic, sent: u32, reason: DropReason) -> Loss {
         let dropped = u32::try_from(traffic.behind(sent).packets).unwrap_or(u32::MAX);
         Loss { sent: if self.device.is_file() { 0 } else { sent }, dropped, reason }

@@ -1,4 +1,4 @@
-//! What a port takes as it is, and what must be finished for it first.
+//! Which frames a port takes as they are, and which must be completed or cut for it first.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tapswitch_offload::is_sctp_checksum;
 use tapswitch_tap as tap;
 use tapswitch_wire::{EtherType, GsoType, tcp};
 
-/// What a port lets be undone in frames that are sent to it.
+/// The offloads that a port accepts in frames sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Takes {
     /// Partial checksums.
@@ -26,7 +26,7 @@ pub(crate) struct Takes {
 }
 
 impl Takes {
-    /// Only packets with nothing left undone.
+    /// Only packets with complete checksums.
     pub(crate) const NOTHING: Self = Self {
         checksum: false,
         tcp_v4: false,
@@ -37,7 +37,7 @@ impl Takes {
         hidden: false,
     };
 
-    /// Frames as they are, whatever is left undone.
+    /// All frames as they are.
     pub(crate) const EVERYTHING: Self = Self {
         checksum: true,
         tcp_v4: true,
@@ -62,8 +62,8 @@ impl Takes {
 
     #[inline]
     fn takes_packet(self, frame: &Frame<'_>) -> bool {
-        // Nobody but us would know that the checksum of SCTP is none of the internet's: the
-        // metadata does not say it.
+        // The receiver would not know that SCTP's checksum is not an internet checksum: the
+        // metadata does not say so.
         !frame.meta.needs_checksum()
             || self.checksum && !is_sctp_checksum(&frame.meta, frame.layout())
     }
@@ -96,9 +96,9 @@ impl From<tap::Offloads> for Takes {
             checksum: offloads.contains(tap::Offloads::CSUM),
             tcp_v4: offloads.contains(tap::Offloads::TSO4),
             tcp_v6: offloads.contains(tap::Offloads::TSO6),
-            // What the kernel is given, it cuts by itself where it must.
+            // The kernel itself cuts trains where it must.
             tcp_ecn: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
-            // Behind a tap device is a host, which takes a train as it is.
+            // The receiver behind a tap device is a host, which takes a train as it is.
             cwr_on_all: offloads.intersects(tap::Offloads::TSO4 | tap::Offloads::TSO6),
             udp: offloads.contains(tap::Offloads::USO),
             hidden: false,
@@ -113,7 +113,7 @@ impl From<netdev::Capabilities> for Takes {
     }
 }
 
-/// In words: `csum,tso4,tso6,tso_ecn,uso`.
+/// As in `csum,tso4,tso6,tso_ecn,uso`.
 impl fmt::Display for Takes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { checksum, tcp_v4, tcp_v6, tcp_ecn, udp, cwr_on_all: _, hidden: _ } = *self;
@@ -125,10 +125,10 @@ impl fmt::Display for Takes {
     }
 }
 
-/// True for a train whose packets are inside a tunnel, or behind tags that Linux does not look
-/// behind: those of TPID 0x9100, and more than seven. It could not cut it where it must, and loses
-/// it in silence. That it is in a tunnel is told by the place of its checksum, where the metadata
-/// has no word for it (before Linux 6.17), or the port was not asked for such.
+/// True for a train whose packets are inside a tunnel, or behind tags that Linux does not parse:
+/// those of TPID 0x9100, and more than seven. Linux could not cut it where it must, and loses it
+/// silently. A tunnel is detected by the position of the checksum, as the metadata has no flag for
+/// it (before Linux 6.17), or the port did not negotiate it.
 #[inline]
 fn is_hidden(frame: &Frame<'_>) -> bool {
     let tags = frame.layout().tags;
@@ -136,9 +136,8 @@ fn is_hidden(frame: &Frame<'_>) -> bool {
 }
 
 /// True for a TCP train whose packets all have CWR, a bit of AccECN's counter (RFC 9768 §3.2.2).
-/// The metadata has no word for it, and Linux takes CWR off all packets but the first where it
-/// cuts one, as the driver of an interface has it do; the receiver would count marks that nobody
-/// set.
+/// The metadata cannot express this, and Linux clears CWR on all packets but the first when it cuts
+/// a train, and so do interfaces with TSO; the receiver would count marks that nobody set.
 #[inline]
 fn has_cwr_on_all(frame: &Frame<'_>) -> bool {
     if !matches!(frame.meta.gso_type, GsoType::TCPV4 | GsoType::TCPV6) {
@@ -155,6 +154,6 @@ fn has_hidden_tags(frame: &Frame<'_>, tags: usize) -> bool {
     tags > LINUX_TAGS_MAX || !(0..tags).all(is_found)
 }
 
-/// Tags that Linux looks behind: it gives up at the eighth that it finds in the frame
-/// (`__vlan_get_protocol_offset` with `VLAN_MAX_DEPTH`).
+/// Tags that Linux parses: it gives up at the eighth in the frame (`__vlan_get_protocol_offset`
+/// with `VLAN_MAX_DEPTH`).
 const LINUX_TAGS_MAX: usize = 7;

@@ -1,4 +1,4 @@
-//! What arrives behind a tap device when the port takes trains, and when it does not.
+//! Tests of what arrives behind a tap device that takes trains, and behind one that does not.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ pub(super) const ALL: Takes = Takes { hidden: false, ..Takes::EVERYTHING };
 /// Partial checksums, but no trains.
 pub(super) const NONE: Takes = Takes { checksum: true, ..Takes::NOTHING };
 
-/// A device whose far end is watched.
+/// A device whose peer is captured.
 pub(super) struct Wire {
     device: TxDevice,
     far_end: PacketPort,
@@ -27,7 +27,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A tap device. `None`, said loudly, when it cannot be made here.
+    /// A tap device. `None`, with a message, if it cannot be created.
     pub(super) fn new() -> Option<Self> {
         let header = tap::HeaderLen::V1;
         Some(Self::over(namespace()?, |name| TxDevice::Tap(tap_queue(name, header))))
@@ -39,7 +39,7 @@ impl Wire {
         Some(Self::over(namespace()?, |name| TxDevice::BareTap(BareTap(tap_queue(name, header)))))
     }
 
-    /// An interface that is there.
+    /// An existing interface.
     fn netdev() -> Option<Self> {
         let namespace = namespace()?;
         let mut netlink = Netlink::open(&namespace).unwrap();
@@ -56,7 +56,7 @@ impl Wire {
         Some(wire)
     }
 
-    /// Whatever `open` opens; its far end is `eth0`.
+    /// The device that `open` opens; its peer is `eth0`.
     fn over(namespace: OwnedNamespace, open: impl FnOnce(&str) -> TxDevice + Send) -> Self {
         let quiet = || {
             for scope in ["default", "all"] {
@@ -77,7 +77,7 @@ impl Wire {
         TxPort::new(self.device.clone(), takes)
     }
 
-    /// The frames that arrived: the next `count` of them.
+    /// The next `count` frames that arrived.
     pub(super) fn received(&self, count: usize) -> Vec<(NetHeader, Vec<u8>)> {
         let (mut frames, mut buf) = (Vec::new(), vec![0; RECV_BUF_LEN]);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -94,7 +94,7 @@ impl Wire {
     }
 }
 
-/// `None`, said loudly, when none can be made here.
+/// `None`, with a message, if no namespace can be created.
 fn namespace() -> Option<OwnedNamespace> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
@@ -110,7 +110,7 @@ fn tap_queue(name: &str, header: tap::HeaderLen) -> Arc<tap::Queue> {
     Arc::new(tap::Device::create(&config).unwrap().into_queues().remove(0))
 }
 
-/// Lets `action` have the frame behind some headroom.
+/// Calls `action` with the frame behind some headroom.
 pub(super) fn with_frame<R>(
     (meta, bytes): &(NetHeader, Vec<u8>),
     action: impl FnOnce(&mut Frame<'_>) -> R,
@@ -130,7 +130,7 @@ fn a_train_that_the_port_takes_stays_whole() {
     let sent = tcp_train(2500, 1000);
     let mut port = wire.port(ALL);
     assert_eq!(send(&mut port, &sent), Ok(()));
-    // A copy with headers of its own goes as two pieces and is the same.
+    // A copy with headers of its own is sent as two pieces and arrives unchanged.
     let copied =
         with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE));
     assert_eq!(copied, Ok(()));
@@ -157,7 +157,7 @@ fn a_train_that_the_port_does_not_take_is_cut() {
     }
 }
 
-/// The ports that take nothing undone, each by its own way of sending.
+/// The ports that take no offloads, one for each way of sending.
 pub(super) fn finished_ports() -> Vec<(Wire, TxPort)> {
     let wires = [Wire::new(), Wire::bare(), Wire::netdev()];
     wires.into_iter().flatten().map(with_port).collect()
@@ -180,7 +180,7 @@ fn a_port_that_takes_nothing_undone_gets_packets_only() {
             assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
             let payload: Vec<_> = packets.iter().flat_map(|(_, p)| checked_payload(p)).collect();
             assert!(payload.into_iter().eq(&sent.1[HEADERS_LEN..]), "other bytes");
-            // The same as a copy under two tags.
+            // The same frame as a copy under two tags.
             let outcome = with_frame(&sent, |frame| {
                 let mut scratch = Vec::new();
                 let mut copy = frame.fork(&mut scratch);
@@ -233,7 +233,7 @@ fn a_checksum_that_cannot_be_completed_is_told() {
     }
 }
 
-/// Packets of a train that are longer than the interface's MTU permits.
+/// The packets of the train are longer than the interface's MTU.
 #[test]
 fn an_interface_that_is_too_small_for_the_packets_says_so() {
     let Some(wire) = Wire::netdev() else { return };
@@ -257,7 +257,7 @@ fn kinds_of_trains_are_told_apart() {
     assert_eq!(Takes::from(tap::Offloads::empty()), Takes::NOTHING);
 }
 
-/// A bit of AccECN's counter, which Linux clears where it cuts.
+/// Linux clears CWR, a bit of AccECN's counter, on all packets but the first when it cuts.
 #[test]
 fn a_train_with_cwr_on_all_packets_is_cut_before_an_interface() {
     let Some(wire) = Wire::netdev() else { return };
@@ -269,16 +269,16 @@ fn a_train_with_cwr_on_all_packets_is_cut_before_an_interface() {
     for (header, packet) in wire.received(3) {
         assert_eq!((header.is_train(), packet[FLAGS]), (false, frame[FLAGS]));
     }
-    // The first packet's alone has a word.
+    // CWR on the first packet alone has a flag in the metadata.
     let marked = NetHeader { gso_type: GsoType(GsoType::TCPV4.0 | GsoType::ECN), ..meta };
     send(&mut port, &(marked, frame)).unwrap();
     assert!(wire.received(1)[0].0.is_train());
 }
 
-/// Where the flags of TCP are in [`tcp_train`].
+/// Offset of the TCP flags in [`tcp_train`].
 const FLAGS: usize = 47;
 
-/// Linux refuses this size (`GSO_BY_FRAGS`), as an old one refuses a kind that it does not know.
+/// Linux refuses this size (`GSO_BY_FRAGS`), as an old kernel refuses an unknown kind.
 #[test]
 fn a_train_that_the_kernel_refuses_is_cut_and_so_are_those_after_it() {
     let Some(wire) = Wire::new() else { return };
@@ -311,7 +311,7 @@ fn trains_whose_headers_linux_does_not_find_are_cut() {
     let Some(wire) = Wire::new() else { return };
     let mut port = wire.port(ALL);
     let (meta, mut train) = vxlan_train(2500, 1000);
-    // Tunnels may be on any port.
+    // Any port may carry a tunnel.
     train[36..38].copy_from_slice(&9999_u16.to_be_bytes());
     assert_eq!(send(&mut port, &(meta, train.clone())), Ok(()));
     let copied = with_frame(&(meta, train.clone()), |frame| {
@@ -337,8 +337,8 @@ fn trains_whose_headers_linux_does_not_find_are_cut() {
     }
 }
 
-/// A discipline takes all trains, and the kernel cuts behind it what the interface does not: what
-/// it cannot cut is lost there, and nobody is told.
+/// A qdisc takes all trains, and the kernel cuts behind it what the interface does not take. A
+/// train it cannot cut is lost there without an error.
 #[test]
 fn trains_behind_many_tags_are_cut_behind_a_discipline_or_before() {
     let Some(mut wire) = Wire::netdev() else { return };
@@ -358,7 +358,7 @@ fn trains_behind_many_tags_are_cut_behind_a_discipline_or_before() {
     }
 }
 
-/// In a tunnel, too, and also of a copy that has headers of its own.
+/// In a tunnel, and also for a copy with headers of its own.
 #[test]
 fn a_checksum_in_a_tunnel_is_completed() {
     for (wire, mut port) in finished_ports() {
@@ -374,7 +374,7 @@ fn a_checksum_in_a_tunnel_is_completed() {
     }
 }
 
-/// The metadata is that of a veth, and says nothing of a CRC.
+/// The metadata is that of a veth, which does not mention the CRC.
 #[test]
 fn the_checksum_of_sctp_is_completed_for_every_port() {
     let Some(wire) = Wire::new() else { return };
@@ -397,7 +397,7 @@ fn the_checksum_of_sctp_is_completed_for_every_port() {
     }
 }
 
-/// A veth cuts trains itself, and says of one that it cannot cut what it says when it is full.
+/// A veth cuts trains itself, and returns the same error for one it cannot cut as when it is full.
 #[test]
 fn a_train_that_an_interface_cannot_cut_is_no_reason_to_wait() {
     let Some(wire) = Wire::netdev() else { return };
@@ -415,7 +415,7 @@ fn a_train_that_an_interface_cannot_cut_is_no_reason_to_wait() {
 fn a_bad_train_says_nothing_about_its_kind() {
     let Some(wire) = Wire::new() else { return };
     let mut port = wire.port(ALL);
-    // No TCP, whatever the metadata says: neither the kernel nor we can cut it.
+    // Not TCP, although the metadata says so: neither the kernel nor we can cut it.
     let (meta, mut frame) = tcp_train(2500, u16::MAX);
     frame[23] = 17;
     assert_eq!(send(&mut port, &(meta, frame)), Err(DropReason::CannotSegment));
@@ -474,7 +474,7 @@ fn ports_are_found_by_number() {
     );
 }
 
-/// What goes by one of them waits for an address that nobody has.
+/// Frames on one of the sockets wait for the neighbour of an address that nobody has.
 #[test]
 fn a_socket_of_a_tunnel_that_is_full_holds_up_no_other() {
     let Some(namespace) = namespace() else { return };

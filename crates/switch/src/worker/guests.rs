@@ -1,18 +1,18 @@
-//! A worker and its guests: frames from rings, by polling while it pays.
+//! A worker's guests: frames from rings, by polling while it pays.
 //!
 //! ```text
-//! asleep ── a guest notifies ──► awake: every guest's ring is looked at, round after round,
-//!   ▲                              │    the kernel is asked for the other queues now and then
-//!   └── nothing for a while ───────┘    no guest is asked to notify
+//! asleep ── a guest notifies ──► awake: poll every guest's ring, round after round;
+//!   ▲                              │    ask the kernel for the other queues now and then;
+//!   └── nothing for a while ───────┘    notifications from guests are disabled
 //! ```
-//! How long "a while" is depends on how it went: it grows when a guest notifies soon after the
-//! worker went to sleep, and shrinks when none does ([`Patience`]). So a busy ring costs no
-//! notification, and an idle guest costs nothing at all.
+//! "A while" is adaptive: it grows when a guest notifies soon after the worker went to sleep, and
+//! shrinks when none does ([`Patience`]). So a busy ring costs no notifications, and an idle guest
+//! costs no CPU time.
 //!
-//! **Costs of a small frame.** Its descriptor and the place of its buffer are fetched with those of
-//! [`BATCH_COUNT`] others; the starts of all frames of a batch are copied here one after the other,
-//! so that the processor waits for all of those cache lines together; then each is handled. What
-//! is longer than [`HEAD_LEN`] stays in the guest's memory until it is copied to where it goes.
+//! **Costs of a small frame.** Its descriptor and the address of its buffer are fetched together
+//! with those of [`BATCH_COUNT`] others. The first bytes of all frames of a batch are copied in one
+//! loop, so that their cache misses overlap; then each frame is processed. Bytes beyond
+//! [`HEAD_LEN`] stay in the guest's memory until they are copied to their destination.
 
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ use crate::egress::WorkerEgress;
 use crate::rx::GuestRx;
 
 impl Worker {
-    /// Notes how many queues there are and which of them are rings of guests, after some came or
-    /// went. Who is new was not asked to notify: the worker looks itself.
+    /// Recounts the queues and the guests' rings among them after a change. A new guest has not
+    /// been asked to notify, so the worker polls its ring first.
     pub(super) fn note_queues(&mut self) {
         self.ports.set_queue_count(self.queues.len());
         let is_guest = |index: &usize| self.queues[*index].guest().is_some();
@@ -41,7 +41,7 @@ impl Worker {
         }
     }
 
-    /// Looks at the guests' rings, until the kernel is to be asked for the other queues.
+    /// Polls the guests' rings until it is time to ask the kernel for the other queues.
     #[inline]
     pub(super) fn poll_guests(&mut self) {
         if !self.patience.is_awake() {
@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// A guest has notified: no guest need do so as long as the worker is awake.
+    /// A guest has notified: disables notifications while the worker is awake.
     pub(super) fn wake_for(&mut self, index: usize) {
         if let Some(guest) = self.queues[index].guest() {
             guest.queue.acknowledge();
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Asks no guest to notify.
+    /// Disables notifications from all guests.
     fn let_guests_be(&self) {
         for &index in &self.guests {
             let Some(guest) = self.queues[index].guest() else { continue };
@@ -86,8 +86,8 @@ impl Worker {
         }
     }
 
-    /// Asks all guests to notify, and sleeps unless one of them has been faster: then the others
-    /// need not notify either.
+    /// Enables notifications from all guests. Sleeps unless a frame has arrived meanwhile, in which
+    /// case notifications are disabled again.
     #[inline(never)]
     fn let_guests_notify(&mut self) {
         let is_idle = |index: &usize| {
@@ -97,7 +97,7 @@ impl Worker {
             }
             guest.queue.lock().as_mut().is_none_or(Running::arm)
         };
-        // All of them are asked, whatever the first ones say.
+        // All rings are armed, whatever the first ones return.
         let is_busy = self.guests.iter().filter(|index| !is_idle(index)).count() > 0;
         if is_busy {
             self.let_guests_be();
@@ -105,8 +105,8 @@ impl Worker {
         self.patience.sleep(is_busy);
     }
 
-    /// Reads a guest's queue until it is empty or a burst is full. Returns how many frames there
-    /// were, should they have been small.
+    /// Reads a guest's queue until it is empty or a burst is full. Returns the number of frames,
+    /// converted to small frames.
     pub(super) fn read_guest(&mut self, index: usize) -> usize {
         if self.queues[index].intake.pause.is_some() {
             return 0;
@@ -150,9 +150,9 @@ impl Worker {
         if total > 0 { total.max(BURST_COUNT - turn.left()) } else { 0 }
     }
 
-    /// Handles the next `count` chains of a guest's ring, up to the first for which the guest has
-    /// to wait, and gives them back. Returns how many: none when the port is gone, and the errand
-    /// that takes the ring away under way.
+    /// Processes the next `count` chains of a guest's ring, up to the first one for which the guest
+    /// has to wait, and returns them to the guest. Returns how many: 0 if the port is gone and the
+    /// errand that removes the ring is under way.
     fn handle_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
         let (snapshot, macs) = (self.shared.snapshot.load(), self.shared.macs.load());
         if snapshot.ports.find(self.queues[index].port()).is_none() {
@@ -177,16 +177,16 @@ impl Worker {
                 break;
             }
         }
-        // First the receivers: should we be killed in between, the frames are sent again by whoever
-        // comes after us, and not lost.
+        // Receivers first: if this process is killed in between, its successor sends the frames
+        // again, and none is lost.
         self.ports.end_burst();
         ring.publish();
         self.forwarder.end_burst(view.now);
         handled
     }
 
-    /// Gives the next `count` chains of a disabled ring back unseen, as many as a batch has: a
-    /// driver waits for them. Returns how many: none when the port is gone.
+    /// Returns the next `count` chains of a disabled ring without processing them, at most a batch:
+    /// the driver waits for them. Returns how many: 0 if the port is gone.
     #[cold]
     fn discard_batch(&mut self, index: usize, ring: &mut Running, count: usize) -> usize {
         let snapshot = self.shared.snapshot.load_full();
@@ -204,8 +204,8 @@ impl Worker {
         count
     }
 
-    /// Copies the start of a guest's frame to where the frame at `at` of a batch lies. Its length
-    /// is zero when there is no frame.
+    /// Copies the first bytes of a guest's frame to place `at` of the batch. The length is zero if
+    /// the chain holds no frame.
     #[inline]
     fn fetch_head(&mut self, ring: &Running, chain: &Chain, at: usize) -> Slot {
         let begin = at * PLACE_LEN;
@@ -221,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// Handles the frame in `chain`, whose start lies at `at` of the batch.
+    /// Processes the frame in `chain`, whose first bytes are at place `at` of the batch.
     #[inline]
     fn handle_guest(
         &mut self,
@@ -265,16 +265,15 @@ impl Worker {
     }
 }
 
-/// Copies a frame as a whole; apart, since reading their starts is part of the loop.
+/// Copies a whole frame; a separate function, because reading the first bytes is part of the loop.
 #[inline(never)]
 fn read_all(ring: &Running, chain: &Chain, frame: &mut [u8]) {
     ring.read_frame(chain, frame);
 }
 
-/// The metadata of a frame of `len` bytes that a guest sends. A driver has nothing to say about
-/// checksums that were verified (virtio 1.2 §5.1.6.2), and needs what was negotiated for everything
-/// else. Its hint at the length of the headers need not be true, but the kernel refuses frames
-/// where it is longer than they are.
+/// The metadata of a frame of `len` bytes from a guest. A driver cannot report verified checksums
+/// (virtio 1.2 §5.1.6.2), and may use other offloads only as negotiated. Its hint `hdr_len` may be
+/// wrong; one that exceeds the frame is cleared, as the kernel would refuse the frame.
 #[inline]
 fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], len: usize, features: Features) -> NetHeader {
     if !features.contains(Features::CSUM) {
@@ -285,16 +284,16 @@ fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], len: usize, features: Features)
     NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, hdr_len, ..meta }
 }
 
-/// True when a header with a partial checksum, which may be inside a tunnel, ends within the first
-/// `here` bytes.
+/// True if the header with the partial checksum, also inside a tunnel, ends within the first `here`
+/// bytes.
 #[inline]
 fn shows_checksum(meta: &NetHeader, here: usize) -> bool {
     !meta.needs_checksum() || usize::from(meta.csum_start) + tcp::MAX_HEADER_LEN <= here
 }
 
-/// True when the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes: IPv4 behind
-/// some tags at a glance, anything else by parsing it. In doubt they do not: extension headers of
-/// IPv6 go on for as long as one likes, and options of neighbour discovery are headers, too.
+/// True if the headers of a frame end within `head`, its first [`HEAD_LEN`] bytes. IPv4 behind tags
+/// takes a short check, everything else is parsed. If in doubt, `false`: IPv6 extension headers
+/// have no limit, and options of neighbour discovery count as headers.
 #[inline]
 fn shows_all_headers(head: &[u8]) -> bool {
     let at = ethernet::field::ETHER_TYPE + ethernet::TAG_LEN * tags::count(head);
@@ -314,18 +313,18 @@ fn shows_parsed_headers(head: &[u8]) -> bool {
     usize::from(end) < head.len() && (!is_ipv6 || is_known)
 }
 
-/// How long a worker looks for frames before it sleeps.
+/// How long a worker polls before it sleeps.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// How long, now.
+    /// The current polling time.
     time: Duration,
-    /// Since when there has been nothing; `None` while there is something.
+    /// Start of the idle period; `None` while frames arrive.
     idle_since: Option<Instant>,
-    /// Since when the guests are asked to notify; `None` while awake.
+    /// When notifications were enabled; `None` while awake.
     asleep_since: Option<Instant>,
 }
 
-/// Asleep: there is no guest.
+/// Asleep, without guests.
 impl Default for Patience {
     fn default() -> Self {
         Self { time: Duration::ZERO, idle_since: None, asleep_since: Some(Instant::now()) }
@@ -343,7 +342,7 @@ impl Patience {
         self.idle_since = None;
     }
 
-    /// Whether to look again after a round in vain.
+    /// Whether to poll again after a round without frames.
     fn goes_on(&mut self) -> bool {
         if self.time.is_zero() {
             return false;
@@ -352,16 +351,16 @@ impl Patience {
         now - *self.idle_since.get_or_insert(now) < self.time
     }
 
-    /// Goes to sleep, unless a guest `is_busy` after all.
+    /// Goes to sleep, unless a guest `is_busy`.
     fn sleep(&mut self, is_busy: bool) {
         self.idle_since = None;
         self.asleep_since = (!is_busy).then(Instant::now);
     }
 
-    /// Wakes up. Returns `false` when it was awake.
+    /// Wakes up. Returns `false` if it was awake already.
     pub(super) fn wake(&mut self) -> bool {
         let Some(since) = self.asleep_since.take() else { return false };
-        // A sleep as short as that was not worth a notification, nor what it takes to wake up.
+        // A sleep this short was not worth a notification and the wakeup.
         self.time = match since.elapsed() < PATIENCE_MAX {
             true => (self.time * 2).clamp(PATIENCE_MIN, PATIENCE_MAX),
             false if self.time <= PATIENCE_MIN => Duration::ZERO,
@@ -371,22 +370,22 @@ impl Patience {
     }
 }
 
-/// Frames that are fetched together.
+/// Frames that are fetched in one batch.
 const BATCH_COUNT: usize = 32;
-/// Bytes of a frame that are copied for the datapath: nearly all small frames as a whole, and all
-/// headers but for the strangest.
+/// Bytes of a frame that are copied for the datapath: nearly all small frames completely, and all
+/// but the most unusual headers.
 const HEAD_LEN: usize = 256;
-/// Distance of two frames of a batch.
+/// Distance between two frames of a batch.
 const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
 const _: () =
     assert!(BATCH_COUNT * PLACE_LEN <= crate::gro::BATCH_LEN && BATCH_COUNT <= BURST_COUNT);
 /// The longest headers of IPv4 and TCP.
 const LONGEST_IPV4_LEN: usize = 60 + tcp::MAX_HEADER_LEN;
-/// Rounds, and frames, without asking the kernel for other queues and errands: what there is comes
-/// within a few tens of microseconds, and asking costs a few nanoseconds a frame.
+/// Rounds, and frames, before the kernel is asked for other queues and errands: they are served
+/// within a few tens of microseconds, and asking costs a few nanoseconds per frame.
 const ROUND_COUNT: usize = 16;
 const FRAME_COUNT: usize = 256;
-/// About what it takes to sleep and to be woken.
+/// Approximate cost of a sleep and a wakeup.
 const PATIENCE_MIN: Duration = Duration::from_micros(10);
-/// As long as a guest's own poll of its device, as a rule.
+/// Usually as long as a guest polls its own device.
 const PATIENCE_MAX: Duration = Duration::from_micros(100);

@@ -1,6 +1,5 @@
-//! A worker without its thread, for a test that guards how many instructions it takes to move a
-//! frame: all that a worker does for one, from asking the kernel what is ready to counting what has
-//! left.
+//! A worker without its thread, for a test that limits the instructions per frame. It covers all of
+//! a worker's processing, from epoll to the counters of sent frames.
 
 use std::fmt;
 use std::io;
@@ -15,7 +14,7 @@ use crate::device::Device;
 use crate::open_error::OpenPortError;
 use crate::shared::Shared;
 
-/// One worker, its ports, and nobody else.
+/// One worker with its ports.
 pub struct LoneWorker {
     worker: Worker,
     events: Vec<epoll::Event>,
@@ -23,10 +22,10 @@ pub struct LoneWorker {
 }
 
 impl LoneWorker {
-    /// A worker that goes by these tables, and opens these ports, each of which the tables have.
+    /// A worker that uses these tables and opens these ports, all of which the tables contain.
     ///
     /// # Errors
-    /// Why a port cannot be opened, or what the kernel does not give.
+    /// Why a port cannot be opened, or what the kernel refused.
     pub fn open(tables: Arc<Snapshot>, ports: &[PortSpec]) -> Result<Self, OpenPortError> {
         let mut worker = worker(tables)
             .map_err(|source| OpenPortError::Eventfd { port: String::new(), source })?;
@@ -39,7 +38,7 @@ impl LoneWorker {
         Ok(Self { worker, events: Vec::new(), _devices: devices })
     }
 
-    /// Waits until there is something to read, and does all that a worker does then.
+    /// Waits until there is something to read, and does one round of a worker's work.
     pub fn round(&mut self) {
         self.worker.round(&mut self.events);
     }

@@ -1,14 +1,13 @@
-//! A worker and ports that are full: queues that bring frames for them are not read until they are
-//! not full any more.
+//! Back-pressure: a worker stops reading queues that bring frames for full ports.
 //!
 //! ```text
-//! a batch brings a frame that had to be kept (see `tx::queue`)
-//!   └ its queue is paused: no guest's ring is read, no device waited for
+//! a batch contains a frame that had to be queued (see `tx::queue`)
+//!   └ its receive queue is paused: the guest's ring is not polled, the device not watched
 //!       └ a device whose kernel would drop is read ahead, into bounded memory (see `ahead`)
-//! all those ports have taken all that waited, or have stalled
-//!   └ paused queues get a turn each, in the order in which they were paused
+//! each full port has sent all queued frames, or has stalled
+//!   └ paused queues get one turn each, in the order in which they were paused
 //! ```
-//! None of this costs a frame anything while no port is full, but for one test a batch.
+//! While no port is full, this costs one test per batch.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ use crate::shared::Report;
 use crate::tx::{Wait, port_number};
 
 impl Worker {
-    /// How long to sleep at most for the sake of what waits.
+    /// The longest time to sleep while frames or queues wait.
     pub(super) fn time_to_retry(&self) -> Option<Duration> {
         let has_turn = |index: &usize| self.queues[*index].intake.pause.is_none();
         match self.paused.iter().any(has_turn) {
@@ -34,8 +33,8 @@ impl Worker {
         }
     }
 
-    /// Does not read a queue any more, until all that its frames have to wait for is over: else it
-    /// would bring more for a port that is full each time that another one is not.
+    /// Pauses a queue until all full ports that its frames need are free again. If it resumed at
+    /// the first one, it would bring more frames for the others.
     #[cold]
     pub(super) fn pause(&mut self, index: usize) {
         let mut waits = self.ports.take_pressure();
@@ -53,7 +52,7 @@ impl Worker {
         }
     }
 
-    /// The same for a queue from which frames have just gone their way.
+    /// Pauses a queue from which frames have just been forwarded.
     #[cold]
     pub(super) fn pause_reading(&mut self, index: usize) {
         if let Some(ahead) = &mut self.queues[index].intake.ahead {
@@ -62,14 +61,14 @@ impl Worker {
         self.pause(index);
     }
 
-    /// Puts a queue behind those that wait for their turn.
+    /// Appends a queue to those that wait for their turn.
     fn line_up(&mut self, index: usize) {
         if !self.paused.contains(&index) {
             self.paused.push_back(index);
         }
     }
 
-    /// Tries to send what waits, and lets go on who waited for that.
+    /// Tries to send queued frames, and resumes the queues that waited for that.
     #[inline]
     pub(super) fn follow_queues(&mut self) {
         if self.ports.has_queues() || !self.paused.is_empty() {
@@ -81,7 +80,7 @@ impl Worker {
     fn follow_full_ports(&mut self) {
         for port in self.ports.retry(clock::coarse()) {
             self.shared.pauses.stalled(port);
-            // It is counted, also when nobody has time to be told.
+            // The stall is counted even if the report is lost.
             let _ = self.shared.report(Report::Stalled(port));
         }
         self.ports.end_burst();
@@ -89,8 +88,8 @@ impl Worker {
         self.give_turns();
     }
 
-    /// Lets go on who waits for nobody any more. Who still waits stays in front of those whose turn
-    /// makes them wait again.
+    /// Resumes queues whose pause is over. Queues that are still paused stay ahead of those that
+    /// are paused again by this turn.
     fn give_turns(&mut self) {
         for _ in 0..self.paused.len() {
             let Some(index) = self.paused.pop_front() else { break };
@@ -109,7 +108,7 @@ impl Worker {
         std::mem::swap(&mut self.waiting, &mut self.paused);
     }
 
-    /// A pause as it goes on, maybe for the next port; none when it is over.
+    /// Continues a pause, possibly for the next port; `None` when it is over.
     fn follow_pause(&self, index: usize, mut pause: Pause) -> Option<Pause> {
         let goes_on = pause.waits.last().is_some_and(|wait| self.ports.holds(*wait));
         if !goes_on {
@@ -119,7 +118,7 @@ impl Worker {
         if goes_on { Some(pause) } else { self.begin_pause(index, pause.waits) }
     }
 
-    /// A pause, from now on, for the last of these; none when there is nothing to wait for.
+    /// Starts a pause for the last of `waits`; `None` if there is none.
     fn begin_pause(&self, index: usize, waits: Vec<Wait>) -> Option<Pause> {
         let (full, since) = (port_number(waits.last()?.place), Instant::now());
         self.shared.pauses.begin(full, self.queues[index].port(), since);
@@ -144,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Keeps what a paused queue brings, as long as there is room.
+    /// Stores frames from a paused queue while there is room.
     #[cold]
     pub(super) fn read_ahead(&mut self, index: usize, snapshot: &Snapshot) {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return };
@@ -182,8 +181,8 @@ impl Worker {
         }
     }
 
-    /// Handles what was read ahead, at most a burst. Returns `true` when nothing of it is left and
-    /// nobody has to wait.
+    /// Processes frames that were read ahead, at most one burst. Returns `true` when none is left
+    /// and nothing is under pressure.
     #[cold]
     pub(super) fn replay(&mut self, index: usize, view: View<'_>) -> bool {
         let Some(mut ahead) = self.queues[index].intake.ahead.take() else { return true };
@@ -225,7 +224,7 @@ impl Worker {
         is_done
     }
 
-    /// Another turn for a queue that is not paused and has frames that were read ahead.
+    /// Schedules another turn for a queue that is not paused and still has frames read ahead.
     pub(super) fn line_up_for_more(&mut self, index: usize) {
         let intake = &self.queues[index].intake;
         if intake.pause.is_none() && intake.is_behind() {
@@ -233,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Drops, by name, what waits for ports or was read ahead: the switch stops.
+    /// Drops, by name, all frames that wait for ports or were read ahead: the switch stops.
     pub(super) fn settle_all(&mut self) {
         let snapshot = self.shared.snapshot.load_full();
         while let Some(queue) = self.queues.last() {
@@ -244,7 +243,7 @@ impl Worker {
         self.ports.clear();
     }
 
-    /// Waits for a queue's device, from now on or again.
+    /// Watches a queue's device, for the first time or again.
     pub(super) fn watch(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         if queue.intake.is_watched || queue.intake.is_gone {
@@ -259,16 +258,17 @@ impl Worker {
         }
     }
 
-    /// Waits for a queue's device no more. A guest tells of itself now and then, whatever it has.
+    /// Stops watching a queue's device. For a guest there is nothing to do: its few notifications
+    /// are harmless.
     fn unwatch(&mut self, index: usize) {
         if self.queues[index].guest().is_none() && self.queues[index].intake.is_watched {
             self.forget(index);
         }
     }
 
-    /// Settles what a queue has to do with pauses, before it is taken away: `index` is gone then,
-    /// and the last queue in its place. What was read ahead has come in by then, whose counters
-    /// are `counters`, and goes nowhere.
+    /// Ends the pauses of a queue before it is removed; afterwards `index` is invalid, and the last
+    /// queue takes its place. Frames that were read ahead are counted in `counters` as received and
+    /// dropped.
     pub(super) fn settle(&mut self, index: usize, counters: Option<&PortCounters>) {
         if let Some(pause) = self.queues[index].intake.pause.take() {
             self.end_pause(index, &pause);

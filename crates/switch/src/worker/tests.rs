@@ -1,4 +1,4 @@
-//! A worker by itself.
+//! Tests of a worker without its thread.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -28,7 +28,6 @@ fn shared(agent: &Agent) -> Arc<Shared> {
     Shared::new(snapshot, agent.macs().table().clone(), 1).0
 }
 
-/// One without a thread.
 fn worker(shared: &Arc<Shared>) -> Worker {
     let setup = WorkerSetup { index: WorkerIndex(0), core: None, shared: shared.clone() };
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
@@ -36,8 +35,8 @@ fn worker(shared: &Arc<Shared>) -> Worker {
     Worker::new(setup, poll, wake, crossbeam_channel::never())
 }
 
-/// Both errands are there when the worker looks: nothing is published between them. The packet's
-/// one end is a drop, at the port by which it came: the one that it leaves by is not there.
+/// Both errands are ready when the worker looks, so nothing is published between them. The packet
+/// is dropped once, at its ingress port, as its egress port does not exist.
 #[test]
 fn what_was_injected_last_is_in_the_books() {
     let mut agent = agent();
@@ -53,7 +52,7 @@ fn what_was_injected_last_is_in_the_books() {
     assert_eq!(shared.workers[0].injected.load(Ordering::Relaxed), 1);
 }
 
-/// Tables are published first, and errands come after: in between the port is in neither.
+/// Tables are published before the errands are sent: in between, the port is in neither.
 #[test]
 fn a_port_that_is_gone_from_the_tables_is_not_read() {
     if !rustix::process::geteuid().is_root() {
@@ -67,7 +66,7 @@ fn a_port_that_is_gone_from_the_tables_is_not_read() {
     let queue = RxQueue::new(PortNo(1), None, 0, RxDevice::Netdev(Arc::new(near)));
     let tx = TxPort::new(TxDevice::Netdev(Arc::new(far)), crate::tx::Takes::EVERYTHING);
     worker.add_port(PortNo(1), tx, vec![queue]);
-    // What is sent to the far end has come in when the call returns.
+    // A frame sent to the peer has been received when the call returns.
     let frame = [&[2; 12][..], &[0x88, 0xb5], &[0; 46]].concat();
     let mut buf = [vec![0; HEADROOM], frame].concat();
     let actions = [Action::output(PortNo(1))];
@@ -87,8 +86,8 @@ fn a_port_that_is_gone_from_the_tables_is_not_read() {
     }
 }
 
-/// Each is read once, and brings two of the longest trains: twice what is there for what cannot be
-/// paused.
+/// Each queue is read once, and brings two trains of maximum length: twice the room reserved for
+/// senders that cannot be paused.
 #[test]
 fn there_is_room_for_a_batch_of_each_queue() {
     if !rustix::process::geteuid().is_root() {
@@ -97,7 +96,7 @@ fn there_is_room_for_a_batch_of_each_queue() {
     }
     let (_sending, near, far) = veth();
     let (stopped, out, _nobody) = veth();
-    // A frame every second or two; the others stay in the socket's buffer, which is full then.
+    // One frame every second or two; the others stay in the socket's buffer, which is then full.
     let mut tc = stopped.command("tc");
     tc.args("qdisc replace dev near root tbf rate 8kbit burst 1600 limit 10000000".split(' '));
     if !tc.status().is_ok_and(|status| status.success()) {
@@ -136,7 +135,7 @@ fn there_is_room_for_a_batch_of_each_queue() {
 
 const QUEUES: usize = 130;
 
-/// Two ends of a cable.
+/// Two ends of a veth pair.
 fn veth() -> (OwnedNamespace, PacketPort, PacketPort) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +155,7 @@ fn veth() -> (OwnedNamespace, PacketPort, PacketPort) {
     (namespace, near, far)
 }
 
-/// It used to end the thread.
+/// Regression: this used to end the thread.
 #[test]
 fn a_core_that_cannot_be_is_left_out() {
     let shared = shared(&agent());

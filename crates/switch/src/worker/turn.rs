@@ -1,33 +1,34 @@
-//! What one queue may bring before others get their turn and the tables are looked at again.
+//! Turns: the limit of what a queue may bring before other queues and the tables are looked at.
 //!
-//! It is counted in small frames. Three system calls move a train of 64 KiB or a hundred bytes, but
-//! the former takes as long as a dozen of the latter, most of it to copy its bytes. Counted as one
-//! frame, 128 trains are more than a TCP connection has under way at most, and its acknowledgements
-//! would wait in another queue until all of them are through: sender and worker would work by turns
-//! instead of at the same time (what that costs: `docs/benchmarks.md`, "From tap to tap").
+//! A turn is counted in small frames. A train of 64 KiB takes three system calls like a frame of a
+//! hundred bytes, but as much time as a dozen of those, mostly for copying. If a train counted as
+//! one frame, a turn of 128 trains would exceed what a TCP connection has in flight, and its
+//! acknowledgements would wait in another queue until all of them are through: sender and worker
+//! would alternate instead of overlapping (cost: `docs/benchmarks.md`, "From tap to tap").
 //!
-//! A guest's frame may lie in a thousand pieces of a byte each, every one of which is looked up and
-//! copied by itself: beyond two for a frame, they count as well.
+//! A guest may split a frame into a thousand pieces of one byte, each of which is looked up and
+//! copied separately: pieces beyond two per frame are counted.
 //!
-//! A train of many tiny packets is counted by those: a port that takes no trains takes as many
-//! system calls for it, and whoever sends it may choose how many. It ends a batch, and a turn.
+//! A train of many tiny packets is counted by its packets, as a port that does not take trains
+//! needs a system call for each, and the sender chooses their size. Such a train ends a batch and a
+//! turn.
 
 use tapswitch_wire::NetHeader;
 
-/// A queue's turn.
+/// The rest of a queue's turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     left: usize,
 }
 
 impl Turn {
-    /// A whole one.
+    /// A full turn.
     #[inline]
     pub(super) fn new() -> Self {
         Self { left: BURST_COUNT }
     }
 
-    /// How many frames it may bring yet, should they be small.
+    /// Small frames that are left.
     #[inline]
     pub(super) fn left(self) -> usize {
         self.left
@@ -38,13 +39,13 @@ impl Turn {
         self.left == 0
     }
 
-    /// It has brought frames of such a [`weight`]; asking in vain is worth a frame.
+    /// Subtracts frames of this [`weight`]; a read without a frame counts as one.
     #[inline]
     pub(super) fn note(&mut self, frames: usize, weight: usize) {
         self.left = self.left.saturating_sub(frames.max(1) + weight / BYTES_PER_FRAME);
     }
 
-    /// At least so many frames are its own, whatever it has brought.
+    /// Grants the queue at least this many frames, whatever it has brought.
     #[inline]
     pub(super) fn keep(&mut self, frames: usize) {
         self.left = self.left.max(frames);
@@ -56,10 +57,10 @@ impl Turn {
     }
 }
 
-/// Gives each of `count` queues a turn, from the `next` one on, until they have brought `most`
-/// frames: of many busy ones, not all have theirs before somebody else is looked at, and the next
-/// look goes on behind the last. `turn` answers how many frames a queue has brought; this, how many
-/// all of them have.
+/// Gives each of `count` queues a turn, starting at `next`, until they have brought `most` frames.
+/// With many busy queues, other work is done before all have had theirs, and the next call
+/// continues behind the last one. `turn` returns the frames that a queue brought; this returns the
+/// sum.
 #[inline]
 pub(super) fn around(
     next: &mut usize,
@@ -69,7 +70,7 @@ pub(super) fn around(
 ) -> usize {
     let mut total = 0;
     for _ in 0..count {
-        // There may be fewer than there were.
+        // Queues may have been removed since.
         let at = if *next < count { *next } else { 0 };
         *next = at + 1;
         total += turn(at);
@@ -80,14 +81,14 @@ pub(super) fn around(
     total
 }
 
-/// True for a train of packets so small that its bytes do not tell what it may cost.
+/// True for a train of packets so small that its byte count underestimates its cost.
 #[inline]
 pub(super) fn is_crowded(meta: &NetHeader) -> bool {
     meta.is_train() && meta.gso_size < CROWDED_SIZE
 }
 
-/// What a frame that lies in `len` bytes may cost, in bytes: its own, or those of as many small
-/// frames as the packets that it makes.
+/// The cost of a frame of `len` bytes, in bytes: its length, or [`BYTES_PER_FRAME`] for each of its
+/// packets if it is crowded.
 #[inline]
 pub(super) fn weight(meta: &NetHeader, len: usize) -> usize {
     match is_crowded(meta) {
@@ -96,28 +97,29 @@ pub(super) fn weight(meta: &NetHeader, len: usize) -> usize {
     }
 }
 
-/// What `pieces` cost that `frames` lie in, in bytes; nothing for a header and a frame behind it.
+/// The cost in bytes of `pieces` that hold `frames`; two pieces per frame, header and data, are
+/// free.
 #[inline]
 pub(super) fn weight_of_pieces(frames: usize, pieces: usize) -> usize {
     pieces.saturating_sub(2 * frames) * BYTES_PER_PIECE
 }
 
-/// Small frames in a turn. At two microseconds a frame, a change of the tables is seen within a
+/// Small frames per turn. At two microseconds a frame, a change of the tables takes effect within a
 /// quarter of a millisecond.
 pub(crate) const BURST_COUNT: usize = 128;
-/// Bytes that take as long as a small frame: eight trains of 64 KiB are a turn.
+/// Bytes that take as long as a small frame: a turn is eight trains of 64 KiB.
 const BYTES_PER_FRAME: usize = 4096;
 /// Sixteen pieces take as long as a small frame.
 const BYTES_PER_PIECE: usize = BYTES_PER_FRAME / 16;
-/// Bytes of payload below which the packets of a train are few to no honest sender: a path with the
-/// smallest MTU of IPv4 leaves 536 of TCP.
+/// A train with less payload per packet than this is crowded. No honest sender uses such packets
+/// for bulk data: the smallest MTU of IPv4 leaves 536 bytes of TCP payload.
 const CROWDED_SIZE: u16 = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How many batches of `frames` and `bytes` a turn has.
+    /// Number of batches of `frames` and `bytes` in a turn.
     fn batches(frames: usize, bytes: usize) -> usize {
         let mut turn = Turn::new();
         let mut count = 0;

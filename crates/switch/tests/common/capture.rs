@@ -1,4 +1,4 @@
-//! Frames seen and sent at a host's interface, with their offload metadata.
+//! Capturing and sending frames at a host's interface, with their offload metadata.
 
 use std::io::IoSlice;
 
@@ -13,7 +13,7 @@ pub(crate) struct Capture(PacketPort);
 
 impl Capture {
     pub(crate) fn open(host: &Host) -> Self {
-        // Room for all that a test sends, so that nothing depends on who reads when.
+        // Room for all frames of a test, so that nothing depends on timing.
         let config = Config::default().receive_buffer_len(128 << 20);
         let open = || PacketPort::open("eth0", &config).unwrap();
         Self(host.namespace.enter(open).unwrap())
@@ -24,7 +24,7 @@ impl Capture {
         self.0.send(header, &[IoSlice::new(frame)]).unwrap();
     }
 
-    /// The next frame that `wanted` wants; others are passed over.
+    /// The next frame that `wanted` accepts; others are skipped.
     pub(crate) fn receive(&self, wanted: impl Fn(&[u8]) -> bool) -> (NetHeader, Vec<u8>) {
         let mut buf = vec![0; RECV_BUF_LEN];
         eventually("a frame", || {
@@ -38,14 +38,14 @@ impl Capture {
         })
     }
 
-    /// All wanted frames that wait now.
+    /// All wanted frames that are pending now.
     pub(crate) fn drain(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<(NetHeader, Vec<u8>)> {
         let mut buf = vec![0; RECV_BUF_LEN];
         let frames = std::iter::from_fn(|| self.next(&mut buf));
         frames.filter(|(_, frame)| wanted(frame)).collect()
     }
 
-    /// Frames that found no room here.
+    /// Frames dropped for lack of room.
     pub(crate) fn lost(&self) -> u64 {
         self.0.statistics().unwrap().dropped
     }
@@ -62,13 +62,13 @@ impl Capture {
     }
 }
 
-/// Metadata without the length of the headers, which is a hint: the kernel tells how much of the
-/// frame lies together.
+/// Metadata without the hint `hdr_len`, in which the kernel reports the length of a frame's linear
+/// part.
 pub(crate) fn without_hint(header: NetHeader) -> NetHeader {
     NetHeader { hdr_len: 0, ..header }
 }
 
-/// A frame of `len` bytes whose content no protocol handles (IEEE 802 local experimental).
+/// A frame of `len` bytes that no protocol handles (IEEE 802 local experimental).
 pub(crate) fn frame(dst: MacAddr, src: MacAddr, tags: &[Tag], len: usize) -> Vec<u8> {
     let mut frame = [dst.0, src.0].concat();
     for tag in tags {

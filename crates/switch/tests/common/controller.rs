@@ -1,4 +1,4 @@
-//! A controller that does what a test tells it, and shows what the switch says.
+//! A controller driven by a test, which shows the switch's messages.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
@@ -19,11 +19,11 @@ pub(crate) struct Controller {
     stream: TcpStream,
     connection: ControllerConnection,
     pub(crate) features: FeaturesReply,
-    /// What came while something else was waited for.
+    /// Events that arrived while something else was waited for.
     events: VecDeque<ControllerEvent>,
 }
 
-/// A place where switches connect to.
+/// A listener to which switches connect.
 pub(crate) fn listen() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -39,19 +39,19 @@ pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 impl Controller {
-    /// Connects to a switch, and wants its messages.
+    /// Connects to a switch and asks for its messages.
     pub(crate) fn connect(to: SocketAddr) -> Self {
         let mut controller = Self::over(TcpStream::connect(to).unwrap());
         controller.configure();
         controller
     }
 
-    /// Waits for a switch that connects.
+    /// Waits for a switch to connect.
     pub(crate) fn accept(listener: &TcpListener) -> Self {
         Self::over(accept(listener))
     }
 
-    /// Shakes hands with the switch at the other end.
+    /// Performs the handshake with the switch at the other end.
     pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -71,7 +71,7 @@ impl Controller {
         controller
     }
 
-    /// Asks for whole packets; who connects to a switch gets none before.
+    /// Requests whole packets; accepted connections get none before.
     pub(crate) fn configure(&mut self) {
         let config = SwitchConfig { flags: ConfigFlags::FRAG_NORMAL, miss_send_len: 0xffff };
         self.send(Body::SetConfig(config));
@@ -84,7 +84,7 @@ impl Controller {
         xid
     }
 
-    /// Sends several messages in one piece.
+    /// Sends several messages in one write.
     pub(crate) fn send_all(&mut self, bodies: Vec<Body>) -> Vec<u32> {
         let xids = bodies.into_iter().map(|body| self.connection.send(body).unwrap()).collect();
         self.flush();
@@ -96,7 +96,7 @@ impl Controller {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The answer to a request.
+    /// The reply to a request.
     pub(crate) fn request(&mut self, body: Body) -> Body {
         let sent = self.send(body);
         self.wait_and_keep("an answer", |event| match event {
@@ -115,7 +115,7 @@ impl Controller {
         }
     }
 
-    /// Waits until all that was sent before is done, without an error.
+    /// Waits until all earlier messages are processed, without an error.
     pub(crate) fn barrier(&mut self) {
         assert_eq!(self.request(Body::BarrierRequest), Body::BarrierReply);
         let errors = self.events.iter().filter(|event| {
@@ -138,7 +138,7 @@ impl Controller {
         self.apply(vec![Body::GroupMod(group_mod)]);
     }
 
-    /// Sends what the switch must refuse.
+    /// Sends a message that the switch must refuse.
     pub(crate) fn refused(&mut self, body: Body) -> ErrorKind {
         let sent = self.send(body);
         self.error_for(sent)
@@ -189,12 +189,12 @@ impl Controller {
         })
     }
 
-    /// What has come so far and nobody waited for.
+    /// The events so far that nobody waited for.
     pub(crate) fn events(&self) -> impl Iterator<Item = &ControllerEvent> {
         self.events.iter()
     }
 
-    /// Waits for one event and forgets those before it.
+    /// Waits for one event and discards those before it.
     pub(crate) fn wait<T>(
         &mut self,
         what: &str,

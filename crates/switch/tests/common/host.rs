@@ -1,4 +1,4 @@
-//! A host: a network namespace with an interface `eth0` that leads to the switch.
+//! A host: a network namespace with an interface `eth0` connected to the switch.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,7 +16,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A namespace without an interface, in which IPv6 says nothing by itself.
+    /// A namespace without an interface, in which IPv6 sends nothing by itself.
     pub(crate) fn new(number: u8) -> Self {
         let namespace = OwnedNamespace::create(&unique("swt")).unwrap();
         let settings = [("disable_ipv6", "1"), ("router_solicitations", "0")];
@@ -49,7 +49,7 @@ impl Host {
         MacAddr(self.link().mac.unwrap())
     }
 
-    /// Frames, trains as one, that the kernel got from `eth0` and gave to it.
+    /// Frames, counting trains as one, that the kernel received from `eth0` and sent to it.
     pub(crate) fn frames(&self) -> [u64; 2] {
         let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let devices = self.namespace.enter(read).unwrap();
@@ -64,7 +64,7 @@ impl Host {
         self.netlink.add_address("eth0", ip, 24).unwrap();
     }
 
-    /// Lets IPv6 in, with an address on `eth0`.
+    /// Enables IPv6, with an address on `eth0`.
     pub(crate) fn add_address6(&mut self) {
         let allow = || fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0").unwrap();
         self.namespace.enter(allow).unwrap();
@@ -72,12 +72,12 @@ impl Host {
         self.netlink.add_address("eth0", ip, 64).unwrap();
     }
 
-    /// Tells the host where another one is, so that it need not ask.
+    /// Adds a static neighbour entry for another host.
     pub(crate) fn knows(&mut self, ip: IpAddr, mac: MacAddr) {
         self.netlink.set_neighbour("eth0", ip, mac.0).unwrap();
     }
 
-    /// Joins `eth0` by a veth pair with `name` in `other`, both up.
+    /// Connects `eth0` by a veth pair to `name` in `other`, both up.
     pub(crate) fn join(&mut self, other: &mut Self, name: &str) {
         let there: &Namespace = &other.namespace;
         self.netlink.create_veth("eth0", name, there).unwrap();
@@ -89,7 +89,7 @@ impl Host {
     }
 }
 
-/// Introduces all hosts to each other.
+/// Adds static neighbour entries for all hosts to each other.
 pub(crate) fn introduce(hosts: &mut [Host]) {
     let known: Vec<_> = hosts.iter_mut().map(|h| (h.number, h.ip(), h.mac())).collect();
     for host in hosts {

@@ -55,7 +55,7 @@ impl Running {
         }
     }
 
-    /// Where it accepts connections.
+    /// The address on which it accepts connections.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listening[0]
     }
@@ -95,13 +95,13 @@ impl Running {
         self.handle.clone()
     }
 
-    /// Stops it and waits until it has.
+    /// Stops it and waits for its end.
     pub(crate) fn stop(&mut self) {
         if self.shutdown.is_some() && !thread::panicking() {
             self.check_books();
         }
         if let Some(shutdown) = self.shutdown.take() {
-            // It may have stopped by itself, by a panic that the join below passes on.
+            // It may have stopped by itself, by a panic that the join below propagates.
             let _ = shutdown.send(());
         }
         if let Some(thread) = self.thread.take() {
@@ -112,7 +112,7 @@ impl Running {
 }
 
 impl Running {
-    /// Every frame is somewhere: whatever a test did, in the end the books of its switch add up.
+    /// Checks that every frame is accounted for, whatever a test did.
     pub(crate) fn check_books(&self) {
         let handle = self.handle();
         super::eventually("books that add up", || match ask(&handle) {
@@ -135,9 +135,8 @@ impl Drop for Running {
     }
 }
 
-/// A runtime for one question: answers come by channels that need no I/O.
-/// Whether the switch dropped something. The kernel does so in front of it (`ring_full`) when
-/// packets come one by one faster than a busy machine reads them.
+/// Whether the switch dropped frames. The kernel drops them in front of it (`ring_full`) if single
+/// packets come faster than a busy machine reads them.
 pub(crate) fn has_dropped(ports: &[PortReport]) -> bool {
     ports.iter().any(|port| port.drops.keys().any(|reason| reason != "ring_full"))
 }
@@ -146,17 +145,17 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Starts a switch on the calling thread and lets it go.
+/// Starts a switch on the calling thread and drops it.
 pub(crate) fn start_here(config: Config) -> Result<(), StartError> {
     runtime().block_on(Switch::start(config)).map(drop)
 }
 
-/// Asks a switch that may have stopped.
+/// Queries a switch that may have stopped.
 pub(crate) fn ask(handle: &Handle) -> Result<SwitchReport, Stopped> {
     runtime().block_on(handle.switch())
 }
 
-/// A switch that listens on loopback, goes by its rules alone and has two workers.
+/// A switch that listens on loopback, follows only its rules and has two workers.
 pub(crate) fn config(ports: &[String]) -> Config {
     Config {
         listen: vec![Endpoint::tcp((Ipv4Addr::LOCALHOST, 0).into())],
@@ -173,12 +172,12 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Hosts on tap ports, introduced to each other; no rules.
+    /// Hosts on tap ports that know each other; no rules.
     pub(crate) fn new(count: u8) -> Self {
         Self::with(count, |_| {})
     }
 
-    /// The same with a configuration of the test's own.
+    /// As [`Self::new`], with a changed configuration.
     pub(crate) fn with(count: u8, change: impl FnOnce(&mut Config)) -> Self {
         let mut hosts: Vec<_> = (1..=count).map(Host::new).collect();
         let spec = |host: &Host| format!("{}=tap:eth0,netns={}", host.number, host.name());
@@ -190,13 +189,13 @@ impl Lab {
         Self { switch, hosts }
     }
 
-    /// Hosts on interfaces that are there already: veth pairs into a namespace of the switch's.
-    /// Ports whose number is in `taps` are tap ports all the same.
+    /// Hosts on existing interfaces: veth pairs into a namespace of the switch. Ports whose number
+    /// is in `taps` are tap ports.
     pub(crate) fn netdevs(count: u8, taps: &[u8]) -> (Self, Host) {
         Self::netdevs_with(count, taps, |_| {})
     }
 
-    /// The same with a configuration of the test's own.
+    /// As [`Self::netdevs`], with a changed configuration.
     pub(crate) fn netdevs_with(
         count: u8,
         taps: &[u8],
@@ -231,7 +230,7 @@ impl Lab {
         &mut self.hosts[usize::from(number) - 1]
     }
 
-    /// Waits until the workers have counted what they have sent: a frame can arrive before that.
+    /// Waits until the workers have counted what they have sent: a frame may arrive before that.
     pub(crate) fn settle(&self) {
         self.switch.controller().barrier();
     }

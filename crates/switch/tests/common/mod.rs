@@ -1,5 +1,5 @@
-//! What the tests of this crate share: namespaces with hosts, a running switch, a controller that
-//! does as it is told, traffic, captured frames.
+//! Shared test support: namespaces with hosts, a running switch, a controller driven by tests,
+//! traffic, captured frames.
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
@@ -24,7 +24,7 @@ pub(crate) use rules::*;
 pub(crate) use traffic::*;
 pub(crate) use underlay::{Fabric, TUNNEL, Underlay, VXLAN};
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     eventually(what, || holds().then_some(()));
 }

@@ -4,13 +4,13 @@ use std::process::{Command, Output};
 
 use super::{Running, skip};
 
-/// True when the tool is there; otherwise says that the test is skipped.
+/// True if the tool is installed; otherwise prints that the test is skipped.
 pub(crate) fn is_there() -> bool {
     Command::new("ovs-ofctl").arg("--version").output().is_ok()
         || skip("no ovs-ofctl; install openvswitch-common")
 }
 
-/// What a command prints when it succeeds.
+/// The output of a command that must succeed.
 pub(crate) fn run(switch: &Running, command: &str, arguments: &[&str]) -> String {
     let output = output(switch, command, arguments);
     let text = text(&output);
@@ -19,7 +19,7 @@ pub(crate) fn run(switch: &Running, command: &str, arguments: &[&str]) -> String
     text
 }
 
-/// What a command prints when the switch refuses.
+/// The output of a command that the switch must refuse.
 pub(crate) fn refused(switch: &Running, command: &str, arguments: &[&str]) -> String {
     let text = text(&output(switch, command, arguments));
     assert!(text.contains("OFPT_ERROR"), "{command} {arguments:?}: no error in {text}");

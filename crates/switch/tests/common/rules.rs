@@ -1,4 +1,4 @@
-//! Rules and groups in few words.
+//! Short constructors of rules and groups.
 
 use tapswitch_openflow::{
     Action, Body, Bucket, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand, GroupType,
@@ -27,17 +27,17 @@ pub(crate) fn to_group(id: u32) -> Action {
     Action::Group(GroupId(id))
 }
 
-/// A rule that sends all that comes in by one port out of another.
+/// A rule that sends all frames from one port to another.
 pub(crate) fn wire(from: u32, to: u32) -> Body {
     Body::FlowMod(rule(100, in_port(from), vec![output(to)]))
 }
 
-/// What joins two ports.
+/// Rules that join two ports.
 pub(crate) fn join(a: u32, b: u32) -> Vec<Body> {
     vec![wire(a, b), wire(b, a)]
 }
 
-/// A rule that sends everything to one reserved port.
+/// A rule that sends all frames to one reserved port.
 pub(crate) fn all_to(port: PortNo) -> FlowMod {
     rule(0, Match::new(), vec![Action::output(port)])
 }

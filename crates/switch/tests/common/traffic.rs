@@ -1,4 +1,4 @@
-//! Traffic between hosts, by ordinary sockets.
+//! Traffic between hosts through ordinary sockets.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{Read, Write};
@@ -17,8 +17,8 @@ pub(crate) fn udp(host: &Host, ip: IpAddr, port: u16) -> UdpSocket {
     socket
 }
 
-/// Sends a datagram there and one back. Datagrams may be lost while ports and rules come up, so
-/// it asks again.
+/// Sends a datagram and one back. Datagrams may be lost while ports and rules come up, so it
+/// retries.
 pub(crate) fn ping(from: &Host, to: &Host) {
     ping_between(from, from.ip(), to, to.ip());
 }
@@ -42,7 +42,7 @@ pub(crate) fn ping_between(from: &Host, from_ip: IpAddr, to: &Host, to_ip: IpAdd
     });
 }
 
-/// Bytes that look random, the same each time.
+/// Pseudorandom bytes, the same each time.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::from_fn(|| {
@@ -60,7 +60,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Sends `len` bytes over one TCP connection; all must arrive as they were.
+/// Sends `len` bytes over one TCP connection; all must arrive unchanged.
 pub(crate) fn tcp(from: &Host, to: &Host, len: usize) {
     tcp_between(from, to, to.ip(), len);
 }
@@ -96,7 +96,7 @@ fn connected(from: &Host, to: &Host, ip: IpAddr) -> (TcpStream, TcpStream) {
     (out, stream)
 }
 
-/// A TCP connection that carries all it can until it is told to stop.
+/// A TCP connection that sends at full rate until it is stopped.
 pub(crate) struct Stream {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<(u64, u64)>,
@@ -110,7 +110,7 @@ impl Stream {
         let told = stop.clone();
         let sender = thread::spawn(move || {
             let (chunk, mut hasher, mut len) = (noise(100_003), DefaultHasher::new(), 0);
-            // A test that fails does not tell.
+            // Ends even if the test fails.
             let deadline = deadline() + PATIENCE;
             while !told.load(Ordering::Relaxed) && Instant::now() < deadline {
                 out.write_all(&chunk).unwrap();
@@ -134,7 +134,7 @@ impl Stream {
         Self { stop, sender, receiver }
     }
 
-    /// Stops it; all that was sent must have arrived as it was. Answers how many bytes.
+    /// Stops it; all sent bytes must have arrived unchanged. Returns their number.
     pub(crate) fn finish(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
@@ -144,7 +144,7 @@ impl Stream {
     }
 }
 
-/// Bounds a loop of a test.
+/// The deadline of a test's loop.
 pub(crate) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }

@@ -1,4 +1,4 @@
-//! Switches that are joined by a tunnel.
+//! Switches joined by a tunnel.
 
 use std::net::IpAddr;
 use std::process::Output;
@@ -13,10 +13,10 @@ use super::{
 const TRAIN: usize = 44 * 1400;
 /// Port of the tunnel.
 pub(crate) const TUNNEL: u32 = 9;
-/// A tunnel by VXLAN, but for where it leads.
+/// A VXLAN tunnel without its remote.
 pub(crate) const VXLAN: &str = "vxlan:vni=42";
 
-/// Two sites that are joined by a wire.
+/// Two sites joined by a veth pair.
 pub(crate) struct Underlay {
     pub(crate) sites: [Host; 2],
     is_ipv6: bool,
@@ -30,7 +30,7 @@ impl Underlay {
         Self::with(sites, is_ipv6)
     }
 
-    /// The same for sites that are joined already, each by its `eth0`.
+    /// Two sites that are already joined, each by its `eth0`.
     pub(crate) fn with(mut sites: [Host; 2], is_ipv6: bool) -> Self {
         for site in &mut sites {
             if is_ipv6 { site.add_address6() } else { site.add_address() }
@@ -54,7 +54,7 @@ impl Underlay {
         self.sites[site].namespace.command(program).args(args).output().unwrap()
     }
 
-    /// The port of a tunnel such as [`VXLAN`] at one site to the other.
+    /// The port of a tunnel such as [`VXLAN`] from one site to the other.
     pub(crate) fn tunnel(&self, at: usize, tunnel: &str, options: &str) -> String {
         let (local, remote, netns) = (self.ip(at), self.ip(1 - at), self.sites[at].name());
         format!("{TUNNEL}={tunnel},remote={remote},local={local},netns={netns}{options}")
@@ -62,7 +62,7 @@ impl Underlay {
     }
 }
 
-/// A switch at each site, with a host of its own behind port 1.
+/// A switch at each site, each with a host behind port 1.
 pub(crate) struct Fabric {
     pub(crate) switches: [Running; 2],
     pub(crate) hosts: Vec<Host>,
@@ -74,12 +74,12 @@ impl Fabric {
         Self::over(is_ipv6, VXLAN, options, mtu)
     }
 
-    /// The same by another kind of tunnel.
+    /// As [`Self::new`], with another kind of tunnel.
     pub(crate) fn over(is_ipv6: bool, tunnel: &str, options: &str, mtu: u32) -> Self {
         Self::on(Underlay::new(is_ipv6), tunnel, options, mtu)
     }
 
-    /// The same on an underlay that is there.
+    /// As [`Self::over`], on an existing underlay.
     pub(crate) fn on(underlay: Underlay, tunnel: &str, options: &str, mtu: u32) -> Self {
         let mut hosts: Vec<_> = (1..=2).map(Host::new).collect();
         let switches = [0, 1].map(|at| {
@@ -100,9 +100,9 @@ impl Fabric {
         (port, tunnel)
     }
 
-    /// Makes the path take little until packets from the first host's port wait for it, then all
-    /// that comes: every packet must arrive, without a drop. Even then it takes a train now and
-    /// then, as else it had stalled. Skipped, loudly, where paths cannot be made slow.
+    /// Throttles the path until the first host's port is paused, and then removes the limit: every
+    /// packet must arrive, without a drop. The throttled path still takes a train now and then, as
+    /// it would stall otherwise. Skipped with a message if paths cannot be throttled.
     pub(crate) fn overrun(&self) {
         let [a, b] = &self.hosts[..] else { unreachable!() };
         ping(a, b);
@@ -117,7 +117,7 @@ impl Fabric {
         from.set_nonblocking(true).unwrap();
         let mut trains = 0;
         until("the host's port waits for the tunnel", || {
-            // What is not taken is the host's own affair: its socket is full.
+            // An error is expected: the host's own socket is full.
             let sent = (0..4).map(|_| from.send_to(&[7; TRAIN], to.local_addr().unwrap()));
             trains += sent.filter(Result::is_ok).count();
             let waits = self.tunnel(0).0.pressure.holds_up;
@@ -132,7 +132,7 @@ impl Fabric {
         self.check_nothing_dropped();
     }
 
-    /// What the first site's link takes, by a queue that holds what comes above that.
+    /// Sets the rate of the first site's link, with a queue for the excess.
     fn set_rate(&self, how: &str, rate: &str) -> Output {
         let mut tc = self.underlay.sites[0].namespace.command("tc");
         let limits = ["burst", "100000", "limit", "20000000"];

@@ -1,5 +1,4 @@
-//! What a switch answers to requests, as lines that can be compared: without ages, addresses and
-//! what each says of itself.
+//! A switch's replies as comparable lines: without ages, addresses and descriptions of the switch.
 
 use tapswitch_openflow::multipart::{AggregateStats, GroupFeatures, PortStats, TableStats};
 use tapswitch_openflow::{AsyncConfig, AsyncMask, Body, MultipartReplyBody, Port, PortState};
@@ -7,7 +6,7 @@ use tapswitch_openflow::{AsyncConfig, AsyncMask, Body, MultipartReplyBody, Port,
 use crate::known;
 use crate::text;
 
-/// The lines of an answer; none of one that is not compared.
+/// The lines of a reply; none for one that is not compared.
 pub(crate) fn lines(answer: Body) -> Vec<String> {
     match answer {
         Body::MultipartReply(reply) => statistics(reply.body),
@@ -20,7 +19,7 @@ pub(crate) fn lines(answer: Body) -> Vec<String> {
     }
 }
 
-/// Bits that OpenFlow does not define are forgotten by Open vSwitch, and kept by us.
+/// Open vSwitch drops bits that OpenFlow does not define; our switch keeps them.
 fn async_config(AsyncConfig { master, slave }: AsyncConfig) -> String {
     let known = |mask: AsyncMask| AsyncMask {
         packet_in: mask.packet_in & 7,
@@ -69,7 +68,7 @@ fn port_stats(port: &PortStats) -> Option<String> {
 fn port(port: &Port) -> Option<String> {
     let Port { port_no, name, config, state, .. } = port;
     let name = name.to_string();
-    // They are called the same but for the letter of their side.
+    // Equal names, except for the letter of their side.
     let name = name.get(1..).unwrap_or_default();
     let state = *state & (PortState::LINK_DOWN | PortState::BLOCKED | PortState::LIVE);
     let line = format!("port {port_no}, {name}: {config:?}, {state:?}");

@@ -1,4 +1,4 @@
-//! One case: a pipeline and frames for it; what a switch makes of it, and how two differ.
+//! A test case: a pipeline with frames for it, a switch's behaviour, and how two switches differ.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ use crate::text;
 
 #[derive(Clone)]
 pub(crate) struct Case {
-    /// What makes the pipeline.
+    /// The messages that set up the pipeline.
     pub(crate) messages: Vec<Body>,
-    /// What happens then.
+    /// The events after that.
     pub(crate) steps: Vec<Step>,
-    /// What is asked for in the end.
+    /// The statistics queries at the end.
     pub(crate) filters: Vec<Filter>,
 }
 
@@ -31,14 +31,14 @@ impl Case {
         Self { messages, steps, filters }
     }
 
-    /// The messages of a controller's in it.
+    /// The controller's messages in the case.
     pub(crate) fn bodies(&self) -> Vec<Body> {
         let later = self.steps.iter().filter_map(Step::body);
         self.messages.iter().cloned().chain(later).collect()
     }
 }
 
-/// As `ovs-ofctl` would take it.
+/// In the syntax of `ovs-ofctl`.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for body in &self.messages {
@@ -49,25 +49,25 @@ impl fmt::Display for Case {
     }
 }
 
-/// What a switch made of a case.
+/// A switch's behaviour in a case.
 #[derive(Default)]
 pub(crate) struct Observed {
-    /// Why each message was refused.
+    /// The refusal of each message, if any.
     pub(crate) errors: Vec<Option<ErrorKind>>,
     pub(crate) rules: Vec<String>,
     pub(crate) groups: Vec<String>,
-    /// For each step, what came out and what the controller was told.
+    /// For each step, the frames sent and the messages to the controller.
     pub(crate) steps: Vec<Vec<String>>,
-    /// For each filter, the rules that it leaves and what they counted.
+    /// For each filter, the selected rules and their counters.
     pub(crate) answers: Vec<Vec<String>>,
-    /// Of rules and groups.
+    /// Counters of rules and groups.
     pub(crate) counters: Vec<String>,
-    /// What was told of rules that went.
+    /// Flow-removed messages.
     pub(crate) removed: Vec<String>,
 }
 
 impl Observed {
-    /// Leaves out what was counted.
+    /// Removes all counts.
     pub(crate) fn forget_counts(&mut self) {
         self.counters.clear();
         self.answers.clear();
@@ -77,17 +77,17 @@ impl Observed {
         self.removed.sort();
     }
 
-    /// Leaves out what groups counted.
+    /// Removes the counts of groups.
     pub(crate) fn forget_groups(&mut self) {
         self.counters.retain(|line| !line.starts_with("group "));
     }
 
-    /// Leaves out what ports counted.
+    /// Removes the counts of ports.
     pub(crate) fn forget_ports(&mut self) {
         self.counters.retain(|line| !line.starts_with("port "));
     }
 
-    /// Leaves out how many bytes were counted.
+    /// Removes the byte counts.
     pub(crate) fn forget_bytes(&mut self) {
         let answers = self.answers.iter_mut().flatten();
         let lines = self.counters.iter_mut().chain(&mut self.removed).chain(answers);
@@ -95,35 +95,35 @@ impl Observed {
     }
 }
 
-/// What two switches made of a case that is not the same.
+/// The aspect in which two switches differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aspect {
-    /// Why a message was refused.
+    /// The refusal of a message.
     Refusal,
     Rules,
     Groups,
-    /// What came of a step.
+    /// The result of a step.
     Step,
     Counters,
-    /// What a filter leaves.
+    /// The result of a filter.
     Answer,
     Removed,
 }
 
-/// A difference, with what either did and the other did not.
+/// A difference, with the lines that only one of the two switches has.
 pub(crate) struct Difference {
     pub(crate) aspect: Aspect,
     pub(crate) texts: [Vec<String>; 2],
 }
 
 impl Difference {
-    /// Whether it seems to have the same cause.
+    /// Whether it probably has the same cause.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let is_refusal = self.aspect == Aspect::Refusal;
         self.aspect == other.aspect && (!is_refusal || self.texts == other.texts)
     }
 
-    /// The first one.
+    /// The first difference.
     pub(crate) fn between([theirs, ours]: &[Observed; 2]) -> Option<Self> {
         let error = |of: &Observed, at: usize| vec![format!("{:?}", of.errors[at])];
         let errors = (0..theirs.errors.len())
@@ -149,7 +149,7 @@ impl Difference {
     }
 }
 
-/// Whether both did the same, but for what is known.
+/// Whether both behaved the same, except for known differences.
 pub(crate) fn lines_are_alike(theirs: &[String], ours: &[String]) -> bool {
     let mut pairs = theirs.iter().zip(ours);
     theirs.len() == ours.len() && pairs.all(|(theirs, ours)| are_alike(theirs, ours))
@@ -169,5 +169,5 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What is asked for in the end of each case.
+/// Number of filters in each case.
 const FILTERS: usize = 2;

@@ -1,4 +1,4 @@
-//! Random matches: values that frames often have, whole and masked, with what they require.
+//! Random matches: values that are frequent in frames, exact and masked, with prerequisites.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,14 +8,14 @@ use tapswitch_wire::{EtherType, MacAddr, ip_proto};
 
 use crate::random::Random;
 
-/// What is known of the frames that a match is for.
+/// The known properties of the frames that a match selects.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     eth_type: Option<EtherType>,
     ip_proto: Option<u8>,
-    /// Type of ICMPv6.
+    /// ICMPv6 type.
     icmp_type: Option<u8>,
-    /// What can be matched beside.
+    /// Further fields that can be matched.
     fields: &'static [OxmField],
 }
 
@@ -23,7 +23,7 @@ impl Kind {
     pub(crate) const UNKNOWN: Self =
         Self { eth_type: None, ip_proto: None, icmp_type: None, fields: &[] };
 
-    /// Fields that both switches can set in such frames.
+    /// Fields of such frames that both switches can set.
     pub(crate) fn settable(self) -> impl Iterator<Item = OxmField> {
         let told = self.icmp_type.is_some();
         self.fields.iter().copied().filter(move |field| match field {
@@ -38,13 +38,13 @@ impl Kind {
         matches!(self.eth_type, Some(EtherType::IPV4 | EtherType::IPV6))
     }
 
-    /// Any, for who knows nothing of the frames.
+    /// Any kind, if nothing is known about the frames.
     pub(crate) fn any(random: &mut Random) -> Self {
         random.pick(KINDS)
     }
 }
 
-/// A match, what it tells of the frames, and whether they have a tag.
+/// A match, the kind of frames it selects, and whether they have a tag.
 pub(crate) struct Matched {
     pub(crate) matching: Match,
     pub(crate) kind: Kind,
@@ -81,7 +81,7 @@ fn maybe(random: &mut Random, field: OxmField, percent: usize, fields: &mut Vec<
     }
 }
 
-/// A match on tags, at times; whether it says that there is one.
+/// Sometimes adds a match on tags. Returns whether it requires one.
 fn vlan(random: &mut Random, fields: &mut Vec<Oxm>) -> bool {
     let vid = match random.below(20) {
         0 => Masked::exact(0),
@@ -101,7 +101,7 @@ fn vlan(random: &mut Random, fields: &mut Vec<Oxm>) -> bool {
     is_tagged
 }
 
-/// A field with a value that frames often have; masked where it can be, if that is wanted.
+/// A field with a value that is frequent in frames; masked, if possible, when `masked` is set.
 pub(crate) fn value(random: &mut Random, field: OxmField, masked: bool) -> Oxm {
     let port = random.pick(L4_PORTS);
     let small = random.pick(&[0, 1, 2]);
@@ -138,13 +138,13 @@ pub(crate) fn value(random: &mut Random, field: OxmField, masked: bool) -> Oxm {
         Icmpv6Type => Oxm::Icmpv6Type(random.pick(&[128, 129, 135, 136])),
         Icmpv4Code => Oxm::Icmpv4Code(small),
         Icmpv6Code => Oxm::Icmpv6Code(small),
-        // Where there is none, Open vSwitch sets nothing of ARP.
+        // Without an operation, Open vSwitch sets no fields of ARP.
         ArpOp => Oxm::ArpOp(random.pick(&[1, 2, 3])),
         other => panic!("{other:?} is not of both switches"),
     }
 }
 
-/// A mask of so many bits: an upper part, a lower part, any, or all.
+/// A mask of `width` bits: an upper part, a lower part, random bits, or all.
 fn mask(random: &mut Random, width: u32) -> u128 {
     let all = u128::MAX >> (128 - width);
     let any = u128::from(random.next()) << 64 | u128::from(random.next());
@@ -247,5 +247,5 @@ pub(crate) const IPV6: &[Ipv6Addr] = &[
 ];
 pub(crate) const L4_PORTS: &[u16] = &[0, 53, 80, 4000];
 pub(crate) const FLOW_LABELS: &[u32] = &[0, 5, 0xf_ffff];
-/// VLANs with the bit for the presence of a tag.
+/// VLAN ids with the bit for the presence of a tag.
 const VIDS: &[u16] = &[0x1005, 0x1006, 0x1000, 0x1fff];

@@ -1,4 +1,4 @@
-//! Random filters of statistics about rules.
+//! Random filters for flow statistics.
 
 use tapswitch_openflow::multipart::{AggregateStats, FlowStatsRequest};
 use tapswitch_openflow::{
@@ -22,7 +22,7 @@ impl Filter {
             false => matching.fields[..count].iter().cloned().collect(),
         };
         let cookie = random.pick(&[0, 1, 2]);
-        // Asked for exactly this cookie, Open vSwitch tells of rules that it made for itself.
+        // Asked for exactly cookie 0, Open vSwitch also reports its own internal rules.
         let whole = if cookie == 0 { 3 } else { u64::MAX };
         Self(FlowStatsRequest {
             table_id: TableId(random.pick(&[0, 0, 1, 2, 255, 255])),
@@ -34,8 +34,8 @@ impl Filter {
         })
     }
 
-    /// The rules that it leaves, and the sum of what they counted. Those with `cookie` are not of
-    /// the case.
+    /// The selected rules, and the sum of their counters. Rules with `cookie` do not belong to the
+    /// case.
     pub(crate) fn ask(&self, peer: &mut Peer, cookie: u64) -> Vec<String> {
         let flow = MultipartRequestBody::Flow(self.0.clone());
         let aggregate = MultipartRequestBody::Aggregate(self.0.clone());

@@ -1,4 +1,4 @@
-//! Random frames: of each kind that rules tell apart, with tags, and some of them broken.
+//! Random frames: of each kind that rules distinguish, with tags, and some of them malformed.
 
 use tapswitch_wire::checksum::Sum;
 
@@ -8,7 +8,7 @@ use crate::known::{
 };
 use crate::random::Random;
 
-/// A frame, and the port that it comes in by.
+/// A frame and its ingress port.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) port: u32,
@@ -33,13 +33,13 @@ impl Frame {
         }
         let may_cut = match bytes[headers..headers + 2] {
             [0x88, 0xcc] | [0x12, 0x34] => true,
-            // Open vSwitch loses count of what is cut there.
+            // Open vSwitch miscounts truncated MPLS frames.
             [0x88, 0x47] => false,
             _ => frames.cut,
         };
         match random.below(100) {
             0..8 if may_cut => {
-                // The header behind the type is not whole.
+                // The header behind the type is truncated.
                 let left = bytes.len() - headers - 2;
                 bytes.truncate(headers + 2 + random.below(left.min(IPV4_HEADER_LEN - 1) + 1));
             }
@@ -53,13 +53,13 @@ impl Frame {
     }
 }
 
-/// How many tags a frame has.
+/// Number of tags of a frame.
 fn tags(bytes: &[u8]) -> usize {
     let types = bytes.get(12..).unwrap_or_default().chunks_exact(4);
     types.take_while(|tag| matches!(tag[..2], [0x81, 0x00] | [0x88, 0xa8])).count()
 }
 
-/// The EtherType and what follows.
+/// Appends the EtherType and what follows.
 fn payload(random: &mut Random, bytes: &mut Vec<u8>) {
     match random.below(20) {
         0..8 => ipv4(random, bytes),
@@ -85,7 +85,7 @@ fn ipv4(random: &mut Random, bytes: &mut Vec<u8>) {
     };
     let protocol = random.pick(protocols);
     let whole = transport(random, protocol, ports, pseudo);
-    // Open vSwitch takes no type from ICMP that is not whole.
+    // Open vSwitch takes no type from truncated ICMP.
     let transport = if protocol == 1 { whole } else { cut(random, whole) };
     let options: &[u8] = if random.chance(10) { &[1, 1, 1, 0] } else { &[] };
     let mut header = vec![0x45 + u8::try_from(options.len() / 4).unwrap()];
@@ -100,7 +100,7 @@ fn ipv4(random: &mut Random, bytes: &mut Vec<u8>) {
     bytes.extend(transport);
 }
 
-/// At times not all of the header, as IP says too.
+/// Sometimes truncates the header, with a matching IP length.
 fn cut(random: &mut Random, mut transport: Vec<u8>) -> Vec<u8> {
     if random.chance(8) {
         transport.truncate(random.below(transport.len() + 1));
@@ -108,7 +108,7 @@ fn cut(random: &mut Random, mut transport: Vec<u8>) -> Vec<u8> {
     transport
 }
 
-/// Flags and offset: seldom those of a first or of a later fragment.
+/// Flags and offset: rarely those of a first or later fragment.
 fn fragment(random: &mut Random) -> u16 {
     match random.below(10) {
         0 => random.pick(&[0x2000, 5, 0x2005]),
@@ -124,7 +124,7 @@ fn ipv6(random: &mut Random, bytes: &mut Vec<u8>) {
     let (next, extension) = extension(random, protocol);
     let ports = if next == 44 { FIRST_FRAGMENTS.1 } else { L4_PORTS };
     let transport = match protocol {
-        // Open vSwitch takes no type from discovery that is not whole.
+        // Open vSwitch takes no type from truncated neighbour discovery.
         58 => icmpv6(random, pseudo),
         _ => {
             let whole = transport(random, protocol, ports, pseudo);
@@ -140,7 +140,7 @@ fn ipv6(random: &mut Random, bytes: &mut Vec<u8>) {
     bytes.extend(src.into_iter().chain(dst).chain(extension).chain(transport));
 }
 
-/// A header between IPv6 and the protocol, at times: what the header before says, and the bytes.
+/// Sometimes a header between IPv6 and the protocol: its number, and the bytes.
 fn extension(random: &mut Random, protocol: u8) -> (u8, Vec<u8>) {
     let fragment = |protocol, offset| (44, vec![protocol, 0, 0, offset, 0, 0, 0, 9]);
     match random.below(20) {
@@ -153,7 +153,7 @@ fn extension(random: &mut Random, protocol: u8) -> (u8, Vec<u8>) {
     }
 }
 
-/// A header of the protocol and what follows, with the right checksum.
+/// A header of the protocol and its payload, with a valid checksum.
 fn transport(random: &mut Random, protocol: u8, ports: &[u16], pseudo: Sum) -> Vec<u8> {
     let (src, dst) = (random.pick(ports), random.pick(ports));
     let mut bytes = Vec::new();
@@ -169,7 +169,7 @@ fn transport(random: &mut Random, protocol: u8, ports: &[u16], pseudo: Sum) -> V
             more(random, &mut bytes);
             let len = u16::try_from(bytes.len()).unwrap().to_be_bytes();
             bytes[4..6].copy_from_slice(&len);
-            // None at all is allowed.
+            // A checksum of zero is permitted.
             if random.chance(80) {
                 let beside = with_protocol(pseudo, 17, bytes.len());
                 complete(&mut bytes, 6, beside);
@@ -216,7 +216,7 @@ fn mpls(random: &mut Random, bytes: &mut Vec<u8>) {
     more(random, bytes);
 }
 
-/// A length where others have an EtherType, with SNAP or without.
+/// A length in place of the EtherType, with or without SNAP.
 fn length(random: &mut Random, bytes: &mut Vec<u8>) {
     let mut body = vec![0x42, 0x42, 3];
     if random.chance(50) {
@@ -242,18 +242,17 @@ fn with_protocol(pseudo: Sum, protocol: u8, len: usize) -> Sum {
     pseudo.add_bytes(&[0, protocol, high, low])
 }
 
-/// Writes the checksum of `bytes`, where there are zeroes, and of what it covers beside them.
+/// Writes the checksum of `bytes`, where it is zero, and of the pseudo-header `beside`.
 fn complete(bytes: &mut [u8], at: usize, beside: Sum) {
     let checksum = beside.add_bytes(bytes).checksum().to_be_bytes();
     bytes[at..at + 2].copy_from_slice(&checksum);
 }
 
-/// A longer one would have its fields read here though what it says is behind it is not all there,
-/// and not by Open vSwitch.
+/// In a longer, truncated header, our switch would read the fields and Open vSwitch would not.
 const IPV4_HEADER_LEN: usize = 20;
-/// Linux drops shorter ones with a tag before any socket gets them.
+/// Linux drops shorter tagged frames before they reach a socket.
 const MIN_TAGGED_LEN: usize = 20;
-/// Least length of a frame on a wire without its checksum. Some are shorter here, as on veths.
+/// Minimum length of a frame on a wire without its FCS. Some are shorter here, as on veths.
 const MIN_LEN: usize = 60;
 const TOS: &[u8] = &[0, 0x28, 3, 0xff];
 const TTLS: &[u8] = &[0, 1, 2, 64, 64];

@@ -1,7 +1,8 @@
-//! Where both switches differ on purpose, and why. What is not listed here must be the same.
+//! Intended differences between the two switches, and why. Everything not listed here must be
+//! equal.
 //!
-//! Some of it cannot be told apart behind a difference, so frames and pipelines are made that it
-//! does not matter for: the constants say how.
+//! Some differences cannot be recognised in the results, so frames and pipelines are generated to
+//! avoid them: see the constants.
 
 use std::ops::Range;
 
@@ -14,33 +15,33 @@ use tapswitch_wire::{EtherType, ip_proto};
 
 use crate::steps::Step;
 
-/// What is behind three tags. Open vSwitch looks at two and takes the third for the payload's
-/// type, we look at four (`docs/vlan.md`): no rule asks for either.
+/// The EtherType behind three tags. Open vSwitch parses two and takes the third for the payload's
+/// type, our switch parses four (`docs/vlan.md`): no rule matches either.
 pub(crate) const BEHIND_THREE_TAGS: EtherType = EtherType(0x4321);
 
-/// Protocols and ports of first fragments of IPv4. Open vSwitch takes the ports for 0 in each
-/// table, also the type of ICMP, unless it is told otherwise by a word of its own.
+/// Protocols and ports of first fragments of IPv4. By default, Open vSwitch matches them with ports
+/// 0 in each table, and also with ICMP type 0.
 pub(crate) const FIRST_FRAGMENTS: (&[u8], &[u16]) = (&[6, 17, 132, 47], &[0]);
 
-/// The same of IPv6. Where another address is set in such, Open vSwitch leaves the checksum of TCP,
-/// UDP and ICMPv6 as it was.
+/// Protocols of first fragments of IPv6. If an address is set in those, Open vSwitch does not
+/// update the checksums of TCP, UDP and ICMPv6.
 pub(crate) const FIRST_FRAGMENTS6: &[u8] = &[ip_proto::SCTP];
 
 /// Protocols of later fragments of IPv4. Open vSwitch sets the checksum of TCP and UDP and the type
-/// of ICMP in such, where there are none.
+/// of ICMP in those, although they have none.
 pub(crate) const LATER_FRAGMENTS: &[u8] = &[ip_proto::SCTP, 47];
 
-/// The protocol of later fragments of IPv6. Open vSwitch says 44, the fragment header's own
-/// number, we say what the header names, as for IPv4: no rule asks for either.
+/// The protocol of later fragments of IPv6. Open vSwitch matches 44, the fragment header's own
+/// number, our switch the protocol that the header names, as for IPv4: no rule matches either.
 pub(crate) const LATER_FRAGMENTS6: u8 = 253;
 
-/// What frames may be for a pipeline.
+/// Permitted properties of frames for a pipeline.
 #[derive(Clone, Copy)]
 pub(crate) struct Frames {
-    /// Open vSwitch has room for two tags: the innermost is lost where one more is pushed.
+    /// Open vSwitch has room for two tags: the innermost is lost if one more is pushed.
     pub(crate) tags_max: usize,
-    /// Headers of IP and ARP may be not whole. Open vSwitch takes the TTL of such for 0, and says
-    /// that it ran out; it sets fields of ARP where none are.
+    /// Whether headers of IP and ARP may be truncated. Open vSwitch takes their TTL for 0 and
+    /// reports that it expired, and sets fields of ARP that are not there.
     pub(crate) cut: bool,
 }
 
@@ -56,11 +57,11 @@ impl Frames {
     }
 }
 
-/// Whether these are messages of a kind that both carry out alike, as all are that are made at
-/// random. Tags that are pushed have values: without, Open vSwitch has zeroes there, and we have
-/// the values of the tag below, as OpenFlow has it (1.3.5 §5.11). What counts down the TTL leads
-/// somewhere: else Open vSwitch does nothing of a set. No set does that and pushes a tag: it counts
-/// down first, and where the TTL runs out the tag has no values.
+/// Whether both switches execute these messages alike, which holds for all generated ones. Pushed
+/// tags get values: without them, Open vSwitch uses zeroes, and our switch the values of the tag
+/// below, as OpenFlow requires (1.3.5 §5.11). A set that decrements the TTL has an output:
+/// otherwise Open vSwitch executes nothing of it. No set both decrements the TTL and pushes a tag:
+/// it decrements first, and if the TTL expires the tag has no values.
 pub(crate) fn are_comparable(messages: &[Body]) -> bool {
     let mut sets = messages.iter().flat_map(|body| lists(body, set));
     let mut lists = messages.iter().flat_map(|body| lists(body, list));
@@ -84,8 +85,8 @@ fn has_values(list: &[Action]) -> bool {
     !pushes || sets(OxmField::VlanVid) && sets(OxmField::VlanPcp)
 }
 
-/// Rules for what no other rule of a table is for, where there is none: drop it. Open vSwitch else
-/// carries out the action set of such a frame, which OpenFlow has dropped (1.3.5 §5.4).
+/// Table-miss rules that drop, for tables without one. Otherwise Open vSwitch executes the action
+/// set of such a frame, which OpenFlow drops (1.3.5 §5.4).
 pub(crate) fn misses(rules: &[FlowStats], tables: Range<u8>, cookie: u64) -> Vec<FlowMod> {
     let is_miss = |rule: &FlowStats| rule.priority == 0 && rule.match_fields == Match::new();
     let has_miss = |table| rules.iter().any(|rule| is_miss(rule) && rule.table_id == table);
@@ -94,23 +95,23 @@ pub(crate) fn misses(rules: &[FlowStats], tables: Range<u8>, cookie: u64) -> Vec
     tables.map(|table_id| FlowMod { table_id, cookie, priority: 0, ..add.clone() }).collect()
 }
 
-/// Why the controller is told of its own packet. Open vSwitch says of all that such a packet meets
-/// that an action sent it, also of the table-miss entry, for which OpenFlow has a reason of its own
+/// Replaces the reason of packet-ins of the controller's own packets. Open vSwitch reports that an
+/// action sent them even if it was the table-miss rule, for which OpenFlow has a separate reason
 /// (1.3.5 §7.4.1).
 pub(crate) fn without_reason(lines: &mut [String]) {
     let told = lines.iter_mut().filter(|line| line.starts_with("packet-in, reason 0"));
     told.for_each(|line| *line = line.replacen("reason 0", "reason 1", 1));
 }
 
-/// The port by which a packet of the controller's is said to come in, where these steps tell a port
-/// to receive nothing: another one. It is not received by the port, and so sent here; Open vSwitch
-/// drops it (1.3.5 §7.2.1).
+/// The ingress port of a packet-out; another one if a port is configured to receive nothing in
+/// these steps. As the port does not receive the packet, our switch forwards it; Open vSwitch drops
+/// it (1.3.5 §7.2.1).
 pub(crate) fn entry(port: PortNo, steps: &[Step]) -> PortNo {
     if count_alike(steps) { port } else { PortNo::CONTROLLER }
 }
 
-/// Whether both count the same frames: Open vSwitch counts those for rules that come in by a port
-/// which is told to receive none (1.3.5 §7.2.1).
+/// Whether both count the same frames: Open vSwitch counts frames for rules although they come in
+/// on a port that is configured to receive none (1.3.5 §7.2.1).
 pub(crate) fn count_alike(steps: &[Step]) -> bool {
     let receives = |step: &Step| match step {
         Step::Port { config, .. } => !config.contains(PortConfig::NO_RECV),
@@ -119,8 +120,8 @@ pub(crate) fn count_alike(steps: &[Step]) -> bool {
     steps.iter().all(receives)
 }
 
-/// Whether both count the same at ports: where one is told to be down nothing reaches Open vSwitch,
-/// which sets the interface down; we count what is dropped.
+/// Whether both count the same at ports: a port configured down gets no frames in Open vSwitch,
+/// which sets the interface down; our switch counts them as dropped.
 pub(crate) fn count_ports_alike(steps: &[Step]) -> bool {
     let is_down = |step: &Step| match step {
         Step::Port { config, .. } => config.contains(PortConfig::PORT_DOWN),
@@ -129,8 +130,8 @@ pub(crate) fn count_ports_alike(steps: &[Step]) -> bool {
     !steps.iter().any(is_down)
 }
 
-/// Whether both count the same for groups: what one processed stays when it is modified (1.3.5
-/// §6.5), and begins anew at Open vSwitch.
+/// Whether both count the same for groups: a modified group keeps its counters (1.3.5 §6.5), but
+/// restarts them in Open vSwitch.
 pub(crate) fn count_groups_alike(steps: &[Step]) -> bool {
     let modifies = |step: &Step| match step {
         Step::Change(Body::GroupMod(change)) => change.command == GroupModCommand::Modify,
@@ -140,7 +141,7 @@ pub(crate) fn count_groups_alike(steps: &[Step]) -> bool {
 }
 
 /// Whether both count the same bytes: behind actions that change the length of a frame, Open
-/// vSwitch goes on with the length that it had when it came in.
+/// vSwitch still counts the received length.
 pub(crate) fn count_bytes_alike(messages: &[Body]) -> bool {
     let changes = |action: &Action| matches!(action, Action::PushVlan(_) | Action::PopVlan);
     count(messages, changes) == 0
@@ -151,7 +152,7 @@ fn count(messages: &[Body], wanted: impl Fn(&Action) -> bool) -> usize {
     lists.flatten().filter(|action| wanted(action)).count()
 }
 
-/// The lists of actions of a message, of rules such as `of` takes.
+/// The lists of actions of a message that `of` selects from its instructions.
 fn lists(body: &Body, of: fn(&Instruction) -> Option<&[Action]>) -> Vec<&[Action]> {
     match body {
         Body::FlowMod(flow_mod) => flow_mod.instructions.iter().filter_map(of).collect(),
@@ -177,9 +178,9 @@ fn list(instruction: &Instruction) -> Option<&[Action]> {
     }
 }
 
-/// Whether both told the controller the same or sent the same frame. What the action set sends has
-/// no rule's cookie here, since several rules may have written it (OpenFlow 1.3.5 §7.4.1), and the
-/// last table. Open vSwitch says cookie and table of the first rule.
+/// Whether both sent the controller the same, or sent the same frame. In our switch, a packet-in
+/// from the action set has no rule's cookie, as several rules may have written the set (OpenFlow
+/// 1.3.5 §7.4.1), and the last table. Open vSwitch reports cookie and table of the first rule.
 pub(crate) fn are_alike(theirs: &str, ours: &str) -> bool {
     let is_of_set = ours.contains("cookie 0xffffffffffffffff");
     theirs == ours || is_of_set && without_rule(theirs) == without_rule(ours)
@@ -190,20 +191,20 @@ fn without_rule(line: &str) -> String {
     line.split(", ").filter(is_told).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a port is the bridge's own, which Open vSwitch has always, and we have where it is asked
-/// for.
+/// Whether a port is the bridge's local port, which Open vSwitch always has, and our switch only on
+/// request.
 pub(crate) fn is_of_bridge(port: PortNo) -> bool {
     port == PortNo::LOCAL
 }
 
-/// What a group counted itself. Open vSwitch counts no frame for a group without a bucket for it,
-/// which those have that pick one; OpenFlow says what a group processed (1.3.5 §7.3.5.9).
+/// Whether both count the same for a group itself. Open vSwitch does not count a frame for which a
+/// group with selection has no bucket; OpenFlow counts what the group processed (1.3.5 §7.3.5.9).
 pub(crate) const fn counts_alike(group_type: GroupType) -> bool {
     matches!(group_type, GroupType::All | GroupType::Indirect)
 }
 
-/// How often a group is used, as far as both say it: at all. Open vSwitch counts actions, OpenFlow
-/// rules and groups (1.3.5 §7.3.5.9). Nothing of one that another group leads to, which Open
+/// Whether a group is used, as far as both report it. Open vSwitch counts actions, OpenFlow rules
+/// and groups (1.3.5 §7.3.5.9). `None` for a group to which another group refers, which Open
 /// vSwitch does not count at all.
 pub(crate) fn uses(group: &GroupStats, described: &[GroupDesc]) -> Option<bool> {
     let to_it = Action::Group(group.group_id);

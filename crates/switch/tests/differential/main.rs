@@ -1,16 +1,16 @@
-//! Our switch beside Open vSwitch: random pipelines, frames and messages for both, and both must
-//! do the same.
+//! Differential test of our switch and Open vSwitch: random pipelines, frames and messages for
+//! both, which must behave the same.
 //!
-//! Each case is made from a number, its seed. `TAPSWITCH_DIFFERENTIAL_ROUNDS` says how many cases
-//! there are, `TAPSWITCH_DIFFERENTIAL_SEED` with which seed they begin; a case that fails is
-//! printed as small as it can be, with its seed:
+//! Each case is generated from a seed. `TAPSWITCH_DIFFERENTIAL_ROUNDS` is the number of cases,
+//! `TAPSWITCH_DIFFERENTIAL_SEED` the first seed. A case that fails is reduced, and printed with its
+//! seed:
 //!
 //! ```text
 //! TAPSWITCH_DIFFERENTIAL_SEED=17 TAPSWITCH_DIFFERENTIAL_ROUNDS=1 \
 //!   cargo test -p tapswitch-switch --test differential pipelines
 //! ```
 //!
-//! Where both differ on purpose is in [`known`] and [`refusals`], with the reasons.
+//! Intended differences are listed in [`known`] and [`refusals`], with the reasons.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 mod answers;
@@ -102,9 +102,9 @@ fn messages_are_answered_alike() {
     for seed in seeds(MESSAGES) {
         let sent = Sent::random(&mut Random::new(seed));
         let [theirs, ours] = pair.sides.each_mut().map(|side| side.ask(&sent));
-        // What one took and the other did not would matter for the next message. So would a rule
-        // for a packet that is not kept: it is there all the same, as it comes before the packet
-        // (OpenFlow 1.3.5 §7.3.4.1), but not at Open vSwitch.
+        // A message that only one switch accepted would affect the next message. So would a rule
+        // with a packet that is not buffered: our switch adds it nevertheless, as that comes before
+        // the packet (OpenFlow 1.3.5 §7.3.4.1), and Open vSwitch does not.
         let is_half_done = ours == Err(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
         if seed % RESET == 0 || is_half_done || theirs.is_ok() != ours.is_ok() {
             pair.sides.iter_mut().for_each(Side::begin);
@@ -128,12 +128,12 @@ fn messages_are_answered_alike() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// How both differ on a case.
+/// The difference between both in a case.
 fn difference(pair: &mut Pair, case: &Case) -> Option<Difference> {
     Difference::between(&pair.observe(case))
 }
 
-/// The seeds of the cases, so many a round.
+/// The seeds of the cases, `each` per round.
 fn seeds(each: u64) -> impl Iterator<Item = u64> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("TAPSWITCH_DIFFERENTIAL_SEED").unwrap_or(0);
@@ -141,13 +141,13 @@ fn seeds(each: u64) -> impl Iterator<Item = u64> {
     first..first + count * each
 }
 
-/// Rules and groups go when so many messages were sent.
+/// Messages after which rules and groups are deleted.
 const RESET: u64 = 40;
-/// Pipelines when nothing else is said: half a minute on a busy machine.
+/// Default number of pipelines: half a minute on a busy machine.
 const ROUNDS: u64 = 300;
-/// Of so many pipelines one has a group that picks: with each bucket alone it takes longer.
+/// One of this many pipelines has a SELECT group: comparing each bucket separately takes longer.
 const SELECT_STEP: usize = 10;
-/// Messages for each pipeline.
+/// Messages per pipeline.
 const MESSAGES: u64 = 25;
-/// After so many it is enough.
+/// Failures after which the test ends.
 const FAILURES: usize = 5;

@@ -1,4 +1,4 @@
-//! Random messages of a controller, most of them wrong somewhere.
+//! Random controller messages, most of them with an error.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::pipeline::modification;
 use crate::random::Random;
 use crate::text::hex;
 
-/// A message behind its header.
+/// A message without its header.
 pub(crate) struct Sent {
     pub(crate) message_type: u8,
     pub(crate) body: Vec<u8>,
@@ -28,25 +28,26 @@ impl Sent {
         let mut bytes = Vec::new();
         Message { xid: 0, body: body(random) }.encode(&mut bytes).unwrap();
         let (message_type, mut body) = (bytes[1], bytes.split_off(Header::LEN));
-        // Once at most: of two mistakes either may be said.
+        // Once at most: with two errors, either may be reported.
         if random.chance(70) {
             damage(random, &mut body);
         }
-        // Of a request that is to go on, Open vSwitch says a while later that it did not.
+        // If more parts of a request are announced, Open vSwitch reports a while later that none
+        // came.
         if message_type == MessageType::MultipartRequest as u8 && body.len() >= 4 {
             body[2..4].fill(0);
         }
         Self { message_type, body }
     }
 
-    /// Whether it changes rules that are there.
+    /// Whether it modifies existing rules.
     pub(crate) fn modifies_rules(&self) -> bool {
         let commands = [FlowModCommand::Modify as u8, FlowModCommand::ModifyStrict as u8];
         let is_command = |command| commands.contains(command);
         self.message_type == MessageType::FlowMod as u8 && self.body.get(17).is_some_and(is_command)
     }
 
-    /// With a header.
+    /// The message with a header.
     fn bytes(&self) -> Vec<u8> {
         let len = u16::try_from(Header::LEN + self.body.len()).unwrap();
         let mut bytes = vec![tapswitch_openflow::VERSION, self.message_type];
@@ -69,7 +70,7 @@ impl fmt::Display for Sent {
     }
 }
 
-/// Cuts, lengthens or overwrites.
+/// Truncates, extends or overwrites the body.
 fn damage(random: &mut Random, body: &mut Vec<u8>) {
     if body.is_empty() {
         return;
@@ -126,7 +127,7 @@ fn packet_out(random: &mut Random) -> Body {
     Body::PacketOut(PacketOut { in_port, ..PacketOut::new(bytes, actions) })
 }
 
-/// With an address that no port has: one that could be carried out would matter for what follows.
+/// With the address of no port: a successful port-mod would affect later messages.
 fn port_mod(random: &mut Random) -> Body {
     Body::PortMod(PortMod {
         port_no: PortNo(random.pick(&[1, 3, 77, PortNo::CONTROLLER.0, PortNo::ANY.0])),

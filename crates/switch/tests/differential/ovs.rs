@@ -1,4 +1,4 @@
-//! Open vSwitch with a directory of its own, in a namespace, ended with this value.
+//! Open vSwitch with a directory of its own, in a namespace, stopped on drop.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,26 +12,26 @@ use tempfile::TempDir;
 use crate::common::{eventually, skip, until};
 
 pub(crate) struct Ovs {
-    /// The database, and the switch itself.
+    /// The database server and the switch.
     children: Vec<Child>,
-    /// Its control socket, once it is used.
+    /// Its control socket, once it is in use.
     control: Option<UnixStream>,
     room: Namespace,
     directory: TempDir,
 }
 
 impl Ovs {
-    /// True when all is there that it takes; otherwise says that the test is skipped.
+    /// True if everything is installed; otherwise prints that the test is skipped.
     pub(crate) fn is_there() -> bool {
         let answers = |program| Command::new(program).arg("--version").output().is_ok();
         let has_all = PROGRAMS.into_iter().all(answers) && Path::new(SCHEMA).exists();
         has_all || skip("Open vSwitch is not there; install openvswitch-switch")
     }
 
-    /// A bridge in userspace that goes by its rules alone, with these interfaces as its ports from
-    /// 1 on.
+    /// A bridge in user space that follows only its rules, with these interfaces as ports from 1
+    /// on.
     pub(crate) fn start(room: &Namespace, interfaces: &[String]) -> Self {
-        // Sockets have room for 108 bytes of path.
+        // Socket paths are limited to 108 bytes.
         let directory = tempfile::Builder::new().prefix("tapswitch-ovs-").tempdir().unwrap();
         let (children, control) = (Vec::new(), None);
         let mut ovs = Self { children, control, room: room.clone(), directory };
@@ -41,7 +41,7 @@ impl Ovs {
         ovs.spawn("ovsdb-server", &[&remote, &database]);
         until("the database listens", || ovs.path("db.sock").exists());
         ovs.vsctl("--no-wait init");
-        // It knows of two tags at most.
+        // It parses at most two tags.
         ovs.vsctl("--no-wait set Open_vSwitch . other_config:vlan-limit=2");
         let socket = ovs.socket();
         ovs.spawn("ovs-vswitchd", &[&socket]);
@@ -63,9 +63,9 @@ impl Ovs {
         eventually("the bridge listens", || self.room.enter(connect).unwrap())
     }
 
-    /// Counts what its cache has forwarded for the rules, and empties it. The command goes
-    /// straight to the control socket (JSON-RPC): there are thousands, and `ovs-appctl` takes
-    /// longer than all else.
+    /// Adds the cache's counts to the rules, and empties the cache. The command is sent directly to
+    /// the control socket (JSON-RPC): there are thousands, and `ovs-appctl` would take most of the
+    /// time.
     pub(crate) fn settle(&mut self) {
         let path = self.path("ovs-vswitchd.ctl");
         let control =
@@ -73,7 +73,7 @@ impl Ovs {
         let request = br#"{"method":"revalidator/purge","params":[],"id":0}"#;
         control.write_all(request).unwrap();
         let mut answer = Vec::new();
-        // It answers with an object in which there is no other.
+        // The reply is an object without nested objects.
         while !answer.ends_with(b"}") {
             let mut byte = [0];
             control.read_exact(&mut byte).unwrap();
@@ -124,7 +124,7 @@ impl Ovs {
 impl Drop for Ovs {
     fn drop(&mut self) {
         for child in self.children.iter_mut().rev() {
-            // What is gone already needs no end.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -132,7 +132,7 @@ impl Drop for Ovs {
 }
 
 const PROGRAMS: [&str; 4] = ["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-vswitchd"];
-/// Where Debian's package keeps the database's schema.
+/// Location of the database's schema in Debian's package.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Where the bridge takes connections, in its own namespace.
+/// The port on which the bridge accepts connections, in its own namespace.
 const PORT: u16 = 6640;

@@ -1,4 +1,4 @@
-//! Two switches with the same ports: Open vSwitch and ours. What goes into one goes into the other.
+//! Two switches with the same ports, Open vSwitch and ours, which receive the same frames.
 
 mod meters;
 
@@ -25,20 +25,20 @@ use crate::pipeline::{GROUP_COUNT, TABLES};
 use crate::steps::{CABLE, Step};
 use crate::{answers, known, text};
 
-/// Open vSwitch first. The fields go in this order.
+/// Open vSwitch first. Fields are dropped in this order.
 pub(crate) struct Pair {
     pub(crate) sides: [Side; 2],
     ovs: Ovs,
     _tapswitch: Running,
-    /// The ports' ends inside and outside.
+    /// The namespaces with the ports' inner and outer ends.
     rooms: [Host; 2],
-    /// What each port is told, by its number.
+    /// The configuration of each port by its number.
     configs: [PortConfig; PORTS as usize + 1],
     is_cable_in: bool,
 }
 
 impl Pair {
-    /// `None`, and a line that says so, when they cannot run here.
+    /// `None`, with a message, if they cannot run here.
     pub(crate) fn start() -> Option<Self> {
         if !can_run() || !Ovs::is_there() {
             return None;
@@ -56,7 +56,7 @@ impl Pair {
         Some(Self { sides, ovs, _tapswitch: tapswitch, rooms, configs, is_cable_in: true })
     }
 
-    /// What both make of a case.
+    /// The behaviour of both in a case.
     pub(crate) fn observe(&mut self, case: &Case) -> [Observed; 2] {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
         for step in &case.steps {
@@ -94,8 +94,8 @@ impl Pair {
         observed
     }
 
-    /// The same for a case of which so many rules are left when the others have timed out, which is
-    /// waited for behind the steps.
+    /// As [`Self::observe`], and waits after the steps until the other rules have timed out and
+    /// `left` are left.
     pub(crate) fn observe_until(&mut self, case: &Case, left: usize) -> [Observed; 2] {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
         for step in &case.steps {
@@ -123,7 +123,7 @@ impl Pair {
                 }
             }
             Step::Change(body) => {
-                // What was forwarded so far counts for the rules as they are.
+                // Earlier frames must be counted for the current rules.
                 self.ovs.settle();
                 self.sides.iter_mut().for_each(|side| side.change(body));
                 self.ovs.settle();
@@ -133,8 +133,7 @@ impl Pair {
         }
     }
 
-    /// The port by which fences come in behind a step: that of the frame, unless it is told to let
-    /// nothing in.
+    /// The ingress port of fences behind a step: that of the frame, unless it receives nothing.
     fn fence_entry(&self, step: &Step) -> u32 {
         let closed = PortConfig::PORT_DOWN | PortConfig::NO_RECV;
         match step {
@@ -147,7 +146,7 @@ impl Pair {
         self.configs[usize::try_from(port).unwrap()]
     }
 
-    /// Plugs in or pulls the cable of [`CABLE`].
+    /// Plugs in or unplugs the cable of [`CABLE`].
     fn plug(&mut self, is_in: bool) {
         if self.is_cable_in == is_in {
             return;
@@ -159,7 +158,7 @@ impl Pair {
             let done = if is_in { outside.set_up(&name) } else { outside.set_down(&name) };
             done.unwrap();
         }
-        // That it was down is told once, in place of a frame.
+        // The socket reports once that it was down, in place of a frame.
         self.sides.iter().for_each(|side| drop(side.end(CABLE).receive()));
         self.wait_for_ports();
     }
@@ -180,9 +179,9 @@ impl Pair {
         self.wait_for_ports();
     }
 
-    /// Waits until both know how the ports are, and the kernel at the far ends, which else drops
-    /// what is sent there. Open vSwitch forwards by that a moment later: what it has forwarded
-    /// before is forgotten behind its next turn.
+    /// Waits until both switches know the ports' state, and so does the kernel at the far ends,
+    /// which otherwise drops frames. Open vSwitch applies it a moment later: its cache is invalid
+    /// after its next turn.
     fn wait_for_ports(&mut self) {
         let (configs, is_cable_in) = (self.configs, self.is_cable_in);
         let is_live = |port: u32, config: PortConfig| {
@@ -220,8 +219,7 @@ impl Pair {
         self.plug(true);
     }
 
-    /// What is told of rules that went. Open vSwitch does so a while after it has answered the
-    /// barrier behind.
+    /// Collects flow-removed messages. Open vSwitch sends them a while after its barrier reply.
     fn collect_removed(&mut self, observed: &mut [Observed; 2]) {
         let deadline = Instant::now() + REMOVED_WAIT;
         loop {
@@ -242,11 +240,11 @@ impl Pair {
 pub(crate) struct Side {
     pub(crate) peer: Peer,
     ends: Vec<End>,
-    /// What the ports had counted when the pipeline was there.
+    /// The ports' counters when the pipeline was set up.
     passed_before: Vec<PortStats>,
-    /// What was refused in the last step.
+    /// Refusals in the last step.
     refused: Vec<(u32, ErrorKind)>,
-    /// Frames that were sent to see what was there before them.
+    /// Number of fences, which are frames sent to see that earlier ones have been processed.
     fences: u32,
 }
 
@@ -256,7 +254,7 @@ impl Side {
         Self { peer: Peer::new(stream), ends, passed_before, refused, fences: 0 }
     }
 
-    /// Makes a pipeline.
+    /// Sets up a pipeline.
     fn set_up(&mut self, messages: &[Body]) -> Observed {
         self.clear();
         let sent: Vec<_> = messages.iter().map(|body| self.peer.send(body.clone())).collect();
@@ -273,7 +271,7 @@ impl Side {
         Observed { errors, rules, groups, removed, ..Observed::default() }
     }
 
-    /// Adds rules for what is missed, and for fences.
+    /// Adds table-miss rules, and rules for fences.
     fn complete(&mut self) {
         for miss in known::misses(&self.rules(), 1..TABLES, FENCE_COOKIE) {
             self.peer.send(Body::FlowMod(miss));
@@ -281,14 +279,14 @@ impl Side {
         self.peer.send(Body::FlowMod(fence_rule()));
     }
 
-    /// Changes rules or groups, whatever becomes of what is there beside.
+    /// Changes rules or groups, with any effect on others.
     fn change(&mut self, body: &Body) {
         self.peer.send(body.clone());
         self.refused = self.peer.barrier();
         self.complete();
     }
 
-    /// Asks what was counted, and takes all away.
+    /// Queries the counters, and removes everything.
     fn tear_down(&mut self, observed: &mut Observed) {
         let mut rules = self.rules();
         rules.retain(|rule| rule.cookie != FENCE_COOKIE);
@@ -300,7 +298,8 @@ impl Side {
         self.clear();
     }
 
-    /// No rules, all groups but the first, and the connection as it was in the beginning.
+    /// Sets the initial state: no rules, all groups except the first, and the connection's initial
+    /// configuration.
     pub(crate) fn begin(&mut self) {
         self.peer.configure();
         self.clear();
@@ -315,14 +314,14 @@ impl Side {
         assert_eq!(self.peer.barrier(), []);
     }
 
-    /// Sends a message; tells what it is answered, or why it is refused.
+    /// Sends a message. Returns the replies, or why it is refused.
     pub(crate) fn ask(&mut self, sent: &Sent) -> Result<Vec<String>, ErrorKind> {
         let answers = self.peer.ask(sent.message_type, &sent.body);
         self.peer.events();
         answers.map(|answers| answers.into_iter().flat_map(answers::lines).collect())
     }
 
-    /// Takes all rules, groups and meters away.
+    /// Removes all rules, groups and meters.
     pub(crate) fn clear(&mut self) {
         let every = FlowMod { table_id: TableId::ALL, ..FlowMod::new(FlowModCommand::Delete) };
         self.peer.send(Body::FlowMod(every));
@@ -351,7 +350,7 @@ impl Side {
         }
     }
 
-    /// Of those that both have, in order.
+    /// Counters of the ports that both have, in order.
     fn port_counters(&mut self) -> Vec<PortStats> {
         let all = MultipartRequestBody::PortStats(PortNo::ANY);
         let MultipartReplyBody::PortStats(mut ports) = self.peer.statistics(all) else {
@@ -377,9 +376,9 @@ impl Side {
         }
     }
 
-    /// What has come out behind a step, each with the port, what was refused, and what the
-    /// controller was told. Two frames that come in by `from` say that all is there: what comes in
-    /// together may go out in another order.
+    /// The frames sent behind a step, each with its port, the refusals, and the messages to the
+    /// controller. Two frames sent to `from` mark the end, as frames received together may leave in
+    /// another order.
     fn passed(&mut self, from: u32, removed: &mut Vec<String>) -> Vec<String> {
         let mut refused = std::mem::take(&mut self.refused);
         refused.extend(self.peer.barrier());
@@ -422,7 +421,7 @@ struct End(PacketPort);
 impl End {
     fn send(&self, frame: &[u8]) {
         match self.0.send(&NetHeader::default(), &[IoSlice::new(frame)]) {
-            // What is behind a port that is down takes nothing.
+            // A port that is down takes nothing.
             Ok(()) | Err(SendError::Congested) => {}
             Err(error) => panic!("{error}"),
         }
@@ -437,7 +436,7 @@ impl End {
         std::iter::from_fn(&mut next).collect()
     }
 
-    /// Waits for a frame, for a tenth of a second at most.
+    /// Waits for a frame, up to a tenth of a second.
     fn wait(&self) {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -445,7 +444,7 @@ impl End {
     }
 }
 
-/// Cables from ports inside, the first room, to their ends outside; one of them has no carrier.
+/// Veth pairs from ports in the first namespace to ends in the second; one of them has no carrier.
 fn ends(letter: &str, [inside, outside]: &mut [Host; 2]) -> Vec<End> {
     let end = |port| {
         let (name, peer) = (format!("{letter}{port}"), format!("p{letter}{port}"));
@@ -460,13 +459,13 @@ fn ends(letter: &str, [inside, outside]: &mut [Host; 2]) -> Vec<End> {
     (1..=PORTS).map(end).collect()
 }
 
-/// With room for more tags than frames have.
+/// With room for more tags than the frames have.
 fn tapswitch(room: &str) -> Running {
     let ports = (1..=PORTS).map(|port| format!("{port}=netdev:t{port},netns={room},envelope=16"));
     Running::start(config(&ports.collect::<Vec<_>>()))
 }
 
-/// A rule above all others that lets fences pass.
+/// A rule above all others that passes fences.
 fn fence_rule() -> FlowMod {
     FlowMod {
         cookie: FENCE_COOKIE,
@@ -491,17 +490,17 @@ fn is_fence(frame: &[u8]) -> bool {
     frame.starts_with(&FENCE_DST.0)
 }
 
-/// How long one switch may tell later of rules that went than the other.
+/// How much later than the other one a switch may report removed rules.
 const REMOVED_WAIT: Duration = Duration::from_secs(2);
-/// What names of interfaces begin with on each side.
+/// First letters of interface names on each side.
 const LETTERS: [&str; 2] = ["o", "t"];
-/// Ports are 1 to this one.
+/// The highest port number.
 const PORTS: u32 = 5;
-/// The one without carrier.
+/// The port without carrier.
 pub(crate) const PORT_DOWN: u32 = 4;
-/// One that is never told to let nothing in.
+/// A port that always receives.
 const OPEN_PORT: u32 = 1;
-/// Where fences leave.
+/// The port where fences leave.
 const FENCE_PORT: u32 = 5;
 const FENCE_COOKIE: u64 = 0xfe;
 const FENCE_DST: MacAddr = MacAddr([2, 0xfe, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! A controller's connection to one switch, byte by byte: messages may be wrong.
+//! A controller's connection to one switch, on the level of bytes: messages may be invalid.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,12 +15,12 @@ pub(crate) struct Peer {
     stream: TcpStream,
     buffer: Vec<u8>,
     xid: u32,
-    /// What it said by itself.
+    /// Asynchronous messages received so far.
     events: Vec<Body>,
 }
 
 impl Peer {
-    /// Says hello, and wants to be told of everything.
+    /// Sends hello, and asks for all asynchronous messages.
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -32,7 +32,7 @@ impl Peer {
         peer
     }
 
-    /// Wants to be an equal of others, all of each packet, and to be told of everything.
+    /// Requests the role EQUAL, whole packets, and all asynchronous messages.
     pub(crate) fn configure(&mut self) {
         let (role, generation_id) = (ControllerRole::Equal, 0);
         let (message_type, mut bytes) = (MessageType::RoleRequest as u8, Vec::new());
@@ -46,7 +46,7 @@ impl Peer {
         self.send(Body::SetAsync(AsyncConfig { master: all, slave: all }));
     }
 
-    /// Sends a message; answers its number.
+    /// Sends a message. Returns its xid.
     pub(crate) fn send(&mut self, body: Body) -> u32 {
         self.xid += 1;
         let mut bytes = Vec::new();
@@ -55,8 +55,8 @@ impl Peer {
         self.xid
     }
 
-    /// Sends a message of this type with these bytes behind its header; answers what it is
-    /// answered, or why it is refused.
+    /// Sends a message of this type with these bytes behind its header. Returns the replies, or why
+    /// it is refused.
     pub(crate) fn ask(&mut self, message_type: u8, body: &[u8]) -> Result<Vec<Body>, ErrorKind> {
         self.xid += 1;
         let xid = self.xid;
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Waits until all is done that was asked for; answers what was refused.
+    /// Waits until all earlier messages are processed. Returns the refusals.
     pub(crate) fn barrier(&mut self) -> Vec<(u32, ErrorKind)> {
         let Passed { refused, answers } = self.wait();
         assert_eq!(answers, [], "nobody asked");
@@ -96,12 +96,12 @@ impl Peer {
         }
     }
 
-    /// Asks for statistics, whose reply must fit a message.
+    /// Requests statistics, whose reply must fit into one message.
     pub(crate) fn statistics(&mut self, body: MultipartRequestBody) -> MultipartReplyBody {
         self.try_statistics(body).unwrap_or_else(|kind| panic!("{kind:?}"))
     }
 
-    /// The same for a request that may be refused.
+    /// As [`Self::statistics`], for a request that may be refused.
     pub(crate) fn try_statistics(
         &mut self,
         body: MultipartRequestBody,
@@ -120,12 +120,12 @@ impl Peer {
         }
     }
 
-    /// What it has said by itself.
+    /// The asynchronous messages received so far.
     pub(crate) fn events(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.events)
     }
 
-    /// The next message that is no echo.
+    /// The next message except echo requests.
     fn message(&mut self) -> Message {
         loop {
             let bytes = self.bytes();
@@ -157,10 +157,10 @@ impl Peer {
     }
 }
 
-/// What came before the answer to a barrier, but for events.
+/// Messages before a barrier reply, except asynchronous ones.
 #[derive(Default)]
 struct Passed {
-    /// Numbers of messages, and why they are refused.
+    /// Xids of refused messages, and the errors.
     refused: Vec<(u32, ErrorKind)>,
     answers: Vec<Body>,
 }

@@ -1,4 +1,4 @@
-//! Random pipelines: groups that lead to each other, and rules in several tables.
+//! Random pipelines: groups that refer to each other, and rules in several tables.
 
 use tapswitch_openflow::OxmField::*;
 use tapswitch_openflow::{
@@ -10,21 +10,21 @@ use tapswitch_wire::EtherType;
 use crate::fields::{Kind, Matched, value};
 use crate::random::Random;
 
-/// Messages of a controller's.
+/// A controller's messages.
 pub(crate) struct Made {
-    /// Those that make a pipeline, one after the other.
+    /// Those that set up a pipeline, in order.
     pub(crate) messages: Vec<Body>,
-    /// Those for later: changes, and packets without data.
+    /// Those for later: changes, and packet-outs without data.
     pub(crate) meanwhile: Vec<Body>,
 }
 
 pub(crate) fn pipeline(random: &mut Random) -> Made {
     let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority: 0, last: None };
-    // One that others lead to is there before them.
+    // Groups are added before those that refer to them.
     let groups = (1..=GROUP_COUNT).rev().map(GroupId);
     let groups = groups.map(|id| pipeline.group(id, GroupModCommand::Add));
     let mut messages: Vec<_> = groups.collect();
-    // In many pipelines nothing is missed.
+    // Many pipelines have table-miss rules.
     for table in 0..TABLES {
         if pipeline.random.chance(80) {
             messages.push(Body::FlowMod(pipeline.miss(table)));
@@ -40,7 +40,7 @@ pub(crate) fn pipeline(random: &mut Random) -> Made {
     Made { messages, meanwhile: changes.into_iter().chain(packets).collect() }
 }
 
-/// One such message, whatever is there.
+/// A flow-mod or group-mod for any state.
 pub(crate) fn modification(random: &mut Random) -> Body {
     let priority = u16::try_from(random.below(60)).unwrap();
     let mut pipeline = Pipeline { random, pushes: 0, has_pushed: false, priority, last: None };
@@ -53,7 +53,7 @@ pub(crate) fn modification(random: &mut Random) -> Body {
     }
 }
 
-/// A group of type SELECT with several buckets, to which others lead and which leads to none.
+/// A group of type SELECT with several buckets, to which others refer and which refers to none.
 pub(crate) fn select(random: &mut Random) -> GroupMod {
     let mut pipeline = Pipeline { random, pushes: 1, has_pushed: false, priority: 0, last: None };
     let group_id = GroupId(GROUP_COUNT);
@@ -70,13 +70,13 @@ pub(crate) fn select(random: &mut Random) -> GroupMod {
 
 struct Pipeline<'a> {
     random: &'a mut Random,
-    /// Tags that are pushed so far, for which Open vSwitch has little room.
+    /// Tags pushed so far, for which Open vSwitch has little room.
     pushes: usize,
-    /// Whether one is by this rule or bucket: two it refuses where it knows of one before.
+    /// Whether this rule or bucket pushes one: Open vSwitch refuses two if it knows of one before.
     has_pushed: bool,
-    /// The last one that was given away: where two rules match at one, either may be taken.
+    /// The last priority used: if two rules match at one priority, either may be taken.
     priority: u16,
-    /// What was added last, which may come again.
+    /// The last flow-mod that added a rule, which may be repeated.
     last: Option<FlowMod>,
 }
 
@@ -93,7 +93,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Where several rules of one priority match, either may be taken: so such are checked.
+    /// If several rules of one priority match, either may be taken, so overlap is checked.
     fn add(&mut self) -> Body {
         let again = self.last.clone().filter(|_| self.random.chance(5));
         let mut add = again.unwrap_or_else(|| self.rule());
@@ -107,7 +107,7 @@ impl Pipeline<'_> {
         Body::FlowMod(FlowMod { cookie: self.random.pick(&[0, 1, 2, 0x10]), flags, ..add })
     }
 
-    /// A packet of the controller's, still without data.
+    /// A packet-out, still without data.
     fn packet(&mut self) -> Body {
         self.has_pushed = false;
         let mut actions = self.actions(Kind::UNKNOWN, &mut false);
@@ -132,7 +132,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// The rule of a table for what no other rule matches.
+    /// The table-miss rule of a table.
     fn miss(&mut self, table: u8) -> FlowMod {
         let onwards = Instruction::GotoTable(TableId(table + 1));
         let instructions = match self.random.below(4) {
@@ -177,7 +177,7 @@ impl Pipeline<'_> {
         })
     }
 
-    /// The first fields of a match; those that they require come before them.
+    /// The first fields of a match; their prerequisites come before them.
     fn start_of(&mut self, matching: &Match) -> Match {
         let count = self.random.below(matching.fields.len() + 1);
         matching.fields[..count].iter().cloned().collect()
@@ -197,7 +197,7 @@ impl Pipeline<'_> {
         if self.random.chance(35) {
             let may_pop = is_tagged;
             let mut actions = self.actions(matched.kind, &mut is_tagged);
-            // A set is carried out in another order than it is written: a pop comes first.
+            // A set is executed in another order than it is written: a pop comes first.
             actions.retain(|action| may_pop || *action != Action::PopVlan);
             self.lead_somewhere(&mut actions);
             instructions.push(Instruction::WriteActions(actions));
@@ -215,7 +215,7 @@ impl Pipeline<'_> {
         instructions
     }
 
-    /// Actions for such frames; most of them lead somewhere.
+    /// Actions for frames of this kind; most of them output or refer to a group.
     fn actions(&mut self, kind: Kind, is_tagged: &mut bool) -> Vec<Action> {
         let mut actions = Vec::new();
         for _ in 0..self.random.pick(&[1, 1, 2, 3, 4]) {
@@ -227,8 +227,8 @@ impl Pipeline<'_> {
         actions
     }
 
-    /// Open vSwitch does not even count down the TTL for a set that leads nowhere. And a set counts
-    /// it down before it sets fields: where it runs out, a pushed tag has no values yet.
+    /// Open vSwitch does not even decrement the TTL for a set without output. And a set decrements
+    /// it before it sets fields: if it expires, a pushed tag has no values yet.
     fn lead_somewhere(&mut self, actions: &mut Vec<Action>) {
         if actions.iter().any(|it| matches!(it, Action::PushVlan(_))) {
             actions.retain(|it| *it != Action::DecNwTtl);
@@ -252,7 +252,7 @@ impl Pipeline<'_> {
             }
             33..41 if *is_tagged => {
                 actions.push(Action::PopVlan);
-                // Open vSwitch lets rules know of one tag only.
+                // Open vSwitch lets rules match only one tag.
                 *is_tagged = false;
             }
             41..49 if kind.is_ip() => {
@@ -293,7 +293,7 @@ impl Pipeline<'_> {
         let group_type = self.random.pick(&[All, All, Select, Indirect, FastFailover]);
         let count = match group_type {
             Indirect => 1,
-            // Which one is picked depends on a hash of each switch's own.
+            // The bucket depends on a hash that differs between the switches.
             Select => self.random.below(2),
             All | FastFailover => self.random.below(4),
         };
@@ -305,7 +305,7 @@ impl Pipeline<'_> {
         let kind = Kind::any(self.random);
         self.has_pushed = false;
         let mut actions = as_set(self.actions(kind, &mut false));
-        // Groups lead to such with higher numbers only, so that nothing goes in circles.
+        // Groups refer only to groups with higher numbers, so there are no loops.
         actions.retain(|action| !matches!(action, Action::Group(next) if *next <= id));
         self.lead_somewhere(&mut actions);
         let mut bucket = Bucket::new(actions);
@@ -323,7 +323,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// The actions as a bucket has them: one of each kind, in the order in which a set is carried out.
+/// The actions in the order of an action set, one of each kind.
 fn as_set(mut actions: Vec<Action>) -> Vec<Action> {
     let rank = |action: &Action| match action {
         Action::PopVlan => 0,
@@ -338,7 +338,7 @@ fn as_set(mut actions: Vec<Action>) -> Vec<Action> {
         _ => (action.kind(), None),
     };
     actions.sort_by_key(rank);
-    // A set with a group sends nowhere else; here a bucket is a list.
+    // A set with a group has no other output; here a bucket is a list.
     if actions.iter().any(|action| matches!(action, Action::Group(_))) {
         actions.retain(|action| !matches!(action, Action::Output { .. }));
     }
@@ -351,9 +351,9 @@ fn as_set(mut actions: Vec<Action>) -> Vec<Action> {
     actions
 }
 
-/// Tables that have rules.
+/// Number of tables with rules.
 pub(crate) const TABLES: u8 = 6;
-/// Groups are 1 to this one.
+/// The highest group id.
 pub(crate) const GROUP_COUNT: u32 = 5;
 const FLAGS: &[FlowModFlags] = &[
     FlowModFlags::empty(),

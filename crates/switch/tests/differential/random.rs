@@ -1,4 +1,4 @@
-//! Numbers that are random and the same for each seed.
+//! Pseudorandom numbers from a seed.
 
 /// A generator (SplitMix64).
 pub(crate) struct Random(u64);
@@ -15,12 +15,12 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// One of the numbers below `count`.
+    /// A number below `count`.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count as u64).unwrap()
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -1,10 +1,11 @@
-//! Where both switches refuse messages for other reasons, or one of them does not, and why.
+//! Messages that the two switches refuse for different reasons, or only one of them refuses, and
+//! why. "OVS" is Open vSwitch.
 
 use tapswitch_openflow::{ErrorKind, ErrorType, MessageType};
 
 use crate::messages::Sent;
 
-/// Whether both answer a message alike, or differ on purpose.
+/// Whether both respond to a message alike, or differ on purpose.
 pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&ErrorKind>) -> bool {
     let (theirs, ours) = (theirs.copied(), ours.copied());
     let of = |list: &[(MessageType, ErrorKind)], kind| {
@@ -12,19 +13,19 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&E
     };
     match (theirs, ours) {
         _ if theirs == ours => true,
-        // It looks for groups only where a modification finds rules.
+        // OVS checks groups only if a modification finds rules.
         (None, Some(ErrorKind::OFPBAC_BAD_OUT_GROUP)) if sent.modifies_rules() => true,
-        // Of several mistakes of a meter either says another first; of one alone both say the same
-        // (`meters_are_refused_alike`).
+        // Of several errors in a meter-mod, each may report another first; a single one is reported
+        // alike (`meters_are_refused_alike`).
         (Some(_), Some(_)) if sent.message_type == MessageType::MeterMod as u8 => true,
-        // It looks at who asks before it reads what for.
+        // OVS checks the role of the sender before it decodes the message.
         (Some(ErrorKind::OFPBRC_IS_SLAVE), Some(_)) => true,
-        // It says of the message that its length is wrong, we of the part that does not add up
+        // OVS reports a wrong length of the message, our switch the part that is inconsistent
         // (1.3.5 §7.5.4).
         (Some(ErrorKind::OFPBRC_BAD_LEN), Some(ours)) if PARTS.contains(&ours) => true,
-        // Of several mistakes we say first that it is no command, group, match or action of ours.
+        // Of several errors, our switch first reports an unknown command, group, match or action.
         (Some(_), Some(ours)) if FIRST.contains(&ours) => true,
-        // Words of its own, and ports above its 16 bits.
+        // OVS's own error codes, and ports above its 16 bits.
         (Some(ErrorKind { error_type: ErrorType::EXPERIMENTER, .. }), Some(_)) => true,
         (Some(ErrorKind::OFPBMC_BAD_VALUE), Some(_)) => true,
         (Some(theirs), Some(ours)) => OTHERS.contains(&(theirs, ours)),
@@ -52,97 +53,97 @@ const FIRST: &[ErrorKind] = &[
     ErrorKind::OFPBAC_BAD_TYPE,
 ];
 
-/// Reasons of Open vSwitch, and ours for the same message.
+/// Errors of OVS, and ours for the same message.
 const OTHERS: &[(ErrorKind, ErrorKind)] = &[
-    // What it knows beside OpenFlow 1.3 has values that can be wrong.
+    // Fields that OVS supports in addition to OpenFlow 1.3 have values that can be invalid.
     (ErrorKind::OFPBMC_BAD_WILDCARDS, ErrorKind::OFPBMC_BAD_FIELD),
     // The message ends within the header of its match: there is no match yet.
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBRC_BAD_LEN),
-    // A field that there is with a length that it has not: to Open vSwitch it may be another field.
+    // An existing field with a wrong length: OVS takes it for another field.
     (ErrorKind::OFPBMC_BAD_FIELD, ErrorKind::OFPBMC_BAD_LEN),
     (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_LEN),
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBAC_BAD_SET_LEN),
     (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
-    // Two mistakes: no such field, and bytes behind it; no such kind of match, and its length.
+    // Two errors: an unknown field with excess bytes; an unknown type of match with a wrong length.
     (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_TYPE),
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBMC_BAD_TYPE),
-    // It looks at the match before it reads on.
+    // OVS checks the match before it reads on.
     (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_LEN),
-    // Its word for ports that cannot be changed, and no notice of bits that no port has.
+    // OVS's error for ports that cannot be changed; it does not check undefined config bits.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPPMFC_BAD_PORT),
     (ErrorKind::OFPPMFC_BAD_PORT, ErrorKind::OFPPMFC_BAD_CONFIG),
     (ErrorKind::OFPPMFC_BAD_PORT, ErrorKind::OFPPMFC_BAD_ADVERTISE),
     (ErrorKind::OFPPMFC_BAD_HW_ADDR, ErrorKind::OFPPMFC_BAD_CONFIG),
     (ErrorKind::OFPPMFC_BAD_HW_ADDR, ErrorKind::OFPPMFC_BAD_ADVERTISE),
-    // Its words for ports in requests, watches of groups that watch nothing, and meters.
+    // OVS's errors for ports in requests, for groups whose buckets watch nothing, and for meters.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPBRC_BAD_PORT),
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPQOFC_BAD_PORT),
     (ErrorKind::OFPGMFC_WATCH_UNSUPPORTED, ErrorKind::OFPGMFC_BAD_WATCH),
-    // It looks at ports while it reads, where we look at the whole message.
+    // OVS checks ports while it decodes, our switch after decoding the whole message.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPGMFC_BAD_WATCH),
     (ErrorKind::OFPGMFC_GROUP_EXISTS, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (ErrorKind::OFPGMFC_UNKNOWN_GROUP, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
-    // It looks for groups last.
+    // OVS checks groups last.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (ErrorKind::OFPBRC_BUFFER_UNKNOWN, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (ErrorKind::OFPGMFC_INVALID_GROUP, ErrorKind::OFPBAC_BAD_OUT_GROUP),
-    // Padding that is not zero is no argument to it.
+    // OVS does not treat padding that is not zero as an invalid argument.
     (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPGMFC_BAD_WATCH),
     (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPBAC_BAD_SET_TYPE),
 ];
 
-/// What we refuse alone.
+/// Messages that only our switch refuses.
 const STRICTER: &[(MessageType, ErrorKind)] = &[
-    // Packets without a whole Ethernet header, and from where none can come.
+    // Packets without a complete Ethernet header, or with an impossible ingress port.
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PACKET),
     (MessageType::PacketOut, ErrorKind::OFPBRC_BAD_PORT),
-    // Fields of its own, VLANs without the bit that says that there is a tag, and masks of bits
-    // that a VLAN has not.
+    // OVS's own fields, VLANs without the bit that indicates a tag, and masks of bits that a VLAN
+    // id does not have.
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_FIELD),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_MASK),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
-    // Port 0, which is none of OpenFlow's, and those above 4095.
+    // Port 0, which OpenFlow does not define, and ports above 4095.
     (MessageType::PacketOut, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
-    // Table 255 as the next one.
+    // Table 255 as the next table.
     (MessageType::FlowMod, ErrorKind::OFPBIC_BAD_TABLE_ID),
-    // MPLS and actions of earlier versions.
+    // MPLS, and actions of earlier versions.
     (MessageType::PacketOut, ErrorKind::OFPBAC_BAD_TYPE),
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_TYPE),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_TYPE),
-    // Groups that are not there.
+    // Groups that do not exist.
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_WATCH),
-    // There is nothing left to configure in a table, fragments are never dropped or put together,
-    // and some lengths are reserved.
+    // Table configuration, dropping or reassembling fragments, and reserved lengths.
     (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_CONFIG),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_FLAGS),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_LEN),
-    // Meters without a number to be deleted, and bands of those that are, if they are broken.
+    // Deleting meters without an id, and malformed bands of meters to be deleted.
     (MessageType::MeterMod, ErrorKind::OFPMMFC_INVALID_METER),
     (MessageType::MeterMod, ErrorKind::OFPBRC_BAD_LEN),
-    // It passes over what a slave configures.
+    // OVS ignores configuration by a slave.
     (MessageType::SetConfig, ErrorKind::OFPBRC_IS_SLAVE),
-    // Bytes behind a request; ports and meters that are not there.
+    // Excess bytes behind a request; ports and meters that do not exist.
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_LEN),
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_PORT),
     (MessageType::MultipartRequest, ErrorKind::OFPMMFC_UNKNOWN_METER),
 ];
 
-/// What Open vSwitch refuses alone.
+/// Messages that only OVS refuses.
 const LAXER: &[(MessageType, ErrorKind)] = &[
-    // A meter without a unit is one of kilobits, one without bands counts, and some remark.
+    // A meter without a unit is in kilobits per second, one without bands only counts, and
+    // DSCP-remark bands exist.
     (MessageType::MeterMod, ErrorKind::OFPMMFC_BAD_FLAGS),
     (MessageType::MeterMod, ErrorKind::OFPMMFC_OUT_OF_BANDS),
     (MessageType::MeterMod, ErrorKind::OFPMMFC_BAD_BAND),
-    // Its ports have 16 bits.
+    // OVS's ports have 16 bits.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
     (MessageType::MultipartRequest, ErrorKind::OFPBAC_BAD_OUT_PORT),
-    // Clear-actions with actions, which have no meaning: we take none.
+    // Clear-actions with actions, which have no meaning: our switch accepts none.
     (MessageType::FlowMod, ErrorKind::OFPBIC_BAD_LEN),
     // Padding must be zero.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),

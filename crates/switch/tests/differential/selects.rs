@@ -1,6 +1,6 @@
-//! Groups of type SELECT with several buckets. Which one a frame goes to each switch decides by a
-//! hash of its own: so what it makes of a frame is one of what Open vSwitch makes of it with each
-//! bucket alone, and the same each time.
+//! SELECT groups with several buckets. Each switch selects a bucket by a hash of its own: so our
+//! result for a frame must be one of Open vSwitch's results with each bucket alone, and the same
+//! each time.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use crate::pipeline::{GROUP_COUNT, Made, pipeline, select};
 use crate::random::Random;
 use crate::steps::{CABLE, Step, weave};
 
-/// A case in which a group of type SELECT picks, and each frame comes twice.
+/// A case with selection by a SELECT group, in which each frame is sent twice.
 pub(crate) fn case(seed: u64) -> Case {
     let mut random = Random::new(seed);
     let Made { mut messages, .. } = pipeline(&mut random);
-    // It stays what it is.
+    // The group is not changed.
     messages.retain(|body| !is_of(body, GroupId(GROUP_COUNT)));
     messages.insert(0, Body::GroupMod(select(&mut random)));
     let steps = weave(&mut random, Frames::of(&messages), Vec::new()).into_iter();
@@ -34,7 +34,7 @@ pub(crate) fn case(seed: u64) -> Case {
     Case { messages, steps: steps.collect(), filters: Vec::new() }
 }
 
-/// What our switch does and may not, of the first step at which it does so.
+/// The first violation by our switch, with its step.
 pub(crate) fn fault(pair: &mut Pair, case: &Case) -> Option<String> {
     let group = case.messages.iter().find_map(|body| match body {
         Body::GroupMod(group) if is_of(body, GroupId(GROUP_COUNT)) => Some(group.clone()),
@@ -79,7 +79,7 @@ fn same(one: &Step, other: &Step) -> bool {
     }
 }
 
-/// What Open vSwitch makes of each step where the group has no bucket but this one.
+/// Open vSwitch's result for each step, if the group has only this bucket.
 fn with<'a>(
     pair: &mut Pair,
     case: &Case,
@@ -98,7 +98,7 @@ fn with<'a>(
     theirs.steps
 }
 
-/// Whether a bucket may be picked: it is live and has a weight.
+/// Whether a bucket may be selected: it is live and has a weight.
 fn is_usable(group: &GroupMod, index: usize, is_cable_in: bool) -> bool {
     let Bucket { weight, watch_port, .. } = group.buckets[index];
     let is_live = match watch_port {
@@ -110,8 +110,8 @@ fn is_usable(group: &GroupMod, index: usize, is_cable_in: bool) -> bool {
 }
 
 /// Flows for a group with four buckets, one of which has no weight and one of which watches a port
-/// that goes down on the way: both switches use the buckets that they may, and all of them, and
-/// ours leaves the flows of the others where they are.
+/// that goes down meanwhile: both switches use exactly the usable buckets, and ours keeps the flows
+/// of the other buckets in place.
 pub(crate) fn check_spread(pair: &mut Pair) {
     let bucket = |weight, actions: &[Action]| Bucket { weight, ..Bucket::new(actions.to_vec()) };
     let [second, third] = [2, CABLE].map(|port| Action::output(PortNo(port)));
@@ -151,7 +151,7 @@ fn used(steps: &[Vec<String>]) -> BTreeSet<Option<&str>> {
     steps.iter().map(|lines| picked(lines)).collect()
 }
 
-/// Where the only frame went, and the first byte of its destination.
+/// The output of the only frame, and the first byte of its destination.
 fn picked(lines: &[String]) -> Option<&str> {
     match lines {
         [line] => line.get(.."port 2: 02".len()),
@@ -165,5 +165,5 @@ fn flow(number: u8) -> Step {
     Step::Frame(Frame { port: 1, bytes })
 }
 
-/// So many that each bucket gets one, but for once in 200,000 groups (5/6 to this power).
+/// So many flows that each bucket gets one, except in one of 200,000 groups (5/6 to this power).
 const FLOWS: u8 = 67;

@@ -1,4 +1,4 @@
-//! Makes a case that fails as small as it can be.
+//! Reduces a failing case to a minimum.
 
 use tapswitch_openflow::{Action, Body, FlowMod, GroupMod, Instruction, PacketOut};
 
@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::known;
 use crate::steps::Step;
 
-/// The smallest case that is found for which `fails` still holds.
+/// The smallest case found for which `fails` still holds.
 pub(crate) fn smallest(mut case: Case, mut fails: impl FnMut(&Case) -> bool) -> Case {
     let mut fails = |case: &Case| known::are_comparable(&case.bodies()) && fails(case);
     loop {

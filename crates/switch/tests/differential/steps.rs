@@ -1,5 +1,4 @@
-//! What happens to a pipeline once it is there: frames come in, a controller sends packets and
-//! changes rules, links go and come.
+//! The events of a case: received frames, packet-outs, changes of rules, and link changes.
 
 use std::fmt;
 
@@ -13,16 +12,16 @@ use crate::text::hex;
 #[derive(Clone)]
 pub(crate) enum Step {
     Frame(Frame),
-    /// A packet of the controller's.
+    /// A packet-out.
     Packet(PacketOut),
     /// A change of rules or groups.
     Change(Body),
-    /// The cable of a port is pulled, or plugged in.
+    /// The cable of a port is unplugged or plugged in.
     Cable {
         port: u32,
         is_in: bool,
     },
-    /// A port is told to let nothing through, or all.
+    /// A port is configured to pass nothing, or everything.
     Port {
         port: u32,
         config: PortConfig,
@@ -30,7 +29,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The message of the controller's in it that is the same for both switches.
+    /// The controller's message in the step that is the same for both switches.
     pub(crate) fn body(&self) -> Option<Body> {
         match self {
             Self::Packet(packet) => Some(Body::PacketOut(packet.clone())),
@@ -55,7 +54,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A message as `ovs-ofctl` would take it, where it would.
+/// A message in the syntax of `ovs-ofctl`, if it has one.
 pub(crate) fn body(body: &Body) -> String {
     match body {
         Body::FlowMod(flow_mod) => format!("flow {flow_mod}"),
@@ -68,7 +67,7 @@ pub(crate) fn body(body: &Body) -> String {
     }
 }
 
-/// Frames with these messages of a controller's among them, and changes of ports.
+/// Frames interleaved with these messages and with changes of ports.
 pub(crate) fn weave(random: &mut Random, frames: Frames, messages: Vec<Body>) -> Vec<Step> {
     let mut steps: Vec<_> =
         (0..FRAMES).map(|_| Step::Frame(Frame::random(random, frames))).collect();
@@ -89,7 +88,7 @@ pub(crate) fn weave(random: &mut Random, frames: Frames, messages: Vec<Body>) ->
     steps
 }
 
-/// The first port is left alone, and that by which fences leave.
+/// The first port is not changed, nor the one where fences leave.
 fn of_port(random: &mut Random) -> Step {
     if random.chance(40) {
         return Step::Cable { port: CABLE, is_in: random.chance(30) };
@@ -105,7 +104,7 @@ fn of_port(random: &mut Random) -> Step {
     Step::Port { port: random.pick(&[2, 3]), config }
 }
 
-/// Frames for each pipeline.
+/// Frames per pipeline.
 const FRAMES: usize = 16;
-/// The port whose cable is pulled.
+/// The port whose cable is unplugged.
 pub(crate) const CABLE: u32 = 3;

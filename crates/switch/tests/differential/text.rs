@@ -1,11 +1,11 @@
-//! What a switch says as lines that can be compared: without ages, in one order, in one form.
+//! A switch's messages as comparable lines: without ages, sorted, and in one format.
 
 use tapswitch_openflow::multipart::{BucketCounter, FlowStats, GroupDesc, GroupStats, PortStats};
 use tapswitch_openflow::{Body, FlowRemoved, Match, Oxm, OxmField, PacketIn};
 
 use crate::known;
 
-/// Rules, each a line, and in the same order what they counted.
+/// Rules, one per line, and their counters in the same order.
 pub(crate) struct Rules {
     pub(crate) rules: Vec<String>,
     pub(crate) counters: Vec<String>,
@@ -33,7 +33,7 @@ fn rule(rule: FlowStats) -> (String, String) {
     (format!("{matching} flags={flags:?} {rest}"), counted)
 }
 
-/// Fields in order, without masks that leave nothing out and fields of which nothing counts.
+/// Fields in order, without full masks and without fields whose mask is zero.
 fn matching(matching: &Match) -> String {
     let mut fields: Vec<_> = matching.iter().filter_map(field).collect();
     fields.sort();
@@ -51,7 +51,7 @@ fn field(oxm: &Oxm) -> Option<String> {
     }
 }
 
-/// Bits of a field that can have a mask.
+/// Width in bits of a field that can be masked.
 fn width(field: OxmField) -> u32 {
     use OxmField::*;
     match field {
@@ -74,7 +74,7 @@ fn counted(packets: u64, bytes: u64) -> String {
     format!("{packets} packets {bytes} bytes")
 }
 
-/// What was counted, but for the bytes.
+/// A line of counts without bytes.
 pub(crate) fn without_bytes(line: &str) -> String {
     let words: Vec<_> = line.split(' ').collect();
     let is_count = |at: usize| words.get(at + 1).is_some_and(|next| next.starts_with("bytes"));
@@ -82,7 +82,7 @@ pub(crate) fn without_bytes(line: &str) -> String {
     kept.collect::<Vec<_>>().join(" ")
 }
 
-/// What groups counted.
+/// The counters of groups.
 pub(crate) fn group_counters(groups: &[GroupStats], described: &[GroupDesc]) -> Vec<String> {
     let line = |group: &GroupStats| {
         let of = |bucket: &BucketCounter| counted(bucket.packet_count, bucket.byte_count);
@@ -98,14 +98,14 @@ pub(crate) fn group_counters(groups: &[GroupStats], described: &[GroupDesc]) -> 
     lines
 }
 
-/// What a port counted meanwhile.
+/// What a port counted between two readings.
 pub(crate) fn port_counters(before: &PortStats, after: &PortStats) -> String {
     let received = counted(after.rx_packets - before.rx_packets, after.rx_bytes - before.rx_bytes);
     let sent = counted(after.tx_packets - before.tx_packets, after.tx_bytes - before.tx_bytes);
     format!("port {}: received {received}, sent {sent}", after.port_no)
 }
 
-/// That a rule went.
+/// A flow-removed message.
 pub(crate) fn removed(event: &Body) -> Option<String> {
     let Body::FlowRemoved(removed) = event else { return None };
     let matching = matching(&removed.match_fields);

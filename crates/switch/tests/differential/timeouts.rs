@@ -1,5 +1,5 @@
-//! Rules with timeouts, those that go with their group, and those that are deleted: which go, and
-//! what the controller is told of them.
+//! Rules with timeouts, rules deleted with their group, and rules deleted by a message: which are
+//! removed, and what the controller is told.
 
 use tapswitch_openflow::{
     Action, Body, Bucket, FlowMod, FlowModCommand, FlowModFlags, GroupId, GroupMod,
@@ -11,7 +11,7 @@ use crate::frames::Frame;
 use crate::pair::Pair;
 use crate::steps::Step;
 
-/// Each rule says why it went, but for the one that did not ask for it.
+/// Each removed rule is reported with its reason, except the one without the flag.
 pub(crate) fn check(pair: &mut Pair) {
     let group = |command, buckets| {
         let group_id = GroupId(1);
@@ -46,7 +46,7 @@ pub(crate) fn check(pair: &mut Pair) {
     }
 }
 
-/// A rule of a table that frames do not come to, but for the first.
+/// A rule in a table that only the first frame reaches.
 fn rule(priority: u16) -> FlowMod {
     FlowMod {
         table_id: TableId(0),
@@ -57,12 +57,12 @@ fn rule(priority: u16) -> FlowMod {
     }
 }
 
-/// For the first rule.
+/// A frame for the first rule.
 fn frame() -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x12, 0x34];
     bytes.resize(60, 0);
     bytes
 }
 
-/// The one rule that is left to be deleted.
+/// The only rule that is left to be deleted.
 const LEFT: usize = 1;

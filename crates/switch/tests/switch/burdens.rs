@@ -1,5 +1,5 @@
-//! Guests whose buffers are as much work as can be, and others at the same worker, who notice next
-//! to nothing.
+//! Guests whose buffers are as expensive as possible, and others on the same worker, which are
+//! hardly affected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::vm::*;
 use tapswitch_vhost::Features;
 use tapswitch_wire::{MacAddr, NetHeader};
 
-/// What guests 1 and 2 agree on: trains over TCP.
+/// The features of guests 1 and 2: TCP trains.
 fn with_trains() -> Features {
     split() | Features::CSUM | Features::HOST_TSO4 | Features::GUEST_CSUM | Features::GUEST_TSO4
 }
 
-/// A room with one worker, where guest 1 sends to 2, and 3 to 4.
+/// A switch with one worker, where guest 1 sends to 2, and 3 to 4.
 fn room() -> Room {
     let room = Room::new(4, "");
     room.switch.controller().apply([join(1, 2), join(3, 4)].concat());
@@ -25,8 +25,8 @@ fn room() -> Room {
     room
 }
 
-/// A guest behind port 2 with tables of `len` bytes an entry for buffers, in the last of very many
-/// regions of memory.
+/// A guest behind port 2 whose buffers are tables with `len` bytes per entry, in the last of very
+/// many regions of memory.
 fn burden(room: &Room, len: u32) -> Vm {
     let mut vm = Vm::connect(&room.socket(2), with_trains());
     vm.start_rings();
@@ -36,8 +36,8 @@ fn burden(room: &Room, len: u32) -> Vm {
     vm
 }
 
-/// Half of the frames from guest 3 arrive at guest 4 within this time, while guest 1 sends this
-/// frame to guest 2, `burden`, all the time, which gives its buffers back at once.
+/// The median time of a frame from guest 3 to guest 4, while guest 1 continuously sends this frame
+/// to guest 2, `burden`, which recycles its buffers at once.
 fn median_beside(room: &Room, burden: &Vm, (header, bytes): (NetHeader, Vec<u8>)) -> Duration {
     let mut flooder = room.guest(1, with_trains());
     let len = flooder.write_first(&header, &bytes);
@@ -58,7 +58,7 @@ fn median_beside(room: &Room, burden: &Vm, (header, bytes): (NetHeader, Vec<u8>)
     })
 }
 
-/// How long a frame is under way.
+/// The latency of a frame.
 fn time_of(from: &mut Vm, to: &mut Vm) -> Duration {
     thread::sleep(Duration::from_millis(2));
     let begin = Instant::now();
@@ -95,7 +95,7 @@ fn buffers_in_very_many_pieces_hold_up_their_guest_alone() {
         let time = median_beside(&room, &vm, frame);
         assert!(time < SOON, "{len} {bytes}: {time:?}");
         assert_eq!(room.report(2).resets, 0);
-        // Not even a packet of a train lies in so few pieces of a byte.
+        // With pieces of one byte, not even a packet of a train fits the limit of pieces.
         let is_refused = (len, bytes) == (1, 32_000);
         assert_eq!(vm.offer_tables_again() == 0, is_refused, "{len} {bytes}");
         assert_eq!(room.switch.drops(2, "egress_rejected") > 0, is_refused, "{len} {bytes}");
@@ -103,5 +103,5 @@ fn buffers_in_very_many_pieces_hold_up_their_guest_alone() {
 }
 
 const PINGS: usize = 31;
-/// On a machine that does other things as well.
+/// Also on a machine that has other work.
 const SOON: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! A router between two ends of a tunnel that is congested: what it can mark arrives, marked.
+//! A congested router between the ends of a tunnel: packets that it can mark arrive, marked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use crate::common::*;
 use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN};
 use tapswitch_wire::ecn::{Marking, mark};
 
-/// Marks all that comes, and drops what cannot be marked (RFC 3168 §5).
+/// A router that marks all packets, and drops those it cannot mark (RFC 3168 §5).
 struct Router {
     ends: [PacketPort; 2],
     dropped: Cell<usize>,
@@ -16,7 +16,7 @@ struct Router {
 }
 
 impl Router {
-    /// One between two sites.
+    /// A router between two sites.
     fn between(sites: &mut [Host; 2]) -> Self {
         let mut host = Host::new(13);
         let names = ["left", "right"];
@@ -60,7 +60,7 @@ fn what_says_that_it_can_be_marked_is_not_dropped_on_the_way() {
     }
 }
 
-/// Sends a datagram and a train of them, of each kind.
+/// Sends a datagram and a train of datagrams, with each ECN codepoint.
 fn check(fabric: &Fabric, router: &Router) {
     let [a, b] = &fabric.hosts[..] else { unreachable!() };
     let capture = Capture::open(b);

@@ -1,4 +1,4 @@
-//! A controller over TCP: what it tells the switch holds, what the switch has to tell it hears.
+//! Tests of a controller over TCP: its changes take effect, and it receives the switch's events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::time::Instant;
@@ -125,7 +125,7 @@ fn packets_go_to_the_controller_and_back() {
     assert_eq!((packet.buffer_id, packet.total_len), (BufferId::NO_BUFFER, 1000));
     assert_eq!((packet.match_fields, &packet.data), (in_port(1), &sent));
 
-    // To a port, by the tables, back to where it came from, and to all but there.
+    // To a port, through the tables, back to the ingress port, and to all other ports.
     let back = |in_port, actions, data| {
         let packet = PacketOut { in_port, ..PacketOut::new(data, actions) };
         Body::PacketOut(packet)
@@ -288,7 +288,7 @@ fn frames_that_nobody_listens_to_are_counted() {
         return;
     }
     let mut lab = Lab::new(1);
-    // Who connects and configures nothing is a tool that wants no packets.
+    // A peer that connects and configures nothing is a tool that wants no packets.
     let stream = std::net::TcpStream::connect(lab.switch.address()).unwrap();
     let mut tool = Controller::over(stream);
     tool.flow(all_to(PortNo::CONTROLLER));
@@ -314,7 +314,7 @@ fn malformed_messages_are_answered_and_the_connection_goes_on() {
     let lab = Lab::new(1);
     let mut controller = lab.switch.controller();
     let cases: [(&[u8], ErrorKind); 5] = [
-        // A version, a type and a multipart that are none; a flow-mod and a packet-out cut short.
+        // An invalid version, type and multipart type; a truncated flow-mod and packet-out.
         (&[9, 10, 0, 8, 0, 0, 0, 101], ErrorKind::OFPBRC_BAD_VERSION),
         (&[4, 99, 0, 8, 0, 0, 0, 102], ErrorKind::OFPBRC_BAD_TYPE),
         (&[4, 18, 0, 16, 0, 0, 0, 103, 0x77, 0, 0, 0, 0, 0, 0, 0], ErrorKind::OFPBRC_BAD_MULTIPART),

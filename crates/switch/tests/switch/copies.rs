@@ -1,5 +1,5 @@
-//! TAPs as groups of type ALL: copies are the originals byte for byte, the ledger adds up, and
-//! the originals do not notice.
+//! Tests of TAPs as groups of type ALL: copies equal the originals, the ledger adds up, and the
+//! originals are not affected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
@@ -15,7 +15,7 @@ const DELETE: GroupModCommand = GroupModCommand::Delete;
 const MONITOR: u32 = 3;
 const GROUP: u32 = 7;
 
-/// Two hosts and a monitor; what host 1 sends to host 2 is copied.
+/// Two hosts and a monitor; frames from host 1 to host 2 are copied.
 fn tapped(copy: Vec<Action>) -> Lab {
     let lab = Lab::new(3);
     let mut controller = lab.switch.controller();
@@ -27,7 +27,7 @@ fn tapped(copy: Vec<Action>) -> Lab {
     lab
 }
 
-/// The ledger of the one TAP, when all that was copied has been handled.
+/// The ledger of the only TAP, when all copies have been processed.
 fn ledger(lab: &Lab) -> TapReport {
     let taps = lab.switch.taps();
     assert_eq!(taps.len(), 1, "{taps:?}");
@@ -62,7 +62,7 @@ fn copies_are_the_originals_in_their_order() {
         assert_eq!(capture.lost(), 0, "the test itself was too slow");
     }
     let [originals, copies] = seen.map(|frames| {
-        // Something may come later, at one before the other.
+        // More frames may arrive later, at one before the other.
         let frames = frames.into_iter().take(expected);
         frames.map(|(header, frame)| (without_hint(header), frame)).collect::<Vec<_>>()
     });
@@ -82,7 +82,7 @@ fn a_copy_is_tagged_and_the_original_is_not() {
     let vid = Oxm::VlanVid(Masked::exact(VID_PRESENT | 77));
     let tagging =
         vec![Action::PushVlan(EtherType::SERVICE_VLAN), Action::SetField(vid), output(MONITOR)];
-    // The copy comes first, so that the original would show what was done to it.
+    // The copy is sent first, so changes to it would show in the original.
     let mut lab = Lab::new(3);
     lab.switch.controller().apply(vec![
         group_all(ADD, GROUP, vec![tagging, vec![output(2)]]),
@@ -101,7 +101,7 @@ fn a_copy_is_tagged_and_the_original_is_not() {
         let expected = [&sent[..12], &service.tpid, &service.tci, &sent[12..]].concat();
         assert_eq!(monitor.receive(came_from(from)).1, expected);
     }
-    // A new tag takes over the priority of the one before, here 0; the identifier is set.
+    // A new tag inherits the priority of the one before, here 0; the identifier is set.
     let sent = frame(to, from, &[customer], 700);
     a.send(&NetHeader::PLAIN, &sent);
     assert_eq!(receiver.receive(came_from(from)).1, sent);
@@ -122,7 +122,7 @@ fn the_ledger_is_exact_at_rest() {
     }
     let mut lab = tapped(vec![output(MONITOR)]);
     tcp(lab.host(1), lab.host(2), 5_000_000);
-    // Exactly, and soon: the last frames may still be on their way.
+    // Exactly, and soon: the last frames may still be in flight.
     until("the ledger is what ports and kernel say", || {
         let tap = ledger(&lab);
         let [one, two, monitor] = [1, 2, 3].map(|port| lab.switch.port(port));
@@ -177,7 +177,7 @@ fn a_monitor_that_is_down_costs_copies_only() {
     until("copies go on", || ledger(&lab).copies[0].delivered.frames > before);
 }
 
-/// The moments at which a copy begins and ends must not cost the receiver a frame.
+/// Adding and removing a copy must not cost the receiver a frame.
 #[test]
 fn a_tap_that_comes_and_goes_under_load_costs_the_receiver_nothing() {
     if !can_run() {
@@ -209,7 +209,7 @@ fn a_tap_that_comes_and_goes_under_load_costs_the_receiver_nothing() {
     let ports = || [1, 2, 3].map(|port| lab.switch.port(port));
     assert!(ports().iter().all(|port| port.drops.is_empty()), "{:?}", ports());
     assert_eq!(ports()[2].tx.frames, copied);
-    // Exactly, and soon: the last frames may still be on their way.
+    // Exactly, and soon: the last frames may still be in flight.
     until("the kernel received what the switch sent", || {
         let [one, two, monitor] = [1, 2, 3].map(|port| lab.switch.port(port));
         let received = [2, 3].map(|host| lab.host_mut(host).link().stats);

@@ -1,4 +1,4 @@
-//! What the switch does while no controller answers, and that it comes back to it.
+//! Tests of the switch's behaviour while no controller is connected, and of reconnecting.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ fn a_lost_controller_is_connected_to_again() {
         drop(controller);
         until("it is not", || !is_connected());
     }
-    // Nobody listens there for a while.
+    // The port has no listener for a while.
     drop(listener);
     let mut listener = None;
     eventually("the address is free again", || {
@@ -83,7 +83,7 @@ fn standalone_forwards_while_the_controller_is_away() {
     assert!(lab.switch.report().standalone);
     ping(lab.host(1), lab.host(2));
 
-    // With a controller, its rules hold: there are none at first.
+    // With a controller, its rules apply: there are none at first.
     let mut controller = Controller::accept(&listener);
     controller.barrier();
     assert!(!lab.switch.report().standalone);
@@ -132,7 +132,7 @@ fn a_controller_that_speaks_another_language_is_left() {
     }
     let (listener, endpoint) = listen();
     let _lab = Lab::with(1, with_controller(endpoint, FailMode::Secure));
-    // Version 1.0, no version at all, and silence are no controllers; the next attempt may be.
+    // OpenFlow 1.0, other protocols and silence are not valid; the next attempt may succeed.
     let answers: [&[u8]; 2] = [&[1, 0, 0, 8, 0, 0, 0, 1], b"HTTP/1.1 400 Bad Request\r\n\r\n"];
     for answer in answers {
         let mut stream = accept(&listener);
@@ -147,7 +147,7 @@ fn a_controller_that_speaks_another_language_is_left() {
     Controller::accept(&listener).barrier();
 }
 
-/// A frame of host 1 goes nowhere, for this reason.
+/// Checks that a frame of host 1 is dropped for this reason.
 fn ping_fails_by(lab: &Lab, reason: &str) {
     ping_fails_by_port(lab, 1, reason);
 }

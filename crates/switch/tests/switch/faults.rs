@@ -1,4 +1,4 @@
-//! Faults under traffic: afterwards frames flow again, and all that came is accounted for.
+//! Tests of faults under traffic: afterwards frames are forwarded again, and all are accounted for.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,10 +24,10 @@ use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 
 /// ECT(0) (RFC 3168 §5).
 const ECN_CAPABLE: u8 = 0b10;
-/// For so long a queue must stand before it is marked (RFC 8289 §4.2).
+/// How long a queue must stand before packets are marked (RFC 8289 §4.2).
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A host behind port 1, and a guest behind port 2 to which it sends.
+/// A host behind port 1, which sends to a guest behind port 2.
 struct Scene {
     lab: Lab,
     guest: Vm,
@@ -36,7 +36,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Where the first port has these options, and the guest makes others wait for long.
+    /// A scene where port 1 has these options, and the guest makes senders wait for long.
     fn new(options: &str) -> Self {
         let mut lab = lab(options);
         let directory = std::env::temp_dir().join(unique("tapswitch-faults"));
@@ -64,7 +64,7 @@ impl Scene {
         datagrams.map(|frame| u32::from_be_bytes(frame[42..46].try_into().unwrap())).collect()
     }
 
-    /// Frames that the switch has read of the host's.
+    /// Frames that the switch has read from the host.
     fn read(&self) -> u64 {
         let port = self.lab.switch.port(1);
         port.rx.packets + port.pressure.ahead.frames
@@ -91,8 +91,7 @@ fn lab(options: &str) -> Lab {
     })
 }
 
-/// Many hosts are behind a port by which a bridge tells of itself: they do not wait for one that is
-/// slow.
+/// Many hosts are behind a port on which a bridge sends LLDP: they do not wait for a slow one.
 #[test]
 fn what_comes_by_a_link_does_not_wait() {
     if !can_run() {
@@ -140,7 +139,7 @@ fn a_kernel_that_would_drop_is_read_ahead() {
     let mut scene = Scene::new("");
     for number in 0..3000 {
         scene.send(number);
-        // No more at once than the ring holds: it is read when the worker gets a processor.
+        // At most a ring's worth at once: it is read when the worker is scheduled.
         if number % 500 == 499 {
             until("it is read", || scene.read() > u64::from(number));
         }
@@ -154,7 +153,7 @@ fn a_kernel_that_would_drop_is_read_ahead() {
     assert_eq!(scene.ring_full(), 0);
 }
 
-/// Between two bursts nothing stands there, whatever the last frame of the first one has waited.
+/// The queue is empty between two bursts, however long the last frame of the first one has waited.
 #[test]
 fn short_bursts_are_not_marked_for_those_before_them() {
     if !can_run() {
@@ -165,7 +164,7 @@ fn short_bursts_are_not_marked_for_those_before_them() {
     let (mut marked, mut short_count) = (0, 0);
     for _ in 0..100 {
         let begin = Instant::now();
-        // Long ones: a packet's worth of bytes does not stand.
+        // Long frames, as CoDel ignores a backlog of less than one packet.
         let send = |_| scene.sender.send_to(&[0; 1472], (NOBODY, 9)).unwrap();
         assert_eq!((0..100).map(send).sum::<usize>(), 147_200);
         thread::sleep(Duration::from_millis(20));
@@ -176,7 +175,7 @@ fn short_bursts_are_not_marked_for_those_before_them() {
         });
         let time = begin.elapsed();
         let before = std::mem::replace(&mut marked, scene.lab.switch.port(1).pressure.marked);
-        // On a busy machine one may stand there for long indeed, and says nothing.
+        // On a busy machine a frame may wait for long, and then proves nothing.
         if time < INTERVAL {
             assert_eq!(marked, before, "marks in {time:?}");
             short_count += 1;
@@ -208,7 +207,7 @@ fn what_does_not_fit_the_budget_is_told_by_the_kernel() {
     assert_eq!(scene.lab.switch.port(1).pressure.ahead.frames, 0, "memory is given back");
 }
 
-/// As controllers do that have not heard yet that a port is gone.
+/// Like controllers that do not yet know that a port is gone.
 #[test]
 fn what_a_controller_sends_to_a_port_that_is_not_there_leaves_the_books_alone() {
     let room = Room::new(2, "");
@@ -265,8 +264,8 @@ fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
     if !can_run() {
         return;
     }
-    // A tap device of somebody else's, with room for 20 frames and nothing in front of it: the
-    // kernel answers ENOBUFS when it is full.
+    // A tap device of another program, with room for 20 frames and no qdisc: the kernel returns
+    // ENOBUFS when it is full.
     let mut lab = lab(",gro=off");
     let config = tap::Config::new("slow".parse().unwrap()).net_header(tap::HeaderLen::None);
     let slow = lab.host(1).namespace.enter(|| tap::Device::create(&config)).unwrap().unwrap();
@@ -297,7 +296,7 @@ fn a_device_that_takes_nothing_for_a_while_gets_every_frame() {
     });
     assert!(numbers.into_iter().eq(0..500));
     assert!(!has_dropped(&lab.switch.ports()));
-    // What the kernel dropped, it said, and it was sent again.
+    // The kernel reported its drops, and those frames were sent again.
     assert_eq!(lab.switch.port(2).queueing.unwrap().shed, 0);
 }
 
@@ -339,7 +338,7 @@ fn a_hundred_taps_come_and_go_under_load() {
     assert_eq!(switch.taps(), []);
 }
 
-/// A TAP whose monitor takes nothing comes and goes.
+/// Adds and removes a TAP whose monitor takes nothing.
 fn change(controller: &mut Controller) {
     let buckets = vec![vec![output(2)], vec![Delivery::BestEffort.action(), output(3)]];
     let group = group_all(GroupModCommand::Add, 1, buckets);

@@ -1,4 +1,4 @@
-//! Files behind ports: what tshark reads in them, how one follows the other, and full disks.
+//! Tests of file monitors: their content as read by tshark, rotation, and full disks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag};
 /// The port of the file.
 const FILE: u32 = 3;
 
-/// Two hosts; what they send each other is copied to a file.
+/// Two hosts, whose traffic is copied to a file.
 struct Recorded {
     switch: Running,
     hosts: Vec<Host>,
@@ -30,7 +30,7 @@ impl Recorded {
         Self::with(options, &[Delivery::Lossless { stall_ms: 0 }.action()])
     }
 
-    /// The same with `shape` for the copies.
+    /// A lab with the actions `shape` for the copies.
     fn with(options: &str, shape: &[Action]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self::within(folder, options, shape)
@@ -60,7 +60,7 @@ impl Recorded {
         self.switch.port(FILE).file.unwrap()
     }
 
-    /// What there is, when all that was copied is written.
+    /// The file's report, when all copies are written.
     fn written(&self) -> FileReport {
         until("all copies are written", || {
             let port = self.switch.port(FILE);
@@ -70,8 +70,8 @@ impl Recorded {
         self.report()
     }
 
-    /// What became of the copies, when they are all somewhere: packets that were copied, delivered,
-    /// dropped by name, and that wait.
+    /// The outcome of the copies, when all are accounted for: packets copied, delivered, dropped by
+    /// name, and queued.
     fn ledger(&self) -> (u64, u64, BTreeMap<String, u64>, u64) {
         let taps = eventually("a ledger that adds up", || {
             let taps = self.switch.taps();
@@ -88,8 +88,8 @@ impl Recorded {
         (sums[0], sums[1], drops, sums[2])
     }
 
-    /// What there is, when nothing is under way between the hosts any more: the end of a connection
-    /// is answered after those who had it are gone, and before a datagram that they send now.
+    /// The file's report, when no packet is in flight between the hosts any more: the end of a
+    /// connection is acknowledged after its processes are gone, and before a datagram sent now.
     fn settled(&self) -> FileReport {
         ping(&self.hosts[0], &self.hosts[1]);
         let known: Vec<_> = self.hosts.iter().map(Host::frames).collect();
@@ -100,7 +100,7 @@ impl Recorded {
         self.written()
     }
 
-    /// Datagrams of 1,000 bytes from one host to the other.
+    /// Sends datagrams of 1,000 bytes from one host to the other.
     fn send(&self, count: usize) {
         let [a, b] = &self.hosts[..] else { unreachable!() };
         let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
@@ -110,7 +110,7 @@ impl Recorded {
         }
     }
 
-    /// Names of the files, finished ones by their numbers.
+    /// Names of the files; finished ones by their numbers.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap();
         let name = |name: &str| match name.rsplit_once('_') {
@@ -128,7 +128,7 @@ impl Recorded {
     }
 }
 
-/// Whether each copy is somewhere, in frames and in packets.
+/// Whether all copies are accounted for, in frames and in packets.
 fn is_exact(copy: &BucketReport) -> bool {
     let sum = |drops: &BTreeMap<String, u64>| drops.values().sum::<u64>();
     let BucketReport { count, delivered, queued, drops, packet_drops, .. } = copy;
@@ -136,7 +136,7 @@ fn is_exact(copy: &BucketReport) -> bool {
         && count.packets == delivered.packets + queued.packets + sum(packet_drops)
 }
 
-/// The packets of a file, as tshark sees them: a line each of these fields, without errors.
+/// The packets of a file as read by tshark without errors: one line per packet with these fields.
 fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     let checks = ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"];
     let mut command = Command::new("tshark");
@@ -157,7 +157,7 @@ fn has_tshark() -> bool {
     Command::new("tshark").arg("--version").output().is_ok() || skip("needs tshark")
 }
 
-/// The numbers of the statistics block that ends a file: received, dropped, delivered.
+/// The numbers of the statistics block at the end of a file: received, dropped, delivered.
 fn statistics(file: &Path) -> [u64; 3] {
     let bytes = fs::read(file).unwrap();
     let (mut at, mut last) = (0, 0..0);
@@ -283,7 +283,7 @@ fn one_file_follows_the_other_and_the_oldest_go() {
         packets += delivered;
     }
     assert!(packets < report.packets, "the oldest are gone");
-    // What is left is put aside by the next one, and counts.
+    // The rest becomes a finished file of the next run, and counts.
     let folder = std::mem::replace(&mut lab.folder, tempfile::tempdir().unwrap());
     let again = Recorded::within(folder, ",rotate-size=64K,keep=2", &[]);
     let expected =
@@ -321,7 +321,7 @@ fn a_limit_ends_the_recording_and_closes_the_port() {
     lab.send(10);
     until("copies are dropped by name", || lab.switch.drops(FILE, "port_down") >= before + 10);
     assert_eq!(statistics(&lab.path())[2], report.packets);
-    // What workers had in their hands is settled a moment later.
+    // Packets that workers held are settled a moment later.
     until("nothing waits", || lab.ledger().3 == 0);
     let (copied, written, drops, _) = lab.ledger();
     assert_eq!(written, report.packets);
@@ -336,7 +336,7 @@ fn a_file_that_ends_anywhere_is_good_up_to_there() {
     let lab = Recorded::new("");
     lab.send(20);
     let report = lab.written();
-    // As it is when the switch is killed, at worst.
+    // The worst case of a switch that was killed.
     let mut bytes = fs::read(lab.path()).unwrap();
     bytes.truncate(bytes.len() - 7);
     let cut = lab.folder.path().join("cut.pcapng");
@@ -384,8 +384,8 @@ fn a_port_without_a_folder_or_with_anothers_file_is_refused() {
     assert!(error.contains("are the same interface"), "{error}");
 }
 
-/// The test of this name, within a mount namespace of its own, with a tmpfs of 1 MiB at the folder
-/// that it is told.
+/// Runs the test with this name in a mount namespace of its own, with a tmpfs of 1 MiB at the
+/// directory that it is given.
 fn on_a_small_disk(test: &str, action: impl FnOnce(&Path)) {
     if let Ok(folder) = std::env::var("TAPSWITCH_SMALL_DISK") {
         return action(Path::new(&folder));
@@ -500,7 +500,7 @@ fn what_does_not_fit_from_the_start_is_tried_again() {
     });
 }
 
-/// Number of whole blocks; there is nothing behind them.
+/// Number of blocks, all of them complete.
 fn tapswitch_blocks(bytes: &[u8]) -> usize {
     let (mut at, mut count) = (0, 0);
     while let Some(len) = tapswitch_pcapng::next_block(&bytes[at..]) {
@@ -534,7 +534,7 @@ fn a_learning_switch_writes_nothing_that_nobody_asked_for() {
     assert_eq!([state(FILE), state(FILE + 1)], states);
 }
 
-/// No option of the port would make room for them.
+/// No option could make room for these tags.
 #[test]
 fn a_file_takes_frames_with_any_number_of_tags() {
     if !can_run() {

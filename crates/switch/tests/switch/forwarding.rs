@@ -1,4 +1,4 @@
-//! Frames between hosts on tap ports: whole, unchanged, counted.
+//! Tests of frames between hosts on tap ports: complete, unchanged, counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::num::NonZeroUsize;
@@ -17,7 +17,7 @@ fn learning(count: u8) -> Lab {
     Lab::with(count, |config| config.fail_mode = FailMode::Standalone)
 }
 
-/// Frames and packets that went out of a port.
+/// Frames and packets sent to a port.
 fn sent(lab: &Lab, port: u32) -> (u64, u64) {
     let tx = lab.switch.port(port).tx;
     (tx.frames, tx.packets)
@@ -157,7 +157,8 @@ fn tagged_frames_pass_byte_for_byte() {
     let (from, to) = (lab.host_mut(1).mac(), lab.host_mut(2).mac());
     let (a, b) = (Capture::open(lab.host(1)), Capture::open(lab.host(2)));
     for tags in [&[][..], &[C_TAG], &[S_TAG], &[S_TAG, C_TAG], &[C_TAG; 5]] {
-        // The kernel's own limit has room for one customer tag beyond the MTU, and no other.
+        // The kernel's own limit has room for one customer tag beyond the MTU, and for no other
+        // tag.
         let longest = if *tags == [C_TAG] { 1518 } else { 1514 };
         for len in [60, 61, 500, longest] {
             let sent = frame(to, from, tags, len);
@@ -232,7 +233,7 @@ fn a_rule_rewrites_and_the_checksums_hold() {
         return;
     }
     let mut lab = Lab::new(2);
-    // Port 2 pretends to be 10.0.0.99: the address is changed on the way there and back.
+    // Port 2 pretends to be 10.0.0.99: the address is rewritten in both directions.
     let (other, mac) = ("10.0.0.99".parse().unwrap(), MacAddr([2, 0, 0, 0, 0, 99]));
     lab.host_mut(1).knows(other, mac);
     let (two, real) = (lab.host_mut(2).ip(), lab.host_mut(2).mac());

@@ -1,5 +1,4 @@
-//! Switches that are joined by GRE and ERSPAN, and what tshark and Open vSwitch make of these
-//! packets.
+//! Tests of switches joined by GRE and ERSPAN, and of their packets with tshark and Open vSwitch.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::os::unix::net::UnixStream;
@@ -119,7 +118,7 @@ fn a_tunnel_needs_a_key_of_its_own_and_an_address_of_the_host() {
     }
 }
 
-/// What is on the wire of a tunnel, as tshark reads it: these fields of each packet.
+/// The packets of a tunnel as read by tshark: these fields of each.
 fn on_the_wire(frames: &[Vec<u8>], fields: &[&str]) -> Vec<Vec<String>> {
     let mut bytes = Vec::new();
     tapswitch_pcapng::begin(&mut bytes, "tests", "eth0", 0);
@@ -129,7 +128,7 @@ fn on_the_wire(frames: &[Vec<u8>], fields: &[&str]) -> Vec<Vec<String>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let mut command = Command::new("tshark");
-    // Of a field that both headers have, the outer one's.
+    // Of a field that both headers have, the outer one.
     command.args(["-n", "-T", "fields", "-E", "occurrence=f", "-r"]).arg(file.path());
     let output = command.args(fields.iter().flat_map(|field| ["-e", field])).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -137,8 +136,8 @@ fn on_the_wire(frames: &[Vec<u8>], fields: &[&str]) -> Vec<Vec<String>> {
     lines.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// Frames that a switch copies to a tunnel of this kind, as they are on the wire: a frame without a
-/// tag, one with a tag of VLAN 100 and priority 5, and one that is cut short to 100 bytes.
+/// Frames that a switch copies to a tunnel of this kind, as on the wire: an untagged frame, one
+/// with a tag of VLAN 100 and priority 5, and one truncated to 100 bytes.
 fn copied(tunnel: &str) -> Vec<Vec<u8>> {
     let underlay = Underlay::new(false);
     let mut hosts: Vec<_> = (1..=2).map(Host::new).collect();
@@ -162,7 +161,7 @@ fn copied(tunnel: &str) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     until("the copies are on the wire", || {
         let found = wire.drain(is_gre).into_iter().map(|(_, frame)| frame);
-        // The hosts may say something of their own.
+        // The hosts may send frames of their own.
         seen.extend(
             found.filter(|frame| frame.windows(12).any(|part| part == [to.0, from.0].concat())),
         );
@@ -209,14 +208,14 @@ fn tshark_reads_what_is_on_the_wire() {
     }
 }
 
-/// A folder with an Open vSwitch of its own at a site, which ends with this.
+/// An Open vSwitch with a directory of its own at a site, stopped on drop.
 struct Ovs {
     folder: tempfile::TempDir,
     processes: Vec<std::process::Child>,
 }
 
 impl Ovs {
-    /// `None`, said loudly, without the programs.
+    /// `None`, with a message, if the programs are missing.
     fn start(underlay: &Underlay, site: usize) -> Option<Self> {
         let schema = Path::new("/usr/share/openvswitch/vswitch.ovsschema");
         if !schema.exists() || !Path::new("/usr/sbin/ovs-vswitchd").exists() {
@@ -264,8 +263,8 @@ impl Drop for Ovs {
     }
 }
 
-/// Open vSwitch in user space has tunnels of its own: its bridge has the site's address, and what
-/// comes by the tunnel goes to a host behind another bridge.
+/// Open vSwitch in user space implements tunnels itself: its bridge has the site's address, and
+/// frames from the tunnel go to a host behind another bridge.
 #[test]
 fn a_host_behind_open_vswitch_is_reached() {
     if !can_run() {
@@ -311,7 +310,7 @@ fn a_host_behind_open_vswitch_is_reached() {
         ovs.vsctl(&set.concat());
         hosts[1].netlink.create_veth("eth0", "h1", &underlay.sites[1].namespace).unwrap();
         hosts[1].netlink.set_up("eth0").unwrap();
-        // Open vSwitch knows neither trains nor partial checksums.
+        // Open vSwitch supports neither trains nor partial checksums.
         hosts[1].netlink.set_feature("eth0", Feature::TxChecksum, false).unwrap();
         assert!(underlay.run(1, "ip", &["link", "set", "h1", "up"]).status.success());
         ovs.vsctl(&["add-port", "int", "h1"]);

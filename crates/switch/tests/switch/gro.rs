@@ -1,5 +1,5 @@
-//! Packets of a sender without offloads become trains on their way, and nobody can tell from the
-//! bytes.
+//! Packets of a sender without offloads are coalesced into trains on their way, and arrive byte for
+//! byte unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
@@ -13,7 +13,7 @@ const GROUP: u32 = 7;
 const ACK: u8 = 0x10;
 
 /// Two hosts and a monitor behind tap ports; the hosts send neither trains nor partial checksums,
-/// and the ports make trains as told.
+/// and the ports coalesce as configured.
 fn lab(gro: Gro) -> Lab {
     let mut lab = Lab::with(3, |config| {
         config.ports.iter_mut().for_each(|port| port.gro = gro);
@@ -23,14 +23,14 @@ fn lab(gro: Gro) -> Lab {
     lab
 }
 
-/// Takes the offloads of a host away.
+/// Disables a host's offloads.
 fn strip(host: &mut Host) {
     for feature in [Feature::Tso, Feature::Gso, Feature::TxChecksum] {
         host.netlink.set_feature("eth0", feature, false).unwrap();
     }
 }
 
-/// Frames that were made into trains, and trains made of them.
+/// Coalesced frames, and the trains made of them.
 fn coalesced(lab: &Lab) -> (u64, u64) {
     let workers = lab.switch.workers();
     let sum = |count: fn(&(u64, u64)) -> u64| {
@@ -39,7 +39,7 @@ fn coalesced(lab: &Lab) -> (u64, u64) {
     (sum(|counts| counts.0), sum(|counts| counts.1))
 }
 
-/// What all that came in by port 1 became at port 2.
+/// Traffic received on port 1, and what was sent to port 2.
 fn passed(lab: &Lab) -> (TrafficReport, TrafficReport) {
     let ports = || [1, 2].map(|port| lab.switch.port(port));
     until("all that came in went out", || {
@@ -52,7 +52,7 @@ fn passed(lab: &Lab) -> (TrafficReport, TrafficReport) {
     (one.rx, two.tx)
 }
 
-/// The packets that the kernel of a host says it sent are those that came in.
+/// Checks that all packets sent by a host's kernel were received.
 fn check_received(lab: &mut Lab) {
     until("all that was sent came in", || {
         let sent = lab.host_mut(1).link().stats.tx_packets;
@@ -137,7 +137,7 @@ fn datagrams_arrive_one_by_one() {
     }
     let (one, two) = (lab.host(1), lab.host(2));
     let (from, to) = (udp(one, one.ip(), 0), udp(two, two.ip(), 0));
-    // Only a connected socket counts its packets on.
+    // Only a connected socket continues to count its packets.
     from.connect(to.local_addr().unwrap()).unwrap();
     let bytes = noise(40_000);
     until("a train of datagrams", || {

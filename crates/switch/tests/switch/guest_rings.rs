@@ -1,5 +1,5 @@
-//! A guest that runs several pairs of queues, all of them one worker's, and lets one of its rings
-//! fill: each ring waits by itself.
+//! A guest that runs several queue pairs, all of them on one worker, and lets one of its rings
+//! fill: each ring waits separately.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use crate::vm::*;
 use tapswitch_openflow::{Body, Delivery, GroupModCommand};
 use tapswitch_wire::MacAddr;
 
-/// Frame `number` of the flow that a station sends.
+/// Frame `number` of the flow of a station.
 fn of_flow(station: u8, number: u32) -> Vec<u8> {
     let mut bytes =
         frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 1, 0, station]), &[], 1514);
@@ -27,7 +27,7 @@ fn number_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[20..24].try_into().unwrap())
 }
 
-/// Ports 1 and 3 send to a guest behind port 2 that runs two pairs.
+/// Ports 1 and 3 send to a guest behind port 2 that runs two queue pairs.
 struct Scene {
     room: Room,
     sender: Vm,
@@ -57,7 +57,7 @@ impl Scene {
         Self { room, sender, other, receiver, second, flows }
     }
 
-    /// Sends until the second ring is full and its sender waits. Returns how many frames that took.
+    /// Sends until the second ring is full and its sender waits. Returns the number of frames sent.
     fn fill_second(&mut self) -> u32 {
         let mut next = 0;
         until("the sender waits", || {
@@ -69,12 +69,12 @@ impl Scene {
         next
     }
 
-    /// Queues of a port that wait.
+    /// Paused queues of a port.
     fn waits(&self, port: u32) -> u32 {
         self.room.switch.port(port).pressure.waits_for.iter().map(|pause| pause.now).sum()
     }
 
-    /// Takes what waits for the second ring: so many frames of its flow, in order.
+    /// Takes the frames queued for the second ring: `count` frames of its flow, in order.
     fn empty_second(&mut self, count: u32) {
         let mut numbers = Vec::new();
         until("what waits is there", || {
@@ -84,7 +84,7 @@ impl Scene {
         assert!(numbers.into_iter().eq(0..count), "in order, each once");
     }
 
-    /// Frames that the receiver's port has sent.
+    /// Frames sent to the receiver's port.
     fn arrived(&self) -> u64 {
         self.room.switch.controller().barrier();
         self.room.switch.port(2).tx.frames
@@ -135,7 +135,7 @@ fn a_ring_that_nobody_empties_stalls_alone() {
     scene.room.switch.check_books();
 }
 
-/// Copies are kept for a ring up to a bound, which is its own.
+/// Copies for a ring are queued up to a limit, separately for each ring.
 #[test]
 fn copies_for_a_full_ring_leave_room_for_those_for_another() {
     let mut scene = Scene::new("");
@@ -155,7 +155,7 @@ fn copies_for_a_full_ring_leave_room_for_those_for_another() {
     }
 }
 
-/// The ring that is full goes, and its flows with it to the other one.
+/// The full ring is stopped, and its flows move to the other one.
 #[test]
 fn what_waits_for_a_ring_that_goes_leaves_by_another_in_order() {
     let mut scene = Scene::new(",stall=10000");

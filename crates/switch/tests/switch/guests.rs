@@ -1,4 +1,4 @@
-//! Guests behind ports: frames from memory to memory, and guests that come, go and misbehave.
+//! Tests of guests: frames from memory to memory, and guests that start, stop and misbehave.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -50,7 +50,7 @@ fn frames_and_copies_go_from_guest_to_guest() {
         let [sender, receiver, monitor] = &mut guests[..] else { panic!() };
         room.switch.controller().apply(copies(3));
         for mark in 0..50 {
-            // Small ones, and such whose end stays in the sender's memory until it is copied.
+            // Small ones, and ones whose end stays in the sender's memory until it is copied.
             let sent = marked(if mark % 2 == 0 { 60 } else { 1514 }, mark);
             sender.send(&sent);
             assert!(receiver.receive() == sent && monitor.receive() == sent);
@@ -66,7 +66,7 @@ fn frames_and_copies_go_from_guest_to_guest() {
     }
 }
 
-/// Most guests use but the first pair of queues of those they may.
+/// Most guests use only the first of their queue pairs.
 #[test]
 fn guests_with_several_queues_take_turns_at_the_workers() {
     let room = Room::with(3, ",queues=2", |config| config.workers = NonZeroUsize::new(2));
@@ -110,7 +110,7 @@ fn a_sleeping_worker_is_woken_each_time() {
     for mark in 0..100 {
         let (from, to) =
             if mark % 2 == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
-        // Longer than any worker looks for frames by itself.
+        // Longer than any worker polls.
         std::thread::sleep(std::time::Duration::from_millis(1));
         from.send(&marked(60, mark));
         assert!(to.receive() == marked(60, mark));
@@ -123,7 +123,7 @@ fn a_guest_that_misbehaves_is_cut_off_and_nobody_else_notices() {
     let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
     room.switch.controller().apply(copies(3));
     for attempt in 1..=3 {
-        // Its buffers lie where it has no memory.
+        // Its buffers are outside of its memory.
         let mut hostile = Vm::connect(&room.socket(3), split());
         hostile.start_rings();
         hostile.offer(1 << 40);
@@ -161,7 +161,7 @@ fn headers_may_be_longer_than_what_is_fetched_at_first() {
     let (mut sender, mut receiver) = (room.guest(1, split()), room.guest(2, split()));
     let fields = in_port(1).with(Oxm::EthType(EtherType::IPV6)).with(Oxm::IpProto(17));
     room.switch.controller().apply(vec![Body::FlowMod(rule(1, fields, vec![output(2)]))]);
-    // IPv6, and so many options that UDP comes behind the first 256 bytes.
+    // IPv6 with so many options that UDP is behind the first 256 bytes.
     let mut long = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 1, 0xb8, 60, 64]].concat();
     long.extend([[0xfd; 16], [0xfc; 16]].concat());
     long.extend([17, 31, 1, 4, 0, 0, 0, 0]);
@@ -205,7 +205,7 @@ fn a_second_monitor_is_turned_away_and_the_first_served_on() {
     sender.send(&marked(60, 1));
     assert!(receiver.receive() == marked(60, 1));
     assert_eq!(room.report(1).sessions, 1);
-    // Who comes as the first one goes is served.
+    // A VMM that connects as the first one disconnects is served.
     drop(sender);
     let mut next = room.guest(1, split());
     next.send(&marked(60, 2));
@@ -239,7 +239,7 @@ fn a_socket_is_open_to_whom_it_was_given() {
     fs::remove_dir(&directory).unwrap();
 }
 
-/// Takes a port away. Nothing that waits for ever is left behind if that does.
+/// Removes a port. If that hangs, the room is leaked, as dropping it would hang, too.
 fn remove(room: Room, number: u32) -> Room {
     let handle = room.switch.handle();
     let removal =
@@ -263,7 +263,7 @@ fn a_guest_that_changes_all_the_time_holds_up_nobody() {
     };
     let mut togglers: Vec<_> =
         restless.into_iter().map(|guest| thread::spawn(move || toggle(guest))).collect();
-    // As many as the server hears of at once.
+    // As many as the server handles at once.
     until("both have changed much", || {
         counts.iter().all(|count| count.load(Ordering::Relaxed) >= 128)
     });
@@ -286,7 +286,7 @@ fn back() -> Action {
     Action::output(PortNo::IN_PORT)
 }
 
-/// A socket that appears at `path` with room for `waiting` to be accepted.
+/// A socket at `path` with room for `waiting` pending connections.
 fn listen_at(path: &Path, waiting: i32) -> UnixListener {
     let elsewhere = path.with_extension("new");
     let listener = UnixListener::bind(&elsewhere).unwrap();
@@ -305,7 +305,7 @@ fn a_monitor_that_accepts_nobody_holds_up_nobody() {
     let listener = listen_at(&path, 0);
     let _waits = UnixStream::connect(path.with_extension("new")).unwrap();
     show(&path);
-    // Whoever looks up who listens reads the file, which is noted once after it was renamed.
+    // Looking up the listener updates the file's atime, once after a rename (relatime).
     until("the switch tries to connect", || {
         let file = fs::metadata(&path).unwrap();
         (file.atime(), file.atime_nsec()) > (file.ctime(), file.ctime_nsec())
@@ -334,7 +334,7 @@ fn a_port_says_for_whom_it_waits() {
     fs::remove_file(&path).unwrap();
 }
 
-/// A script that tidies up, say.
+/// By a cleanup script, for example.
 #[test]
 fn a_socket_whose_file_was_deleted_is_made_again() {
     let room = Room::new(1, "");
@@ -358,7 +358,7 @@ fn a_monitor_that_lets_go_of_all_that_come_is_met_now_and_then() {
     fs::remove_file(&path).unwrap();
 }
 
-/// So does QEMU, should its machine have more pairs of queues than the port.
+/// QEMU does this if its machine has more queue pairs than the port.
 #[test]
 fn a_monitor_that_comes_again_and_again_and_never_runs_is_given_time() {
     let room = Room::new(1, "");
@@ -366,7 +366,7 @@ fn a_monitor_that_comes_again_and_again_and_never_runs_is_given_time() {
     while begin.elapsed() < Duration::from_secs(1) {
         let Ok(stream) = UnixStream::connect(&path) else { continue };
         let frontend = Frontend::from_stream(stream, 4);
-        // No answer, while it is not served.
+        // There is no answer while it is not served.
         let _ = frontend.set_owner().and_then(|()| frontend.get_features());
     }
     let sessions = room.report(1).sessions;
@@ -374,7 +374,7 @@ fn a_monitor_that_comes_again_and_again_and_never_runs_is_given_time() {
     drop(room.guest(1, split()));
 }
 
-/// A monitor changes its guest's memory again and again, as with hotplug, while frames arrive.
+/// A VMM changes its guest's memory repeatedly, as with hotplug, while frames arrive.
 #[test]
 fn frames_wait_while_a_guests_memory_changes() {
     nothing_is_lost_while(5000, |_, receiver, send| {
@@ -383,8 +383,8 @@ fn frames_wait_while_a_guests_memory_changes() {
     });
 }
 
-/// VMMs exchange regions one by one: the one with the ring goes before it comes again. Whoever asks
-/// meanwhile is not told that the guest has gone, as what is sent to it would be dropped then.
+/// VMMs exchange regions one by one: the region with the ring is removed before it comes back. The
+/// guest must not be reported as gone meanwhile, as frames for it would be dropped.
 #[test]
 fn frames_wait_while_a_guests_memory_is_exchanged_piece_by_piece() {
     nothing_is_lost_while(2000, |room, receiver, send| {
@@ -395,8 +395,8 @@ fn frames_wait_while_a_guests_memory_is_exchanged_piece_by_piece() {
     });
 }
 
-/// Something is done to the receiver again and again, and as much sent to it at some point as there
-/// is room for, until that is more than `least` frames.
+/// Changes the receiver repeatedly, and sends as much at some point of each change as there is room
+/// for, until that is more than `least` frames.
 fn nothing_is_lost_while(least: usize, mut change: impl FnMut(&Room, &mut Vm, &mut dyn FnMut())) {
     let room = Room::new(2, ",stall=10000");
     let [mut sender, mut receiver] = [1, 2].map(|number| room.guest(number, split()));
@@ -418,7 +418,7 @@ fn nothing_is_lost_while(least: usize, mut change: impl FnMut(&Room, &mut Vm, &m
     assert!(!has_dropped(&room.switch.ports()), "{:?}", room.switch.port(2));
 }
 
-/// What a guest's driver has while it boots: its rings run, and it has given no buffers yet.
+/// The state of a guest's driver while it boots: its rings run, and it has provided no buffers yet.
 #[test]
 fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     let room = Room::new(3, ",stall=10000");
@@ -452,8 +452,8 @@ fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     assert_eq!(room.switch.drops(2, "port_down"), 40);
 }
 
-/// As for a balloon. What lay there is zeros from then on, rings included, and whoever touches it
-/// next gets new pages.
+/// As with a balloon. The removed pages read as zeroes, including rings, and the next access
+/// allocates new pages.
 #[test]
 fn holes_in_a_guests_memory_are_the_matter_of_its_own_port() {
     let room = Room::with(4, ",stall=20", |config| config.workers = NonZeroUsize::new(1));
@@ -465,7 +465,7 @@ fn holes_in_a_guests_memory_are_the_matter_of_its_own_port() {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         files.iter().for_each(|file| fallocate(file, flags, from, LEN - from).unwrap());
     };
-    // First what frames lie in, of a guest that does not look; then its rings as well.
+    // First the pages of frames, of a guest that does not look; then its rings as well.
     for (from, resets) in [(BUFFERS, 0), (0, 1)] {
         thread::scope(|scope| {
             stop.store(false, Ordering::Relaxed);
@@ -493,7 +493,7 @@ fn holes_in_a_guests_memory_are_the_matter_of_its_own_port() {
     for number in [1, 3, 4] {
         assert_eq!(room.report(number).resets, 0, "port {number}");
     }
-    // The next one at its port is served as ever.
+    // The next guest of this port is served normally.
     let mut next = room.guest(2, split());
     until("a frame arrives", || {
         let _ = sender.try_send(&marked(60, 7));

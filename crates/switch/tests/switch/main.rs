@@ -1,7 +1,7 @@
-//! A whole switch, from outside: what its ports, its controllers and its guests see.
+//! Tests of a whole switch from outside: its ports, its controllers and its guests.
 //!
-//! One program, as each would take as long to link. Files beside this folder have tests that look
-//! at their process, or that run in a guest.
+//! One program, as linking each test separately would take as long. Files next to this directory
+//! have tests that examine their process, or that run in a guest.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -36,5 +36,5 @@ mod tun;
 mod tunnel;
 mod vlan;
 
-// What the module of a guest looks for in its crate.
+// The guest module imports these from its crate.
 use tapswitch_vhost::{GuestMemory, RegionSpec, RingFeatures, RingPlace};

@@ -1,5 +1,5 @@
-//! Packets whose headers contradict themselves. A switch forwards frames: what lies behind the
-//! addresses is the receivers' affair, unless the frame has to be cut or completed.
+//! Tests with packets whose headers are inconsistent. A switch forwards frames: their content
+//! behind the addresses does not matter, unless the frame has to be cut or completed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,18 +17,18 @@ use tapswitch_vhost::Features;
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4};
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, write_u16, write_u32};
 
-/// Where the headers lie.
+/// Offset of the headers.
 const IP: usize = 14;
 const UPPER: usize = IP + 20;
 
-/// Of the guest behind port 1, to the one behind port 2 and to a monitor behind port 3.
+/// A guest behind port 1 that sends to one behind port 2, and a monitor behind port 3.
 struct Scene {
     room: Room,
     guests: Vec<Vm>,
 }
 
 impl Scene {
-    /// The sender may leave something undone; the receivers take nothing but finished packets.
+    /// The sender may use offloads; the receivers take only complete packets.
     fn new() -> Self {
         let room = Room::new(3, ",stall=10000");
         let sends = split() | Features::CSUM | Features::HOST_TSO4;
@@ -47,7 +47,7 @@ impl Scene {
         until("room in the ring", || sender.try_send_with(header, frame));
     }
 
-    /// What arrives next, which is the same at both.
+    /// The next frame, which must be the same at both receivers.
     fn receive(&mut self) -> Vec<u8> {
         let [_, receiver, monitor] = &mut self.guests[..] else { panic!() };
         let frame = receiver.receive();
@@ -71,7 +71,7 @@ fn packets_that_contradict_themselves_are_forwarded_as_they_came() {
         scene.send(&NetHeader::PLAIN, frame);
         assert!(scene.receive() == *frame, "not as it came: {frame:02x?}");
     }
-    // And in bursts, so that those behind are there when one is handled.
+    // And in bursts, so that the next ones are there when one is processed.
     for burst in frames.chunks(BURST) {
         burst.iter().for_each(|frame| scene.send(&NetHeader::PLAIN, frame));
         burst.iter().for_each(|frame| assert!(scene.receive() == *frame, "{frame:02x?}"));
@@ -79,7 +79,7 @@ fn packets_that_contradict_themselves_are_forwarded_as_they_came() {
     assert!(!has_dropped(&scene.room.switch.ports()));
 }
 
-/// The same between sound packets that are joined to trains, and cut again for who takes none.
+/// The same between valid packets that are coalesced, and cut again for receivers without offloads.
 #[test]
 fn packets_that_contradict_themselves_are_in_no_train() {
     if !can_run() {
@@ -112,13 +112,13 @@ fn packets_that_contradict_themselves_are_in_no_train() {
     assert!(!has_dropped(&lab.switch.ports()));
 }
 
-/// A stream of packets with right checksums, any two of which might be joined; and the same with
-/// what contradicts itself behind every third of them.
+/// A stream of valid packets, any two of which could be joined; and the same with an inconsistent
+/// packet after every third of them.
 fn stream_with_contradictions(protocol: u8) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut sound, mut frames) = (Vec::new(), Vec::new());
     let first = finished(protocol, 0);
     let broken = contradictions(&first).into_iter().chain(fragments(&first));
-    // Some of those change nothing.
+    // Some modifications change nothing.
     for broken in broken.filter(|broken| *broken != first) {
         let next = sound.len() as u16;
         let packets = [0, 1, 2].map(|index| finished(protocol, next + index));
@@ -128,7 +128,7 @@ fn stream_with_contradictions(protocol: u8) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (sound, frames)
 }
 
-/// The packet of a stream at `index`, its checksums filled in.
+/// The packet of a stream at `index`, with checksums.
 fn finished(protocol: u8, index: u16) -> Vec<u8> {
     const LEN: usize = 400;
     let mut frame = packet(protocol, LEN);
@@ -162,7 +162,7 @@ fn trains_that_contradict_themselves_are_cut_or_dropped_by_name() {
         csum_start: UPPER as u16,
         csum_offset: 16,
     };
-    // Lengths of a train are not those of its packets: each gets its own.
+    // Lengths in a train's headers are replaced by those of each packet.
     for length in [0_u16, 19, 40, 1500, u16::MAX] {
         let mut frame = train.clone();
         frame[IP + 2..IP + 4].copy_from_slice(&length.to_be_bytes());
@@ -181,7 +181,7 @@ fn trains_that_contradict_themselves_are_cut_or_dropped_by_name() {
         scene.send(&header, frame);
         count += 1;
     }
-    // Checksums that are to be completed where there is none.
+    // Partial checksums at invalid offsets.
     for (csum_start, csum_offset) in [(34, 2000), (2000, 16), (u16::MAX, u16::MAX)] {
         let flags = NetHeaderFlags::NEEDS_CSUM;
         let lie = NetHeader { flags, csum_start, csum_offset, ..NetHeader::default() };
@@ -198,7 +198,7 @@ fn trains_that_contradict_themselves_are_cut_or_dropped_by_name() {
     });
 }
 
-/// An IPv4 packet with TCP or UDP of so many bytes, whose checksums nobody has filled in.
+/// An IPv4 packet with TCP or UDP of this length, without checksums.
 fn packet(protocol: u8, len: usize) -> Vec<u8> {
     let upper_len = if protocol == 6 { 20 } else { 8 };
     let mut frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &[0x45, 0]].concat();
@@ -213,7 +213,7 @@ fn packet(protocol: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Versions, lengths and offsets that cannot be.
+/// Invalid versions, lengths and offsets.
 fn contradictions(sound: &[u8]) -> Vec<Vec<u8>> {
     let with = |at: usize, bytes: &[u8]| {
         let mut frame = sound.to_vec();
@@ -223,18 +223,18 @@ fn contradictions(sound: &[u8]) -> Vec<Vec<u8>> {
     let mut frames: Vec<_> = [0x40, 0x44, 0x4f, 0x55, 0x65].map(|byte| with(IP, &[byte])).into();
     for length in [0_u16, 10, 19, 20, 27, 60, 2000, u16::MAX] {
         frames.push(with(IP + 2, &length.to_be_bytes()));
-        // In UDP its length, in TCP a part of the sequence number.
+        // In UDP the length, in TCP a part of the sequence number.
         frames.push(with(UPPER + 4, &length.to_be_bytes()));
     }
-    // TCP's own header is shorter than any, or longer than the packet; bytes of UDP.
+    // TCP header lengths below the minimum, or beyond the packet; in UDP, payload.
     frames.extend([0x00, 0x40, 0xf0].map(|byte| with(UPPER + 12, &[byte])));
-    // Cut anywhere in the headers.
+    // Truncated anywhere in the headers.
     frames.extend((IP..UPPER + 20).map(|len| sound[..len].to_vec()));
     frames
 }
 
-/// Fragments that overlap, that end behind the longest packet, and whose first is too short for the
-/// header that it begins.
+/// Fragments that overlap, that end beyond the longest packet, and whose first is too short for the
+/// header it begins.
 fn fragments(sound: &[u8]) -> Vec<Vec<u8>> {
     let more = 0x2000;
     let fields = [more, more | 1, more | 2, 1, 2, 3, 0x1fff, more | 0x1fff, 0x8000 | more, 0xffff];
@@ -248,7 +248,7 @@ fn fragments(sound: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The same of IPv6: lengths, and extension headers that lead nowhere.
+/// The same for IPv6: lengths, and extension headers that lead nowhere.
 fn ipv6_contradictions() -> Vec<Vec<u8>> {
     let frame = |length: u16, next: u8, rest: &[u8]| {
         let head = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, 0x60, 0, 0, 0][..]].concat();
@@ -261,7 +261,7 @@ fn ipv6_contradictions() -> Vec<Vec<u8>> {
         [0_u16, 7, 59, 61, u16::MAX].map(|length| frame(length, 17, &body)).into();
     // Hop-by-hop, routing, destination options and authentication, longer than the packet.
     frames.extend([0, 43, 60, 51].map(|next| frame(60, next, &[&[17, 255], &body[2..]].concat())));
-    // Fragments: the first, two that overlap it, and the last of all.
+    // Fragments: the first, two that overlap it, and the last possible one.
     for field in [0x0001_u16, 0x0009, 0x0008, 0xfff8] {
         let header = [&[17, 0][..], &field.to_be_bytes(), &[0, 0, 0, 9]].concat();
         frames.push(frame(68, 44, &[&header[..], &body].concat()));
@@ -269,7 +269,7 @@ fn ipv6_contradictions() -> Vec<Vec<u8>> {
     frames
 }
 
-/// The payload of a TCP packet whose lengths and header checksum are right.
+/// The payload of a TCP packet, whose lengths and header checksum are checked.
 fn checked(frame: &[u8]) -> &[u8] {
     let length = u16::from_be_bytes(frame[IP + 2..IP + 4].try_into().unwrap());
     assert_eq!(usize::from(length), frame.len() - IP, "{frame:02x?}");

@@ -1,4 +1,4 @@
-//! Meters between real ports: what is beyond the rate is dropped, and all of it is told.
+//! Tests of meters between real ports: traffic above the rate is dropped, and reported.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
@@ -10,7 +10,7 @@ use tapswitch_wire::NetHeader;
 
 /// Frames that are sent at once.
 const COUNT: u64 = 20;
-/// Bytes of each: at a kilobit per second the next is due in twelve seconds.
+/// Length of each frame: at a kilobit per second the next one may pass after twelve seconds.
 const LEN: usize = 1514;
 
 fn meter() -> Body {
@@ -69,7 +69,7 @@ fn what_is_beyond_the_rate_is_dropped_and_told() {
     switch.check_books();
 }
 
-/// The controller's own meter: what it is not told of goes its way all the same.
+/// The controller's own meter: a frame that is not sent to the controller is still forwarded.
 #[test]
 fn the_controllers_meter_ends_no_frame_that_goes_elsewhere() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Ports in namespaces that go.
+//! Tests of ports whose namespace is deleted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::process::Child;
@@ -11,7 +11,7 @@ fn add(lab: &Lab, spec: &str) {
     runtime().block_on(lab.switch.handle().add_port(spec.parse().unwrap())).unwrap();
 }
 
-/// Whoever kept anything of it would keep it alive, and with it the other ends of its cables.
+/// Anything kept open in it would keep it alive, and with it its veth peers.
 #[test]
 fn a_namespace_that_was_deleted_ends_and_its_ports_are_gone() {
     if !can_run() {
@@ -43,7 +43,7 @@ fn a_namespace_that_was_deleted_ends_and_its_ports_are_gone() {
     until("its cables end", || one.netlink.link("eth0").is_err());
     assert_eq!(lab.switch.port(3).state, "up", "another namespace is none of this");
 
-    // One of its name is another.
+    // A namespace with the same name is another one.
     let again = OwnedNamespace::create(&name).unwrap();
     add(&lab, &format!("8=tap:t4,netns={name}"));
     lab.wait_for_state(8, "up");
@@ -56,7 +56,7 @@ fn a_namespace_that_was_deleted_ends_and_its_ports_are_gone() {
     lab.wait_for_state(8, "gone");
 }
 
-/// A container's, that has no name.
+/// The namespace of a container, without a name.
 #[test]
 fn a_namespace_whose_process_ended_ends() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Ports on interfaces that are there already, and between those and tap ports.
+//! Tests of ports on existing interfaces, with each other and with tap ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
@@ -9,7 +9,7 @@ use tapswitch_wire::{EtherType, NetHeader, Tag};
 const C_TAG: Tag = Tag::new(EtherType::VLAN, 0xe064);
 const S_TAG: Tag = Tag::new(EtherType::SERVICE_VLAN, 0x00c8);
 
-/// True when more packets than frames went out of a port.
+/// True if more packets than frames were sent to a port.
 fn sends_trains(lab: &Lab, port: u32) -> bool {
     let tx = lab.switch.port(port).tx;
     tx.packets > 2 * tx.frames
@@ -46,8 +46,7 @@ fn trains_pass_between_an_interface_and_a_tap() {
     assert_eq!(kinds, ["netdev", "tap"]);
 }
 
-/// The discipline cuts trains, takes some of their packets and drops the others, and says that all
-/// is well.
+/// The qdisc cuts trains, takes some of their packets and drops the others, without an error.
 #[test]
 fn what_is_lost_in_front_of_an_interface_is_told() {
     if !can_run() {
@@ -69,8 +68,8 @@ fn what_is_lost_in_front_of_an_interface_is_told() {
     assert!(lab.switch.port(2).queueing.unwrap().shed > 0, "{:?}", lab.switch.port(2));
 }
 
-/// The socket was opened for links of any rate. What waits in front of a slow one is what its
-/// senders sent before that was known, and little once it is.
+/// The socket starts with a length for links of any rate. What waits in front of a slow link was
+/// sent before its rate was known, and is little afterwards.
 #[test]
 fn a_full_port_holds_what_its_link_takes_in_a_moment() {
     if !can_run() {
@@ -92,7 +91,7 @@ fn a_full_port_holds_what_its_link_takes_in_a_moment() {
     from.set_nonblocking(true).unwrap();
     let mut backlog = || {
         for _ in 0..4 {
-            // What is not taken is the host's own affair: its socket is full.
+            // An error is expected: the host's own socket is full.
             let _ = from.send_to(&[7; 44 * 1400], to.local_addr().unwrap());
         }
         let qdiscs = room.netlink.qdiscs("p2").unwrap();
@@ -105,12 +104,14 @@ fn a_full_port_holds_what_its_link_takes_in_a_moment() {
     };
     until("the socket was full", || waits(|pause| pause.count > 0).is_some());
     until("it is as long as the link is fast", || {
-        // A quarter of a megabyte in 20 ms. It is half of that at first, and eight may be.
+        // A quarter of a megabyte in 20 ms. It starts at half of that, and deviations up to an
+        // eighth are not corrected.
         waits(|pause| pause.now > 0).is_some_and(|len| (200_000..500_000).contains(&len))
     });
 }
 
-/// The packet socket has lost it, whatever its index. News of one namespace come in order.
+/// The packet socket has lost the interface, even if its index returns. Events of one namespace
+/// arrive in order.
 #[test]
 fn an_interface_that_was_away_is_gone_until_it_is_attached_again() {
     if !can_run() {
@@ -196,7 +197,7 @@ fn an_interface_that_goes_down_or_away_is_noticed() {
     room.netlink.delete("p2").unwrap();
     controller.port_status(is_two(PortState::LINK_DOWN));
     lab.wait_for_state(2, "gone");
-    // One of its name is another; it is attached as told.
+    // An interface with the same name is another one; it is attached on request.
     room.netlink.create_veth("p2", "q2", &room.namespace).unwrap();
     assert_eq!(lab.switch.port(2).state, "gone");
     let handle = lab.switch.handle();

@@ -1,4 +1,4 @@
-//! `ovs-ofctl -O OpenFlow13` against the switch: what it shows and changes.
+//! Tests of `ovs-ofctl -O OpenFlow13` with the switch: dumps and changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::collections::BTreeSet;
@@ -296,8 +296,8 @@ fn many_rules_in_one_go() {
     assert_has(&run(&lab.switch, "dump-aggregate", &[]), &["flow_count=4744"]);
 }
 
-/// The actions by which copies are told from paths are an experimenter's, and the whole reply
-/// would be of no use to a tool that does not know it.
+/// The actions that distinguish copies from paths are experimenter actions, and a tool that does
+/// not know them could not use any of the reply.
 #[test]
 fn groups_that_copy_are_shown_too() {
     let Some(lab) = lab(3) else { return };

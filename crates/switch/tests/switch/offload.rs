@@ -1,4 +1,4 @@
-//! Ports without offloads: what leaves by them is cut and completed, to the last byte right.
+//! Tests of ports without offloads: frames sent to them are cut and completed, byte for byte right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use tapswitch_openflow::{Action, Body, Masked, Match, Oxm, PortNo, VID_PRESENT};
 use tapswitch_switch::{Gro, PortSpec};
 use tapswitch_wire::{EtherType, NetHeader, Tag};
 
-/// Nothing is left undone there, and nothing is joined that comes from there.
+/// Disables offloads and coalescing at a port.
 fn finish(port: &mut PortSpec) {
     (port.offload, port.gro) = (false, Gro::Off);
 }
@@ -26,7 +26,7 @@ fn netdev_lab() -> (Lab, Host) {
     (lab, room)
 }
 
-/// Packets that a host's kernel found broken.
+/// Packets that a host's kernel found corrupt.
 fn checksum_errors(host: &Host) -> u64 {
     let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let text = host.namespace.enter(read).unwrap();
@@ -39,7 +39,7 @@ fn checksum_errors(host: &Host) -> u64 {
     lines.chunks(2).filter(|pair| pair.len() == 2).map(errors).sum()
 }
 
-/// Sends a stream each way and looks at what arrives behind the port without offloads.
+/// Sends a stream in each direction and checks what arrives behind the port without offloads.
 fn stream_passes_cut(lab: &Lab) {
     let capture = Capture::open(lab.host(2));
     tcp(lab.host(1), lab.host(2), 5_000_000);
@@ -52,7 +52,7 @@ fn stream_passes_cut(lab: &Lab) {
     tcp(lab.host(2), lab.host(1), 5_000_000);
     lab.settle();
     let port = lab.switch.port(2);
-    // How long the trains are is up to the sender, which makes short ones on a busy machine; and
+    // The length of the trains depends on the sender, which sends short ones on a busy machine, and
     // acknowledgements of the other direction are among them, one by one.
     assert!(port.tx.packets > port.tx.frames, "the switch had trains: {:?}", port.tx);
     assert!(!has_dropped(&lab.switch.ports()));
@@ -67,7 +67,7 @@ fn tcp_reaches_a_tap_without_offloads() {
     }
     let lab = tap_lab();
     stream_passes_cut(&lab);
-    // What the kernel hands over there is finished, too.
+    // Packets that the kernel delivers there are complete, too.
     let rx = lab.switch.port(2).rx;
     assert_eq!(rx.packets, rx.frames);
 }
@@ -79,7 +79,7 @@ fn tcp_reaches_an_interface_without_offloads() {
     }
     let (lab, _room) = netdev_lab();
     stream_passes_cut(&lab);
-    // The other way, trains are told as such.
+    // In the other direction, trains arrive as such.
     let rx = lab.switch.port(2).rx;
     assert!(rx.packets > rx.frames, "{rx:?}");
 }
@@ -107,7 +107,7 @@ fn datagrams_reach_ports_without_offloads_one_by_one() {
                 assert!(buf[..len] == *expected, "other bytes");
             }
         }
-        // And one whose checksum alone is left undone.
+        // And a packet with only a partial checksum.
         set_udp_segment(&from, 0);
         from.send_to(b"one", to.local_addr().unwrap()).unwrap();
         let mut buf = [0; 16];
@@ -118,7 +118,7 @@ fn datagrams_reach_ports_without_offloads_one_by_one() {
     }
 }
 
-/// The payload of such a train lies in as many places as it had packets.
+/// The payload of such a train is in as many pieces as it had packets.
 #[test]
 fn trains_that_were_coalesced_are_cut_again() {
     if !can_run() {
@@ -145,8 +145,8 @@ fn trains_that_were_coalesced_are_cut_again() {
     assert_eq!([1, 2].map(|number| checksum_errors(lab.host(number))), [0, 0]);
 }
 
-/// A frame of the greatest length under two tags, cut from a train: the ports between the tags are
-/// the ends of a veth pair.
+/// A frame of maximum length under two tags, cut from a train: the ports between which it is tagged
+/// are the ends of a veth pair.
 #[test]
 fn full_size_packets_pass_under_two_tags() {
     if !can_run() {
@@ -183,7 +183,7 @@ fn full_size_packets_pass_under_two_tags() {
     }
     assert!(!has_dropped(&ports), "{ports:?}");
     assert_eq!([one, four].map(checksum_errors), [0, 0]);
-    // A third tag is more than the envelope takes, whatever the length.
+    // A third tag exceeds the envelope, whatever the length.
     let third = [pushes(1, 2), Body::FlowMod(push_three(1, 2))];
     lab.switch.controller().apply(third.into());
     let (from, to) = (lab.hosts[0].mac(), lab.hosts[1].mac());
@@ -202,7 +202,7 @@ fn push(tags: &[Tag], out: u32) -> Vec<Action> {
     tags.iter().flat_map(push).chain([output(out)]).collect()
 }
 
-/// What comes in by one port goes out of another under two tags.
+/// Sends frames from one port to another under two tags.
 fn pushes(from: u32, to: u32) -> Body {
     Body::FlowMod(rule(100, in_port(from), push(&TAGS, to)))
 }

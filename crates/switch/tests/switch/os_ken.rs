@@ -1,4 +1,4 @@
-//! A controller that is not ours: os-ken's `simple_switch_13`, as it is on PyPI.
+//! A test with an independent controller: os-ken's `simple_switch_13` from PyPI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use tapswitch_switch::Endpoint;
 
 /// The last release with a command that starts applications.
 const OS_KEN: &str = "os-ken==2.8.1";
-/// The last release that the application came with.
+/// The last release that includes the application.
 const WITH_APPLICATION: &str = "os-ken==1.4.0";
 
 #[test]
@@ -31,7 +31,7 @@ fn simple_switch_13_joins_two_hosts() {
     };
     let lab = Lab::with(2, |config| config.controllers = vec![Endpoint::tcp(os_ken.address)]);
     ping(lab.host(1), lab.host(2));
-    // It adds a rule for each direction, by which the rest goes without it.
+    // It adds a rule for each direction, by which further frames are forwarded without it.
     let mut controller = lab.switch.controller();
     until("it has added its rules", || {
         ping(lab.host(1), lab.host(2));
@@ -49,7 +49,7 @@ fn rules(controller: &mut Controller) -> usize {
     }
 }
 
-/// A running os-ken, ended with this value.
+/// A running os-ken, stopped on drop.
 struct OsKen {
     address: SocketAddr,
     child: Child,
@@ -59,7 +59,7 @@ impl OsKen {
     fn start() -> Result<Self, String> {
         let home = install()?;
         let application = home.join("os_ken/app/simple_switch_13.py");
-        // It cannot choose its port itself, and somebody may take the one that was free.
+        // It cannot choose a free port itself, and another process may take the one found.
         for _ in 0..5 {
             let address = free_address();
             let mut command = Command::new(home.join("venv/bin/osken-manager"));
@@ -76,7 +76,7 @@ impl OsKen {
         Err("os-ken does not start here".to_owned())
     }
 
-    /// Waits until it does, or has ended.
+    /// Waits until it listens or has ended.
     fn listens(&mut self) -> bool {
         eventually("os-ken listens", || match self.child.try_wait().unwrap() {
             Some(_) => Some(false),
@@ -87,7 +87,7 @@ impl OsKen {
 
 impl Drop for OsKen {
     fn drop(&mut self) {
-        // What is gone already needs no end.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -97,7 +97,7 @@ fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Where os-ken is installed, once for all runs.
+/// Installs os-ken once for all runs. Returns its path.
 fn install() -> Result<PathBuf, String> {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("os-ken");
     let lock = fs::create_dir_all(&home).and_then(|()| fs::File::open(&home));

@@ -1,4 +1,4 @@
-//! Ports that come and go while the switch runs.
+//! Tests of ports that are added and removed while the switch runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::thread;

@@ -1,4 +1,4 @@
-//! Ports that are full: who waits, who does not, and that nothing is lost without a name.
+//! Tests of full ports: which senders wait, which do not, and that no frame is lost without a name.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ fn number_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[20..24].try_into().unwrap())
 }
 
-/// A train over TCP of this much payload, cut into packets of `size`.
+/// A TCP train with this much payload, in packets of `size`.
 pub(crate) fn tcp_train(payload_len: u16, size: u16) -> (NetHeader, Vec<u8>) {
     let total_len = (40 + payload_len).to_be_bytes();
     let mut bytes = frame(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1]), &[], 14);
@@ -50,7 +50,7 @@ pub(crate) fn tcp_train(payload_len: u16, size: u16) -> (NetHeader, Vec<u8>) {
     (meta, bytes)
 }
 
-/// Sends the frames that are left, as far as the switch takes them.
+/// Sends the remaining frames, as far as the switch takes them.
 fn send_more(guest: &mut Vm, next: &mut u32, count: u32) {
     while *next < count && guest.try_send(&numbered(*next)) {
         *next += 1;
@@ -68,7 +68,7 @@ fn send_until_it_waits(room: &Room, guest: &mut Vm, number: u32) -> u32 {
     next
 }
 
-/// Queues of a port that wait for another one.
+/// Paused queues of a port.
 fn waits(room: &Room, port: u32) -> u32 {
     pressure(room, port).waits_for.iter().map(|pause| pause.now).sum()
 }
@@ -77,7 +77,7 @@ fn pressure(room: &Room, port: u32) -> PressureReport {
     room.switch.port(port).pressure
 }
 
-/// A room whose ports make others wait for as long as a test may take.
+/// A switch whose ports make senders wait as long as a test may take.
 fn patient(count: u32) -> Room {
     Room::new(count, ",stall=10000")
 }
@@ -141,7 +141,7 @@ fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     let dropped = room.switch.drops(2, "egress_stalled");
     assert_eq!(dropped + port.tx.frames + port.pressure.queued.frames, 2000, "{port:?}");
     assert!(!has_dropped(&[room.switch.port(3)]));
-    // What waits it gets, then what comes then.
+    // It gets the queued frames, and then new ones.
     let waiting = 2000 - dropped;
     (0..waiting as u32).for_each(|number| assert!(stopped.receive() == numbered(number)));
     until("it is empty", || pressure(&room, 2).queued.frames == 0);
@@ -149,7 +149,7 @@ fn who_takes_nothing_for_long_is_named_and_holds_nobody_up() {
     assert!(stopped.receive() == numbered(7) && other.receive() == numbered(7));
 }
 
-/// `pause=off`: what a full port does not take is dropped there, as what any switch drops.
+/// `pause=off`: frames that a full port does not take are dropped there, as by any switch.
 #[test]
 fn a_port_that_never_waits_loses_what_others_do_not_take() {
     let room = Room::new(3, ",stall=10000,pause=off");
@@ -245,12 +245,12 @@ fn those_who_wait_get_their_turns() {
     });
 }
 
-/// Sends all that comes in by port 1 out of port 2, and copies to port 3.
+/// Sends frames from port 1 to port 2, with copies to port 3.
 fn tapped(delivery: Delivery) -> Vec<Body> {
     tapped_from(1, delivery)
 }
 
-/// Sends all that comes in by this port out of the next one, and copies to port 3.
+/// Sends frames from this port to the next one, with copies to port 3.
 fn tapped_from(number: u32, delivery: Delivery) -> Vec<Body> {
     let buckets = vec![vec![output(number + 1)], vec![delivery.action(), output(3)]];
     let group = group_all(GroupModCommand::Add, number, buckets);
@@ -282,8 +282,8 @@ fn nobody_waits_for_a_monitor_that_has_stopped() {
     }
 }
 
-/// For a while copies are left out though nothing waits any more: that is no reason for the path
-/// that shares the port to wait.
+/// For a while copies are sampled although nothing is queued any more: the path through the same
+/// port must not wait because of that.
 #[test]
 fn nobody_waits_for_a_monitor_that_has_caught_up() {
     let room = patient(4);
@@ -304,8 +304,8 @@ fn nobody_waits_for_a_monitor_that_has_caught_up() {
     assert!(pressure(&room, 4).waits_for.is_empty(), "{:?}", pressure(&room, 4));
 }
 
-/// Every frame goes to one that has stopped, and to one that has room for a frame now and then: who
-/// waited for that one alone would fill up the memory of the other.
+/// Every frame goes to a guest that has stopped, and to one with room for a frame now and then:
+/// waiting for the latter alone would fill up the memory for the former.
 #[test]
 fn whoever_sends_to_several_full_ports_waits_for_each_of_them() {
     let room = patient(3);
@@ -329,7 +329,7 @@ fn whoever_sends_to_several_full_ports_waits_for_each_of_them() {
     assert!(!has_dropped(&[room.switch.port(2)]), "{:?}", room.switch.port(2));
     assert!(pressure(&room, 2).queued.frames < 40, "{:?}", room.switch.port(2));
     assert_eq!(waits(&room, 1), 1);
-    // One is there.
+    // One buffer was provided before.
     (1..RING_SIZE).for_each(|_| slow.offer(RECEIVE));
     let mut received = 0;
     until("both have all", || {
@@ -346,7 +346,7 @@ fn whoever_sends_to_several_full_ports_waits_for_each_of_them() {
     assert!(!has_dropped(&room.switch.ports()));
 }
 
-/// Their times go by together, and each is over for good.
+/// Their bounds expire at the same time, each for good.
 #[test]
 fn several_that_have_stopped_hold_up_a_sender_no_longer_than_one() {
     let room = Room::new(4, ",stall=1000");
@@ -375,7 +375,8 @@ fn several_that_have_stopped_hold_up_a_sender_no_longer_than_one() {
     }
 }
 
-/// Two flows are copied to a monitor that has stopped, one under 20 ms and one under ten seconds.
+/// Two flows are copied to a monitor that has stopped, one with a bound of 20 ms and one of ten
+/// seconds.
 #[test]
 fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {
     let room = patient(5);
@@ -412,7 +413,7 @@ fn whoever_waits_for_a_monitor_waits_by_its_own_contract() {
     assert_eq!(copies(0).drops, dropped, "it is there again");
 }
 
-/// What a controller that stands still does not get, it is not said to have.
+/// Copies that a blocked controller does not receive must not count as delivered.
 #[test]
 fn copies_for_a_controller_that_does_not_read_are_not_delivered() {
     let room = patient(2);
@@ -425,9 +426,10 @@ fn copies_for_a_controller_that_does_not_read_are_not_delivered() {
     controller.apply(vec![group, Body::FlowMod(rule(1, in_port(1), vec![to_group(1)]))]);
     let copies = || room.switch.taps().remove(0).copies.remove(0);
     let mut sent = 0;
-    // What is between them has room for some ten thousand. Who does not answer for long is left.
+    // The buffers in between hold about ten thousand. A peer that does not answer for long is
+    // dropped.
     until("copies are lost", || {
-        // Each third one is long.
+        // Every third one is long.
         while sender.try_send(&numbered(sent * 3)) {
             sent += 1;
         }
@@ -446,8 +448,8 @@ fn copies_for_a_controller_that_does_not_read_are_not_delivered() {
     assert_eq!(room.switch.port(1).consumed, copies.delivered.frames);
 }
 
-/// A train of three packets, the second of which fits no buffer, says nothing about the frame that
-/// waits next.
+/// A train of three packets, the second of which fits no buffer, must not affect the next queued
+/// frame.
 #[test]
 fn what_left_of_a_refused_train_is_not_left_out_of_another_frame() {
     let room = patient(2);
@@ -461,7 +463,7 @@ fn what_left_of_a_refused_train_is_not_left_out_of_another_frame() {
     let (meta, train) = tcp_train(1800, 600);
     assert!(sender.try_send_with(&meta, &train));
     until("it is refused", || room.switch.drops(2, "egress_rejected") == 1);
-    // The first takes the buffer that is left.
+    // The first takes the last buffer.
     (1..=2).for_each(|number| sender.send(&numbered(number)));
     until("the second waits", || pressure(&room, 2).queued.frames == 1);
     (0..4).for_each(|_| receiver.offer_len(RECEIVE, 1000));

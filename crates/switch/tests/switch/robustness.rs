@@ -1,4 +1,4 @@
-//! What strangers do to the OpenFlow listener does not reach the others.
+//! Tests that strangers at the OpenFlow listener do not affect others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -14,11 +14,11 @@ use tapswitch_openflow::{
 
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 
-/// Sends bytes and takes what comes back until the switch hangs up or answers the last echo.
+/// Sends bytes and reads until the switch closes the connection or answers the last echo.
 fn feed(lab: &Lab, bytes: &[u8]) {
     let mut stream = TcpStream::connect(lab.switch.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The switch may hang up in the middle.
+    // The switch may close the connection meanwhile.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -39,7 +39,7 @@ fn any_bytes_are_survived() {
     controller.apply(join(1, 2));
     let noise = noise(100_000);
     for (round, chunk) in noise.chunks(997).enumerate() {
-        // Noise by itself, behind a hello, and as the body of each type of message.
+        // Noise alone, after a hello, and as the body of each type of message.
         feed(&lab, chunk);
         feed(&lab, &[&HELLO, chunk].concat());
         let kind = u8::try_from(round % 32).unwrap();
@@ -89,7 +89,7 @@ fn connections_come_and_go_while_others_are_busy() {
                 }
             });
         }
-        // Each of these is served though the server is never idle.
+        // Each of these is answered although the server is never idle.
         for cookie in 1..=100 {
             let mut controller = lab.switch.controller();
             let added = FlowMod { cookie, ..rule(1, Match::new(), vec![]) };
@@ -158,7 +158,7 @@ fn a_port_that_floods_the_controller_does_not_keep_others_from_it() {
     });
 }
 
-/// Ends a loop on another thread: when it is told to, or when this thread fails.
+/// Ends a loop on another thread: on request, or when this thread fails.
 struct Done {
     is_set: AtomicBool,
     deadline: Instant,
@@ -166,7 +166,7 @@ struct Done {
 
 impl Default for Done {
     fn default() -> Self {
-        // Long enough for all that is waited for meanwhile.
+        // Long enough for everything that is waited for meanwhile.
         Self { is_set: AtomicBool::new(false), deadline: deadline() + PATIENCE }
     }
 }
@@ -200,7 +200,7 @@ fn connections_have_a_bound_and_those_that_say_nothing_make_room() {
     }
     let lab = Lab::new(1);
     let connect = || TcpStream::connect(lab.switch.address()).unwrap();
-    // More than there may be. Their end shows only in that others find room.
+    // More than the limit. Their eviction shows only in that others are accepted.
     let _silent: Vec<_> = (0..200).map(|_| connect()).collect();
     let mut tools: Vec<_> = (0..128).map(|_| Controller::over(connect())).collect();
     let mut one_more = connect();

@@ -1,4 +1,4 @@
-//! Copies that are cut short or sampled by their bucket, between real ports.
+//! Tests of copies that their bucket truncates or samples, between real ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
@@ -9,7 +9,7 @@ use tapswitch_wire::NetHeader;
 const MONITOR: u32 = 3;
 const GROUP: u32 = 7;
 
-/// Two hosts and a monitor; what host 1 sends to host 2 is copied.
+/// Two hosts and a monitor; frames from host 1 to host 2 are copied.
 fn tapped(copy: Vec<Action>) -> Lab {
     let lab = Lab::new(3);
     lab.switch.controller().apply(vec![
@@ -20,7 +20,7 @@ fn tapped(copy: Vec<Action>) -> Lab {
     lab
 }
 
-/// The ledger of the one TAP, when no copy is under way.
+/// The ledger of the only TAP, when no copy is in progress.
 fn ledger(lab: &Lab) -> TapReport {
     let mut taps = Vec::new();
     until("the ledger is at rest", || {
@@ -44,7 +44,7 @@ fn a_monitor_gets_the_first_bytes_of_each_packet_of_a_train() {
     ping(lab.host(1), lab.host(2));
     tcp(lab.host(1), lab.host(2), 3_000_000);
     let (mut tap, mut packets) = (ledger(&lab), 0);
-    // The connection's last words may come later than its last bytes.
+    // The connection's last segments may come later than its last bytes.
     until("the original, its copies and the ports agree", || {
         tap = ledger(&lab);
         let [receiver, monitor] = [2, MONITOR].map(|port| lab.switch.port(port).tx);
@@ -62,7 +62,7 @@ fn a_monitor_gets_the_first_bytes_of_each_packet_of_a_train() {
         seen.extend(monitor.drain(|frame| frame[6..12] == from.0));
         seen.len() as u64 >= packets
     });
-    // A packet that is short enough may have its checksum left undone, as the original.
+    // A packet that is short enough may have a partial checksum, like the original.
     assert!(seen.iter().all(|(header, part)| !header.is_train() && part.len() <= 96));
     let len: usize = seen.iter().map(|(_, part)| part.len()).sum();
     assert!(bucket.delivered.bytes >= len as u64 / 2, "{} of {len}", bucket.delivered.bytes);
@@ -84,7 +84,7 @@ fn a_monitor_gets_one_copy_of_every_ten_and_the_ledger_adds_up() {
     let tap = ledger(&lab);
     let (copies, all) = (&tap.copies[0], tap.matched.frames);
     assert_eq!(copies.actions, "sample:1/10,output:3");
-    // Each worker counts for itself; one reads this port.
+    // Each worker counts separately; one reads this port.
     assert_eq!(copies.delivered.frames, all / 10 + u64::from(copies.delivered.frames > all / 10));
     assert_eq!(copies.drops["sampled_out"], all - copies.delivered.frames);
     assert_eq!(lab.switch.drops(MONITOR, "sampled_out"), all - copies.delivered.frames);

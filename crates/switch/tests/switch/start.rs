@@ -1,4 +1,4 @@
-//! Starting: what is in the way is named, with its remedy, and nothing is left behind.
+//! Tests of starting: obstacles are named with a remedy, and nothing is left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::net::TcpListener;
@@ -107,7 +107,7 @@ fn without_privilege_it_says_so() {
     let (tap, netdev) = (format!("1=tap:{name}"), "1=netdev:lo");
     for (port, capability) in [(&*tap, "CAP_NET_ADMIN"), (netdev, "CAP_NET_RAW")] {
         let text = unprivileged(|| {
-            // On this thread alone: a thread of its own would have the privilege again.
+            // On this thread: another thread would have the privilege again.
             let started = crate::common::start_here(ports(&[port]));
             started.map(drop).unwrap_err().to_string()
         });
@@ -131,7 +131,7 @@ fn what_was_opened_before_the_failure_is_closed() {
     assert!(host.netlink.link("eth0").is_err(), "the tap device stays");
 }
 
-/// As root prepares it for who has no privilege: `ip tuntap add`, `ip link set up`.
+/// As root prepares it for an unprivileged user: `ip tuntap add`, `ip link set up`.
 #[test]
 fn a_prepared_device_needs_no_privilege() {
     if !can_run() {
@@ -150,7 +150,7 @@ fn a_prepared_device_needs_no_privilege() {
         };
         host.namespace.enter(body).unwrap()
     };
-    // Down: nobody asked for more than a warning.
+    // The device is down: only a warning, as nobody asked for it to be up.
     assert_eq!(start("1=tap:k1"), Ok(()));
     let refused = start("1=tap:k1,mtu=1400").unwrap_err();
     assert!(refused.contains("k1") && refused.contains("not permitted"), "{refused}");
@@ -162,7 +162,7 @@ fn a_prepared_device_needs_no_privilege() {
 
 const NOBODY: u32 = 65_534;
 
-/// A signal is heeded while many ports are made.
+/// A signal is handled while many ports are created.
 #[test]
 fn a_start_can_be_given_up_between_two_ports() {
     let folder = tempfile::tempdir().unwrap();

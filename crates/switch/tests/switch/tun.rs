@@ -1,10 +1,10 @@
-//! A tun device as a port beside tap devices: IP without Ethernet on one side of the switch.
+//! Tests of a tun device as a port, next to tap devices: IP without Ethernet on one side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use crate::common::*;
 use tapswitch_openflow::PortNo;
 
-/// A host behind a tap port and one behind a tun port, who know nothing of each other.
+/// A host behind a tap port and one behind a tun port, without static neighbour entries.
 fn lab(options: &str) -> (Running, [Host; 2]) {
     let mut hosts = [1, 2].map(Host::new);
     let ports = [
@@ -26,7 +26,7 @@ fn hosts_find_each_other_and_talk() {
         return;
     }
     for options in ["", ",queues=2", ",offload=off"] {
-        // Whoever speaks first: nobody has heard of the host behind the tun device then.
+        // Either host sends first: the one behind the tun device is then unknown.
         for first in [0, 1] {
             let (switch, hosts) = lab(options);
             let (a, b) = (&hosts[first], &hosts[1 - first]);
@@ -44,7 +44,7 @@ fn hosts_find_each_other_and_talk() {
             let [tap, tun] = [1, 2].map(|number| switch.port(number));
             assert_eq!(tun.kind, "tun");
             assert!(tap.drops.keys().all(|reason| reason == "ring_full"), "{tap:?}");
-            // What IPv6 says to all routers on its own is IP; only ARP for others is not.
+            // IPv6's own messages to all routers are IP; ARP for other hosts is not.
             let known = ["ring_full", "not_ip", "not_addressed"];
             assert!(tun.drops.keys().all(|it| known.contains(&it.as_str())), "{tun:?}");
             if options.is_empty() {
@@ -55,7 +55,7 @@ fn hosts_find_each_other_and_talk() {
     }
 }
 
-/// TCP takes no packet that is addressed to all, so the port has to find out who has the address.
+/// TCP ignores broadcast packets, so the port has to resolve the address.
 #[test]
 fn a_connection_to_a_host_that_said_nothing_yet_is_made() {
     if !can_run() {
@@ -84,7 +84,7 @@ fn what_is_not_for_it_is_dropped_by_name() {
     until("one for another station is dropped", || switch.drops(2, "not_addressed") == 1);
 }
 
-/// Nothing goes out by the port, nor is anything dropped.
+/// Nothing is sent by the port, and nothing is dropped.
 #[test]
 fn a_question_that_the_port_answers_is_consumed() {
     if !can_run() {
@@ -112,7 +112,7 @@ fn octets(ip: std::net::IpAddr) -> [u8; 4] {
     }
 }
 
-/// Under NORMAL the port is a station like any other.
+/// With NORMAL, the port is a station like any other.
 #[test]
 fn a_learning_switch_learns_the_port() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Switches that are joined by tunnels, and a switch and the kernel's own vxlan device.
+//! Tests of switches joined by tunnels, and of a switch with the kernel's own vxlan device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::net::{IpAddr, UdpSocket};
@@ -63,7 +63,7 @@ fn one_train_of_64_kib_arrives_in_few_frames() {
     fabric.check_nothing_dropped();
 }
 
-/// More than a worker reads at once: what is left of it in the switch's own memory, no event tells.
+/// More than a worker reads in one call: epoll does not report frames left in the switch's memory.
 #[test]
 fn the_last_of_many_trains_arrives_though_nothing_follows() {
     if !can_run() {
@@ -89,7 +89,7 @@ fn the_last_of_many_trains_arrives_though_nothing_follows() {
     fabric.check_nothing_dropped();
 }
 
-/// The path takes less than the host sends: the host's port waits, and nothing is lost.
+/// The path takes less than the host sends: the host's port waits, and no frame is lost.
 #[test]
 fn a_slow_path_makes_the_ingress_wait() {
     if !can_run() {
@@ -118,7 +118,7 @@ fn what_does_not_fit_the_path_is_dropped_by_name() {
     if !can_run() {
         return;
     }
-    // The port knows better than to try; one that was told otherwise hears it from the kernel.
+    // By default the port enforces the limit; with a larger mtu=, the kernel reports it.
     for options in ["", ",mtu=1500"] {
         let fabric = Fabric::new(false, options, 1500);
         let [a, b] = &fabric.hosts[..] else { unreachable!() };
@@ -187,7 +187,7 @@ fn the_mtu_of_a_path_is_what_it_is_now() {
     }
 }
 
-/// Rules that watch the port take another way; controllers and `show` are told.
+/// Rules that watch the port use another path; controllers and `show` are notified.
 #[test]
 fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
     if !can_run() {
@@ -207,8 +207,8 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
 }
 
 impl Fabric {
-    /// Takes something away from the first site and gives it back, by a command of ip(8) with one
-    /// word or the other in the place of the X. Meanwhile the tunnel is down, and says why.
+    /// Removes something from the first site and restores it, by an ip(8) command with one word or
+    /// the other in place of the X. Meanwhile the tunnel is down, with this reason.
     fn obstruct(&mut self, [command, away, back]: [&str; 3], why: &str) {
         let set = |fabric: &Self, word| {
             let command = format!("{} dev eth0", command.replace('X', word));
@@ -245,7 +245,7 @@ impl Fabric {
     }
 }
 
-/// The kernel's own end makes and takes the same datagrams.
+/// The kernel's device creates and accepts the same datagrams.
 #[test]
 fn a_host_behind_the_kernels_vxlan_device_is_reached() {
     if !can_run() {
@@ -271,7 +271,7 @@ fn a_host_behind_the_kernels_vxlan_device_is_reached() {
         far.netlink.set_mtu("vx0", mtu).unwrap();
         far.netlink.set_up("vx0").unwrap();
         let ip: IpAddr = [10, 0, 0, 2].into();
-        // The host has a network of its own there, and the underlay's would answer for it.
+        // The remote host has a network of its own, and the underlay's address would answer for it.
         run(far.namespace.command("ip").args(["addr", "flush", "dev", "vx0"]));
         far.netlink.add_address("vx0", ip, 32).unwrap();
         run(far.namespace.command("ip").args(["route", "add", "10.0.0.1/32", "dev", "vx0"]));
@@ -285,8 +285,7 @@ fn a_host_behind_the_kernels_vxlan_device_is_reached() {
     }
 }
 
-/// The discipline cuts trains, takes some of their packets and drops the others, and says that all
-/// is well.
+/// The qdisc cuts trains, takes some of their packets and drops the others, without an error.
 #[test]
 fn what_is_shed_under_a_tunnel_is_told() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Port modes, full-size frames with tags and room for them, between switches and hosts.
+//! Tests of port modes, and of full-size tagged frames, between switches and hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ fn learning(ports: &[String]) -> Running {
     Running::start(Config { fail_mode: FailMode::Standalone, ..config(ports) })
 }
 
-/// Hosts, and a room in which switches are joined by veth pairs.
+/// Hosts, and a namespace in which switches are joined by veth pairs.
 struct Site {
     hosts: Vec<Host>,
     room: Host,
@@ -28,7 +28,7 @@ impl Site {
         Self { hosts: (1..=hosts).map(Host::new).collect(), room: Host::new(0) }
     }
 
-    /// A cable between two switches.
+    /// A veth pair between two switches.
     fn cable(&mut self, one: &str, other: &str) {
         let Host { netlink, namespace, .. } = &mut self.room;
         netlink.create_veth(one, other, namespace).unwrap();
@@ -44,12 +44,12 @@ impl Site {
         format!("{number}=tap:eth0,netns={},{options}", host.name())
     }
 
-    /// A port with an end of a cable.
+    /// A port with one end of a veth pair.
     fn end(&self, number: u8, name: &str, options: &str) -> String {
         format!("{number}=netdev:{name},netns={},{options}", self.room.name())
     }
 
-    /// Gives the hosts their addresses, when their ports are there.
+    /// Gives the hosts their addresses when their ports exist.
     fn settle(&mut self) {
         self.hosts.iter_mut().for_each(Host::add_address);
         host_introductions(&mut self.hosts);
@@ -107,8 +107,8 @@ fn hosts_of_a_vlan_talk_over_a_trunk_and_others_do_not_hear_them() {
     assert!(port.tx.packets > 2 * port.tx.frames, "trains stay whole: {port:?}");
 }
 
-/// Host 1 is in a customer's VLAN, which is in a provider's: two tags between the providers. All
-/// that host 2 gets is as host 1 has sent it, at the full size.
+/// Host 1 is in a customer's VLAN, which is inside a provider's: two tags between the providers.
+/// Host 2 receives everything as host 1 has sent it, at full size.
 #[test]
 fn full_size_frames_cross_a_provider_behind_two_tags() {
     if !can_run() {
@@ -193,7 +193,7 @@ fn full_size_frames_and_trains_with_two_tags_pass_between_taps_and_interfaces() 
             site.end(2, "p2", "mtu=1500")
         };
         let switch = learning(&[site.tap(1, "mtu=1500"), last]);
-        // A packet socket minds the MTU; the port's stays what it is.
+        // A packet socket checks the interface's MTU; the port's stays unchanged.
         site.hosts[0].netlink.set_mtu("eth0", 1508).unwrap();
         let captures: Vec<_> = site.hosts.iter().map(Capture::open).collect();
         let (from, to) = (site.hosts[0].mac(), site.hosts[1].mac());
@@ -210,7 +210,7 @@ fn full_size_frames_and_trains_with_two_tags_pass_between_taps_and_interfaces() 
     }
 }
 
-/// A train of 20,000 bytes of TCP in segments of `gso_size`, its checksum left to do.
+/// A train of 20,000 bytes of TCP in segments of `gso_size`, with a partial checksum.
 fn train(to: MacAddr, from: MacAddr, tags: &[Tag], gso_size: u16) -> (NetHeader, Vec<u8>) {
     const LEN: usize = 20_000;
     let mut bytes = [to.0, from.0].concat();
@@ -266,7 +266,7 @@ fn what_does_not_fit_is_counted_and_told_with_what_to_set() {
     assert!(remedy.ends_with(",envelope=12"), "{remedy}");
 }
 
-/// Nobody asks for anything, and everything that a host sends crosses the provider.
+/// Without any options, all frames that a host sends cross the provider.
 #[test]
 fn plain_interfaces_have_room_for_the_tags_of_full_size_frames() {
     if !can_run() {
@@ -300,8 +300,8 @@ fn assert_full_size_datagram(site: &Site) {
     assert_eq!(two.recv(&mut [0; 2000]).unwrap(), 1472);
 }
 
-/// One end has an address of the host, the other one an alias: neither is changed, since nobody has
-/// asked for it. Frames and trains have the room that there is.
+/// One end has an address of the host, the other one an alias: neither is changed, as nobody has
+/// asked for it. Frames and trains use the room there is.
 #[test]
 fn a_plain_interface_that_others_use_is_left_as_it_is_and_has_the_room_that_it_has() {
     if !can_run() {
@@ -318,7 +318,7 @@ fn a_plain_interface_that_others_use_is_left_as_it_is_and_has_the_room_that_it_h
         assert_eq!((site.mtu(name), port.mtu, port.envelope), (1500, 1500, 0), "{name}");
     }
     assert_eq!(site.alias("b").as_deref(), Some("uplink"));
-    // A packet socket minds the MTU; the port's stays what it is.
+    // A packet socket checks the interface's MTU; the port's stays unchanged.
     site.hosts[0].netlink.set_mtu("eth0", 1508).unwrap();
     let captures: Vec<_> = site.hosts.iter().map(Capture::open).collect();
     let (from, to) = (site.hosts[0].mac(), site.hosts[1].mac());
@@ -358,7 +358,7 @@ fn an_interface_with_more_room_than_needed_keeps_it() {
     let switch = learning(&[site.end(1, "a", "mtu=1500")]);
     let port = switch.port(1);
     assert_eq!((site.mtu("a"), port.mtu, port.envelope), (9000, 1500, 8));
-    // It shrinks with the room for tags first.
+    // The room for tags shrinks first.
     site.room.netlink.set_mtu("a", 1504).unwrap();
     until("the envelope follows", || switch.port(1).envelope == 4);
     assert_eq!(switch.port(1).mtu, 1500);
@@ -383,7 +383,7 @@ fn room_made_by_a_killed_switch_is_not_made_twice() {
     }
     let mut site = Site::new(0);
     site.cable("a", "b");
-    // What a switch leaves behind that had no time to put it back.
+    // The state left by a switch that had no time to restore it.
     site.room.netlink.set_mtu("a", 1512).unwrap();
     site.room.netlink.set_alias("a", "tapswitch: mtu 1500 raised to 1512").unwrap();
     let switch = learning(&[site.end(1, "a", "envelope=8")]);
@@ -433,7 +433,7 @@ fn an_interface_without_room_for_tags_is_used_without_unless_room_is_asked_for()
     let mut site = Site::new(0);
     let device = tap::Config::new("t0".parse().unwrap());
     let _device = site.room.namespace.enter(|| tap::Device::create(&device).unwrap()).unwrap();
-    // The largest MTU that a tap device takes.
+    // The largest MTU of a tap device.
     let switch = learning(&[site.end(1, "t0", "mtu=65521")]);
     assert_eq!((site.mtu("t0"), switch.port(1).mtu), (65_521, 65_521));
     drop(switch);
@@ -450,8 +450,8 @@ fn an_interface_without_room_for_tags_is_used_without_unless_room_is_asked_for()
     assert_eq!((site.mtu("t0"), site.alias("t0")), (1500, None));
 }
 
-/// The steering program sees through tags: the same flows come by the same queues with two tags as
-/// without any, and so to the same workers.
+/// The steering program parses tags: a flow uses the same queue with two tags as without, and so
+/// the same worker.
 #[test]
 fn flows_behind_tags_spread_over_queues_as_untagged_ones_do() {
     if !can_run() {
@@ -498,7 +498,7 @@ fn datagram(mac: MacAddr, tags: &[Tag], source_port: u16) -> Vec<u8> {
     frame
 }
 
-/// `ovs-ofctl` sees what the switch does with tags, and a mode is not in its way.
+/// `ovs-ofctl` sees the switch's tag actions, and a mode does not affect them.
 #[test]
 fn rules_push_and_pop_behind_a_port_with_a_mode() {
     if !can_run() || !ofctl::is_there() {
@@ -507,7 +507,7 @@ fn rules_push_and_pop_behind_a_port_with_a_mode() {
     let mut site = Site::new(2);
     let ports = [site.tap(1, "mode=access,vlan=10"), site.tap(2, "envelope=12")];
     let switch = Running::start(config(&ports));
-    // The tool checks rules by itself, and knows of two tags at most: so one is pushed per table.
+    // The tool checks rules itself, and supports at most two tags: so one is pushed per table.
     let wrap = "table=0,in_port=1,dl_vlan=10,actions=push_vlan:0x88a8,set_field:4196->vlan_vid,\
                 goto_table:3";
     ofctl::run(&switch, "add-flow", &[wrap]);

@@ -1,4 +1,4 @@
-//! Guests for tests: a VMM and a driver, and a room of them behind a switch.
+//! Guests for tests: a VMM with a driver, and a switch with several of them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,8 +29,8 @@ use crate::common::*;
 use test_guest::{BASE, Buffer, Driver, Guest};
 pub(crate) use test_guest::{BUFFERS, LEN};
 
-/// Two megabytes of memory: one with the ring by which the guest sends, and one with the ring by
-/// which it receives, [`APART`] from the first.
+/// Two memories of a megabyte each: one with the ring on which the guest sends, and one with the
+/// ring on which it receives, [`APART`] from the first.
 pub(crate) struct Vm {
     frontend: Frontend,
     sends: Guest,
@@ -39,16 +39,16 @@ pub(crate) struct Vm {
     receive_ring: Driver,
     kick: EventFd,
     call: EventFd,
-    /// Buffers that were offered to receive, in order.
+    /// Receive buffers provided so far, in order.
     offered: u64,
     sent: u64,
     taken: u64,
-    /// Frames that arrived behind those that were asked for.
+    /// Frames that arrived after the requested ones.
     inbox: VecDeque<Vec<u8>>,
 }
 
 impl Vm {
-    /// A guest at a socket, with buffers to receive.
+    /// A guest at a socket, with receive buffers.
     pub(crate) fn start(path: &PathBuf, features: Features) -> Self {
         let mut vm = Self::connect(path, features);
         vm.start_rings();
@@ -56,7 +56,7 @@ impl Vm {
         vm
     }
 
-    /// Gives buffers to receive, as a driver does when its interface is set up.
+    /// Provides receive buffers, as a driver does when its interface is set up.
     pub(crate) fn set_up(&mut self) {
         (0..RING_SIZE).for_each(|_| self.offer(RECEIVE));
     }
@@ -96,7 +96,7 @@ impl Vm {
         self.start_ring(1, 0);
     }
 
-    /// Starts queue `index` with a ring that lies so far from where the first memory begins.
+    /// Starts queue `index` with a ring `apart` bytes from the start of the first memory.
     fn start_ring(&mut self, index: usize, apart: u64) {
         let RingPlace { size, descriptors, driver, device } = self.send_ring.place();
         let place = VringConfigData {
@@ -116,7 +116,7 @@ impl Vm {
         self.frontend.set_vring_enable(index, true).unwrap();
     }
 
-    /// Runs a second pair's ring to receive by as well, in memory of its own, full of buffers.
+    /// Runs a second pair's receive ring as well, in memory of its own, full of buffers.
     pub(crate) fn start_second_pair(&mut self) -> SecondRing {
         let (guest, features) =
             (Guest::new(), RingFeatures { packed: false, event_index: true, indirect: true });
@@ -124,56 +124,54 @@ impl Vm {
         let mut ring = SecondRing { guest, driver: Driver::new(RING_SIZE, features), offered: 0 };
         (0..RING_SIZE).for_each(|_| ring.offer());
         self.start_ring(2, 2 * APART);
-        // An answer comes when it runs.
+        // An answer arrives when it runs.
         self.frontend.get_features().unwrap();
         ring
     }
 
-    /// Stops the second pair's ring. What was given to it stays there.
+    /// Stops the second pair's ring. Frames in it stay there.
     pub(crate) fn stop_second_pair(&mut self) {
         self.frontend.get_vring_base(2).unwrap();
     }
 
-    /// Shares all of its memory anew, so that both of its rings stop and go on.
+    /// Shares all of its memory again, so that both of its rings stop and continue.
     pub(crate) fn share_again(&mut self) {
         let regions = [region(&self.sends, 0), region(&self.receives, APART)];
         self.frontend.set_mem_table(&regions).unwrap();
     }
 
-    /// Takes the memory that it receives into away, with the ring, as if other memory were to come
-    /// in its place.
+    /// Removes the memory that it receives into, with the ring, as if it were to be replaced.
     pub(crate) fn take_memory(&mut self) {
         self.frontend.remove_mem_region(&region(&self.receives, APART)).unwrap();
     }
 
-    /// Gives it back.
+    /// Adds it again.
     pub(crate) fn give_memory(&mut self) {
         self.frontend.add_mem_region(&region(&self.receives, APART)).unwrap();
     }
 
-    /// Its memory, for a monitor that does to it what it likes: what it sends from, and what it
-    /// receives into.
+    /// Its memory files, for a VMM to manipulate: the one it sends from, and the one it receives
+    /// into.
     pub(crate) fn files(&self) -> [OwnedFd; 2] {
         [&self.sends, &self.receives].map(|guest| guest.file().try_clone().unwrap())
     }
 
-    /// Disables the ring by which the guest sends and enables it again. Returns `false` when the
-    /// session is over.
+    /// Disables its transmit ring and enables it again. Returns `false` if the session has ended.
     pub(crate) fn toggle(&mut self) -> bool {
         [false, true].into_iter().all(|on| self.frontend.set_vring_enable(1, on).is_ok())
     }
 
-    /// Enables the ring by which the guest sends, or disables it.
+    /// Enables or disables its transmit ring.
     pub(crate) fn enable(&mut self, on: bool) {
         self.frontend.set_vring_enable(1, on).unwrap();
     }
 
-    /// Offers a buffer to receive at `address` and behind, one for each that was offered before.
+    /// Provides a receive buffer at `address` plus an offset that grows with each buffer.
     pub(crate) fn offer(&mut self, address: u64) {
         self.offer_len(address, BUFFER_LEN as u32);
     }
 
-    /// The same, of `len` bytes.
+    /// As [`Self::offer`], with `len` bytes.
     pub(crate) fn offer_len(&mut self, address: u64, len: u32) {
         let slot = self.offered % u64::from(RING_SIZE) * BUFFER_LEN;
         let pieces = vec![(address + slot, len)];
@@ -182,7 +180,7 @@ impl Vm {
         self.offered += 1;
     }
 
-    /// Makes the first [`SHREDDED`] bytes of its buffers some memory more: a region for each page.
+    /// Adds the first [`SHREDDED`] bytes of its buffers as further memory: one region per page.
     pub(crate) fn shred_memory(&mut self) {
         for at in (0..SHREDDED).step_by(PAGE as usize) {
             let region = VhostUserMemoryRegionInfo {
@@ -194,12 +192,12 @@ impl Vm {
             };
             self.frontend.add_mem_region(&region).unwrap();
         }
-        // An answer comes when all of that is done.
+        // An answer arrives when all of that is done.
         self.frontend.get_features().unwrap();
     }
 
-    /// Fills its split ring with buffers that are one and the same table of a thousand descriptors,
-    /// each of `len` bytes.
+    /// Fills its split ring with buffers that share one table of a thousand descriptors, each of
+    /// `len` bytes.
     pub(crate) fn offer_tables(&self, address: u64, len: u32) {
         let entry = |address: u64, len: u32, flags: u16, next: u16| {
             let flags = [flags.to_le_bytes(), next.to_le_bytes()].concat();
@@ -217,7 +215,7 @@ impl Vm {
         self.offer_tables_again();
     }
 
-    /// Gives those back that were used. Answers how many that have been, modulo 65536.
+    /// Recycles used buffers. Returns how many there have been, modulo 65536.
     pub(crate) fn offer_tables_again(&self) -> u16 {
         let RingPlace { driver, device, .. } = self.receive_ring.place();
         let used = self.receives.read_u16(device - 2 * BASE + 2);
@@ -225,7 +223,7 @@ impl Vm {
         used
     }
 
-    /// Sends what lies in its first buffers, which may be a train, if there is room in the ring.
+    /// Sends the content of its first buffers, which may be a train, if there is room in the ring.
     pub(crate) fn try_send_first(&mut self, len: usize) -> bool {
         self.taken += self.send_ring.reap(&self.sends).len() as u64;
         let buffer = Buffer::to_read(BASE + BUFFERS, len as u32);
@@ -235,24 +233,24 @@ impl Vm {
         is_sent
     }
 
-    /// Writes a frame into its first buffers, and answers how many bytes there are.
+    /// Writes a frame into its first buffers. Returns the number of bytes.
     pub(crate) fn write_first(&self, header: &NetHeader, frame: &[u8]) -> usize {
         let bytes = [&header.encode()[..], frame].concat();
         self.sends.write(BUFFERS, &bytes);
         bytes.len()
     }
 
-    /// Sends a frame with nothing left undone.
+    /// Sends a frame with a complete checksum.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         assert!(self.try_send(frame), "no room in the ring");
     }
 
-    /// Sends a frame with nothing left undone, if there is room in the ring.
+    /// Sends a frame with a complete checksum, if there is room in the ring.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> bool {
         self.try_send_with(&NetHeader::default(), frame)
     }
 
-    /// The same with this metadata.
+    /// As [`Self::try_send`], with this metadata.
     pub(crate) fn try_send_with(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
         self.taken += self.send_ring.reap(&self.sends).len() as u64;
         if self.sent - self.taken == u64::from(RING_SIZE) {
@@ -267,7 +265,7 @@ impl Vm {
         true
     }
 
-    /// Frames that were sent, and that the switch has taken.
+    /// Sent frames that the switch has taken.
     pub(crate) fn taken(&mut self) -> u64 {
         self.taken += self.send_ring.reap(&self.sends).len() as u64;
         self.taken
@@ -282,12 +280,12 @@ impl Vm {
         })
     }
 
-    /// How many buffers were used that this guest has not given back.
+    /// Number of used buffers that this guest has not recycled.
     pub(crate) fn reap(&mut self) -> usize {
         self.receive_ring.reap(&self.receives).len()
     }
 
-    /// What has arrived: frames that fit one buffer each.
+    /// Frames that have arrived, of one buffer each.
     pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
         let used = self.receive_ring.reap(&self.receives);
         let frames = frames_in(&self.receives, self.offered, &used);
@@ -296,7 +294,7 @@ impl Vm {
     }
 }
 
-/// The ring by which a guest receives as well.
+/// A guest's second receive ring.
 pub(crate) struct SecondRing {
     guest: Guest,
     driver: Driver,
@@ -312,7 +310,7 @@ impl SecondRing {
         self.offered += 1;
     }
 
-    /// What has arrived: frames that fit one buffer each.
+    /// Frames that have arrived, of one buffer each.
     pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
         let used = self.driver.reap(&self.guest);
         let frames = frames_in(&self.guest, self.offered, &used);
@@ -321,7 +319,7 @@ impl SecondRing {
     }
 }
 
-/// The frames in buffers that were `used`, after so many were offered.
+/// The frames in `used` buffers, after `offered` ones were provided.
 fn frames_in(guest: &Guest, offered: u64, used: &[(u16, u32)]) -> Vec<Vec<u8>> {
     let frame = |(slot, (_, len)): (u64, &(u16, u32))| {
         let at = BUFFERS + slot % u64::from(RING_SIZE) * BUFFER_LEN;
@@ -331,7 +329,7 @@ fn frames_in(guest: &Guest, offered: u64, used: &[(u16, u32)]) -> Vec<Vec<u8>> {
     (offered - u64::from(RING_SIZE)..).zip(used).map(frame).collect()
 }
 
-/// The memory of a guest, so far from where the first one begins.
+/// A memory region of a guest, `apart` bytes from the start of the first one.
 fn region(guest: &Guest, apart: u64) -> VhostUserMemoryRegionInfo {
     VhostUserMemoryRegionInfo {
         guest_phys_addr: BASE + apart,
@@ -342,7 +340,7 @@ fn region(guest: &Guest, apart: u64) -> VhostUserMemoryRegionInfo {
     }
 }
 
-/// A switch with guests behind ports 1 to `count`, none there yet.
+/// A switch with ports 1 to `count` for guests, none of which runs yet.
 pub(crate) struct Room {
     pub(crate) switch: Running,
     directory: PathBuf,
@@ -353,7 +351,7 @@ impl Room {
         Self::with(count, options, |_| {})
     }
 
-    /// The same with a configuration of the test's own.
+    /// As [`Self::new`], with options and a changed configuration.
     pub(crate) fn with(count: u32, options: &str, change: impl FnOnce(&mut Config)) -> Self {
         let directory = std::env::temp_dir().join(unique("tapswitch-guests"));
         std::fs::create_dir(&directory).unwrap();
@@ -367,14 +365,14 @@ impl Room {
         self.directory.join(number.to_string())
     }
 
-    /// A guest behind this port, and the port is up.
+    /// Starts a guest behind this port, and waits until the port is up.
     pub(crate) fn guest(&self, number: u32, features: Features) -> Vm {
         let vm = Vm::start(&self.socket(number), features);
         until("the port is up", || self.switch.port(number).state == "up");
         vm
     }
 
-    /// A guest behind each port.
+    /// Starts a guest behind each port.
     pub(crate) fn guests(&self) -> Vec<Vm> {
         let count = self.switch.ports().len() as u32;
         (1..=count).map(|number| self.guest(number, split())).collect()
@@ -388,7 +386,7 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.switch.stop();
-        // Empty, or something was left behind.
+        // It must be empty, or something was left behind.
         let removed = std::fs::remove_dir(&self.directory);
         assert!(std::thread::panicking() || removed.is_ok(), "a socket was left behind");
     }
@@ -402,16 +400,16 @@ pub(crate) fn split() -> Features {
         | Features::PROTOCOL_FEATURES
 }
 
-/// Distance of the two memories of a guest.
+/// Distance between the two memories of a guest.
 pub(crate) const APART: u64 = 16 << 20;
-/// Where buffers to receive lie.
+/// Address of the receive buffers.
 pub(crate) const RECEIVE: u64 = APART + BASE + BUFFERS;
 pub(crate) const RING_SIZE: u16 = 16;
 const BUFFER_LEN: u64 = 2048;
-/// Where shredded memory lies, and how much of it there is.
+/// Address of shredded memory, and its length.
 pub(crate) const SHREDS: u64 = 4 * APART;
 pub(crate) const SHREDDED: u64 = 60 * PAGE;
 const PAGE: u64 = 4096;
-/// Where a table of descriptors lies, behind the rings, and its entries.
+/// Address of a table of descriptors, behind the rings, and its entries.
 const TABLE: u64 = 0x1_0000;
 const TABLE_LEN: u16 = 1024;

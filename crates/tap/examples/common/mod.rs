@@ -1,4 +1,4 @@
-//! What the examples share: their options, when they end, and an interface that is up.
+//! Shared by the examples: options, end of the program, and setting up the interface.
 #![allow(dead_code, reason = "each example uses a part")]
 
 use std::error::Error;
@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use tapswitch_netlink::{Namespace, Netlink};
 
-/// MAC address of the station that an example plays.
+/// MAC address of the simulated station.
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Ends an example, with the message of what went wrong: Rust shows an error that `main` returns in
-/// its form for programmers.
+/// Ends an example and prints the error for people: an error returned from `main` would be printed
+/// in its debug form.
 pub(crate) fn finish(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the command line, and has Ctrl-C end the example in good order.
+    /// Parses the command line, and lets Ctrl-C end the example cleanly.
     pub(crate) fn from_args(usage: &str) -> Result<Self, Box<dyn Error>> {
         let (mut names, mut deadline) = (Vec::new(), None);
         let mut args = std::env::args().skip(1);
@@ -70,25 +70,25 @@ impl Options {
         self.time_left() == Some(Duration::ZERO) || self.stopped.load(Ordering::Relaxed)
     }
 
-    /// How long to wait before asking [`Self::is_over`] again.
+    /// How long to wait before checking [`Self::is_over`] again.
     pub(crate) fn patience(&self) -> Duration {
         let often = Duration::from_millis(200);
         self.time_left().map_or(often, |left| left.min(often))
     }
 
-    /// `None` without `--seconds`.
+    /// The remaining time; `None` without `--seconds`.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Reads an argument; the message names it.
+/// Parses an argument; the error names it.
 pub(crate) fn parse<T: FromStr<Err: Display>>(what: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|error| format!("{what} {text}: {error}"))
 }
 
-/// Switches the interface on, gives it the address `own`/24, and lets the kernel know that the
-/// station `behind` is [`STATION`]. All of it goes away with the interface.
+/// Sets the interface up, with the address `own`/24 and a permanent neighbour entry for `behind` at
+/// [`STATION`]. All of it is deleted with the interface.
 pub(crate) fn set_up(
     namespace: &Namespace,
     interface: &str,
@@ -102,8 +102,8 @@ pub(crate) fn set_up(
     Ok(())
 }
 
-/// Turns a frame round: who sent it gets it back from whom it was sent to. Checksums stay right, as
-/// they do not depend on the order of the addresses. Answers `false` for what is not IP.
+/// Exchanges source and destination of a frame. Checksums stay correct, as they do not depend on
+/// the order of the addresses. Returns `false` for frames that are not IP.
 pub(crate) fn turn_round(frame: &mut [u8]) -> bool {
     let mut at = 12;
     while matches!(frame.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8])) {
@@ -117,7 +117,7 @@ pub(crate) fn turn_round(frame: &mut [u8]) -> bool {
     swap(frame, source, len) && swap(frame, 0, 6)
 }
 
-/// Exchanges the `len` bytes at `at` with those behind them.
+/// Exchanges the `len` bytes at `at` with those after them.
 fn swap(frame: &mut [u8], at: usize, len: usize) -> bool {
     let Some(both) = frame.get_mut(at..at + 2 * len) else { return false };
     both.rotate_left(len);

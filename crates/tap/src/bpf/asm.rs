@@ -1,42 +1,42 @@
-//! A small assembler for eBPF: instructions, labels, and jumps resolved at the end.
+//! A small eBPF assembler: instructions, labels, and jumps resolved at the end.
 //!
-//! It knows what the programs of this crate need and no more. A mistake that only shows when all is
-//! written (a label that is nowhere, a jump that is too far) is an error of [`Assembler::finish`],
-//! so that no wrong program gets as far as the kernel.
+//! It supports only what the programs of this crate need. [`Assembler::finish`] reports mistakes
+//! that only show at the end (an unbound label, a jump that is too far), so that no wrong program
+//! reaches the kernel.
 //!
-//! **Read first:** Linux `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669).
+//! **References:** Linux `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use thiserror::Error;
 
-/// Instructions written so far, and where the labels are.
+/// The instructions so far, and the positions of the labels.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
-    /// Position of each label's instruction, once it is bound.
+    /// Position of each label's instruction, once bound.
     labels: Vec<Option<usize>>,
     /// Jumps: position and target.
     jumps: Vec<(usize, Label)>,
-    /// The first label that was bound a second time.
+    /// The first label that was bound twice.
     bound_twice: Option<Label>,
 }
 
 impl Assembler {
-    /// A place to jump to, still to be bound.
+    /// Creates a jump target, to be bound later.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Puts `label` in front of the next instruction.
+    /// Binds `label` to the next instruction.
     pub(crate) fn bind(&mut self, label: Label) {
         if self.labels[label.0].replace(self.code.len()).is_some() {
             self.bound_twice.get_or_insert(label);
         }
     }
 
-    /// `dst = dst op src` in 64 bits. An immediate is extended by its sign.
+    /// `dst = dst op src` in 64 bits. An immediate is sign-extended.
     pub(crate) fn alu(&mut self, op: Alu, dst: Reg, src: impl Into<Operand>) {
         self.operate(CLASS_ALU64 | op as u8, dst, 0, src.into());
     }
@@ -62,12 +62,12 @@ impl Assembler {
         );
     }
 
-    /// `dst =` the map, as helpers want it.
+    /// `dst =` the map, as helpers expect it.
     pub(crate) fn mov_map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         self.wide(dst, PSEUDO_MAP_FD, map.as_raw_fd(), 0);
     }
 
-    /// `dst = *(size *)(base + offset)`, the upper bits zero.
+    /// `dst = *(size *)(base + offset)`, zero-extended.
     pub(crate) fn load(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
         self.push(CLASS_LDX | MODE_MEM | size as u8, dst, base, offset, 0);
     }
@@ -84,24 +84,24 @@ impl Assembler {
         }
     }
 
-    /// Turns the lower two bytes of `reg` from the wire's order to the machine's; the rest is zero.
+    /// Converts the lower two bytes of `reg` from network to native byte order; the rest is zero.
     pub(crate) fn swap_big_endian(&mut self, reg: Reg) {
         self.push(CLASS_ALU | OP_END | SOURCE_REG, reg, Reg::R0, 0, 16);
     }
 
-    /// Calls a helper of the kernel: arguments in r1 to r5, which it destroys, result in r0.
+    /// Calls a kernel helper: arguments in r1 to r5, which it clobbers, result in r0.
     pub(crate) fn call(&mut self, helper: Helper) {
         self.push(CLASS_JMP | OP_CALL, Reg::R0, Reg::R0, 0, helper as i32);
     }
 
-    /// Goes on at `target`.
+    /// Continues at `target`.
     pub(crate) fn jump(&mut self, target: Label) {
         self.jumps.push((self.code.len(), target));
         self.push(CLASS_JMP | OP_JA, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// Goes on at `target` if `left cond right`, in 64 bits without sign. An immediate is extended
-    /// by its sign.
+    /// Continues at `target` if `left cond right`, in 64 bits unsigned. An immediate is
+    /// sign-extended.
     pub(crate) fn branch(
         &mut self,
         cond: Cond,
@@ -118,15 +118,15 @@ impl Assembler {
         self.push(CLASS_JMP | OP_EXIT, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// The program with all jumps resolved, without instructions that nothing leads to: the kernel
-    /// takes no program that has any.
+    /// Returns the program with all jumps resolved, without unreachable instructions, which the
+    /// kernel refuses.
     pub(crate) fn finish(self) -> Result<Vec<Instruction>, AssembleError> {
         if let Some(label) = self.bound_twice {
             return Err(AssembleError::BoundTwice { label: label.0 });
         }
         let targets = self.targets()?;
         let is_live = live(&self.code, &targets);
-        // Where each instruction comes to lie.
+        // The new position of each instruction.
         let places = is_live
             .iter()
             .scan(0, |count, live| {
@@ -149,7 +149,7 @@ impl Assembler {
         Ok(code)
     }
 
-    /// Which instruction each instruction jumps to.
+    /// The jump target of each instruction.
     fn targets(&self) -> Result<Vec<Option<usize>>, AssembleError> {
         let mut targets = vec![None; self.code.len()];
         for (at, label) in &self.jumps {
@@ -178,7 +178,7 @@ impl Assembler {
     }
 }
 
-/// For each instruction, whether it can be reached from the first.
+/// For each instruction, whether it is reachable from the first.
 fn live(code: &[Instruction], targets: &[Option<usize>]) -> Vec<bool> {
     let mut is_live = vec![false; code.len()];
     let mut next = vec![0];
@@ -195,7 +195,7 @@ fn live(code: &[Instruction], targets: &[Option<usize>]) -> Vec<bool> {
     is_live
 }
 
-/// A jump counts from the instruction behind it.
+/// A jump offset is relative to the next instruction.
 fn jump_offset(at: usize, target: usize) -> Result<i16, AssembleError> {
     let distance = target.cast_signed() - at.cast_signed() - 1;
     i16::try_from(distance).map_err(|_| AssembleError::TooFar { at, target })
@@ -213,25 +213,25 @@ pub(crate) struct Instruction {
 }
 
 impl Instruction {
-    /// True when the next instruction is not the one behind.
+    /// True if execution never continues with the next instruction.
     const fn ends_a_path(self) -> bool {
         self.code == CLASS_JMP | OP_JA || self.code == CLASS_JMP | OP_EXIT
     }
 }
 
-/// The kernel declares `dst:4, src:4`, and compilers fill bit fields from the low end on
+/// The kernel declares `dst:4, src:4`; compilers allocate bit fields from the low end on
 /// little-endian machines, from the high end on others.
 const fn registers(dst: Reg, src: Reg) -> u8 {
     let (dst, src) = (dst as u8, src as u8);
     if cfg!(target_endian = "little") { dst | src << 4 } else { dst << 4 | src }
 }
 
-/// A place in a program.
+/// A position in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
-/// A register. r0 is the result, r1 to r5 are arguments and do not survive a call, r6 to r9 do,
-/// r10 is the end of the stack's 512 bytes.
+/// A register. r0 is the result, r1 to r5 are arguments and clobbered by a call, r6 to r9 are
+/// preserved, r10 is the end of the 512-byte stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Reg {
@@ -248,7 +248,7 @@ pub(crate) enum Reg {
     R10,
 }
 
-/// The right side of an operation.
+/// The right operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operand {
     Reg(Reg),
@@ -267,7 +267,7 @@ impl From<i32> for Operand {
     }
 }
 
-/// What to compute.
+/// Arithmetic operation.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Alu {
@@ -282,7 +282,7 @@ pub(crate) enum Alu {
     Mov = 0xb0,
 }
 
-/// When to jump.
+/// Jump condition.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Cond {
@@ -295,7 +295,7 @@ pub(crate) enum Cond {
     LessOrEqual = 0xb0,
 }
 
-/// How much to load or store.
+/// Size of a load or store.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Size {
@@ -311,12 +311,12 @@ pub(crate) enum Size {
 pub(crate) enum Helper {
     /// `void *bpf_map_lookup_elem(map, const void *key)`, null if there is no such element.
     MapLookup = 1,
-    /// `int bpf_skb_load_bytes(skb, u32 offset, void *to, u32 len)`; when the frame is shorter,
-    /// the result is not zero and `to` is filled with zeros.
+    /// `int bpf_skb_load_bytes(skb, u32 offset, void *to, u32 len)`; if the frame is shorter, the
+    /// result is not zero and `to` is filled with zeros.
     SkbLoadBytes = 26,
 }
 
-/// Why a program could not be assembled: a mistake of the one who wrote it, or too much of it.
+/// Why a program could not be assembled: a bug in its source, or too many instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AssembleError {
     #[error("instruction {at} jumps to label {label}, which is not defined")]
@@ -345,9 +345,9 @@ const OP_JA: u8 = 0x00;
 const OP_CALL: u8 = 0x80;
 const OP_END: u8 = 0xd0;
 const OP_EXIT: u8 = 0x90;
-/// The right side is a register, not the immediate.
+/// The right operand is a register, not the immediate.
 const SOURCE_REG: u8 = 0x08;
-/// In the place of a source register: what the 64 bits stand for.
+/// In place of a source register: the meaning of the 64-bit value.
 const PSEUDO_NONE: Reg = Reg::R0;
 const PSEUDO_MAP_FD: Reg = Reg::R1;
 

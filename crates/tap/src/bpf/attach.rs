@@ -1,6 +1,5 @@
-//! Giving a device a program, or taking it off. The kernel takes any program for any device: one
-//! that was made for Ethernet frames would misread each packet of a tun device, and nothing would
-//! tell.
+//! Attaching programs to devices. The kernel accepts any program on any device: one for Ethernet
+//! frames would silently misread each packet of a tun device.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,42 +10,42 @@ use thiserror::Error;
 use super::headers::Link;
 use crate::{Kind, ioctl};
 
-/// Why a device did not get an eBPF program, or was not left without one.
+/// Error of attaching or detaching an eBPF program.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The file is no queue of a device.
+    /// The file is not a queue of a device.
     #[error("file descriptor {fd} {what}")]
     NotAQueue {
-        /// Its number.
+        /// File descriptor.
         fd: i32,
-        /// What it is.
+        /// What it is instead.
         what: &'static str,
     },
-    /// The program reads another kind of frames than the device has.
+    /// The program is for the other type of device.
     #[error(
         "{name} is a {is} device, whose frames the program would misread; load one built with {}",
         wanted(*is)
     )]
     OtherKind {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What it is.
+        /// Its type.
         is: Kind,
     },
-    /// Any other refusal.
+    /// Any other error.
     #[error("{name}: {call}: {source}; this needs Linux 4.16 or newer")]
     Refused {
-        /// The device.
+        /// Name of the device.
         name: String,
         /// Name of the ioctl(2).
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }
 
-/// A call that sets a program, or none, and its name.
+/// An ioctl that sets or removes a program, and its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Setter {
     pub(crate) name: &'static str,
@@ -54,7 +53,7 @@ pub(crate) struct Setter {
 }
 
 impl Setter {
-    /// Gives the device of `queue` a program that reads frames which start so.
+    /// Attaches a program that reads frames starting with `link` to the device of `queue`.
     pub(crate) fn attach(
         self,
         queue: BorrowedFd<'_>,
@@ -67,7 +66,7 @@ impl Setter {
         }
     }
 
-    /// Leaves the device of `queue` without such a program.
+    /// Detaches the program from the device of `queue`.
     pub(crate) fn detach(self, queue: impl AsFd) -> Result<(), AttachError> {
         let (name, _) = device(queue.as_fd())?;
         self.set(queue.as_fd(), None, name)
@@ -85,7 +84,7 @@ impl Setter {
     }
 }
 
-/// Name and kind of the device that a file is a queue of.
+/// Name and type of the device that a file is a queue of.
 fn device(queue: BorrowedFd<'_>) -> Result<(String, Kind), AttachError> {
     let not_a_queue = |what| AttachError::NotAQueue { fd: queue.as_raw_fd(), what };
     let (name, flags) = ioctl::interface(queue).map_err(|errno| match errno {
@@ -99,7 +98,7 @@ fn device(queue: BorrowedFd<'_>) -> Result<(String, Kind), AttachError> {
     Ok((name, kind))
 }
 
-/// What frames of such devices start with.
+/// The link layer of such a device's frames.
 const fn link_of(kind: Kind) -> Link {
     match kind {
         Kind::Tap => Link::Ethernet,

@@ -1,4 +1,4 @@
-//! Why the kernel did not take an eBPF program or map.
+//! Errors of loading eBPF programs and maps.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::asm::AssembleError;
 
-/// Why an eBPF program could not be loaded, or its maps not be used.
+/// Error of loading an eBPF program, or of using its maps.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BpfError {
@@ -18,7 +18,7 @@ pub enum BpfError {
          bpf(2); before Linux 5.11, the limit of locked memory (`ulimit -l`) applies, too"
     )]
     NotPermitted {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
         /// The command of bpf(2).
         call: &'static str,
@@ -26,58 +26,58 @@ pub enum BpfError {
     /// `ENOSYS`.
     #[error("{name}: this kernel has no bpf(2); it must be built with CONFIG_BPF_SYSCALL")]
     NoBpf {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
     },
-    /// The kernel is older than the program.
+    /// The kernel is too old for the program.
     #[error("{name}: Linux {release} is too old for this eBPF program, which needs Linux {needed}")]
     TooOld {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
-        /// Of the running kernel.
+        /// Release of the running kernel.
         release: String,
-        /// The first that would do.
+        /// Minimum release.
         needed: String,
     },
-    /// The verifier does not believe that the program is safe.
+    /// The verifier refuses the program.
     #[error(
         "{name}: the kernel's verifier rejected the program ({source}); please report this bug \
          with the kernel's version and these last lines of the verifier's log:\n{log}"
     )]
     Rejected {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
-        /// What bpf(2) said.
+        /// Error of bpf(2).
         source: io::Error,
         /// The end of the verifier's log.
         log: String,
     },
-    /// The program is longer than jumps reach.
+    /// The program is longer than the reach of a jump.
     #[error("{name}: the program does not fit: {reason}; give it fewer rules")]
     TooLong {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
-        /// What does not fit.
+        /// What exceeds the limit.
         reason: String,
     },
     /// Counters of a queue that no device can have.
     #[error("{name}: there is no queue {index}: a device has at most {count}, counted from 0")]
     NoSuchQueue {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
-        /// As asked for.
+        /// The requested index.
         index: u16,
-        /// How many there may be.
+        /// Maximum number of queues.
         count: u16,
     },
-    /// Any other refusal.
+    /// Any other error.
     #[error("{name}: {call}: {source}")]
     Refused {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
         /// The command of bpf(2).
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }
@@ -87,7 +87,7 @@ impl BpfError {
         move |error| Self::TooLong { name, reason: error.to_string() }
     }
 
-    /// What a failed command means.
+    /// Converts the error of a command.
     pub(super) fn new(name: &'static str, call: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM) => Self::NotPermitted { name, call },
@@ -96,7 +96,7 @@ impl BpfError {
         }
     }
 
-    /// What it means that a program was not loaded; `log` is all that the verifier wrote.
+    /// Converts the error of loading a program; `log` is the whole log of the verifier.
     pub(super) fn load(
         name: &'static str,
         source: io::Error,
@@ -114,7 +114,7 @@ impl BpfError {
     }
 }
 
-/// The running kernel's release and the first two numbers in it.
+/// Release of the running kernel, and the first two numbers in it.
 fn release() -> Option<(String, (u32, u32))> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let release = release.trim().to_owned();
@@ -132,7 +132,7 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
-/// Lines of the verifier's log that an error shows. The last ones say what is wrong.
+/// Number of lines of the verifier's log in an error. The last ones contain the reason.
 const LOG_LINES: usize = 12;
 
 #[cfg(test)]

@@ -1,36 +1,36 @@
-//! What the programs read of a frame, as Rust: the definition that [`super::layers`] is held to.
+//! The headers that the programs parse, in Rust: the reference for [`super::layers`].
 //!
-//! - **Ethernet**: 802.1Q, 802.1ad and 0x9100 tags are walked, at most [`MAX_TAGS`] in front of one
-//!   network layer, the tag that the kernel keeps beside the frame included.
+//! - **Ethernet**: 802.1Q, 802.1ad and 0x9100 tags, at most [`MAX_TAGS`] before a network layer,
+//!   including an accelerated tag.
 //! - **IPv4** with options, **IPv6** with at most [`MAX_EXTENSIONS`] extension headers (hop-by-hop,
 //!   routing, fragment, authentication, destination options, mobility).
-//! - **Ports** of TCP, UDP and SCTP. No fragment has any, not even the first, so that all fragments
-//!   of a datagram look alike. (An IPv6 fragment header on a whole packet, RFC 6946, makes no
-//!   fragment.)
+//! - **Ports** of TCP, UDP and SCTP. Fragments, including the first, have none, so that all
+//!   fragments of a datagram are treated alike. (An IPv6 fragment header on a whole packet, RFC
+//!   6946, makes no fragment.)
 //!
-//! What is beyond a bound, cut short or malformed is as if it were not there: a frame with too many
-//! tags is no IP packet, a packet with too many extension headers has no ports.
+//! Fields that exceed a limit, are truncated or malformed are treated as absent: a frame with too
+//! many tags is not IP, a packet with too many extension headers has no ports.
 
-/// What the bytes of a frame start with.
+/// The first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
-    /// An Ethernet header: tap devices.
+    /// Ethernet: tap devices.
     Ethernet,
-    /// An IP header: tun devices.
+    /// IP: tun devices.
     Ip,
 }
 
-/// One frame's headers up to the ports.
+/// The headers of one frame up to the ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Headers<'a> {
     /// Destination and source.
     pub(crate) macs: Option<&'a [u8; MACS_LEN]>,
-    /// Behind the tags; 0 when it is not there or behind too many.
+    /// The EtherType after the tags; 0 if absent or after too many tags.
     pub(crate) ether_type: u16,
     pub(crate) addresses: Option<Addresses<'a>>,
-    /// Type of the header behind IP and those extension headers that could be read; 0 without IP.
+    /// Type of the header after IP and the parsed extension headers; 0 without IP.
     pub(crate) protocol: u8,
-    /// Where the TCP, UDP or SCTP header starts, if the ports are there.
+    /// Offset of the TCP, UDP or SCTP header, if it contains the ports.
     pub(crate) transport: Option<usize>,
     /// Source and destination port.
     pub(crate) ports: Option<[u8; 4]>,
@@ -44,7 +44,7 @@ pub(crate) enum Addresses<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Reads the headers of `frame`; `None` when not even its Ethernet header is whole.
+    /// Parses the headers of `frame`; `None` if its Ethernet header is incomplete.
     pub(crate) fn parse(frame: &'a [u8], link: Link) -> Option<Self> {
         match link {
             Link::Ip => Some(Self::parse_packet(frame)),
@@ -117,8 +117,8 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Type of the header behind the extension headers, and where it starts, unless this is a fragment
-/// or the chain is broken.
+/// Type and offset of the header after the extension headers; no offset for a fragment or a broken
+/// chain.
 fn upper_layer(packet: &[u8], mut protocol: u8) -> (u8, Option<usize>) {
     let mut at = IPV6_LEN;
     let mut count = 0;
@@ -149,10 +149,10 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     chunk(bytes, at).map(|half| u16::from_be_bytes(*half))
 }
 
-/// Tags walked in front of one network layer. Linux itself looks behind no more than 8
+/// Maximum number of tags parsed before a network layer. Linux itself parses at most 8
 /// (`VLAN_MAX_DEPTH`).
 pub(crate) const MAX_TAGS: u16 = 16;
-/// Extension headers walked behind one IPv6 header.
+/// Maximum number of extension headers parsed after an IPv6 header.
 pub(crate) const MAX_EXTENSIONS: u16 = 8;
 /// Length of both MAC addresses in bytes.
 pub(crate) const MACS_LEN: usize = 12;
@@ -163,7 +163,7 @@ pub(crate) const IPV6_LEN: usize = 40;
 
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and what was used for outer tags before 802.1ad.
+/// 802.1Q, 802.1ad, and the type used for outer tags before 802.1ad.
 pub(crate) const TAG_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// "More fragments" and the offset.
 pub(crate) const IPV4_FRAGMENT: u16 = 0x3fff;

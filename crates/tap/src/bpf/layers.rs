@@ -1,72 +1,72 @@
-//! The part of a program that walks the headers of a frame: [`super::headers`] as instructions.
+//! The part of a program that parses the headers of a frame: [`super::headers`] as instructions.
 //!
-//! Registers: r6 is the context, r7 the offset in the frame, r9 the protocol; r8 is not touched.
-//! What was read lies at fixed places of the stack ([`slot`]). Each layer ends with a jump to one
-//! of the labels that it is given.
+//! Registers: r6 is the context, r7 the offset in the frame, r9 the protocol; r8 is not used.
+//! Parsed headers are stored at fixed offsets of the stack ([`slot`]). Each layer ends with a jump
+//! to one of the labels passed to it.
 //!
-//! There are no loops: what may be repeated is written as often as it may be. With `CAP_BPF` alone,
-//! without `CAP_PERFMON`, the verifier also explores what a processor might do when it guesses a
-//! branch wrong, and so never sees a loop end. For its sake, too, no address is computed from what
-//! a frame holds, nothing is read that was not written, and [`forget`] stands where ways meet.
+//! There are no loops: repeated elements are unrolled. With `CAP_BPF` but without `CAP_PERFMON`,
+//! the verifier also explores speculative execution, and so never sees a loop end. For the same
+//! reason, no address is computed from the contents of a frame, nothing is read before it is
+//! written, and [`forget`] is used where paths join.
 //!
-//! What costs is the number of calls that copy bytes to the stack, hardly their length: measured on
-//! Linux 6.18 with an AMD EPYC at 15 ns a call, be it for 2 or for 44 bytes (and 7 ns for a load of
-//! up to 4 bytes by the classic instructions, which end the program when the frame is shorter). So
-//! each layer first asks for what it needs of a frame that is as usual, in one piece, and only when
-//! that is not to be had asks for less: one call for an Ethernet header with up to six tags, one
-//! for an IP header without options together with the ports.
+//! The cost is determined by the number of calls that copy bytes to the stack, hardly by their
+//! length: 15 ns a call for 2 as for 44 bytes, measured on Linux 6.18 with an AMD EPYC (and 7 ns
+//! for a load of up to 4 bytes by the classic instructions, which end the program if the frame is
+//! shorter). So each layer first loads everything that a typical frame has at once, and falls back
+//! to less if the frame is shorter: one call for an Ethernet header with up to six tags, one for an
+//! IP header without options together with the ports.
 
 use std::os::fd::BorrowedFd;
 
 use super::asm::{Alu, Assembler, Cond, Helper, Label, Reg, Size};
 use super::headers;
 
-/// Where things lie on the stack, from its end.
+/// Stack offsets, from its end.
 pub(crate) mod slot {
-    /// Both MAC addresses and the type behind them; then, if the frame is as usual, what follows:
-    /// an IPv4 header and ports, so placed that its addresses are aligned. 38 bytes.
+    /// Both MAC addresses and the type after them; then, in a typical frame, what follows: an IPv4
+    /// header and ports, placed so that its addresses are aligned. 38 bytes.
     pub(crate) const ETHERNET: i16 = -62;
     /// What follows an Ethernet header without tags.
     pub(crate) const PLAIN_IP: i16 = ETHERNET + 14;
-    /// The IP header, 20 or 40 bytes, and if that is as usual 4 bytes of ports behind it.
+    /// The IP header, 20 or 40 bytes, followed in a typical packet by 4 bytes of ports.
     pub(crate) const IP: i16 = -112;
-    /// Source and destination port; zeros when there are none.
+    /// Source and destination port; zeros if there are none.
     pub(crate) const PORTS: i16 = -116;
-    /// The type behind the last tag that was read; 0 when there are too many.
+    /// The type after the last parsed tag; 0 if there are too many.
     pub(crate) const ETHER_TYPE: i16 = -118;
-    /// The first bytes of an extension header, and whatever else is needed for a moment.
+    /// The first bytes of an extension header, and temporary values.
     pub(crate) const SCRATCH: i16 = -128;
-    /// Below this all is free.
+    /// Below this the stack is free.
     pub(crate) const END: i16 = SCRATCH;
 }
 
-/// Where a frame's link layer leads.
+/// Exits of the link layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkExits {
-    /// The Ethernet header is not whole.
+    /// The Ethernet header is incomplete.
     pub(crate) truncated: Label,
-    /// It is not IP.
+    /// Not IP.
     pub(crate) other: Label,
     pub(crate) ipv4: Label,
     pub(crate) ipv6: Label,
-    /// If given: IPv4 without tags (nor options, on a tun device), of which 20 bytes and 4 of ports
-    /// lie in [`slot::PLAIN_IP`]; r7 is still where the link layer starts.
+    /// Optional: IPv4 without tags (nor options, on a tun device), of which 20 bytes and 4 of ports
+    /// are in [`slot::PLAIN_IP`]; r7 is still the start of the link layer.
     pub(crate) plain_ipv4: Option<Label>,
 }
 
-/// Where an IP header leads.
+/// Exits of the IP layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IpExits {
-    /// It is none.
+    /// Not an IP header.
     pub(crate) broken: Label,
-    /// There are no ports to be had; r9 is the protocol.
+    /// No ports are available; r9 is the protocol.
     pub(crate) portless: Label,
     /// TCP, UDP or SCTP (r9), whose header starts at r7.
     pub(crate) ported: Label,
 }
 
-/// Ethernet at r7 and its tags. If `accelerated`, the tag that the kernel keeps beside the frame
-/// counts as the first. At the exits, r7 is the offset of the network layer.
+/// Ethernet at r7 and its tags. If `accelerated`, the tag that the kernel keeps outside of the
+/// frame counts as the first. At the exits, r7 is the offset of the network layer.
 pub(crate) fn ethernet(asm: &mut Assembler, accelerated: bool, exits: LinkExits) {
     let [short, typed] = [asm.label(), asm.label()];
     let one_by_one = (0..=headers::MAX_TAGS).map(|_| asm.label()).collect::<Vec<_>>();
@@ -96,8 +96,8 @@ pub(crate) fn ethernet(asm: &mut Assembler, accelerated: bool, exits: LinkExits)
     asm.jump(exits.other);
 }
 
-/// The tags one by one, with an entry for each count of tags that are behind already. Goes on at
-/// `typed` with the type in r1.
+/// The tags one by one, with an entry for each number of tags already parsed. Continues at `typed`
+/// with the type in r1.
 fn tags(asm: &mut Assembler, accelerated: bool, entries: &[Label], typed: Label, other: Label) {
     let too_many = asm.label();
     for (count, entry) in entries.iter().enumerate() {
@@ -113,7 +113,7 @@ fn tags(asm: &mut Assembler, accelerated: bool, entries: &[Label], typed: Label,
         }
         asm.bind(tag);
         if accelerated && tags_left == 1 {
-            // The last that may be would be one more than may be.
+            // With an accelerated tag, the last permitted tag would be one too many.
             asm.load(Size::Word, Reg::R1, Reg::R6, context::VLAN_PRESENT);
             asm.branch(Cond::NotEqual, Reg::R1, 0, too_many);
         }
@@ -155,7 +155,7 @@ pub(crate) enum IpVersion {
     V6 = 6,
 }
 
-/// An IP header at r7, with what is between it and the ports.
+/// An IP header at r7, and what precedes the ports.
 pub(crate) fn ip(asm: &mut Assembler, version: IpVersion, exits: IpExits) {
     match version {
         IpVersion::V4 => ipv4(asm, exits),
@@ -191,8 +191,8 @@ fn ipv4(asm: &mut Assembler, exits: IpExits) {
     asm.jump(exits.ported);
 }
 
-/// r9 = the protocol; goes on at `ported` if it has ports and this is no fragment, else at
-/// `portless`, without ports.
+/// r9 = the protocol; continues at `ported` if it has ports and the packet is not a fragment, else
+/// at `portless`.
 fn ipv4_protocol(asm: &mut Assembler, ported: Label, portless: Label) {
     let fragment = asm.label();
     asm.load(Size::Byte, Reg::R9, Reg::R10, slot::IP + 9);
@@ -232,7 +232,7 @@ fn ipv6_protocol(asm: &mut Assembler, broken: Label) {
     asm.load(Size::Byte, Reg::R9, Reg::R10, slot::IP + 6);
 }
 
-/// The header of type r9 at r7 and those behind it.
+/// The extension header of type r9 at r7 and those after it.
 fn extensions(asm: &mut Assembler, exits: IpExits) {
     let read_ports = asm.label();
     asm.store(Size::Word, Reg::R10, slot::PORTS, 0);
@@ -252,8 +252,8 @@ fn extensions(asm: &mut Assembler, exits: IpExits) {
     asm.jump(exits.ported);
 }
 
-/// Adds the length of the extension header at r7, which is of type r9, to r7. Its successor becomes
-/// r9.
+/// Adds the length of the extension header of type r9 at r7 to r7. r9 becomes the type of the next
+/// header.
 fn step_over_extension(asm: &mut Assembler, portless: Label) {
     let [fragment, authentication, next] = [asm.label(), asm.label(), asm.label()];
     forget(asm, &[Reg::R9]);
@@ -282,8 +282,8 @@ fn step_over_extension(asm: &mut Assembler, portless: Label) {
     forget(asm, &[Reg::R7]);
 }
 
-/// Copies `len` bytes that lie `ahead` of r7 to the stack at `slot`. When the frame is shorter,
-/// zeros are written there, and the program goes on at `fail` if there is one.
+/// Copies `len` bytes at r7 + `ahead` to the stack at `slot`. If the frame is shorter, writes zeros
+/// there, and continues at `fail` if given.
 pub(crate) fn load_bytes(
     asm: &mut Assembler,
     ahead: i32,
@@ -305,8 +305,7 @@ pub(crate) fn load_bytes(
     }
 }
 
-/// `dst =` length in bytes of the frame as it is read from the device: with the tag that the kernel
-/// keeps beside it.
+/// `dst =` length in bytes of the frame as read from the device, including an accelerated tag.
 pub(crate) fn load_frame_len(asm: &mut Assembler, dst: Reg, spare: Reg) {
     let no_tag = asm.label();
     asm.load(Size::Word, dst, Reg::R6, context::LEN);
@@ -316,7 +315,7 @@ pub(crate) fn load_frame_len(asm: &mut Assembler, dst: Reg, spare: Reg) {
     asm.bind(no_tag);
 }
 
-/// Looks up the element of a map whose key is in the scratch slot; r0 is its address or null.
+/// Looks up the map element whose key is in the scratch slot; r0 is its address or null.
 pub(crate) fn find_element(asm: &mut Assembler, map: BorrowedFd<'_>) {
     asm.mov(Reg::R2, Reg::R10);
     asm.alu(Alu::Add, Reg::R2, i32::from(slot::SCRATCH));
@@ -324,7 +323,7 @@ pub(crate) fn find_element(asm: &mut Assembler, map: BorrowedFd<'_>) {
     asm.call(Helper::MapLookup);
 }
 
-/// Adds `amount` to the counter at `base`, which is the `index`th of its set.
+/// Adds `amount` to the counter `index` of the set at `base`.
 pub(crate) fn add_to_counter(asm: &mut Assembler, base: Reg, index: i16, amount: Amount) {
     let at = index * 8;
     asm.load(Size::Double, Reg::R1, base, at);
@@ -335,19 +334,19 @@ pub(crate) fn add_to_counter(asm: &mut Assembler, base: Reg, index: i16, amount:
     asm.store(Size::Double, base, at, Reg::R1);
 }
 
-/// What is counted.
+/// Amount to add to a counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     One,
     Of(Reg),
 }
 
-/// Makes the verifier forget what it knows of `regs`, so that the ways that lead here are one to it
-/// and not each explored to the end. r1 is lost.
+/// Makes the verifier forget the values of `regs`, so that it treats joining paths as one instead
+/// of exploring each to the end. r1 is clobbered.
 pub(crate) fn forget(asm: &mut Assembler, regs: &[Reg]) {
     asm.load(Size::Word, Reg::R1, Reg::R6, context::LEN);
     for reg in regs {
-        // It does not see that this changes nothing.
+        // The verifier does not see that this changes nothing.
         asm.alu(Alu::Xor, *reg, Reg::R1);
         asm.alu(Alu::Xor, *reg, Reg::R1);
     }
@@ -365,22 +364,22 @@ fn branch_if_one_of(asm: &mut Assembler, reg: Reg, values: &[u8], target: Label)
     }
 }
 
-/// A number of the wire, as a load of two bytes gives it.
+/// A big-endian value as a two-byte load returns it.
 pub(crate) fn big_endian(value: u16) -> i32 {
     i32::from(value.to_be())
 }
 
-/// Where things lie in `struct __sk_buff`.
+/// Offsets in `struct __sk_buff`.
 pub(crate) mod context {
-    /// Length of the frame in bytes, without the tag beside it.
+    /// Length of the frame in bytes, without an accelerated tag.
     pub(crate) const LEN: i16 = 0;
-    /// Not zero if there is a tag beside the frame.
+    /// Not zero if there is an accelerated tag.
     pub(crate) const VLAN_PRESENT: i16 = 20;
-    /// Length in bytes of a train's segments, zero if the frame is none (Linux 5.7).
+    /// Segment size of a train in bytes, zero if the frame is not a train (Linux 5.7).
     pub(crate) const GSO_SIZE: i16 = 176;
 }
 
-/// Tags whose types lie in what is read at once of an Ethernet frame.
+/// Number of tags whose types are within the first load of an Ethernet frame.
 const TAGS_AT_ONCE: i16 = 6;
 /// IPv4 without options.
 pub(crate) const PLAIN_VERSION_IHL: i32 = 0x45;

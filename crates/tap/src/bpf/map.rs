@@ -1,8 +1,8 @@
-//! The two kinds of maps that the programs use.
+//! The two types of maps that the programs use.
 //!
-//! A [`TableMap`] is written by user space and read by a program: an array, in which the kernel
-//! looks up without a call. A [`CounterMap`] is the other way round: one set of sums for each CPU,
-//! so that a program adds without atomic operations; reading adds them up.
+//! User space writes a [`TableMap`] and a program reads it: an array, whose lookup the kernel
+//! inlines. A program writes a [`CounterMap`] and user space reads it: one set of counters per CPU,
+//! so that the program needs no atomic operations; reading adds them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ pub(crate) struct TableMap<const LEN: usize> {
 }
 
 impl<const LEN: usize> TableMap<LEN> {
-    /// A table of zeros for the program called `program`.
+    /// Creates a table of zeros for the program called `program`.
     pub(crate) fn create(program: &'static str) -> Result<Self, BpfError> {
         let fd = create(MapType::Array, program, size_of::<u32>(), LEN)?;
         Ok(Self { fd, program })
@@ -28,7 +28,7 @@ impl<const LEN: usize> TableMap<LEN> {
     pub(crate) fn write(&self, table: &[u16; LEN]) -> Result<(), BpfError> {
         for (key, entry) in (0..).zip(table) {
             let value = u32::from(*entry).to_ne_bytes();
-            // SAFETY: values of four bytes are what the map was made for.
+            // SAFETY: the map was created for values of four bytes.
             unsafe { sys::update(self.fd.as_fd(), key, &value) }
                 .map_err(|source| BpfError::new(self.program, "BPF_MAP_UPDATE_ELEM", source))?;
         }
@@ -42,7 +42,7 @@ impl<const LEN: usize> AsFd for TableMap<LEN> {
     }
 }
 
-/// Sets of `SUMS` sums that a program adds to.
+/// Sets of `SUMS` counters that a program increments.
 #[derive(Debug)]
 pub(crate) struct CounterMap<const SUMS: usize> {
     fd: OwnedFd,
@@ -50,7 +50,7 @@ pub(crate) struct CounterMap<const SUMS: usize> {
 }
 
 impl<const SUMS: usize> CounterMap<SUMS> {
-    /// `count` sets of zeros for the program called `program`.
+    /// Creates `count` sets of zeros for the program called `program`.
     pub(crate) fn create(program: &'static str, count: usize) -> Result<Self, BpfError> {
         let fd = create(MapType::PerCpuArray, program, SUMS * size_of::<u64>(), count)?;
         Ok(Self { fd, program })
@@ -59,7 +59,7 @@ impl<const SUMS: usize> CounterMap<SUMS> {
     /// The set at `key`, summed over all CPUs.
     pub(crate) fn read(&self, key: u32) -> Result<[u64; SUMS], BpfError> {
         let mut values = vec![0; SUMS * possible_cpus()];
-        // SAFETY: there is room for a set of each CPU that there can be.
+        // SAFETY: there is room for a set of each possible CPU.
         unsafe { sys::lookup(self.fd.as_fd(), key, &mut values) }
             .map_err(|source| BpfError::new(self.program, "BPF_MAP_LOOKUP_ELEM", source))?;
         let mut sums = [0_u64; SUMS];
@@ -88,8 +88,8 @@ fn create(
         .map_err(|source| BpfError::new(program, "BPF_MAP_CREATE", source))
 }
 
-/// At least the number of CPUs that this machine can have, for which a map per CPU has values. It
-/// never changes while the kernel runs.
+/// At least the number of possible CPUs, for each of which a per-CPU map has values. Constant while
+/// the kernel runs.
 fn possible_cpus() -> usize {
     static KNOWN: OnceLock<usize> = OnceLock::new();
     *KNOWN.get_or_init(|| {
@@ -98,12 +98,13 @@ fn possible_cpus() -> usize {
     })
 }
 
-/// The last number of a list like `0-3,8`. CPUs are counted from 0, so there are at most one more.
+/// The last number of a list like `0-3,8`. CPUs are counted from 0, so their number is at most one
+/// more.
 fn last_cpu(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok().filter(|last| *last < MAX_CPUS)
 }
 
-/// More than any Linux is built for (`NR_CPUS`), for when sysfs is not there.
+/// More than any Linux supports (`NR_CPUS`), in case sysfs is not available.
 const MAX_CPUS: usize = 8192;
 
 #[cfg(test)]

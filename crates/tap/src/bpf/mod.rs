@@ -1,14 +1,13 @@
-//! eBPF programs made at run time: assembled here, loaded with bpf(2), no compiler in sight.
+//! eBPF programs created at run time: assembled here, loaded with bpf(2), without a compiler.
 //!
-//! [`asm`] makes instructions, [`layers`] the part of a program that walks the headers of a frame,
-//! [`Program`] and the maps are what the kernel made of them. What the programs do is written in
+//! [`asm`] emits instructions, [`layers`] the part of a program that parses the headers of a frame;
+//! [`Program`] and the maps are the loaded objects. The programs themselves are in
 //! [`crate::steering`] and [`crate::filter`].
 //!
-//! **Needs** Linux 5.3 (a verifier that follows which values matter, so that it need not explore
-//! all others; programs longer than 4096 instructions came with 5.2), the privilege `CAP_BPF`
-//! (before Linux 5.8 `CAP_SYS_ADMIN`), and no BTF, no libbpf, no file system. Programs of type
-//! "socket filter" are what a tun device takes; they may not touch a frame by pointers, so each
-//! access is a call of a helper that copies bytes to the stack.
+//! **Requires** Linux 5.3 (a verifier that prunes irrelevant values; programs longer than 4096
+//! instructions since 5.2) and `CAP_BPF` (before Linux 5.8 `CAP_SYS_ADMIN`), but no BTF, no libbpf
+//! and no BPF file system. A tun device takes programs of type "socket filter", which may not
+//! access a frame by pointers, so each access calls a helper that copies bytes to the stack.
 
 pub(crate) mod asm;
 mod attach;

@@ -14,8 +14,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Loads `code`, which needs the Linux release `needed`. The verifier writes its log only if it
-    /// must be read: when it refuses.
+    /// Loads `code`, which requires the Linux release `needed`. The verifier writes its log only in
+    /// a second attempt, after it refused the program.
     pub(crate) fn load(
         name: &'static str,
         code: &[Instruction],
@@ -27,15 +27,15 @@ impl Program {
         }
     }
 
-    /// Runs the program `repeat` times (at least once) on `frame`, as a frame whose offload
-    /// metadata say segments of `gso_size` bytes.
+    /// Runs the program `repeat` times (at least once) on `frame`, with `gso_size` as its segment
+    /// size.
     pub(crate) fn test_run(
         &self,
         frame: &[u8],
         gso_size: u32,
         repeat: u32,
     ) -> Result<TestRun, BpfError> {
-        // The kernel takes an Ethernet header off before it runs a socket filter.
+        // The kernel removes an Ethernet header before it runs a socket filter.
         let data = [&[0; ETHERNET_LEN], frame].concat();
         let mut context = [0; CONTEXT_WORDS];
         context[CONTEXT_GSO_SIZE] = gso_size;
@@ -53,7 +53,7 @@ impl AsFd for Program {
     }
 }
 
-/// What came of running a program without traffic.
+/// Result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
     /// The program's result.
@@ -75,15 +75,15 @@ fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
 #[cold]
 fn verifier_log(name: &str, code: &[Instruction]) -> String {
     let mut log = vec![0; LOG_LEN];
-    // That it fails again is why we are here; a log that is full is the beginning of it.
+    // It is expected to fail again; a full log contains the beginning.
     let _ = sys::load(name, code, &mut log);
     let len = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     String::from_utf8_lossy(&log[..len]).into_owned()
 }
 
-/// Room for the verifier's log in bytes, enough for any program of this crate.
+/// Size of the buffer for the verifier's log in bytes, enough for any program of this crate.
 const LOG_LEN: usize = 4 << 20;
 const ETHERNET_LEN: usize = 14;
-/// Where `gso_size` lies in `struct __sk_buff`, and the length of that structure, in words.
+/// Offset of `gso_size` in `struct __sk_buff`, and length of that structure, in words.
 const CONTEXT_GSO_SIZE: usize = 44;
 const CONTEXT_WORDS: usize = 48;

@@ -1,8 +1,8 @@
 //! The commands of bpf(2) as safe functions, and nothing else (`include/uapi/linux/bpf.h`).
 //!
-//! There is no safe library for them that does without a compiler's object files. The kernel takes
-//! a structure shorter than its own and reads the rest as zeros, so each command has one that ends
-//! with the last field used.
+//! No safe library offers them without a compiler's object files. The kernel accepts a structure
+//! shorter than its own and takes the rest as zeros, so the structure of each command ends with the
+//! last field used.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,7 +12,7 @@ use libc::{c_int, c_long};
 
 use super::asm::Instruction;
 
-/// Kinds of maps.
+/// Map types.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(super) enum MapType {
@@ -20,7 +20,7 @@ pub(super) enum MapType {
     PerCpuArray = 6,
 }
 
-/// Makes a map with keys 0 to `count - 1`.
+/// Creates a map with keys 0 to `count - 1`.
 pub(super) fn create_map(
     map_type: MapType,
     name: &str,
@@ -37,7 +37,7 @@ pub(super) fn create_map(
         numa_node: 0,
         name: object_name(name),
     };
-    // SAFETY: BPF_MAP_CREATE reads the structure and refers to no other memory.
+    // SAFETY: BPF_MAP_CREATE reads the structure and accesses no other memory.
     let fd = unsafe { bpf(BPF_MAP_CREATE, &mut attributes) }?;
     owned(fd)
 }
@@ -49,24 +49,24 @@ pub(super) fn create_map(
 pub(super) unsafe fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attributes = MapElement::new(map, &key, value.as_ptr().expose_provenance());
     // SAFETY: the kernel reads the key, which outlives the call, and as much of the value as the
-    // caller promises to be there.
+    // caller guarantees to be there.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
 /// Reads one value of a map.
 ///
 /// # Safety
-/// `value` must be as long as what the kernel writes: the map's value length, for a map per CPU
-/// times the number of possible CPUs.
+/// `value` must be as long as what the kernel writes: the map's value length, multiplied by the
+/// number of possible CPUs for a per-CPU map.
 pub(super) unsafe fn lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u64]) -> io::Result<()> {
     let mut attributes = MapElement::new(map, &key, value.as_mut_ptr().expose_provenance());
     // SAFETY: the kernel reads the key, which outlives the call, and writes no more than the caller
-    // promises to have room for; all bytes make valid numbers.
+    // guarantees to have room for; all bytes are valid numbers.
     unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
 }
 
-/// Loads a program of type "socket filter". What the verifier has to say goes to `log`, which may
-/// be empty; too short a log is `ENOSPC`.
+/// Loads a program of type "socket filter". The verifier's messages go to `log`, which may be
+/// empty; a log that is too short fails with `ENOSPC`.
 pub(super) fn load(name: &str, code: &[Instruction], log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = ProgramLoad {
         prog_type: BPF_PROG_TYPE_SOCKET_FILTER,
@@ -89,8 +89,8 @@ pub(super) fn load(name: &str, code: &[Instruction], log: &mut [u8]) -> io::Resu
     owned(fd)
 }
 
-/// Runs a program `repeat` times on `data`; answers its result and the mean time in ns. `context`
-/// is what the program's context shall hold, as far as the kernel lets that be set.
+/// Runs a program `repeat` times on `data`; returns its result and the mean time in ns. `context`
+/// sets the fields of the program's context that the kernel allows to be set.
 pub(super) fn test_run(
     program: BorrowedFd<'_>,
     data: &[u8],
@@ -115,25 +115,26 @@ pub(super) fn test_run(
         attributes.ctx_in = address(context.as_ptr().expose_provenance());
     }
     // SAFETY: the kernel reads `data_size_in` bytes of the data and `ctx_size_in` of the context,
-    // which outlive the call, writes the frame and the context nowhere, as no memory is given for
-    // them, and its answer into the structure.
+    // which outlive the call, does not write frame or context back, as no memory is given for them,
+    // and writes its result into the structure.
     unsafe { bpf(BPF_PROG_TEST_RUN, &mut attributes) }?;
     Ok((attributes.retval, attributes.duration))
 }
 
 /// # Safety
-/// `attributes` must be what `command` takes, and what it points to be valid for the command.
+/// `attributes` must be the structure of `command`, and its pointers be valid for the command.
 unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> io::Result<c_long> {
     let attributes: *mut T = attributes;
-    // SAFETY: the caller promises that the command goes with the structure, whose length is given.
+    // SAFETY: the caller guarantees that the structure, whose length is given, belongs to the
+    // command.
     let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(outcome) }
 }
 
-/// What a command that makes an object answers.
+/// Converts the result of a command that creates an object.
 fn owned(fd: c_long) -> io::Result<OwnedFd> {
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made it for us (with O_CLOEXEC), and nobody else knows it.
+    // SAFETY: the kernel has just created it for us (with O_CLOEXEC), and nothing else uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -141,12 +142,12 @@ fn length(len: usize) -> io::Result<u32> {
     u32::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))
 }
 
-/// The kernel's form of an address, whatever the machine's.
+/// An address as the kernel's ABI represents it.
 const fn address(exposed: usize) -> u64 {
     exposed as u64
 }
 
-/// A name for people, `BPF_OBJ_NAME_LEN` long, ended by a zero.
+/// A name for listings, `BPF_OBJ_NAME_LEN` long, zero-terminated.
 fn object_name(name: &str) -> [u8; NAME_LEN] {
     let mut bytes = [0; NAME_LEN];
     let len = name.len().min(NAME_LEN - 1);
@@ -219,7 +220,7 @@ const BPF_PROG_LOAD: c_int = 5;
 const BPF_PROG_TEST_RUN: c_int = 10;
 const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const NAME_LEN: usize = 16;
-/// Keys of arrays are numbers of 32 bits.
+/// Keys of arrays are 32-bit numbers.
 const KEY_LEN: u32 = 4;
-/// The programs call no helper that asks for the GPL.
+/// The programs call no helper that requires the GPL.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";

@@ -1,4 +1,4 @@
-//! What the kernel means when it refuses to open a device.
+//! Explains why the kernel refused to open a device.
 
 use rustix::io::Errno;
 use tapswitch_netlink::{Link, LinkError, Namespace, TunInfo, TunKind};
@@ -7,13 +7,13 @@ use super::open::{look, queue_count, refused};
 use crate::config::NameWish;
 use crate::{Config, CreateError, Flags, Kind, Mismatch, Taken, inspect};
 
-/// Why this kernel cannot do what is wanted, by the flags that it lacks.
+/// Returns why this kernel does not support the configuration, from the flags that it lacks.
 pub(super) fn unsupported(name: &str, lacking: Flags) -> Option<CreateError> {
     let (_, feature, since, remedy) = FLAGS.into_iter().find(|row| lacking.contains(row.0))?;
     Some(CreateError::Unsupported { name: name.to_owned(), feature, since, remedy })
 }
 
-/// What a refused `TUNSETIFF` means. `EINVAL` says nothing, so the interface is looked at.
+/// Explains a failed `TUNSETIFF`. `EINVAL` has many causes, so the interface is queried.
 pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Errno) -> CreateError {
     let name = config.name.to_string();
     let (there, is_certain) = match &config.name {
@@ -38,7 +38,7 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
             let by = there.map_or(Taken::Unknown, |link| taken(&link));
             CreateError::NameTaken { name, by }
         }
-        // Nothing is there that could differ: it is the name or the flags that are refused.
+        // No existing interface can differ, so the name or the flags are refused.
         (Errno::INVAL, _) if there.is_none() && is_certain => refused(&name, "TUNSETIFF")(errno),
         (Errno::INVAL, _) => {
             let multi_queue = flags.contains(Flags::MULTI_QUEUE);
@@ -51,7 +51,7 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
     }
 }
 
-/// What a refused `TUNSETLINK` of a device of the type `is` means.
+/// Explains a failed `TUNSETLINK` on a device with the link type `is`.
 pub(super) fn link_type_error(name: &str, is: u16, errno: Errno) -> CreateError {
     match errno {
         Errno::BUSY => CreateError::InterfaceUp { name: name.to_owned(), is },
@@ -59,7 +59,7 @@ pub(super) fn link_type_error(name: &str, is: u16, errno: Errno) -> CreateError 
     }
 }
 
-/// What a refused `TUNSETOWNER` or `TUNSETGROUP` means.
+/// Explains a failed `TUNSETOWNER` or `TUNSETGROUP`.
 pub(super) fn owner_error(
     name: &str,
     whom: &'static str,
@@ -72,8 +72,8 @@ pub(super) fn owner_error(
     }
 }
 
-/// Who has the name of `link`. Whether a device with one queue is held shows by its carrier alone,
-/// which may be off while it is, so its holders are looked for, too.
+/// Determines what uses the name of `link`. For a single-queue device only the carrier shows that a
+/// program holds it, and the carrier may be off, so the holders are searched as well.
 fn taken(link: &Link) -> Taken {
     let Some(info) = &link.tun else {
         return Taken::OtherDriver { kind: link.kind.clone() };
@@ -87,7 +87,7 @@ fn taken(link: &Link) -> Taken {
     if is_held { Taken::Held { holders } } else { Taken::Unheld }
 }
 
-/// How `link` differs from what `flags` ask for.
+/// Returns how `link` differs from `flags`.
 fn mismatch(link: &Link, flags: Flags) -> Option<Mismatch> {
     let Some(info) = &link.tun else {
         return Some(Mismatch::OtherDriver { kind: link.kind.clone() });
@@ -103,7 +103,7 @@ fn mismatch(link: &Link, flags: Flags) -> Option<Mismatch> {
     }
 }
 
-/// Why not, by whom a device belongs to that is there.
+/// Explains a missing permission by the ownership of the existing device.
 fn not_permitted(name: String, kind: Kind, flags: Flags, there: Option<&Link>) -> CreateError {
     let is_multi_queue = flags.contains(Flags::MULTI_QUEUE);
     let Some(info) = there.and_then(|link| link.tun) else {
@@ -120,14 +120,14 @@ fn not_permitted(name: String, kind: Kind, flags: Flags, there: Option<&Link>) -
     CreateError::NotOwner { name, allowed, command }
 }
 
-/// Nobody can prepare a device for a numbered name, which is always a new one.
+/// A numbered name always means a new device, which nobody can prepare.
 fn numbered_not_permitted(pattern: String, kind: Kind, flags: Flags) -> CreateError {
     let name = pattern.replace("%d", "0");
     let command = command(&name, kind, flags.contains(Flags::MULTI_QUEUE));
     CreateError::NumberedNotPermitted { pattern, kind, name, command }
 }
 
-/// What makes such a device for a user. An owner cannot be changed by ip(8) afterwards.
+/// The command that creates such a device for a user. ip(8) cannot change the owner afterwards.
 fn command(name: &str, kind: Kind, is_multi_queue: bool) -> String {
     let more = if is_multi_queue { " multi_queue" } else { "" };
     format!("ip tuntap add {name} mode {kind} user USER{more}")
@@ -140,7 +140,7 @@ pub(super) fn kind_of(info: &TunInfo) -> Kind {
     }
 }
 
-/// Flags that not every kernel knows: name, first release, and what to do without.
+/// Flags that not every kernel knows: name, first release, and alternative.
 const FLAGS: [(Flags, &str, &str, &str); 6] = [
     (
         Flags::BACKPRESSURE,

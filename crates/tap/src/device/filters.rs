@@ -1,4 +1,4 @@
-//! What the kernel drops before it reaches a queue, and to which queue it gives the rest.
+//! Filters, and the selection of queues by a program.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,43 +8,43 @@ use super::Device;
 use crate::{ClassicInstruction, Flags, SettingError, TxFilter, ioctl};
 
 impl Device {
-    /// Sets the eBPF program that picks the queue of each frame that the kernel sends, or none
-    /// (`TUNSETSTEERINGEBPF`, Linux 4.16). It is of type socket filter and sees the frame from its
-    /// link-layer header on; the queue is the lower 16 bits of its answer, modulo the number of
+    /// Sets or removes the eBPF program that selects the queue for each frame that the kernel
+    /// transmits (`TUNSETSTEERINGEBPF`, Linux 4.16). It is a socket filter and sees the frame from
+    /// the link-layer header on. The queue is the lower 16 bits of its result, modulo the number of
     /// attached queues ([`Self::queue_order`]).
     ///
-    /// With a program, sending is cheaper on a multi-queue device: the kernel no longer notes which
-    /// flow came by which queue. It stays with the device, also when this process is gone, and
-    /// cannot be read back; [`Self::create`] takes it off a persistent device. Frames that an XDP
-    /// program redirects here are not asked about: they come by the queue of the number of the
-    /// processor that they are on, and [`Steering::queue_of`](crate::Steering::queue_of) tells
-    /// where they belong.
+    /// A program makes sending on a multi-queue device cheaper: the kernel no longer records on
+    /// which queue a flow was written. The program stays attached to the device even after this
+    /// process ends, and cannot be read back; [`Self::create`] removes it from a persistent device.
+    /// It is not called for frames that an XDP program redirects here: these arrive on the queue
+    /// numbered like their processor, and [`Steering::queue_of`](crate::Steering::queue_of)
+    /// computes the right one.
     ///
     /// # Errors
-    /// [`SettingError::Refused`] when the descriptor is no such program.
+    /// [`SettingError::Refused`] if the descriptor is not such a program.
     pub fn set_steering(&self, program: Option<BorrowedFd<'_>>) -> Result<(), SettingError> {
         let outcome = ioctl::set_steering(&self.queues[0], program);
         outcome.map_err(|errno| self.program_error("the steering program", errno))
     }
 
-    /// Sets the eBPF program that drops and shortens frames that the kernel sends, or none
-    /// (`TUNSETFILTEREBPF`, Linux 4.16). It is of type socket filter; its answer is the number of
-    /// bytes to keep, and zero drops the frame. It stays as [that for
-    /// steering](Self::set_steering) does.
+    /// Sets or removes the eBPF program that drops or truncates frames that the kernel transmits
+    /// (`TUNSETFILTEREBPF`, Linux 4.16). It is a socket filter whose result is the number of bytes
+    /// to keep; zero drops the frame. It stays attached like [the steering
+    /// program](Self::set_steering).
     ///
     /// # Errors
-    /// [`SettingError::Refused`] when the descriptor is no such program.
+    /// [`SettingError::Refused`] if the descriptor is not such a program.
     pub fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> Result<(), SettingError> {
         let outcome = ioctl::set_filter(&self.queues[0], program);
         outcome.map_err(|errno| self.program_error("the filter program", errno))
     }
 
-    /// Lets only frames through that are for these addresses, or all (`TUNSETTXFILTER`, Linux
+    /// Passes only frames to these destination addresses, or all frames (`TUNSETTXFILTER`, Linux
     /// 2.6.27, tap devices).
     ///
     /// # Errors
-    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] when there is none, or more
-    /// than [`TxFilter::COUNT_MAX`]; [`SettingError::NotATap`].
+    /// [`SettingError::TooManyAddresses`]; [`SettingError::Refused`] if there is none, or more than
+    /// [`TxFilter::COUNT_MAX`]; [`SettingError::NotATap`].
     pub fn set_tx_filter(&self, filter: Option<&TxFilter>) -> Result<(), SettingError> {
         let what = "the address filter";
         self.must_be_tap(what)?;
@@ -65,7 +65,7 @@ impl Device {
         }
         let outcome = ioctl::set_tx_filter(&self.queues[0], &addresses, all_multicast);
         match outcome.map_err(self.failed("TUNSETTXFILTER"))? {
-            // Linux answers zero when it switched the filter off instead of setting it.
+            // Linux returns zero if it disabled the filter instead of setting it.
             0 if filter.is_some() => Err(self.refused(what, "name fewer addresses")),
             _ => Ok(()),
         }
@@ -73,13 +73,13 @@ impl Device {
 
     /// Attaches a classic filter to the queue (`TUNATTACHFILTER`, Linux 2.6.34, tap devices).
     ///
-    /// Better use [`Self::set_filter`]. This one is for devices with a single queue that are not
-    /// persistent, because Linux confuses `IFF_NOFILTER` with `IFF_NO_PI`: a queue that attaches
-    /// later to a device with a classic filter is reported as attached and is not.
+    /// Prefer [`Self::set_filter`]. This call is restricted to non-persistent devices with a single
+    /// queue, because Linux confuses `IFF_NOFILTER` with `IFF_NO_PI`: on a device with a classic
+    /// filter, a queue that attaches later is reported as attached and is not.
     ///
     /// # Errors
-    /// [`SettingError::FilterUnsafe`] on other devices; [`SettingError::Refused`] when the program
-    /// is not valid; [`SettingError::NotATap`].
+    /// [`SettingError::FilterUnsafe`] on other devices; [`SettingError::Refused`] if the program is
+    /// not valid; [`SettingError::NotATap`].
     pub fn attach_classic_filter(
         &mut self,
         program: &[ClassicInstruction],
@@ -102,7 +102,7 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the classic filter off (`TUNDETACHFILTER`, Linux 2.6.34, tap devices). No error when
+    /// Detaches the classic filter (`TUNDETACHFILTER`, Linux 2.6.34, tap devices). Succeeds if
     /// there is none.
     ///
     /// # Errors
@@ -115,10 +115,10 @@ impl Device {
         Ok(())
     }
 
-    /// Number of instructions of the classic filter that was attached to the device last, by
-    /// anyone, and may have been detached since; zero when there was none (`TUNGETFILTER`, Linux
-    /// 3.12, tap devices). The kernel does not hand the program back, only the address where its
-    /// maker once had it.
+    /// Number of instructions of the classic filter that any program attached to the device last,
+    /// even if it was detached since; zero if there was none (`TUNGETFILTER`, Linux 3.12, tap
+    /// devices). The kernel does not return the program itself, only its former address in the
+    /// memory of that program.
     ///
     /// # Errors
     /// [`SettingError::NotATap`].

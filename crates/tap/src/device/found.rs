@@ -1,4 +1,4 @@
-//! How a device that was there had been left, so that it can be left like that again.
+//! Saves and restores the state of an existing device.
 
 use std::io;
 
@@ -9,18 +9,18 @@ use crate::capabilities::negotiate;
 use crate::inspect::offloads_among;
 use crate::{Offloads, Queue, ioctl};
 
-/// How [`Device::create`](crate::Device::create) found a device that was there, as far as it has
-/// reset what the next program may count on.
+/// The state in which [`Device::create`](crate::Device::create) found an existing device: the
+/// settings that it reset and that the next program may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Length of the network header in bytes, which may be any.
+    /// Length of the network header in bytes; any value is possible.
     header_len: usize,
     offloads: Offloads,
 }
 
 impl Found {
-    /// What the device of this first file has, that nobody has set anything of yet. `None` when
-    /// nothing can be told.
+    /// Reads the state of the device of this first file, before anything is set. `None` if it
+    /// cannot be read.
     pub(super) fn of(first: &Opened) -> Option<Self> {
         let header_len = ioctl::header_len(&first.fd).ok()?;
         let netlink = Netlink::open(&Namespace::current().ok()?).ok()?;
@@ -28,13 +28,13 @@ impl Found {
         Some(Self { header_len, offloads })
     }
 
-    /// Puts header and offloads back, by any queue of the device. Nobody may read frames any more,
-    /// as what lies in front of them changes.
+    /// Restores header and offloads, through any queue of the device. No program may be reading
+    /// frames, because their layout changes.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn put_back(&self, queue: &Queue) -> io::Result<()> {
-        // Trains in tunnels are never on with a header that is too short for them.
+        // A short header is never combined with trains in tunnels.
         negotiate(queue, Offloads::empty())?;
         ioctl::set_header_len(queue, self.header_len)?;
         negotiate(queue, self.offloads)?;

@@ -1,4 +1,4 @@
-//! Queues that another program opened and handed over.
+//! Queues that another program opened and passed as file descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -19,14 +19,14 @@ impl Device {
         Self::from_fds(vec![fd])
     }
 
-    /// Takes over queues that another program opened, such as file descriptors that were inherited
-    /// or received over a Unix socket. They become non-blocking, for whoever shares them too; the
-    /// rest of the device stays as it is. So [`Capabilities::receive`](crate::Capabilities) is an
-    /// upper bound.
+    /// Takes over queues that another program opened: file descriptors that were inherited or
+    /// received over a Unix socket. They become non-blocking, also for programs that share them;
+    /// nothing else about the device changes. [`Capabilities::receive`](crate::Capabilities) is
+    /// therefore an upper bound.
     ///
-    /// Whether there is protocol information in front of frames is to be seen over netlink alone.
-    /// So the interface must be in the calling thread's network namespace, or the program have
-    /// `CAP_NET_ADMIN`; otherwise see [`Self::from_fds_with`].
+    /// Only netlink tells whether frames have protocol information. So the interface must be in the
+    /// calling thread's network namespace, or the process needs `CAP_NET_ADMIN`; otherwise use
+    /// [`Self::from_fds_with`].
     ///
     /// # Errors
     /// [`CreateError::NoDescriptor`], [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`],
@@ -38,8 +38,8 @@ impl Device {
         passed.into_device(fds, info.packet_info, link.index)
     }
 
-    /// As [`Self::from_fds`], for a program that was told by whoever opened the files whether there
-    /// is protocol information in front of frames. [`Self::index`] is zero then.
+    /// As [`Self::from_fds`], if the caller knows whether frames have protocol information.
+    /// [`Self::index`] is zero then.
     ///
     /// # Errors
     /// [`CreateError::NoDescriptor`], [`CreateError::NotAQueue`], [`CreateError::SeveralDevices`].
@@ -48,30 +48,30 @@ impl Device {
     }
 }
 
-/// What all the file descriptors agree on.
+/// Properties that all the file descriptors share.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     name: String,
     kind: Kind,
-    /// Of `TUNGETIFF`, but for what differs by queue.
+    /// From `TUNGETIFF`, without the flags that differ by queue.
     flags: Flags,
     mac: [u8; 6],
-    /// `None` where neither may be known.
+    /// `None` if the process may read neither.
     place: Option<Place>,
 }
 
-/// A network namespace, by device and inode number. Devices of one name in one namespace are one,
-/// and nothing else tells two tun devices apart, which have no MAC address.
+/// A network namespace, by device and inode number. Devices of the same name in the same namespace
+/// are identical; two tun devices cannot be distinguished otherwise, as they have no MAC address.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// Where the device is.
+    /// The namespace of the device.
     Device(u64, u64),
-    /// Where the file was opened, as this program may not know where the device is.
+    /// The namespace where the file was opened, if that of the device may not be read.
     Origin(u64, u64),
 }
 
 impl Place {
-    /// Both take privilege, in the namespace that is asked for.
+    /// Both need privileges in the namespace in question.
     fn of(fd: BorrowedFd<'_>) -> Option<Self> {
         let identity = |namespace: OwnedFd| {
             let stat = rustix::fs::fstat(namespace)?;
@@ -122,7 +122,7 @@ impl Passed {
         Ok(Self { name, kind, flags, mac: [a, b, c, d, e, f], place: Place::of(fd) })
     }
 
-    /// The interface, where it is or else where the caller is.
+    /// The interface, in its namespace if permitted, else in the caller's.
     fn link(&self, fd: &OwnedFd) -> Result<Link, CreateError> {
         let unknown = |what| CreateError::UnknownPrefix { name: self.name.clone(), what };
         let link = match ioctl::device_namespace(fd) {
@@ -130,14 +130,14 @@ impl Passed {
             Err(_) => look(&self.name),
         };
         let link = link.map_err(|error| unknown(error.to_string()))?;
-        // Without the privilege to look where it is, this may be another of the same name.
+        // Without permission for its namespace, this may be another interface of the same name.
         if self.is(&link) {
             return Ok(link);
         }
         Err(unknown("another interface has that name".to_owned()))
     }
 
-    /// True when `link` may be it: no more is to be seen of a file.
+    /// True if `link` may be this device: nothing else about a file can be compared.
     pub(super) fn is(&self, link: &Link) -> bool {
         let Some(info) = &link.tun else { return false };
         super::explain::kind_of(info) == self.kind

@@ -1,20 +1,20 @@
-//! Attaching and detaching queues, and who else has some.
+//! Attaching and detaching queues, and counting those of other programs.
 
 use super::Device;
 use crate::{Flags, SettingError, ioctl};
 
 impl Device {
-    /// Takes a queue out of service for a while (`TUNSETQUEUE`, Linux 3.8): the kernel sends
-    /// nothing to it, and the frames that it holds are lost. It stays open; it may still send,
-    /// unless the device uses NAPI ([`SendError::Detached`](crate::SendError)).
+    /// Detaches a queue (`TUNSETQUEUE`, Linux 3.8): the kernel stops sending to it, and frames
+    /// already queued there are lost. The file stays open and may still send, unless the device
+    /// uses NAPI ([`SendError::Detached`](crate::SendError)).
     ///
-    /// The kernel numbers queues without gaps. So the one with the highest index takes the index of
-    /// the one that goes: [`Self::queue_order`] tells the order from then on, and a table by which
-    /// a steering program picks queues must be rewritten.
+    /// The kernel numbers queues without gaps: the queue with the highest index takes the index of
+    /// the detached one. [`Self::queue_order`] returns the new order; a table that a steering
+    /// program uses to select queues must be rewritten.
     ///
     /// # Errors
-    /// [`SettingError::NoSuchQueue`]; [`SettingError::QueueState`] when it is detached already or
-    /// the device has a single queue.
+    /// [`SettingError::NoSuchQueue`]; [`SettingError::QueueState`] if it is already detached or the
+    /// device has a single queue.
     pub fn detach_queue(&mut self, queue: usize) -> Result<(), SettingError> {
         self.must_be_multi_queue(queue)?;
         if !self.is_attached(queue)? {
@@ -30,11 +30,11 @@ impl Device {
         Ok(())
     }
 
-    /// Puts a queue that was detached back into service, with the next free index of the kernel.
+    /// Attaches a detached queue again, at the kernel's next free index.
     ///
     /// # Errors
-    /// [`SettingError::NoSuchQueue`]; [`SettingError::QueueState`] when it is attached already, or
-    /// when a classic filter by another program keeps it out.
+    /// [`SettingError::NoSuchQueue`]; [`SettingError::QueueState`] if it is already attached, or if
+    /// a classic filter of another program prevents it.
     pub fn attach_queue(&mut self, queue: usize) -> Result<(), SettingError> {
         self.must_be_multi_queue(queue)?;
         if self.is_attached(queue)? {
@@ -53,10 +53,10 @@ impl Device {
         Ok(())
     }
 
-    /// True when the kernel sends to that queue.
+    /// True if the kernel sends to that queue.
     ///
     /// # Errors
-    /// [`SettingError::NoSuchQueue`], or when the device is gone.
+    /// [`SettingError::NoSuchQueue`], or if the device was deleted.
     pub fn is_attached(&self, queue: usize) -> Result<bool, SettingError> {
         let Some(found) = self.queues.get(queue) else {
             let (name, count) = (self.name.to_string(), self.queues.len());
@@ -66,26 +66,26 @@ impl Device {
         Ok(!flags.contains(Flags::DETACH_QUEUE))
     }
 
-    /// The queues that are attached, by position in [`Self::queues`], in the order of the kernel's
-    /// own numbers: a steering program that answers *n* picks the *n*th of these. `None` when
-    /// queues of others may be among them ([`Self::join`], [`Self::from_fds`]).
+    /// The attached queues, as positions in [`Self::queues`], ordered by kernel index: a steering
+    /// program that returns *n* selects the *n*th of these. `None` if queues of other programs may
+    /// be among them ([`Self::join`], [`Self::from_fds`]).
     ///
-    /// Holds as long as nobody else opens or closes queues: see [`Self::foreign_queues`].
+    /// Valid as long as no other program opens or closes queues: see [`Self::foreign_queues`].
     pub fn queue_order(&self) -> Option<&[usize]> {
         self.order.as_deref()
     }
 
-    /// Number of queues that others have, attached or not: another program, or another [`Device`].
-    /// They take their share of the frames, and may understand them wrongly. Zero is as it should
-    /// be, unless sharing is meant.
+    /// Number of queues, attached or not, of other programs or other [`Device`] values. They
+    /// receive a share of the frames, and may misread them. Should be zero unless sharing is
+    /// intended.
     ///
-    /// Asks rtnetlink (Linux 4.17), so it is for now and then.
+    /// Queries rtnetlink (Linux 4.17): not for every packet.
     ///
     /// # Errors
     /// [`SettingError::Gone`]; [`SettingError::Link`].
     pub fn foreign_queues(&self) -> Result<u32, SettingError> {
         let info = self.link()?.tun.unwrap_or_default();
-        // Told of multi-queue devices only; others have one.
+        // Reported for multi-queue devices only; others have one queue.
         let Some(attached) = info.queues else { return Ok(0) };
         let all = attached.saturating_add(info.disabled_queues.unwrap_or(0));
         let ours = u32::try_from(self.queues.len()).unwrap_or(u32::MAX);

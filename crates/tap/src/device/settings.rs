@@ -1,4 +1,4 @@
-//! Settings that change while a device is there.
+//! Settings that can change while the device exists.
 
 use std::num::NonZeroU32;
 
@@ -9,27 +9,26 @@ use super::Device;
 use crate::capabilities::negotiate;
 use crate::{Kind, LinkType, Offloads, SettingError, ioctl};
 
-/// Byte order of the numbers in the network header.
+/// Byte order of the fields in the network header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// The machine's own: what Linux starts with, and what
-    /// [`NetHeader`](crate::NetHeader) reads and writes.
+    /// Native byte order: the default of Linux, and what [`NetHeader`](crate::NetHeader) uses.
     #[default]
     Native,
-    /// Little-endian (`TUNSETVNETLE`, Linux 3.19): what virtio 1.0 and later use.
+    /// Little-endian (`TUNSETVNETLE`, Linux 3.19), as in virtio 1.0 and later.
     Little,
-    /// Big-endian (`TUNSETVNETBE`, Linux 4.2, built with `CONFIG_TUN_VNET_CROSS_LE`): what guests
-    /// of before virtio 1.0 use on a big-endian processor.
+    /// Big-endian (`TUNSETVNETBE`, Linux 4.2 with `CONFIG_TUN_VNET_CROSS_LE`), as legacy virtio
+    /// guests use on a big-endian processor.
     Big,
 }
 
 impl Device {
-    /// Changes, while traffic flows, what may be left undone in frames that are received on any
-    /// queue, to the best that the kernel and the header have within `at_most`; answers what that
-    /// is. It concerns all queues, also those that others have.
+    /// Changes the offloads for received frames to the best set within `at_most` that the kernel
+    /// and the header support, and returns it. Applies immediately to all queues, including those
+    /// of other programs.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn set_offloads(&mut self, at_most: Offloads) -> Result<Offloads, SettingError> {
         let cap = at_most.within(self.prefix.net_header);
         let outcome = negotiate(&self.queues[0], cap);
@@ -37,8 +36,8 @@ impl Device {
         Ok(self.capabilities.receive)
     }
 
-    /// Sets the MAC address of the kernel's end (`SIOCSIFHWADDR`), also while the interface is up.
-    /// Whoever holds a queue may, without any privilege.
+    /// Sets the MAC address of the interface (`SIOCSIFHWADDR`), even while it is up. Needs a queue
+    /// but no privilege.
     ///
     /// # Errors
     /// [`SettingError::Refused`] for a group address; [`SettingError::NotATap`].
@@ -54,17 +53,17 @@ impl Device {
         })
     }
 
-    /// What the interface claims to be (`SIOCGIFHWADDR`).
+    /// The link type of the interface (`SIOCGIFHWADDR`).
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn link_type(&self) -> Result<LinkType, SettingError> {
         let outcome = ioctl::hardware_address(&self.queues[0]);
         outcome.map(|(link_type, _)| LinkType(link_type)).map_err(self.failed("SIOCGIFHWADDR"))
     }
 
-    /// Sets what the interface claims to be (`TUNSETLINK`). The length of its hardware address
-    /// follows (Linux 5.13).
+    /// Sets the link type of the interface (`TUNSETLINK`). From Linux 5.13 on, this also changes
+    /// the length of its hardware address.
     ///
     /// # Errors
     /// [`SettingError::InterfaceUp`].
@@ -76,11 +75,11 @@ impl Device {
         })
     }
 
-    /// Tells the kernel whether frames are answered (`TUNSETCARRIER`, Linux 5.0). Without a carrier
-    /// it sends nothing, and programs that watch links see it down.
+    /// Sets the carrier (`TUNSETCARRIER`, Linux 5.0). Without a carrier, the kernel transmits
+    /// nothing and programs that monitor links see the link down.
     ///
     /// # Errors
-    /// [`SettingError::NoQueue`] when it is to be switched on and all queues are detached.
+    /// [`SettingError::NoQueue`] if `on` is true and all queues are detached.
     pub fn set_carrier(&self, on: bool) -> Result<(), SettingError> {
         ioctl::set_carrier(&self.queues[0], on).map_err(|errno| match errno {
             Errno::PERM => SettingError::NoQueue { name: self.name.to_string() },
@@ -88,12 +87,11 @@ impl Device {
         })
     }
 
-    /// Whether the device stays when its last queue is closed (`TUNSETPERSIST`). One that
-    /// has neither owner nor group may be opened by any user up to Linux 6.18, and by nobody
-    /// without `CAP_NET_ADMIN` on Linux 7.3.
+    /// Sets whether the device outlives its last queue (`TUNSETPERSIST`). Without an owner or a
+    /// group, any user may open the device up to Linux 6.18, and only `CAP_NET_ADMIN` on Linux 7.3.
     ///
     /// # Errors
-    /// [`SettingError::FilterUnsafe`] while it has a classic filter.
+    /// [`SettingError::FilterUnsafe`] while a classic filter is attached.
     pub fn set_persistent(&self, on: bool) -> Result<(), SettingError> {
         if on && self.classic_filter {
             let (name, what) = (self.name.to_string(), "persistent");
@@ -102,10 +100,10 @@ impl Device {
         ioctl::set_persistent(&self.queues[0], on).map_err(self.failed("TUNSETPERSIST"))
     }
 
-    /// Sets the only user who may open it without `CAP_NET_ADMIN` (`TUNSETOWNER`), by number.
+    /// Sets the user ID that may open the device without `CAP_NET_ADMIN` (`TUNSETOWNER`).
     ///
     /// # Errors
-    /// [`SettingError::Refused`] when the user namespace does not map it.
+    /// [`SettingError::Refused`] if the user namespace does not map it.
     pub fn set_owner(&self, user: u32) -> Result<(), SettingError> {
         ioctl::set_owner(&self.queues[0], user).map_err(|errno| match errno {
             Errno::INVAL => self.refused("the owner", "name a user of this user namespace"),
@@ -113,11 +111,11 @@ impl Device {
         })
     }
 
-    /// Sets the only group that may open it without `CAP_NET_ADMIN` (`TUNSETGROUP`, Linux 2.6.23),
-    /// by number.
+    /// Sets the group ID that may open the device without `CAP_NET_ADMIN` (`TUNSETGROUP`, Linux
+    /// 2.6.23).
     ///
     /// # Errors
-    /// [`SettingError::Refused`] when the user namespace does not map it.
+    /// [`SettingError::Refused`] if the user namespace does not map it.
     pub fn set_group(&self, group: u32) -> Result<(), SettingError> {
         ioctl::set_group(&self.queues[0], group).map_err(|errno| match errno {
             Errno::INVAL => self.refused("the group", "name a group of this user namespace"),
@@ -125,24 +123,23 @@ impl Device {
         })
     }
 
-    /// Length in bytes of the send buffer of the first queue (`TUNGETSNDBUF`, Linux 2.6.30);
-    /// 2147483647 means unlimited.
+    /// Length in bytes of the first queue's send buffer (`TUNGETSNDBUF`, Linux 2.6.30); 2147483647
+    /// means unlimited.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn send_buffer_len(&self) -> Result<u32, SettingError> {
         ioctl::send_buffer_len(&self.queues[0]).map_err(self.failed("TUNGETSNDBUF"))
     }
 
-    /// Sets the length in bytes of the send buffer of each queue that is attached now
-    /// (`TUNSETSNDBUF`, Linux 2.6.30): see
-    /// [`Config::send_buffer_len`](crate::Config::send_buffer_len). `None` means unlimited, which
-    /// is the only length with the fast path of a tap device for short frames. It is the device's:
-    /// queues of other programs get it, too. Leave it alone on a tun device with a
-    /// [`Vhost`](crate::Vhost) engine.
+    /// Sets the length in bytes of the send buffer of each attached queue (`TUNSETSNDBUF`, Linux
+    /// 2.6.30), including those of other programs: see
+    /// [`Config::send_buffer_len`](crate::Config::send_buffer_len). `None` means unlimited, the
+    /// only setting with the fast path for short frames on a tap device. Do not change it on a tun
+    /// device with a [`Vhost`](crate::Vhost) engine.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn set_send_buffer_len(&self, bytes: Option<NonZeroU32>) -> Result<(), SettingError> {
         let unlimited = crate::config::UNLIMITED;
         let len = bytes.map_or(unlimited, |bytes| bytes.get().min(unlimited));
@@ -152,7 +149,7 @@ impl Device {
     /// Byte order of the network header (`TUNGETVNETLE`, `TUNGETVNETBE`).
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn byte_order(&self) -> Result<ByteOrder, SettingError> {
         let queue = &self.queues[0];
         if ioctl::little_endian(queue).map_err(self.failed("TUNGETVNETLE"))? {
@@ -165,11 +162,11 @@ impl Device {
         }
     }
 
-    /// Sets the byte order of the network header, for frames that are handed to somebody else as
-    /// they are. [`NetHeader`](crate::NetHeader) understands the machine's own alone.
+    /// Sets the byte order of the network header, for frames that are passed on unchanged.
+    /// [`NetHeader`](crate::NetHeader) decodes the native order only.
     ///
     /// # Errors
-    /// [`SettingError::Refused`] for [`ByteOrder::Big`] on a kernel that cannot.
+    /// [`SettingError::Refused`] for [`ByteOrder::Big`] if the kernel does not support it.
     pub fn set_byte_order(&self, order: ByteOrder) -> Result<(), SettingError> {
         let queue = &self.queues[0];
         match ioctl::set_big_endian(queue, order == ByteOrder::Big) {

@@ -2,29 +2,29 @@
 //!
 //! | engine | moves frames by | needs | choose it |
 //! |---|---|---|---|
-//! | [`Drain`] | one read(2) or write(2) each | nothing | always, unless you measured |
-//! | [`Uring`] | one io_uring_enter(2) for many | Linux 6.4 | where system calls are dear |
+//! | [`Drain`] | one read(2) or write(2) each | nothing | by default |
+//! | [`Uring`] | one io_uring_enter(2) for many | Linux 6.4 | where system calls are expensive |
 //! | [`Vhost`] | rings that a kernel thread serves | `/dev/vhost-net` | with a core to spare |
 //!
-//! **The contract**, the same for all:
+//! **The contract**, the same for all engines:
 //!
-//! - [`Engine::recv`] replaces what a [`Burst`] holds by the frames that wait, until there are no
-//!   more (`EAGAIN`) or the burst is full. It never blocks and never allocates. No frame is handed
-//!   over in part.
-//! - [`Engine::send`] sends frames in the order given, and says of each one that was not sent why.
-//!   A frame that is refused for its own sake does not hold up the others. A queue that is full or
-//!   gone ends the call, and the answer says where: what follows was not tried, so one can go on
-//!   from there, and the order is kept.
-//! - The memory of frames is the caller's, and free again when a call returns.
-//! - [`Engine::flush`] sets off what an engine may have kept back to join it with more. Call it
-//!   after the last send of a round. [`Engine::wait`] does it too.
-//! - [`Engine::wait`] sleeps until there may be something to receive; the same is had from poll(2),
-//!   epoll(7) or tokio's `AsyncFd` by the descriptor of [`AsFd`]: flush, then wait until it is
-//!   readable, then receive until a burst stays empty.
+//! - [`Engine::recv`] replaces the contents of a [`Burst`] by queued frames, until none is left
+//!   (`EAGAIN`) or the burst is full. It never blocks and never allocates. It never returns a part
+//!   of a frame.
+//! - [`Engine::send`] sends frames in the given order, and reports each one that was not sent with
+//!   the reason. A refused frame does not affect the others. If the queue is full or gone, the call
+//!   ends and reports the position: the frames from there on were not tried, so the caller can
+//!   continue with them in order.
+//! - The caller owns the memory of the frames, and may reuse it when the call returns.
+//! - [`Engine::flush`] submits frames that an engine may have delayed to batch them. Call it after
+//!   the last send of a round. [`Engine::wait`] includes it.
+//! - [`Engine::wait`] sleeps until there may be a frame to receive. With poll(2), epoll(7) or
+//!   tokio's `AsyncFd`, use the descriptor of [`AsFd`]: flush, wait until it is readable, then
+//!   receive until a burst stays empty.
 //!
-//! **Why an enum and not a trait.** The set is closed: there are no other ways into a tun file. An
-//! enum keeps `send` generic over iterators, so that frames pass from a burst without a list being
-//! made, needs no type parameter in everything that has a port, and costs one branch per burst.
+//! **Why an enum and not a trait.** The set is closed: a tun file has no other interfaces. An enum
+//! keeps `send` generic over iterators, so that frames pass from a burst without an intermediate
+//! list; it needs no type parameter in every type that has a port, and costs one branch per burst.
 
 mod drain;
 mod uring;
@@ -43,7 +43,7 @@ pub use vhost::{Vhost, VhostConfig, VhostError};
 
 use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 
-/// A queue with a way to move frames. See the module's text for the contract.
+/// A queue with a way to move frames. See the module documentation for the contract.
 ///
 /// ```no_run
 /// use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind};
@@ -79,11 +79,11 @@ pub enum Engine {
     Vhost(Vhost),
 }
 
-/// Which [`Engine`].
+/// Selects an [`Engine`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// The one that measured fastest: [`Self::Drain`].
+    /// The engine that measured fastest: [`Self::Drain`].
     #[default]
     Auto,
     /// [`Drain`].
@@ -95,11 +95,11 @@ pub enum EngineKind {
 }
 
 impl Engine {
-    /// Puts an engine on `queue`.
+    /// Opens an engine on `queue`.
     ///
     /// # Errors
-    /// [`OpenError`], which holds the queue, when this machine does not have that engine. `Auto`
-    /// and `Drain` never fail.
+    /// [`OpenError`], which returns the queue, if the engine is not available on this machine.
+    /// `Auto` and `Drain` never fail.
     pub fn open(queue: Queue, kind: EngineKind) -> Result<Self, OpenError> {
         match kind {
             EngineKind::Auto | EngineKind::Drain => Ok(Self::Drain(Drain::new(queue))),
@@ -108,12 +108,12 @@ impl Engine {
         }
     }
 
-    /// Replaces what `burst` holds by the frames that wait, until there are no more or it is full.
-    /// Answers how many; with 0 there is nothing now.
+    /// Replaces the contents of `burst` by queued frames, until none is left or it is full. Returns
+    /// their number; 0 means that no frame is queued.
     ///
     /// # Errors
-    /// [`RecvError::Gone`], or [`RecvError::Lost`] once for each frame that was lost. Frames that
-    /// were received before are handed over first and the error by the next call.
+    /// [`RecvError::Gone`], or [`RecvError::Lost`] once for each lost frame. Frames received before
+    /// the error are returned first, and the error by the next call.
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         match self {
@@ -124,8 +124,8 @@ impl Engine {
     }
 
     /// Sends `frames` in order: a [`Burst`] (`&burst`), some of its frames
-    /// (`burst.iter().filter(..)`), or [`Outgoing`] frames from anywhere. The answer says which
-    /// were not sent.
+    /// (`burst.iter().filter(..)`), or [`Outgoing`] frames from anywhere. The result lists the
+    /// frames that were not sent.
     #[inline]
     pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
     where
@@ -139,10 +139,10 @@ impl Engine {
         }
     }
 
-    /// Sets off what was sent. Without effect on engines that keep nothing back.
+    /// Submits the frames that were sent. No effect on engines that delay nothing.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
@@ -150,12 +150,12 @@ impl Engine {
         }
     }
 
-    /// Flushes, then sleeps until there may be something to receive, for `timeout` at most (`None`:
-    /// for ever). Answers `false` when the time is over. True also when the device was deleted:
-    /// [`Self::recv`] says so.
+    /// Flushes, then sleeps until there may be a frame to receive, at most for `timeout` (`None`:
+    /// no limit). Returns `false` on timeout. Also returns true if the device was deleted;
+    /// [`Self::recv`] reports that.
     ///
     /// # Errors
-    /// `EINTR` when a signal handler ran ([`io::ErrorKind::Interrupted`]).
+    /// `EINTR` if a signal handler ran ([`io::ErrorKind::Interrupted`]).
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.flush()?;
         match self {
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// The size of burst that suits this engine.
+    /// The burst size that suits this engine.
     pub fn burst_size(&self) -> BurstSize {
         match self {
             Self::Drain(_) | Self::Vhost(_) => BurstSize::DEFAULT,
@@ -182,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// The queue that it works on.
+    /// The queue of this engine.
     pub fn queue(&self) -> &Queue {
         match self {
             Self::Drain(engine) => engine.queue(),
@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// Ends the engine and gives back the queue.
+    /// Closes the engine and returns the queue.
     pub fn into_queue(self) -> Queue {
         match self {
             Self::Drain(engine) => engine.into_queue(),
@@ -202,7 +202,7 @@ impl Engine {
 }
 
 impl AsFd for Engine {
-    /// Readable when there may be something to receive. Not for reading: only for waiting.
+    /// Readable when there may be a frame to receive. For waiting only, not for reading.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Drain(engine) => engine.as_fd(),
@@ -213,29 +213,29 @@ impl AsFd for Engine {
 }
 
 impl AsRawFd for Engine {
-    /// As [`AsFd`], for who wants a number (tokio's `AsyncFd`).
+    /// As [`AsFd`], for interfaces that need a number (tokio's `AsyncFd`).
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 }
 
-/// What became of the frames of one [`Engine::send`].
+/// Result of one [`Engine::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "frames may not have been sent"]
 pub struct Sent<'e> {
-    /// Number of frames that the kernel took.
+    /// Number of frames that the kernel accepted.
     pub count: usize,
-    /// The frames that it refused for their own sake, or while the interface is down. The rest
-    /// were sent nevertheless.
+    /// Frames that were refused individually, or because the interface is down. The others were
+    /// sent.
     pub refused: &'e [Refused],
-    /// The frame at which the call ended: the queue is full ([`SendError::Full`]), gone
-    /// ([`SendError::Gone`]) or broken ([`SendError::Broken`]). This frame and those behind it were
-    /// not sent.
+    /// The frame at which the call ended because the queue is full ([`SendError::Full`]), gone
+    /// ([`SendError::Gone`]) or broken ([`SendError::Broken`]). This frame and the following ones
+    /// were not sent.
     pub stopped: Option<Refused>,
 }
 
 impl Sent<'_> {
-    /// True when all frames were sent.
+    /// True if all frames were sent.
     pub fn is_complete(&self) -> bool {
         self.refused.is_empty() && self.stopped.is_none()
     }
@@ -244,23 +244,23 @@ impl Sent<'_> {
 /// A frame that was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its position among the frames that were to be sent.
+    /// Its position among the frames passed to the call.
     pub index: usize,
-    /// Why.
+    /// The reason.
     pub error: SendError,
 }
 
-/// Why an engine could not be put on a queue.
+/// Error of [`Engine::open`].
 #[derive(Debug, Error)]
 #[error("{source}")]
 pub struct OpenError {
-    /// The queue, unharmed.
+    /// The queue, unchanged.
     pub queue: Queue,
-    /// What is in the way.
+    /// The reason.
     pub source: EngineError,
 }
 
-/// What is in the way of an engine.
+/// Why an engine is not available.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -277,7 +277,7 @@ pub enum EngineError {
          kernel.io_uring_disabled=0`, or use EngineKind::Drain"
     )]
     UringForbidden {
-        /// The setting.
+        /// Value of the setting.
         disabled: String,
     },
     /// `EOPNOTSUPP`.
@@ -286,18 +286,18 @@ pub enum EngineError {
          use EngineKind::Drain"
     )]
     UringBlocks,
-    /// Any other refusal.
+    /// Any other error.
     #[error("io_uring: {source}; use EngineKind::Drain")]
     Uring {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// There is no [`Vhost`] to be had.
+    /// The [`Vhost`] engine is not available.
     #[error(transparent)]
     Vhost(#[from] VhostError),
 }
 
-/// What an engine notes while it sends, kept so that nothing is allocated per call.
+/// Result of a send in progress, kept across calls so that none of them allocates.
 #[derive(Debug, Default)]
 struct SendLog {
     count: usize,
@@ -311,7 +311,7 @@ impl SendLog {
         self.refused.clear();
     }
 
-    /// Notes what became of the frame at `index`. Answers `false` when that ends the call.
+    /// Records the outcome of the frame at `index`. Returns `false` if it ends the call.
     #[inline]
     fn note(&mut self, index: usize, outcome: Result<(), SendError>) -> bool {
         match outcome {
@@ -323,7 +323,7 @@ impl SendLog {
         }
     }
 
-    /// Notes that the frame at `index` was not sent. Answers `false` when that ends the call.
+    /// Records that the frame at `index` was not sent. Returns `false` if that ends the call.
     #[cold]
     fn refuse(&mut self, index: usize, error: SendError) -> bool {
         match error {
@@ -335,7 +335,7 @@ impl SendLog {
         self.stopped.is_none()
     }
 
-    /// Notes that the frame at `index` was not sent, though those behind it may have been.
+    /// Records that the frame at `index` was not sent, although later ones may have been.
     fn pass_over(&mut self, index: usize, error: SendError) {
         self.refused.push(Refused { index, error });
     }
@@ -345,13 +345,13 @@ impl SendLog {
     }
 }
 
-/// Sleeps until `fd` is readable or broken, for `timeout` at most; answers whether it is.
+/// Sleeps until `fd` is readable or broken, at most for `timeout`; returns whether it is.
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
     let timeout = countable(timeout);
     Ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], timeout.as_ref())? > 0)
 }
 
-/// What is longer than the kernel can count is for ever.
+/// A timeout that the kernel cannot represent means no limit.
 fn countable(timeout: Option<Duration>) -> Option<Timespec> {
     Timespec::try_from(timeout?).ok()
 }

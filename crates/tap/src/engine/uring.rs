@@ -1,31 +1,32 @@
-//! The io_uring engine: the reads or writes of a burst by one system call.
+//! The io_uring engine: one system call for the reads or writes of a burst.
 //!
-//! **What is asked for.** `READ` and `WRITE` with `RWF_NOWAIT`, so the kernel does each while it
-//! takes the submission, in order, or answers `EAGAIN`; it never puts one aside. When
-//! io_uring_enter(2) returns, all are done: nothing is in flight between calls, memory stays the
-//! caller's, dropping the engine has nothing to cancel, and the queue's descriptor tells when it is
-//! readable, as it does for [`Drain`](super::Drain).
+//! **Operations.** `READ` and `WRITE` with `RWF_NOWAIT`: the kernel performs each during
+//! submission, in order, or returns `EAGAIN`; it never defers one. When io_uring_enter(2) returns,
+//! all are complete. Nothing is in flight between calls, the caller keeps its memory, dropping the
+//! engine has nothing to cancel, and the queue's descriptor shows readability as with
+//! [`Drain`](super::Drain).
 //!
-//! **What else there is**, and was measured, and not taken: `READ` without `RWF_NOWAIT` waits in
-//! the kernel, also on a non-blocking file, and each frame wakes all that wait (a storm of
-//! `EAGAIN`). Registered buffers gain little, as the frame is copied anyhow, and bind the engine to
-//! one burst. `READ_MULTISHOT` costs more per frame, and ends whenever its buffers do. Links
-//! between the writes cost over 100 ns each: there are some only where a write can be `EAGAIN`
-//! while the next is not, which is when the send buffer is limited (`TUNSETSNDBUF`).
+//! **Alternatives**, measured and rejected: `READ` without `RWF_NOWAIT` waits in the kernel even on
+//! a non-blocking file, and each frame wakes all waiters (a storm of `EAGAIN`). Registered buffers
+//! gain little, because the frame is copied anyway, and tie the engine to one burst.
+//! `READ_MULTISHOT` costs more per frame, and ends whenever its buffers run out. Links between the
+//! writes cost over 100 ns each; they are used only if a write can return `EAGAIN` while the next
+//! does not, which requires a limited send buffer (`TUNSETSNDBUF`).
 //!
-//! **What it gains.** The entry into the kernel, for all frames of a burst but one. Its own
-//! bookkeeping costs more where that entry is cheap: an echo of queued frames of 60 bytes took
-//! 1.83 µs each with it and 1.53 µs with `Drain` (Linux 6.18, AMD EPYC, a virtual machine), of
-//! 1514 bytes 1.99 and 1.68 µs, of trains of 62 kB 10.9 and 10.6 µs. So measure before choosing it.
+//! **Performance.** The engine saves the system call of all frames of a burst but one. Its own
+//! bookkeeping costs more if system calls are cheap: an echo of queued frames of 60 bytes took 1.83
+//! µs each with it and 1.53 µs with `Drain` (Linux 6.18, AMD EPYC, a virtual machine), of 1514
+//! bytes 1.99 and 1.68 µs, of trains of 62 kB 10.9 and 10.6 µs. Measure before choosing it.
 //!
-//! **How many reads to ask for** is learnt: twice as many after a call in which all found a frame,
-//! one more than the frames that were there after another.
+//! **The number of reads** per call adapts: it doubles after a call in which every read returned a
+//! frame; otherwise it becomes the number of frames received plus one.
 //!
-//! **When the kernel refuses a call** for good (it is out of memory, say), frames move by read(2)
-//! and write(2) from then on, and none is lost.
+//! **If the kernel refuses a call** permanently (out of memory, for example), the engine continues
+//! with read(2) and write(2), and loses no frame.
 //!
-//! **Limits.** [`BATCH`] operations per call. A frame in pieces, or with another prefix than the
-//! queue's, is sent by a writev(2) of its own. Needs Linux 6.4, whose tun files take `RWF_NOWAIT`.
+//! **Limits.** [`BATCH`] operations per call. A frame in parts, or with another prefix than the
+//! queue's, is sent by a writev(2) of its own. Needs Linux 6.4, whose tun files support
+//! `RWF_NOWAIT`.
 
 mod ring;
 
@@ -43,31 +44,31 @@ use crate::{Burst, BurstSize, Outgoing, Prefix, Queue, RecvError, SendError};
 use ring::{BATCH, Results, Ring};
 
 /// Moves the frames of a burst by one io_uring_enter(2). See [`Engine`](crate::Engine) for the
-/// contract, to which it adds: a [`SendError::Full`] may be among the frames that were refused,
-/// once, when the send buffer was limited after the engine was opened.
+/// contract, with one addition: if the send buffer was limited after the engine was opened, a
+/// [`SendError::Full`] may be among the refused frames, once.
 #[derive(Debug)]
 pub struct Uring {
     queue: Queue,
     layout: Prefix,
-    /// Of no use after the kernel refused a call for good.
+    /// Unused after the kernel refused a call permanently.
     ring: Box<Ring>,
-    /// How many reads to ask for next.
+    /// Number of reads in the next call.
     reads: usize,
-    /// True when a write may be `EAGAIN` while the next is not.
+    /// True if a write may return `EAGAIN` while the next does not.
     linked: bool,
-    /// What happened behind the frames that the last call handed over, last first.
+    /// Errors that occurred after the frames that the last call returned, last first.
     pending: Vec<RecvError>,
     log: SendLog,
 }
 
 impl Uring {
-    /// Memory for as many frames as one call receives at most: 2 MiB.
+    /// Room for the maximum number of frames of one call: 2 MiB.
     pub const BURST_SIZE: BurstSize = BurstSize::spread(32);
 
-    /// An engine on `queue`.
+    /// Opens an engine on `queue`.
     ///
     /// # Errors
-    /// [`OpenError`] holds the queue and names what is in the way.
+    /// [`OpenError`] returns the queue and the reason.
     pub fn open(queue: Queue) -> Result<Self, OpenError> {
         match Ring::open(queue.as_fd()) {
             Ok(ring) => Ok(Self::new(queue, ring)),
@@ -134,18 +135,18 @@ impl Uring {
         Ok(!self.pending.is_empty() || wait_readable(self.as_fd(), timeout)?)
     }
 
-    /// The queue that it works on.
+    /// The queue of this engine.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Ends the engine and gives back the queue.
+    /// Closes the engine and returns the queue.
     pub fn into_queue(self) -> Queue {
         self.queue
     }
 
-    /// Receives up to [`Self::reads`] frames behind those in `burst`. Answers whether there may be
-    /// more, and room for them.
+    /// Receives up to [`Self::reads`] frames after those in `burst`. Returns whether more may be
+    /// queued and the burst has room.
     fn recv_batch(&mut self, burst: &mut Burst) -> bool {
         if self.ring.is_broken() {
             self.pending.extend(fill(&self.queue, self.layout, burst));
@@ -164,7 +165,7 @@ impl Uring {
         all_found
     }
 
-    /// Notes the frames that the kernel could not hand over.
+    /// Records the frames that the kernel lost.
     fn note_losses(&mut self, results: &Results, spoiled: usize) {
         let no_frame = |errno: &Errno| matches!(*errno, Errno::AGAIN | Errno::CANCELED);
         let errors = results.iter().filter_map(Result::err).filter(|errno| !no_frame(errno));
@@ -174,7 +175,7 @@ impl Uring {
         self.pending.reverse();
     }
 
-    /// Sends what is in `batch` and empties it. Answers `false` when that ends the call.
+    /// Sends and empties `batch`. Returns `false` if that ends the call.
     fn send_batch(&mut self, batch: &mut Batch<'_>) -> bool {
         let first = batch.first;
         let packets = batch.take();
@@ -205,11 +206,11 @@ impl AsFd for Uring {
     }
 }
 
-/// Packets to be sent by one call, whose frames follow each other.
+/// Packets to send by one call, whose frames are consecutive.
 struct Batch<'a> {
     packets: [&'a [u8]; BATCH],
     count: usize,
-    /// Index of the first one's frame.
+    /// Index of the first frame.
     first: usize,
 }
 
@@ -218,7 +219,7 @@ impl<'a> Batch<'a> {
         Self { packets: [&[]; BATCH], count: 0, first: 0 }
     }
 
-    /// Adds the packet of the frame at `index`. Answers whether it is full then.
+    /// Adds the packet of the frame at `index`. Returns whether the batch is then full.
     #[inline]
     fn push(&mut self, index: usize, packet: &'a [u8]) -> bool {
         if self.count == 0 {
@@ -231,16 +232,16 @@ impl<'a> Batch<'a> {
         self.count == BATCH
     }
 
-    /// The packets; then it is empty.
+    /// Returns the packets and empties the batch.
     fn take(&mut self) -> &[&'a [u8]] {
         let count = std::mem::take(&mut self.count);
         &self.packets[..count]
     }
 }
 
-/// Notes in `log` what became of the frames from the index `first` on, up to one that was not tried
-/// as the one before it failed; `why` tells what a failure means. Answers how many were tried, or
-/// `None` when that ends the call.
+/// Records in `log` the outcome of the frames from index `first` on, up to one that was cancelled
+/// because the one before it failed; `why` converts an errno. Returns the number of frames that
+/// were tried, or `None` if the call ends.
 fn note_sent(
     log: &mut SendLog,
     linked: &mut bool,
@@ -253,7 +254,7 @@ fn note_sent(
         match result {
             Err(Errno::CANCELED) => return Some(at),
             Err(Errno::AGAIN) if Some(at) < last_sent => {
-                // Too late to keep back what follows: from now on the kernel does.
+                // The following frames are already sent: from now on, links keep the order.
                 *linked = true;
                 log.pass_over(first + at, SendError::Full);
             }
@@ -268,12 +269,12 @@ fn note_sent(
     Some(results.len())
 }
 
-/// True when a write can find the send buffer full. It cannot by default.
+/// True if a write can find the send buffer full. By default it cannot.
 fn is_send_buffer_limited(queue: &Queue) -> bool {
     ioctl::send_buffer_len(queue) != Ok(i32::MAX.unsigned_abs())
 }
 
-/// What is in the way when a ring cannot be had.
+/// Converts the error of creating a ring.
 fn why_not(errno: Errno) -> EngineError {
     match errno {
         Errno::NOSYS => EngineError::UringMissing,
@@ -283,7 +284,8 @@ fn why_not(errno: Errno) -> EngineError {
     }
 }
 
-/// `kernel.io_uring_disabled`: 0 for nobody, 1 but for a group, 2 for all. None before Linux 6.6.
+/// `kernel.io_uring_disabled`: 0 = allowed, 1 = only for a group, 2 = disabled. Absent before Linux
+/// 6.6.
 fn disabled() -> String {
     let setting = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     setting.map_or_else(|_| "not there".into(), |setting| setting.trim().into())
@@ -294,7 +296,7 @@ mod tests {
     use super::*;
     use crate::Refused;
 
-    /// What it means where nothing is known of the frame.
+    /// Converts an errno without knowledge of the frame.
     fn why(_: usize, errno: Errno) -> SendError {
         SendError::new(errno)
     }

@@ -1,8 +1,8 @@
-//! The filter program: the walk, the rules, then keep, cut or drop.
+//! The filter program: parse, evaluate the rules, then keep, truncate or drop.
 //!
-//! While rules are tried, r8 is the version of IP or 0 if the frame is no IP packet, r9 the
-//! protocol, r7 the offset of the transport header or 0 if there are no ports; no helper is called,
-//! so r0 to r5 are free.
+//! While the rules are evaluated, r8 is the IP version or 0 if the frame is not IP, r9 the
+//! protocol, and r7 the offset of the transport header or 0 if there are no ports. No helper is
+//! called, so r0 to r5 are free.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ pub(super) fn assemble(
         clear_slots(&mut asm);
         walk(&mut asm, config.link, unmatched);
     } else if let Some(snap_len) = config.snap_len.filter(|_| !config.keep_matching) {
-        // Without rules, headers matter for frames that may be cut alone.
+        // Without rules, headers are only needed for frames that may be truncated.
         layers::load_frame_len(&mut asm, Reg::R2, Reg::R1);
         asm.branch(Cond::LessOrEqual, Reg::R2, i32::from(snap_len), unmatched);
         walk(&mut asm, config.link, unmatched);
@@ -46,7 +46,7 @@ pub(super) fn assemble(
     asm.finish()
 }
 
-/// The verifier does not see that rules look only at what this frame has.
+/// The verifier cannot see that rules only read fields that this frame has.
 fn clear_slots(asm: &mut Assembler) {
     for at in (slot::IP..slot::IP + 40).step_by(8) {
         asm.store(Size::Double, Reg::R10, at, 0);
@@ -54,7 +54,7 @@ fn clear_slots(asm: &mut Assembler) {
     asm.store(Size::Word, Reg::R10, slot::PORTS, 0);
 }
 
-/// Reads the headers. A frame whose link-layer header is not whole matches no rule.
+/// Parses the headers. A frame with an incomplete link-layer header matches no rule.
 fn walk(asm: &mut Assembler, link: Link, unmatched: Label) {
     let [other, ipv4, ipv6, facts] = std::array::from_fn(|_| asm.label());
     let truncated = asm.label();
@@ -85,7 +85,7 @@ fn walk(asm: &mut Assembler, link: Link, unmatched: Label) {
     layers::forget(asm, &[Reg::R7, Reg::R8, Reg::R9]);
 }
 
-/// Goes on at `matched` if the frame is what `rule` asks for.
+/// Continues at `matched` if the frame matches `rule`.
 fn try_rule(asm: &mut Assembler, rule: &Rule, matched: Label) {
     let next = asm.label();
     if let Some(ether_type) = rule.ether_type {
@@ -115,9 +115,8 @@ fn try_rule(asm: &mut Assembler, rule: &Rule, matched: Label) {
     asm.bind(next);
 }
 
-/// r1 = `reg`, which is less than 65536. What a comparison of r1 then tells the verifier, it does
-/// not take as told of `reg`: else it would explore all rules anew for each outcome of each
-/// comparison.
+/// r1 = `reg`, which is less than 65536. The verifier does not apply to `reg` what a comparison of
+/// r1 tells it: otherwise it would explore all rules again for each outcome of each comparison.
 fn copy(asm: &mut Assembler, reg: Reg) {
     asm.mov(Reg::R1, reg);
     asm.alu(Alu::And, Reg::R1, 0xffff);
@@ -133,8 +132,8 @@ fn try_network(asm: &mut Assembler, (end, address, len): (End, IpAddr, u8), next
     at_end(asm, end, places, next, |asm, at, fail| compare_prefix(asm, &bytes, len, at, fail));
 }
 
-/// Writes the comparison for the end that is asked about; `[source, destination]` are where they
-/// lie. Falls through if it holds, else goes on at `next`.
+/// Emits the comparison for the selected end; `[source, destination]` are the offsets. Falls
+/// through if it is true, else continues at `next`.
 fn at_end(
     asm: &mut Assembler,
     end: End,
@@ -163,7 +162,7 @@ fn compare_mac(asm: &mut Assembler, MacAddr([a, b, c, d, e, f]): MacAddr, at: i1
     }
 }
 
-/// Compares the first `len` bits, in words as they lie in memory.
+/// Compares the first `len` bits, in words as stored in memory.
 fn compare_prefix(asm: &mut Assembler, address: &[u8], len: u8, at: i16, fail: Label) {
     let words = address.chunks_exact(4).zip((at..).step_by(4)).zip((0..).step_by(32));
     for ((word, at), bits_before) in words {
@@ -187,7 +186,7 @@ fn compare_port(asm: &mut Assembler, ports: &RangeInclusive<u16>, at: i16, fail:
     asm.branch(Cond::Greater, Reg::R1, i32::from(*ports.end()), fail);
 }
 
-/// Counts a frame, cuts it if it is to be cut, and ends the program.
+/// Counts a frame, truncates it if configured, and ends the program.
 fn keep(asm: &mut Assembler, config: &FilterConfig, counters: BorrowedFd<'_>) {
     let whole = asm.label();
     see(asm, counters, whole);
@@ -199,11 +198,11 @@ fn keep(asm: &mut Assembler, config: &FilterConfig, counters: BorrowedFd<'_>) {
     asm.exit();
 }
 
-/// Ends the program if the frame is longer than what is kept of it, else goes on at `whole`. The
-/// frame's length is in r4, the counters are at r9.
+/// Ends the program if the frame is longer than the part to keep, else continues at `whole`. r4 is
+/// the frame's length, r9 points to the counters.
 fn cut(asm: &mut Assembler, snap_len: u16, cut_trains: bool, whole: Label) {
     let [is_long_enough, no_transport] = [asm.label(), asm.label()];
-    // r5 = length of a tag beside the frame; r7 and what is returned do not count it.
+    // r5 = length of an accelerated tag; r7 and the result do not include it.
     asm.mov(Reg::R5, Reg::R4);
     asm.load(Size::Word, Reg::R1, Reg::R6, context::LEN);
     asm.alu(Alu::Sub, Reg::R5, Reg::R1);
@@ -236,7 +235,7 @@ fn leave_trains(asm: &mut Assembler, whole: Label) {
     asm.bind(no_train);
 }
 
-/// Counts a frame that is dropped, and ends the program.
+/// Counts a dropped frame, and ends the program.
 fn drop_frame(asm: &mut Assembler, counters: BorrowedFd<'_>) {
     let uncounted = asm.label();
     see(asm, counters, uncounted);
@@ -247,8 +246,8 @@ fn drop_frame(asm: &mut Assembler, counters: BorrowedFd<'_>) {
     asm.exit();
 }
 
-/// Counts a frame that came by: r9 = the counters, r4 = the frame's length. Without counters, which
-/// cannot be but must be asked for, goes on at `fail`.
+/// Counts a frame: r9 = the counters, r4 = the frame's length. Continues at `fail` without
+/// counters, which cannot happen but the verifier requires the check.
 fn see(asm: &mut Assembler, counters: BorrowedFd<'_>, fail: Label) {
     asm.store(Size::Word, Reg::R10, slot::SCRATCH, 0);
     layers::find_element(asm, counters);
@@ -259,7 +258,7 @@ fn see(asm: &mut Assembler, counters: BorrowedFd<'_>, fail: Label) {
     layers::add_to_counter(asm, Reg::R9, sum::BYTES, Amount::Of(Reg::R4));
 }
 
-/// Which sum is which.
+/// Indices of the sums.
 mod sum {
     pub(super) const FRAMES: i16 = 0;
     pub(super) const BYTES: i16 = 1;
@@ -270,5 +269,5 @@ mod sum {
     pub(super) const WHOLE_TRAINS: i16 = 6;
 }
 
-/// How many sums there are.
+/// Number of sums.
 pub(super) const SUMS: usize = 7;

@@ -1,4 +1,4 @@
-//! What a rule asks for.
+//! Rules of a filter.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,8 +8,7 @@ use tapswitch_wire::MacAddr;
 use super::FilterError;
 use crate::bpf::headers::{Addresses, Headers, Link};
 
-/// What a frame must be to match: all that is asked for. Asked a second time for the same kind of
-/// thing, a rule forgets the first.
+/// Conditions on a frame, all of which must hold. Setting a condition again replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(super) ether_type: Option<u16>,
@@ -19,47 +18,47 @@ pub struct Rule {
     pub(super) ports: Option<(End, RangeInclusive<u16>)>,
 }
 
-/// Which end of a frame's way is asked about.
+/// The end of a flow that a condition refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where it comes from.
+    /// The source.
     Source,
-    /// Where it goes.
+    /// The destination.
     Destination,
-    /// One of both, whichever; other conditions of the rule may hold at the other.
+    /// Either one; other conditions of the rule may match the other end.
     Either,
 }
 
 impl Rule {
-    /// Any frame whose link-layer header is whole.
+    /// Any frame with a complete link-layer header.
     pub const ANY: Self =
         Self { ether_type: None, mac: None, network: None, protocol: None, ports: None };
 
-    /// Frames whose type, behind any tags, is `ether_type`. On a tun device 0x0800 or 0x86dd.
+    /// Matches the EtherType after any tags. On a tun device 0x0800 or 0x86dd.
     #[must_use]
     pub fn ether_type(self, ether_type: u16) -> Self {
         Self { ether_type: Some(ether_type), ..self }
     }
 
-    /// Frames from or to `mac`. Not for tun devices.
+    /// Matches a MAC address. Not for tun devices.
     #[must_use]
     pub fn mac(self, end: End, mac: MacAddr) -> Self {
         Self { mac: Some((end, mac)), ..self }
     }
 
-    /// IP packets from or to an address whose first `prefix_len` bits are those of `address`.
+    /// Matches an IP address whose first `prefix_len` bits are those of `address`.
     #[must_use]
     pub fn network(self, end: End, address: IpAddr, prefix_len: u8) -> Self {
         Self { network: Some((end, address, prefix_len)), ..self }
     }
 
-    /// IP packets of `protocol`, which of IPv6 is that behind the extension headers.
+    /// Matches the IP protocol; for IPv6, the one after the extension headers.
     #[must_use]
     pub fn protocol(self, protocol: u8) -> Self {
         Self { protocol: Some(protocol), ..self }
     }
 
-    /// TCP, UDP or SCTP from or to a port among `ports`. Fragments have no ports.
+    /// Matches TCP, UDP or SCTP ports. Fragments have no ports.
     #[must_use]
     pub fn ports(self, end: End, ports: RangeInclusive<u16>) -> Self {
         Self { ports: Some((end, ports)), ..self }
@@ -87,7 +86,7 @@ impl Rule {
 }
 
 impl End {
-    /// True when what is asked for holds at the end that is asked about.
+    /// True if `wanted` holds at the selected end.
     fn holds<T>(self, src: T, dst: T, wanted: impl Fn(T) -> bool) -> bool {
         match self {
             Self::Source => wanted(src),

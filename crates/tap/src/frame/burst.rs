@@ -1,14 +1,14 @@
 //! Memory for the frames that one call receives, owned by the caller and allocated once.
 //!
 //! ```text
-//! slab  | room in front | prefix | frame 0 | room in front | prefix | frame 1 | ...  | rest |
-//!                                ^ a multiple of 64 bytes
+//! slab  | headroom | prefix | frame 0 | headroom | prefix | frame 1 | ...  | rest |
+//!                           ^ a multiple of 64 bytes
 //! ```
 //!
-//! Frames lie closely one after the other in one slab: small ones share few pages and few cache
-//! lines, and a train of 64 KiB is the last of its burst, so that it is still in the cache when it
-//! is sent. A frame starts at a cache line, which copies fastest. The length of a
-//! frame is known only after it was read, so a read needs [`BurstSize::max_frame_len`] bytes free.
+//! Frames are packed in one slab: small ones share few pages and cache lines, and a train of 64 KiB
+//! is the last of its burst, so that it is still cached when it is sent. Each frame starts at a
+//! cache line, which copies fastest. The length of a frame is only known after the read, so a read
+//! needs [`BurstSize::max_frame_len`] free bytes.
 
 use std::fmt;
 
@@ -18,29 +18,29 @@ use super::layout::protocol_of;
 use super::{Frame, FrameMut, MAX_PREFIX_LEN};
 use crate::{MAX_FRAME_LEN, PacketInfo, Prefix};
 
-/// How much a [`Burst`] holds.
+/// Capacity of a [`Burst`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BurstSize {
-    /// Most frames.
+    /// Maximum number of frames.
     pub frames: usize,
-    /// Bytes after which the burst is full; the last frame may go beyond.
+    /// The burst is full after this many bytes; the last frame may exceed it.
     pub bytes: usize,
-    /// Bytes that are free in front of each frame, for tags and tunnel headers.
+    /// Headroom before each frame in bytes, for tags and tunnel headers.
     pub headroom: usize,
-    /// Length in bytes of the longest frame, without metadata. A longer one is lost and reported as
-    /// [`RecvError::Lost`](crate::RecvError::Lost) with `EMSGSIZE`, never handed over cut.
+    /// Maximum length of a frame in bytes, without metadata. A longer one is dropped and reported
+    /// as [`RecvError::Lost`](crate::RecvError::Lost) with `EMSGSIZE`, never truncated.
     pub max_frame_len: usize,
 }
 
 impl BurstSize {
-    /// 64 small frames, some twenty of an MTU of 1500, or one train; 64 bytes of headroom; no frame
-    /// is too long.
+    /// 64 small frames, some twenty at an MTU of 1500, or one train; 64 bytes of headroom; any
+    /// frame length.
     pub const DEFAULT: Self =
         Self { frames: 64, bytes: 32 * 1024, headroom: 64, max_frame_len: MAX_FRAME_LEN };
 
-    /// Room for `frames` frames whatever their length: an engine that asks for several frames at
-    /// once, before it knows their lengths, needs that.
+    /// Room for `frames` frames of any length, for an engine that reads several frames in one call
+    /// before it knows their lengths.
     #[must_use]
     pub const fn spread(frames: usize) -> Self {
         let each = Self::DEFAULT.stride();
@@ -71,7 +71,7 @@ impl BurstSize {
         Self { max_frame_len, ..self }
     }
 
-    /// Bytes that a frame of the greatest length takes.
+    /// Bytes that a frame of maximum length takes.
     const fn stride(&self) -> usize {
         let in_front = self.headroom.saturating_add(MAX_PREFIX_LEN + LINE_LEN);
         in_front.saturating_add(self.max_frame_len).saturating_add(1) / LINE_LEN * LINE_LEN
@@ -85,7 +85,7 @@ impl Default for BurstSize {
     }
 }
 
-/// Frames that were received by one call, and the memory they lie in. See [`BurstSize`].
+/// The frames received by one call, and their memory. See [`BurstSize`].
 ///
 /// ```
 /// use tapswitch_tap::{Burst, NetHeader};
@@ -99,30 +99,30 @@ impl Default for BurstSize {
 /// ```
 pub struct Burst {
     slab: Box<[u8]>,
-    /// In the order of their bases. Never longer than `size.frames`, so it never allocates.
+    /// Ordered by base. Never longer than `size.frames`, so it never allocates.
     slots: Vec<Slot>,
     size: BurstSize,
     /// The first byte of the slab whose address is a multiple of [`LINE_LEN`].
     origin: usize,
-    /// Where the last frame ends, or `origin`.
+    /// End of the last frame, or `origin`.
     end: usize,
-    /// The layout of all prefixes.
+    /// Layout of all prefixes.
     layout: Prefix,
 }
 
-/// Where a frame lies, in bytes from the slab's first.
+/// Location of a frame, in bytes from the start of the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// Where the room in front begins, behind the frame before.
+    /// Start of the headroom, after the previous frame.
     pub(super) base: usize,
-    /// The frame's first byte; its prefix ends here.
+    /// First byte of the frame, where its prefix ends.
     pub(super) start: usize,
     /// Length of the frame, without prefix.
     pub(super) len: usize,
 }
 
 impl Burst {
-    /// Memory for as many frames as `size` says: `size.bytes` and one frame more.
+    /// Allocates memory as specified by `size`: `size.bytes` and one more frame.
     pub fn new(size: BurstSize) -> Self {
         let slab = vec![0; LINE_LEN + size.bytes + size.stride()].into_boxed_slice();
         let origin = slab.as_ptr().align_offset(LINE_LEN).min(LINE_LEN);
@@ -130,9 +130,9 @@ impl Burst {
         Self { slab, slots, size, origin, end: origin, layout: Prefix::NET_HEADER }
     }
 
-    /// Adds a frame made of `parts`. Answers `false`, and nothing happens, when the burst is full
-    /// or the frame longer than [`BurstSize::max_frame_len`]. Protocol information, where the burst
-    /// has some, says what the version of an IP packet says; [`FrameMut::set_packet_info`] changes
+    /// Adds a frame that consists of `parts`. Returns `false` without a change if the burst is full
+    /// or the frame is longer than [`BurstSize::max_frame_len`]. Protocol information, if the burst
+    /// has it, is derived from the IP version of the packet; [`FrameMut::set_packet_info`] changes
     /// it.
     pub fn push(&mut self, header: &NetHeader, parts: &[&[u8]]) -> bool {
         let layout = self.layout;
@@ -154,14 +154,14 @@ impl Burst {
         self.commit(layout, layout.len() + len)
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     #[inline]
     pub fn clear(&mut self) {
         self.slots.clear();
         self.end = self.origin;
     }
 
-    /// Forgets the frames that `keep` answers `false` for. No byte is moved.
+    /// Removes the frames for which `keep` returns `false`. No bytes are moved.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut FrameMut<'_>) -> bool) {
         let mut cutter = Cutter { rest: &mut self.slab, at: 0 };
         let layout = self.layout;
@@ -171,14 +171,14 @@ impl Burst {
         });
     }
 
-    /// The frames, to be rewritten in place.
+    /// Iterates over the frames, mutably.
     #[inline]
     pub fn iter_mut(&mut self) -> FramesMut<'_> {
         let cutter = Cutter { rest: &mut self.slab, at: 0 };
         FramesMut { slots: self.slots.iter_mut(), cutter, layout: self.layout }
     }
 
-    /// The frames, in the order in which they were received.
+    /// Iterates over the frames in the order of reception.
     #[inline]
     pub fn iter(&self) -> Frames<'_> {
         Frames { slots: self.slots.iter(), slab: &self.slab, layout: self.layout }
@@ -190,28 +190,28 @@ impl Burst {
         self.slots.len()
     }
 
-    /// True when there is no frame.
+    /// True if there are no frames.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// How much it holds.
+    /// The capacity.
     pub fn size(&self) -> BurstSize {
         self.size
     }
 
-    /// Forgets all frames and takes those of a queue with this layout from now on.
+    /// Removes all frames, and sets the layout of the queue that the next ones come from.
     #[inline]
     pub(crate) fn begin(&mut self, layout: Prefix) {
         self.clear();
         self.layout = layout.in_burst();
     }
 
-    /// Where an engine puts the next prefix and frame: long enough for both and a byte more, so
-    /// that filling it means that the frame was cut. `None` when the burst is full.
+    /// Memory for the next prefix and frame: enough for both and one byte, so that a filled room
+    /// means a truncated frame. `None` if the burst is full.
     ///
-    /// `layout` is the layout of the queue, as given to [`Self::begin`]. Then [`Self::commit`].
+    /// `layout` is the queue's layout, as passed to [`Self::begin`]. Followed by [`Self::commit`].
     #[inline]
     pub(crate) fn room(&mut self, layout: Prefix) -> Option<&mut [u8]> {
         if self.slots.len() >= self.size.frames || self.end - self.origin > self.size.bytes {
@@ -221,8 +221,8 @@ impl Burst {
         self.slab.get_mut(at..)
     }
 
-    /// Makes the first `packet_len` bytes of [`Self::room`] the next frame. Answers `false`, and
-    /// nothing happens, when they fill the room (so something may be missing) or hold no prefix.
+    /// Makes the first `packet_len` bytes of [`Self::room`] the next frame. Returns `false` without
+    /// a change if they fill the room (the frame may be truncated) or are shorter than a prefix.
     #[inline]
     pub(crate) fn commit(&mut self, layout: Prefix, packet_len: usize) -> bool {
         self.commit_at(layout, self.next_start(), packet_len)
@@ -243,8 +243,8 @@ impl Burst {
         true
     }
 
-    /// Rooms for several frames whose lengths are not known yet, as [`Self::room`] is one for the
-    /// next. [`Self::commit_spread`] tells which were filled.
+    /// Memory for several frames of unknown length, like [`Self::room`] for one. Followed by
+    /// [`Self::commit_spread`].
     pub(crate) fn spread(&mut self, layout: Prefix) -> impl Iterator<Item = &mut [u8]> {
         let count = self.size.frames - self.slots.len();
         let at = self.next_start() - layout.len();
@@ -253,8 +253,8 @@ impl Burst {
         places.take(count).filter_map(move |place| place.get_mut(..room_len))
     }
 
-    /// Makes frames of what was put into the rooms of [`Self::spread`], in their order: the bytes
-    /// in each one, or `None`. Returns how many cannot be frames, by the rule of [`Self::commit`].
+    /// Makes frames from the rooms of [`Self::spread`], in order: `packet_lens` are the bytes in
+    /// each, or `None`. Returns how many are no frames by the rule of [`Self::commit`].
     pub(crate) fn commit_spread(
         &mut self,
         layout: Prefix,
@@ -344,7 +344,7 @@ impl<'a> Iterator for Frames<'a> {
 
 impl ExactSizeIterator for Frames<'_> {}
 
-/// Iterator over the frames of a [`Burst`], to rewrite them.
+/// Mutable iterator over the frames of a [`Burst`].
 #[derive(Debug)]
 pub struct FramesMut<'a> {
     slots: std::slice::IterMut<'a, Slot>,
@@ -370,16 +370,16 @@ impl<'a> Iterator for FramesMut<'a> {
 
 impl ExactSizeIterator for FramesMut<'_> {}
 
-/// Cuts a slab into the regions of its slots, front to back.
+/// Splits a slab into the regions of its slots, front to back.
 #[derive(Debug)]
 struct Cutter<'a> {
     rest: &'a mut [u8],
-    /// Where `rest` starts in the slab.
+    /// Offset of `rest` in the slab.
     at: usize,
 }
 
 impl<'a> Cutter<'a> {
-    /// From the slot's base to the end of its frame. `None` cannot be, as slots lie in order.
+    /// From the slot's base to the end of its frame. Never `None`, as slots are ordered.
     #[inline]
     fn cut(&mut self, slot: &Slot) -> Option<&'a mut [u8]> {
         let (_, from_base) =

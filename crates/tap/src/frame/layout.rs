@@ -1,8 +1,7 @@
-//! How a [`Prefix`] lies in front of a frame, in a queue's own layout and in that of a burst.
+//! Layout of a [`Prefix`] before a frame, in a queue and in a burst.
 //!
-//! In a burst the header has at least 12 bytes, so that any frame can be given metadata. A queue
-//! whose header is shorter costs a few moves per frame when it receives, and a second piece when it
-//! sends.
+//! In a burst the header has at least 12 bytes, so that any frame can have metadata. A queue with a
+//! shorter header costs a few moves per received frame, and a second part per sent frame.
 
 use std::ops::Range;
 
@@ -14,10 +13,10 @@ use crate::{HeaderLen, PacketInfo, Prefix};
 pub(crate) const MAX_PREFIX_LEN: usize = PacketInfo::LEN + LongNetHeader::LEN;
 
 impl Prefix {
-    /// A [`NetHeader`] alone, which is what devices are made with.
+    /// A [`NetHeader`] alone, the default of a device.
     pub(crate) const NET_HEADER: Self = Self { packet_info: false, net_header: HeaderLen::V1 };
 
-    /// The layout in which a burst keeps frames that were read with this one.
+    /// The layout in a burst of frames read with this layout.
     #[inline]
     pub(crate) const fn in_burst(self) -> Self {
         match self.net_header {
@@ -26,8 +25,8 @@ impl Prefix {
         }
     }
 
-    /// Turns a prefix of this layout, which ends where `room` ends, into that of
-    /// [`Self::in_burst`], which ends there too.
+    /// Converts a prefix of this layout at the end of `room` to the layout of [`Self::in_burst`],
+    /// also at the end of `room`.
     #[cold]
     pub(crate) fn expand(self, room: &mut [u8]) {
         let (len, expanded_len) = (self.len(), self.in_burst().len());
@@ -38,14 +37,14 @@ impl Prefix {
         }
     }
 
-    /// The header of `packet`, which begins with a prefix of this layout.
+    /// The header of `packet`, which starts with a prefix of this layout.
     #[inline]
     pub(crate) fn header(self, packet: &[u8]) -> NetHeader {
         let header = packet.get(self.net_header_offset()..).and_then(<[u8]>::first_chunk);
         header.map_or(NetHeader::PLAIN, NetHeader::decode)
     }
 
-    /// Writes the header of `packet`, which begins with a prefix of this layout.
+    /// Writes the header of `packet`, which starts with a prefix of this layout.
     #[inline]
     pub(crate) fn set_header(self, packet: &mut [u8], header: &NetHeader) {
         let at = self.net_header_offset();
@@ -54,25 +53,25 @@ impl Prefix {
         }
     }
 
-    /// Where the header lies in a packet.
+    /// Range of the header in a packet.
     pub(crate) const fn header_range(self) -> Range<usize> {
         self.net_header_offset()..self.len()
     }
 
-    /// The protocol information of `packet`, which begins with a prefix of this layout.
+    /// The protocol information of `packet`, which starts with a prefix of this layout.
     pub(crate) fn packet_info_of(self, packet: &[u8]) -> Option<PacketInfo> {
         if self.packet_info { packet.first_chunk().map(PacketInfo::decode) } else { None }
     }
 
-    /// Writes the protocol information of `packet`, which begins with a prefix of this layout.
+    /// Writes the protocol information of `packet`, which starts with a prefix of this layout.
     pub(crate) fn set_packet_info(self, packet: &mut [u8], info: PacketInfo) {
         if let Some(place) = packet.first_chunk_mut().filter(|_| self.packet_info) {
             *place = info.encode();
         }
     }
 
-    /// A prefix of this layout for a frame that came without one, or with another. `None` when the
-    /// layout has no header and `header` leaves something undone.
+    /// Creates a prefix of this layout for a frame without one or with another. `None` if the
+    /// layout has no header and `header` requires offloads.
     pub(crate) fn encode(self, header: &LongNetHeader, protocol: EtherType) -> Option<PrefixBytes> {
         if self.net_header == HeaderLen::None
             && (header.base.needs_checksum() || header.base.is_train())
@@ -82,15 +81,15 @@ impl Prefix {
         let mut bytes = [0; MAX_PREFIX_LEN];
         let info = PacketInfo { cut: false, protocol };
         bytes[..PacketInfo::LEN].copy_from_slice(&info.encode());
-        // A header that is shorter takes the first bytes; the rest is not sent.
+        // A shorter header uses the first bytes; the rest is not sent.
         let at = self.net_header_offset();
         bytes[at..at + LongNetHeader::LEN].copy_from_slice(&header.encode());
         Some(PrefixBytes { bytes, len: self.len() })
     }
 }
 
-/// The protocol of an IP packet by its version, or 0: what protocol information must say where
-/// nobody said more. The kernel does not look at it on a device that carries Ethernet frames.
+/// The protocol of an IP packet by its version, or 0: the default of protocol information. The
+/// kernel ignores it on a tap device.
 pub(crate) fn protocol_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> EtherType {
     let first = parts.into_iter().find_map(|part| part.first());
     match first.map(|byte| byte >> 4) {
@@ -100,7 +99,7 @@ pub(crate) fn protocol_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Ethe
     }
 }
 
-/// A prefix by itself.
+/// A separate prefix.
 pub(crate) struct PrefixBytes {
     bytes: [u8; MAX_PREFIX_LEN],
     len: usize,

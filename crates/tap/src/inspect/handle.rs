@@ -1,5 +1,4 @@
-//! A handle of a device that one has not made: what only a file of it tells, and what only a file
-//! can set.
+//! A file of an existing device, to read and set what only a file gives access to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,19 +9,19 @@ use tapswitch_netlink::Namespace;
 
 use crate::{Flags, HeaderLen, Offloads, capabilities, ioctl};
 
-/// A file of a device that another program holds, or that nobody does. What is changed by it is
-/// changed for every program that uses the device.
+/// A file of a device that another program or no program holds. Changes affect every program that
+/// uses the device.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
 }
 
 impl Handle {
-    /// A second handle of the file `fd` of the process `pid` (pidfd_getfd(2), Linux 5.6). Needs
-    /// what ptrace(2) needs to attach to that program.
+    /// Duplicates the file descriptor `fd` of the process `pid` (pidfd_getfd(2), Linux 5.6). Needs
+    /// the same privileges as attaching with ptrace(2).
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_PTRACE`, `ESRCH` or `EBADF` when process or file are gone.
+    /// `EPERM` without `CAP_SYS_PTRACE`, `ESRCH` or `EBADF` if the process or file does not exist.
     pub fn borrow(pid: u32, fd: i32) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
         let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
@@ -30,38 +29,38 @@ impl Handle {
         Ok(Self { fd })
     }
 
-    /// Opens the persistent device `name`, which nobody holds, in the namespace of the calling
-    /// thread; `flags` become the flags of the device (`IFF_*`), so they should be those that it
-    /// has, but for what shall change. While this is open, the device has a carrier; frames that
-    /// are sent to it meanwhile are lost.
+    /// Opens the persistent device `name`, which no program holds, in the namespace of the calling
+    /// thread. `flags` become the flags of the device (`IFF_*`), so pass its current flags except
+    /// those to change. While the handle is open, the device has a carrier; frames sent to it
+    /// meanwhile are lost.
     ///
     /// # Errors
-    /// `EBUSY` when it is held, or no tun or tap device; `EINVAL` when its kind or
-    /// `IFF_MULTI_QUEUE` is another.
+    /// `EBUSY` if it is held, or not a tun or tap device; `EINVAL` if its type or `IFF_MULTI_QUEUE`
+    /// differs.
     pub fn open(name: &str, flags: Flags) -> io::Result<Self> {
         let fd = ioctl::open_tun()?;
         ioctl::attach(&fd, name, flags.difference(Flags::PERSIST))?;
         Ok(Self { fd })
     }
 
-    /// The name of the device, as it is now.
+    /// The current name of the device.
     ///
     /// # Errors
-    /// `EBADFD` for a file that is attached to no device, or is none of `/dev/net/tun`.
+    /// `EBADFD` for a file that is not attached to a device, or not of `/dev/net/tun`.
     pub fn name(&self) -> io::Result<String> {
         Ok(ioctl::interface(&self.fd)?.0)
     }
 
-    /// The namespace in which the device is (`TUNGETDEVNETNS`, Linux 5.2).
+    /// The namespace of the device (`TUNGETDEVNETNS`, Linux 5.2).
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN` there.
+    /// `EPERM` without `CAP_NET_ADMIN` in it.
     pub fn namespace(&self, label: &str) -> io::Result<Namespace> {
         let fd = ioctl::device_namespace(&self.fd)?;
         Namespace::from_fd(fd, label).map_err(io::Error::other)
     }
 
-    /// What the file tells.
+    /// The state of the file.
     ///
     /// # Errors
     /// As [`Self::name`].
@@ -72,54 +71,52 @@ impl Handle {
             header_len: ioctl::header_len(&self.fd)?,
             send_buffer_len: ioctl::send_buffer_len(&self.fd)?,
             little_endian: ioctl::little_endian(&self.fd).unwrap_or_default(),
-            // Not every kernel is built with it.
+            // Optional in the kernel's configuration.
             big_endian: ioctl::big_endian(&self.fd).unwrap_or_default(),
         })
     }
 
-    /// Sets what the kernel may leave undone in what is read from the device, on any queue
-    /// (`TUNSETOFFLOAD`), to the best that this kernel takes within `at_most`; answers what that
-    /// is. Fewer than before are safe for every program. More are safe for one that reads the
-    /// network header alone.
+    /// Sets the offloads for frames read on any queue of the device (`TUNSETOFFLOAD`) to the best
+    /// set within `at_most` that this kernel supports, and returns it. Removing offloads is safe
+    /// for every program; adding some is safe for a program that evaluates the network header.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn set_offloads(&self, at_most: Offloads) -> io::Result<Offloads> {
         Ok(capabilities::negotiate(&self.fd, at_most)?)
     }
 
-    /// Sets the length of the network header in front of each frame (`TUNSETVNETHDRSZ`), on any
-    /// queue. Who holds the device looks for frames behind the length that it has set itself, so
-    /// this is for one that nobody holds.
+    /// Sets the length of the network header before each frame (`TUNSETVNETHDRSZ`), on any queue. A
+    /// program that holds the device expects the length that it set itself, so use this for a
+    /// device that no program holds.
     ///
     /// # Errors
-    /// `EINVAL` for [`HeaderLen::None`]: whether there is a header, the flags say.
+    /// `EINVAL` for [`HeaderLen::None`]: a flag says whether there is a header.
     pub fn set_header_len(&self, len: HeaderLen) -> io::Result<()> {
         Ok(ioctl::set_header_len(&self.fd, len.bytes())?)
     }
 
-    /// Lets the user, by number, open the device without `CAP_NET_ADMIN` (`TUNSETOWNER`), and no
-    /// other.
+    /// Sets the only user ID that may open the device without `CAP_NET_ADMIN` (`TUNSETOWNER`).
     ///
     /// # Errors
-    /// `EINVAL` when there is no such number.
+    /// `EINVAL` if the ID does not exist.
     pub fn set_owner(&self, user: u32) -> io::Result<()> {
         Ok(ioctl::set_owner(&self.fd, user)?)
     }
 
-    /// Lets members of the group, by number, open the device without `CAP_NET_ADMIN`
-    /// (`TUNSETGROUP`), and no others. With an owner too, it takes both.
+    /// Sets the only group ID whose members may open the device without `CAP_NET_ADMIN`
+    /// (`TUNSETGROUP`). If an owner is set as well, both must match.
     ///
     /// # Errors
-    /// `EINVAL` when there is no such number.
+    /// `EINVAL` if the ID does not exist.
     pub fn set_group(&self, group: u32) -> io::Result<()> {
         Ok(ioctl::set_group(&self.fd, group)?)
     }
 
-    /// Lets the device stay or go with its last file (`TUNSETPERSIST`).
+    /// Sets whether the device outlives its last file (`TUNSETPERSIST`).
     ///
     /// # Errors
-    /// When the device is gone.
+    /// If the device was deleted.
     pub fn set_persistent(&self, on: bool) -> io::Result<()> {
         Ok(ioctl::set_persistent(&self.fd, on)?)
     }
@@ -131,30 +128,29 @@ impl AsFd for Handle {
     }
 }
 
-/// What the file of a queue tells, beside what its device is.
+/// State of the file of a queue, in addition to the properties of its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
-    /// Flags as `TUNGETIFF` answers them: [`Flags::NO_PI`] says here that no classic filter is
+    /// Flags as `TUNGETIFF` returns them: here [`Flags::NO_PI`] means that no classic filter is
     /// attached to this file.
     pub flags: Flags,
-    /// Length of the network header in bytes; it means something when the device has one.
+    /// Length of the network header in bytes; meaningful if the device has one.
     pub header_len: usize,
-    /// Length of the send buffer in bytes; `i32::MAX`, which is the default, is no limit.
+    /// Length of the send buffer in bytes; `i32::MAX`, the default, means no limit.
     pub send_buffer_len: u32,
-    /// Numbers of the network header are little-endian (`TUNSETVNETLE`); otherwise they are as on
-    /// this machine.
+    /// Fields of the network header are little-endian (`TUNSETVNETLE`) instead of native.
     pub little_endian: bool,
-    /// They are big-endian (`TUNSETVNETBE`).
+    /// Fields are big-endian (`TUNSETVNETBE`).
     pub big_endian: bool,
 }
 
-/// True when the files of two processes, each told by process and number, are one open file
-/// (kcmp(2)); `None` when that cannot be found out.
+/// True if the files of two processes, each given by process and descriptor, are the same open file
+/// (kcmp(2)); `None` if that cannot be determined.
 pub(super) fn is_same_file(
     (pid, fd): (u32, i32),
     (other_pid, other_fd): (u32, i32),
 ) -> Option<bool> {
-    // SAFETY: (no safe call exists.) kcmp(2) takes five numbers and refers to no memory.
+    // SAFETY: (no safe call exists.) kcmp(2) takes five numbers and accesses no memory.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, fd, other_fd) };
     (order >= 0).then_some(order == 0)
 }

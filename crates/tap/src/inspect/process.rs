@@ -1,9 +1,9 @@
-//! Which programs hold a queue: open files of `/dev/net/tun` in `/proc/PID/fd`, with the name of
+//! The programs that hold a queue: open files of `/dev/net/tun` in `/proc/PID/fd`, with the name of
 //! their device in `/proc/PID/fdinfo` (the line `iff:`, `tun_chr_show_fdinfo` in
 //! `drivers/net/tun.c`).
 //!
-//! A file tells the name while its queue is detached, too (`TUNSETQUEUE`); one that never was a
-//! queue has none. Processes come and go while one looks: what is gone is passed over.
+//! A detached queue (`TUNSETQUEUE`) still shows the name; a file that never was a queue has none.
+//! Processes that exit meanwhile are skipped.
 
 use std::fs;
 use std::io;
@@ -20,43 +20,43 @@ use super::{Handle, QueueState, counted, remedy};
 /// An open file of a process that is a queue of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// Its name, at most 15 bytes (`/proc/PID/comm`).
+    /// Name of the process, at most 15 bytes (`/proc/PID/comm`).
     pub command: String,
-    /// How it was started, its arguments with spaces between (`/proc/PID/cmdline`), as far as they
-    /// are shorter than 200 bytes; empty when that cannot be read.
+    /// Command line, arguments separated by spaces (`/proc/PID/cmdline`), truncated to 200 bytes;
+    /// empty if it cannot be read.
     pub arguments: String,
-    /// The user that it runs as, by number; `None` when that cannot be read.
+    /// User ID of the process; `None` if it cannot be read.
     pub uid: Option<u32>,
-    /// The process that started it, or who took its place; `None` when that cannot be read.
+    /// Parent process; `None` if it cannot be read.
     pub parent: Option<u32>,
-    /// When it was started, in clock ticks since the machine was.
+    /// Start time, in clock ticks since boot.
     pub started: u64,
-    /// Number of the file descriptor in that process.
+    /// File descriptor in that process.
     pub fd: i32,
-    /// How sure it is that the file is a queue of this very device.
+    /// How certain it is that the file is a queue of this device.
     pub certainty: Certainty,
-    /// What the file tells, if it could be borrowed.
+    /// State of the file, if it could be duplicated.
     pub queue: Option<QueueState>,
-    /// A number for the open file: holders with the same one share it, as after fork(2). `None`
-    /// when that could not be found out.
+    /// A number for the open file: holders with the same number share it, as after fork(2). `None`
+    /// if that could not be determined.
     pub file: Option<usize>,
 }
 
-/// How sure it is that a file belongs to a device.
+/// How certain it is that a file belongs to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Certainty {
-    /// The kernel says so.
+    /// Confirmed by the kernel.
     #[default]
     Exact,
-    /// It bears its name, and no other device that can be seen does.
+    /// The name matches, and no other visible device has that name.
     Name,
-    /// It bears its name, and so do devices in other namespaces.
+    /// The name matches, but devices in other namespaces have the same name.
     Ambiguous,
 }
 
-/// A file that may be a queue of one or another device.
+/// A file that may be a queue of a device.
 #[derive(Debug)]
 pub(super) struct Suspect {
     holder: Holder,
@@ -66,13 +66,13 @@ pub(super) struct Suspect {
 }
 
 impl Suspect {
-    /// Where the device is, if that is known.
+    /// The namespace of the device, if known.
     pub(super) fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// The devices among `candidates`, told by name and namespace, that this is a holder of: the
-    /// index of each, and the holder.
+    /// The devices among `candidates`, given by name and namespace, that this file may belong to:
+    /// the index of each, and the holder.
     pub(super) fn holders(self, candidates: &[(String, (u64, u64))]) -> Vec<(usize, Holder)> {
         let place = self.namespace.as_ref().and_then(|namespace| namespace.identity().ok());
         let indexes = matching(&self.device, place, candidates);
@@ -97,8 +97,8 @@ fn matching(
     (0..).zip(candidates).filter(|(_, it)| is_it(it)).map(|(index, _)| index).collect()
 }
 
-/// Who holds the device called `name` in the namespace `place`, each as `NAME (PID)`; those of
-/// which that cannot be told are left out.
+/// The programs that hold the device `name` in the namespace `place`, each as `NAME (PID)`; without
+/// those whose device is unknown.
 pub(crate) fn holders_of(name: &str, place: (u64, u64)) -> Vec<String> {
     let candidates = [(name.to_owned(), place)];
     let is_it = |suspect: &Suspect| suspect.device == name && suspect.namespace.is_some();
@@ -112,8 +112,8 @@ pub(crate) fn holders_of(name: &str, place: (u64, u64)) -> Vec<String> {
     texts
 }
 
-/// All open files that are queues, by the age of the process, the oldest first, so that who hands a
-/// file on stands before who gets it; then by number.
+/// All open files that are queues, by start time of the process, so that a process that passes a
+/// file on comes before the recipient; then by descriptor.
 pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
     let mut found = Vec::new();
     let mut files = Files::default();
@@ -139,9 +139,9 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
     found
 }
 
-/// The files of a process that may be queues. Root without privilege may list those of another
-/// root, but not look where they lead. Whom even `CAP_SYS_PTRACE` does not let look meets a process
-/// from outside of its container, which has devices of its own.
+/// The files of a process that may be queues. Without privilege, root may list the descriptors of
+/// another root's process but not read the links. A process that is inaccessible even with
+/// `CAP_SYS_PTRACE` is outside of this container, which has devices of its own.
 fn queues_of(pid: u32) -> io::Result<impl Iterator<Item = u32>> {
     let directory = format!("/proc/{pid}/fd");
     let fds = numbers(&directory)?;
@@ -160,7 +160,7 @@ fn may_trace() -> bool {
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
-/// The numbers that are names in a directory, sorted.
+/// The numeric names in a directory, sorted.
 fn numbers(directory: &str) -> io::Result<Vec<u32>> {
     let entries = fs::read_dir(directory)?.flatten();
     let mut numbers: Vec<_> =
@@ -169,8 +169,8 @@ fn numbers(directory: &str) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// True for an open file of the clone device. Its node may lie anywhere, but bears its name; other
-/// files are not examined, because that might wait for a server.
+/// True for an open file of the clone device. Its node may be anywhere, but has its name; other
+/// files are not examined, because that could block on a file server.
 fn is_tun(path: &str) -> bool {
     let target = fs::read_link(path).unwrap_or_default();
     target.to_str().is_some_and(|target| target.starts_with('/') && target.contains("tun"))
@@ -198,10 +198,10 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
             namespace = queue.namespace(&format!("of {device} of process {pid}")).ok();
             holder.file = files.number((pid, holder.fd));
         }
-        // Closed, replaced or renamed meanwhile; the process may have become another program.
+        // Closed, replaced or renamed meanwhile; the process may run another program now.
         Ok(_) => return None,
         Err(cause) if is_gone(&cause) => return None,
-        // May not be had.
+        // Not permitted.
         Err(_) => {}
     }
     Some(Suspect { holder, device, namespace })
@@ -211,12 +211,12 @@ fn is_gone(cause: &io::Error) -> bool {
     matches!(Errno::from_io_error(cause), Some(Errno::SRCH | Errno::BADF))
 }
 
-/// Open files that were seen, each by the first process and number that has it.
+/// Known open files, each by the first process and descriptor that has it.
 #[derive(Debug, Default)]
 struct Files(Vec<(u32, i32)>);
 
 impl Files {
-    /// A number for the file, the same as before if it is known. Files that are gone are no match.
+    /// The number of the file, the same as before if it is known. `None` if it was closed.
     fn number(&mut self, file: (u32, i32)) -> Option<usize> {
         is_same_file(file, file)?;
         let known = self.0.iter().position(|&other| is_same_file(file, other) == Some(true));
@@ -227,38 +227,38 @@ impl Files {
     }
 }
 
-/// The name of the device in the text of `/proc/PID/fdinfo/N`.
+/// The device name in the text of `/proc/PID/fdinfo/N`.
 fn device_name(text: &str) -> Option<&str> {
     let name = text.lines().find_map(|line| line.strip_prefix("iff:"))?.trim();
     (!name.is_empty()).then_some(name)
 }
 
-/// What `/proc/PID/cmdline` holds: arguments, each with a zero behind it.
+/// Converts `/proc/PID/cmdline`: arguments, each terminated by a zero byte.
 fn arguments(bytes: &[u8]) -> String {
     let bytes = bytes.get(..ARGUMENTS_LEN).unwrap_or(bytes);
     String::from_utf8_lossy(bytes).replace('\0', " ").trim_end().to_owned()
 }
 
-/// The parent of a process: the 4th field of `/proc/PID/stat`.
+/// Parent of a process: the 4th field of `/proc/PID/stat`.
 fn parent(stat: &str) -> Option<u32> {
     field(stat, 4)?.parse().ok()
 }
 
-/// When a process was started: the 22nd field of `/proc/PID/stat`.
+/// Start time of a process: the 22nd field of `/proc/PID/stat`.
 fn start_time(stat: &str) -> Option<u64> {
     field(stat, 22)?.parse().ok()
 }
 
-/// The field of that number, from the 3rd on. The second, in parentheses, may hold anything
-/// (proc(5)).
+/// The field with that number, from the 3rd on. The second, in parentheses, may contain any
+/// character (proc(5)).
 fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(number - 3)
 }
 
-/// The most bytes of a command line that are told.
+/// Maximum number of bytes of a command line.
 const ARGUMENTS_LEN: usize = 200;
-/// Numbers of the clone device (`Documentation/admin-guide/devices.txt`).
+/// Device numbers of the clone device (`Documentation/admin-guide/devices.txt`).
 const TUN_DEVICE: (u32, u32) = (10, 200);
 
 #[cfg(test)]

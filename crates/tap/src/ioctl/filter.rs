@@ -1,4 +1,4 @@
-//! Calls about what the kernel drops, and to which queue it gives the rest.
+//! Calls that set filters and the selection of queues.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -10,8 +10,8 @@ use tapswitch_wire::MacAddr;
 use super::{read, set_int, set_number, write};
 use crate::ClassicInstruction;
 
-/// The addresses that the kernel may send to; answers how many it compares exactly. Zero means no
-/// filter.
+/// Sets the addresses that the kernel may send to; returns how many it compares exactly. Zero means
+/// no filter.
 pub(crate) fn set_tx_filter(
     fd: impl AsFd,
     addresses: &[MacAddr],
@@ -28,7 +28,7 @@ pub(crate) fn set_tx_filter(
     unsafe { ioctl::ioctl(fd, AddressFilter(&mut bytes)) }
 }
 
-/// Attaches a classic filter to every queue that is attached now.
+/// Attaches a classic filter to every attached queue.
 pub(crate) fn attach_classic_filter(
     fd: impl AsFd,
     program: &[ClassicInstruction],
@@ -41,14 +41,14 @@ pub(crate) fn attach_classic_filter(
     unsafe { ioctl::ioctl(fd, setter) }
 }
 
-/// Takes the classic filter off every queue that is attached now.
+/// Detaches the classic filter from every attached queue.
 pub(crate) fn detach_classic_filter(fd: impl AsFd) -> io::Result<()> {
-    // SAFETY: TUNDETACHFILTER looks at no argument.
+    // SAFETY: TUNDETACHFILTER ignores its argument.
     unsafe { set_number::<TUNDETACHFILTER>(fd, 0) }
 }
 
-/// Number of instructions of the classic filter that was attached last. The kernel also answers the
-/// address where its maker had them, which is of no use.
+/// Number of instructions of the classic filter that was attached last. The kernel also returns
+/// their address in the memory of the program that attached it, which is of no use.
 pub(crate) fn classic_filter_len(fd: impl AsFd) -> io::Result<u16> {
     // SAFETY: TUNGETFILTER writes a struct sock_fprog.
     let getter = unsafe { Getter::<TUNGETFILTER, SocketFilter>::new() };
@@ -56,19 +56,19 @@ pub(crate) fn classic_filter_len(fd: impl AsFd) -> io::Result<u16> {
     unsafe { ioctl::ioctl(fd, getter) }.map(|program| program.len)
 }
 
-/// The eBPF program that picks the queue.
+/// Sets the eBPF program that selects the queue.
 pub(crate) fn set_steering(fd: impl AsFd, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     // SAFETY: TUNSETSTEERINGEBPF reads an int.
     unsafe { set_int::<TUNSETSTEERINGEBPF>(fd, number(program)) }
 }
 
-/// The eBPF program that drops and cuts.
+/// Sets the eBPF program that drops and truncates.
 pub(crate) fn set_filter(fd: impl AsFd, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     // SAFETY: TUNSETFILTEREBPF reads an int.
     unsafe { set_int::<TUNSETFILTEREBPF>(fd, number(program)) }
 }
 
-/// The program's descriptor, or what means none.
+/// The program's descriptor, or the value for none.
 fn number(program: Option<BorrowedFd<'_>>) -> c_int {
     program.map_or(-1, |program| program.as_raw_fd())
 }
@@ -80,7 +80,7 @@ struct SocketFilter {
     instructions: *mut ClassicInstruction,
 }
 
-/// `TUNSETTXFILTER`, which answers by its return value. (rustix has no such form.)
+/// `TUNSETTXFILTER`, whose result is its return value. (rustix has no such form.)
 struct AddressFilter<'a>(&'a mut [u8]);
 
 // SAFETY: the opcode is a constant; the argument is a struct tun_filter as `set_tx_filter` lays it

@@ -8,8 +8,8 @@ use rustix::ioctl::{self, Opcode, Updater};
 use super::{read, write};
 use crate::Flags;
 
-/// Makes `fd` a queue of the device called `name`, which is made if it is not there. An empty name
-/// and one with `%d` let the kernel choose. Answers the device's name.
+/// Makes `fd` a queue of the device `name`, which is created if it does not exist. With an empty
+/// name or `%d` the kernel chooses a name. Returns the device's name.
 pub(crate) fn attach(fd: impl AsFd, name: &str, flags: Flags) -> io::Result<String> {
     let mut request = InterfaceRequest::named(name)?;
     request.set_flags(flags);
@@ -18,8 +18,8 @@ pub(crate) fn attach(fd: impl AsFd, name: &str, flags: Flags) -> io::Result<Stri
     request.name()
 }
 
-/// Name and flags of the device that `fd` is a queue of, `PERSIST` and `DETACH_QUEUE` among them.
-/// `NO_PI` says something else: see [`Flags::NO_PI`].
+/// Name and flags of the device that `fd` is a queue of, including `PERSIST` and `DETACH_QUEUE`.
+/// `NO_PI` has another meaning: see [`Flags::NO_PI`].
 pub(crate) fn interface(fd: impl AsFd) -> io::Result<(String, Flags)> {
     let mut request = InterfaceRequest::default();
     // SAFETY: TUNGETIFF writes a struct ifreq.
@@ -35,10 +35,10 @@ pub(crate) fn set_queue(fd: impl AsFd, what: Flags) -> io::Result<()> {
     unsafe { update::<TUNSETQUEUE>(fd, &mut request) }
 }
 
-/// The type (`ARPHRD_*`) and the first bytes of the hardware address of the device.
+/// Link type (`ARPHRD_*`) and first bytes of the hardware address of the device.
 pub(crate) fn hardware_address(fd: impl AsFd) -> io::Result<(u16, [u8; 14])> {
     let mut request = InterfaceRequest::default();
-    // SAFETY: SIOCGIFHWADDR writes a struct ifreq; on a tun file it looks at no name.
+    // SAFETY: SIOCGIFHWADDR writes a struct ifreq; on a tun file it ignores the name.
     unsafe { update::<SIOCGIFHWADDR>(fd, &mut request) }?;
     let [t0, t1, address @ ..] = request.body;
     let [address @ .., _, _, _, _, _, _, _, _] = address;
@@ -54,7 +54,7 @@ pub(crate) fn set_hardware_address(
     let mut request = InterfaceRequest::default();
     request.body[..2].copy_from_slice(&link_type.to_ne_bytes());
     request.body[2..8].copy_from_slice(&address);
-    // SAFETY: SIOCSIFHWADDR reads a struct ifreq; on a tun file it looks at no name.
+    // SAFETY: SIOCSIFHWADDR reads a struct ifreq; on a tun file it ignores the name.
     unsafe { update::<SIOCSIFHWADDR>(fd, &mut request) }
 }
 
@@ -63,14 +63,14 @@ pub(crate) fn set_hardware_address(
 #[derive(Default)]
 struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
-    /// As long as the union is where pointers are 8 bytes; elsewhere it is shorter.
+    /// As long as the union with 8-byte pointers; with shorter pointers it is shorter.
     body: [u8; 24],
 }
 
 impl InterfaceRequest {
     fn named(name: &str) -> io::Result<Self> {
         let mut request = Self::default();
-        // The last byte stays zero: it ends the name.
+        // The last byte stays zero to terminate the name.
         request.name[..libc::IFNAMSIZ - 1]
             .get_mut(..name.len())
             .ok_or(Errno::NAMETOOLONG)?
@@ -99,7 +99,7 @@ unsafe fn update<const OPCODE: Opcode>(
     fd: impl AsFd,
     request: &mut InterfaceRequest,
 ) -> io::Result<()> {
-    // SAFETY: the caller promises that OPCODE takes what `InterfaceRequest` is laid out as.
+    // SAFETY: the caller guarantees that OPCODE takes the layout of `InterfaceRequest`.
     let updater = unsafe { Updater::<OPCODE, InterfaceRequest>::new(request) };
     // SAFETY: the request outlives the call, is as large as the kernel's, and any bytes are valid.
     unsafe { ioctl::ioctl(fd, updater) }

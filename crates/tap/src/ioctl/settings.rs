@@ -1,4 +1,4 @@
-//! Calls about the device as a whole: who may open it, how long it stays, where it is.
+//! Calls for the device as a whole: permissions, persistence, namespace, link.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,35 +15,35 @@ pub(crate) fn features(fd: impl AsFd) -> io::Result<Flags> {
     let getter = unsafe { Getter::<TUNGETFEATURES, u32>::new() };
     // SAFETY: the number is inside `getter`, which outlives the call.
     let bits: u32 = unsafe { ioctl::ioctl(fd, getter) }?;
-    // The flags of `TUNSETIFF` have 16 bits; there cannot be more.
+    // The flags of `TUNSETIFF` have 16 bits, so there cannot be more.
     Ok(Flags::from_bits_retain((bits & 0xffff) as u16))
 }
 
-/// Whether the device stays when its last file is closed.
+/// Sets whether the device outlives its last file.
 pub(crate) fn set_persistent(fd: impl AsFd, on: bool) -> io::Result<()> {
     // SAFETY: TUNSETPERSIST takes a number.
     unsafe { set_number::<TUNSETPERSIST>(fd, on.into()) }
 }
 
-/// The user who may open the device; [`u32::MAX`] is refused.
+/// Sets the user who may open the device; [`u32::MAX`] is refused.
 pub(crate) fn set_owner(fd: impl AsFd, user: u32) -> io::Result<()> {
     // SAFETY: TUNSETOWNER takes a number.
     unsafe { set_number::<TUNSETOWNER>(fd, user) }
 }
 
-/// The group that may open the device; [`u32::MAX`] is refused.
+/// Sets the group that may open the device; [`u32::MAX`] is refused.
 pub(crate) fn set_group(fd: impl AsFd, group: u32) -> io::Result<()> {
     // SAFETY: TUNSETGROUP takes a number.
     unsafe { set_number::<TUNSETGROUP>(fd, group) }
 }
 
-/// The type of the interface (`ARPHRD_*`), while it is down.
+/// Sets the link type of the interface (`ARPHRD_*`), which must be down.
 pub(crate) fn set_link_type(fd: impl AsFd, link_type: u16) -> io::Result<()> {
     // SAFETY: TUNSETLINK takes a number.
     unsafe { set_number::<TUNSETLINK>(fd, link_type.into()) }
 }
 
-/// The index that the interface shall get, before `TUNSETIFF` makes it.
+/// Sets the interface index, before `TUNSETIFF` creates the interface.
 pub(crate) fn set_index(fd: impl AsFd, index: u32) -> io::Result<()> {
     // SAFETY: TUNSETIFINDEX reads an unsigned int.
     let setter = unsafe { Setter::<TUNSETIFINDEX, u32>::new(index) };
@@ -51,13 +51,13 @@ pub(crate) fn set_index(fd: impl AsFd, index: u32) -> io::Result<()> {
     unsafe { ioctl::ioctl(fd, setter) }
 }
 
-/// The carrier.
+/// Sets the carrier.
 pub(crate) fn set_carrier(fd: impl AsFd, on: bool) -> io::Result<()> {
-    // SAFETY: TUNSETCARRIER reads an unsigned int, which is laid out as an int.
+    // SAFETY: TUNSETCARRIER reads an unsigned int, which has the layout of an int.
     unsafe { set_int::<TUNSETCARRIER>(fd, on.into()) }
 }
 
-/// Length of the send buffer in bytes; at least 1.
+/// Sets the length of the send buffer in bytes; at least 1.
 pub(crate) fn set_send_buffer_len(fd: impl AsFd, len: u32) -> io::Result<()> {
     let len = c_int::try_from(len).map_err(|_| Errno::INVAL)?;
     // SAFETY: TUNSETSNDBUF reads an int.
@@ -71,9 +71,9 @@ pub(crate) fn send_buffer_len(fd: impl AsFd) -> io::Result<u32> {
     u32::try_from(len).map_err(|_| Errno::INVAL)
 }
 
-/// The network namespace in which the device is now.
+/// The current network namespace of the device.
 pub(crate) fn device_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
-    // SAFETY: TUNGETDEVNETNS takes nothing and answers a new descriptor that is ours.
+    // SAFETY: TUNGETDEVNETNS takes no argument and returns a new descriptor that we own.
     let call = unsafe { NewFd::<TUNGETDEVNETNS>::new() };
     // SAFETY: the call refers to no memory.
     unsafe { ioctl::ioctl(fd, call) }
@@ -81,18 +81,18 @@ pub(crate) fn device_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
 
 /// The network namespace in which the file was opened.
 pub(crate) fn socket_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
-    // SAFETY: SIOCGSKNS takes nothing and answers a new descriptor that is ours.
+    // SAFETY: SIOCGSKNS takes no argument and returns a new descriptor that we own.
     let call = unsafe { NewFd::<SIOCGSKNS>::new() };
     // SAFETY: the call refers to no memory.
     unsafe { ioctl::ioctl(fd, call) }
 }
 
-/// A call that takes nothing and answers a new file descriptor. (rustix has no such form.)
+/// A call without argument that returns a new file descriptor. (rustix has no such form.)
 struct NewFd<const OPCODE: Opcode>(());
 
 impl<const OPCODE: Opcode> NewFd<OPCODE> {
     /// # Safety
-    /// The call `OPCODE` must take nothing and answer a new file descriptor.
+    /// The call `OPCODE` must take no argument and return a new file descriptor.
     const unsafe fn new() -> Self {
         Self(())
     }
@@ -117,7 +117,7 @@ unsafe impl<const OPCODE: Opcode> Ioctl for NewFd<OPCODE> {
         _: *mut libc::c_void,
     ) -> io::Result<Self::Output> {
         use std::os::fd::FromRawFd;
-        // SAFETY: whoever made this promised that the answer is a descriptor that nobody else owns.
+        // SAFETY: `new` guarantees that the result is a descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(answer) })
     }
 }

@@ -1,25 +1,24 @@
-//! The hash of a flow, the same as the program computes.
+//! The flow hash, as the program computes it.
 
 use std::num::NonZeroU16;
 
 use crate::bpf::headers::{self, Addresses, Headers, Link};
 use crate::steering::table::BUCKET_BITS;
 
-/// A symmetric hash of the flow that a frame belongs to: both directions have the same.
+/// A symmetric flow hash: equal for both directions.
 ///
-/// It is of the innermost of these that can be read:
+/// It covers the innermost of these that can be parsed:
 /// 1. the addresses and ports of TCP, UDP or SCTP over IP,
-/// 2. the addresses of other IP packets, of any fragment, and behind more than 8 IPv6 extension
-///    headers,
-/// 3. the MAC addresses, for what is not IP or lies behind more than 16 tags,
+/// 2. the addresses of other IP packets, of any fragment, and of packets with more than 8 IPv6
+///    extension headers,
+/// 3. the MAC addresses, for non-IP frames and for frames with more than 16 tags,
 /// 4. nothing: all such frames have one hash.
 ///
-/// A UDP datagram to the VXLAN port whose VXLAN header has its "I" flag set (RFC 7348 §5) is looked
-/// into when the Ethernet header in it is whole, and so is one in it; a third stays closed.
+/// A UDP datagram to the VXLAN port whose VXLAN header has the "I" flag set (RFC 7348 §5) is parsed
+/// further if its inner Ethernet header is complete, up to two levels of VXLAN.
 ///
-/// The hash is good for spreading and says nothing to an enemy, but it is no secret either: who
-/// chooses addresses and ports can choose a bucket. It is the same on all machines of one byte
-/// order.
+/// The hash is for distribution only and is not secret: an attacker who chooses addresses and ports
+/// can choose a bucket. It is the same on all machines with the same byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowHash {
     pub(super) link: Link,
@@ -27,25 +26,25 @@ pub struct FlowHash {
 }
 
 impl FlowHash {
-    /// Of Ethernet frames, those of tap devices, with VXLAN on port 4789.
+    /// For Ethernet frames (tap devices), with VXLAN on port 4789.
     pub const ETHERNET: Self = Self { link: Link::Ethernet, vxlan_port: NonZeroU16::new(4789) };
-    /// Of IP packets, those of tun devices, with VXLAN on port 4789.
+    /// For IP packets (tun devices), with VXLAN on port 4789.
     pub const IP: Self = Self { link: Link::Ip, vxlan_port: NonZeroU16::new(4789) };
 
-    /// Looks into VXLAN on UDP destination `port`, or into none.
+    /// Sets the UDP destination port of VXLAN; `None` disables parsing it.
     #[must_use]
     pub const fn vxlan_port(self, port: Option<NonZeroU16>) -> Self {
         Self { vxlan_port: port, ..self }
     }
 
-    /// The hash of the flow of `frame`, which may be cut short behind its headers and has no header
-    /// of metadata in front.
+    /// The flow hash of `frame`, without a metadata header. The frame may be truncated after its
+    /// headers.
     pub fn hash(&self, frame: &[u8]) -> u32 {
         let mixed = self.sum(frame).wrapping_mul(SPREAD);
         (mixed >> 32).try_into().unwrap_or(u32::MAX)
     }
 
-    /// The bucket of that flow: the upper bits of its hash.
+    /// The bucket of the flow: the upper bits of its hash.
     pub fn bucket(&self, frame: &[u8]) -> usize {
         let bucket = self.hash(frame) >> (u32::BITS - BUCKET_BITS);
         usize::try_from(bucket).unwrap_or_default()
@@ -66,7 +65,7 @@ impl FlowHash {
         sum
     }
 
-    /// Where the frame within starts.
+    /// Offset of the inner frame.
     fn tunnelled(&self, outer: &Headers<'_>, frame: &[u8]) -> Option<usize> {
         let [_, _, d0, d1] = outer.ports?;
         let is_vxlan = outer.protocol == headers::UDP
@@ -79,8 +78,8 @@ impl FlowHash {
     }
 }
 
-/// Adds up what is mixed of either end, so that their order does not matter. Numbers are those that
-/// a load of this machine gives: the program has no other.
+/// Adds what is mixed for each end, so that the order is irrelevant. Fields are loaded in native
+/// byte order, as in the program.
 fn sum_of(layer: &Headers<'_>) -> u64 {
     let [s0, s1, d0, d1] = layer.ports.unwrap_or_default();
     let [src_port, dst_port] = [[s0, s1], [d0, d1]].map(|port| u64::from(u16::from_ne_bytes(port)));
@@ -113,19 +112,20 @@ fn mac_end([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     mix(half([a, b]) << 32 | half([c, d]) << 16 | half([e, f]))
 }
 
-/// Multiplies, and brings the upper bits, which depend on all, down to the lower.
+/// Multiplies, and moves the upper bits, which depend on all others, to the lower ones.
 const fn mix(value: u64) -> u64 {
     let product = value.wrapping_mul(MIX);
     product ^ product >> 32
 }
 
-/// 2⁶⁴ divided by the golden ratio, odd: multiples of it spread evenly (Knuth, TAOCP 3, §6.4).
+/// 2⁶⁴ divided by the golden ratio, odd: its multiples are evenly distributed (Knuth, TAOCP 3,
+/// §6.4).
 pub(super) const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Another odd number whose bits have no pattern: the 64-bit prime 2 of xxHash.
+/// Another odd number without a bit pattern: the 64-bit prime 2 of xxHash.
 pub(super) const SPREAD: u64 = 0xc2b2_ae3d_27d4_eb4f;
-/// VXLAN in VXLAN is looked into, no further.
+/// VXLAN in VXLAN is parsed, nothing deeper.
 pub(super) const MAX_TUNNELS: u8 = 2;
 pub(super) const UDP_LEN: u8 = 8;
 pub(super) const VXLAN_LEN: u8 = 8;
-/// The "I" flag: there is a network identifier, that is, this is VXLAN.
+/// The "I" flag: the network identifier is valid, so this is VXLAN.
 pub(super) const VXLAN_VALID: u8 = 0x08;

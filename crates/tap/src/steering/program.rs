@@ -1,12 +1,13 @@
 //! The steering program.
 //!
-//! Three ways through it, from the commonest:
-//! 1. TCP, UDP or SCTP over IPv4 without tags, options, fragments: one copy of the headers.
-//! 2. Whatever else, layer by layer (`bpf/layers.rs`): two copies with up to six tags or IPv6, and
-//!    one more for each thing that is rare.
-//! 3. VXLAN: one copy for its header, and the same again for the frame within.
+//! Its three paths, the most common first:
+//! 1. TCP, UDP or SCTP over IPv4 without tags, options or fragmentation: one copy of the headers.
+//! 2. Everything else, layer by layer (`bpf/layers.rs`): two copies with up to six tags or IPv6,
+//!    and one more for each rare element.
+//! 3. VXLAN: one copy for its header, and the same again for the inner frame.
 //!
-//! All end with r8 = the sum over both ends, which is spread, made a bucket, looked up and counted.
+//! All end with r8 = the sum over both ends, which is mixed, reduced to a bucket, looked up and
+//! counted.
 
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
@@ -39,32 +40,32 @@ pub(super) fn assemble(
     asm.finish()
 }
 
-/// The program's walk through the frame.
+/// The parser of the program.
 struct Program {
     asm: Assembler,
     vxlan_port: Option<NonZeroU16>,
-    /// Where to go when what lies around is all that there is.
+    /// Target when only the outer headers are used.
     outer: Label,
-    /// Where to go with the sum in r8.
+    /// Target with the sum in r8.
     sum: Label,
 }
 
-/// Where the instructions for one frame meet.
+/// Targets at the end of parsing one frame.
 #[derive(Clone, Copy)]
 struct Ends {
-    /// The IPv4 header and the ports lie in their slots.
+    /// The IPv4 header and the ports are in their slots.
     v4: Label,
     /// As `v4`, but addresses and ports are in r2 to r5.
     v4_known: Label,
-    /// The IPv6 header and the ports lie in their slots.
+    /// The IPv6 header and the ports are in their slots.
     v6: Label,
-    /// There is no IP.
+    /// Not IP.
     no_ip: Label,
 }
 
 impl Program {
-    /// The frame, and frames within it. Each has instructions of its own: a loop would need a
-    /// counter across calls, which verifiers before Linux 6.3 lose sight of.
+    /// The frame and its inner frames. Each has its own instructions: a loop would need a counter
+    /// across calls, which verifiers before Linux 6.3 cannot track.
     fn frames(&mut self, link: Link) {
         self.asm.mov(Reg::R6, Reg::R1);
         self.asm.mov(Reg::R7, 0);
@@ -86,7 +87,7 @@ impl Program {
         }
     }
 
-    /// With `may_hold`, r9 is 1 at the ends if r7 is the start of a UDP header to the VXLAN port,
+    /// With `may_hold`, r9 is 1 at the ends if r7 is the start of a UDP header with the VXLAN port,
     /// else 0.
     fn layers(&mut self, link: Link, is_outermost: bool, may_hold: bool, ends: Ends) {
         let [ipv4, ipv6, plain] = [self.asm.label(), self.asm.label(), self.asm.label()];
@@ -118,8 +119,7 @@ impl Program {
         }
     }
 
-    /// The fast way, when the headers lie where they mostly do. Goes on at `general` for whatever
-    /// is not so plain.
+    /// The fast path for headers at their usual offsets. Continues at `general` for all others.
     fn plain_ipv4(&mut self, link: Link, may_hold: bool, general: Label, ends: Ends) {
         let asm = &mut self.asm;
         let [not_plain, ported, plain_ports] = [asm.label(), asm.label(), asm.label()];
@@ -153,8 +153,8 @@ impl Program {
         asm.jump(ends.v4_known);
     }
 
-    /// If the ports are those of VXLAN goes on at `end`, else falls through or goes on at `plain`,
-    /// which must follow.
+    /// Continues at `end` for the VXLAN port, else falls through or continues at `plain`, which
+    /// must follow.
     fn find_vxlan(&mut self, may_hold: bool, plain: Label, end: Label) {
         if let Some(port) = self.vxlan_port.filter(|_| may_hold) {
             self.asm.branch(Cond::NotEqual, Reg::R9, i32::from(headers::UDP), plain);
@@ -165,8 +165,8 @@ impl Program {
         }
     }
 
-    /// What the ends of one frame's walk add up. With `may_hold`, falls through with r7 at the
-    /// frame within.
+    /// Computes the sum for each end of parsing. With `may_hold`, falls through with r7 at the
+    /// inner frame.
     fn sums(&mut self, link: Link, may_hold: bool, ends: Ends) {
         self.asm.bind(ends.no_ip);
         match link {
@@ -198,8 +198,8 @@ impl Program {
         }
     }
 
-    /// Moves r7 from a UDP header to the frame within and keeps the sum of what lies around, if
-    /// there is a valid VXLAN header.
+    /// With a valid VXLAN header, moves r7 from the UDP header to the inner frame and stores the
+    /// sum of the outer headers.
     fn enter_tunnel(&mut self) {
         let asm = &mut self.asm;
         let inside = asm.label();
@@ -213,7 +213,7 @@ impl Program {
     }
 }
 
-/// r2 to r5 = addresses and ports in their slots.
+/// r2 to r5 = addresses and ports from their slots.
 fn load_v4(asm: &mut Assembler) {
     asm.load(Size::Word, Reg::R2, Reg::R10, slot::IP + 12);
     asm.load(Size::Word, Reg::R3, Reg::R10, slot::IP + 16);
@@ -265,7 +265,7 @@ fn sum_ethernet(asm: &mut Assembler) {
     }
 }
 
-/// Mixes `reg`; r0 is the multiplier, r1 is lost.
+/// Mixes `reg`; r0 is the multiplier, r1 is clobbered.
 fn mix(asm: &mut Assembler, reg: Reg) {
     asm.alu(Alu::Mul, reg, Reg::R0);
     asm.mov(Reg::R1, reg);
@@ -283,13 +283,13 @@ fn pick_queue(asm: &mut Assembler, table: BorrowedFd<'_>) {
     asm.alu(Alu::ShiftRight, Reg::R8, unused);
     asm.store(Size::Word, Reg::R10, slot::SCRATCH, Reg::R8);
     layers::find_element(asm, table);
-    // There is one for each bucket, but that must be asked for.
+    // Every bucket has one, but the verifier requires the check.
     asm.branch(Cond::Equal, Reg::R0, 0, no_entry);
     asm.load(Size::Word, Reg::R7, Reg::R0, 0);
     asm.bind(no_entry);
 }
 
-/// Counts the frame for queue r7 and ends with it.
+/// Counts the frame for queue r7 and returns it.
 fn count(asm: &mut Assembler, counters: BorrowedFd<'_>) {
     let uncounted = asm.label();
     asm.store(Size::Word, Reg::R10, slot::SCRATCH, Reg::R7);
@@ -303,5 +303,5 @@ fn count(asm: &mut Assembler, counters: BorrowedFd<'_>) {
     asm.exit();
 }
 
-/// The sum of what lies around the frame that is looked at.
+/// The sum of the outer headers.
 const OUTER_SUM: i16 = slot::END - 8;

@@ -1,18 +1,18 @@
-//! Which queue a bucket belongs to.
+//! Maps buckets to queues.
 
 use std::cmp::Reverse;
 use std::num::NonZeroU16;
 
 use thiserror::Error;
 
-/// Which queue a bucket belongs to: an indirection table as network cards have it for RSS.
+/// Maps buckets to queues: an indirection table like those of NICs for RSS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     entries: Box<[u16; TABLE_LEN]>,
 }
 
 impl Table {
-    /// Shares the buckets out evenly among queues 0 to `queues - 1`.
+    /// Distributes the buckets evenly over queues 0 to `queues - 1`.
     pub(super) fn even(queues: NonZeroU16) -> Result<Self, TableError> {
         if queues.get() > MAX_QUEUES {
             return Err(TableError::TooManyQueues { queues: queues.get() });
@@ -35,8 +35,8 @@ impl Table {
         Ok(Self { entries })
     }
 
-    /// The table without queue `index`, whose number the last one (`left`) now has. Its buckets go
-    /// to those that have the fewest.
+    /// The table without queue `index`, whose number now belongs to the last queue (`left`). Its
+    /// buckets go to the queues with the fewest.
     pub(super) fn without_queue(&self, index: u16, left: u16) -> Self {
         let mut table = self.clone();
         if left == 0 {
@@ -56,8 +56,8 @@ impl Table {
         table
     }
 
-    /// The table with one queue more, the last of `total`. It takes an even share, each bucket from
-    /// the queue that has the most.
+    /// The table with an additional queue, the last of `total`. It gets an even share, each bucket
+    /// from the queue with the most.
     pub(super) fn with_queue(&self, total: NonZeroU16) -> Result<Self, TableError> {
         if total.get() > MAX_QUEUES {
             return Err(TableError::TooManyQueues { queues: total.get() });
@@ -87,7 +87,7 @@ impl Table {
         (0..TABLE_LEN).filter(|bucket| wanted(self.entries[*bucket])).collect()
     }
 
-    /// How many buckets each of the first `queues` queues has, those in `except` not counted.
+    /// Number of buckets of each of the first `queues` queues, not counting those in `except`.
     fn shares(&self, queues: u16, except: &[usize]) -> Vec<(u16, usize)> {
         let mut shares = (0..queues).map(|queue| (queue, 0)).collect::<Vec<_>>();
         let counted = (0..TABLE_LEN).filter(|bucket| except.binary_search(bucket).is_err());
@@ -100,17 +100,17 @@ impl Table {
     }
 }
 
-/// Why there can be no such table.
+/// Why a table is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// More queues than a device has.
+    /// More queues than a device can have.
     #[error("{queues} queues; a tun device has at most {MAX_QUEUES}")]
     TooManyQueues {
-        /// As asked for.
+        /// The requested number.
         queues: u16,
     },
-    /// An entry names a queue that no device has.
+    /// An entry names a queue that no device can have.
     #[error("no queue {queue}: queues of a tun device are counted from 0 to {}", MAX_QUEUES - 1)]
     NoSuchQueue {
         /// The entry.
@@ -124,11 +124,11 @@ pub enum TableError {
     },
 }
 
-/// Upper bits of the hash that make the bucket.
+/// Number of upper bits of the hash that form the bucket.
 pub(super) const BUCKET_BITS: u32 = 9;
-/// Number of buckets: with the most queues that there can be, two each.
+/// Number of buckets: two per queue with the maximum number of queues.
 pub const TABLE_LEN: usize = 1 << BUCKET_BITS;
-/// Queues that a tun device can have (`MAX_TAP_QUEUES`).
+/// Maximum number of queues of a tun device (`MAX_TAP_QUEUES`).
 pub const MAX_QUEUES: u16 = 256;
 
 #[cfg(test)]
@@ -175,8 +175,7 @@ mod tests {
             let (least, most) = spread(&after, 4);
             assert!(most - least <= 1, "{least} to {most}");
             for (old, new) in before.entries.iter().zip(after.entries.iter()) {
-                // The kernel's own renumbering: the last queue takes the place of the one that
-                // went.
+                // The kernel's renumbering: the last queue takes the position of the removed one.
                 let renumbered = if *old == 4 { index } else { *old };
                 assert!(*old == index || *new == renumbered, "{old} became {new}");
             }
@@ -212,7 +211,7 @@ mod tests {
             let (least, most) = spread(&table, queues);
             assert!(most - least <= 2, "step {step}: {least} to {most} of {queues}");
         }
-        // The last queue goes: there is nowhere to lead to.
+        // The last queue is removed: there is no other one.
         assert_eq!(
             Table::even(count(1)).unwrap().without_queue(0, 0).entries,
             [0; TABLE_LEN].into()

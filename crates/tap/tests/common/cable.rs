@@ -1,4 +1,4 @@
-//! A cable made of two devices, and frames of all kinds to send through it.
+//! A cable between two devices, and frames of all kinds to send through it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tapswitch_wire::checksum::Sum;
 
 use super::{Host, PATIENCE, config, skip};
 
-/// The engines that this machine has.
+/// The engines that this machine supports.
 pub(crate) fn kinds() -> Vec<EngineKind> {
     let host = Host::new();
     let queue = one_queue(host.create(&config("kinds")));
@@ -24,7 +24,7 @@ pub(crate) fn kinds() -> Vec<EngineKind> {
     }
 }
 
-/// Two devices on a bridge: what goes into one comes out of the other, as it was.
+/// Two devices on a bridge: a frame written to one is read from the other unchanged.
 pub(crate) struct Cable {
     pub(crate) host: Host,
     pub(crate) from: Engine,
@@ -36,7 +36,7 @@ impl Cable {
         Self::with([(config("from"), from), (config("to"), to)])
     }
 
-    /// With devices of any kind of header: `(configuration, engine)`.
+    /// With devices of any header length: `(configuration, engine)`.
     pub(crate) fn with(ends: [(Config, EngineKind); 2]) -> Self {
         let mut host = Host::new();
         let ends = ends.map(|(config, kind)| (one_queue(host.create(&config)), kind));
@@ -52,7 +52,7 @@ impl Cable {
         cable
     }
 
-    /// Sends until a frame comes through, as a port of a bridge takes a moment.
+    /// Sends until a frame arrives, as a port of a bridge takes a moment to forward.
     pub(crate) fn settle(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -69,7 +69,7 @@ impl Cable {
         assert_eq!(self.send_all(frames), []);
     }
 
-    /// Sends by bursts; answers what was refused.
+    /// Sends in bursts; returns the refused frames.
     pub(crate) fn send_all(&mut self, frames: &[(NetHeader, Vec<u8>)]) -> Vec<Refused> {
         let mut burst = Burst::new(BurstSize::spread(frames.len()));
         for (header, bytes) in frames {
@@ -80,7 +80,7 @@ impl Cable {
         sent.refused.to_vec()
     }
 
-    /// Our frames that wait.
+    /// The queued frames of the test.
     pub(crate) fn receive(&mut self) -> Vec<(NetHeader, Vec<u8>)> {
         let mut burst = Burst::new(self.to.burst_size());
         let mut received = Vec::new();
@@ -100,7 +100,7 @@ pub(crate) fn one_queue(tap: Device) -> Queue {
     tap.into_queues().remove(0)
 }
 
-/// Frames of all kinds and lengths, each with its number in it.
+/// Frames of all types and lengths, each containing its number.
 pub(crate) fn frame(number: usize) -> (NetHeader, Vec<u8>) {
     match number % 4 {
         0 => (NetHeader::PLAIN, numbered(number, 60 + number % 1455)),
@@ -110,7 +110,7 @@ pub(crate) fn frame(number: usize) -> (NetHeader, Vec<u8>) {
     }
 }
 
-/// A frame of a protocol that nobody knows.
+/// A frame of an unknown protocol.
 pub(crate) fn numbered(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = plain_frame(len);
     bytes[14..22].copy_from_slice(&number.to_be_bytes());
@@ -133,7 +133,7 @@ pub(crate) fn udp(number: usize, payload_len: usize, segment: u16) -> (NetHeader
     bytes[14..34]
         .copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 3]);
     bytes[16..18].copy_from_slice(&ip_len.to_be_bytes());
-    // A bridge may have the firewall look at the packet, which drops those with a wrong checksum.
+    // Netfilter on a bridge may check the packet, and drops those with a wrong header checksum.
     let checksum = Sum::of(&bytes[14..34]).checksum();
     bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
     bytes[34..38].copy_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
@@ -153,7 +153,7 @@ pub(crate) fn is_ours(bytes: &[u8]) -> bool {
     bytes.get(6..12) == Some(&OURS)
 }
 
-/// `hdr_len` is left out: it is a hint, and the kernel's own.
+/// Ignores `hdr_len`: it is a hint that the kernel sets.
 pub(crate) fn assert_same(
     received: &[(NetHeader, Vec<u8>)],
     sent: &[(NetHeader, Vec<u8>)],
@@ -167,7 +167,7 @@ pub(crate) fn assert_same(
     }
 }
 
-/// MAC address of no station, so that the bridge floods.
+/// MAC address without a station, so that the bridge floods.
 pub(crate) const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0xee];
 /// Source of all frames made here.
 pub(crate) const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0xaa];

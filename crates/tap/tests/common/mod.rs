@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a namespace with a tap device in it, and UDP to send.
+//! Shared by the tests of this crate: a namespace with a tap device in it, and UDP traffic.
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -17,11 +17,11 @@ use tapswitch_netlink::{Netlink, OwnedNamespace};
 use tapswitch_tap::{Config, CreateError, Device, NetHeader, Queue, RECV_BUF_LEN};
 use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
 
-/// A network namespace with the kernel's end of a tap device in it.
+/// A network namespace with the kernel side of a tap device in it.
 pub(crate) struct Host {
     pub(crate) netlink: Netlink,
     pub(crate) namespace: OwnedNamespace,
-    /// A device that is closed shall be gone at once.
+    /// A closed device must disappear at once, so no child may inherit it.
     _no_forks: NoForks,
 }
 
@@ -29,14 +29,14 @@ impl Host {
     pub(crate) fn new() -> Self {
         let no_forks = NoForks::new();
         let namespace = OwnedNamespace::create(&unique("taptest")).unwrap();
-        // Without an IPv6 address of its own, the kernel does not chatter on a new device. A kernel
-        // without IPv6 does not anyway.
+        // Without an IPv6 link-local address, the kernel sends no unsolicited frames on a new
+        // device. The file does not exist in a kernel without IPv6.
         let _ = namespace.enter(|| fs::write(ADDR_GEN_MODE, "1")).unwrap();
         Self { netlink: Netlink::open(&namespace).unwrap(), namespace, _no_forks: no_forks }
     }
 
-    /// Keeps the kernel from sending frames of its own, where it lets us: no IPv6 on devices made
-    /// from now on.
+    /// Prevents unsolicited frames of the kernel, if permitted: no IPv6 on devices created from now
+    /// on.
     pub(crate) fn silence(&self) {
         let setting = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
         let _ = self.namespace.enter(|| std::fs::write(setting, "1"));
@@ -50,7 +50,7 @@ impl Host {
         self.try_create(config).unwrap()
     }
 
-    /// A device that is up, whose kernel's end is 10.0.0.1 and knows 10.0.0.2 behind it.
+    /// A device that is up, with 10.0.0.1 on the kernel side and 10.0.0.2 as its neighbour.
     pub(crate) fn create_up(&mut self, config: &Config) -> Device {
         let tap = self.create(config);
         let name = tap.name().as_str();
@@ -61,7 +61,7 @@ impl Host {
         tap
     }
 
-    /// A UDP socket of the kernel's end, bound to `port` of 10.0.0.1.
+    /// A UDP socket of the kernel side, bound to `port` of 10.0.0.1.
     pub(crate) fn udp(&self, port: u16) -> UdpSocket {
         let socket = self.namespace.enter(|| UdpSocket::bind(("10.0.0.1", port)).unwrap()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -75,7 +75,8 @@ impl Host {
         self.namespace.enter(action).unwrap()
     }
 
-    /// Makes a persistent device without the crate, in which `set` sets more; nobody has it open.
+    /// Creates a persistent device without the crate, with further settings by `set`; no file stays
+    /// open.
     pub(crate) fn leave_behind(&self, name: &str, flags: u16, set: impl FnOnce(&OwnedFd) + Send) {
         self.inside(|| {
             let fd = raw::open(name, flags);
@@ -85,7 +86,8 @@ impl Host {
     }
 }
 
-/// True on Linux 6.2 and later, which know UDP trains; otherwise says that the test is skipped.
+/// True on Linux 6.2 and later, which support UDP trains; otherwise reports that the test is
+/// skipped.
 pub(crate) fn knows_udp_trains() -> bool {
     kernel_version() >= (6, 2) || skip("UDP trains need Linux 6.2")
 }
@@ -94,8 +96,7 @@ pub(crate) fn config(name: &str) -> Config {
     Config::new(name.parse().unwrap())
 }
 
-/// The next frame that `wanted` wants; others, such as the kernel's own IPv6 chatter, are passed
-/// over.
+/// The next frame that satisfies `wanted`; others, such as the kernel's IPv6 frames, are skipped.
 pub(crate) fn receive(
     queue: &Queue,
     wanted: impl Fn(&NetHeader, &[u8]) -> bool,
@@ -105,7 +106,7 @@ pub(crate) fn receive(
     (header(&prefix), frame)
 }
 
-/// As [`receive`], for a queue with any prefix; what precedes the frame is handed over as bytes.
+/// As [`receive`], for a queue with any prefix; returns the bytes before the frame as well.
 pub(crate) fn receive_any(queue: &Queue, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
     receive_behind(queue, |_, frame| wanted(frame))
 }
@@ -164,11 +165,11 @@ pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
-/// A machine with the kernel that the research of this crate was made with.
+/// A machine with the kernel that this crate was developed with.
 pub(crate) const LINUX_7_3: Rig =
     Rig::new(Series::V7_3).modules(&["tun", "bridge", "8021q", "vxlan"]).programs(&["ip"]);
 
-/// How the kernel makes addresses for a new device; 1 is "not at all".
+/// How the kernel generates addresses of a new device; 1 means not at all.
 const ADDR_GEN_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
 /// The station at 10.0.0.2.
 pub(crate) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

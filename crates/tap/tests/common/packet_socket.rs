@@ -1,4 +1,4 @@
-//! Sends frames of any kind out of the kernel's end of a device.
+//! Sends any frames from the kernel side of a device.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -22,7 +22,7 @@ impl PacketSocket {
         // SAFETY: the call refers to no memory.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: the kernel has just made it for us.
+        // SAFETY: the kernel has just created it for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET.try_into().unwrap(),

@@ -1,11 +1,11 @@
-//! Whether this machine lets a test load eBPF programs.
+//! Whether this machine permits a test to load eBPF programs.
 
 use tapswitch_tap::steering::SteeringError;
 use tapswitch_tap::{BpfError, FlowHash, Steering};
 
 use crate::common::{can_tap, skip};
 
-/// True when the test may load programs; otherwise says loudly that it is skipped.
+/// True if the test may load programs; otherwise reports that it is skipped.
 pub(crate) fn can_load() -> bool {
     match Steering::load(FlowHash::ETHERNET, std::num::NonZeroU16::MIN) {
         Err(SteeringError::Bpf(
@@ -13,12 +13,12 @@ pub(crate) fn can_load() -> bool {
             | BpfError::NoBpf { .. }
             | BpfError::TooOld { .. }),
         )) => skip(&error.to_string()),
-        // What else may be wrong, the test shall show.
+        // Other errors must be reported by the test.
         _ => true,
     }
 }
 
-/// True when the test may make devices, too.
+/// True if the test may create devices as well.
 pub(crate) fn can_attach() -> bool {
     can_tap() && can_load()
 }

@@ -1,10 +1,10 @@
-//! `/dev/net/tun` without the crate: what other programs do to devices.
+//! `/dev/net/tun` without the crate: actions of other programs on devices.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Opens a file and makes it a queue of `name`, in the namespace of the calling thread. Panics when
+/// Opens a file and makes it a queue of `name`, in the namespace of the calling thread. Panics if
 /// the kernel refuses.
 pub(crate) fn open(name: &str, flags: u16) -> OwnedFd {
     try_open(name, flags).unwrap()
@@ -15,7 +15,7 @@ pub(crate) fn try_open(name: &str, flags: u16) -> io::Result<OwnedFd> {
     // SAFETY: the path is a C string that outlives the call.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     checked(fd)?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut request = [0_u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
@@ -28,18 +28,18 @@ pub(crate) fn try_open(name: &str, flags: u16) -> io::Result<OwnedFd> {
 
 /// A call that reads or writes one int.
 pub(crate) fn int(fd: &impl AsRawFd, call: u64, value: &mut i32) -> io::Result<()> {
-    // SAFETY: the calls that tests make refer to one int, which outlives them.
+    // SAFETY: the calls of the tests access one int, which outlives them.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, std::ptr::from_mut(value)) })
 }
 
 /// A call that takes a number.
 pub(crate) fn number(fd: &impl AsRawFd, call: u64, value: i64) -> io::Result<()> {
-    // SAFETY: the calls that tests make refer to no memory.
+    // SAFETY: the calls of the tests access no memory.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, value) })
 }
 
-/// Attaches a classic filter that keeps every frame whole. It lies at the same address whenever
-/// Linux looks for it again: when a queue attaches, it is read from the memory of *that* program.
+/// Attaches a classic filter that keeps every frame whole. It has the same address whenever Linux
+/// looks for it again: when a queue attaches, it is read from the memory of *that* program.
 pub(crate) fn attach_classic_filter(fd: &impl AsRawFd) -> io::Result<()> {
     static KEEP: libc::sock_filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
     let program = libc::sock_fprog { len: 1, filter: (&raw const KEEP).cast_mut() };
@@ -47,7 +47,7 @@ pub(crate) fn attach_classic_filter(fd: &impl AsRawFd) -> io::Result<()> {
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), TUNATTACHFILTER as _, &raw const program) })
 }
 
-/// Lets only frames for `address` through.
+/// Passes only frames to `address`.
 pub(crate) fn set_tx_filter(fd: &impl AsRawFd, address: [u8; 6]) {
     let mut filter = [0_u8; 10];
     filter[2..4].copy_from_slice(&1_u16.to_ne_bytes());
@@ -57,8 +57,7 @@ pub(crate) fn set_tx_filter(fd: &impl AsRawFd, address: [u8; 6]) {
     assert_eq!(count, 1, "{}", io::Error::last_os_error());
 }
 
-/// An eBPF program of type socket filter that always answers `value`; `None` where this is not
-/// permitted.
+/// An eBPF socket filter that always returns `value`; `None` if this is not permitted.
 pub(crate) fn bpf_return(value: i32) -> Option<OwnedFd> {
     // `r0 = value; exit`.
     let [a, b, c, d] = value.to_ne_bytes();
@@ -66,8 +65,8 @@ pub(crate) fn bpf_return(value: i32) -> Option<OwnedFd> {
     bpf_load(BPF_PROG_TYPE_SOCKET_FILTER, &program).ok()
 }
 
-/// Has XDP send every frame that comes in through the interface `from` on to the interface `to`,
-/// both by index in the namespace of the calling thread, until the answer is dropped.
+/// Makes XDP redirect every frame received on the interface `from` to the interface `to`, both by
+/// index in the namespace of the calling thread, until the result is dropped.
 pub(crate) fn redirect_by_xdp(from: u32, to: u32) -> io::Result<OwnedFd> {
     // `r1 = to; r2 = 0; r0 = bpf_redirect(r1, r2); exit`.
     let [a, b, c, d] = to.to_ne_bytes();
@@ -100,14 +99,14 @@ fn bpf_load(kind: u32, program: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// `attributes` must be what `command` takes, and what they point to be valid for the call.
+/// `attributes` must be those of `command`, and their pointers be valid for the call.
 unsafe fn bpf(command: i32, attributes: &[u8]) -> io::Result<OwnedFd> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees it.
     let fd =
         unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), attributes.len()) };
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
     checked(fd)?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -142,7 +141,7 @@ const BPF_PROG_LOAD: i32 = 5;
 const BPF_LINK_CREATE: i32 = 28;
 const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const BPF_PROG_TYPE_XDP: u32 = 6;
-/// What a link attaches a program to.
+/// Attach type of a link.
 const BPF_XDP: u32 = 37;
-/// By the driver, not by the stack behind it.
+/// In the driver, not in the generic stack.
 const XDP_FLAGS_DRV_MODE: u32 = 4;

@@ -7,11 +7,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// How to make a frame.
+/// Description of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
     pub(crate) macs: [[u8; 6]; 2],
-    /// Types of the tags, the outermost first.
+    /// TPIDs of the tags, the outermost first.
     pub(crate) tags: Vec<u16>,
     pub(crate) network: Network,
 }
@@ -26,9 +26,9 @@ pub(crate) enum Network {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
     pub(crate) kind: u8,
-    /// As in the header: units beyond the first.
+    /// As in the header: units after the first.
     pub(crate) units: u8,
-    /// Of a fragment header: the offset and its flags.
+    /// Of a fragment header: offset and flags.
     pub(crate) fragment: u16,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Transport {
 }
 
 impl Recipe {
-    /// The frame, or that which goes the other way.
+    /// The frame, or its reply.
     pub(crate) fn frame(&self, backwards: bool) -> Vec<u8> {
         let [src, dst] = in_order(&self.macs, backwards);
         let mut frame = [dst, src].concat();
@@ -58,7 +58,7 @@ impl Recipe {
         frame
     }
 
-    /// What is behind the Ethernet header.
+    /// The bytes after the Ethernet header.
     pub(crate) fn packet(&self, backwards: bool) -> Vec<u8> {
         match &self.network {
             Network::V4 { ends, options, fragment, transport } => {
@@ -154,7 +154,7 @@ fn v6(
     [&fixed[..], &src.octets(), &dst.octets(), &payload].concat()
 }
 
-/// The protocol and what is behind the IP header.
+/// The protocol, and the bytes after the IP header.
 fn upper(transport: &Transport, backwards: bool) -> (u8, Vec<u8>) {
     match transport {
         Transport::None { protocol } => (*protocol, vec![0x99; 24]),
@@ -165,7 +165,7 @@ fn upper(transport: &Transport, backwards: bool) -> (u8, Vec<u8>) {
         Transport::Vxlan { source_port, flags, inner } => {
             let inner = inner.frame(backwards);
             let len = u16::try_from(16 + inner.len()).unwrap().to_be_bytes();
-            // The source port is the sender's own hash: nothing says that it is symmetric.
+            // The source port is the sender's own hash, which need not be symmetric.
             let source_port = source_port.wrapping_add(backwards.into()).to_be_bytes();
             let udp = [&source_port[..], &4789_u16.to_be_bytes(), &len, &[0, 0]].concat();
             (17, [&udp, &[*flags, 0, 0, 0, 0, 0, 42, 0][..], &inner].concat())
@@ -177,7 +177,7 @@ fn in_order<T: Copy>([a, b]: &[T; 2], backwards: bool) -> [T; 2] {
     if backwards { [*b, *a] } else { [*a, *b] }
 }
 
-/// The ones' complement sum (RFC 1071), written as plainly as can be.
+/// The ones' complement sum (RFC 1071), as simple as possible.
 fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = bytes.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum::<u32>();
     while sum > 0xffff {
@@ -202,7 +202,7 @@ pub(crate) fn recipes() -> BoxedStrategy<Recipe> {
         .boxed()
 }
 
-/// The frame of any recipe, mostly whole, sometimes cut short or with bytes changed, and garbage.
+/// The frame of any recipe, mostly whole, sometimes truncated or modified, and garbage.
 pub(crate) fn frames() -> impl Strategy<Value = Vec<u8>> {
     let whole = (recipes(), any::<bool>()).prop_map(|(recipe, back)| recipe.frame(back));
     damaged(whole)

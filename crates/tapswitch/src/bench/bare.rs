@@ -1,7 +1,7 @@
-//! The bound for this design: two tap devices, and nothing between them but read(2) and write(2).
+//! The upper bound of this design: two tap devices, and only read(2) and write(2) between them.
 //!
 //! The same flags, header size and offloads as the switch's ports, one thread, one buffer. Devices
-//! beyond the second get a copy of every frame. It looks at nothing and counts nothing.
+//! after the second get a copy of every frame. Nothing is parsed or counted.
 
 use std::os::fd::AsFd;
 
@@ -13,7 +13,7 @@ use crate::cli::BareForwarderArgs;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Makes the devices and forwards until it is killed.
+/// Creates the devices and forwards until killed.
 pub(crate) fn main(args: &BareForwarderArgs) -> Result<(), Failure> {
     let queues = args.tap.iter().map(|tap| open(tap)).collect::<Result<Vec<_>, _>>()?;
     match queues.as_slice() {
@@ -44,11 +44,11 @@ fn forward(pair: &[&Queue; 2], monitors: &[Queue]) -> Result<(), Failure> {
     }
 }
 
-/// Moves what is there, at most a burst, so that the other direction gets its turn.
+/// Moves the queued frames, at most a burst, so that the other direction gets its turn.
 fn drain(from: &Queue, to: &Queue, monitors: &[Queue], buf: &mut [u8]) -> Result<(), Failure> {
     for _ in 0..BURST_COUNT {
         let Some(len) = from.recv(buf)? else { break };
-        // A frame that the other side does not take is lost, as on a wire.
+        // A frame that the other side refuses is lost, as on a wire.
         let _ = to.send(&buf[..len]);
         for monitor in monitors {
             let _ = monitor.send(&buf[..len]);

@@ -1,6 +1,5 @@
-//! Bulk by TCP with as little work as a socket takes: bytes from a file in memory, which
-//! sendfile(2) does not copy, to a receiver that throws them away inside the kernel (`MSG_TRUNC`,
-//! tcp(7)).
+//! TCP bulk traffic with minimal socket overhead: bytes from a file in memory, which sendfile(2)
+//! does not copy, to a receiver that discards them inside the kernel (`MSG_TRUNC`, tcp(7)).
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,17 +11,17 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::net::{RecvFlags, recv};
 
-/// Connects, with a congestion control that does not pace: timers would be what is measured.
+/// Connects with a congestion control that does not pace: otherwise timers would be measured.
 pub(super) fn connect(to: &SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(to, CONNECT_LIMIT)?;
     match set_tcp_congestion(&stream, UNPACED) {
-        // This kernel has none of that name.
+        // This kernel does not have it.
         Ok(()) | Err(Errno::NOENT) => Ok(stream),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// As many bytes as the socket takes now.
+/// Sends as many bytes as the socket accepts now.
 pub(super) fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
     match sendfile(stream, file, Some(&mut 0), PIECE_LEN) {
         Ok(len) => Ok(len as u64),
@@ -31,7 +30,7 @@ pub(super) fn push(stream: &TcpStream, file: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// [`PIECE_LEN`] bytes to be sent.
+/// A file with [`PIECE_LEN`] bytes to send.
 pub(super) fn memory_file() -> io::Result<OwnedFd> {
     let file = memfd_create("payload", MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(file);
@@ -39,7 +38,7 @@ pub(super) fn memory_file() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Throws away what is there. False when nothing will come any more.
+/// Discards the received bytes. Returns false when the connection has ended.
 pub(super) fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool {
     match recv(stream, &mut *buf, RecvFlags::TRUNC) {
         Ok((_, 0)) => false,
@@ -51,8 +50,8 @@ pub(super) fn take(stream: &TcpStream, buf: &mut [u8], bytes: &mut u64) -> bool 
     }
 }
 
-/// Bytes that a sender offers at once, and a receiver throws away.
+/// Bytes that a sender offers at once, and a receiver discards.
 pub(super) const PIECE_LEN: usize = 1 << 20;
-/// The kernel's own default.
+/// The kernel's default.
 const UNPACED: &str = "cubic";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

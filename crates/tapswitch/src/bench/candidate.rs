@@ -1,4 +1,4 @@
-//! Who is measured: each forwards between the first two hosts, and copies to the third if asked.
+//! The candidates: each forwards between the first two hosts, and optionally copies to the third.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ type Failure = Box<dyn std::error::Error>;
 pub(crate) enum Candidate {
     /// Two file descriptors, read and write.
     Bare,
-    /// This switch, with its controller.
+    /// This switch with its controller.
     Tapswitch,
     /// Open vSwitch in userspace with TSO.
     OpenVswitch,
@@ -36,7 +36,7 @@ impl Candidate {
         }
     }
 
-    /// How namespaces are called where it is at work.
+    /// Prefix of the namespaces of this candidate.
     fn place(self, copies: bool) -> String {
         let place = match self {
             Self::Bare => "bare",
@@ -47,23 +47,23 @@ impl Candidate {
     }
 }
 
-/// How candidates are set up.
+/// Set-up of the candidates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner {
-    /// Core of the hosts' programs; they go where the kernel likes when `None`.
+    /// Core of the hosts' programs; `None` leaves it to the scheduler.
     pub(crate) hosts: Option<usize>,
-    /// The same of the candidate.
+    /// Core of the candidate, likewise.
     pub(crate) forwarder: Option<usize>,
-    /// Whether our switch makes trains of packets.
+    /// Whether this switch joins packets into trains.
     pub(crate) gro: Gro,
 }
 
-/// A candidate at work between hosts.
+/// A running candidate between hosts.
 #[derive(Debug)]
 pub(crate) struct Stage {
     /// Dropped before the hosts, in this order.
     program: Program,
-    /// Sender, receiver, monitor; idle ones beyond.
+    /// Sender, receiver, monitor; further ones are idle.
     hosts: Vec<Host>,
     manner: Manner,
     _directory: TempDir,
@@ -92,7 +92,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Starts the switch with four ports that nobody uses.
+    /// Starts the switch with four idle ports.
     pub(crate) async fn set_up_idle() -> Result<Self, Failure> {
         let manner = Manner::default();
         let roles = ["one", "two", "three", "four"].map(str::to_owned);
@@ -128,12 +128,12 @@ impl Stage {
         &self.hosts[1]
     }
 
-    /// On which core the hosts' programs are to stay.
+    /// Core of the hosts' programs.
     pub(crate) fn host_core(&self) -> Option<usize> {
         self.manner.hosts
     }
 
-    /// The process whose work is measured, if it is one of ours.
+    /// The process to measure, if we started it.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.program {
             Program::Child(child) => child.id(),
@@ -181,7 +181,7 @@ fn start_bare(hosts: &[Host], copies: bool, core: Option<usize>) -> Result<Progr
     start_self(core, &args.collect::<Vec<_>>())
 }
 
-/// The switch with its controller, as `tapswitch run` starts them.
+/// Starts the switch with its controller, as `tapswitch run` does.
 fn start_tapswitch(
     hosts: &[Host],
     copies: bool,

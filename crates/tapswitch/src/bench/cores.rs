@@ -1,4 +1,4 @@
-//! Which core does what.
+//! Assignment of cores.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -10,7 +10,7 @@ pub(super) fn ours() -> Result<Vec<usize>, Failure> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// Keeps the calling thread, and threads that it starts from now on, on one core.
+/// Pins the calling thread, and threads that it starts later, to one core.
 pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(core);

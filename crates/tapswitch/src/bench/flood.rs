@@ -1,10 +1,10 @@
-//! Small datagrams as fast as one core sends them, counted where the receiver's kernel takes them
-//! in.
+//! Small datagrams as fast as one core sends them, counted where the receiver's kernel accepts
+//! them.
 //!
 //! 18 bytes of payload make frames of 60 bytes, 64 with the frame check sequence. A tap device
-//! never makes its sender wait, so what arrives is the less of what the sender and the forwarder
-//! can do. Nobody reads the receiver's socket: its queue fills, and what an application would cost
-//! stays out of the measurement.
+//! never makes its sender wait, so the result is the lower of the sender's and the forwarder's
+//! rate. Nobody reads the receiver's socket: its queue fills up, which keeps the cost of an
+//! application out of the measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -31,15 +31,15 @@ pub(crate) fn main(args: &UdpFloodArgs) -> Result<(), Failure> {
     let payload = [0x5a; PAYLOAD_LEN];
     while Instant::now() < deadline {
         for _ in 0..BURST_COUNT {
-            // A refusal that an earlier datagram met is told here, and the datagram is lost.
+            // An error caused by an earlier datagram is reported here, and this datagram is lost.
             let _ = socket.send(&payload);
         }
     }
     Ok(())
 }
 
-/// Datagrams per second that the receiver's kernel takes in while the sender floods. A frame is one
-/// of them unless the forwarder makes trains.
+/// Datagrams per second that the receiver's kernel accepts while the sender floods. A frame
+/// contains one of them unless the forwarder creates trains.
 #[expect(clippy::cast_precision_loss, reason = "rates are shown with five digits")]
 pub(crate) async fn rate(stage: &Stage, length: Duration) -> Result<f64, Failure> {
     let to = SocketAddr::from((stage.receiver().ipv4(), PORT));
@@ -60,6 +60,6 @@ pub(crate) async fn rate(stage: &Stage, length: Duration) -> Result<f64, Failure
 
 const PAYLOAD_LEN: usize = 18;
 const PORT: u16 = 9;
-/// Datagrams between two looks at the clock.
+/// Datagrams between two reads of the clock.
 const BURST_COUNT: usize = 1024;
 const WARM_UP: Duration = Duration::from_millis(500);

@@ -1,10 +1,10 @@
-//! What machine a measurement was made on, and with what.
+//! The machine and software of a measurement.
 
 use std::process::Command;
 
 use serde::Serialize;
 
-/// The machine and the versions of everything that takes part.
+/// The machine, and the versions of all participating programs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -33,7 +33,7 @@ impl Machine {
     }
 }
 
-/// The first line that a program says about its version.
+/// The first line of a program's version output.
 fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

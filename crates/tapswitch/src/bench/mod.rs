@@ -1,8 +1,7 @@
-//! `tapswitch bench`: measurements beside other programs, in one run on one machine.
+//! `tapswitch bench`: measurements in comparison with other programs, in one run on one machine.
 //!
-//! Rates depend on the machine and the hour; ratios within a round do not, as far as anything does.
-//! So every candidate is measured once per round, and what is reported is the median over rounds,
-//! of rates and of ratios.
+//! Rates depend on machine and time; ratios within a round hardly do. So every candidate is
+//! measured once per round, and the median over rounds is reported, of rates and of ratios.
 
 mod bare;
 mod bulk;
@@ -56,7 +55,7 @@ pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {
     }
 }
 
-/// Runs a benchmark to its end, or until a signal; no process of it is left then.
+/// Runs a benchmark to its end, or until a signal; none of its processes is left running.
 fn run(bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let _reaped = process::Reaped;
     block_on(async {
@@ -68,13 +67,13 @@ fn run(bench: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> 
     })
 }
 
-/// Reads the length of a measurement.
+/// Parses the length of a measurement.
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=60.0).contains(seconds));
     seconds.ok_or_else(|| "expected a number of seconds from 0.1 to 60".to_owned())
 }
 
-/// Writes a report as data, if a file is given.
+/// Writes a report as JSON, if a file is given.
 fn write_data(file: Option<OutputFile>, report: &impl Serialize) -> Result<(), Failure> {
     Ok(file.map_or(Ok(()), |file| file.write_json(report))?)
 }

@@ -1,4 +1,4 @@
-//! A controller of a few lines: it gives a switch its rules and goes.
+//! A minimal controller that installs rules in a switch and disconnects.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -46,7 +46,7 @@ impl Client {
         })
     }
 
-    /// Waits for an event. What the switch refuses is an error.
+    /// Waits for an event. A refusal of the switch is an error.
     fn wait(&mut self, wanted: impl Fn(&ControllerEvent) -> bool) -> Result<(), Failure> {
         loop {
             while let Some(event) = self.connection.poll_event() {
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Writes what is to be written, then reads.
+    /// Writes pending bytes, then reads.
     fn exchange(&mut self) -> Result<(), Failure> {
         let waiting = self.connection.poll_transmit();
         let len = waiting.len();

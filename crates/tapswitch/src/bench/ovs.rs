@@ -1,5 +1,4 @@
-//! An Open vSwitch of our own: private directories, sockets and namespace, userspace datapath with
-//! TSO.
+//! A private Open vSwitch: its own directories, sockets and namespace, userspace datapath with TSO.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use crate::process;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A running Open vSwitch with one bridge. It ends when it is dropped.
+/// A running Open vSwitch with one bridge, ended on drop.
 #[derive(Debug)]
 pub(crate) struct OpenVswitch {
     _daemons: [Child; 2],
@@ -22,7 +21,7 @@ pub(crate) struct OpenVswitch {
     directory: PathBuf,
 }
 
-/// True when everything is installed.
+/// True if all required programs are installed.
 pub(crate) fn is_installed() -> bool {
     ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool"]
         .iter()
@@ -31,7 +30,7 @@ pub(crate) fn is_installed() -> bool {
 
 impl OpenVswitch {
     /// Starts it with the hosts' interfaces as tap ports of a bridge that forwards as a learning
-    /// switch; the switch, not its database, stays on `core`.
+    /// switch; the switch process, not its database, is pinned to `core`.
     pub(crate) async fn start(
         namespace: OwnedNamespace,
         directory: &TempDir,
@@ -67,7 +66,7 @@ impl OpenVswitch {
         Ok(())
     }
 
-    /// Adds a tap device and hands its kernel side to the host.
+    /// Adds a tap device and moves its kernel side to the host.
     async fn add_port(&self, host: &Host) -> Result<(), Failure> {
         let name = format!("tap{}", host.number);
         let number = format!("ofport_request={}", host.number);
@@ -119,7 +118,7 @@ fn start_switch(
     start(namespace, directory, core, "ovs-vswitchd", &[&remote(directory), &control])
 }
 
-/// Starts one of its programs; all files that they make go into `directory`.
+/// Starts one of its programs; all its files are created in `directory`.
 pub(super) fn start(
     namespace: &Namespace,
     directory: &Path,
@@ -141,7 +140,7 @@ pub(super) fn start(
     Ok(command.spawn()?)
 }
 
-/// How to reach the database whose files are in `directory`.
+/// Address of the database whose files are in `directory`.
 pub(super) fn remote(directory: &Path) -> String {
     format!("unix:{}", directory.join("db.sock").display())
 }
@@ -170,11 +169,11 @@ async fn wait_for(socket: &Path) -> Result<(), Failure> {
 }
 
 const BRIDGE: &str = "bench";
-/// Number of the port that copies go to.
+/// Number of the port that copies are sent to.
 const MONITOR: u8 = 3;
-/// What tells its programs where their files go; the last is DPDK's.
+/// Environment variables that set the directories of its programs; the last is DPDK's.
 const DIRECTORIES: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
-/// Where Debian's package keeps the database's schema.
+/// Path of the database schema in Debian's package.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const COMMAND_LIMIT: Duration = Duration::from_secs(15);

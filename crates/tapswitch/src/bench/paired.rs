@@ -1,11 +1,10 @@
-//! Candidates measured by turns, compared within each round.
+//! Candidates measured in turn, and compared within each round.
 //!
-//! On a machine with neighbours a rate drifts by ten percent within seconds, and everything that is
-//! measured at the same time drifts along. So the windows are short, candidates that are compared
-//! take theirs one right after the other, in an order that changes from round to round, and what is
-//! compared is the rates of one round. The median of those ratios is told with the interval that
-//! holds the true median with 95 % confidence: by order statistics, so nothing is assumed of how
-//! rates are distributed.
+//! On a shared machine a rate drifts by ten percent within seconds, and everything measured at the
+//! same time drifts along. So the windows are short, compared candidates are measured directly
+//! after each other, in an order that changes from round to round, and rates of the same round are
+//! compared. The median of those ratios is reported with the interval that contains the true median
+//! with 95 % confidence: by order statistics, without an assumption about the distribution.
 
 use serde::Serialize;
 
@@ -13,7 +12,7 @@ use super::statistics::median;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The rates of some candidates, or other numbers that are compared, round by round.
+/// The rates of some candidates, or other compared numbers, round by round.
 #[derive(Clone, Debug)]
 pub(crate) struct Paired {
     /// By candidate, then by round.
@@ -22,13 +21,13 @@ pub(crate) struct Paired {
 }
 
 impl Paired {
-    /// Nothing measured yet of `candidates` candidates.
+    /// No measurements yet of `candidates` candidates.
     pub(crate) fn new(candidates: usize) -> Self {
         Self { rates: vec![Vec::new(); candidates], rounds: 0 }
     }
 
-    /// Measures each candidate once: `take` is given its number and answers its rate. Answers all
-    /// rates of the round.
+    /// Measures each candidate once: `take` gets its number and returns its rate. Returns all rates
+    /// of the round.
     pub(crate) async fn round(
         &mut self,
         mut take: impl AsyncFnMut(usize) -> Result<f64, Failure>,
@@ -41,7 +40,7 @@ impl Paired {
         Ok(self.rates.iter().filter_map(|rates| rates.last().copied()).collect())
     }
 
-    /// Adds what was measured beside a rate; once per round for each candidate.
+    /// Adds a value that was measured together with a rate; once per round for each candidate.
     pub(crate) fn add(&mut self, candidate: usize, value: f64) {
         self.rates[candidate].push(value);
     }
@@ -51,7 +50,7 @@ impl Paired {
         median(self.rates[candidate].iter().copied())
     }
 
-    /// How many times the rate of `under` that of `over` is.
+    /// Ratio of the rate of `over` to that of `under`.
     pub(crate) fn ratio(&self, over: usize, under: usize) -> Ratio {
         let pairs = self.rates[over].iter().zip(&self.rates[under]);
         Ratio::of(pairs.map(|(over, under)| over / under).collect())
@@ -59,7 +58,7 @@ impl Paired {
 }
 
 /// The order of candidates in a round: each comes first equally often, and every other round runs
-/// backwards, so that a drift within rounds favours nobody.
+/// backwards, so that a drift within rounds favours none.
 pub(crate) fn turns(candidates: usize, round: usize) -> impl Iterator<Item = usize> {
     let (first, backwards) = (round / 2, round % 2 == 1);
     (0..candidates).map(move |turn| {
@@ -73,12 +72,13 @@ pub(crate) fn turns(candidates: usize, round: usize) -> impl Iterator<Item = usi
 pub(crate) struct Ratio {
     /// Median over rounds.
     pub(crate) median: f64,
-    /// Between these lies the true median with a confidence of 95 %; unknown below six rounds.
+    /// The interval that contains the true median with a confidence of 95 %; `None` below six
+    /// rounds.
     pub(crate) interval: Option<(f64, f64)>,
 }
 
 impl Ratio {
-    /// Of the ratios of all rounds.
+    /// From the ratios of all rounds.
     pub(crate) fn of(mut ratios: Vec<f64>) -> Self {
         ratios.sort_by(f64::total_cmp);
         let interval =
@@ -86,7 +86,7 @@ impl Ratio {
         Self { median: median(ratios), interval }
     }
 
-    /// As it stands in tables: `0.970 (0.951 to 0.985)`.
+    /// In the format of tables: `0.970 (0.951 to 0.985)`.
     pub(crate) fn text(&self) -> String {
         let interval = self.interval_text().map(|interval| format!(" ({interval})"));
         self.median_text() + &interval.unwrap_or_default()
@@ -102,7 +102,7 @@ impl Ratio {
         self.interval.map(|(low, high)| format!("{low:.3} to {high:.3}"))
     }
 
-    /// What can be said of a ratio that shall be `goal` or more.
+    /// Compares the ratio with `goal`, its minimum.
     pub(crate) fn verdict(&self, goal: f64) -> Verdict {
         match self.interval {
             _ if self.median >= goal => Verdict::Met,
@@ -116,11 +116,11 @@ impl Ratio {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
-    /// The median reaches it.
+    /// The median reaches the goal.
     Met,
-    /// The median does not, but the true one may: more rounds would tell.
+    /// The median does not, but the true one may: more rounds are needed.
     Open,
-    /// It is beyond the interval.
+    /// The goal is outside the interval.
     Missed,
 }
 
@@ -134,9 +134,9 @@ impl Verdict {
     }
 }
 
-/// How many of `count` sorted values lie outside, on either side, of the interval that holds the
+/// How many of `count` sorted values are outside, on either side, of the interval that contains the
 /// median with 95 % confidence. A value is below the median with probability ½, so the number of
-/// those that are is binomial.
+/// those values is binomially distributed.
 fn rank(count: usize) -> Option<usize> {
     let (mut term, mut below) = (0.5_f64.powi(i32::try_from(count).ok()?), 0.0);
     for outside in 0..count {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_tables() {
-        // Ranks from 1, of the table for the median in Conover, "Practical Nonparametric
+        // Ranks from 1, from the table for the median in Conover, "Practical Nonparametric
         // Statistics": 6: 1, 9: 2, 20: 6, 50: 18.
         let ranks = [5, 6, 9, 20, 50].map(|count| rank(count).map(|rank| rank + 1));
         assert_eq!(ranks, [None, Some(1), Some(2), Some(6), Some(18)]);

@@ -1,6 +1,6 @@
 //! Medians.
 
-/// The median of `values`, zero when there are none.
+/// The median of `values`, zero if there are none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -1,29 +1,29 @@
-//! Pictures as SVG 1.1: a light ground of their own, so that they read alike on a white page and on
-//! a dark one, and text in a few classes.
+//! SVG 1.1 pictures with a light background of their own, so that they are legible on light and
+//! dark pages, and text in a few classes.
 
 use std::fmt::{Arguments, Display, Write};
 use std::ops::Sub;
 
-/// A picture that is being drawn. Positions are in pixels from the top left corner.
+/// A picture being drawn. Positions are in pixels from the top left corner.
 #[derive(Debug, Default)]
 pub(super) struct Svg {
     body: String,
 }
 
 impl Svg {
-    /// Text in the class `title`, `group`, `note` or one of the picture's own.
+    /// Adds text in the class `title`, `group`, `note` or one of the picture's own.
     pub(super) fn text(&mut self, x: impl Display, y: impl Display, class: &str, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         self.put(format_args!("<text x='{x}' y='{y}' class='{class}'>{text}</text>"));
     }
 
-    /// An element.
+    /// Adds an element.
     pub(super) fn put(&mut self, line: Arguments<'_>) {
-        // Writing into a string does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(self.body, "{line}");
     }
 
-    /// The whole file, of this size, with rules for classes of its own.
+    /// Returns the whole file with this size and additional CSS classes.
     pub(super) fn finish<N>(self, width: N, height: N, classes: &str) -> String
     where
         N: Copy + Display + From<u8> + Sub<Output = N>,

@@ -1,5 +1,5 @@
-//! Capturing what comes in on an interface, as it would be on the wire: trains are cut and
-//! checksums completed on the way into the file.
+//! Captures the frames that an interface receives as they would be on the wire: trains are
+//! segmented and checksums completed before writing.
 
 mod pcapng;
 
@@ -23,7 +23,7 @@ use crate::daemon::{StopSignals, block_on};
 
 use pcapng::PcapngWriter;
 
-/// `tapswitch capture`: until a signal, or a limit.
+/// `tapswitch capture`: runs until a signal or a limit.
 pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> {
     let is_over = stop_flag();
     let seconds = args.seconds;
@@ -34,7 +34,7 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let ends =
         || is_over.load(Ordering::Relaxed) || deadline.is_some_and(|at| Instant::now() >= at);
     let summary = match capture.run(ends) {
-        // Whoever read it has had enough.
+        // The reader closed the pipe.
         Err(CaptureError::File { source, .. }) if is_unread(&source) => return Ok(()),
         outcome => outcome?,
     };
@@ -48,7 +48,7 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
 
 fn config(args: CaptureArgs) -> CaptureConfig {
     let CaptureArgs { interface, netns, write, snaplen, count, .. } = args;
-    // As tcpdump has it: who asks for no bound must not get a file without a byte of any packet.
+    // As in tcpdump, 0 means no limit; it must not produce packets without data.
     let snaplen = if snaplen == 0 { WHOLE_PACKET } else { snaplen };
     CaptureConfig { interface, netns, file: write, snaplen, count_max: count, ip_proto: None }
 }
@@ -57,41 +57,41 @@ fn is_unread(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// When so many seconds are over; never, when that is beyond all clocks.
+/// The time after `seconds`; `None` if no clock reaches it.
 fn after(seconds: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_secs(seconds))
 }
 
-/// Becomes true when a signal says "stop". That is waited for elsewhere, so that the file is
-/// finished always.
+/// Returns a flag that becomes true on a stop signal. Another thread waits for the signal, so that
+/// the file is always finished.
 fn stop_flag() -> Arc<AtomicBool> {
     let is_over = Arc::new(AtomicBool::new(false));
     let (stopped, (listening, listens)) = (is_over.clone(), std::sync::mpsc::channel());
     std::thread::spawn(move || {
         let ended = block_on(async {
             let mut signals = StopSignals::listen()?;
-            // Who asked waits for this.
+            // The caller waits for this.
             let _ = listening.send(());
             Ok(signals.next().await)
         });
         tracing::debug!("stopping: {ended:?}");
         stopped.store(true, Ordering::Relaxed);
     });
-    // An error means that the thread has ended, and with it the capture does.
+    // An error means that the thread has ended, which also ends the capture.
     let _ = listens.recv();
     is_over
 }
 
-/// What to capture, and when to stop.
+/// Configuration of a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct CaptureConfig {
-    /// Interface whose incoming frames are captured.
+    /// Interface whose received frames are captured.
     pub(crate) interface: String,
     /// Its namespace.
     pub(crate) netns: Option<String>,
-    /// The file, which is replaced; `-` is standard output.
+    /// Output file, overwritten; `-` for standard output.
     pub(crate) file: PathBuf,
-    /// Bytes of each packet that are kept.
+    /// Bytes of each packet to keep.
     pub(crate) snaplen: usize,
     /// Stop after this many packets.
     pub(crate) count_max: Option<u64>,
@@ -99,24 +99,24 @@ pub(crate) struct CaptureConfig {
     pub(crate) ip_proto: Option<u8>,
 }
 
-/// What was captured.
+/// Result of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CaptureSummary {
-    /// Frames that came in; a train is one.
+    /// Received frames; a train counts as one.
     pub(crate) frames: u64,
     /// Packets written, as on the wire.
     pub(crate) packets: u64,
-    /// Bytes of the longest of them.
+    /// Length of the longest packet in bytes.
     pub(crate) longest: usize,
     /// Frames that the kernel dropped because the capture was too slow.
     pub(crate) dropped: u64,
-    /// Frames that could not be cut into packets.
+    /// Frames that could not be split into packets.
     pub(crate) malformed: u64,
-    /// The interface went away before the end.
+    /// The interface was deleted before the end.
     pub(crate) is_gone: bool,
 }
 
-/// A capture that is open: from now on nothing is missed.
+/// An open capture: from now on no frame is missed.
 #[derive(Debug)]
 pub(crate) struct Capture {
     port: PacketPort,
@@ -127,7 +127,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Opens interface and file.
+    /// Opens the interface and the file.
     pub(crate) fn open(config: CaptureConfig) -> Result<Self, CaptureError> {
         let namespace = match &config.netns {
             Some(place) => Namespace::find(place)?,
@@ -148,8 +148,8 @@ impl Capture {
         Ok(Self { port, writer, config, summary: CaptureSummary::default(), headers: Vec::new() })
     }
 
-    /// Captures until `is_over` or a limit is reached, and closes the file. `is_over` is asked at
-    /// least every tenth of a second; what has come in by then is still taken.
+    /// Captures until `is_over` returns true or a limit is reached, and closes the file. Calls
+    /// `is_over` at least every 100 ms; frames received by then are still written.
     pub(crate) fn run(
         mut self,
         mut is_over: impl FnMut() -> bool,
@@ -162,7 +162,7 @@ impl Capture {
                 break;
             }
             self.flush()?;
-            // No error tells that one goes that was down already.
+            // The kernel reports no error if a deleted interface was already down.
             if !self.wait()? && self.port.name().is_err() {
                 self.summary.is_gone = true;
                 break;
@@ -171,7 +171,7 @@ impl Capture {
         self.finish()
     }
 
-    /// Hands on what was captured, before nothing happens for long.
+    /// Flushes the captured packets before waiting.
     fn flush(&mut self) -> Result<(), CaptureError> {
         let flushed = self.writer.flush();
         flushed.map_err(|source| CaptureError::File { path: self.config.file.clone(), source })
@@ -181,15 +181,15 @@ impl Capture {
         self.config.count_max.is_some_and(|max| self.summary.packets >= max)
     }
 
-    /// Takes all frames that are there. Returns `false` when the interface is gone.
+    /// Reads all queued frames. Returns `false` if the interface is gone.
     fn drain(&mut self, buf: &mut [u8]) -> Result<bool, CaptureError> {
-        // A flood must not keep `run` from asking whether it is over.
+        // A flood must not keep `run` from checking whether it is over.
         let deadline = Instant::now() + ASK_AFTER;
         while !self.is_full() && Instant::now() < deadline {
             match self.port.recv(buf, HEADROOM_MIN) {
                 Ok(Some(received)) => self.frame(&received.header, &buf[received.frame])?,
                 Ok(None) => return Ok(true),
-                // Once, when it goes down.
+                // Reported once, when it goes down.
                 Err(RecvError::Down) => {
                     tell_down(&self.config.interface);
                     return Ok(true);
@@ -254,7 +254,7 @@ impl Capture {
         self.writer.packet(SystemTime::now(), parts)
     }
 
-    /// Waits a while for frames. Returns whether there is something.
+    /// Waits briefly for frames. Returns whether there are any.
     fn wait(&self) -> Result<bool, CaptureError> {
         let mut fds = [PollFd::from_borrowed_fd(self.port.as_fd(), PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -290,50 +290,50 @@ fn create(path: &Path) -> io::Result<File> {
     File::create(path)
 }
 
-/// Why a capture failed.
+/// Error of a capture.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaptureError {
-    /// The namespace.
+    /// The namespace cannot be opened.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// The interface.
+    /// The interface cannot be opened.
     #[error(transparent)]
     Interface(OpenError),
-    /// The interface carries something else than Ethernet.
+    /// The interface does not carry Ethernet frames.
     #[error(
         "interface {name}: has no Ethernet frames (type {kind} instead of 1), and only those can \
          be captured; `tcpdump -ni {name} -w FILE` captures others"
     )]
     NotEthernet {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// `ARPHRD_*`.
+        /// Its type, `ARPHRD_*`.
         kind: u16,
     },
-    /// The file.
+    /// The file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was said.
+        /// The error.
         source: io::Error,
     },
-    /// The interface went away meanwhile.
+    /// The interface was deleted or moved during the capture.
     #[error(
         "interface {interface}: was deleted, or moved to another namespace; the file has the \
          packets up to then"
     )]
     Gone {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// Waiting for frames.
+    /// Waiting for frames failed.
     #[error("cannot wait for frames: {0}")]
     Wait(io::Error),
 }
 
 impl CaptureError {
-    /// What the port says of other kinds is for who wants to switch.
+    /// Replaces the port's message for other link types, which is about switching.
     fn of_interface(error: OpenError) -> Self {
         match error {
             OpenError::NotEthernet { name, kind } => Self::NotEthernet { name, kind },
@@ -344,9 +344,9 @@ impl CaptureError {
 
 /// More bytes than any packet has.
 pub(crate) const WHOLE_PACKET: usize = 262_144;
-/// Frames that may wait for the disk: a quarter of a second at 10 Gb/s.
+/// Bytes of frames that may wait for the disk: a quarter of a second at 10 Gb/s.
 const BUFFER_LEN: usize = 256 << 20;
-/// How long a flood may keep a capture busy.
+/// Maximum time that a flood may keep a capture busy.
 const ASK_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    /// What `tapswitch capture` is told by these words.
+    /// The configuration that `tapswitch capture` derives from these arguments.
     fn told(words: &[&str]) -> CaptureConfig {
         let words = [&["tapswitch", "capture", "-i", "eth0", "-w", "-"], words].concat();
         match Cli::parse_from(words).command {

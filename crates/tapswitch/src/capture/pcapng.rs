@@ -1,22 +1,22 @@
-//! Writing a capture as pcapng: blocks of [`tapswitch_pcapng`] into whatever takes bytes.
+//! Writes a capture as pcapng: blocks of [`tapswitch_pcapng`] to any writer.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tapswitch_pcapng::{self as pcapng, Statistics};
 
-/// A capture file under way.
+/// A capture file being written.
 #[derive(Debug)]
 pub(crate) struct PcapngWriter<W: Write> {
     out: W,
-    /// Bytes of each packet that are kept.
+    /// Bytes of each packet to keep.
     snaplen: usize,
     block: Vec<u8>,
     written: u64,
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Starts a file with packets of the Ethernet interface `interface`, of each at most `snaplen`
+    /// Starts a file of packets of the Ethernet interface `interface`, truncated to `snaplen`
     /// bytes.
     pub(crate) fn new(out: W, interface: &str, snaplen: usize) -> io::Result<Self> {
         let mut writer = Self { out, snaplen, block: Vec::new(), written: 0 };
@@ -26,19 +26,19 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Writes one packet that lies in `parts` one after the other.
+    /// Writes one packet that consists of `parts`.
     pub(crate) fn packet(&mut self, time: SystemTime, parts: &[&[u8]]) -> io::Result<()> {
         pcapng::packet(&mut self.block, since_1970(time), self.snaplen, parts);
         self.written += 1;
         self.flush_block()
     }
 
-    /// Hands on what was written so far.
+    /// Flushes the packets written so far.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Ends the file: `dropped` frames were lost beside the packets that were written.
+    /// Ends the file: `dropped` frames were lost in addition to the written packets.
     pub(crate) fn end(mut self, dropped: u64) -> io::Result<W> {
         let statistics = Statistics { written: self.written, dropped, comment: Some(COMMENT) };
         pcapng::statistics(&mut self.block, since_1970(SystemTime::now()), &statistics);
@@ -54,14 +54,14 @@ impl<W: Write> PcapngWriter<W> {
     }
 }
 
-/// Nanoseconds, until 2554.
+/// Nanoseconds since 1970, until 2554.
 fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos();
     u64::try_from(since).unwrap_or(u64::MAX)
 }
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
-/// What the numbers at the end of a file mean.
+/// Meaning of the counters at the end of a file.
 const COMMENT: &str = "packets; a dropped train counts as one";
 
 #[cfg(test)]

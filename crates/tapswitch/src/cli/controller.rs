@@ -11,20 +11,19 @@ use super::{AskArgs, ServeArgs};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerArgs {
-    /// Where to accept switches, as tcp:ADDRESS:PORT or tls:ADDRESS:PORT; may be given several
-    /// times.
+    /// Address to accept switches on: tcp:ADDRESS:PORT or tls:ADDRESS:PORT. May be repeated.
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
     pub(crate) listen: Vec<Listen>,
-    /// Where policies and the audit log are kept: a file, none, or etcd for several controllers of
-    /// which one leads, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS, or etcds:// for etcd by
-    /// TLS; /var/lib/tapswitch/controller.redb when not given and root.
+    /// Where to keep policies and the audit log: a file, none, or etcd for several controllers that
+    /// elect a leader, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS, or etcds:// with TLS.
+    /// Default: /var/lib/tapswitch/controller.redb if it can be written (as root), else none.
     #[arg(long, value_name = "PLACE")]
     pub(crate) store: Option<StorePlace>,
-    /// Where REST is served: ADDRESS:PORT, or off.
+    /// Address of the REST interface: ADDRESS:PORT, or off.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8653")]
     pub(crate) rest: RestPlace,
-    /// Where others reach REST of this controller when it leads, for those who ask a follower;
-    /// without it, what --rest says.
+    /// URL at which others reach the REST interface of this controller when it leads; for stores in
+    /// etcd. Default: the address of --rest.
     #[arg(long, value_name = "URL")]
     pub(crate) rest_url: Option<RestUrl>,
     #[command(flatten)]
@@ -35,40 +34,40 @@ pub(crate) struct ControllerArgs {
     pub(crate) socket: ServeArgs,
 }
 
-/// How etcd and a controller know each other. Files are read again when they have changed.
+/// Authentication between etcd and a controller. Changed files are read again.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StoreFilesArgs {
-    /// Who vouches for the members of an etcds:// store (PEM).
+    /// CA certificates of the members of an etcds:// store (PEM).
     #[arg(long, value_name = "FILE")]
     pub(crate) store_ca: Option<PathBuf>,
-    /// The controller's certificate for them (PEM), where they want to see one.
+    /// Client certificate of the controller for etcd (PEM).
     #[arg(long, value_name = "FILE", requires_all = ["store_key", "store_ca"])]
     pub(crate) store_cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of the client certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "store_cert")]
     pub(crate) store_key: Option<PathBuf>,
-    /// File with a line of USER:PASSWORD, for an etcd that asks who writes.
+    /// File with a line USER:PASSWORD, if etcd requires authentication.
     #[arg(long, value_name = "FILE")]
     pub(crate) store_login: Option<PathBuf>,
 }
 
-/// Who may come in, and by which certificates. SIGHUP reads the files again.
+/// Authentication of clients and switches. SIGHUP reads the files again.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct FilesArgs {
-    /// File of tokens for REST, as `tapswitch token new` prints them; without it the user that runs
-    /// this, and root, may do everything, and other users of this machine may look.
+    /// File of REST tokens, as printed by `tapswitch token new`. Without it, root and the user that
+    /// runs the controller have full access, and other users of this machine may read.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
-    /// Certificate for REST and for switches (PEM), with those that vouch for it.
+    /// Certificate chain for REST and for switches (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of the certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Who vouches for switches (PEM): those without a certificate of theirs are turned away.
+    /// CA certificates of switches (PEM); switches without a certificate are refused.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Who vouches for clients of REST (PEM), besides their tokens.
+    /// CA certificates of REST clients (PEM), in addition to tokens.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) rest_ca: Option<PathBuf>,
     /// Serve REST to other machines without tokens or without TLS.
@@ -76,7 +75,7 @@ pub(crate) struct FilesArgs {
     pub(crate) insecure: bool,
 }
 
-/// Where switches are accepted.
+/// An address to accept switches on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(SocketAddr),
@@ -127,7 +126,7 @@ impl FromStr for StorePlace {
 }
 
 impl StorePlace {
-    /// The same, with what is needed to reach it; or what does not fit.
+    /// Adds the credentials for the store; fails if they do not fit it.
     pub(crate) fn with_files(self, files: &StoreFilesArgs) -> Result<Self, String> {
         let StoreFilesArgs { store_ca, store_cert, store_key, store_login } = files;
         let Self::Etcd(mut etcd) = self else {
@@ -156,7 +155,7 @@ impl StorePlace {
         Ok(Self::Etcd(etcd))
     }
 
-    /// The same, with where others reach REST of this controller; or why nobody asks for that.
+    /// Adds the URL of the REST interface; fails if nothing would use it.
     pub(crate) fn with_rest_url(mut self, url: Option<RestUrl>) -> Result<Self, String> {
         match (&mut self, url) {
             (Self::Etcd(etcd), url) => etcd.rest_url = url.map(|RestUrl(url)| url),
@@ -172,7 +171,7 @@ const ONLY_ETCD: &str = "this file is only for a store in etcd, as in etcds://10
 const ONLY_SHARED: &str = "a REST URL is only for controllers that share a store in etcd, as in \
                            etcd://10.0.0.1:2379; leave it out";
 
-/// Where others reach REST.
+/// URL at which others reach REST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RestUrl(String);
 
@@ -225,27 +224,29 @@ pub(crate) struct TokenArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token: prints it once, and the lines for the file of tokens, which do not tell it.
+    /// Create a token, and print it once with the lines for the token file, which only contain its
+    /// hash.
     New {
-        /// Whose it is, as the audit log will say.
+        /// Name of the token's owner, as it appears in the audit log.
         name: String,
-        /// What it allows.
+        /// Role of the token.
         #[arg(long, value_name = "ROLE")]
         role: RoleName,
-        /// Append the lines to this file, made for its owner alone, and print the token alone.
+        /// Append the lines to this file, created with access for its owner alone, and print only
+        /// the token.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
 }
 
-/// What a token allows.
+/// Permissions of a token.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum RoleName {
-    /// Look.
+    /// Read.
     Viewer,
-    /// Add and delete policies, too.
+    /// Also add and delete policies.
     Operator,
-    /// Read the audit log, too.
+    /// Also read the audit log.
     Admin,
 }
 
@@ -261,13 +262,13 @@ impl From<RoleName> for Role {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AuditArgs {
-    /// Go on with records as they are written.
+    /// Wait for new records and print them.
     #[arg(long, conflicts_with_all = ["export", "verify"])]
     pub(crate) follow: bool,
-    /// Write all records to this file, as lines of JSON; - for standard output.
+    /// Write all records to this file as lines of JSON; - for standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) export: Option<PathBuf>,
-    /// Check that no record was changed, removed or inserted.
+    /// Verify that no record was changed, removed or inserted.
     #[arg(long)]
     pub(crate) verify: bool,
     /// Read the records from an export instead of a running controller.

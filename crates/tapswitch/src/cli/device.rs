@@ -21,16 +21,16 @@ pub(crate) struct DeviceArgs {
 pub(crate) enum DeviceCommand {
     /// List the tun and tap devices of all namespaces, and the programs that hold them.
     List(DeviceListArgs),
-    /// Show all that is known of one device.
+    /// Show the complete state of one device.
     Show(DeviceNameArgs),
-    /// Make a device that stays until it is deleted.
+    /// Create a persistent device.
     Create(Box<DeviceCreateArgs>),
     /// Delete a device.
     Delete(DeviceDeleteArgs),
     /// Change settings of a device.
     Set(Box<DeviceSetArgs>),
-    /// Say what is wrong with one device or all, with the commands that mend it. Exit code 1 when
-    /// there is more to say than hints, 2 when nothing could be looked at.
+    /// Diagnose one device or all, and print commands that fix the problems. Exit status: 0 if
+    /// there are only hints, 1 if there are warnings or errors, 2 if nothing could be examined.
     Doctor(DeviceDoctorArgs),
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct PlaceArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceListArgs {
-    /// Only those of this namespace: a name of `ip netns`, or a path such as /proc/PID/ns/net.
+    /// List only this namespace: a name of `ip netns`, or a path such as /proc/PID/ns/net.
     #[arg(long, value_name = "NS")]
     pub(crate) netns: Option<String>,
-    /// Print JSON for scripts instead of a table.
+    /// Print JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -58,22 +58,21 @@ pub(crate) struct DeviceNameArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Print JSON for scripts instead of text.
+    /// Print JSON instead of text.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceDoctorArgs {
-    /// Name of the device; all of all namespaces when not given.
+    /// Name of the device. Default: all devices of all namespaces.
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Management socket of the switch that is asked what it dropped; all in /run/tapswitch when
-    /// not given.
+    /// Management socket of the switch to ask for drop counters. Default: all in /run/tapswitch.
     #[arg(long, value_name = "PATH", env = "TAPSWITCH_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
-    /// Print JSON for scripts instead of lines.
+    /// Print JSON instead of text.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -84,7 +83,7 @@ pub(crate) struct DeviceDeleteArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Delete it also while a program holds it.
+    /// Delete it even while a program holds it.
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -95,10 +94,10 @@ pub(crate) struct DeviceCreateArgs {
     pub(crate) name: DeviceName,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// What it carries: tap for Ethernet frames, tun for IP packets.
+    /// Type: tap (Ethernet frames) or tun (IP packets).
     #[arg(long, value_name = "KIND", default_value = "tap")]
     pub(crate) kind: KindArg,
-    /// Let several files attach, each a queue.
+    /// Allow several queues.
     #[arg(long)]
     pub(crate) multi_queue: bool,
     #[command(flatten)]
@@ -117,87 +116,88 @@ pub(crate) struct DeviceSetArgs {
     pub(crate) flags: FlagArgs,
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
-    /// Let the device stay when its last program closes it, or go. Off needs a program that holds
-    /// it: `delete` is for the others.
+    /// Whether the device remains when its last program closes it. Off needs a program that holds
+    /// the device; otherwise use `delete`.
     #[arg(long, value_name = "on|off")]
     pub(crate) persistent: Option<Switch>,
-    /// Tell the network stack that there is a carrier, or none. A program must hold the device.
+    /// Set the carrier. A program must hold the device.
     #[arg(long, value_name = "on|off")]
     pub(crate) carrier: Option<Switch>,
-    /// Address to take away; may be given several times.
+    /// Address to remove; may be repeated.
     #[arg(long, value_name = "IP/LEN")]
     pub(crate) delete_address: Vec<AddressArg>,
-    /// Let more offloads be left to a program that has not asked for them. It must read the
-    /// network header.
+    /// Enable more offloads than the program that holds the device has asked for. It must evaluate
+    /// the network header.
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// Flags that the program decides that opens the device first; they can be changed while nobody
-/// holds it.
+/// Flags that the first program to open the device sets; they can be changed while no program holds
+/// it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct FlagArgs {
-    /// A virtio network header in front of each frame, and how many bytes it has; 10 for a new
-    /// device, for most programs set what they need. `on` leaves the length as it is.
+    /// Virtio network header before each frame, and its length in bytes. Default for a new device:
+    /// 10, because most programs set the length that they need. `on` keeps the length.
     #[arg(long, value_name = "on|off|10|12|20|24")]
     pub(crate) vnet_hdr: Option<HeaderArg>,
-    /// Four bytes of packet information in front of each frame.
+    /// Four bytes of packet information before each frame.
     #[arg(long, value_name = "on|off")]
     pub(crate) pi: Option<Switch>,
-    /// What is written passes through NAPI, and GRO when --gro-flush-timeout is set too.
+    /// Pass written frames through NAPI, and through GRO if --gro-flush-timeout is set.
     #[arg(long, value_name = "on|off")]
     pub(crate) napi: Option<Switch>,
-    /// A full ring stops the qdisc instead of dropping (Linux 7.3).
+    /// Make a full ring stop the qdisc instead of dropping (Linux 7.3).
     #[arg(long, value_name = "on|off")]
     pub(crate) backpressure: Option<Switch>,
 }
 
-/// What may be set when a device is made and later.
+/// Settings for creation and for later changes.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SettingArgs {
-    /// User who may open it without privilege: name or number.
+    /// User that may open the device without privilege: name or ID.
     #[arg(long, value_name = "USER")]
     pub(crate) owner: Option<User>,
-    /// Group whose members may open it without privilege: name or number.
+    /// Group whose members may open the device without privilege: name or ID.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
-    /// What may be left undone in frames that are read from it: all, none, or some of csum, tso4,
-    /// tso6, tso, ecn, uso, tunnel, tunnel-csum, separated by commas. All are those without
-    /// tunnels, which need a network header of 24 bytes (`--vnet-hdr 24`).
+    /// Offloads for frames read from the device: all, none, or a list of csum, tso4, tso6, tso,
+    /// ecn, uso, tunnel, tunnel-csum, separated by commas. `all` excludes tunnels, which need a
+    /// network header of 24 bytes (`--vnet-hdr 24`).
     #[arg(long, value_name = "LIST")]
     pub(crate) offloads: Option<OffloadsArg>,
-    /// Feature by a name of `ethtool -k`, such as rx-gro-list or generic-receive-offload; may be
-    /// given several times.
+    /// Feature with a name of `ethtool -k`, such as rx-gro-list or generic-receive-offload; may be
+    /// repeated.
     #[arg(long, value_name = "NAME=on|off")]
     pub(crate) feature: Vec<FeatureArg>,
     /// MAC address.
     #[arg(long, value_name = "MAC")]
     pub(crate) mac: Option<MacAddr>,
-    /// Largest payload of a frame in bytes.
+    /// MTU in bytes.
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
-    /// Frames that each queue's ring holds.
+    /// Length of the ring of each queue in frames.
     #[arg(long, value_name = "N")]
     pub(crate) txqueuelen: Option<u32>,
-    /// Root queueing discipline: pfifo_fast, fq_codel, noqueue, ..., or default for the kernel's.
+    /// Root queueing discipline: pfifo_fast, fq_codel, noqueue, ..., or default for the kernel's
+    /// default.
     #[arg(long, value_name = "KIND[,limit=N]")]
     pub(crate) qdisc: Option<QdiscArg>,
-    /// Address with the length of its prefix; may be given several times.
+    /// Address with prefix length; may be repeated.
     #[arg(long, value_name = "IP/LEN")]
     pub(crate) address: Vec<AddressArg>,
-    /// For how long GRO may gather packets, in nanoseconds; with --napi.
+    /// How long GRO may hold packets, in nanoseconds; with --napi.
     #[arg(long, value_name = "NS")]
     pub(crate) gro_flush_timeout: Option<u64>,
-    /// How often NAPI polls again before it gives up; with --gro-flush-timeout.
+    /// Number of empty NAPI polls before interrupts are enabled again; with --gro-flush-timeout.
     #[arg(long, value_name = "N")]
     pub(crate) napi_defer_hard_irqs: Option<u32>,
-    /// Frames that vhost-net may gather, 0 to 64.
+    /// Maximum number of frames that vhost-net may batch, 0 to 64.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub(crate) rx_frames: Option<u32>,
-    /// Switch it on.
+    /// Set the interface up.
     #[arg(long)]
     pub(crate) up: bool,
-    /// Switch it off.
+    /// Set the interface down.
     #[arg(long, conflicts_with = "up")]
     pub(crate) down: bool,
 }
@@ -215,7 +215,7 @@ impl Switch {
     }
 }
 
-/// Whether there is a network header, and how long it is.
+/// Whether there is a network header, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HeaderArg {
     On,
@@ -235,7 +235,7 @@ impl HeaderArg {
         self != Self::Off
     }
 
-    /// The length that it asks for.
+    /// The requested length.
     pub(crate) fn len(self) -> Option<HeaderLen> {
         match self {
             Self::On | Self::Off => None,
@@ -247,7 +247,7 @@ impl HeaderArg {
     }
 }
 
-/// What a device carries.
+/// Type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KindArg {
     /// Ethernet frames.
@@ -355,7 +355,7 @@ impl FromStr for QdiscArg {
     }
 }
 
-/// An address and its prefix.
+/// An address and its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressArg {
     pub(crate) ip: IpAddr,

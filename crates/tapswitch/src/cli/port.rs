@@ -13,16 +13,16 @@ pub(crate) struct PortArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PortCommand {
-    /// Add a port to a running switch. Other ports do not notice.
+    /// Add a port to a running switch, without disturbing other ports.
     Add(Box<PortAddArgs>),
-    /// Take a port away, and the device or socket that the switch made for it. Rules that name the
-    /// port stay, and drop.
+    /// Remove a port, and the device or socket that the switch created for it. Rules that refer to
+    /// the port stay and drop.
     Remove(PortRemoveArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PortAddArgs {
-    /// The port as for `tapswitch switch --port`: 5=tap:vm5,netns=blue or 6=vhost:/run/vm6.sock.
+    /// Port as for `tapswitch switch --port`: 5=tap:vm5,netns=blue or 6=vhost:/run/vm6.sock.
     #[arg(value_name = "N=KIND:NAME[,OPTION]...")]
     pub(crate) port: PortSpec,
     #[command(flatten)]
@@ -31,17 +31,17 @@ pub(crate) struct PortAddArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PortRemoveArgs {
-    /// Its number, or local.
+    /// Number of the port, or local.
     #[arg(value_name = "N", value_parser = tapswitch_switch::parse_port_number)]
     pub(crate) number: tapswitch_openflow::PortNo,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
 }
 
-/// Whom to tell.
+/// Which switch to address.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
-    /// Management socket of the switch; the only one in /run/tapswitch when not given.
+    /// Management socket of the switch. Default: the only one in /run/tapswitch.
     #[arg(long, value_name = "PATH", env = "TAPSWITCH_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What files say, and what is wrong with them.
+//! Tests of configuration files and their errors.
 
 use tapswitch_switch::usable_cores;
 

@@ -1,4 +1,4 @@
-//! The laboratory: three hosts, a switch, a controller.
+//! The set-up: three hosts, a switch, a controller.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::hosts::{self, Host, INTERFACE};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Everything that runs, in the order in which it goes.
+/// Everything that runs, in the order of dropping.
 pub(crate) struct Lab {
     running: Running,
     pub(crate) directory: TempDir,
@@ -25,7 +25,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Makes the hosts, starts controller and switch, and waits until they have met.
+    /// Creates the hosts, starts controller and switch, and waits until they are connected.
     pub(crate) async fn set_up() -> Result<Self, Failure> {
         let hosts = ["sender", "receiver", "monitor"];
         let make = |(number, role)| Host::create(number, role);
@@ -42,12 +42,12 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Stops the parts and waits for them; the rest goes by itself.
+    /// Stops the parts and waits for them; the rest is dropped.
     pub(crate) async fn tear_down(self) {
         self.running.stop().await;
     }
 
-    /// Port `number` as it is now.
+    /// Current state of port `number`.
     pub(crate) async fn port(&self, number: u8) -> Result<PortReport, Failure> {
         let ports = self.switch()?.ports().await?;
         let wanted = number.to_string();
@@ -55,7 +55,7 @@ impl Lab {
         Ok(found.ok_or_else(|| format!("port {number} is gone"))?)
     }
 
-    /// The ledgers as they are now.
+    /// Current ledgers.
     pub(crate) async fn taps(&self) -> Result<Vec<TapReport>, Failure> {
         Ok(self.switch()?.taps().await?)
     }
@@ -64,7 +64,7 @@ impl Lab {
         Ok(self.running.services.controller.as_ref().ok_or("the controller is not running")?)
     }
 
-    /// Tells how to explore what is left running.
+    /// Prints how to explore the running set-up.
     pub(crate) fn explain(&self) {
         let socket = self.running.socket().display();
         let [sender, receiver, monitor] =
@@ -101,7 +101,7 @@ impl Lab {
 }
 
 async fn start(hosts: &[&Host], directory: &TempDir) -> Result<Running, Failure> {
-    // The kernel picks a free port, so that any number of demonstrations can run side by side.
+    // The kernel selects a free port, so that several demonstrations can run in parallel.
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
     let address = free_address(loopback)?;
     let ports = hosts.iter().map(|host| host.port_spec().parse()).collect::<Result<_, _>>()?;
@@ -116,7 +116,7 @@ async fn start(hosts: &[&Host], directory: &TempDir) -> Result<Running, Failure>
     Running::start(Parts { controller, switch: Some(switch), socket, file: None }).await
 }
 
-/// An address that is free now.
+/// An address that is currently free.
 fn free_address(wanted: std::net::SocketAddr) -> io::Result<std::net::SocketAddr> {
     std::net::TcpListener::bind(wanted)?.local_addr()
 }

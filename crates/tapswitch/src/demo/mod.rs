@@ -1,12 +1,12 @@
-//! `tapswitch demo`: three hosts on tap ports, real traffic, one TAP on a flow that already runs.
+//! `tapswitch demo`: three hosts on tap ports, real traffic, one TAP on a running flow.
 //!
-//! Sender, receiver and monitor are network namespaces; each has the kernel's end of a tap device
-//! that is a port of the switch. Switch and controller run in this process and meet as OpenFlow on
-//! TCP loopback. Throughput is measured at the switch's ports, over windows of the same TCP flow
-//! before and after the TAP is there.
+//! Sender, receiver and monitor are network namespaces, each with the kernel side of a tap device
+//! that is a port of the switch. Switch and controller run in this process, connected by OpenFlow
+//! over TCP on the loopback interface. Throughput is measured at the switch's ports, in windows of
+//! the same TCP flow before and after the TAP is added.
 //!
-//! Whatever ends the demonstration (its end, a failure, a signal), namespaces, devices, programs
-//! and files go with it; what a killed one left behind is swept by the next.
+//! However the demonstration ends (completion, failure, signal), it removes its namespaces,
+//! devices, programs and files; the next one removes what a killed one left behind.
 
 mod lab;
 mod report;
@@ -25,7 +25,7 @@ use report::DemoReport;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Runs the demonstration. Exit code 0 only if every check held.
+/// Runs the demonstration. Exit status 0 only if every check succeeded.
 pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {
     process::require(&["iperf3", "tshark", "ping"])?;
     let json = OutputFile::open(args.json.as_deref())?;
@@ -50,10 +50,10 @@ async fn demonstrate(args: &DemoArgs, json: Option<OutputFile>) -> Result<ExitCo
     Ok(exit_code(&report))
 }
 
-/// Everything but the end: what runs still, and what was found.
+/// Runs everything except the end: returns the running parts and the results.
 async fn show(args: &DemoArgs, json: Option<OutputFile>) -> Result<(Lab, DemoReport), Failure> {
     let lab = Lab::set_up().await?;
-    // Whoever may make namespaces may remove those of earlier runs.
+    // A process that may create namespaces may remove those of earlier runs.
     hosts::sweep();
     let report = steps::all(&lab, args.seconds).await?;
     report.print();
@@ -67,5 +67,5 @@ fn exit_code(report: &DemoReport) -> ExitCode {
     if report.all_checks_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// As shells have it for SIGINT.
+/// Exit status of shells for SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;

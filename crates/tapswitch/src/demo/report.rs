@@ -7,14 +7,14 @@ use tapswitch_switch::report::TapReport;
 
 use crate::table::{grouped, print, table};
 
-/// Everything that the demonstration found.
+/// All results of the demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DemoReport {
-    /// Length of each measurement.
+    /// Length of each measurement in seconds.
     pub(crate) seconds: u64,
     pub(crate) without_tap: Window,
     pub(crate) with_tap: Window,
-    /// TCP segments that the sender sent again.
+    /// Retransmitted TCP segments.
     pub(crate) tcp_retransmits: u64,
     pub(crate) tcp_back_gbps: f64,
     pub(crate) udp_gbps: f64,
@@ -24,16 +24,16 @@ pub(crate) struct DemoReport {
     pub(crate) checks: Vec<Check>,
 }
 
-/// What passed a port during a measurement.
+/// Traffic of a port during a measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Window {
     /// Bits of frames per second, in units of 10^9.
     pub(crate) gbps: f64,
     /// Packets on the wire per frame.
     pub(crate) train_len: f64,
-    /// Frames; a train is one.
+    /// Frames; a train counts as one.
     pub(crate) frames: u64,
-    /// Packets that they make on the wire.
+    /// Packets on the wire.
     pub(crate) packets: u64,
 }
 
@@ -45,18 +45,18 @@ impl Window {
     }
 }
 
-/// Frames that the TAP matched, and what became of them.
+/// Frames that the TAP matched, and their outcomes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LedgerReport {
     pub(crate) matched: u64,
-    /// Bytes of those.
+    /// Bytes of the matched frames.
     pub(crate) matched_bytes: u64,
     pub(crate) copied: u64,
     pub(crate) dropped: u64,
 }
 
 impl LedgerReport {
-    /// The sum over the groups of a policy with one monitor.
+    /// Sum over the groups of a policy with one monitor.
     pub(crate) fn sum(taps: &[TapReport]) -> Self {
         let copies = || taps.iter().flat_map(|tap| &tap.copies);
         Self {
@@ -72,22 +72,22 @@ impl LedgerReport {
     }
 }
 
-/// What is in the monitor's capture file.
+/// Contents of the monitor's capture file.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct PcapngReport {
     /// Packets that tshark reads.
     pub(crate) packets: u64,
-    /// Bytes of the longest.
+    /// Length of the longest packet in bytes.
     pub(crate) longest: usize,
     /// True when the capture stopped at its limit.
     pub(crate) is_limited: bool,
-    /// Packets that are longer than the wire allows.
+    /// Packets longer than the wire allows.
     pub(crate) oversize: u64,
-    /// Packets whose checksums are wrong.
+    /// Packets with wrong checksums.
     pub(crate) bad_checksums: u64,
 }
 
-/// Something that must hold.
+/// A condition that must hold.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: String,

@@ -1,4 +1,4 @@
-//! What the demonstration does, step by step, and what it measures.
+//! The steps of the demonstration, and what it measures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ async fn ping(lab: &Lab, checks: &mut Vec<Check>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was measured around the TAP.
+/// Results of the tapped flow.
 struct Tapped {
     without_tap: Window,
     with_tap: Window,
@@ -108,12 +108,12 @@ async fn tapped_flow(lab: &Lab, seconds: u64, checks: &mut Vec<Check>) -> Result
     Ok(Tapped { without_tap, with_tap, ledger, pcapng, tcp })
 }
 
-/// As whom the policy is added.
+/// The caller that adds the policy.
 fn caller() -> Caller {
     Caller::unix("demo")
 }
 
-/// After the TAP is gone, nothing is copied any more.
+/// After the TAP is removed, nothing must be copied.
 async fn untapped_flow(lab: &Lab, checks: &mut Vec<Check>) -> Result<(), Failure> {
     say("TAP removed; TCP again; no frame may reach the monitor");
     let capture = RunningCapture::start(lab, "untapped.pcapng")?;
@@ -147,7 +147,7 @@ async fn measure(lab: &Lab, length: Duration) -> Result<Window, Failure> {
     Ok(Window::new(frames, packets, after.bytes - before.bytes, elapsed))
 }
 
-/// What has reached the monitor, by the switch's count and by that of the monitor's kernel.
+/// Frames at the monitor, counted by the switch and by the monitor's kernel.
 struct Monitor {
     port: PortReport,
     kernel_frames: u64,
@@ -165,7 +165,7 @@ fn received_frames(host: &Host) -> Result<u64, Failure> {
 }
 
 /// Waits until both hosts have closed their connections and the last frames have passed the switch.
-/// iperf3 ends before its server has closed.
+/// iperf3 exits before its server has closed the connection.
 async fn come_to_rest(lab: &Lab) -> Result<(), Failure> {
     let deadline = Instant::now() + REST_LIMIT;
     while lab.sender.has_tcp_connections()? || lab.receiver.has_tcp_connections()? {
@@ -174,14 +174,14 @@ async fn come_to_rest(lab: &Lab) -> Result<(), Failure> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The port has one queue: what answers to this has passed behind everything else.
+    // The port has one queue: a reply proves that all earlier frames have passed.
     let target = lab.receiver.ipv4().to_string();
     let args = ["-c", "1", "-W", "5", &target];
     process::run(&lab.sender.namespace, "ping", &args, REST_LIMIT).await?;
     Ok(())
 }
 
-/// Reads the TAP's ledger when the flow has ended and nothing is under way.
+/// Reads the TAP's ledger when the flow has ended and no frame is in flight.
 async fn ledger_at_rest(
     lab: &Lab,
     before: Monitor,
@@ -205,8 +205,8 @@ async fn ledger_at_rest(
     Ok(ledger)
 }
 
-/// The controller knows from OpenFlow alone what the switch knows of its own. It counts the packets
-/// that trains make on a wire, so bytes are what both have.
+/// Compares the controller's counters, which come from OpenFlow alone, with the switch's own. The
+/// controller counts packets on the wire, so only the bytes are comparable.
 fn check_controller_counts(deleted: &PolicyReport, ledger: &LedgerReport, checks: &mut Vec<Check>) {
     let Counts { packets, bytes } = deleted.matched;
     let text =
@@ -214,7 +214,7 @@ fn check_controller_counts(deleted: &PolicyReport, ledger: &LedgerReport, checks
     checks.push(Check::new(text, bytes == ledger.matched_bytes && packets >= ledger.matched));
 }
 
-/// A capture on the monitor, in a thread of its own.
+/// A capture on the monitor, in its own thread.
 struct RunningCapture {
     thread: JoinHandle<Result<CaptureSummary, CaptureError>>,
     is_over: Arc<AtomicBool>,
@@ -245,7 +245,7 @@ impl RunningCapture {
     }
 }
 
-/// What somebody else's program says about the capture.
+/// Analyses the capture with an independent program.
 async fn read_capture(
     capture: RunningCapture,
     checks: &mut Vec<Check>,
@@ -265,20 +265,20 @@ async fn read_capture(
     Ok(PcapngReport { packets, longest, is_limited, oversize, bad_checksums })
 }
 
-/// Tells what is being done.
+/// Prints the current step.
 fn say(text: &str) {
     tell!("  {text}");
 }
 
 /// Name of the only policy.
 const POLICY: &str = "demo";
-/// Time for TCP to find its speed, before each measurement.
+/// Time for TCP to reach its rate, before each measurement.
 const WARM_UP: Duration = Duration::from_millis(800);
-/// Time that the flow goes on behind the last measurement.
+/// Time that the flow continues after the last measurement.
 const AFTER: Duration = Duration::from_millis(400);
-/// Time for connections to be closed, also on a machine that is busy with other things.
+/// Time limit for closing connections, generous for a busy machine.
 const REST_LIMIT: Duration = Duration::from_secs(10);
-/// Packets that the capture keeps: a fraction of a second of such a flow, enough to look at.
+/// Packets in the capture: a fraction of a second of such a flow.
 const CAPTURE_COUNT: u64 = 20_000;
-/// Longest packet of a link with an MTU of 1500, in bytes without the frame check sequence.
+/// Maximum packet length on a link with an MTU of 1500, in bytes without the frame check sequence.
 const LONGEST_PACKET: usize = 1514;

@@ -1,11 +1,11 @@
-//! Setting what a device has: over rtnetlink, `ethtool` and sysfs.
+//! Changes settings over rtnetlink, `ethtool` and sysfs.
 
 use tapswitch_netlink::{Namespace, Netlink, Sysfs};
 
 use super::{Failure, features};
 use crate::cli::device::SettingArgs;
 
-/// What was set already, in words.
+/// Settings made so far, in words.
 #[derive(Debug, Default)]
 pub(super) struct Done(Vec<String>);
 
@@ -18,7 +18,7 @@ impl Done {
         self.0.is_empty()
     }
 
-    /// `error` with what was set before it, which stays as it is now.
+    /// Adds the settings made so far, which stay, to `error`.
     pub(super) fn explain(self, error: Failure) -> Failure {
         if self.0.is_empty() {
             return error;
@@ -27,7 +27,7 @@ impl Done {
     }
 }
 
-/// Some of what was wanted is set, and the rest is not.
+/// Only some of the settings were made.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}; already set: {done}")]
 struct Partly {
@@ -35,8 +35,8 @@ struct Partly {
     done: String,
 }
 
-/// Sets all that needs no file of the device, in an order in which each finds what it builds on;
-/// switching it on is last. What was set is noted in `done`, also when the rest fails.
+/// Makes all settings that need no file of the device, in the order of their dependencies; setting
+/// it up is last. Records the settings in `done`, also if a later one fails.
 pub(super) fn apply(
     namespace: &Namespace,
     name: &str,
@@ -88,7 +88,7 @@ fn qdisc(netlink: &mut Netlink, name: &str, settings: &SettingArgs) -> Result<()
     let Some(qdisc) = &settings.qdisc else { return Ok(()) };
     match &qdisc.0 {
         Some(spec) => Ok(netlink.set_qdisc(name, spec)?),
-        // The kernel's own has no number: there is nothing to take away then.
+        // The kernel's own qdisc has no handle: then there is nothing to delete.
         None if netlink.qdiscs(name)?.iter().any(|it| it.is_root() && it.handle != (0, 0)) => {
             Ok(netlink.delete_qdisc(name)?)
         }

@@ -1,7 +1,7 @@
 //! `tapswitch device create`.
 //!
-//! The device is made persistent when all else is done. Until then it lives by this program's file,
-//! so that whatever fails, or kills it, leaves nothing behind.
+//! The device becomes persistent in the last step. Until then it exists by this program's file, so
+//! that a failure or a kill leaves nothing behind.
 
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Offloads, Taken, Wish};
@@ -21,13 +21,13 @@ pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
     finish(&device, &namespace, args)
 }
 
-/// Refuses offloads that the header cannot tell of: they would be left out without a word.
+/// Refuses offloads that the header cannot describe: they would be omitted silently.
 fn check_offloads(args: &DeviceCreateArgs) -> Result<(), SetError> {
     let wanted = args.settings.offloads.map_or(Offloads::empty(), |it| it.0);
     SetError::check_offloads(args.name.as_str(), wanted, Some(header_len(args).bytes()), BY_OPTION)
 }
 
-/// The length that is asked for, or else what a program finds which does not set it.
+/// The requested length, or the default for programs that do not set it.
 fn header_len(args: &DeviceCreateArgs) -> HeaderLen {
     match args.flags.vnet_hdr {
         Some(HeaderArg::Off) => HeaderLen::None,
@@ -35,7 +35,7 @@ fn header_len(args: &DeviceCreateArgs) -> HeaderLen {
     }
 }
 
-/// What this command can do instead; the library speaks of its own options.
+/// Replaces the library's remedies, which name its own options, by those of this command.
 fn in_our_words(error: CreateError) -> Failure {
     match error {
         CreateError::NameTaken { name, by: by @ (Taken::Unheld | Taken::Held { .. }) } => {
@@ -46,14 +46,14 @@ fn in_our_words(error: CreateError) -> Failure {
     }
 }
 
-/// Only root makes devices.
+/// Only root may create devices.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: not permitted; creating a device needs CAP_NET_ADMIN: run as root")]
 struct NotPermitted {
     name: String,
 }
 
-/// There is a device of that name.
+/// A device of that name exists.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{name}: {by}; choose another name, change the existing device with `tapswitch device set`, or \
@@ -65,7 +65,7 @@ struct Exists {
 }
 
 fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Result<(), Failure> {
-    // Whatever was set goes with the device when this fails.
+    // If this fails, the device is deleted with its settings.
     apply(namespace, device.name().as_str(), &args.settings, &mut Done::default())?;
     Ok(device.set_persistent(true)?)
 }
@@ -81,7 +81,7 @@ fn config(args: &DeviceCreateArgs) -> Config {
         .packet_info(is_on(flags.pi))
         .napi(is_on(flags.napi))
         .backpressure(wish)
-        // Its program says what it can take; what is set here would stay.
+        // A program enables the offloads that it supports; what is set here would stay.
         .offloads(settings.offloads.map_or(Offloads::empty(), |it| it.0));
     if let Some(owner) = settings.owner {
         config = config.owner(owner.0);

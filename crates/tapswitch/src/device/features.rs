@@ -1,26 +1,26 @@
-//! Features by the names that `ethtool -k` shows: the kernel's own, and those that stand for
-//! several of these, which only `ethtool` knows.
+//! Features by the names of `ethtool -k`: the kernel's own, and those for groups of features, which
+//! only `ethtool` knows.
 
 use tapswitch_netlink::{FeatureState, Netlink};
 
 use super::Failure;
 use crate::cli::device::FeatureArg;
 
-/// Switches a feature, or those that its name stands for.
+/// Changes a feature, or all features of a group.
 pub(super) fn set(netlink: &mut Netlink, name: &str, wanted: &FeatureArg) -> Result<(), Failure> {
     let mut is_in_force = false;
     for feature in kernel_names(name, &wanted.name, &netlink.features(name)?)? {
         let state = netlink.set_feature_by_name(name, &feature, wanted.on)?;
         is_in_force |= state.active == wanted.on;
     }
-    // Of several, some may be for programs alone to ask for.
+    // Of a group, some features may only be enabled by programs.
     if is_in_force {
         return Ok(());
     }
     Err(Box::new(Held { name: name.to_owned(), feature: wanted.name.clone() }))
 }
 
-/// Refuses features that there are not.
+/// Refuses unknown features.
 pub(super) fn check(netlink: &Netlink, name: &str, wanted: &[FeatureArg]) -> Result<(), Failure> {
     if wanted.is_empty() {
         return Ok(());
@@ -30,7 +30,7 @@ pub(super) fn check(netlink: &Netlink, name: &str, wanted: &[FeatureArg]) -> Res
     Ok(wanted.iter().try_for_each(known)?)
 }
 
-/// The features that `wanted` means, by the kernel's names; of several, those that can be changed.
+/// The kernel's names for `wanted`; of a group, only features that can be changed.
 fn kernel_names(
     device: &str,
     wanted: &str,
@@ -49,7 +49,7 @@ fn kernel_names(
     Ok(if changeable.is_empty() { vec![first.name.clone()] } else { changeable })
 }
 
-/// True when `name` is `pattern`, in which one `*` stands for anything.
+/// True if `name` matches `pattern`, in which one `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,
@@ -57,8 +57,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Names of `ethtool -k`, what `ethtool -K` takes for them too, and the kernel's features behind
-/// them (`off_flag_def` in its `common.c`).
+/// Names of `ethtool -k`, the short forms of `ethtool -K`, and the kernel's features that they
+/// stand for (`off_flag_def` in its `common.c`).
 const GROUPS: [(&str, &str, &str); 12] = [
     ("rx-checksumming", "rx", "rx-checksum"),
     ("tx-checksumming", "tx", "tx-checksum-*"),
@@ -74,7 +74,7 @@ const GROUPS: [(&str, &str, &str); 12] = [
     ("receive-hashing", "rxhash", "rx-hashing"),
 ];
 
-/// The kernel knows no such feature, and neither does `ethtool`.
+/// Neither the kernel nor `ethtool` knows the feature.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: there is no feature {feature}; `ethtool -k {name}` lists them")]
 struct NoFeature {
@@ -82,7 +82,7 @@ struct NoFeature {
     feature: String,
 }
 
-/// A feature that is wanted, and nevertheless off.
+/// A feature that was enabled, and stays off nevertheless.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{name}: {feature} is now requested, but stays off: it needs another feature that is off, or \

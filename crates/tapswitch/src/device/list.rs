@@ -56,7 +56,7 @@ fn show(views: &[DeviceView]) {
     print(&rows, "no tun or tap devices");
 }
 
-/// Up or down, and what stands in the way.
+/// Up or down, with the reason.
 pub(super) fn state(view: &DeviceView) -> String {
     let no_carrier = view.state == "up" && view.carrier == Some(false);
     if no_carrier { "up, no carrier".to_owned() } else { view.state.to_owned() }

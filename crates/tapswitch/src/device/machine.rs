@@ -1,4 +1,4 @@
-//! What the machine is that the devices are on.
+//! Properties of the machine that the rules need.
 
 use std::fs;
 use std::thread;
@@ -6,22 +6,21 @@ use std::thread;
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::{Inspected, known_flags};
 
-/// What rules need to know of the machine.
+/// Properties of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// Release of the kernel, such as 6.18.
+    /// Kernel release, such as 6.18.
     pub(super) kernel: (u32, u32),
-    /// Cores that this process may run on.
+    /// Number of cores that this process may use.
     pub(super) cores: usize,
-    /// Whether the kernel has `IFF_BACKPRESSURE`, if it could be asked.
+    /// Whether the kernel has `IFF_BACKPRESSURE`, if known.
     pub(super) backpressure: Option<bool>,
 }
 
 impl Machine {
-    /// Whether every user may open `device`, or attach a queue to it. Where neither owner nor group
-    /// is set, Linux 7.3 lets only those who have `CAP_NET_ADMIN`; before, it asked for privilege
-    /// where one of both was set alone. A device with one queue that goes with its program is never
-    /// there for another.
+    /// Whether every user may open `device`, or attach a queue to it. If neither owner nor group is
+    /// set, Linux 7.3 requires `CAP_NET_ADMIN`; earlier releases only check an owner or a group
+    /// that is set. A non-persistent device with one queue is never available to others.
     pub(super) fn opens_to_all(&self, device: &Inspected) -> bool {
         let tun = &device.tun;
         let is_nobodys = tun.owner.is_none() && tun.group.is_none();
@@ -38,7 +37,7 @@ impl Machine {
     }
 }
 
-/// The first two numbers; zeros for what is none.
+/// The first two numbers; zero if missing.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.trim().split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

@@ -1,8 +1,7 @@
-//! `tapswitch device`: tun and tap devices, whoever has made them.
+//! `tapswitch device`: tun and tap devices of any program.
 //!
-//! Everything is read from the kernel when the command runs, and nothing is remembered: there is no
-//! file and no daemon behind it. What can be known of a device stands in
-//! [`tapswitch_tap::inspect`]; this only shows it, and sets what it shows.
+//! Everything is read from the kernel when the command runs; there is no file and no daemon.
+//! [`tapswitch_tap::inspect`] collects the state of devices; this module prints and changes it.
 
 mod change;
 mod create;
@@ -39,7 +38,7 @@ pub(crate) fn main(args: DeviceArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The namespace that a command is about: a name, a path, or where the command runs.
+/// The namespace of a command: a name, a path, or the current one.
 fn namespace(netns: Option<&str>) -> Result<Namespace, NamespaceError> {
     match netns {
         None => Namespace::current(),
@@ -48,7 +47,7 @@ fn namespace(netns: Option<&str>) -> Result<Namespace, NamespaceError> {
     }
 }
 
-/// The device called `name` in the namespace that `place` says, and what could not be looked at.
+/// The device `name` in the namespace of `place`, and what could not be inspected.
 fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failure> {
     let namespace = namespace(place.netns.as_deref())?;
     let identity = namespace.identity()?;
@@ -56,8 +55,8 @@ fn find(name: &str, place: &PlaceArgs) -> Result<(Inspected, Vec<String>), Failu
     search(name, identity, inspect, look)
 }
 
-/// Finds the device among those that `inspect` tells. `look` says what is wrong where it is not
-/// there: whether the name is another interface's, or the namespace may not be entered.
+/// Finds the device in the result of `inspect`. `look` determines the error if it is not there: the
+/// name belongs to another interface, or the namespace is not accessible.
 fn search(
     name: &str,
     identity: (u64, u64),
@@ -66,13 +65,13 @@ fn search(
 ) -> Result<(Inspected, Vec<String>), Failure> {
     let is_it = |it: &&Inspected| it.link.name == name && it.namespace_id == identity;
     for _ in 0..LOOKS {
-        // Other namespaces do not matter here, but who may hold the device does.
+        // Other namespaces are irrelevant here, but hidden holders are not.
         let Inspection { devices, unseen, .. } = inspect();
         if let Some(device) = devices.iter().find(is_it) {
             return Ok((device.clone(), unseen));
         }
         match look() {
-            // It was made, or got its name, while the others were looked at.
+            // It was created or renamed during the inspection.
             Ok(link) if link.tun.is_some() => {}
             Ok(_) => return Err(FindError::Other { name: name.to_owned() }.into()),
             Err(error) => return Err(elsewhere(name, &devices).unwrap_or(error.into())),
@@ -81,7 +80,7 @@ fn search(
     Err(FindError::Hidden { name: name.to_owned() }.into())
 }
 
-/// Where else a device of that name is.
+/// Other namespaces with a device of that name.
 fn elsewhere(name: &str, devices: &[Inspected]) -> Option<Failure> {
     let namesakes = devices.iter().filter(|it| it.link.name == name);
     let namespaces: Vec<_> = namesakes.map(|it| it.namespace.as_str()).collect();
@@ -89,7 +88,7 @@ fn elsewhere(name: &str, devices: &[Inspected]) -> Option<Failure> {
     (!namespaces.is_empty()).then(|| error.into())
 }
 
-/// Why there is no such device.
+/// Why the device was not found.
 #[derive(Debug, thiserror::Error)]
 enum FindError {
     #[error("interface {name}: is not a tun or tap device; `tapswitch device list` shows those")]
@@ -100,16 +99,16 @@ enum FindError {
     Elsewhere { name: String, namespaces: String },
 }
 
-/// How often a device is looked for that is there and was not seen.
+/// Number of attempts to find a device that exists and was not seen.
 const LOOKS: usize = 3;
 
-/// What matters of that which could not be looked at: who names a namespace asks for no other.
+/// The relevant failures of inspection: with a namespace named, others are irrelevant.
 fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
     let places = if netns.is_none() { found.unseen_namespaces.as_slice() } else { &[] };
     places.iter().chain(&found.unseen).cloned().collect()
 }
 
-/// Tells what could not be looked at, on standard error: what is printed is not the whole.
+/// Reports failures of inspection on standard error: the output is incomplete.
 fn warn_unseen(unseen: &[String]) {
     unseen.iter().for_each(|what| tell!("tapswitch: could not be examined: {}", printable(what)));
 }
@@ -127,7 +126,7 @@ mod tests {
         let looked = Cell::new(0);
         let inspect = || {
             let mut found = Inspection::default();
-            // The first look was too early.
+            // The first inspection was too early.
             if looked.replace(looked.get() + 1) > 0 {
                 let mut device = Inspected::default();
                 (device.link.name, device.namespace_id) = ("tap0".to_owned(), (4, 1));

@@ -1,8 +1,8 @@
 //! `tapswitch device set` and `delete`.
 //!
-//! Some things can be set only by a file of the device. When a program holds the device, that
-//! program's file is borrowed; when none does, the device is opened, with the flags that it has,
-//! and closed again. What can be seen to be wrong is refused before anything is changed.
+//! Some settings need a file of the device. If a program holds the device, its file is duplicated;
+//! otherwise the device is opened with its current flags, and closed again. Visible errors are
+//! reported before anything is changed.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     if let Some(handle) = &handle {
         set_by_file(handle, &device, args, done)?;
     }
-    // A file of our own would give the device a carrier meanwhile.
+    // Our own file would give the device a carrier meanwhile.
     let borrowed = handle.filter(|_| device.is_held());
     apply(&namespace, name, &args.settings, done)?;
     let mut netlink = Netlink::open(&namespace)?;
@@ -51,7 +51,7 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
         netlink.set_carrier(name, carrier.is_on())?;
         done.push("carrier");
     }
-    // Last of all: the device may go with its program from then on.
+    // Last: from then on the device may disappear with its program.
     if let (Some(handle), Some(persistent)) = (borrowed, args.persistent) {
         let refused = SetError::refused(name, "persistence");
         handle.set_persistent(persistent.is_on()).map_err(refused)?;
@@ -59,7 +59,7 @@ fn set(args: &DeviceSetArgs, done: &mut Done) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses what can be seen to be wrong before anything is changed.
+/// Reports visible errors before anything is changed.
 fn check(
     args: &DeviceSetArgs,
     device: &mut Inspected,
@@ -84,7 +84,7 @@ fn check(
     }
 }
 
-/// What depends on whether programs hold the device.
+/// Checks that depend on whether programs hold the device.
 fn check_holders(args: &DeviceSetArgs, device: &Inspected) -> Result<(), SetError> {
     if args.flags.is_any() && device.is_held() {
         let remedy = "the program that opens it decides its flags; stop it first";
@@ -101,7 +101,8 @@ fn check_holders(args: &DeviceSetArgs, device: &Inspected) -> Result<(), SetErro
 
 pub(super) fn delete(args: &DeviceDeleteArgs) -> Result<(), Failure> {
     let (device, _) = find(&args.name, &args.place)?;
-    // Who may not see all holders may, as a rule, not delete it either, and is told so.
+    // A user who cannot see all holders usually may not delete the device either, and gets that
+    // error.
     let is_hidden = !device.is_free() && rustix::process::geteuid().is_root();
     if (device.is_held() || is_hidden) && !args.force {
         return Err(SetError::held(
@@ -125,7 +126,7 @@ fn handle(
         || settings.owner.is_some()
         || settings.group.is_some()
         || settings.offloads.is_some()
-        // What nobody holds is there because it is persistent.
+        // A device without holders exists because it is persistent.
         || args.persistent.is_some() && !device.is_free();
     if !wants_file {
         return Ok(None);
@@ -137,7 +138,7 @@ fn handle(
     Ok(Some(open(device, namespace, args.flags.applied(flags))?))
 }
 
-/// The file of the first holder that is surely one of this device.
+/// The file of the first holder that certainly holds this device.
 fn borrow(device: &Inspected) -> Result<Handle, SetError> {
     let mut sure = device.holders.iter().filter(|it| it.certainty == Certainty::Exact);
     let handle = sure.find_map(|holder| Handle::borrow(holder.pid, holder.fd).ok());
@@ -163,7 +164,7 @@ fn set_by_file(
 ) -> Result<(), SetError> {
     let settings = &args.settings;
     let refused = |what| SetError::refused(&device.link.name, what);
-    // They were set by opening it.
+    // Opening the device has set them.
     if args.flags.is_any() {
         done.push("flags");
     }
@@ -180,15 +181,15 @@ fn set_by_file(
         done.push("header length");
     }
     if let Some(offloads) = offloads(args, device) {
-        // This asks for the features anew that an administrator may have switched off.
+        // This re-enables features that an administrator may have disabled.
         handle.set_offloads(offloads).map_err(refused("offloads"))?;
         done.push("offloads");
     }
     Ok(())
 }
 
-/// What may be left undone from now on, if that changes. What is set would stay also where the
-/// header can no longer tell of it.
+/// The offloads to set, if they change. Offloads would stay set even if a shorter header can no
+/// longer describe them.
 fn offloads(args: &DeviceSetArgs, device: &Inspected) -> Option<Offloads> {
     if let Some(OffloadsArg(wanted)) = args.settings.offloads {
         return Some(wanted);
@@ -202,7 +203,7 @@ fn offloads(args: &DeviceSetArgs, device: &Inspected) -> Option<Offloads> {
     }
 }
 
-/// Refuses what would hand a program frames that it cannot know how to read.
+/// Refuses changes after which a program would get frames that it cannot parse.
 fn check_offloads(
     args: &DeviceSetArgs,
     device: &mut Inspected,
@@ -213,7 +214,7 @@ fn check_offloads(
     if wanted.is_empty() {
         return Ok(());
     }
-    // Who may not open it is told so when it is to be changed.
+    // If the device may not be opened, the change itself reports that.
     let _ = device.look_inside(namespace);
     let remedy = if device.is_held() { BY_PROGRAM } else { BY_OPTION };
     SetError::check_offloads(name, wanted, header_len(args, device), remedy)?;
@@ -225,7 +226,7 @@ fn check_offloads(
     Ok(())
 }
 
-/// Length of the network header in bytes as it will be, 0 for none, if that is known.
+/// Future length of the network header in bytes, 0 for none, if known.
 fn header_len(args: &DeviceSetArgs, device: &Inspected) -> Option<usize> {
     match args.flags.vnet_hdr {
         Some(HeaderArg::Off) => Some(0),
@@ -237,7 +238,7 @@ fn header_len(args: &DeviceSetArgs, device: &Inspected) -> Option<usize> {
     }
 }
 
-/// Who can give a header another length.
+/// Remedies for the header length.
 const BY_PROGRAM: &str = "its program can set that";
 pub(super) const BY_OPTION: &str = "set that with --vnet-hdr";
 
@@ -247,7 +248,7 @@ impl FlagArgs {
         self.vnet_hdr.is_some() || others.iter().any(Option::is_some)
     }
 
-    /// Refuses what this kernel does not have.
+    /// Refuses flags that this kernel does not have.
     pub(super) fn check(&self, name: &str) -> Result<(), SetError> {
         let is_wanted = self.backpressure.is_some_and(Switch::is_on);
         if is_wanted && Machine::here().backpressure == Some(false) {
@@ -256,7 +257,7 @@ impl FlagArgs {
         Ok(())
     }
 
-    /// `flags` with those changed that were given.
+    /// `flags` with the requested changes.
     fn applied(&self, mut flags: Flags) -> Flags {
         for (wanted, bit) in [
             (self.vnet_hdr.map(HeaderArg::is_on), Flags::VNET_HDR),
@@ -272,7 +273,7 @@ impl FlagArgs {
     }
 }
 
-/// Why something was not set.
+/// Error of changing a device.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetError {
     #[error("{name}: no setting was given; `tapswitch device set --help` lists them")]
@@ -336,13 +337,13 @@ impl SetError {
         Self::Held { name, holders, remedy }
     }
 
-    /// What the kernel said when it was told to set `what`.
+    /// Error of the kernel for the setting `what`.
     fn refused(name: &str, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let name = name.to_owned();
         move |source| Self::Refused { name, what, source }
     }
 
-    /// Refuses offloads that a header of `len` bytes, 0 for none, cannot tell of.
+    /// Refuses offloads that a header of `len` bytes, 0 for none, cannot describe.
     pub(super) fn check_offloads(
         name: &str,
         wanted: Offloads,
@@ -363,7 +364,7 @@ impl SetError {
         }
     }
 
-    /// Refuses what is no address of one station, and any for a device that has none.
+    /// Refuses addresses that are not unicast, and any address for a device that has none.
     pub(super) fn check_mac(name: &str, kind: Kind, mac: Option<MacAddr>) -> Result<(), Self> {
         let name = name.to_owned();
         match (kind, mac) {
@@ -376,7 +377,7 @@ impl SetError {
         }
     }
 
-    /// Of a device that has no carrier, since no queue of it is read.
+    /// The carrier of a device without an attached queue cannot be set.
     fn unread(device: &Inspected) -> Self {
         let name = device.link.name.clone();
         match device.is_held() {

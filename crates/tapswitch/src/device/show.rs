@@ -1,4 +1,4 @@
-//! `tapswitch device show`: all that is known of one device, with what it means.
+//! `tapswitch device show`: state of one device, with explanations.
 
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::Inspected;
@@ -176,7 +176,7 @@ fn from_program(view: &DeviceView) -> String {
     )
 }
 
-/// Whether the kernel joins what the program writes.
+/// Whether the kernel coalesces frames that the program writes.
 fn gro(view: &DeviceView, device: &Inspected) -> String {
     let timeout = view.gro_flush_timeout_ns;
     let settings = match (timeout, view.napi_defer_hard_irqs) {

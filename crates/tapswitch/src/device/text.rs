@@ -1,13 +1,13 @@
-//! Names that others chose, as text for a terminal and for a shell.
+//! Escaping of names that others chose, for a terminal and for a shell.
 //!
-//! Whoever has a user namespace names interfaces and programs as he likes: Linux forbids '/', ':'
-//! and white space in the name of an interface, and nothing in that of a program. What is printed
-//! may end on root's terminal, and a command in root's shell.
+//! A user with a user namespace can choose names of interfaces and programs: Linux forbids '/', ':'
+//! and white space in the name of an interface, and nothing in that of a program. Output may appear
+//! on root's terminal, and a printed command in root's shell.
 
 use std::borrow::Cow;
 
-/// `text` on one line as a terminal may have it: what would move the cursor, change colours or
-/// turn the direction of writing is shown by its number.
+/// `text` on one line, safe for a terminal: characters that would move the cursor, change colours
+/// or the writing direction are escaped by number.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
@@ -28,7 +28,7 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// `word` as one word of a POSIX shell. `None` when it cannot be shown as it is.
+/// `word` as one word of a POSIX shell. `None` if it contains unprintable characters.
 pub(super) fn quoted(word: &str) -> Option<String> {
     if !word.chars().all(is_harmless) {
         return None;

@@ -1,5 +1,5 @@
-//! Users and groups by name or number, as `/etc/passwd` and `/etc/group` have them (passwd(5),
-//! group(5)). Other sources of names are not asked: their users have numbers too.
+//! Users and groups by name or ID, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)). Other
+//! sources of names are not consulted: their users can be given by ID.
 
 use std::str::FromStr;
 
@@ -30,7 +30,7 @@ impl FromStr for Group {
 }
 
 impl User {
-    /// Number and name, if it has one.
+    /// ID and name, if it has one.
     pub(crate) fn text(self) -> String {
         named(self.0, "/etc/passwd")
     }
@@ -42,7 +42,7 @@ impl User {
 }
 
 impl Group {
-    /// Number and name, if it has one.
+    /// ID and name, if it has one.
     pub(crate) fn text(self) -> String {
         named(self.0, "/etc/group")
     }

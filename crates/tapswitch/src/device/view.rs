@@ -1,4 +1,4 @@
-//! A device as data, the same for every command: what `--json` prints and tables show.
+//! A device as data, the same for every command: printed by `--json` and in tables.
 
 use serde::Serialize;
 use tapswitch_netlink::Qdisc;
@@ -7,7 +7,7 @@ use tapswitch_tap::{Flags, MacAddr};
 
 use super::machine::Machine;
 
-/// One device. Absent fields are what could not be found out.
+/// One device. Absent fields are unknown.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeviceView {
     pub(super) name: String,
@@ -37,12 +37,12 @@ pub(super) struct DeviceView {
     pub(super) napi_defer_hard_irqs: Option<u64>,
     pub(super) rx_frames: Option<u32>,
     pub(super) holders: Vec<HolderView>,
-    /// False when it cannot be told whether more programs hold it.
+    /// False if hidden programs may hold it as well.
     #[serde(skip)]
     is_seen: bool,
 }
 
-/// Frames in one direction; a train is one.
+/// Frames in one direction; a train counts as one.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CountView {
     pub(super) frames: u64,
@@ -58,25 +58,25 @@ pub(super) struct QdiscView {
     pub(super) requeued: u32,
 }
 
-/// Whether a full ring makes packets wait instead of dropping them.
+/// Whether packets wait instead of being dropped when the ring is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Backpressure {
-    /// Flag, kernel and queueing discipline are there.
+    /// The flag is set, the kernel supports it, and there is a queueing discipline.
     InForce,
-    /// The flag is set, but packets cannot wait.
+    /// The flag is set, but there is no queueing discipline in which packets can wait.
     NoQueueing,
-    /// The flag is set, and the interface gets its queueing discipline when it is switched on.
+    /// The flag is set, and the interface gets its queueing discipline when it is set up.
     WhenUp,
-    /// The kernel has it; the device does not use it.
+    /// The kernel supports it; the device does not use it.
     Off,
-    /// This kernel has it not.
+    /// The kernel does not support it.
     Unavailable,
     /// The flags could not be read.
     Unknown,
 }
 
-/// What may be left undone in frames that the program reads.
+/// State of an offload for frames that the program reads.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OffloadView {
     pub(super) name: &'static str,
@@ -87,12 +87,12 @@ pub(super) struct OffloadView {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OffloadState {
     On,
-    /// No program has ever asked for anything.
+    /// No program has ever enabled any offload.
     NotAskedFor,
-    /// The program has not asked for it, or an administrator has switched it off (`ethtool -K`);
-    /// the kernel does not tell which.
+    /// The program has not enabled it, or an administrator has disabled it (`ethtool -K`); the
+    /// kernel does not report which.
     Off,
-    /// This kernel has it not.
+    /// The kernel does not have it.
     Unavailable,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct HolderView {
     pub(super) pid: u32,
     pub(super) command: String,
     pub(super) fd: i32,
-    /// False when the file bears the device's name, but might be another namespace's device.
+    /// False if only the name matches, and the file might belong to another namespace's device.
     pub(super) certain: bool,
     pub(super) header_len: Option<usize>,
     pub(super) send_buffer_len: Option<u32>,
@@ -151,7 +151,7 @@ impl DeviceView {
         }
     }
 
-    /// The programs, each once, in a cell.
+    /// The programs, each once, as a table cell.
     pub(super) fn holders_text(&self) -> String {
         let mut texts: Vec<String> = Vec::new();
         for HolderView { pid, command, certain, .. } in &self.holders {
@@ -182,7 +182,7 @@ impl HolderView {
     }
 }
 
-/// What is set, in words.
+/// The flags in words.
 fn flags(device: &Inspected) -> Vec<&'static str> {
     let tun = &device.tun;
     let all = [
@@ -198,7 +198,7 @@ fn flags(device: &Inspected) -> Vec<&'static str> {
     all.into_iter().filter(|(set, _)| *set).map(|(_, name)| name).collect()
 }
 
-/// The root, with what those below it have dropped and hold: `mq` tells their sums itself.
+/// The root qdisc, with the drops and backlog of its children: `mq` reports their sums itself.
 fn qdisc(device: &Inspected) -> Option<QdiscView> {
     let root = device.qdiscs.iter().find(|qdisc| qdisc.is_root())?;
     let Qdisc { kind, drops, qlen, requeues, .. } = root.clone();
@@ -218,9 +218,9 @@ pub(super) fn backpressure(device: &Inspected, machine: &Machine) -> Backpressur
     }
 }
 
-/// Why frames to the program may have been dropped, in words. The kernel counts them all in one, so
-/// what cannot have been is left out: the program of a device with one queue that goes with it was
-/// always there, and one of several queues may have been detached.
+/// Possible causes of frames dropped on the way to the program, in words. The kernel has one
+/// counter for all, so impossible ones are omitted: a non-persistent single-queue device always had
+/// its program, and a queue of several may have been detached.
 pub(super) fn drop_causes(device: &Inspected) -> String {
     let tun = &device.tun;
     let ring = if device.link.txqueuelen == 0 {
@@ -258,7 +258,7 @@ fn offloads(device: &Inspected) -> Vec<OffloadView> {
     OFFLOADS.iter().map(view).collect()
 }
 
-/// Names of the offloads that are on.
+/// Names of the active offloads.
 pub(super) fn active_offloads(device: &Inspected) -> Vec<&'static str> {
     let on = offloads(device).into_iter().filter(|view| view.state == OffloadState::On);
     on.map(|view| view.name).collect()
@@ -268,7 +268,7 @@ fn active(device: &Inspected, feature: &str) -> Option<bool> {
     device.feature(feature).map(|feature| feature.active)
 }
 
-/// Offloads in our words and the kernel's.
+/// Our names of offloads, and the kernel's.
 const OFFLOADS: [(&str, &str); 7] = [
     ("csum", CSUM),
     ("tso4", TSO4),
@@ -279,7 +279,7 @@ const OFFLOADS: [(&str, &str); 7] = [
     ("tunnel-csum", TUNNEL_CSUM),
 ];
 
-/// Names of features, as `ethtool -k` shows them.
+/// Names of features, as in `ethtool -k`.
 pub(super) const CSUM: &str = "tx-checksum-ip-generic";
 pub(super) const TSO4: &str = "tx-tcp-segmentation";
 pub(super) const TSO6: &str = "tx-tcp6-segmentation";
@@ -289,5 +289,5 @@ pub(super) const TUNNEL_CSUM: &str = "tx-udp_tnl-csum-segmentation";
 pub(super) const MANGLE_ID: &str = "tx-tcp-mangleid-segmentation";
 pub(super) const UDP_GRO_FORWARDING: &str = "rx-udp-gro-forwarding";
 pub(super) const GRO_LIST: &str = "rx-gro-list";
-/// `struct virtio_net_hdr_v1_hash_tunnel`, in bytes: what trains in tunnels need.
+/// Length of `struct virtio_net_hdr_v1_hash_tunnel` in bytes, required for tunnelled trains.
 pub(super) const TUNNEL_HEADER_LEN: usize = 24;

@@ -1,4 +1,4 @@
-//! Asking a running process.
+//! Queries a running process.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Answer, DIRECTORY, Part, Request};
 
-/// Asks the process behind `socket`, or the only one that is running, and reads its answer as a
-/// `T`.
+/// Sends a request to the process behind `socket`, or to the only running one, and parses its
+/// answer as a `T`.
 pub(crate) fn ask<T: DeserializeOwned>(
     socket: Option<&Path>,
     request: &Request,
@@ -22,7 +22,7 @@ pub(crate) fn ask<T: DeserializeOwned>(
     ask_within(&path, request, TIMEOUT)
 }
 
-/// Asks the process behind `path`, and waits for its answer no longer than `patience`.
+/// Sends a request to the process behind `path`, and waits at most `patience` for its answer.
 pub(crate) fn ask_within<T: DeserializeOwned>(
     path: &Path,
     request: &Request,
@@ -51,7 +51,7 @@ fn exchange(path: &Path, request: &Request, patience: Duration) -> Result<Answer
         .map_err(|source| AskError::Answer { path: path.to_owned(), source })
 }
 
-/// The socket of the only running process; of several, the only one that has the part.
+/// The socket of the only running process, or of the only one that has the part.
 fn find(part: Part) -> Result<PathBuf, AskError> {
     let running: Vec<PathBuf> = sockets().into_iter().filter(|path| is_alive(path)).collect();
     match running.as_slice() {
@@ -78,7 +78,7 @@ fn find_among(several: &[PathBuf], part: Part) -> Result<PathBuf, AskError> {
     }
 }
 
-/// The sockets of all processes, also of such that have ended badly.
+/// The sockets of all processes, including those of crashed ones.
 pub(crate) fn sockets() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -91,15 +91,15 @@ fn is_alive(path: &Path) -> bool {
     is_somebody(&UnixStream::connect(path).map(drop))
 }
 
-/// Whether that is the answer of a socket which somebody has; it may be for others only.
+/// Whether a connection attempt shows that a process listens; it may refuse this user.
 fn is_somebody(answer: &io::Result<()>) -> bool {
     !answer.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::PermissionDenied)
 }
 
-/// What a process has; nothing, when it does not say.
+/// The parts of a process; none if it does not answer.
 ///
 /// # Errors
-/// When it may not be asked.
+/// If access is denied.
 fn parts(path: &Path) -> Result<Vec<Part>, AskError> {
     match exchange(path, &Request::Parts, TIMEOUT) {
         Ok(Answer::Ok(value)) => Ok(serde_json::from_value(value).unwrap_or_default()),
@@ -113,32 +113,32 @@ fn list(paths: &[PathBuf]) -> String {
     texts.join(", ")
 }
 
-/// Why there is no answer.
+/// Error of a query.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    /// Nobody to ask.
+    /// No process is running.
     #[error(
         "no running tapswitch found in {DIRECTORY}; start one with `tapswitch run`, or name its \
          socket with --socket"
     )]
     NoneRunning,
-    /// None of those that are there has it.
+    /// No running process has the part.
     #[error(
         "none of the running processes is a {part}: {sockets}; start one with `tapswitch {part}`, \
          or name its socket with --socket"
     )]
     NoneHas {
-        /// What was looked for.
+        /// The part.
         part: Part,
-        /// Who is there.
+        /// The running processes.
         sockets: String,
     },
-    /// More than one to ask.
+    /// Several running processes have the part.
     #[error("several processes have a {part}: {sockets}; choose one with --socket")]
     Several {
-        /// What was looked for.
+        /// The part.
         part: Part,
-        /// Who has it.
+        /// The running processes.
         sockets: String,
     },
     /// The process cannot be reached.
@@ -146,10 +146,10 @@ pub(crate) enum AskError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It is there and does not answer. What it was asked for it may do all the same.
+    /// The process does not answer. It may still execute the request.
     #[error(
         "{}: no answer within {} s; the process is busy or stopped. A change may still be made: \
          check before you repeat it", path.display(), patience.as_secs()
@@ -157,28 +157,28 @@ pub(crate) enum AskError {
     Silent {
         /// The socket.
         path: PathBuf,
-        /// How long was waited.
+        /// The time limit.
         patience: Duration,
     },
-    /// It is there, but for others only.
+    /// The process does not accept this user.
     #[error("{}: {source}; run as root", path.display())]
     Denied {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The process says no.
+    /// The process refuses the request.
     #[error("{0}")]
     Refused(String),
-    /// The answer makes no sense.
+    /// The answer cannot be parsed.
     #[error(
         "{}: cannot parse the answer ({source}); check that both are the same version of \
          tapswitch", path.display())]
     Answer {
         /// The socket.
         path: PathBuf,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
 }
@@ -188,14 +188,15 @@ impl AskError {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied { path, source },
-            // The one by Linux, where the time of a socket is over; the other elsewhere.
+            // Linux returns the former when a socket times out, other systems the latter.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent { path, patience },
             _ => Self::Connect { path, source },
         }
     }
 }
 
-/// A change waits for the barriers of its switches, ten seconds at most, and for its turn before.
+/// A change waits for the barriers of its switches, at most ten seconds, and before that for its
+/// turn.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that has these parts, and its socket.
+    /// A process with these parts, and its socket.
     fn process(directory: &Path, name: &str, parts: Vec<Part>) -> PathBuf {
         let path = directory.join(name);
         let listener = UnixListener::bind(&path).unwrap();
@@ -251,7 +252,7 @@ mod tests {
         drop(theirs);
     }
 
-    /// A process that belongs to root is running for everybody.
+    /// A process of root counts as running for every user.
     #[test]
     fn who_may_not_ask_is_told_so() {
         let answers = |kind: io::ErrorKind| is_somebody(&Err(kind.into()));

@@ -1,8 +1,8 @@
 //! The management socket: `show` and `policy` talk to a running process over a Unix socket.
 //!
-//! One request and one answer per connection, each a line of JSON:
-//! `{"show":"ports"}` → `{"ok":[…]}` or `{"error":"…"}`. The socket belongs to its owner alone
-//! (mode 0600): who may talk to it may see and copy traffic.
+//! One request and one answer per connection, each a line of JSON: `{"show":"ports"}` →
+//! `{"ok":[…]}` or `{"error":"…"}`. Only the owner may connect (mode 0600), because access to the
+//! socket allows to see and copy traffic.
 
 mod client;
 mod server;
@@ -17,37 +17,37 @@ use tapswitch_switch::PortSpec;
 pub(crate) use client::{AskError, ask, ask_within, sockets};
 pub(crate) use server::{Management, Services};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// Say which parts of tapswitch the process has.
+    /// Return the parts of tapswitch that the process has.
     Parts,
-    /// Show something.
+    /// Return the state of a topic.
     Show(Topic),
-    /// Put a policy in force.
+    /// Apply a policy.
     ApplyPolicy(Box<TapPolicy>, How),
-    /// What adding it would do.
+    /// Return the changes that adding the policy would make.
     PlanPolicy(Box<TapPolicy>),
-    /// What putting it in the place of the one of its name would do.
+    /// Return the changes that replacing the policy of the same name would make.
     PlanReplacement(Box<TapPolicy>),
-    /// List all policies.
+    /// Return all policies.
     Policies,
-    /// Show one policy.
+    /// Return one policy.
     Policy(String),
-    /// Delete a policy, also by force.
+    /// Delete a policy, optionally by force.
     DeletePolicy(String, bool),
-    /// What that would do.
+    /// Return the changes that deleting it would make.
     PlanDeletion(String),
-    /// The records of the audit log behind this one, as many as go at a time.
+    /// Return the next records of the audit log after this one.
     Audit { after: u64 },
     /// Add a port to the switch.
     AddPort(Box<PortSpec>),
-    /// Take the port of this number away.
+    /// Remove the port with this number.
     RemovePort(u32),
 }
 
-/// What can be shown.
+/// Topics of `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Topic {
@@ -66,7 +66,7 @@ pub(crate) enum Topic {
 }
 
 impl Request {
-    /// Which part of tapswitch answers this.
+    /// The part of tapswitch that answers this.
     pub(crate) fn part(&self) -> Part {
         match self {
             Self::Show(Topic::Hosts | Topic::Switches | Topic::Links | Topic::Controller) => {
@@ -99,15 +99,15 @@ impl std::fmt::Display for Part {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// What was asked for.
+    /// The requested data.
     Ok(serde_json::Value),
-    /// Why not.
+    /// The reason for a failure.
     Error(String),
 }
 
-/// Where sockets are when nothing else is said.
+/// Default path of a socket.
 pub(crate) fn default_path(name: &str) -> PathBuf {
-    // A name may have dots.
+    // A name may contain dots.
     Path::new(DIRECTORY).join(format!("{name}.sock"))
 }
 

@@ -1,4 +1,4 @@
-//! Answering on the management socket.
+//! Server of the management socket.
 
 use std::fs;
 use std::io;
@@ -16,25 +16,25 @@ use tokio::net::{UnixListener, UnixStream};
 use super::{Answer, DIRECTORY, Part, Request, Topic};
 use crate::device::users::User;
 
-/// What this process has.
+/// The parts of this process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
     pub(crate) switch: Option<tapswitch_switch::Handle>,
     pub(crate) controller: Option<tapswitch_controller::Handle>,
 }
 
-/// A management socket, removed when it is dropped.
+/// A management socket, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Management {
     socket: Socket,
     services: Services,
-    /// Why the socket cannot be made again whose file is gone.
+    /// Why a deleted socket file cannot be created again.
     obstacle: Option<String>,
-    /// Last: the socket goes before.
+    /// Last: the socket is removed first.
     directories: Directories,
 }
 
-/// A listening socket; its file goes with it.
+/// A listening socket; its file is removed with it.
 #[derive(Debug)]
 struct Socket {
     listener: UnixListener,
@@ -42,18 +42,18 @@ struct Socket {
 }
 
 impl Management {
-    /// Makes the socket. One that nobody listens on any more is replaced.
+    /// Creates the socket. Replaces one that no process listens on.
     pub(crate) fn bind(path: &Path, services: Services) -> Result<Self, BindError> {
         let (directories, socket) = Socket::make(path)?;
         Ok(Self { socket, services, obstacle: None, directories })
     }
 
-    /// Where it is.
+    /// Path of the socket.
     pub(crate) fn path(&self) -> &Path {
         self.socket.file.path()
     }
 
-    /// Answers, for ever.
+    /// Answers requests, forever.
     pub(crate) async fn serve(&mut self) {
         let mut looks = tokio::time::interval(LOOK);
         loop {
@@ -81,7 +81,7 @@ impl Management {
         }
     }
 
-    /// Makes the socket again where somebody has deleted its file: without that nobody finds it.
+    /// Creates the socket again if its file was deleted: otherwise no client finds it.
     fn renew(&mut self) {
         if self.socket.file.is_there() {
             self.obstacle = None;
@@ -124,7 +124,7 @@ impl Socket {
         })?;
         let listener = UnixListener::bind(path).map_err(failed)?;
         let file = SocketFile::of(path).map_err(failed)?;
-        // Gone with its file when something fails below.
+        // Dropped, with its file, if a later step fails.
         let made = Self { listener, file };
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         Ok((directories, made))
@@ -137,8 +137,8 @@ impl Drop for Socket {
     }
 }
 
-/// Directories that were made for a socket, the innermost first. They go with it, unless others
-/// have put something there.
+/// Directories created for a socket, innermost first. They are removed with it, unless they contain
+/// other files.
 #[derive(Debug)]
 struct Directories(Vec<PathBuf>);
 
@@ -146,7 +146,7 @@ impl Directories {
     fn make(socket: &Path) -> io::Result<Self> {
         let parents = socket.ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
         let missing = parents.take_while(|directory| !directory.exists());
-        // All sockets are there by default: another may be about to be made.
+        // All sockets are there by default: another process may be about to create one.
         let made = missing.filter(|directory| *directory != Path::new(DIRECTORY));
         let made = Self(made.map(Path::to_owned).collect());
         if let Some(directory) = socket.parent() {
@@ -155,7 +155,7 @@ impl Directories {
         Ok(made)
     }
 
-    /// Those of another time as well.
+    /// Adds those created at another time.
     fn add(&mut self, mut others: Self) {
         others.0.append(&mut self.0);
         std::mem::swap(self, &mut others);
@@ -165,7 +165,7 @@ impl Directories {
 impl Drop for Directories {
     fn drop(&mut self) {
         for directory in &self.0 {
-            // Not empty, as a rule: then it is somebody else's too.
+            // Usually not empty: then others use it.
             let _ = fs::remove_dir(directory);
         }
     }
@@ -177,7 +177,7 @@ async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()
     let mut line = String::new();
     let len = BufReader::new(reader.take(MAX_REQUEST_LEN)).read_line(&mut line).await?;
     if len == 0 {
-        // Somebody only looked whether we are there.
+        // A client only checked whether the process is alive.
         return Ok(());
     }
     let answer = match serde_json::from_str(&line) {
@@ -208,15 +208,15 @@ impl Services {
     }
 }
 
-/// Who is at the other end, as the kernel knows (SO_PEERCRED, unix(7)): the user's name, or their
-/// number when they have none.
+/// The peer as reported by the kernel (SO_PEERCRED, unix(7)): the user's name, or the ID of a user
+/// without a name.
 fn caller(stream: &UnixStream) -> Caller {
     let Ok(credentials) = stream.peer_cred() else { return Caller::unix("unknown") };
     let uid = credentials.uid();
     Caller::unix(&User(uid).name().unwrap_or_else(|| uid.to_string()))
 }
 
-/// What to do instead, when this process has not got the part that answers.
+/// The remedy if this process does not have the part that answers.
 fn missing(part: Part, request: &Request) -> String {
     let hint = match request {
         Request::Show(Topic::Taps) => "; `tapswitch policy list` shows the TAPs of a controller",
@@ -284,10 +284,10 @@ fn said<T: Serialize>(result: Result<T, impl std::fmt::Display>) -> Answer {
     }
 }
 
-/// Why there is no management socket.
+/// Error of creating the management socket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
-    /// Another process has it.
+    /// Another process uses it.
     #[error(
         "{} is in use by another tapswitch; choose another with --socket, or another name",
         path.display()
@@ -296,29 +296,29 @@ pub(crate) enum BindError {
         /// The socket.
         path: PathBuf,
     },
-    /// Something is there that is somebody's.
+    /// The path is occupied.
     #[error("management socket {}: {error}; choose another path with --socket", path.display())]
     Occupied {
         /// The socket.
         path: PathBuf,
-        /// What is there.
+        /// What occupies it.
         error: ClearError,
     },
-    /// The file system says no.
+    /// Error of the file system.
     #[error("management socket {}: {source}; choose another with --socket", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// What was said.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Time between two looks whether the socket's file is still there.
+/// Interval of checking that the socket's file exists.
 const LOOK: Duration = Duration::from_secs(2);
-/// Bytes of a request; a policy needs some hundreds.
+/// Maximum length of a request in bytes; a policy needs some hundreds.
 const MAX_REQUEST_LEN: u64 = 64 << 10;
-/// Records of the audit log in one answer.
+/// Maximum number of audit records in one answer.
 const AUDIT_COUNT: usize = 1000;
 
 #[cfg(test)]
@@ -341,7 +341,7 @@ mod tests {
         let first = bind().unwrap();
         let refused = bind().unwrap_err().to_string();
         assert!(refused.contains("in use by another"), "{refused}");
-        // Somebody takes the file away, and another one listens there.
+        // Another process deletes the file and listens at the same path.
         fs::remove_file(&path).unwrap();
         let second = bind().unwrap();
         drop(first);

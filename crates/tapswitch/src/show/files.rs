@@ -1,10 +1,10 @@
-//! Files behind ports, as tables.
+//! Tables of capture file ports.
 
 use tapswitch_switch::report::{FileReport, PortReport};
 
 use crate::table::{grouped, print, table};
 
-/// What is known of the files behind ports, if there are such ports.
+/// Prints the capture files, if there are any.
 pub(super) fn files(reports: &[PortReport]) {
     let of_file = |port: &PortReport| Some((port.port.clone(), port.file.clone()?));
     let files: Vec<_> = reports.iter().filter_map(of_file).collect();

@@ -4,7 +4,7 @@ use tapswitch_switch::report::MeterReport;
 
 use crate::table::{grouped, print, table};
 
-/// Prints all meters, each with its bands in the lines below.
+/// Prints all meters, each followed by its bands.
 pub(super) fn meters(reports: &[MeterReport]) {
     let columns = ["METER ", "FLAGS", "FLOWS ", "BAND", "FRAMES ", "PACKETS ", "BYTES ", "AGE "];
     let mut rows = table(&columns);

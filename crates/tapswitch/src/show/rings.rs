@@ -1,11 +1,11 @@
-//! What `tapswitch show ports` tells of the kernel's rings of tap devices, and of the queueing
+//! The parts of `tapswitch show ports` about the kernel's rings of tap devices and the queueing
 //! disciplines of other interfaces.
 
 use tapswitch_switch::report::{PortReport, QueueingReport, RingReport};
 
 use crate::table::{grouped, print, table};
 
-/// The rings of those ports that have some.
+/// Prints the rings of ports that have them.
 pub(super) fn rings(reports: &[PortReport]) {
     let rings: Vec<_> =
         reports.iter().filter_map(|port| Some((&port.port, port.ring.as_ref()?))).collect();
@@ -24,7 +24,7 @@ pub(super) fn rings(reports: &[PortReport]) {
     }
 }
 
-/// What is to be said of a device that other programs have opened.
+/// Message about a device that other programs have opened.
 fn joined(port: &str, ring: &RingReport) -> Option<String> {
     let RingReport { foreign_queues, joins, .. } = ring;
     (*joins > 0).then(|| {
@@ -46,7 +46,7 @@ fn row(port: &str, ring: &RingReport) -> [String; 7] {
     ]
 }
 
-/// What is in front of those interfaces that the switch has not made.
+/// Prints the queueing disciplines of interfaces that the switch did not create.
 pub(super) fn queueing(reports: &[PortReport]) {
     let row = |port: &PortReport| {
         let QueueingReport { qdisc, waiting, shed } = port.queueing.as_ref()?;

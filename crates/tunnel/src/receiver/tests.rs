@@ -1,4 +1,4 @@
-//! Frames over the loopback interface, by the kernel's own segmentation and coalescing.
+//! Frames over the loopback interface, with the kernel's own segmentation and coalescing.
 
 use std::io::IoSlice;
 use std::net::UdpSocket;
@@ -32,8 +32,8 @@ impl Pair {
         Self { port, near: Arc::new(near), far: Receiver::new(Arc::new(far)) }
     }
 
-    /// The next `count` frames, taken as a worker does: `limit` behind one another, of which each
-    /// begins within `reach` bytes. Each batch is overwritten before the next one.
+    /// The next `count` frames, taken as a worker does: `limit` in sequence, each of which begins
+    /// within `reach` bytes. Each batch is overwritten before the next one.
     fn take(&mut self, count: usize, limit: usize, reach: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut buf = vec![0; reach + HEADROOM + RECV_BUF_LEN];
@@ -72,8 +72,8 @@ fn vni(number: u32) -> Vni {
     Vni::new(number).unwrap()
 }
 
-/// What is opened on a UDP port that is free, and the port. It may be taken between its choice and
-/// its use, or on another address: then another one is tried.
+/// Opens something on a free UDP port, and returns the port. If the port is taken between choice
+/// and use, or on another address, tries another one.
 fn on_free_port<T>(open: impl Fn(u16) -> Result<T, OpenError>) -> (u16, T) {
     loop {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -109,7 +109,7 @@ fn a_train_crosses_in_one_call_at_each_end_and_nothing_is_copied() {
     let train: Vec<_> = (0..44).map(|at| frame(at, if at < 43 { 1450 } else { 99 })).collect();
     send_all(&pair.near, &train).unwrap();
     assert!(pair.take(44, 64, 72_000) == train);
-    // The length is known now, so all lie where they shall.
+    // The length is now known, so all are received in place.
     pair.far.spill.fill(0);
     send_all(&pair.near, &train).unwrap();
     assert!(pair.take(44, 64, 72_000) == train);
@@ -129,7 +129,7 @@ fn without_checksum_datagrams_go_singly() {
     assert_eq!(pair.far.port().counters().receive_calls, 40);
 }
 
-/// A route leads over a device without checksums for a moment.
+/// A route temporarily uses a device without checksums.
 #[test]
 fn a_kernel_that_refuses_segments_is_asked_again_after_a_while() {
     let mut pair = Pair::new();
@@ -165,7 +165,7 @@ fn what_is_not_ours_is_counted_and_left_out() {
     for bytes in [&[][..], &[8; 21], &flagless, &datagram(vni(8)), &datagram(vni(7))] {
         stranger.send_to(bytes, to).unwrap();
     }
-    // From elsewhere: the socket is for one remote.
+    // From another address: the socket is connected to one remote.
     UdpSocket::bind("127.0.0.9:0").unwrap().send_to(&datagram(vni(7)), to).unwrap_or(0);
     assert!(pair.take(1, 4, 4096) == [good]);
     let mut buf = vec![0; HEADROOM + RECV_BUF_LEN];
@@ -175,7 +175,7 @@ fn what_is_not_ours_is_counted_and_left_out() {
     assert_eq!(counters.received, 5);
 }
 
-/// An IPv4 packet with this type of service, and its checksum.
+/// An IPv4 packet with this type of service, and a valid checksum.
 fn packet(class: u8) -> Vec<u8> {
     let mut frame = frame(3, 200);
     frame[12..34].copy_from_slice(&[
@@ -186,7 +186,7 @@ fn packet(class: u8) -> Vec<u8> {
     frame
 }
 
-/// Frames of one length in one call, with this class outside, whatever they say inside.
+/// Frames of one length in one call, with this outer class, whatever the inner one is.
 fn send_as_routers_do(port: &VxlanPort, frames: &[Vec<u8>], class: u8) {
     let header = header(vni(7));
     let parts: Vec<_> = frames.iter().flat_map(|it| [&header[..], it].map(IoSlice::new)).collect();
@@ -223,7 +223,7 @@ fn marks_over_ipv6_are_seen() {
     assert_eq!(pair.far.port().counters().congested, 1);
 }
 
-/// One that is its own far end, and its UDP port.
+/// A port that is its own remote, and its UDP port.
 fn port_on_ipv6() -> (u16, Arc<VxlanPort>) {
     let remote = std::net::Ipv6Addr::LOCALHOST.into();
     let (port, opened) =
@@ -231,7 +231,7 @@ fn port_on_ipv6() -> (u16, Arc<VxlanPort>) {
     (port, Arc::new(opened))
 }
 
-/// Where to send, and where it comes in.
+/// The sending and the receiving port.
 fn ends(is_v6: bool) -> (Arc<VxlanPort>, Arc<VxlanPort>) {
     if is_v6 {
         let (_, port) = port_on_ipv6();
@@ -241,7 +241,7 @@ fn ends(is_v6: bool) -> (Arc<VxlanPort>, Arc<VxlanPort>) {
     (near, far.port().clone())
 }
 
-/// The frames of the next `count` datagrams as they are, and the class outside of each.
+/// The frames of the next `count` datagrams unchanged, and the outer class of each.
 fn take_raw(port: &VxlanPort, count: usize) -> Vec<(u8, Vec<u8>)> {
     let (mut taken, mut buf) = (Vec::new(), vec![0; RECV_BUF_LEN]);
     while taken.len() < count {
@@ -284,7 +284,7 @@ fn a_call_of_the_callers_own_gets_what_says_it_outside() {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 fn until(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -300,13 +300,13 @@ fn each_error_from_afar_is_counted() {
     let one = frame(1, 100);
     for _ in 0..5 {
         near.send(0, &[IoSlice::new(&one)]).unwrap();
-        // So that no call tells it before all of them wait.
+        // So that no call reports it before all errors are queued.
         until(|| {
             rustix::net::sockopt::socket_error(near.senders().next().unwrap()).unwrap().is_err()
         });
     }
     assert_eq!(near.counters().unreachable, 0);
-    // The call that an error comes back to tells all that there are.
+    // The call that an error is returned to reports all of them.
     let mut sent = 5;
     until(|| {
         near.send(0, &[IoSlice::new(&one)]).unwrap();
@@ -349,8 +349,8 @@ fn a_remote_where_nobody_listens_is_counted_and_stops_nothing() {
     let config = Config::new([127, 0, 0, 2].into(), vni(7)).port(pair.port);
     drop(std::mem::replace(&mut pair.far, Receiver::new(pair.near.clone())));
     drop(far);
-    // Each answer comes before the next datagram goes: the loopback interface is that fast, and a
-    // number of them is enough even if it is not.
+    // Each reply usually arrives before the next datagram is sent, and a number of them suffices
+    // even if not.
     let one = frame(1, 100);
     for _ in 0..100 {
         match pair.near.send(0, &[IoSlice::new(&one)]) {
@@ -417,7 +417,7 @@ fn buffers_are_as_large_as_asked_for_where_that_is_allowed() {
     assert_eq!(pair.near.local().to_string(), format!("127.0.0.2:{}", pair.port));
 }
 
-/// A frame behind `tags` tags with this class, of IPv4, IPv6 or neither.
+/// A frame after `tags` tags with this class, of IPv4, IPv6 or neither.
 fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
     let start: [&[u8]; 3] =
         [&[8, 0, 0x45, class], &[0x86, 0xdd, 0x60 | class >> 4, class << 4], &[8, 6, 0, class]];
@@ -428,7 +428,7 @@ fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// RFC 6040 §4.1, normal mode, whatever is sent, singly and together, over either IP.
+    /// RFC 6040 §4.1, normal mode, for any frames, single and batched, over both IP versions.
     #[test]
     fn what_frames_say_of_congestion_is_said_outside(
         packets in prop::collection::vec((0..3usize, 0..3usize, any::<u8>(), 40..300usize), 1..40),
@@ -457,7 +457,7 @@ proptest! {
         prop_assert!(take_raw(&far, expected.len()) == expected);
     }
 
-    /// Whatever the lengths, and however many frames the caller takes together.
+    /// For any lengths, and any number of frames taken together.
     #[test]
     fn frames_arrive_as_they_were_sent(
         trains in prop::collection::vec((1..50usize, 14..1500usize, 14..1500usize), 1..6),

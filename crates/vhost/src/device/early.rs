@@ -1,17 +1,17 @@
-//! Rings that are enabled before features are set.
+//! Enabling rings before features are set.
 //!
-//! QEMU enables the first pair of queues when it makes the device, long before a driver accepts
-//! features; it may, as protocol features have been negotiated by then ("Ring states" and
-//! `VHOST_USER_SET_VRING_ENABLE` of the vhost-user specification). The `vhost` crate's handler goes
-//! by what was set and would end the session. So this one message is looked at first while nothing
-//! is set, and taken here.
+//! QEMU enables the first queue pair when it creates the device, long before a driver accepts
+//! features; this is permitted once protocol features have been negotiated ("Ring states" and
+//! `VHOST_USER_SET_VRING_ENABLE` in the vhost-user specification). The `vhost` crate's handler
+//! requires the features and would end the session. So while no features are set, this message is
+//! handled here.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// A message that enables a ring, or disables it.
+/// A message that enables or disables a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Enable {
     pub(super) index: u32,
@@ -20,11 +20,11 @@ pub(super) struct Enable {
 }
 
 impl Enable {
-    /// Waits for the next message and takes it if it is of this kind. Any other is left for the
-    /// handler, as is the end of the connection.
+    /// Waits for the next message and takes it if it is of this kind. Any other message, and the
+    /// end of the connection, are left for the handler.
     ///
     /// # Errors
-    /// When the connection cannot be read.
+    /// If the connection cannot be read.
     pub(super) fn take(stream: impl AsFd) -> io::Result<Option<Self>> {
         let mut bytes = [0; LEN];
         let header = &mut bytes[..HEADER_LEN];
@@ -44,10 +44,10 @@ impl Enable {
         Self { index: read_u32(bytes, 12), on: read_u32(bytes, 16) != 0, wants_reply }
     }
 
-    /// Says what became of it, to who asks.
+    /// Sends the result, if a reply was requested.
     ///
     /// # Errors
-    /// When the connection cannot be written.
+    /// If the connection cannot be written.
     pub(super) fn answer(self, stream: impl AsFd, is_done: bool) -> io::Result<()> {
         if self.wants_reply {
             let words = [SET_VRING_ENABLE, VERSION | REPLY, 8, u32::from(!is_done), 0];
@@ -62,12 +62,12 @@ fn read_u32(bytes: &[u8; LEN], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Request, flags and length of what follows ("Message Specification"), in the machine's order.
+/// Request, flags and payload length ("Message Specification"), in native byte order.
 const HEADER_LEN: usize = 12;
-/// A header, the ring's number, and whether it is to be enabled.
+/// A header, the ring's index, and whether to enable it.
 const LEN: usize = HEADER_LEN + 8;
 const SET_VRING_ENABLE: u32 = 18;
-/// Flags of a header.
+/// Flags in a header.
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;

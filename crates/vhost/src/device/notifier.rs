@@ -1,15 +1,15 @@
-//! What a VMM hands over to notify of a ring, and to be notified by.
+//! Checks of the descriptors that a VMM passes for notifications in both directions.
 //!
-//! A worker waits for the one and signals the other, and it serves other guests, too. So these are
-//! eventfds and nothing else: asking one whether it can be read, or signalling it
-//! ([`crate::call`]), is done at once. Of any other file it may be for somebody else to say when it
-//! is done: of a file of FUSE, or an epoll instance that such a file is in, for the guest's owner.
+//! A worker waits for one and signals the other while it serves other guests, too. So only eventfds
+//! are accepted: polling or signalling one ([`crate::call`]) never blocks. Any other file may
+//! block: a file on FUSE, or an epoll instance that contains one, for as long as the guest's owner
+//! likes.
 //!
-//! What a descriptor is, is asked once, when it comes, of `/proc/self/fd`. That looks at a name
-//! which the kernel keeps, and at nothing of the file itself; whatever lies in a file system has a
-//! name that begins otherwise. Where `/proc` is not mounted nothing is taken: all else that can be
-//! asked of an eventfd (its inode, which many kinds of files share, or what it answers to a write)
-//! is true of others as well, of some of which nobody knows what else a write does to them.
+//! The kind of a descriptor is read once, when it arrives, from `/proc/self/fd`. This reads a name
+//! that the kernel keeps, without accessing the file itself; names of files in file systems begin
+//! differently. If `/proc` is not mounted, nothing is accepted: all other properties of an eventfd
+//! (its inode, which many kinds of files share, or its answer to a write) are shared by other
+//! kinds, and a write to those may have unknown effects.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-/// The eventfd, set to be without waiting.
+/// Checks that `file` is an eventfd, and makes it non-blocking.
 pub(super) fn take(file: File) -> Result<OwnedFd, NotifierError> {
     let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     if name.map_err(NotifierError::Unknown)? != OsStr::new(EVENTFD) {
@@ -29,19 +29,19 @@ pub(super) fn take(file: File) -> Result<OwnedFd, NotifierError> {
     Ok(file.into())
 }
 
-/// Why a ring is not notified of by what was handed over.
+/// Why a descriptor cannot be used for notifications.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotifierError {
-    /// It is something else.
+    /// It is not an eventfd.
     #[error("not an eventfd, and other files may block; use a VMM that passes eventfds")]
     Kind,
-    /// Nothing is handed over: the ring is to be looked at all the time.
+    /// There is none: the VMM expects polling.
     #[error(
         "missing, and the switch does not poll rings; let the VMM pass an eventfd, as QEMU does \
          with ioeventfd=on"
     )]
     Missing,
-    /// It cannot be told.
+    /// Its kind cannot be determined.
     #[error("of unknown type ({0}); mount /proc, which tells whether it is an eventfd")]
     Unknown(io::Error),
     /// The kernel refused.
@@ -49,5 +49,5 @@ pub(super) enum NotifierError {
     Kernel(#[from] io::Error),
 }
 
-/// What the kernel calls eventfds.
+/// The kernel's name for eventfds.
 const EVENTFD: &str = "anon_inode:[eventfd]";

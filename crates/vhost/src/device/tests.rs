@@ -1,4 +1,4 @@
-//! Sessions with a monitor of our own.
+//! Tests of sessions with a VMM of our own.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,7 +23,7 @@ struct Vmm {
     driver: Driver,
     kick: EventFd,
     call: EventFd,
-    /// What was told last of what runs.
+    /// The last reported status.
     status: Arc<Mutex<Status>>,
     session: JoinHandle<SessionEnd>,
 }
@@ -52,14 +52,14 @@ impl Vmm {
         Self { device, frontend, guest, driver, kick, call, status, session }
     }
 
-    /// Starts the queue by which the guest sends, with the driver's ring.
+    /// Starts the queue on which the guest sends, with the driver's ring.
     fn start(&mut self) {
         self.share(0, LEN);
         self.start_ring(1, &self.driver.place());
         eventually("the ring runs", || self.queue().lock().is_some());
     }
 
-    /// Starts queue `index` with a ring that lies there.
+    /// Starts queue `index` with a ring at `place`.
     fn start_ring(&self, index: usize, place: &RingPlace) {
         self.start_disabled_ring(index, place);
         self.frontend.clone().set_vring_enable(index, true).unwrap();
@@ -74,7 +74,7 @@ impl Vmm {
         frontend.set_vring_kick(index, &self.kick).unwrap();
     }
 
-    /// Says where the ring lies, with these flags.
+    /// Sends the addresses of the ring, with these flags.
     fn describe(&self, flags: u32) {
         self.describe_as(1, &self.driver.place(), flags);
     }
@@ -103,7 +103,7 @@ impl Vmm {
         self.frontend.set_mem_table(&[region]).unwrap();
     }
 
-    /// Pairs of queues that run, when all that was said has been done.
+    /// Number of running pairs, when all messages have been processed.
     fn pairs(&self) -> u16 {
         self.frontend.get_features().unwrap();
         lock(&self.status).pairs
@@ -119,7 +119,7 @@ impl Vmm {
         self.kick.write(1).unwrap();
     }
 
-    /// What a worker does when it is woken; returns the first byte of each frame.
+    /// Processes frames like a worker that was woken; returns the first byte of each.
     fn burst(&self) -> Vec<u8> {
         self.queue().acknowledge();
         let mut running = self.queue().lock();
@@ -170,15 +170,15 @@ fn a_vmm_starts_a_ring_and_its_guest_sends() {
     assert_eq!(vmm.call.read().unwrap(), 1, "one notification for the burst");
 }
 
-/// An empty ring beside the driver's, for the queue by which the guest receives.
+/// An empty ring next to the driver's, for the queue on which the guest receives.
 fn beside(place: RingPlace) -> RingPlace {
     let [descriptors, driver, device] =
         [place.descriptors, place.driver, place.device].map(|at| at + 0x1_0000);
     RingPlace { size: place.size, descriptors, driver, device }
 }
 
-/// A monitor may count queues in both directions, and want a device of twice the pairs that it
-/// uses, as Cloud Hypervisor does.
+/// A VMM may count queues in both directions, and request a device with twice the pairs that it
+/// uses, like Cloud Hypervisor.
 #[test]
 fn a_monitor_may_use_fewer_pairs_than_there_are() {
     let mut vmm = Vmm::connect();
@@ -193,7 +193,7 @@ fn a_monitor_may_use_fewer_pairs_than_there_are() {
     assert_eq!([runs(0), runs(1)], [[true; 2], [false; 2]]);
     vmm.send(1);
     assert_eq!(vmm.burst(), [1]);
-    // A buffer to receive into: descriptor, entry, index.
+    // A receive buffer: descriptor, entry, index.
     let descriptor = [&(BASE + BUFFERS).to_le_bytes()[..], &72u32.to_le_bytes(), &[2, 0, 0, 0]];
     vmm.guest.write(0x1_0000, &descriptor.concat());
     vmm.guest.write_u16(0x1_1002, 1);
@@ -208,7 +208,7 @@ fn a_monitor_may_use_fewer_pairs_than_there_are() {
     assert_eq!(vmm.guest.read_u16(0x1_2002), 1);
 }
 
-/// Has both rings of the first pair run in `memory`, without a monitor.
+/// Starts both rings of the first pair in `memory`, without a VMM.
 fn run_in(session: &mut Session, memory: &Arc<GuestMemory>) {
     session.memory = Some(memory.clone());
     let (features, driver) = (modern(), Driver::new(8, modern().ring()));
@@ -270,21 +270,21 @@ fn a_ring_outlives_a_change_of_memory() {
     vmm.start();
     vmm.send(1);
     assert_eq!(vmm.burst(), [1]);
-    // Half of it goes, with nothing that the ring needs; then what it needs goes, too.
+    // Half of the memory is removed, without any part of the ring; then the part with the ring.
     vmm.share(0, LEN / 2);
     vmm.frontend.set_vring_enable(1, true).unwrap();
     vmm.send(2);
     eventually("the ring works in the new memory", || vmm.burst() == [2]);
 }
 
-/// Who finds no ring there has to wait, or goes on: that is told by whether one is to come back.
+/// A worker that finds no ring waits, or continues, depending on whether one will be back.
 #[test]
 fn a_ring_that_is_to_come_back_is_told_from_one_that_has_stopped() {
     let mut vmm = Vmm::connect();
     vmm.start();
     let tells = |vmm: &Vmm| (vmm.queue().lock().is_some(), vmm.queue().is_running());
     assert_eq!(tells(&vmm), (true, true));
-    // The memory that the ring lies in goes, and comes back.
+    // The ring's memory is removed, and comes back.
     vmm.share(LEN / 2, LEN / 2);
     eventually("the ring waits", || tells(&vmm) == (false, true));
     vmm.share(0, LEN);
@@ -302,8 +302,8 @@ fn a_ring_that_is_to_come_back_is_told_from_one_that_has_stopped() {
     assert!(!device.transmit_queue(0).unwrap().is_running(), "the session is over");
 }
 
-/// As with hotplug: the region with the rings goes before it comes again, and all of it may be away
-/// for a while. To say that the guest has gone would have what is sent to it dropped.
+/// As with hotplug: the region with the rings is removed before it comes back, and all memory may
+/// be away for a while. If the guest were reported as gone, frames for it would be dropped.
 #[test]
 fn a_pair_whose_memory_is_exchanged_is_there_all_the_time() {
     let mut vmm = Vmm::connect();
@@ -332,8 +332,8 @@ fn a_pair_whose_memory_is_exchanged_is_there_all_the_time() {
     assert_eq!(vmm.pairs(), 0, "one of them was stopped");
 }
 
-/// A driver has a ring long before it gives buffers. One that had given some, and whose memory
-/// changes, is none of those.
+/// A driver has a ring long before it provides buffers. A ring with buffers whose memory changes is
+/// not such a ring.
 #[test]
 fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
     for packed in [Features::empty(), Features::RING_PACKED] {
@@ -366,7 +366,7 @@ fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
         assert_eq!(deliver(), Some(Err(Undelivered::Full)), "the memory was shared anew");
         vmm.frontend.get_vring_base(0).unwrap();
         assert_eq!(deliver(), None);
-        // The guest is started anew, in the same session.
+        // The guest is restarted within the session.
         vmm.guest.write(0, &[0; 0x4000]);
         vmm.start_ring(0, &place);
         eventually("the next ring runs", || queue.lock().is_some());
@@ -379,7 +379,7 @@ fn a_worker_that_was_left_polling_looks_at_the_next_ring() {
     let mut vmm = Vmm::connect();
     vmm.start();
     assert!(vmm.burst().is_empty());
-    // The ring is taken away from a worker that polls, which then finds none and sleeps.
+    // The ring is removed while a worker polls, which then finds none and sleeps.
     vmm.queue().lock().as_mut().unwrap().disarm();
     vmm.frontend.get_vring_base(1).unwrap();
     assert!(vmm.queue().lock().is_none());
@@ -389,8 +389,8 @@ fn a_worker_that_was_left_polling_looks_at_the_next_ring() {
     assert!(vmm.burst().is_empty() && !vmm.is_woken());
 }
 
-/// What the guest sends while a ring is disabled is to be thrown away, and one that was never
-/// enabled is disabled ("Ring states" in the vhost-user specification).
+/// Frames that the guest sends while a ring is disabled must be discarded, and a ring that was
+/// never enabled is disabled ("Ring states" in the vhost-user specification).
 #[test]
 fn a_ring_that_sends_is_served_with_a_mark_while_it_is_disabled() {
     let mut vmm = Vmm::connect();
@@ -446,7 +446,7 @@ fn the_end_of_a_session_stops_everything_and_another_may_come() {
     }
 }
 
-/// A worker may have found it in the last moments of the session before.
+/// A worker may have found the violation at the end of the session before.
 #[test]
 fn what_one_session_did_does_not_end_the_next() {
     let mut vmm = Vmm::connect();
@@ -465,7 +465,7 @@ fn what_one_session_did_does_not_end_the_next() {
     assert_eq!(next.session.join().unwrap(), SessionEnd::Reset("of its own".into()));
 }
 
-/// Whatever a session that begins does meanwhile.
+/// Regardless of what a new session does meanwhile.
 #[test]
 fn no_session_is_left_when_a_device_is_closed() {
     for turn in 0..1000 {
@@ -535,11 +535,11 @@ fn a_region_that_is_added_again_takes_the_place_of_itself() {
     vmm.frontend.remove_mem_region(&region).unwrap();
 }
 
-/// A map of the guest's pages, as a VMM shares it.
+/// A dirty bitmap, as a VMM shares it.
 struct Map(OwnedFd);
 
 impl Map {
-    /// Bytes: all pages of the guest, and those in front of them.
+    /// Length in bytes: all pages of the guest, and those before them.
     const LEN: u64 = (BASE + LEN) / 4096 / 8;
 
     fn share(vmm: &Vmm) -> Self {
@@ -553,7 +553,7 @@ impl Map {
         map
     }
 
-    /// Whether anything was noted, which is forgotten by that.
+    /// Whether any page was logged; clears the bitmap.
     fn take(&self) -> bool {
         let mut bytes = [0; Self::LEN as usize];
         rustix::io::pread(&self.0, &mut bytes, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Which bits are set, and when there are none to be set.
+//! Tests of the bits that are set in the dirty log.
 
 use rustix::fs::MemfdFlags;
 
@@ -8,14 +8,14 @@ use crate::ring::{Direction, Ring};
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 use crate::{Features, Part, Running};
 
-/// A map, and the file that the VMM sees it by.
+/// A log, and the file through which the VMM sees it.
 fn map(len: u64) -> (Arc<DirtyLog>, OwnedFd) {
     let file = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, len).unwrap();
     (DirtyLog::new(&file, 0, len).unwrap(), file)
 }
 
-/// Pages that are noted, which are forgotten by that.
+/// The logged pages, whose bits are cleared.
 fn take_pages(file: &OwnedFd) -> Vec<u64> {
     let mut bytes = [0; 128];
     let len = rustix::io::pread(file, &mut bytes, 0).unwrap();
@@ -47,7 +47,7 @@ fn of_each_page_there_is_one_bit() {
     }
 }
 
-/// How a page is noted that is noted already, for all that we know.
+/// How a page is logged whose bit is probably set already.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Noting {
     Always,
@@ -55,9 +55,9 @@ enum Noting {
     IfItIsNotBehindAFence,
 }
 
-/// A device that writes a page, notes it and stops; and a VMM that takes notes and copies pages
-/// while it runs, and once more when it has stopped. The VMM sleeps for good when its copy is not
-/// what was written. `fences` is whether it has one before it copies.
+/// A device that writes a page, logs it and stops, and a VMM that clears bits and copies pages
+/// while the device runs, and once more when it has stopped. The VMM sleeps for ever if its copy is
+/// not what was written. `fences` is whether it has a fence before the copy.
 fn copying(noting: Noting, fences: bool) -> Model {
     const MAP: Location = 0;
     const PAGE: Location = 1;
@@ -91,7 +91,7 @@ fn copying(noting: Noting, fences: bool) -> Model {
     }
     let end = vmm.len() + 2;
     vmm.extend([Op::Jump { when: |r| r[COPY] == 1, to: end }, Op::Sleep]);
-    // The page has been noted before.
+    // The page has been logged before.
     Model { programs: [device, vmm], registers: [[0; 6]; 2], memory: [1, 0, 0, 0, 0, 0] }
 }
 
@@ -101,7 +101,7 @@ fn what_is_written_is_copied_at_last() {
         assert_eq!(copying(Noting::Always, fences).explore().stuck, None);
         assert_ne!(copying(Noting::IfItIsNot, fences).explore().stuck, None);
     }
-    // It would do where the VMM has a fence, too, as on x86, where an exchange is one.
+    // It would work if the VMM had a fence, too, as on x86, where an exchange is one.
     assert_ne!(copying(Noting::IfItIsNotBehindAFence, false).explore().stuck, None);
     assert_eq!(copying(Noting::IfItIsNotBehindAFence, true).explore().stuck, None);
 }
@@ -142,7 +142,7 @@ fn kinds() -> [Features; 3] {
         .map(|kind| kind | Features::VERSION_1)
 }
 
-/// A ring whose every write is noted, with `count` buffers of 6,000 bytes two pages apart.
+/// A ring with logging of all writes, and `count` buffers of 6,000 bytes two pages apart.
 fn running(features: Features, direction: Direction, buffers: bool) -> (Guest, Running, OwnedFd) {
     let (guest, (log, file)) = (Guest::new(), map(128));
     let mut driver = Driver::new(4, features.ring());
@@ -158,7 +158,7 @@ fn running(features: Features, direction: Direction, buffers: bool) -> (Guest, R
     (guest, running, file)
 }
 
-/// The pages of what a device writes of a ring: see `test_guest`.
+/// The pages of the parts of a ring that a device writes: see `test_guest`.
 fn ring_pages(features: Features) -> Vec<u64> {
     let device = (BASE + 0x2000) / PAGE_LEN;
     if features.contains(Features::RING_PACKED) {

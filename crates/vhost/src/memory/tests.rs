@@ -1,4 +1,4 @@
-//! Where memory is found, and what cannot be memory.
+//! Tests of address lookup, and of files that are refused.
 
 use std::io::Write;
 
@@ -79,7 +79,7 @@ fn memory_that_is_taken_away_reads_as_zeroes() {
 #[test]
 fn the_rest_of_a_page_may_be_taken_away_too() {
     let guest = Guest::new();
-    // A page and a half: the loss of the half is the loss of a page.
+    // A page and a half: losing the half loses the page.
     let memory = GuestMemory::new(&[Guest::region(guest.file(), 0x1800, 0x1800)]).unwrap();
     let bytes = memory.find(BASE + 0x2f00, 0x100).unwrap();
     rustix::fs::ftruncate(guest.file(), 0).unwrap();
@@ -112,13 +112,13 @@ fn no_guest_takes_all_addresses() {
 fn a_region_may_begin_and_end_within_a_huge_page() {
     let file = rustix::fs::memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB);
     let Ok(file) = file else {
-        // Past the harness, which would swallow `println!`.
+        // Bypasses the harness, which would capture `println!`.
         let _ = std::io::stdout().write_all(b"\nSKIP: this kernel has no huge pages\n");
         return;
     };
     rustix::fs::ftruncate(&file, 4 << 20).unwrap();
     let memory = GuestMemory::new(&[Guest::region(&file, 0xc_0000, 0x18_0000)]).unwrap();
-    // Whether the machine has huge pages or not, from now on there are none.
+    // From here on there are no huge pages, whether the machine has some or not.
     rustix::fs::ftruncate(&file, 0).unwrap();
     let bytes = memory.find(BASE + 0xc_0000, 0x18_0000).unwrap();
     let mut out = vec![1; bytes.len()];

@@ -1,4 +1,4 @@
-//! Frames into and out of the buffers of a plain driver.
+//! Tests of frames into and out of the buffers of a simple driver.
 
 use std::iter;
 
@@ -17,7 +17,7 @@ fn setup(features: Features, direction: Direction) -> Setup {
     setup_of(8, features, direction)
 }
 
-/// The same with a ring of `size`.
+/// A setup with a ring of `size`.
 fn setup_of(size: u16, features: Features, direction: Direction) -> Setup {
     let (guest, ring) = (Guest::new(), features.ring());
     let driver = Driver::new(size, ring);
@@ -43,7 +43,7 @@ fn a_guests_frame_is_its_headers_and_the_rest() {
         let bytes = [&header(9)[..header_len], &frame].concat();
         s.guest.write(BUFFERS, &bytes);
         let at = BASE + BUFFERS;
-        // Pieces that end nowhere in particular.
+        // Pieces with arbitrary ends.
         let pieces = vec![(at, 5), (at + 5, 100), (at + 105, bytes.len() as u32 - 105)];
         s.driver.offer(&s.guest, &Buffer { pieces, writable: false, indirect: false }).unwrap();
         assert_eq!(s.running.fetch(8), Ok(1));
@@ -80,7 +80,7 @@ fn offer(s: &mut Setup, count: u64, len: u32) {
     }
 }
 
-/// What the guest finds in its buffers.
+/// The bytes that the guest finds in its buffers.
 fn received(s: &mut Setup, len: u32) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, (_, written)) in s.driver.reap(&s.guest).into_iter().enumerate() {
@@ -136,7 +136,7 @@ fn deliver(s: &mut Setup, len: usize) -> Result<(), Undelivered> {
     s.running.deliver(header(0), len, [Part::Ours(&frame)].into_iter())
 }
 
-/// Such a frame would wait for ever, and keep all behind it from the guest.
+/// Such a frame would wait for ever, and block all behind it.
 #[test]
 fn a_frame_that_all_buffers_of_a_ring_cannot_hold_is_too_long() {
     for features in &kinds()[1..] {
@@ -162,7 +162,7 @@ fn a_frame_that_all_buffers_of_a_ring_cannot_hold_is_too_long() {
     }
 }
 
-/// What was used and not published takes up places, but not for long.
+/// Buffers that are used but not published occupy descriptors, but only for a burst.
 #[test]
 fn a_ring_that_is_not_filled_yet_is_full_for_now() {
     for features in &kinds()[1..] {
@@ -181,7 +181,7 @@ fn a_ring_that_is_not_filled_yet_is_full_for_now() {
     }
 }
 
-/// A ring of odd size never has all of its places taken by buffers of two.
+/// Buffers of two descriptors never fill a ring of odd size.
 #[test]
 fn a_ring_is_taken_up_when_no_buffer_more_fits() {
     let mut s = setup_of(7, kinds()[2], Direction::Receive);
@@ -204,7 +204,7 @@ fn a_buffer_without_room_for_a_header_is_refused() {
     }
 }
 
-/// Buffers of 1000 bytes in 4 pieces each, by a table or not.
+/// Offers buffers of 1000 bytes in 4 pieces each, by an indirect table or not.
 fn offer_in_pieces(s: &mut Setup, count: u64, indirect: bool) {
     for _ in 0..count {
         let pieces = (0..4).map(|piece| (BASE + BUFFERS + 0x100 * piece, 250)).collect();
@@ -213,7 +213,7 @@ fn offer_in_pieces(s: &mut Setup, count: u64, indirect: bool) {
     }
 }
 
-/// Buffers in sixteen pieces of a byte.
+/// Offers buffers of sixteen pieces of one byte.
 fn offer_in_bytes(s: &mut Setup, count: u16) {
     let pieces: Vec<_> = (0..16).map(|piece| (BASE + BUFFERS + 2 * piece, 1)).collect();
     for _ in 0..count {
@@ -222,14 +222,14 @@ fn offer_in_bytes(s: &mut Setup, count: u16) {
     }
 }
 
-/// A ring with as many buffers as the test guest has room for.
+/// A ring with as many buffers as the test guest has memory for.
 fn setup_in_bytes(features: Features) -> Setup {
     let mut s = setup_of(256, features | Features::INDIRECT_DESC, Direction::Receive);
     offer_in_bytes(&mut s, 256);
     s
 }
 
-/// Each piece is looked up and copied to by itself, and other ports wait meanwhile.
+/// Each piece is looked up and copied separately, while other ports wait.
 #[test]
 fn a_frame_in_very_many_pieces_is_too_long() {
     for features in &kinds()[1..] {
@@ -241,7 +241,7 @@ fn a_frame_in_very_many_pieces_is_too_long() {
     }
 }
 
-/// What others wait for ends, however many frames there are.
+/// The time for which others wait is bounded, whatever the number of frames.
 #[test]
 fn a_burst_has_room_for_so_many_pieces() {
     for features in &kinds()[1..] {
@@ -257,8 +257,7 @@ fn a_burst_has_room_for_so_many_pieces() {
     }
 }
 
-/// Two of three buffers are used for each frame, so one is always left over when the next ones are
-/// fetched.
+/// Each frame uses two of three buffers, so one is always left over at the next fetch.
 #[test]
 fn what_was_used_is_forgotten_though_a_buffer_is_always_left_over() {
     for features in &kinds()[1..] {
@@ -283,7 +282,7 @@ fn what_was_used_is_forgotten_though_a_buffer_is_always_left_over() {
     }
 }
 
-/// Room for what a guest has us fetch once is not kept for all times.
+/// Memory for a single large fetch is not kept.
 #[test]
 fn absurd_room_is_given_back() {
     let mut chains = Chains::default();

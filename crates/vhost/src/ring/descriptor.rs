@@ -1,12 +1,12 @@
-//! Descriptors: 16 bytes that say where a buffer lies (virtio 1.2 §2.7.5, §2.8.1), and tables of
-//! them in a guest's memory.
+//! Descriptors of 16 bytes that describe a buffer (virtio 1.2 §2.7.5, §2.8.1), and tables of them
+//! in a guest's memory.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::GuestBytes;
 
-/// The buffer goes on (`VIRTQ_DESC_F_NEXT`).
+/// The chain continues (`VIRTQ_DESC_F_NEXT`).
 pub(super) const NEXT: u16 = 1;
 /// The device writes the buffer (`VIRTQ_DESC_F_WRITE`).
 pub(super) const WRITE: u16 = 2;
@@ -22,14 +22,14 @@ pub(super) const DESCRIPTORS_PER_LINE: usize = 4;
 pub(super) struct Descriptor {
     pub(super) address: u64,
     pub(super) len: u32,
-    /// Flags of a split ring, identifier of the buffer in a packed one.
+    /// Flags in a split ring, buffer id in a packed one.
     pub(super) third: u16,
     /// Next descriptor in a split ring, flags in a packed one.
     pub(super) fourth: u16,
 }
 
 impl Descriptor {
-    /// From its two halves.
+    /// A descriptor from its two words.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "fields of a word")]
     const fn of(address: u64, rest: u64) -> Self {
@@ -44,8 +44,8 @@ impl Descriptor {
 }
 
 /// A descriptor in a guest's memory: the address, and the rest as one word, which is loaded and
-/// stored at once. So nobody ever sees a half of what we write, not even a successor of ours that
-/// finds what we left when we were killed.
+/// stored atomically. So no reader sees half of our store, not even a successor that continues
+/// after we were killed.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Shared {
@@ -54,20 +54,21 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Fetches it, each field once; `order` is for all but the address, which comes after.
+    /// Loads each word once. `order` applies to the second word, which is loaded before the
+    /// address.
     #[inline]
     pub(super) fn load(&self, order: Ordering) -> Descriptor {
         let rest = u64::from_le(self.rest.load(order));
         Descriptor::of(u64::from_le(self.address.load(Ordering::Relaxed)), rest)
     }
 
-    /// Fetches the last two bytes.
+    /// Loads the last two bytes.
     #[inline]
     pub(super) fn fourth(&self) -> u16 {
         Descriptor::of(0, u64::from_le(self.rest.load(Ordering::Relaxed))).fourth
     }
 
-    /// Stores all but the address; whoever sees it sees what was written before.
+    /// Stores all but the address, with release semantics.
     #[inline]
     pub(super) fn store_rest(&self, descriptor: &Descriptor) {
         #[cfg(test)]
@@ -78,28 +79,27 @@ impl Shared {
     }
 }
 
-/// A table of `T`, which are made of atomics, in a guest's memory. Whoever holds it holds the
-/// memory, too.
+/// A table of `T`, which consists of atomics, in a guest's memory. The holder of the table must
+/// hold the memory as well.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     start: NonNull<T>,
     count: u32,
 }
 
-// SAFETY: a table is an address in memory that its holder keeps mapped, and all access goes through
-// atomics, which any thread may use.
+// SAFETY: a table is an address in memory that its holder keeps mapped, and all accesses are
+// atomic, which any thread may do.
 unsafe impl<T: Sync> Send for Table<T> {}
 
 impl<T> Table<T> {
-    /// The table in `bytes`; `None` when it is empty or not aligned.
+    /// The table in `bytes`; `None` if it is empty or not aligned.
     pub(super) fn new(bytes: GuestBytes<'_>) -> Option<Self> {
         let start = bytes.as_ptr().cast::<T>();
         let count = u32::try_from(bytes.len() / size_of::<T>()).ok()?;
         (count > 0 && start.is_aligned()).then_some(Self { start, count })
     }
 
-    /// Lets the processor bring the entry at `index`, which the driver has written, while we do
-    /// other things.
+    /// Prefetches the entry at `index`, which the driver has written.
     #[inline]
     pub(super) fn prefetch(&self, index: u32) {
         #[cfg(target_arch = "x86_64")]
@@ -113,37 +113,37 @@ impl<T> Table<T> {
         let _ = index;
     }
 
-    /// The entry at `index`; `None` when there are not so many.
+    /// The entry at `index`; `None` if there is none.
     ///
     /// # Safety
-    /// The memory that the table was found in is still mapped, and `T` consists of atomics.
+    /// The memory of the table must still be mapped, and `T` must consist of atomics.
     #[inline]
     pub(super) unsafe fn get(&self, index: u32) -> Option<&T> {
         if index >= self.count {
             return None;
         }
-        // SAFETY: there is such an entry, and the caller promises the rest.
+        // SAFETY: the entry exists, and the caller promises the rest.
         Some(unsafe { self.at(index) })
     }
 
-    /// The entry at `index`, or the last one when there are not so many.
+    /// The entry at `index`, or the last one if there are fewer.
     ///
     /// # Safety
     /// As for [`Self::get`].
     #[inline]
     pub(super) unsafe fn at(&self, index: u32) -> &T {
         let index = index.min(self.count - 1);
-        // SAFETY: a table has one entry at least, and all of them lie within the bytes that it was
+        // SAFETY: a table has at least one entry, and all entries are within the bytes that it was
         // made of.
         let entry = unsafe { self.start.add(index as usize) };
-        // SAFETY: the caller says that the bytes are mapped; the entry is aligned, any bytes are a
-        // valid atomic, and the guest's writing meanwhile is what atomics are for.
+        // SAFETY: the caller promises that the bytes are mapped; the entry is aligned, any bytes
+        // are a valid atomic, and atomics permit concurrent writes by the guest.
         unsafe { entry.as_ref() }
     }
 }
 
 impl Descriptor {
-    /// The descriptor at `index` of an indirect table, which may lie anywhere.
+    /// The descriptor at `index` of an indirect table, at any address.
     #[inline]
     pub(super) fn of_table(table: GuestBytes<'_>, index: u16) -> Self {
         let mut bytes = [0; 16];
@@ -158,7 +158,7 @@ const fn low_half(value: u128) -> u64 {
     value as u64
 }
 
-/// Lets a test kill us between two stores: what a dead process stores is nowhere.
+/// Lets tests simulate our death between two stores: stores of a dead process have no effect.
 #[cfg(test)]
 pub(super) mod kill {
     use std::cell::Cell;
@@ -167,7 +167,7 @@ pub(super) mod kill {
         static STORES_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     }
 
-    /// This thread's stores are as if it were killed after `stores` more; [`u32::MAX`] is never.
+    /// Drops this thread's stores after `stores` more, as if it were killed; [`u32::MAX`] is never.
     pub(crate) fn after(stores: u32) {
         STORES_LEFT.set(stores);
     }

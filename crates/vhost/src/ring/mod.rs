@@ -1,32 +1,33 @@
 //! Virtqueues from the device's side, split (virtio 1.2 §2.7) and packed (§2.8).
 //!
-//! A guest's driver makes buffers available; the device takes them, reads or writes them, and gives
-//! them back as used. All of that is memory that the guest may change at any time, so:
+//! A guest's driver makes buffers available; the device fetches them, reads or writes them, and
+//! gives them back as used. The guest may change all of that memory at any time, so:
 //!
-//! - What is fetched is fetched once, checked, and then used from our copy.
-//! - Nothing that the guest says is an index into memory of ours without a check.
-//! - A walk along descriptors is as long as the ring at most, and 1024 descriptors: chains in
-//!   circles end. It finds 1024 pieces at most, over however many regions they go on. All chains
-//!   that the driver has not been told of together are no longer than the ring, so a burst ends,
-//!   whatever the guest does meanwhile.
-//! - Whatever cannot be true ends the ring with a [`RingError`]; what was fetched so far stays
-//!   good. The port that the ring belongs to is then reset, and no other one notices.
-//! - Memory that was taken away is noticed when the next chains are fetched.
+//! - Every value is fetched once, checked, and then used from our copy.
+//! - No value of the guest is used as an index into our memory without a check.
+//! - A walk along descriptors is limited to the size of the ring and to 1024 descriptors, so
+//!   circular chains end. It finds at most 1024 pieces, over however many regions they extend. All
+//!   chains not yet published together are no longer than the ring, so a burst ends, whatever the
+//!   guest does meanwhile.
+//! - Whatever cannot be valid ends the ring with a [`RingError`]; chains fetched before stay valid.
+//!   The port of the ring is then reset, without effect on other ports.
+//! - The loss of memory is detected when the next chains are fetched.
 //!
-//! **Batches.** Chains are fetched many at a time ([`Ring::fetch`]); what is used is staged
-//! ([`Ring::complete`]) and told to the driver once per burst ([`Ring::publish`]), with one barrier
-//! and at most one notification.
+//! **Batches.** Chains are fetched many at a time ([`Ring::fetch`]); used chains are staged
+//! ([`Ring::complete`]) and published once per burst ([`Ring::publish`]), with one barrier and at
+//! most one notification.
 //!
-//! **Sleeping.** While we poll, the driver is asked not to notify. Before sleeping, [`Ring::arm`]
-//! asks for it and looks again; the fences on both sides leave no interleaving in which both miss
-//! the other (virtio 1.2 §2.7.7, §2.7.10, §2.8.10):
+//! **Sleeping.** While we poll, notifications are disabled. Before sleeping, [`Ring::arm`] enables
+//! them and checks again; with the fences on both sides, there is no interleaving in which both
+//! sides miss the other (virtio 1.2 §2.7.7, §2.7.10, §2.8.10):
 //!
 //! ```text
 //! device: wish = next;      fence;  sleeps only if nothing is available
 //! driver: available = new;  fence;  notifies if the wish was passed
 //! ```
 //!
-//! The other way round it is the same. `wakeup` tries all interleavings in a model of weak memory.
+//! The same holds in the other direction. `wakeup` tries all interleavings in a model of weak
+//! memory.
 
 mod descriptor;
 mod packed;
@@ -45,7 +46,7 @@ use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use packed::PackedRing;
 use split::SplitRing;
 
-/// Who reads a ring's buffers, and who writes them.
+/// Which side reads a ring's buffers, and which writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The guest sends: the device reads.
@@ -54,7 +55,7 @@ pub enum Direction {
     Receive,
 }
 
-/// What was negotiated that concerns rings.
+/// Negotiated features that concern rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingFeatures {
     /// `VIRTIO_F_RING_PACKED`.
@@ -65,7 +66,7 @@ pub struct RingFeatures {
     pub indirect: bool,
 }
 
-/// Where a ring lies, in the VMM's own addresses, as vhost-user describes it.
+/// The addresses of a ring in the VMM's address space, as in vhost-user messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// Number of descriptors, up to 32768; a power of two for split rings.
@@ -86,7 +87,7 @@ impl RingPlace {
         if features.packed {
             vec![(self.descriptors, DESCRIPTOR_LEN * size), (self.device, 4)]
         } else {
-            // Flags, index, entries; the wish at the end may be where memory ends.
+            // Flags, index, entries; the event index at the end may be beyond the end of memory.
             let wish = if features.event_index { 2 } else { 0 };
             vec![(self.device, 4 + 8 * size + wish)]
         }
@@ -108,10 +109,10 @@ enum Kind {
 }
 
 impl Ring {
-    /// The ring at `place` in `memory`, going on from `base`: what [`Self::base`] said when it was
-    /// stopped, or zero (split) and 0x8000_8000 (packed) for a new one. When whoever served the
-    /// ring was killed, the last two do for packed rings as well, which are searched for the place;
-    /// for split rings it is the index of used buffers that says it.
+    /// The ring at `place` in `memory`, continuing at `base`: the result of [`Self::base`] when it
+    /// was stopped, or 0 (split) and 0x8000_8000 (packed) for a new ring. If the former back end
+    /// was killed, the latter values are sufficient for packed rings as well, whose position is
+    /// then searched; split rings always continue at their used index.
     ///
     /// # Errors
     /// [`RingError::Size`], [`RingError::Place`], [`RingError::Base`].
@@ -132,11 +133,11 @@ impl Ring {
         Ok(Self { kind, memory: memory.clone(), direction })
     }
 
-    /// Adds up to `limit` available chains to `out`, which forgets what it has of other memory.
-    /// Returns how many: fewer, but one, where they have very many pieces.
+    /// Adds up to `limit` available chains to `out`, which drops chains in other memory. Returns
+    /// how many; it stops early, after at least one, if they have very many pieces.
     ///
     /// # Errors
-    /// What the driver did wrong; chains before are in `out`. The ring is not to be used any more.
+    /// The driver's violation; chains before it are in `out`. The ring must not be used any more.
     #[inline]
     pub fn fetch(&mut self, limit: usize, out: &mut Chains) -> Result<usize, RingError> {
         if self.memory.was_lost() {
@@ -148,12 +149,12 @@ impl Ring {
             Kind::Split(ring) => ring.fetch(walk, limit, out),
             Kind::Packed(ring) => ring.fetch(walk, limit, out),
         };
-        // Zeroes in place of a ring are not what the driver said.
+        // Zeroes in place of a lost ring are not the driver's fault.
         outcome.map_err(|fault| if self.memory.was_lost() { RingError::Lost } else { fault })
     }
 
-    /// Gives `chain` back with `written` bytes in it; the driver learns of it by
-    /// [`Self::publish`]. Each chain that was fetched is given back once, in any order.
+    /// Gives `chain` back with `written` bytes in it; the driver sees it after [`Self::publish`].
+    /// Each fetched chain is given back once, in any order.
     #[inline]
     pub fn complete(&mut self, chain: &Chain, written: u32) {
         match &mut self.kind {
@@ -162,8 +163,8 @@ impl Ring {
         }
     }
 
-    /// Puts the last of the chains that were fetched back, as if it never had been. Only chains
-    /// that were not completed can go, the last one first.
+    /// Undoes the fetch of the last chain. Only chains that were not completed can be undone, the
+    /// last one first.
     #[inline]
     pub fn undo(&mut self, chain: &Chain) {
         match &mut self.kind {
@@ -172,7 +173,7 @@ impl Ring {
         }
     }
 
-    /// Tells the driver of what was completed. Returns `true` when it wants to be notified.
+    /// Makes completed chains visible to the driver. Returns `true` if it wants a notification.
     #[inline]
     pub fn publish(&mut self) -> bool {
         match &mut self.kind {
@@ -181,8 +182,8 @@ impl Ring {
         }
     }
 
-    /// Asks the driver to notify us of the next buffer. Returns `false` when there is one already:
-    /// then no notification may come, so do not sleep.
+    /// Enables notifications for the next buffer. Returns `false` if there is one already: then
+    /// there may be no notification, so do not sleep.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {
             Kind::Split(ring) => ring.arm(),
@@ -190,7 +191,7 @@ impl Ring {
         }
     }
 
-    /// Asks the driver not to notify us: we look by ourselves.
+    /// Disables notifications, as we poll.
     #[inline]
     pub fn disarm(&mut self) {
         match &mut self.kind {
@@ -199,7 +200,7 @@ impl Ring {
         }
     }
 
-    /// True when it stands where a new one does. So does an old one now and then.
+    /// True if it is at the position of a new ring. An old one is there now and then as well.
     pub(crate) fn is_new(&self) -> bool {
         match &self.kind {
             Kind::Split(ring) => ring.base() == 0,
@@ -207,7 +208,7 @@ impl Ring {
         }
     }
 
-    /// Number of its descriptors.
+    /// Number of descriptors.
     pub(crate) fn size(&self) -> u16 {
         match &self.kind {
             Kind::Split(ring) => ring.size(),
@@ -215,12 +216,12 @@ impl Ring {
         }
     }
 
-    /// The memory that it lies in.
+    /// The memory that contains the ring.
     pub fn memory(&self) -> &GuestMemory {
         &self.memory
     }
 
-    /// Where the ring stands, for whoever goes on with it: chains that were fetched and not given
+    /// The position from which the ring can be continued. Chains that were fetched and not given
     /// back must have been undone (vhost-user `VHOST_USER_GET_VRING_BASE`).
     pub fn base(&self) -> u32 {
         match &self.kind {
@@ -230,14 +231,14 @@ impl Ring {
     }
 }
 
-/// What a walk along descriptors needs to know.
+/// The context of a walk along descriptors.
 #[derive(Clone, Copy)]
 struct Walk<'a> {
     memory: &'a GuestMemory,
     direction: Direction,
 }
 
-/// The descriptor that a chain starts with, and what of it stands elsewhere in each kind of ring.
+/// The first descriptor of a chain, with the fields whose place depends on the kind of ring.
 struct Head {
     descriptor: Descriptor,
     flags: u16,
@@ -245,9 +246,9 @@ struct Head {
 }
 
 impl<'a> Walk<'a> {
-    /// Adds the chain that starts with `head` to `out`: at once when it is but that, else put
-    /// together by `pieces`, which answers its identifier and how many of the ring's descriptors it
-    /// takes up, of which there are `room`. Answers the latter; on an error `out` is as before.
+    /// Adds the chain that starts with `head` to `out`: directly if it is a single descriptor, else
+    /// through `pieces`, which returns its identifier and the number of descriptors, of which
+    /// `room` are left. Returns that number; on an error `out` is unchanged.
     #[inline]
     fn chain(
         self,
@@ -274,8 +275,8 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    /// The buffer of a chain that is but one descriptor and lies in the largest region, as nearly
-    /// all do. Anything else, and whatever is wrong, is looked at piece by piece.
+    /// The buffer of a chain of one descriptor within the largest region, as nearly all are.
+    /// Everything else, and all errors, are handled piece by piece.
     #[inline]
     fn whole(self, descriptor: &Descriptor, flags: u16) -> Option<GuestBytes<'a>> {
         let wanted = match self.direction {
@@ -290,7 +291,7 @@ impl<'a> Walk<'a> {
         Some(bytes)
     }
 
-    /// Adds the buffer of one descriptor to the chain, which may be told in a table.
+    /// Adds the buffer of one descriptor to the chain.
     #[inline]
     fn buffer(
         self,
@@ -304,14 +305,14 @@ impl<'a> Walk<'a> {
         }
         let (mut address, mut left) = (descriptor.address, u64::from(descriptor.len));
         if left == 0 {
-            // Nothing to be looked for, and nothing to be kept.
+            // An empty buffer needs no lookup and is not kept.
             return Ok(());
         }
         if let Some(bytes) = self.memory.find(address, left) {
             prefetch(bytes);
             return push(out, begun, bytes);
         }
-        // It begins in one region and goes on in the next, or lies nowhere.
+        // The buffer spans several regions, or is outside of memory.
         while left > 0 {
             let bytes = self.memory.find_start(address, left).ok_or(RingError::Address)?;
             push(out, begun, bytes)?;
@@ -321,7 +322,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The table that a descriptor tells, and the number of its entries.
+    /// The indirect table of a descriptor, and the number of its entries.
     fn table(self, descriptor: &Descriptor) -> Result<(GuestBytes<'a>, u16), RingError> {
         let len = u64::from(descriptor.len);
         let count = u16::try_from(len / DESCRIPTOR_LEN).unwrap_or(u16::MAX);
@@ -337,61 +338,62 @@ fn push(out: &mut Chains, begun: &mut Begun, bytes: GuestBytes<'_>) -> Result<()
     if out.push(begun, bytes) { Ok(()) } else { Err(RingError::Pieces) }
 }
 
-/// Lets come what is touched first: the network header, which is read before it is written if it is
-/// written at all, and the frame behind it.
+/// Prefetches what is accessed first: the network header, which is read, and if necessary written,
+/// and the start of the frame.
 #[inline]
 fn prefetch(bytes: GuestBytes<'_>) {
     bytes.prefetch(0);
     bytes.prefetch(NET_HEADER_LEN);
 }
 
-/// What a driver did that it must not. Its port is to be reset.
+/// A driver's violation. Its port must be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// The size is zero, too large, or no power of two in a split ring.
+    /// The size is zero, too large, or not a power of two in a split ring.
     #[error("a ring of {0} descriptors; expected 1 to 32768, a power of two in a split ring")]
     Size(u16),
-    /// A part of the ring lies outside of the guest's memory, or is not aligned.
+    /// A part of the ring is outside of the guest's memory, or not aligned.
     #[error("the ring is outside the shared memory, or is not aligned")]
     Place,
-    /// A packed ring is to go on where it has no descriptor.
+    /// The base of a packed ring is beyond its end.
     #[error("the ring should continue at descriptor {0}, which is beyond its end")]
     Base(u16),
-    /// More buffers are available than the ring has room for, or buffers share descriptors.
+    /// More buffers are available than fit into the ring, or buffers share descriptors.
     #[error("the driver made more buffers available than the ring holds")]
     Index,
     /// A descriptor that the ring does not have.
     #[error("descriptor {0} is beyond the end of the ring")]
     Descriptor(u16),
-    /// A chain that is longer than the ring, as one in a circle is, or than 1024 descriptors.
+    /// A chain is longer than the ring, for example because it is circular, or has more than 1024
+    /// descriptors.
     #[error("a descriptor chain does not end")]
     Endless,
-    /// A buffer to be read where one to be written belongs, or the other way round.
+    /// A device-readable buffer in a receive queue, or a device-writable one in a transmit queue.
     #[error("a buffer has the wrong direction for its queue")]
     Direction,
     /// A buffer outside of the guest's memory.
     #[error("a buffer is outside the shared memory")]
     Address,
-    /// An indirect table that was not negotiated, is of odd or absurd length, or within another.
+    /// An indirect table that was not negotiated, has an invalid length, or is nested.
     #[error("an indirect descriptor table is not allowed there, or has an invalid length")]
     Table,
-    /// A chain that lies in more than 1024 pieces, each within one region.
+    /// A chain of more than 1024 pieces, each within one region.
     #[error("a descriptor chain has more than {PIECE_COUNT_MAX} pieces")]
     Pieces,
     /// A chain of more than 4 GiB.
     #[error("a descriptor chain is longer than 4 GiB")]
     TooLong,
-    /// A buffer to receive into that is shorter than a network header.
+    /// A receive buffer shorter than a network header.
     #[error("a receive buffer has {0} bytes, less than the network header")]
     Runt(u32),
-    /// The file behind the guest's memory was cut short.
+    /// The file of the guest's memory was truncated.
     #[error("shared memory has been removed")]
     Lost,
 }
 
-/// Stands between what we store and what we load then, when the driver does it the other way round:
-/// one of us sees what the other has stored.
+/// A full fence between our store and our load, where the driver stores and loads in the opposite
+/// order: at least one side sees the other's store.
 #[inline]
 fn barrier() {
     #[cfg(test)]
@@ -399,7 +401,7 @@ fn barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// True when going from `old` to `new` passes `wish`, all modulo 65536 (virtio 1.2 §2.7.7.1,
+/// True if going from `old` to `new` passes `wish`, all modulo 65536 (virtio 1.2 §2.7.7.1,
 /// `vring_need_event`).
 #[inline]
 const fn passes(wish: u16, old: u16, new: u16) -> bool {
@@ -412,9 +414,9 @@ const fn low_half(value: u32) -> u16 {
     value as u16
 }
 
-/// Sixteen bits that are kept in a whole word. A compiler may load an aligned half of a word as all
-/// of it; just after the half was stored, that load waits until the store has reached the cache,
-/// behind all that was stored to guests before.
+/// Sixteen bits in a whole word. Compilers may load an aligned half of a word as the whole word;
+/// just after a store of the half, such a load stalls until the store has reached the cache, behind
+/// all earlier stores to guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Half(u32);
 
@@ -432,13 +434,13 @@ impl From<u16> for Half {
     }
 }
 
-/// Largest ring.
+/// Largest ring size.
 const SIZE_MAX: u16 = 1 << 15;
-/// Where a new packed ring starts: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
+/// Start of a new packed ring: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
 pub(crate) const PACKED_START: u32 = 0x8000_8000;
-/// Descriptors of a chain, and entries of an indirect table. A driver must not make a table longer
-/// than the ring (virtio 1.2 §2.7.5.3.1), but drivers do; Linux's own bound for a frame's pieces
-/// is 19.
+/// Limit of descriptors per chain, and of entries of an indirect table. A driver must not make a
+/// table longer than the ring (virtio 1.2 §2.7.5.3.1), but drivers do; Linux limits a frame to 19
+/// pieces.
 const CHAIN_COUNT_MAX: u16 = 1024;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
 //! The packed virtqueue: one ring of descriptors that driver and device write in turn (virtio 1.2
 //! §2.8).
 //!
-//! A descriptor carries two flags, AVAIL and USED. The driver sets AVAIL to its wrap counter, and
-//! USED to the opposite, when it makes a buffer available; the device sets both to its own counter
-//! when it gives one back. A wrap counter is one at first and flips at each turn around the ring,
-//! so what is left over from the last turn is never taken for something new.
+//! A descriptor has two flags, AVAIL and USED. When the driver makes a buffer available, it sets
+//! AVAIL to its wrap counter and USED to the inverse; when the device gives one back, it sets both
+//! to its own counter. A wrap counter starts at one and flips at each turn around the ring, so
+//! descriptors of the last turn are never mistaken for new ones.
 //!
-//! A buffer costs: its descriptor, the search of its address, and one word written.
+//! Cost of a buffer: load its descriptor, translate its address, store one word.
 //!
-//! **What is used is staged** in memory of ours, and written when the burst is published, in order:
-//! each buffer by one store, so at any moment the ring says how far we have come, even to a
-//! successor of ours after we were killed ([`resume`]). Only of a frame that lies in several
-//! buffers the first one is written last (§2.8.9): the driver sees all of it or nothing. The ring
-//! does not know of frames, but that all buffers of one but the last are full; so what is written
-//! backwards is a run of full buffers and the one behind them.
+//! **Used buffers are staged** in our memory, and written in order when the burst is published,
+//! each by one store. So the ring shows our progress at any moment, even to our successor if we are
+//! killed ([`resume`]). The exception is a frame in several buffers, whose first buffer is written
+//! last (§2.8.9): the driver sees the whole frame or nothing. The ring does not know about frames,
+//! but all buffers of a frame except the last are full; so what is written backwards is a run of
+//! full buffers together with the one behind it.
 //!
-//! A chain's descriptors behind its first one are not looked at by anybody once it is used. We set
-//! their USED flags as well, so that they do not look available to a successor.
+//! The descriptors of a used chain behind its first one are not read by the driver. We set their
+//! USED flags as well, so that they do not look available to a successor.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -30,38 +30,38 @@ use crate::memory::GuestMemory;
 
 mod resume;
 
-/// Where we stand in a packed ring.
+/// The state of a packed ring.
 #[derive(Debug)]
 pub(super) struct PackedRing {
     tables: Tables,
     size: u16,
     features: RingFeatures,
-    /// Where the next buffer becomes available.
+    /// Where the next buffer will become available.
     fetched: Place,
-    /// Where the next buffer is given back.
+    /// Where the next buffer will be given back.
     completed: Place,
-    /// Where the driver was last told of one.
+    /// End of the buffers that the driver has been told about.
     published: Place,
-    /// What is to be written from `published` to `completed`.
+    /// Used buffers from `published` to `completed`.
     staged: Vec<Staged>,
-    /// Places of buffers that were fetched, and of which the driver has not been told: the ring has
-    /// no more.
+    /// Descriptors of buffers that were fetched and not yet published; at most the size of the
+    /// ring.
     held: Half,
 }
 
-/// A buffer that is given back when the burst is published.
+/// A buffer to give back when the burst is published.
 #[derive(Clone, Copy, Debug)]
 struct Staged {
     id: u16,
-    /// Places that it takes up.
+    /// Descriptors that it occupies.
     slots: u16,
     written: u32,
-    /// No byte of it is left: its frame may go on in the next one.
+    /// All of its bytes were written: its frame may continue in the next one.
     is_full: bool,
 }
 
-/// A place in the ring, and the wrap counter there: 15 bits of index and one of wrap counter, as
-/// drivers have it (virtio 1.2 §2.8.10.1).
+/// A position in the ring with the wrap counter there: 15 bits of index and one of wrap counter, in
+/// the layout that drivers use (virtio 1.2 §2.8.10.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place(Half);
 
@@ -71,7 +71,7 @@ impl Place {
         Self(Half::from(index | if wrap { WRAP_BIT } else { 0 }))
     }
 
-    /// `None` beyond the ring.
+    /// `None` if the index is beyond the ring.
     fn from_bits(bits: u16, size: u16) -> Option<Self> {
         let place = Self(bits.into());
         (place.index() < size).then_some(place)
@@ -94,7 +94,7 @@ impl Place {
 
     #[inline]
     fn forward(self, count: u16, size: u16) -> Self {
-        // Both are at most 32768: the sum wraps once at most.
+        // Both are at most 32768: the sum wraps at most once.
         let index = u32::from(self.index()) + u32::from(count);
         match index.checked_sub(u32::from(size)) {
             None => Self::new(low_half(index), self.wrap()),
@@ -110,20 +110,20 @@ impl Place {
         }
     }
 
-    /// AVAIL and USED of a buffer that was given back here.
+    /// The AVAIL and USED flags of a buffer given back here.
     #[inline]
     fn used_flags(self) -> u16 {
         if self.wrap() { AVAIL | USED } else { 0 }
     }
 
-    /// True when a descriptor with `flags` was made available here.
+    /// True if a descriptor with `flags` is available here.
     #[inline]
     fn is_available(self, flags: u16) -> bool {
         let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
         avail != used && avail == self.wrap()
     }
 
-    /// True when a descriptor with `flags` was given back here.
+    /// True if a descriptor with `flags` is used here.
     #[inline]
     fn is_used(self, flags: u16) -> bool {
         flags & (AVAIL | USED) == self.used_flags()
@@ -142,9 +142,9 @@ impl PackedRing {
             return Err(RingError::Size(size));
         }
         let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
-        // The upper half says where the used ones end, by the specification. DPDK leaves it zero;
-        // and since nothing is in flight while a ring is stopped, they end where the fetched ones
-        // do.
+        // According to the specification, the upper half is the end of the used buffers, but DPDK
+        // leaves it zero. Nothing is in flight while a ring is stopped, so it equals the end of the
+        // fetched ones.
         let bits = low_half(base);
         let base = Place::from_bits(bits, size).ok_or(RingError::Base(bits & INDEX_MASK))?;
         let at = resume::place(&tables, size, base);
@@ -153,16 +153,16 @@ impl PackedRing {
         Ok(Self { tables, size, features, fetched, completed, published, staged, held })
     }
 
-    /// Gives back what is left of a frame of which we gave back all but the first buffers when we
-    /// were killed: the frame is there, and those buffers are full.
+    /// If we were killed while giving back a frame, all but its first buffers are marked used:
+    /// gives back those as well. The frame is complete, and these buffers are full.
     pub(super) fn finish(&mut self, walk: Walk<'_>, chains: &mut Chains) {
-        // The flags alone say whether there is anything to be done, as a rule not.
+        // The flags alone show whether there is something to do, which is rare.
         let is_cut = || resume::is_cut(&self.tables, self.size, self.fetched);
         if walk.direction != Direction::Receive || !is_cut() {
             return;
         }
         let at = self.fetched;
-        // One by one: a guest may have it look as if its whole ring were such a frame.
+        // One by one: a guest may make its whole ring look like such a frame.
         while self.fetch(walk, 1, chains) == Ok(1) {
             if let Some(chain) = chains.get(0) {
                 self.complete(&chain, u32::try_from(chain.len()).unwrap_or(u32::MAX));
@@ -170,7 +170,7 @@ impl PackedRing {
             chains.clear();
         }
         if !self.fetched.is_used(self.tables.descriptor(self.fetched.index()).fourth()) {
-            // A fault will be found again when it is looked for.
+            // A violation will be found again by the next fetch.
             self.staged.clear();
             (self.fetched, self.completed, self.held) = (at, at, Half::default());
             return;
@@ -192,7 +192,7 @@ impl PackedRing {
         out: &mut Chains,
     ) -> Result<usize, RingError> {
         for count in 0..limit {
-            // Acquire: whoever sees the flags sees the rest of the chain.
+            // Acquire: a reader that sees the flags sees the rest of the chain.
             let head = self.tables.descriptor(self.fetched.index()).load(Ordering::Acquire);
             if !self.fetched.is_available(head.fourth) {
                 return Ok(count);
@@ -210,7 +210,8 @@ impl PackedRing {
         Ok(limit)
     }
 
-    /// Fetches the chain that starts with this descriptor. Returns how many places it takes up.
+    /// Fetches the chain that starts with this descriptor. Returns how many descriptors it
+    /// occupies.
     #[inline]
     fn chain(
         &self,
@@ -223,7 +224,8 @@ impl PackedRing {
         walk.chain(&head, room, out, |out, begun| self.pieces(walk, descriptor, out, begun))
     }
 
-    /// Drivers make buffers available by the burst: where there is one, the next ones are brought.
+    /// Drivers make buffers available in bursts: if there is one, the next descriptors are
+    /// prefetched.
     #[inline]
     fn prefetch(&self, limit: usize) {
         for ahead in (0..limit).step_by(DESCRIPTORS_PER_LINE) {
@@ -233,7 +235,7 @@ impl PackedRing {
     }
 
     /// Fetches the pieces of the chain that starts with `head`. Returns the buffer's identifier,
-    /// which stands in its last descriptor, and its places.
+    /// which is in its last descriptor, and the number of descriptors.
     #[inline]
     fn pieces(
         &self,
@@ -246,7 +248,7 @@ impl PackedRing {
         for slots in 1..=self.size.min(CHAIN_COUNT_MAX) {
             let flags = descriptor.fourth;
             if flags & INDIRECT != 0 {
-                // A table stands alone here (virtio 1.2 §2.8.7).
+                // An indirect table must be the only descriptor here (virtio 1.2 §2.8.7).
                 if slots > 1 || flags & NEXT != 0 {
                     return Err(RingError::Table);
                 }
@@ -263,7 +265,7 @@ impl PackedRing {
         Err(RingError::Endless)
     }
 
-    /// Fetches what a table of descriptors tells, all of it, in order (virtio 1.2 §2.8.7).
+    /// Fetches all descriptors of an indirect table, in order (virtio 1.2 §2.8.7).
     fn indirect(
         &self,
         walk: Walk<'_>,
@@ -304,13 +306,13 @@ impl PackedRing {
         }
         self.give_back();
         self.published = new;
-        // The flags before the wish is read; see the module above.
+        // Flags before event suppression is read; see the parent module.
         barrier();
         self.wants_notification(old, new)
     }
 
-    /// Writes what is staged: in order, but each run of full buffers, with the one behind it, from
-    /// its end on.
+    /// Writes the staged buffers in order, except that each run of full buffers, with the one
+    /// behind it, is written backwards.
     #[inline]
     fn give_back(&mut self) {
         let (mut at, mut start) = (self.published, 0);
@@ -326,8 +328,8 @@ impl PackedRing {
         self.held = self.held.get().saturating_sub(held).into();
     }
 
-    /// Writes the run of full buffers that begins at `start`, which goes to `at`, and the one
-    /// behind it. Returns where to go on.
+    /// Writes the run of full buffers that begins at `start` to `at`, with the one behind it.
+    /// Returns where to continue.
     fn give_back_run(&self, at: Place, start: usize) -> (Place, usize) {
         let rest = self.staged.get(start..).unwrap_or_default();
         let full = rest.iter().take_while(|staged| staged.is_full).count();
@@ -341,7 +343,7 @@ impl PackedRing {
         (behind, start + run.len())
     }
 
-    /// Writes one buffer that is used at `at`.
+    /// Writes one used buffer to `at`.
     #[inline]
     fn give_back_one(&self, at: Place, staged: Staged) {
         let Staged { id, slots, written, .. } = staged;
@@ -353,12 +355,13 @@ impl PackedRing {
             shared.store_rest(&Descriptor { fourth: flags, ..left });
         }
         let flags = at.used_flags() | if written > 0 { WRITE } else { 0 };
-        // Release: whoever sees the flags sees what the buffer holds.
+        // Release: a reader that sees the flags sees the buffer's contents.
         let shared = self.tables.descriptor(at.index());
         shared.store_rest(&Descriptor { address: 0, len: written, third: id, fourth: flags });
     }
 
-    /// What the driver's event suppression says of going from `old` to `new` (virtio 1.2 §2.8.10).
+    /// Whether the driver's event suppression asks for a notification when going from `old` to
+    /// `new` (virtio 1.2 §2.8.10).
     fn wants_notification(&self, old: Place, new: Place) -> bool {
         let suppression = self.tables.driver();
         let flags = u16::from_le(suppression.flags.load(Ordering::Relaxed)) & EVENT_MASK;
@@ -375,12 +378,12 @@ impl PackedRing {
         let suppression = self.tables.device();
         if self.features.event_index {
             suppression.place.store(self.fetched.to_bits().to_le(), Ordering::Relaxed);
-            // The place before it counts.
+            // Store the position before the flags.
             suppression.flags.store(EVENT_DESCRIPTOR.to_le(), Ordering::Release);
         } else {
             suppression.flags.store(EVENT_ENABLE.to_le(), Ordering::Relaxed);
         }
-        // The wish before the flags are read; see the module above.
+        // Event suppression before the descriptor's flags are read; see the parent module.
         barrier();
         !self.fetched.is_available(self.tables.descriptor(self.fetched.index()).fourth())
     }
@@ -399,18 +402,17 @@ impl PackedRing {
     }
 }
 
-/// True when going from `old` to `new` passes the place that `wish` tells.
+/// True if going from `old` to `new` passes the position in `wish`.
 #[inline]
 fn is_passed(wish: u16, old: Place, new: Place, size: u16) -> bool {
-    // As counts that do not wrap where the ring does: a place of the turn before lies one size
-    // behind.
+    // As counts that do not wrap with the ring: a position of the turn before is one size behind.
     let turn = |wrap: bool| if wrap == new.wrap() { 0 } else { size };
     let wish_index = (wish & INDEX_MASK).wrapping_sub(turn(wish & WRAP_BIT != 0));
     let old_index = old.index().wrapping_sub(turn(old.wrap()));
     passes(wish_index, old_index, new.index())
 }
 
-/// The same of places that are told as words, for the model in `wakeup`.
+/// As [`is_passed`], with positions as words, for the model in `wakeup`.
 #[cfg(test)]
 pub(super) fn is_passed_by(wish: u16, old_and_new: [u16; 2], size: u16) -> bool {
     let place = |bits| Place::from_bits(bits, size);
@@ -418,7 +420,7 @@ pub(super) fn is_passed_by(wish: u16, old_and_new: [u16; 2], size: u16) -> bool 
     is_passed(wish, old, new, size)
 }
 
-/// What one side wants to be notified of (virtio 1.2 §2.8.14).
+/// Event suppression: which notifications one side wants (virtio 1.2 §2.8.14).
 #[derive(Debug)]
 #[repr(C, align(4))]
 struct Suppression {
@@ -426,9 +428,9 @@ struct Suppression {
     flags: AtomicU16,
 }
 
-/// The descriptors and both structures of event suppression in the guest's memory.
+/// The descriptors and both event suppression structures in the guest's memory.
 ///
-/// As for split rings, the owner of the ring holds the memory, and every index is within the ring.
+/// As for split rings, the ring's owner holds the memory, and every index is within the ring.
 #[derive(Debug)]
 struct Tables {
     descriptors: Table<Shared>,

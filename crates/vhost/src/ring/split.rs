@@ -1,8 +1,8 @@
-//! The split virtqueue: descriptors, an available ring that the driver writes, a used ring that we
-//! write (virtio 1.2 §2.7).
+//! The split virtqueue: descriptors, an available ring written by the driver, and a used ring
+//! written by the device (virtio 1.2 §2.7).
 //!
-//! A buffer costs: one load from the available ring, the descriptor, the search of its address, and
-//! one store pair into the used ring. Indices are loaded and stored once per burst.
+//! Cost of a buffer: load from the available ring, load its descriptor, translate its address, and
+//! store two words to the used ring. Indices are loaded and stored once per burst.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -14,24 +14,24 @@ use super::{
 use crate::chain::{Begun, Chain, Chains};
 use crate::memory::GuestMemory;
 
-/// Where we stand in a split ring. All counts are modulo 65536.
+/// The state of a split ring. All counts are modulo 65536.
 #[derive(Debug)]
 pub(super) struct SplitRing {
     tables: Tables,
     size: u16,
     features: RingFeatures,
-    /// Buffers that the driver has made available, as far as we have looked.
+    /// Buffers made available by the driver, as of the last check.
     available: Half,
-    /// Buffers that were fetched.
+    /// Fetched buffers.
     fetched: Half,
-    /// Buffers that were completed.
+    /// Completed buffers.
     completed: Half,
-    /// Buffers of which the driver was told.
+    /// Buffers that the driver has been told about.
     published: Half,
-    /// Descriptors of buffers that were fetched, and of which the driver has not been told: the
-    /// ring has no more.
+    /// Descriptors of buffers that were fetched and not yet published; at most the size of the
+    /// ring.
     held: Half,
-    /// Those of them that were completed.
+    /// Those of completed buffers among them.
     completed_held: Half,
 }
 
@@ -46,9 +46,8 @@ impl SplitRing {
             return Err(RingError::Size(size));
         }
         let tables = Tables::find(memory, place).ok_or(RingError::Place)?;
-        // Nothing is in flight while a ring is stopped, so it stands where the used ones end. A
-        // front end that did not hear from a back end that was killed may say something else, as
-        // DPDK's does.
+        // Nothing is in flight while a ring is stopped, so it continues at the used index. A front
+        // end whose back end was killed may report another base, as DPDK's does.
         let used = u16::from_le(tables.used_index().load(Ordering::Relaxed));
         let ring = Self {
             tables,
@@ -79,7 +78,7 @@ impl SplitRing {
             self.tables.descriptors.prefetch(u32::from(head));
         }
         for done in 1..=count {
-            // The entry may be another one now, and this is the look that counts.
+            // The guest may have changed the entry since; only this load counts.
             let head = self.tables.available_entry(self.fetched.get(), self.size);
             let slots = self.chain(walk, head, out)?;
             self.held = (self.held.get() + slots).into();
@@ -91,7 +90,7 @@ impl SplitRing {
         Ok(usize::from(count))
     }
 
-    /// Fetches the chain that starts at descriptor `id`. Returns how many it takes up.
+    /// Fetches the chain that starts at descriptor `id`. Returns how many descriptors it occupies.
     #[inline]
     fn chain(&self, walk: Walk<'_>, id: u16, out: &mut Chains) -> Result<u16, RingError> {
         let descriptor = self.tables.descriptor(id)?.load(Ordering::Relaxed);
@@ -100,12 +99,12 @@ impl SplitRing {
         walk.chain(&head, room, out, |out, begun| self.pieces(walk, &head, out, begun))
     }
 
-    /// Number of buffers that can be fetched; looks again when fewer than `wanted` are known.
+    /// Number of buffers that can be fetched; reloads the index if fewer than `wanted` are known.
     #[inline]
     fn look(&mut self, wanted: u16) -> Result<u16, RingError> {
         let known = |ring: &Self| ring.available.get().wrapping_sub(ring.fetched.get());
         if known(self) < wanted {
-            // Acquire: whoever sees the index sees the entries and descriptors it covers.
+            // Acquire: a reader that sees the index sees the entries and descriptors it covers.
             let index = self.tables.available_index().load(Ordering::Acquire);
             self.available = u16::from_le(index).into();
         }
@@ -115,7 +114,7 @@ impl SplitRing {
     }
 
     /// Fetches the pieces of the chain that starts with `head`. Returns its identifier, which is
-    /// the number of that descriptor, and how many of the ring's descriptors it takes up.
+    /// the index of that descriptor, and the number of descriptors.
     #[inline]
     fn pieces(
         &self,
@@ -142,7 +141,7 @@ impl SplitRing {
         Err(RingError::Endless)
     }
 
-    /// Fetches what a table of descriptors tells, which ends the chain (virtio 1.2 §2.7.5.3).
+    /// Fetches the descriptors of an indirect table, which ends the chain (virtio 1.2 §2.7.5.3).
     fn indirect(
         &self,
         walk: Walk<'_>,
@@ -197,9 +196,9 @@ impl SplitRing {
         self.published = new.into();
         let told = std::mem::take(&mut self.completed_held).get();
         self.held = self.held.get().saturating_sub(told).into();
-        // Release: whoever sees the index sees the entries, and what the buffers hold.
+        // Release: a reader that sees the index sees the entries and the buffers' contents.
         self.tables.used_index().store(new.to_le(), Ordering::Release);
-        // The index before the wish is read; see the module above.
+        // The index before the driver's wish is read; see the parent module.
         barrier();
         if self.features.event_index {
             let wish = self.tables.used_event(self.size).load(Ordering::Relaxed);
@@ -217,7 +216,7 @@ impl SplitRing {
         } else {
             self.tables.used_flags().store(0, Ordering::Relaxed);
         }
-        // The wish before the index is read; see the module above.
+        // Our wish before the index is read; see the parent module.
         barrier();
         let index = self.tables.available_index().load(Ordering::Relaxed);
         u16::from_le(index) == self.fetched.get()
@@ -225,7 +224,7 @@ impl SplitRing {
 
     #[inline]
     pub(super) fn disarm(&mut self) {
-        // A wish by index is behind as soon as it was passed: nothing is to be done.
+        // With event indices, a wish expires when it has been passed: nothing to do.
         if !self.features.event_index {
             self.tables.used_flags().store(NO_NOTIFY.to_le(), Ordering::Relaxed);
         }
@@ -242,14 +241,14 @@ impl SplitRing {
 
 /// The three tables in the guest's memory.
 ///
-/// The accessors rest on one fact: [`super::Ring`], the only owner, holds the memory as well, so
-/// the tables stay mapped; and every index is checked, or masked by the size that the tables have.
+/// The accessors rely on one fact: [`super::Ring`], the only owner, holds the memory as well, so
+/// the tables stay mapped; and every index is checked, or masked by the size of the tables.
 #[derive(Debug)]
 struct Tables {
     descriptors: Table<Shared>,
-    /// Flags, index, one entry for each descriptor, and the wish for interrupts, of 16 bits each.
+    /// Flags, index, one entry per descriptor, and the event index for interrupts, of 16 bits each.
     available: Table<AtomicU16>,
-    /// Flags and index of 16 bits each, two words of 32 bits for each entry, and the wish for
+    /// Flags and index of 16 bits each, two words of 32 bits per entry, and the event index for
     /// notifications of 16 bits.
     used: Table<AtomicU32>,
     used_head: Table<AtomicU16>,
@@ -260,7 +259,7 @@ impl Tables {
         let size = u64::from(place.size);
         let find = |address, len| memory.find_user(address, len);
         let used = find(place.device, 4 + 8 * size + 4)
-            // The last two bytes are there for a wish only, and may be where memory ends.
+            // The last two bytes hold the event index only, and may be beyond the end of memory.
             .or_else(|| find(place.device, 4 + 8 * size + 2))?;
         Some(Self {
             descriptors: Table::new(find(place.descriptors, 16 * size)?)?,
@@ -334,7 +333,7 @@ impl Tables {
     }
 }
 
-/// The driver polls: do not interrupt (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
+/// The driver polls: no interrupts (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
 const NO_INTERRUPT: u16 = 1;
-/// We poll: do not notify (`VIRTQ_USED_F_NO_NOTIFY`).
+/// The device polls: no notifications (`VIRTQ_USED_F_NO_NOTIFY`).
 const NO_NOTIFY: u16 = 1;

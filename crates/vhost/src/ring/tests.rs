@@ -1,4 +1,4 @@
-//! Rings against a plain driver, honest and not.
+//! Tests of rings with a simple driver, honest and hostile.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ fn setup(size: u16, features: RingFeatures, direction: Direction) -> Setup {
     Setup { guest, driver, ring, chains: Chains::default() }
 }
 
-/// What the driver writes into the buffer at `address`.
+/// The bytes that the driver writes into the buffer at `address`.
 fn pattern(address: u64, len: u32) -> Vec<u8> {
     (0..u64::from(len)).map(|at| ((address + at) * 31 + 7) as u8).collect()
 }
@@ -77,7 +77,7 @@ fn chains_of_very_many_pieces_are_fetched_a_few_at_a_time() {
     }
 }
 
-/// Memory of which what lies behind [`BUFFERS`] comes in 60 regions of a page.
+/// Memory in which the part behind [`BUFFERS`] consists of 60 regions of one page.
 fn scattered(guest: &Guest) -> Arc<GuestMemory> {
     let pages = (0..60).map(|page| Guest::region(guest.file(), BUFFERS + 0x1000 * page, 0x1000));
     let regions: Vec<_> =
@@ -85,7 +85,7 @@ fn scattered(guest: &Guest) -> Arc<GuestMemory> {
     GuestMemory::new(&regions).unwrap()
 }
 
-/// Each descriptor of a table may go on through all regions of the guest's memory.
+/// Each descriptor of a table may extend through all regions of the guest's memory.
 #[test]
 fn a_chain_in_very_many_pieces_is_no_chain() {
     for features in all_features().filter(|features| features.indirect) {
@@ -195,7 +195,8 @@ fn whoever_sleeps_is_woken_and_whoever_polls_is_not() {
 
 #[test]
 fn a_driver_that_polls_is_left_alone() {
-    // The driver's wish lies at the same place in both kinds: 0x1000, its own part of the ring.
+    // The driver's event index has the same offset in both kinds: 0x1000, the driver's part of the
+    // ring.
     for features in all_features() {
         let mut s = setup(8, features, Direction::Transmit);
         match (features.packed, features.event_index) {
@@ -215,7 +216,7 @@ fn a_driver_that_polls_is_left_alone() {
 fn a_wish_is_met_when_it_is_passed() {
     for packed in [false, true] {
         let features = RingFeatures { packed, event_index: true, indirect: false };
-        // The driver wants to hear of the third of each four buffers, over several turns.
+        // The driver wants a notification for the third of every four buffers, over several turns.
         let mut s = setup(4, features, Direction::Transmit);
         for turn in 0..6u16 {
             let wrap = if turn % 2 == 0 { 0x8000 } else { 0 };
@@ -317,7 +318,7 @@ fn an_index_that_runs_ahead_is_refused() {
         s.guest.write_u16(0x1004, 8);
     });
     assert_eq!(error, RingError::Descriptor(8));
-    // Eight were fetched and none given back; the driver says there are more.
+    // Eight were fetched and none given back; the driver claims that there are more.
     for features in both() {
         let mut s = setup(8, features, Direction::Transmit);
         for _ in 0..8 {
@@ -373,7 +374,7 @@ enum Step {
         indirect: bool,
     },
     Fetch(usize),
-    /// Give back the buffer at this place among those fetched.
+    /// Give back the buffer at this index among those fetched.
     Complete(usize),
     Undo,
     Publish,
@@ -393,22 +394,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..300)
 }
 
-/// A buffer that was fetched.
+/// A fetched buffer.
 struct Held {
     id: u16,
     pieces: Vec<(u64, u32)>,
     chain: Chain,
-    /// How many were fetched before.
+    /// Number of buffers fetched before.
     number: usize,
 }
 
-/// What the test knows of the buffers under way.
+/// The expected state of the buffers.
 #[derive(Default)]
 struct Model {
-    /// Offered and not fetched: identifier, pieces.
+    /// Offered but not fetched: identifier, pieces.
     waiting: VecDeque<(u16, Vec<(u64, u32)>)>,
     held: Vec<Held>,
-    /// Buffers fetched so far, those undone not counted.
+    /// Buffers fetched so far, without undone ones.
     fetched: usize,
     staged: VecDeque<(u16, u32)>,
     published: VecDeque<(u16, u32)>,
@@ -444,7 +445,7 @@ impl Model {
                 s.ring.complete(&chain, serial);
                 self.staged.push_back((id, serial));
             }
-            // Only the last one can go back.
+            // Only the last one can be undone.
             Step::Undo => {
                 let fetched = self.fetched;
                 let last = self.held.pop_if(|held| held.number + 1 == fetched);

@@ -1,4 +1,4 @@
-//! Memory that is not there, and memory that goes.
+//! Attacks with memory that is not there, and memory that is removed.
 
 use tapswitch_vhost::{
     Features, GuestMemory, RegionSpec, RingError, Running, SessionEnd, Undelivered,
@@ -8,7 +8,7 @@ use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
 use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern, pair, request};
 use crate::{attack, refused, reset};
 
-// CVE-2020-10722: sums of what the VMM says that wrap around.
+// CVE-2020-10722: sums of the VMM's values that wrap around.
 #[test]
 fn regions_whose_ends_wrap_around() {
     for region in [
@@ -66,7 +66,7 @@ fn more_regions_than_a_guest_may_have() {
     assert_eq!(why, "more than 64 memory regions");
 }
 
-/// A buffer in memory that the guest has and does not share.
+/// A buffer in memory that the guest has but does not share.
 #[test]
 fn a_ring_without_memory_does_not_run() {
     for features in both_rings() {
@@ -105,7 +105,7 @@ fn a_file_that_is_cut_short_under_its_rings() {
             vmm.transmit(9);
             assert_eq!(vmm.work().len(), 1);
             rustix::fs::ftruncate(vmm.guest.file(), 0).unwrap();
-            // The first look finds an empty ring in place of what was there.
+            // The first check finds an empty ring in place of the old one.
             vmm.work();
             vmm.work();
             vmm.ended()
@@ -131,11 +131,11 @@ fn a_file_that_is_cut_short_under_what_the_guest_receives() {
     }
 }
 
-/// A process has so many mappings, and pages that are gone must not use them up.
+/// The number of mappings of a process is limited, and missing pages must not exhaust it.
 #[test]
 fn a_file_that_is_cut_short_under_more_pages_than_a_process_may_have_mappings() {
     const PAGE_LEN: u64 = 4096;
-    /// Every other one of them is touched: twice the default of `vm.max_map_count`.
+    /// Every other page is touched: twice the default of `vm.max_map_count`.
     const PAGE_COUNT: u64 = 4 * 65_530;
     let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let end = attack(|| {
@@ -155,14 +155,14 @@ fn a_file_that_is_cut_short_under_more_pages_than_a_process_may_have_mappings() 
             assert_eq!(byte, [0]);
         }
         assert!(memory.was_lost());
-        // Other tests of this process map something at times.
+        // Other tests of this process create mappings at times.
         assert!(mappings() < before + 100, "{before} and {}", mappings());
         SessionEnd::Closed
     });
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// The ring lies nowhere then: it rests until it does, and is refused when it is spoken of.
+/// The ring is then outside of memory: it waits, and is refused when a message concerns it.
 #[test]
 fn memory_that_is_exchanged_for_less_under_a_ring() {
     for features in both_rings() {
@@ -208,7 +208,7 @@ fn a_region_that_is_taken_back_under_a_ring() {
     assert!(why.starts_with("queue 1: the ring is outside"), "{why}");
 }
 
-/// Each frame is a byte of its own, at a place of its own.
+/// Sends a frame that is a byte of its own, at an address of its own.
 fn transmit(vmm: &mut Vmm, byte: u8) {
     let at = BUFFERS + u64::from(byte) * 0x100;
     vmm.guest.write(at, &[byte; 72]);
@@ -216,7 +216,7 @@ fn transmit(vmm: &mut Vmm, byte: u8) {
     rustix::io::write(&vmm.kick, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// QEMU takes all regions away that change, and then adds what they have become.
+/// QEMU removes all regions that change, and then adds the new ones.
 #[test]
 fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
     for features in both_rings() {
@@ -229,7 +229,7 @@ fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
             (0..3).for_each(|byte| transmit(&mut vmm, byte));
             if let Some(ring) = vmm.queue(TRANSMIT).lock().as_mut() {
                 assert_eq!(ring.fetch(8), Ok(3));
-                // The first one is used, and nobody was told; the others are in our hands.
+                // The first one is used but not published; the others are fetched.
                 ring.complete(0);
             }
             vmm.send(request::REM_MEM_REG, &region(0, BUFFERS), &[]);
@@ -237,7 +237,7 @@ fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
             assert!(vmm.queue(TRANSMIT).lock().is_none() && vmm.work().is_empty());
             assert_eq!(vmm.driver.reap(&vmm.guest).len(), 1);
             transmit(&mut vmm, 3);
-            // The ring lies in both halves, so one does not do.
+            // The ring extends over both halves, so one is not sufficient.
             vmm.send(request::ADD_MEM_REG, &region(0x2000, BUFFERS - 0x2000), &[file]);
             let call = std::os::fd::AsRawFd::as_raw_fd(&vmm.call);
             vmm.send(request::SET_VRING_CALL, &u64::from(TRANSMIT).to_le_bytes(), &[call]);
@@ -258,8 +258,8 @@ fn a_region_that_is_exchanged_for_its_halves_under_a_ring() {
     }
 }
 
-/// Has all regions but the ring's exchanged for two, and says what it looks like before the first
-/// of them, between the two, and behind.
+/// Replaces all regions but the ring's by two, and calls `look` before the first of them, between
+/// the two, and after both.
 fn exchange(vmm: &mut Vmm, index: u32, mut look: impl FnMut(&mut Vmm, usize)) {
     let file = std::os::fd::AsRawFd::as_raw_fd(vmm.guest.file());
     let halves = [(BUFFERS, 0x1000), (BUFFERS + 0x1000, LEN - BUFFERS - 0x1000)];
@@ -289,7 +289,7 @@ fn a_region_that_is_exchanged_under_what_the_guest_sends() {
     for features in both_rings() {
         let why = reset(|| {
             let mut vmm = in_two_regions(features, TRANSMIT);
-            // Of these the second one is in the second half.
+            // The second one of these is in the second half.
             [1, 20, 2].into_iter().for_each(|byte| transmit(&mut vmm, byte));
             exchange(&mut vmm, TRANSMIT, |vmm, count| {
                 let expected = [&[][..], &[[1; 60]], &[[20; 60], [2; 60]]][count];
@@ -298,7 +298,7 @@ fn a_region_that_is_exchanged_under_what_the_guest_sends() {
                 let may_sleep = vmm.queue(TRANSMIT).lock().as_mut().map(Running::arm);
                 assert_eq!(may_sleep, Some(true), "nothing is to be done meanwhile");
             });
-            // All of it is there again: what is elsewhere is nowhere.
+            // All memory is back: other addresses are invalid.
             vmm.driver.offer(&vmm.guest, &Buffer::to_read(BASE + LEN, 72)).unwrap();
             assert!(vmm.work().is_empty());
             vmm.ended()
@@ -326,7 +326,7 @@ fn a_region_that_is_exchanged_under_what_the_guest_receives() {
     }
 }
 
-/// Where a ring stands is known as long as it waits.
+/// The position of a waiting ring is known.
 #[test]
 fn a_ring_that_waits_for_its_memory_is_stopped() {
     for features in both_rings() {

@@ -1,4 +1,4 @@
-//! Messages that cannot be, that come too often, or with the wrong descriptors.
+//! Attacks with invalid messages, with too many of them, or with unexpected descriptors.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
 use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, mem_table, modern, pair, request, send_part};
 use crate::{attack, open_count, refused, reset};
 
-/// Sends one message to a session whose ring runs, and answers why it was refused.
+/// Sends one message to a session whose ring runs. Returns why it was refused.
 fn told(request: u32, payload: &[u8], fds: usize) -> String {
     refused(|| {
         let mut vmm = Vmm::start(modern(), TRANSMIT);
@@ -22,7 +22,7 @@ fn told(request: u32, payload: &[u8], fds: usize) -> String {
     })
 }
 
-// CVE-2019-14818, CVE-2022-0669: each message's descriptors stayed open.
+// CVE-2019-14818, CVE-2022-0669: each message leaked its descriptors.
 #[test]
 fn the_same_messages_again_and_again() {
     let end = attack(|| {
@@ -51,7 +51,7 @@ fn the_same_messages_again_and_again() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// Rings of a queue pair that is started and stopped without end.
+/// Rings of a queue pair that are started and stopped repeatedly.
 #[test]
 fn a_ring_that_is_started_and_stopped_again_and_again() {
     for features in both_rings() {
@@ -77,7 +77,7 @@ fn a_ring_that_is_started_and_stopped_again_and_again() {
     }
 }
 
-// CVE-2019-14818: descriptors where none belong, too many of them, and too few.
+// CVE-2019-14818: unexpected descriptors, too many of them, and too few.
 #[test]
 fn descriptors_that_nobody_asked_for() {
     let index = u64::from(TRANSMIT).to_le_bytes();
@@ -106,7 +106,7 @@ fn more_descriptors_than_any_message_has() {
             vmm.send(request::SET_MEM_TABLE, &mem_table(&[[BASE, LEN, 2 * BASE, 0]]), &fds);
             vmm.end()
         });
-        // The message's header was lost with them, so its payload is taken for the next one.
+        // The message's header was lost with them, so its payload is read as the next message.
         assert!(matches!(end, SessionEnd::Refused(_) | SessionEnd::Closed), "{end:?}");
     }
 }
@@ -154,7 +154,7 @@ fn rings_of_sizes_that_there_are_not() {
         let why = refused(|| {
             let mut vmm = Vmm::start(modern(), TRANSMIT);
             vmm.send(request::SET_VRING_NUM, &pair(TRANSMIT, size), &[]);
-            // A ring that runs has the size that it was started with, and the next one this.
+            // A running ring keeps the size it was started with; the next one has this.
             vmm.transmit(1);
             assert_eq!(vmm.work(), [[1; 60]]);
             vmm.send(request::SET_VRING_BASE, &pair(TRANSMIT, 1), &[]);
@@ -204,8 +204,8 @@ fn rings_that_lie_nowhere_or_askew() {
     }
 }
 
-/// Packed rings' event suppression is aligned to four bytes, which a front end's library does not
-/// look at.
+/// Packed rings' event suppression must be aligned to four bytes, which front ends' libraries do
+/// not check.
 #[test]
 fn a_packed_ring_that_lies_askew() {
     let start = 2 * BASE;
@@ -230,7 +230,7 @@ fn a_packed_ring_that_goes_on_behind_its_end() {
 }
 
 // CVE-2020-10722, CVE-2020-10725: counts and lengths that are believed.
-/// It is not what a message is about then, and waits for nothing all the same.
+/// The ring is then not the subject of a message, but still does not wait.
 #[test]
 fn a_packed_ring_that_gets_shorter_than_where_it_stands() {
     let why = refused(|| {
@@ -247,7 +247,7 @@ fn a_packed_ring_that_gets_shorter_than_where_it_stands() {
     assert_eq!(why, "queue 1: the ring should continue at descriptor 5, which is beyond its end");
 }
 
-/// Its end is nothing that it did wrong: it died, say, before it had read an answer.
+/// Its end is not a violation: it may have died before it read an answer.
 #[test]
 fn a_vmm_that_ends_before_anything_is_agreed_on() {
     let end = attack(|| {
@@ -309,7 +309,7 @@ fn requests_that_were_not_agreed_on() {
     }
 }
 
-// CVE-2019-14835: maps of written pages that are shorter than what is noted in them.
+// CVE-2019-14835: dirty bitmaps that are shorter than what is logged in them.
 #[test]
 fn maps_of_pages_that_cannot_be() {
     let told_of = |words: [u64; 2], file: &dyn Fn(&Vmm) -> RawFd| {
@@ -369,11 +369,11 @@ fn features_that_were_not_offered() {
     assert!(why.contains("some of them were not offered"), "{why}");
 }
 
-/// A file, on which a file system of somebody else's might have whoever asks wait; an epoll
-/// instance, which may have such a file in it; and what else is no eventfd.
+/// A file, whose file system may block any access; an epoll instance, which may contain such a
+/// file; and others that are not eventfds.
 const NO_EVENTFDS: [&str; 5] = ["a file", "a pipe", "epoll", "a timer", "/dev/null"];
 
-/// One of them. While an attack runs, what is open is counted, so none is made but by one.
+/// One of them, created on demand, as open files are counted during an attack.
 fn no_eventfd(kind: &str) -> OwnedFd {
     let cloexec = rustix::fs::MemfdFlags::CLOEXEC;
     match kind {
@@ -401,7 +401,7 @@ fn what_is_no_eventfd_neither_wakes_nor_is_written_to() {
     }
 }
 
-/// Nobody looks at a ring all the time that might as well say when there is something.
+/// Rings are never polled continuously instead of using notifications.
 #[test]
 fn a_ring_that_is_to_be_polled() {
     let without = (u64::from(TRANSMIT) | 0x100).to_le_bytes();
@@ -421,9 +421,8 @@ fn a_ring_that_is_to_be_polled() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// The driver's notifications are ours to wait for, and the call is ours to write: one that is
-/// full, and would have whoever writes wait, makes nobody wait, whatever the VMM does to the file
-/// that we both have.
+/// We wait for the driver's notifications, and write to the call descriptor: a full counter, which
+/// would block a writer, blocks no one, whatever the VMM does to the shared file.
 #[test]
 fn a_notification_that_nobody_takes() {
     let end = attack(|| {
@@ -435,7 +434,7 @@ fn a_notification_that_nobody_takes() {
         vmm.settle();
         rustix::fs::fcntl_setfl(&full, rustix::fs::OFlags::empty()).unwrap();
         for turn in 0..20u16 {
-            // The wish goes along with the index: each burst is to be notified of.
+            // The event index advances with the index, so each burst causes a notification.
             vmm.guest.write_u16(0x1014, turn);
             vmm.transmit(1);
             assert_eq!(vmm.work().len(), 1);
@@ -447,8 +446,8 @@ fn a_notification_that_nobody_takes() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// A VMM that asks and never listens blocks the session's thread, and nobody else; the device can
-/// be reset all the same.
+/// A VMM that sends requests and reads no answers blocks only the session's thread; the device can
+/// still be reset.
 #[test]
 fn a_vmm_that_does_not_listen() {
     let why = reset(|| {
@@ -456,7 +455,7 @@ fn a_vmm_that_does_not_listen() {
         vmm.stream.set_nonblocking(true).unwrap();
         let question = [request::GET_FEATURES, 1, 0].map(u32::to_le_bytes).concat();
         let mut refusals = 0;
-        // Full in both directions, and still so a while later.
+        // Full in both directions, and still full a while later.
         while refusals < 20 {
             if vmm.stream.send_with_fds(&[&question[..]], &[]).is_err() {
                 refusals += 1;

@@ -1,7 +1,7 @@
-//! Guests that change what we look at while we look, and VMMs that take it away.
+//! Attacks by guests that change what we read while we read it, and by VMMs that remove it.
 //!
-//! What must never be is a byte read or written outside of what is shared. The guest's file goes on
-//! behind the memory that is shared, and is full of a byte there that is nowhere else.
+//! No byte outside of the shared memory may be read or written. The guest's file continues behind
+//! the shared memory, and is filled there with a byte that occurs nowhere else.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 use crate::vmm::{TRANSMIT, Vmm, both_rings, request};
 use crate::{attack, reset};
 
-/// What is shared; the rest of the file is not.
+/// Length of the shared part; the rest of the file is not shared.
 const SHARED: u64 = LEN / 2;
 const CANARY: u8 = 0xca;
 
-/// A guest whose ring has one buffer, and changes something of it all the time.
+/// A guest whose ring has one buffer, part of which is changed continuously.
 struct Race {
     guest: Guest,
     driver: Driver,
@@ -41,9 +41,9 @@ impl Race {
         Self { guest, driver, memory, features, direction }
     }
 
-    /// Writes `values` to `offset` of the guest's file by turns while the buffer is fetched and
-    /// used, three hundred times and until it could be and could not be. Each time is a ring of its
-    /// own, as if nothing had been fetched before.
+    /// Writes `values` alternately to `offset` of the guest's file while the buffer is fetched and
+    /// used, at least three hundred times and until it was both accepted and refused. Each time
+    /// uses a ring of its own, as if nothing had been fetched before.
     fn run<const N: usize>(&self, offset: u64, values: &[[u8; N]]) {
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -79,7 +79,7 @@ impl Race {
         }
     }
 
-    /// Reads or writes all of a buffer that was fetched.
+    /// Reads or writes all of a fetched buffer.
     fn use_chain(&self, chains: &Chains, index: usize) {
         let chain = chains.get(index).unwrap();
         if self.direction == Direction::Receive {
@@ -94,7 +94,7 @@ impl Race {
     }
 }
 
-/// Addresses and lengths of a descriptor, of which some lie outside, in whole or in part.
+/// Addresses and lengths of a descriptor, some of them outside of memory, in whole or in part.
 fn places() -> [[u8; 12]; 4] {
     let places = [
         (BASE + BUFFERS, 72u32),
@@ -125,13 +125,13 @@ fn a_descriptor_that_changes_between_the_look_and_the_use() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-// CVE-2026-93683, CVE-2020-14376: the same of a table, whose length alone was looked at before.
+// CVE-2026-93683, CVE-2020-14376: the same for a table, of which only the length was checked.
 #[test]
 fn a_table_that_changes_between_the_look_and_the_use() {
     let end = attack(|| {
         for (packed, direction) in kinds() {
             Race::new(packed, direction, true).run(0x4000, &places());
-            // The descriptor that tells the table.
+            // The descriptor of the table.
             let tables = [(BASE + 0x4000, 32u32), (BASE + SHARED - 16, 32), (BASE + SHARED, 16)];
             let tables = tables.map(|(address, len)| {
                 let bytes = [&address.to_le_bytes()[..], &len.to_le_bytes()].concat();
@@ -144,7 +144,7 @@ fn a_table_that_changes_between_the_look_and_the_use() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// Flags and links: what is a chain now is a circle, a table, or written the next time.
+/// Flags and links: a chain becomes a circle, a table, or writable at the next access.
 #[test]
 fn links_that_change_while_they_are_followed() {
     let end = attack(|| {
@@ -164,7 +164,7 @@ fn links_that_change_while_they_are_followed() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// Works until the VMM has said all that it says.
+/// Processes frames until the VMM has sent all its messages.
 fn working(vmm: &mut Vmm, talk: impl FnOnce(&mut Vmm)) {
     let is_done = AtomicBool::new(false);
     let device = vmm.device.clone();
@@ -173,7 +173,7 @@ fn working(vmm: &mut Vmm, talk: impl FnOnce(&mut Vmm)) {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 crate::vmm::work(&device);
-                // The lock is not a fair one: the session gets it while nobody wants it.
+                // The lock is not fair: the session gets it while nobody else wants it.
                 std::thread::sleep(Duration::from_micros(20));
             }
         });
@@ -181,7 +181,7 @@ fn working(vmm: &mut Vmm, talk: impl FnOnce(&mut Vmm)) {
     });
 }
 
-/// Even if a test fails, whoever waits for this comes to an end.
+/// Sets the flag on drop, so that waiting threads end even if a test fails.
 struct SetAtTheEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtTheEnd<'_> {
@@ -190,7 +190,7 @@ impl Drop for SetAtTheEnd<'_> {
     }
 }
 
-// CVE-2018-1059 and its kin: memory that is unmapped while a worker reads it.
+// CVE-2018-1059 and similar: memory that is unmapped while a worker reads it.
 #[test]
 fn memory_that_is_exchanged_while_frames_are_read() {
     for features in both_rings() {
@@ -230,7 +230,7 @@ fn memory_that_is_cut_short_while_frames_are_read() {
                     let len = BUFFERS / 2 * (round % 3);
                     rustix::fs::ftruncate(vmm.guest.file(), len).unwrap();
                     if len > 0 {
-                        // The ring is still there, and tells of a buffer that is not.
+                        // The ring is still there, and contains a buffer that is not.
                         vmm.driver.reap(&vmm.guest);
                         vmm.driver.offer(&vmm.guest, &Buffer::to_read(BASE + BUFFERS, 72));
                     }
@@ -244,7 +244,7 @@ fn memory_that_is_cut_short_while_frames_are_read() {
     }
 }
 
-/// Rings that are moved, stopped and started under the worker's hands.
+/// Rings that are moved, stopped and started while a worker uses them.
 #[test]
 fn rings_that_are_moved_while_frames_are_read() {
     for features in both_rings() {

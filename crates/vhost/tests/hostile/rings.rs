@@ -1,4 +1,4 @@
-//! Rings and buffers that cannot be.
+//! Attacks with invalid rings and buffers.
 
 use tapswitch_vhost::{Features, RingError, SessionEnd, Undelivered};
 
@@ -6,7 +6,7 @@ use crate::test_guest::{BASE, BUFFERS, Buffer, LEN};
 use crate::vmm::{RECEIVE, TRANSMIT, Vmm, both_rings, modern};
 use crate::{attack, reset};
 
-/// Has a guest offer one buffer, lets `spoil` change what it wrote, and a worker look at it.
+/// Lets a guest offer one buffer, `spoil` modify it, and a worker process it.
 fn offered(features: Features, buffer: &Buffer, spoil: impl Fn(&mut Vmm)) -> SessionEnd {
     let mut vmm = Vmm::start(features, TRANSMIT);
     vmm.driver.offer(&vmm.guest, buffer).unwrap();
@@ -19,7 +19,7 @@ fn direct(address: u64, len: u32) -> Buffer {
     Buffer::to_read(address, len)
 }
 
-/// A table of two pieces, as the driver writes it for the first buffer: at 0x4000.
+/// A table of two pieces, which the driver writes at 0x4000 for the first buffer.
 fn table() -> Buffer {
     let pieces = vec![(BASE + BUFFERS, 12), (BASE + BUFFERS, 60)];
     Buffer { pieces, writable: false, indirect: true }
@@ -28,7 +28,7 @@ fn table() -> Buffer {
 const TABLE: u64 = 0x4000;
 const FLAGS: [u64; 2] = [12, 14];
 
-/// Where a descriptor's flags are, from its first byte on.
+/// Offset of the flags in a descriptor.
 fn flags_at(features: Features) -> u64 {
     FLAGS[usize::from(features.contains(Features::RING_PACKED))]
 }
@@ -45,7 +45,7 @@ fn a_buffer_that_is_not_all_in_the_guests_memory() {
             (u64::MAX - 70, 72),
             (u64::MAX, 1),
             (0, 72),
-            // The VMM's own address of the same memory.
+            // The VMM's address of the same memory.
             (2 * BASE + BUFFERS, 72),
         ] {
             let why = reset(|| offered(features, &direct(address, len), |_| ()));
@@ -54,13 +54,13 @@ fn a_buffer_that_is_not_all_in_the_guests_memory() {
     }
 }
 
-// CVE-2018-1059: the check of the start alone lets the end lie in whatever is mapped behind.
+// CVE-2018-1059: if only the start is checked, the end may be in whatever is mapped behind.
 #[test]
 fn a_buffer_from_one_region_into_what_is_no_region() {
     for features in both_rings() {
         let why = reset(|| {
             let mut vmm = Vmm::connect(features);
-            // The guest's addresses from 0x60000 to 0x80000 are not shared; the file goes on.
+            // The guest's addresses from 0x60000 to 0x80000 are not shared, but the file continues.
             let at = |offset, len| [BASE + offset, len, 2 * BASE + offset, offset];
             vmm.share(&[at(0, 0x6_0000), at(0x8_0000, 0x1_0000)]);
             vmm.start_ring(TRANSMIT);
@@ -77,7 +77,7 @@ fn a_buffer_over_the_border_of_two_regions_is_read_from_both() {
     for features in both_rings() {
         let end = attack(|| {
             let mut vmm = Vmm::connect(features);
-            // What follows in the guest does not follow in the file.
+            // Regions that are adjacent for the guest, but not in the file.
             let swapped = [BASE + 0x6_0000, 0x1000, 2 * BASE + 0x6_0000, 0x8_0000];
             vmm.share(&[[BASE, 0x6_0000, 2 * BASE, 0], swapped]);
             vmm.start_ring(TRANSMIT);
@@ -91,7 +91,7 @@ fn a_buffer_over_the_border_of_two_regions_is_read_from_both() {
     }
 }
 
-// CVE-2020-14377: a length that is believed before it is compared.
+// CVE-2020-14377: a length that is used before it is checked.
 #[test]
 fn a_table_that_is_not_all_in_the_guests_memory() {
     for features in both_rings() {
@@ -123,7 +123,7 @@ fn a_table_that_was_not_agreed_on() {
     }
 }
 
-// CVE-2022-2132 and many an older one: what is walked along has no end.
+// CVE-2022-2132 and many earlier ones: a walk without an end.
 #[test]
 fn a_chain_in_a_circle() {
     let why = reset(|| {
@@ -133,7 +133,7 @@ fn a_chain_in_a_circle() {
         })
     });
     assert_eq!(why, "queue 1: a descriptor chain does not end");
-    // In a packed ring a circle is a ring full of descriptors that all go on.
+    // In a packed ring, a circle is a ring full of descriptors that all continue.
     let why = reset(|| {
         offered(modern() | Features::RING_PACKED, &direct(BASE + BUFFERS, 72), |vmm| {
             for slot in 0..8 {
@@ -155,7 +155,7 @@ fn a_circle_within_a_table() {
     assert_eq!(why, "queue 1: a descriptor chain does not end");
 }
 
-// CVE-2020-10726, CVE-2020-14375: an index that was not compared.
+// CVE-2020-10726, CVE-2020-14375: an index that was not checked.
 #[test]
 fn a_descriptor_behind_the_end_of_the_ring_or_of_a_table() {
     for head in [8, 0x7fff, 0xffff] {
@@ -189,8 +189,8 @@ fn an_index_that_runs_ahead_or_back() {
     }
 }
 
-/// Chains that share descriptors: with as many of them as a ring has, each as long as the ring, a
-/// burst would be the square of it.
+/// Chains that share descriptors: as many chains as a ring has descriptors, each as long as the
+/// ring, would make the cost of a burst quadratic.
 #[test]
 fn buffers_that_share_their_descriptors() {
     let why = reset(|| {
@@ -227,7 +227,7 @@ fn a_buffer_to_write_in_the_queue_to_read_from() {
     }
 }
 
-// CVE-2026-86566: a buffer that ends before the header does.
+// CVE-2026-86566: a buffer that is shorter than the header.
 #[test]
 fn buffers_to_receive_into_that_have_no_room_for_a_header() {
     for features in both_rings() {
@@ -246,7 +246,7 @@ fn buffers_to_receive_into_that_have_no_room_for_a_header() {
     }
 }
 
-// CVE-2022-2132, CVE-2026-86566: the same where the guest sends. A frame less is all that it costs.
+// CVE-2022-2132, CVE-2026-86566: the same when the guest sends. It costs only that frame.
 #[test]
 fn frames_that_end_before_their_header_does() {
     for features in both_rings() {
@@ -265,7 +265,7 @@ fn frames_that_end_before_their_header_does() {
     }
 }
 
-// CVE-2022-2132: a header in several descriptors, some of them without a byte.
+// CVE-2022-2132: a header in several descriptors, some of them empty.
 #[test]
 fn a_header_in_pieces() {
     for features in both_rings() {
@@ -274,7 +274,7 @@ fn a_header_in_pieces() {
                 let mut vmm = Vmm::start(features, TRANSMIT);
                 vmm.guest.write(BUFFERS, &[6; 72]);
                 let at = |offset| BASE + BUFFERS + offset;
-                // Where nothing is to be read, nothing is looked for.
+                // Addresses of empty pieces are not looked up.
                 let pieces = vec![(at(0), 1), (0, 0), (at(1), 10), (u64::MAX, 0), (at(11), 61)];
                 let buffer = Buffer { pieces, writable: false, indirect };
                 vmm.driver.offer(&vmm.guest, &buffer).unwrap();
@@ -286,7 +286,7 @@ fn a_header_in_pieces() {
     }
 }
 
-/// Descriptors without bytes cost the walk along them and leave nothing behind.
+/// Empty descriptors cost only the walk along them and leave nothing behind.
 #[test]
 fn a_ring_full_of_descriptors_without_bytes() {
     for features in both_rings() {
@@ -304,7 +304,7 @@ fn a_ring_full_of_descriptors_without_bytes() {
     }
 }
 
-/// The device says where the ring stands when it is stopped; it is not for the guest to write.
+/// The device reports the ring's position when it is stopped; the guest must not determine it.
 #[test]
 fn a_used_index_that_the_guest_writes() {
     let end = attack(|| {
@@ -318,7 +318,7 @@ fn a_used_index_that_the_guest_writes() {
     assert_eq!(end, SessionEnd::Closed);
 }
 
-/// A bit of a descriptor that means nothing there is ignored, as it may mean something some day.
+/// Flags without a meaning in this place are ignored, as they may get one.
 #[test]
 fn flags_that_nobody_knows() {
     for features in both_rings() {

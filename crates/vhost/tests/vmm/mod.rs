@@ -1,7 +1,7 @@
-//! A VMM that says what it likes, with a guest of the same kind, and a worker that serves them.
+//! A VMM that can send any message, with a similar guest, and a worker that serves them.
 //!
-//! Messages are put together byte by byte here, so that they can be wrong in ways that no front
-//! end's library would let through.
+//! Messages are assembled byte by byte here, so that they can be invalid in ways that no front
+//! end's library permits.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest, LEN};
 
-/// Requests of the vhost-user protocol, by their numbers.
+/// Request numbers of the vhost-user protocol.
 pub(crate) mod request {
     pub(crate) const GET_FEATURES: u32 = 1;
     pub(crate) const SET_FEATURES: u32 = 2;
@@ -55,11 +55,11 @@ pub(crate) struct Vmm {
     session: JoinHandle<SessionEnd>,
 }
 
-/// One region of memory, as messages tell it: guest address, length, VMM's address, offset.
+/// A memory region as in messages: guest address, length, VMM's address, offset.
 pub(crate) type Region = [u64; 4];
 
 impl Vmm {
-    /// A session that has agreed on features, and nothing more.
+    /// A session that has negotiated features, and nothing more.
     pub(crate) fn connect(features: Features) -> Self {
         let mut vmm = Self::silent_as(features);
         vmm.send(request::SET_OWNER, &[], &[]);
@@ -70,7 +70,7 @@ impl Vmm {
         vmm
     }
 
-    /// A session in which nothing was said.
+    /// A session without any messages.
     pub(crate) fn silent() -> Self {
         Self::silent_as(modern())
     }
@@ -86,7 +86,7 @@ impl Vmm {
         Self { stream, guest, driver, device, kick, call, features, session }
     }
 
-    /// A session whose guest has all of its memory shared, and one ring.
+    /// A session whose guest shares all of its memory and has one ring.
     pub(crate) fn start(features: Features, index: u32) -> Self {
         let mut vmm = Self::connect(features);
         vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
@@ -94,14 +94,14 @@ impl Vmm {
         vmm
     }
 
-    /// Sends a message as it is. What cannot be sent went to a session that is over.
+    /// Sends a message unchanged. A failure means that the session has ended.
     pub(crate) fn send(&mut self, request: u32, payload: &[u8], fds: &[RawFd]) {
         let len = u32::try_from(payload.len()).unwrap();
         let header = [request, VERSION, len].map(u32::to_le_bytes).concat();
         let _ = self.stream.send_with_fds(&[&header[..], payload], fds);
     }
 
-    /// Sends a message and waits for the answer, which is empty when the session is over.
+    /// Sends a message and waits for the answer, which is empty if the session has ended.
     pub(crate) fn ask(&mut self, request: u32, payload: &[u8]) -> Vec<u8> {
         self.send(request, payload, &[]);
         let mut header = [0; 12];
@@ -114,13 +114,13 @@ impl Vmm {
         payload
     }
 
-    /// Waits for an answer, and leaves it unread.
+    /// Waits for an answer without reading it.
     pub(crate) fn wait_for_answer(&self) {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
         poll(&mut fds, None).unwrap();
     }
 
-    /// Waits until all that was sent before has been served.
+    /// Waits until all earlier messages have been processed.
     pub(crate) fn settle(&mut self) {
         self.ask(request::GET_FEATURES, &[]);
     }
@@ -146,7 +146,7 @@ impl Vmm {
         self.settle();
     }
 
-    /// Says where ring `index` lies: descriptors, device's part, driver's part.
+    /// Sends the addresses of ring `index`: descriptors, device's part, driver's part.
     pub(crate) fn set_addresses(&mut self, index: u32, addresses: [u64; 3]) {
         let mut payload = pair(index, 0);
         addresses.into_iter().chain([0]).for_each(|address| payload.extend(address.to_le_bytes()));
@@ -161,12 +161,12 @@ impl Vmm {
         queue.unwrap()
     }
 
-    /// Has the guest send a frame of 60 bytes of `byte`.
+    /// Lets the guest send a frame of 60 bytes of `byte`.
     pub(crate) fn transmit(&mut self, byte: u8) {
         assert!(self.try_transmit(byte), "the ring is full");
     }
 
-    /// The same, if the guest has room in its ring.
+    /// As [`Self::transmit`], if the guest has room in its ring.
     pub(crate) fn try_transmit(&mut self, byte: u8) -> bool {
         self.guest.write(BUFFERS, &[byte; 72]);
         let id = self.driver.offer(&self.guest, &Buffer::to_read(BASE + BUFFERS, 72));
@@ -174,12 +174,12 @@ impl Vmm {
         id.is_some()
     }
 
-    /// What a worker does with what the guest has sent; see [`work`].
+    /// Processes the guest's frames like a worker; see [`work`].
     pub(crate) fn work(&self) -> Vec<Vec<u8>> {
         work(&self.device)
     }
 
-    /// What a worker does with a frame for the guest. Resets the device as [`Self::work`] does.
+    /// Delivers a frame to the guest like a worker. Resets the device as [`Self::work`] does.
     pub(crate) fn deliver(&self, frame: &[u8]) -> Result<(), Undelivered> {
         let outcome = {
             let mut running = self.queue(RECEIVE).lock();
@@ -194,20 +194,20 @@ impl Vmm {
         outcome
     }
 
-    /// Hangs up, and answers why the session ended.
+    /// Disconnects. Returns why the session ended.
     pub(crate) fn end(self) -> SessionEnd {
         drop(self.stream);
         join(self.session)
     }
 
-    /// Waits for the session to end by itself, and answers why it did.
+    /// Waits for the session to end by itself. Returns why it ended.
     pub(crate) fn ended(self) -> SessionEnd {
         join(self.session)
     }
 }
 
-/// What a worker does with what a guest has sent: takes the frames, up to a ring full, and gives
-/// the buffers back. Resets the device if the guest has done what it must not.
+/// Processes a guest's frames like a worker: takes up to a ring full of them, and gives the buffers
+/// back. Resets the device if the guest has violated the protocol.
 pub(crate) fn work(device: &Device) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let fault = {
@@ -233,7 +233,7 @@ pub(crate) fn work(device: &Device) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Never waits forever: a session that does not end is a failure.
+/// Waits with a limit: a session that does not end is a failure.
 fn join(session: JoinHandle<SessionEnd>) -> SessionEnd {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !session.is_finished() {
@@ -243,7 +243,7 @@ fn join(session: JoinHandle<SessionEnd>) -> SessionEnd {
     session.join().unwrap()
 }
 
-/// The payload of most messages on rings.
+/// The payload of most messages about rings.
 pub(crate) fn pair(index: u32, value: u32) -> Vec<u8> {
     [index.to_le_bytes(), value.to_le_bytes()].concat()
 }
@@ -255,7 +255,7 @@ pub(crate) fn mem_table(regions: &[Region]) -> Vec<u8> {
     payload
 }
 
-/// What the guest and the device agree on, unless a test is about something else.
+/// The features negotiated unless a test is about others.
 pub(crate) fn modern() -> Features {
     Features::VERSION_1
         | Features::MRG_RXBUF
@@ -264,7 +264,7 @@ pub(crate) fn modern() -> Features {
         | Features::PROTOCOL_FEATURES
 }
 
-/// With split rings, and with packed ones.
+/// The same with split rings and with packed ones.
 pub(crate) fn both_rings() -> [Features; 2] {
     [modern(), modern() | Features::RING_PACKED]
 }
@@ -277,13 +277,13 @@ fn ring(features: Features) -> tapswitch_vhost::RingFeatures {
     }
 }
 
-/// Sends half of a message: `len` bytes of one that would be well.
+/// Sends the first `len` bytes of a valid message.
 pub(crate) fn send_part(stream: &mut UnixStream, len: usize) {
     let message = [[1u32, VERSION, 8].map(u32::to_le_bytes).concat(), vec![0; 8]].concat();
     stream.write_all(&message[..len]).unwrap();
 }
 
-/// Flags of a message: the version.
+/// Message flags: the version.
 const VERSION: u32 = 1;
-/// No frame is longer.
+/// Maximum length of a frame.
 const FRAME_LEN_MAX: usize = 65_550;

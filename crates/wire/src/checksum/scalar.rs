@@ -1,11 +1,9 @@
-//! The scalar loops: for short inputs, for processors without a vector loop, and what the vector
-//! loops are compared with. All add up little-endian words, an odd last byte as the low half of a
-//! word.
+//! The scalar loops: for short inputs, for processors without a vector loop, and as the reference
+//! for the vector loops. All add little-endian words, an odd last byte as the low half of a word.
 
 use super::add_with_carry;
 
-/// For short inputs. Inlined: for a field of a header, whose length the compiler knows, no loop is
-/// left.
+/// For short inputs. Inlined: for a header field, whose length the compiler knows, no loop is left.
 #[inline]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     let (words, tail) = bytes.as_chunks::<8>();
@@ -13,8 +11,7 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     words.iter().fold(tail_word(tail), add)
 }
 
-/// For long inputs: eight bytes at a time, into four lanes so that no addition waits for the one
-/// before it.
+/// For long inputs: eight bytes at a time, into four lanes so that the additions are independent.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let mut lanes = [0; 4];
     let (blocks, rest) = bytes.as_chunks::<32>();
@@ -27,7 +24,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     lanes.into_iter().fold(sum_short(rest), add_with_carry)
 }
 
-/// Up to seven bytes as a number, without a loop over them: the first and the last overlap.
+/// Up to seven bytes as a number, without a loop: the first and the last load overlap.
 #[inline]
 fn tail_word(tail: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (tail.first_chunk(), tail.last_chunk()) {

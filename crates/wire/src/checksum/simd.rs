@@ -1,16 +1,16 @@
-//! The vector loops, and the choice among them at run time.
+//! The vector loops, and their selection at run time.
 //!
-//! Theory of operation. A vector of 64-bit lanes `x` is added up exactly with three operations and
-//! no carries: `all += x`, which wraps, and `high += x >> 32`, which cannot. At the end the low
-//! halves' sum is `all - (high << 32)`, and modulo 2^16 - 1 both halves weigh the same. NEON has
-//! one instruction that adds both halves to a wider lane.
+//! Theory of operation. A vector of 64-bit lanes `x` is summed exactly with three operations and no
+//! carries: `all += x`, which wraps, and `high += x >> 32`, which cannot. At the end the sum of the
+//! low halves is `all - (high << 32)`, and modulo 2^16 - 1 both halves have the same weight. NEON
+//! has one instruction that adds both halves to a wider lane.
 //!
-//! What bounds them, measured on a Zen 4: AVX2 the three operations on four ports (42 bytes per
-//! cycle), all of them on unaligned data the loads that touch two cache lines (37 bytes per cycle).
-//! Loops with fewer operations (multiply-add, dot products, averages for the carries) were not
-//! faster there, nor was aligning first for the length of a packet.
+//! Bottlenecks, measured on a Zen 4: for AVX2 the three operations on four ports (42 bytes per
+//! cycle), for all of them on unaligned data the loads that cross a cache line (37 bytes per
+//! cycle). Loops with fewer operations (multiply-add, dot products, averages for the carries) were
+//! not faster there, nor was aligning first for the length of a packet.
 //!
-//! The tests of NEON run on other machines by an emulator, without a compiler of C:
+//! The NEON tests run on other machines in an emulator, without a C compiler:
 //!
 //! ```sh
 //! rustup target add aarch64-unknown-linux-musl
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! This module and its children are the only place for `unsafe` in crates without I/O: vectors are
-//! loaded through pointers, and a function that uses a feature may be called only where the
+//! loaded through pointers, and a function that uses a processor feature may only be called if the
 //! processor has it. Both are behind safe functions that check.
 #![allow(unsafe_code, reason = "vector loads and calls by processor feature; see above")]
 
@@ -33,8 +33,8 @@ use std::fmt;
 
 use super::{Sum, scalar};
 
-/// A loop that adds up bytes. All give the same sum; [`Sum::of`] takes the best for the length and
-/// the processor. To choose one is for tests and benchmarks.
+/// A loop that sums bytes. All return the same sum; [`Sum::of`] selects the best one for the length
+/// and the processor. Selecting one explicitly is for tests and benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Implementation {
@@ -42,8 +42,8 @@ pub enum Implementation {
     Scalar,
     /// x86-64 with AVX2.
     Avx2,
-    /// x86-64 with AVX-512 F and BW, from the generation on that keeps its clock (those that have
-    /// VBMI2 too).
+    /// x86-64 with AVX-512 F and BW, on generations that do not reduce their clock for it (those
+    /// that also have VBMI2).
     Avx512,
     /// AArch64.
     Neon,
@@ -53,18 +53,18 @@ impl Implementation {
     /// All of them, the slowest first.
     pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon];
 
-    /// What [`Sum::of`] takes for long inputs on this processor.
+    /// The loop that [`Sum::of`] uses for long inputs on this processor.
     pub fn best() -> Self {
         Self::ALL.into_iter().rfind(|which| which.is_available()).unwrap_or(Self::Scalar)
     }
 
-    /// True when this processor has what it takes.
+    /// True if this processor has the required features.
     pub fn is_available(self) -> bool {
         self.try_sum(&[]).is_some()
     }
 
-    /// The sum over `bytes` by this loop, or `None` when the processor lacks what it takes. Above
-    /// 1 GiB only the scalar loop is exact, and the others give `None`.
+    /// The sum over `bytes` by this loop, or `None` if the processor lacks the features. Above 1
+    /// GiB only the scalar loop is exact, and the others return `None`.
     #[inline]
     pub fn sum(self, bytes: &[u8]) -> Option<Sum> {
         self.try_sum(bytes).map(Sum::from_little_endian)
@@ -104,7 +104,7 @@ impl fmt::Display for Implementation {
 /// The sum of little-endian words by the best loop.
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    // Each asks a bit that is in memory once for all; the processor foresees the answer.
+    // Each checks a cached bit in memory; the branches are well predicted.
     let by = |which: Implementation| which.try_sum(bytes);
     by(Implementation::Avx512)
         .or_else(|| by(Implementation::Avx2))
@@ -112,11 +112,11 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
         .unwrap_or_else(|| scalar::sum(bytes))
 }
 
-/// Length in bytes from which on the vector loops are faster than the short one; both take some
-/// 7 ns there on a Zen 4.
+/// Length in bytes from which on the vector loops are faster than the short one; both take some 7
+/// ns there on a Zen 4.
 pub(super) const LEN_MIN: usize = 96;
-/// Length in bytes up to which no lane can overflow, with room to spare: each adds up less than
-/// 2^33 for every 16 bytes.
+/// Length in bytes up to which no lane can overflow, with a margin: each adds less than 2^33 per 16
+/// bytes.
 const LEN_MAX: usize = 1 << 30;
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn all_are_equal_at_every_length_and_alignment() {
         let data = bytes(300 + 64);
-        // Under an interpreter each of these takes its time.
+        // An interpreter is slow for each of these.
         let step = if cfg!(miri) { 7 } else { 1 };
         for start in (0..64).step_by(step) {
             for len in (0..=300).step_by(step) {
@@ -169,7 +169,7 @@ mod tests {
                 let expected = if at % 2 == 0 { 0x0100 } else { 0x0001 };
                 assert_eq!(which.sum(&data).unwrap().partial(), expected, "{which}, byte {at}");
             }
-            // A sum of 2^16 - 1 is one of the two zeros, and not the one that means "nothing".
+            // A sum of 2^16 - 1 is one of the two zeros, and not the one that means "none".
             let ones = which.sum(&[0xff; 4096]).unwrap();
             assert_eq!(ones.partial(), 0xffff, "{which}");
         }
@@ -206,7 +206,7 @@ mod tests {
         sum as u16
     }
 
-    /// Bytes without a pattern that a lane could hide.
+    /// Bytes without a pattern that could hide an error in a lane.
     fn bytes(len: usize) -> Vec<u8> {
         let next = |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005) + 1);
         std::iter::successors(Some(7), next).map(|state| (state >> 56) as u8).take(len).collect()

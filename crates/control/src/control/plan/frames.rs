@@ -1,5 +1,5 @@
-//! The frames that a proof follows: from hosts that policies name, from those beside monitors, and
-//! from others, to the same hosts, to nobody and to all.
+//! Frames to be traced in a proof: from hosts named by policies, hosts beside monitors, and others,
+//! to the same hosts, to an unknown address and to broadcast.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,24 +16,24 @@ use crate::proof::Sample;
 use crate::region::{MacMask, Region};
 use crate::switch::Switch;
 
-/// Hosts that send, and hosts that are sent to.
+/// Senders and receivers.
 pub(super) struct Stations {
     pub(super) senders: Vec<(HostKey, Place)>,
     receivers: BTreeSet<MacAddr>,
 }
 
-/// Hosts that may take part in proofs of any policy.
+/// Hosts for proofs of any policy.
 pub(super) struct Bystanders {
-    /// Where monitors are.
+    /// Ports of monitors.
     busy: BTreeSet<Place>,
-    /// A host of each switch, of the first few, where none is.
+    /// One host at no monitor port, for each of the first few switches.
     others: Vec<(HostKey, Place)>,
-    /// The same where one is.
+    /// The same at a monitor port.
     monitors: Vec<(HostKey, Place)>,
 }
 
 impl Control {
-    /// Hosts that may take part in proofs of any policy.
+    /// Collects hosts for proofs of any policy.
     pub(super) fn bystanders(&self) -> Bystanders {
         let monitors = self.policies.iter().take(MAX_COMPARED).flat_map(PolicyEntry::monitor_ports);
         let busy = monitors.collect();
@@ -46,7 +46,8 @@ impl Control {
         Bystanders { busy, others, monitors }
     }
 
-    /// Hosts for frames of this policy among others: so many send, and somewhat more are sent to.
+    /// Hosts for frames of this policy, named and others: `sender_count` senders, and somewhat more
+    /// receivers.
     pub(super) fn stations(
         &self,
         about: &PolicyEntry,
@@ -63,7 +64,7 @@ impl Control {
         Stations { senders, receivers }
     }
 
-    /// Frames that these policies are about, from each port where they may come in.
+    /// Frames of these policies, from each port where they may come in.
     pub(super) fn samples_of<'a>(
         &self,
         policies: impl Iterator<Item = &'a PolicyEntry>,
@@ -73,8 +74,8 @@ impl Control {
         self.samples(regions, (&stations.senders, &stations.receivers), MAX_SAMPLES)
     }
 
-    /// The same of policies that a change is about: where they have very many regions, from few
-    /// hosts to few, but frames of all of those.
+    /// The same for policies that a change affects: with very many regions, between few hosts, but
+    /// for all regions.
     pub(super) fn samples_about(
         &self,
         abouts: &[&PolicyEntry],
@@ -89,7 +90,7 @@ impl Control {
         self.samples(regions.into_iter(), stations, usize::MAX)
     }
 
-    /// The same of regions, of which there may be many: from few hosts to few.
+    /// The same for regions, of which there may be many: between few hosts.
     pub(super) fn samples_in(
         &self,
         regions: &[Region],
@@ -112,7 +113,7 @@ impl Control {
         for region in regions {
             let fields = region.matching();
             let receivers = || {
-                // One will do where it is said for whom they are.
+                // One receiver suffices if the region names it.
                 let count = if fields_have_dst(&fields) { 1 } else { receivers.len() };
                 receivers.iter().take(count)
             };
@@ -120,7 +121,7 @@ impl Control {
             let pairs = pairs.flat_map(|(from, key)| receivers().map(move |mac| (from, key, *mac)));
             let plain: Vec<_> =
                 pairs.map(|(from, key, mac)| (from, Sample::new(&fields, (key, mac)))).collect();
-            // Of those, from one host: to one, and to all.
+            // From one host: to one receiver and to broadcast.
             let first = plain.iter().take(receivers().count());
             let some = first.clone().take(1).chain(first.clone().next_back());
             let others =
@@ -134,7 +135,7 @@ impl Control {
         samples
     }
 
-    /// Who sends such frames, and from where: the one that the fields name, or each.
+    /// Senders of such frames with their ports: the one that the fields name, or all.
     fn senders_of(
         &self,
         fields: &Match,
@@ -148,7 +149,7 @@ impl Control {
         senders.collect()
     }
 
-    /// Where a host is, if that is known.
+    /// Port of a host, if known.
     pub(super) fn place_of(&self, key: HostKey) -> Option<Place> {
         let at = |id| self.place_at(key, id).filter(|_| self.is_settled(id));
         match self.fabric {
@@ -157,7 +158,7 @@ impl Control {
         }
     }
 
-    /// The hosts that a policy names, as senders and as receivers, and those that are monitors.
+    /// Hosts that a policy names as senders, receivers or monitors.
     fn hosts_named_by(&self, about: &PolicyEntry) -> Vec<(HostKey, Place)> {
         let regions: Vec<_> = about.cells.included().take(MAX_HOSTS).collect();
         let senders = regions.iter().map(|region| (region.src_mac, region.src_ip));
@@ -195,9 +196,9 @@ impl Control {
         switches.flat_map(|switch| known(switch, switch.hosts.with_address(ip))).collect()
     }
 
-    /// A host of each switch, of the first few, where no monitor is; where none is known, one that
-    /// could be. Those of the policy's monitors' switches come first; after all others, hosts that
-    /// are monitors themselves.
+    /// One host at no monitor port for each of the first few switches, or a possible host if none
+    /// is known. Those of the policy's monitors' switches come first; hosts that are monitors come
+    /// last.
     fn some_hosts(&self, about: &PolicyEntry, bystanders: &Bystanders) -> Vec<(HostKey, Place)> {
         let Bystanders { busy, others, monitors } = bystanders;
         let own_places: BTreeSet<_> = about.monitor_ports().collect();
@@ -209,7 +210,7 @@ impl Control {
             let of_own =
                 up.iter().filter_map(|at| some_host(at, &[busy, &own_places], wants_monitors));
             let others = others.iter().filter(|(_, place)| !own.contains(&place.switch));
-            // With so many others, those that are monitors are not looked for.
+            // With that many others, hosts that are monitors are not needed.
             hosts.extend(of_own.chain(others.copied()).take(MAX_HOSTS - hosts.len()));
         }
         hosts
@@ -220,7 +221,8 @@ fn fields_have_dst(fields: &Match) -> bool {
     fields.iter().any(|field| matches!(field, Oxm::EthDst(_)))
 }
 
-/// A host of a switch that is at one of these places, or at none; then it may be one that could be.
+/// A host of a switch at one of these ports, or at none of them; in the latter case possibly a
+/// fictitious one.
 fn some_host(
     switch: &Switch,
     places: &[&BTreeSet<Place>],
@@ -231,7 +233,7 @@ fn some_host(
     host.or_else(|| if is_there { None } else { possible(switch, &is_at_one) })
 }
 
-/// Hosts of a switch, and where they are.
+/// Hosts of a switch with their ports.
 fn known<'a>(
     switch: &Switch,
     hosts: impl Iterator<Item = (HostKey, &'a Host)>,
@@ -242,7 +244,7 @@ fn known<'a>(
         .map(move |(key, host)| (key, Place { switch: id, port: host.port }))
 }
 
-/// A host that a switch could have, at a port that is no monitor's if there is one.
+/// A fictitious host of a switch, preferably at a port that is no monitor's.
 fn possible(switch: &Switch, is_busy: &impl Fn(&Place) -> bool) -> Option<(HostKey, Place)> {
     let [.., a, b] = switch.id().0.to_be_bytes();
     let mac = MacAddr([0x02, 0xff, 0xff, 0xff, a, b]);
@@ -252,15 +254,15 @@ fn possible(switch: &Switch, is_busy: &impl Fn(&Place) -> bool) -> Option<(HostK
     Some((HostKey { mac, vlan: None }, free))
 }
 
-/// An address that nobody has: locally administered, and never given by us.
+/// An unknown address: locally administered, and never assigned by us.
 const NOBODY: MacAddr = MacAddr([0x02, 0xfe, 0xfe, 0xfe, 0xfe, 0xfe]);
-/// Switches whose hosts take part; more are like them.
+/// Maximum switches whose hosts take part; others are equivalent.
 pub(super) const MAX_HOSTS: usize = 16;
-/// Hosts that send, however many switches and regions there are.
+/// Minimum senders, however many switches and regions there are.
 pub(super) const FEWEST_SENDERS: usize = 2;
-/// Hosts that are sent to, at least, however few send.
+/// Minimum receivers, however few senders.
 const FEW_HOSTS: usize = 4;
-/// Policies whose monitors' ports are known to be such, when hosts are looked for.
+/// Maximum policies whose monitor ports are considered when hosts are selected.
 const MAX_COMPARED: usize = 256;
-/// Frames that are followed, unless a change is about more regions.
+/// Maximum frames to trace, unless a change affects more regions.
 const MAX_SAMPLES: usize = 20_000;

@@ -1,6 +1,6 @@
-//! What it would do that a policy goes, or another one takes its place.
+//! Plans the deletion or replacement of a policy.
 //!
-//! On the way there switches hold more; what is told is where they end up.
+//! During the change switches have more rules; the plan describes the final state.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::switch::Switch;
 use crate::{PolicyError, TapPolicy, WhenMissing};
 
 impl Control {
-    /// What replacing the policy of this name would do, without doing it.
+    /// Plans the replacement of the policy with this name.
     ///
     /// # Errors
     /// As [`Self::replace_policy`].
@@ -22,7 +22,7 @@ impl Control {
         now.plan(&then, &name, differences(&now, &then))
     }
 
-    /// What deleting the policy of this name would do, without doing it.
+    /// Plans the deletion of the policy with this name.
     ///
     /// # Errors
     /// There is no such policy.
@@ -33,7 +33,7 @@ impl Control {
         Ok(Plan { changes: differences(&now, &then), proof, notes: Vec::new() })
     }
 
-    /// All as it is, once switches did what they are told, and as it would be after the change.
+    /// The state after all pending messages, and the state after the change.
     fn rehearse_change(
         &self,
         change: impl FnOnce(&mut Self) -> Result<(), PolicyError>,
@@ -47,7 +47,7 @@ impl Control {
     }
 }
 
-/// What switches hold afterwards and not before, and the other way round.
+/// Differences in the tables of all switches.
 fn differences(now: &Control, then: &Control) -> Vec<SwitchChange> {
     let changes = now.switches.iter().filter_map(|(id, before)| {
         let change = difference(before, then.switches.get(id)?);
@@ -67,7 +67,7 @@ fn difference(before: &Switch, after: &Switch) -> SwitchChange {
     SwitchChange { switch: before.id(), add, remove }
 }
 
-/// What a switch holds of ours: by the message that adds it, the one that deletes it.
+/// Our rules and groups on a switch: the message that adds each, by the one that deletes it.
 fn held(switch: &Switch) -> HashMap<String, String> {
     let rules = switch.held().rules().map(|(id, rule)| (rule.add(id).to_string(), id.delete()));
     let rules = rules.map(|(add, delete)| (add, delete.to_string()));

@@ -1,13 +1,12 @@
-//! What a policy's frames have in common with those of others, found out from what policies say:
-//! the rules are made from regions that are found otherwise (`overlap.rs`), and what those leave
-//! out is to be seen.
+//! Intersections of policies, computed from the policies independently of the closure that the
+//! rules are built from (`overlap.rs`), so that a proof detects what the closure lacks.
 
 use crate::control::Control;
 use crate::control::roster::PolicyEntry;
 use crate::hash::Set;
 use crate::region::Region;
 
-/// What the cells of some policies have in common with those of others, one of each.
+/// Intersections of cells of some policies with those of others, one of each.
 pub(super) struct Overlaps {
     pub(super) regions: Vec<Region>,
     /// There are more.
@@ -15,7 +14,7 @@ pub(super) struct Overlaps {
 }
 
 impl Overlaps {
-    /// That there are more, if so.
+    /// The note that there are more, if so.
     pub(super) fn left_out(&self) -> Option<String> {
         self.is_cut.then(|| {
             format!(
@@ -27,8 +26,8 @@ impl Overlaps {
 }
 
 impl Control {
-    /// What the frames of these policies have in common with those of others, of two and of more of
-    /// them, up to so many regions. Those that a policy has for itself are not among them.
+    /// Intersections of these policies with one or more others, up to `most` regions, without the
+    /// policies' own regions.
     pub(super) fn overlaps(&self, abouts: &[&PolicyEntry], most: usize) -> Overlaps {
         let own: Vec<_> = abouts.iter().flat_map(|about| about.cells.regions()).collect();
         let (mut found, mut known) = (own.clone(), own.iter().copied().collect::<Set<_>>());
@@ -52,8 +51,8 @@ impl Control {
     }
 }
 
-/// Regions that are found while others wait, and in a plan.
+/// Maximum intersections while others wait, and in a plan.
 pub(super) const SOME_OVERLAPS: usize = 1024;
 pub(super) const MOST_OVERLAPS: usize = 4096;
-/// Pairs of regions that are compared: some tens of nanoseconds each.
+/// Maximum pairs of regions compared: some tens of nanoseconds each.
 const MOST_COMPARED: usize = 200_000;

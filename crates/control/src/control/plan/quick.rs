@@ -1,14 +1,13 @@
-//! Whether a change does what it should, as far as that can be found out while others wait.
+//! Quick proof of a change, with bounded work while others wait.
 //!
-//! A plan follows frames of all policies, however long that takes. Here the work is bounded, and
-//! depends on what the policy's frames cross, not on how much there is: a trial shares with the
-//! control plane all that the change leaves as it is, switches are only asked what they shall hold,
-//! and rules are looked up by the addresses of frames. First the frames of the policy itself are
-//! followed, then those that it has in common with others, and with what is left of the bound,
-//! frames of other policies. What was not right before is not blamed on the change.
+//! A plan traces frames of all policies, however long that takes. Here the work is bounded and
+//! depends on what the policy's frames meet, not on the total state: a trial shares unchanged state
+//! with the control plane, only desired rules are used, and rules are looked up by hash. Frames of
+//! the policy itself are traced first, then those of its intersections, and with the remaining
+//! budget those of other policies. Existing problems are not attributed to the change.
 //!
-//! **What is left out is said.** Where frames cannot be followed, or are too many, the others are
-//! followed, and nothing is called proved; where none can be, there is no proof.
+//! **What is left out is reported.** If some frames cannot be traced, or are too many, the others
+//! are traced, but the change does not count as proved; if none can be, there is no proof.
 
 use std::cell::Cell;
 
@@ -23,22 +22,22 @@ use crate::place::Place;
 use crate::proof::{Model, Sample, Trouble};
 use crate::{PolicyError, TapPolicy, WhenMissing};
 
-/// What was found about a change, or what is wrong with it.
+/// The verdict on a change, or why the change is invalid.
 pub type Judged = Result<Verdict, PolicyError>;
 
-/// Looks at changes, and tells of each whether it does what it should, in their order.
+/// Checks changes, and returns their verdicts in order.
 pub type Look<'a> = dyn Fn(&[Change<'_>]) -> Vec<Verdict> + Sync + 'a;
 
-/// Whether a change does what it should.
+/// Verdict on a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was found; none where nothing could be told.
+    /// The proof; `None` if nothing could be traced.
     pub proof: Option<Proof>,
-    /// Why nothing could be told, or not all of it.
+    /// Why the proof is missing or incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproved: Option<String>,
-    /// Nothing could be told because switches that it is about are not there yet: it is put in
-    /// force when they are.
+    /// There is no proof because the switches concerned are not connected yet: the change takes
+    /// effect when they are.
     #[serde(skip)]
     pub is_early: bool,
 }
@@ -48,25 +47,25 @@ impl Verdict {
         Self { unproved: Some(reason.into()), ..Self::default() }
     }
 
-    /// What would go wrong, if something would.
+    /// The first problem, if there is one.
     pub fn counterexample(&self) -> Option<&str> {
         self.proof.as_ref()?.problems.first().map(String::as_str)
     }
 }
 
-/// A change of the policies.
+/// A change of a policy.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// One more.
+    /// Adds a policy.
     Add(&'a TapPolicy),
-    /// One in the place of the one of its name.
+    /// Replaces the policy of its name.
     Replace(&'a TapPolicy),
-    /// The one of this name goes.
+    /// Deletes the policy of this name.
     Delete(&'a str),
 }
 
 impl Change<'_> {
-    /// Of which policy.
+    /// Name of the policy.
     fn name(&self) -> &str {
         match self {
             Self::Add(policy) | Self::Replace(policy) => &policy.name,
@@ -76,7 +75,7 @@ impl Change<'_> {
 }
 
 impl Control {
-    /// Whether a change does what it should. It takes some milliseconds at most, whatever there is.
+    /// Checks a change. Takes some milliseconds at most, whatever the state.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -87,10 +86,10 @@ impl Control {
         }
     }
 
-    /// Whether changes that are made together do what they should, each of them, in much less time
-    /// than one after the other. `None` when one of them does not, or all together are too much:
-    /// then each is to be judged before it is made. To look at those that can be made takes most of
-    /// that time; `share_out` may do it on several threads, part by part.
+    /// Checks each of several changes that are made together, much faster than one by one. `None`
+    /// if one of them does harm, or all together are too expensive: then each must be checked
+    /// before it is made. Most of the time is spent in checking, which `share_out` may distribute
+    /// over several threads.
     pub fn judge_together(
         &mut self,
         changes: &[Change<'_>],
@@ -103,13 +102,13 @@ impl Control {
         verdicts.iter().all(is_right).then_some(verdicts)
     }
 
-    /// What becomes of each of these changes when all are made; else why that cannot be told.
+    /// Tries all these changes and returns each one's result; or why they cannot be tried.
     fn try_out(
         &mut self,
         changes: &[Change<'_>],
         share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
     ) -> Result<Vec<Judged>, String> {
-        // Conclusions of what came in are not part of the changes.
+        // Evaluates pending input first, which is not part of the changes.
         self.settle();
         let now = self.trial();
         let mut then = now.clone();
@@ -133,8 +132,8 @@ impl Control {
         Ok(judged)
     }
 
-    /// Where rules were looked up in copies of switches, the next trial will look them up as well:
-    /// it gets their order from here.
+    /// Builds the lookup orders of switches that the trial needed, so that the next trial shares
+    /// them.
     fn keep_orders(&self, trial: &Self) {
         let looked_up = trial.switches.own_entries().filter(|(_, at)| at.desired().is_prepared());
         for (id, _) in looked_up {
@@ -144,8 +143,8 @@ impl Control {
         }
     }
 
-    /// Makes a change, as [`Self::add_policy`], [`Self::replace_policy`] and
-    /// [`Self::delete_policy`] do; somebody waits for the answer.
+    /// Makes a change, like [`Self::add_policy`], [`Self::replace_policy`] and
+    /// [`Self::delete_policy`], for a caller that waits.
     ///
     /// # Errors
     /// What is wrong with it. Nothing has changed then.
@@ -157,7 +156,7 @@ impl Control {
         }
     }
 
-    /// A copy of all in which switches hold what they shall, to try what comes next.
+    /// A copy of the control plane for trying a change, in which switches have their desired rules.
     fn trial(&self) -> Self {
         let mut trial = Self { is_trial: true, ..self.clone() };
         trial.wait_for_no_links();
@@ -165,7 +164,7 @@ impl Control {
         trial
     }
 
-    /// Goes on until switches would hold what they shall, and would have said so.
+    /// Runs until switches would have the desired rules and have confirmed them.
     fn foresee(&mut self) {
         loop {
             self.settle();
@@ -179,12 +178,13 @@ impl Control {
         }
     }
 
-    /// Why a trial would take too long, if so: switches would hold too much else then.
+    /// Why a trial would take too long, if so: too many rules would change.
     fn excess(&self) -> Option<String> {
         let mut rules = 0;
         for entry in self.policies.dirty.iter().filter_map(|id| self.policies.get(*id)) {
             if entry.policy.rewritten().is_some() && !self.is_rewriting {
-                // The first one with addresses of its own changes rules at all switches.
+                // The first policy whose copies have addresses of their own changes rules at all
+                // switches.
                 rules += self
                     .switches
                     .values()
@@ -207,20 +207,20 @@ impl Control {
         None
     }
 
-    /// Follows the frames that a change is about, as they go now and then.
+    /// Traces the frames of a change, before and after it.
     fn compare(&self, then: &Self, change: Change<'_>, bystanders: &Bystanders) -> Verdict {
         let abouts = self.abouts(then, change.name());
         let Some(own) = abouts.first() else { return Verdict::default() };
         if let Some(reason) = own.untagged() {
-            // In better words than those of a frame that is not copied.
+            // A better explanation than a frame that is not copied.
             return Verdict::unproved(reason);
         }
-        // What is flooded passes all switches several times.
+        // A flooded frame passes all switches several times.
         let floods = MAX_PASSES / (8 * self.switches.len().max(1));
         let stations = then.stations(own, (bystanders, floods.clamp(FEWEST_SENDERS, MAX_HOSTS)));
         let remedy = match change {
             Change::Add(_) | Change::Replace(_) => AS_PLAN,
-            // There is nothing to look at any more.
+            // After a deletion there is nothing left for a dry run to check.
             Change::Delete(_) => "",
         };
         let mut following = Following::new(self, then, remedy);
@@ -240,8 +240,7 @@ impl Control {
         following.verdict()
     }
 
-    /// Other policies: all if they are few, else some of those that have senders in common with
-    /// this one.
+    /// Other policies: all if there are few, else some with senders in common.
     fn beside(&self, own: &PolicyEntry) -> Vec<&PolicyEntry> {
         let is_own = |entry: &&PolicyEntry| entry.id == own.id;
         if self.policies.count() <= MAX_OTHERS {
@@ -253,20 +252,20 @@ impl Control {
     }
 }
 
-/// Frames that are followed through what switches hold now and then.
+/// Frames being traced before and after a change.
 struct Following<'a> {
     now: &'a Control,
     then: &'a Control,
-    /// Of all that may be looked at.
+    /// Remaining total budget.
     passes_left: usize,
     proof: Proof,
-    /// Why not all of it can be told.
+    /// Why the result is incomplete.
     reason: Option<String>,
-    /// That is only for switches that are not there yet.
+    /// The reason applies only to switches that are not connected yet.
     is_early: bool,
-    /// The change is not about those that are followed now.
+    /// The frames being traced do not belong to the change.
     is_beside: bool,
-    /// What else can be done where there are too many.
+    /// Remedy if there are too many.
     remedy: &'static str,
 }
 
@@ -289,8 +288,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Follows frames that the change is about, passing switches so often at most. Returns whether
-    /// that was enough.
+    /// Traces frames of the change within a budget of passages. Returns whether that sufficed.
     fn follow(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
         let is_whole = self.follow_all(frames, passes);
         let remedy = self.remedy;
@@ -300,7 +298,7 @@ impl<'a> Following<'a> {
         is_whole
     }
 
-    /// The same of frames that it is not about: those of which nothing is known do not matter.
+    /// The same for other frames: those without a verdict do not matter.
     fn follow_beside(&mut self, frames: &[(Place, Sample)], passes: usize) {
         self.is_beside = true;
         self.follow_all(frames, passes);
@@ -317,7 +315,7 @@ impl<'a> Following<'a> {
         is_whole
     }
 
-    /// Returns whether there were enough passes for it.
+    /// Returns whether the budget sufficed.
     fn follow_one(
         &mut self,
         frame: &(Place, Sample),
@@ -354,7 +352,7 @@ impl<'a> Following<'a> {
     fn verdict(self) -> Verdict {
         let Self { mut proof, reason, is_early, .. } = self;
         if !proof.problems.is_empty() {
-            // Whatever else is not known, this would go wrong.
+            // A problem counts whatever else is unknown.
             return Verdict { proof: Some(proof), ..Verdict::default() };
         }
         proof.is_proved = reason.is_none();
@@ -364,19 +362,20 @@ impl<'a> Following<'a> {
     }
 }
 
-/// Why nothing is told of a change whose part of the work was not done.
+/// Reason for no verdict if a part of the work was not done.
 const NOT_LOOKED_AT: &str = "it was not examined";
-/// What else can be done.
+/// Remedy.
 const AS_PLAN: &str = "; a dry run examines all of it";
-/// Rules that it may take, to be tried: about a microsecond each, as when it is applied.
+/// Maximum rules in a trial: about a microsecond each, as when they are applied.
 const MAX_RULES: usize = 250_000;
-/// How often switches may be passed by the frames that are followed: about a microsecond each.
+/// Maximum passages of switches: about a microsecond each.
 const MAX_PASSES: usize = 100_000;
-/// The same for frames that it has in common with others.
+/// The same for frames of intersections.
 const PASSES_IN_COMMON: usize = 30_000;
-/// The same for frames of policies beside it, where there are many.
+/// The same for frames of other policies, if there are many.
 const PASSES_BESIDE: usize = 1000;
-/// Other policies whose frames are followed, too: all of them, or so many beside the policy.
+/// Maximum other policies whose frames are traced: all of them, or this many with senders in
+/// common.
 const MAX_OTHERS: usize = 32;
 const MAX_BESIDE: usize = 4;
 

@@ -1,4 +1,4 @@
-//! What a policy says of its frames that no switch will do.
+//! Checks of frames that a policy matches and that never occur, or are never copied.
 
 use tapswitch_openflow::PortNo;
 use tapswitch_wire::EtherType;
@@ -11,7 +11,7 @@ use crate::region::{MacMask, Region, Sender};
 use crate::{PolicyError, Vlan};
 
 impl Control {
-    /// Whether some frames of a policy may come in: none that hosts may not send.
+    /// Whether some frames of a policy may come in: not only frames that hosts may not send.
     pub(super) fn check_vlans(&self, entry: &PolicyEntry) -> Result<(), PolicyError> {
         let range = self.limits.copy_vids;
         let reserved = |region: Region| match region.vlan {
@@ -27,7 +27,7 @@ impl Control {
         }
     }
 
-    /// What is copied of its frames less than it says.
+    /// Notes on matched frames that are not copied.
     pub(super) fn notes_on_frames(&self, entry: &PolicyEntry) -> impl Iterator<Item = String> {
         let is_kept = entry.cells.included().any(|region| stays_at_link(&region));
         let kept = is_kept.then(|| KEPT.to_owned());
@@ -36,7 +36,7 @@ impl Control {
         kept.into_iter().chain(own)
     }
 
-    /// Whether all that a policy copies comes in by this port, as far as is known.
+    /// Whether all matched frames come in by this port, as far as is known.
     fn is_own_sender(&self, entry: &PolicyEntry, monitor: Place) -> bool {
         let Some(switch) = self.switches.get(&monitor.switch) else { return false };
         let is_there = |hosts: &mut dyn Iterator<Item = (HostKey, PortNo)>| {
@@ -59,7 +59,7 @@ impl Control {
     }
 }
 
-/// Whether the frames are, by what is said of them, those that bridges do not forward.
+/// Whether a region has only frames that bridges do not forward.
 fn stays_at_link(region: &Region) -> bool {
     let eth_type = region.family.map(Family::eth_type);
     let address = region.dst_mac.and_then(MacMask::exact);
@@ -76,7 +76,7 @@ fn note_on_own_frames(monitor: Place) -> String {
     )
 }
 
-/// LLDP, and the slow protocols, LACP among them: always to the addresses that are for bridges.
+/// LLDP and the slow protocols (including LACP), which are always sent to bridge group addresses.
 const LINK_TYPES: [EtherType; 2] = [EtherType::LLDP, EtherType(0x8809)];
 const KEPT: &str = "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are link-local: switches \
                     do not forward them, and they are not copied";

@@ -1,13 +1,14 @@
-//! A policy in the place of the one of its name.
+//! Replaces a policy by another one of the same name.
 //!
-//! **Make before break.** The new one, the *heir*, is at first a policy of its own, beside the old
-//! one: what both want is copied once to each distinct monitor, as with any two policies. When all
-//! switches confirmed the heir's rules the old one goes, and what it alone wanted with it. So
-//! copies that both want have no gap and no double. When the heir fails, or ends before it is in
-//! force, the old one stays. When the old one ends meanwhile, the heir has its name at once.
+//! **Make before break.** The new policy, the *heir*, is at first a separate one beside the old:
+//! frames that match both are copied once to each distinct monitor, as with any two policies. When
+//! all switches have confirmed the heir's rules, the old policy is deleted with the copies that
+//! only it makes. So copies common to both have neither gap nor duplicate. If the heir fails, or
+//! ends before it is in force, the old policy stays. If the old one ends meanwhile, the heir gets
+//! the name at once.
 //!
-//! What changes no copy, such as a later end or another reason, changes no rule: the policy goes on
-//! with its counts.
+//! A change without effect on copies, such as a later expiry or another reason, changes no rule:
+//! the policy continues with its counts.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +19,8 @@ use crate::overlap::PolicyId;
 use crate::{Event, PolicyError, PolicyReport, PolicyState, TapPolicy};
 
 impl Control {
-    /// Puts a policy in the place of the one of its name. [`Event::PolicyReplaced`], or
-    /// [`Event::PolicyNotReplaced`], says how it went; until then the old one is told of.
+    /// Replaces the policy of the same name. [`Event::PolicyReplaced`] or
+    /// [`Event::PolicyNotReplaced`] reports the result; until then reports describe the old one.
     ///
     /// # Errors
     /// What is wrong with the policy, or that there is none of its name. Nothing has changed then.
@@ -47,7 +48,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes over what changes no copy. Returns whether that is all.
+    /// Applies changes that affect no copy. Returns whether there are no others.
     fn amend(&mut self, old: PolicyId, heir: &PolicyEntry) -> bool {
         let Some(entry) = self.policies.get_mut(old).filter(|entry| entry.copies_as(heir)) else {
             return false;
@@ -61,8 +62,7 @@ impl Control {
         true
     }
 
-    /// Lets heirs take the place of others as soon as they are in force, and drops those that
-    /// cannot be.
+    /// Lets heirs that are in force take over, and drops those that cannot.
     pub(in crate::control) fn finish_replacements(&mut self) {
         let heirs: Vec<_> = self.policies.heirs.iter().map(|(id, old)| (*id, *old)).collect();
         for (id, old) in heirs {
@@ -92,7 +92,7 @@ impl Control {
         }
     }
 
-    /// Whoever was to take the place of this policy does not. Returns their name.
+    /// Drops the heir of a policy. Returns its name.
     pub(in crate::control) fn drop_heir_of(&mut self, old: PolicyId) -> Option<String> {
         let has_name = self.policies.get(old).is_none();
         let heir = self.policies.disinherit(old)?;
@@ -101,7 +101,7 @@ impl Control {
         Some(name)
     }
 
-    /// A policy is wanted no longer; its last counters are to come.
+    /// Deletes a policy, whose last counters follow.
     pub(in crate::control) fn retire(
         &mut self,
         gone: PolicyEntry,
@@ -118,7 +118,7 @@ impl Control {
 }
 
 impl PolicyEntry {
-    /// Whether the same frames are copied to the same monitors, owed the same.
+    /// Whether both copy the same frames to the same monitors under the same contract.
     fn copies_as(&self, other: &Self) -> bool {
         let (a, b) = (&self.policy, &other.policy);
         let terms = |policy: &TapPolicy| {

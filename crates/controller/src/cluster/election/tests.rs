@@ -1,4 +1,4 @@
-//! Becoming leader.
+//! Tests of becoming leader.
 
 use tapswitch_control::{Limits, TapPolicy};
 

@@ -1,5 +1,5 @@
-//! The file of a database, which can be given up without writing to it any more: a database that is
-//! closed writes once more, and would damage what somebody else has put there meanwhile.
+//! A database file that can be sealed against further writes: closing a database writes once more,
+//! and would damage foreign content.
 
 use std::io;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-/// A file, as long as nobody gives it up.
+/// A file that is writable until it is sealed.
 #[derive(Debug)]
 pub(super) struct Guarded {
     file: FileBackend,
     seal: Seal,
 }
 
-/// Whether nothing is written to a file any more.
+/// Whether a file is sealed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seal(Arc<AtomicBool>);
 
 impl Guarded {
-    /// What is written goes to `file` until the seal is set.
+    /// Writes go to `file` until the seal is set.
     pub(super) const fn new(file: FileBackend, seal: Seal) -> Self {
         Self { file, seal }
     }
 }
 
 impl Seal {
-    /// From now on nothing is written.
+    /// Prevents all further writes.
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What is written, and what is not, when answers are lost and leaders change.
+//! Lost responses and changes of leaders.
 
 use super::*;
 use crate::Caller;
@@ -8,7 +8,7 @@ use crate::keeper::Origin;
 use crate::store::{KeptPolicy, MAX_TOGETHER, Store};
 use tapswitch_control::TapPolicy;
 
-/// A controller at etcd, which leads or not.
+/// A controller with etcd, which leads or not.
 struct Rig {
     etcd: FakeEtcd,
     store: Store,
@@ -20,7 +20,7 @@ impl Rig {
         Self::join(FakeEtcd::start().await).await
     }
 
-    /// One more controller.
+    /// Adds a controller.
     async fn join(etcd: FakeEtcd) -> Self {
         let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
         let nobody = Standing::Follower { leader: None, remembers: false };
@@ -31,7 +31,7 @@ impl Rig {
         Self { etcd, store, standing }
     }
 
-    /// Makes it the leader, as the elector does.
+    /// Makes it the leader, like the elector.
     fn lead(&self) {
         self.etcd.delete("/t/leader");
         let generation = self.etcd.put("/t/leader", "{}").cast_unsigned();
@@ -50,7 +50,7 @@ impl Rig {
         self.store.commit(vec![Change::Record(draft())], self.store.term()).await
     }
 
-    /// Checks the log; returns how many records there are.
+    /// Verifies the log; returns the number of records.
     async fn verify(&self) -> u64 {
         let records = self.store.records(Wanted::After(0), 100).await.unwrap();
         let mut verifier = Verifier::default();
@@ -111,7 +111,7 @@ async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
     rig.lead();
     let draft = |what| Draft::new(&Caller::unix("bob"), what, "accepted");
     let ours = draft(What::AuditExport);
-    // What another controller writes behind our record, which it has seen.
+    // A record that another controller writes after ours.
     let mut head = Head::empty();
     head.append(&ours).unwrap();
     let theirs = head.append(&draft(What::TokenRefused)).unwrap();

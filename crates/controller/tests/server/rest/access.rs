@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Authentication and authorization.
 
 use serde_json::json;
 use tapswitch_controller::{BindError, Config, RestConfig, Server, Verifier};

@@ -1,4 +1,4 @@
-//! What can be asked, and what is refused.
+//! Requests and refusals.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,10 +75,10 @@ async fn no_two_samples_are_of_the_same() {
     assert_eq!(keys.len(), count, "{metrics}");
 }
 
-/// Filters are looked at by the one thread that there is for what takes long, which is busy here.
+/// Filters are checked on the only blocking thread, which is busy here.
 #[test]
 fn who_has_a_filter_looked_at_keeps_nobody_waiting() {
-    // The control plane has the other one.
+    // The control plane has another one.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(2).build().unwrap();
     let (end, ended) = std::sync::mpsc::channel::<()>();
@@ -205,7 +205,7 @@ async fn who_says_that_a_body_is_too_large_need_not_send_it() {
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("too-large"), "{answer}");
 }
 
-/// What follows a document is of nobody's: part of a second one, say, which would be lost.
+/// Data after a document, such as a second one, would be lost.
 #[tokio::test]
 async fn a_body_is_one_document_and_an_object() {
     let (server, _switch) = with_switch().await;
@@ -253,7 +253,7 @@ async fn what_is_out_of_range_is_said_in_words() {
     }
 }
 
-/// Who asks for some and gets all takes all for some.
+/// An ignored filter would make all items look like the matching ones.
 #[tokio::test]
 async fn lists_refuse_what_they_cannot_be_asked_for() {
     let (server, switch) = with_switch().await;
@@ -400,7 +400,7 @@ async fn a_host_that_sends_no_arp_is_a_monitor_by_the_source_of_its_packet() {
         let policy = json!({"name": name, "monitor": address});
         post(&server, "/api/v1/policies", &policy).await
     };
-    // A router's, a host's, and that host's as if another one had it.
+    // A router's packet, a host's, and the same host's address from another one.
     let packets = [ipv4(8, 7, 63, 2), ipv4(1, 1, 64, 3), ipv4(9, 1, 64, 4)];
     packets.into_iter().for_each(|packet| switch.say(packet));
     until(async || server.handle.hosts().await.unwrap().len() == 3).await;

@@ -1,4 +1,4 @@
-//! A controller that starts again knows switches before they connect.
+//! A restarted controller knows switches before they connect.
 
 use serde_json::json;
 use tapswitch_controller::{Config, StoreConfig};
@@ -8,7 +8,7 @@ use super::store::restart;
 use crate::running::{Running, until};
 use crate::script::Script;
 
-/// Somebody is early, and told when to ask again.
+/// Checks that the request is too early, and that the response names a time to retry.
 fn is_early(answer: &Answer) {
     assert_eq!(answer.refusal(), (503, "switch-awaited".to_owned()), "{}", answer.text);
     assert_eq!(answer.headers["retry-after"], "1");
@@ -37,7 +37,7 @@ async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong
     for path in ["/api/v1/switches/0x1", "/api/v1/switches/0x1/ports"] {
         is_early(&get(&server, path).await);
     }
-    // Of a switch that nobody knows, waiting makes nothing of it.
+    // An unknown switch remains an error.
     let unknown = (422, "unknown-switch".to_owned());
     assert_eq!(post(&server, policies, &new("0x7/1")).await.refusal(), unknown);
     assert_eq!(get(&server, "/api/v1/switches/0x7").await.status, 404);

@@ -1,4 +1,4 @@
-//! Policies that take the place of others, and proofs that go with changes.
+//! Replaced policies, and proofs of changes.
 
 use serde_json::{Value, json};
 use tapswitch_controller::{Config, StoreConfig};
@@ -48,7 +48,7 @@ async fn a_policy_takes_the_place_of_another() {
     );
 }
 
-/// What was never accepted is not said to have been.
+/// A change that was never accepted has no other record.
 #[tokio::test]
 async fn what_is_refused_at_once_has_one_record() {
     let (server, _switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
@@ -94,7 +94,7 @@ async fn what_is_refused_leaves_the_policy_as_it_was() {
         let answer = put(&server, &format!("/api/v1/policies/{name}"), &policy).await;
         assert_eq!(answer.refusal(), (status, code.to_owned()), "{policy}: {}", answer.text);
     }
-    // Where both versions match there are rules of both, above those of either.
+    // Frames that match both versions have rules above those of either.
     switch.state.lock().unwrap().refused_priority = Some(1016);
     let path = "/api/v1/policies/web";
     let answer = put(&server, path, &json!({"name": "web", "monitor": "4", "vlan": 5})).await;
@@ -107,7 +107,7 @@ async fn what_is_refused_leaves_the_policy_as_it_was() {
 #[tokio::test]
 async fn a_dry_run_of_a_change_changes_nothing() {
     let (server, switch) = with_policy(&json!({"name": "web", "monitor": "3"})).await;
-    // What goes to a host is copied by a bucket of its own; a flood reaches the monitor anyway.
+    // Frames to a host are copied by a bucket; floods reach the monitor anyway.
     switch.say(arp(1, 1));
     until(async || switch.tap_count() == 2).await;
     let before = switch.state.lock().unwrap().changes;
@@ -137,13 +137,13 @@ async fn what_was_answered_survives_and_what_was_refused_does_not() {
     };
     assert_eq!(post(&server, "/api/v1/policies", &policy("3")).await.status, 201);
     assert_eq!(put(&server, path, &policy("4")).await.status, 200);
-    // Where both versions match there are rules of both, above those of either.
+    // Frames that match both versions have rules above those of either.
     switch.state.lock().unwrap().refused_priority = Some(1016);
     let refused = json!({"name": "web", "monitor": "2", "vlan": 5});
     assert_eq!(put(&server, path, &refused).await.status, 422);
     server.stop().await;
     let again = restart(config()).await;
-    // With its switch, for another one with such a port may connect first.
+    // With its switch, as another one with such a port may connect first.
     assert_eq!(get(&again, path).await.json()["policy"], policy("0x1/4"));
 }
 
@@ -187,7 +187,7 @@ async fn whoever_adds_is_told_of_the_proof() {
     let report = post(&server, "/api/v1/policies", &policy).await.json();
     assert_eq!(report["proof"]["is_proved"], true, "{report}");
     assert!(report["proof"]["checked"].as_u64() > Some(0) && report["unproved"].is_null());
-    // Hundreds of rules, each with frames of its own.
+    // Hundreds of rules for disjoint frames.
     let way = json!({"monitor": "4", "direction": "forward"});
     let wide = |name: &str, ports: &str| {
         let mut policy = way.clone();
@@ -210,7 +210,7 @@ async fn whoever_adds_is_told_of_the_proof() {
     assert_eq!(record["result"], "accepted, by force");
 }
 
-/// Its host's rules are refused, so nothing is known of what it sends.
+/// The rules of its host are rejected, so nothing is known about its frames.
 #[tokio::test]
 async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
     let server = Running::start(with_rest()).await;
@@ -234,7 +234,7 @@ async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
     let notes = get(&server, path).await.json()["notes"].to_string();
     assert!(notes.contains("not everything could be proved") && notes.contains(told), "{notes}");
     assert!(get(&server, "/api/v1/events/log").await.text.contains("\"unproved\":"));
-    // Who ends copies need not force that.
+    // A deletion does not need force.
     assert_eq!(ask_with(&server, ("DELETE", path), &[], vec![]).await.status, 200);
     let records = get(&server, "/api/v1/audit?limit=9").await.json()["items"].clone();
     let made = format!("applied, not fully proved: {told}");
@@ -246,7 +246,7 @@ async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
     }
 }
 
-/// Frames by which links are found are the controller's own, so nobody gets copies of them.
+/// Discovery probes belong to the controller, so there are no copies of them.
 #[tokio::test]
 async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
     let (server, switch) =
@@ -273,7 +273,7 @@ async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
     let record = &get(&server, "/api/v1/audit?limit=1").await.json()["items"][0];
     assert_eq!((&record["what"], &record["policy"]), (&json!("policy.add"), &links));
     assert!(record["result"].as_str().unwrap().starts_with("refused"), "{record}");
-    // A change is judged as well.
+    // A replacement is checked, too.
     let change = json!({
         "name": "web",
         "monitor": "4",

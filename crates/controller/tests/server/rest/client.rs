@@ -1,4 +1,4 @@
-//! A client that believes nothing: what the OpenAPI document does not say of an answer fails the
+//! A strict client: a response with anything that the OpenAPI document does not describe fails the
 //! test.
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::running::{Running, config};
 
-/// An answer: its status and what it says.
+/// A response: status and content.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -42,13 +42,13 @@ impl Answer {
     }
 }
 
-/// Settings with REST on a port of its own.
+/// Configuration with REST on a port of its own.
 pub(crate) fn with_rest() -> Config {
     let listen = "127.0.0.1:0".parse().unwrap();
     Config { rest: Some(RestConfig { listen, ..RestConfig::default() }), ..config() }
 }
 
-/// A file of tokens, one of each role, and the tokens.
+/// A file with a token for each role, and the tokens.
 pub(crate) struct TokenFile {
     _directory: TempDir,
     pub(crate) path: PathBuf,
@@ -70,7 +70,7 @@ impl TokenFile {
         Self { _directory: directory, path, viewer, operator, admin }
     }
 
-    /// Settings that ask for these tokens.
+    /// Configuration that requires these tokens.
     pub(crate) fn config(&self) -> Config {
         let base = with_rest();
         let rest = base.rest.clone().unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn chmod(path: &std::path::Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Asks, with these headers and this body.
+/// Sends a request with these headers and this body.
 pub(crate) async fn ask_with(
     server: &Running,
     (method, path): (&str, &str),
@@ -96,18 +96,18 @@ pub(crate) async fn ask_with(
     answer
 }
 
-/// Asks without a body.
+/// Sends a request without a body.
 pub(crate) async fn get(server: &Running, path: &str) -> Answer {
     ask_with(server, ("GET", path), &[], vec![]).await
 }
 
-/// Asks with a token.
+/// Sends a request with a token.
 pub(crate) async fn ask_as(server: &Running, token: &str, request: (&str, &str)) -> Answer {
     let bearer = format!("Bearer {token}");
     ask_with(server, request, &[("authorization", &bearer)], vec![]).await
 }
 
-/// Sends a document.
+/// Posts a document.
 pub(crate) async fn post(server: &Running, path: &str, document: &Value) -> Answer {
     let headers = [(CONTENT_TYPE.as_str(), "application/json")];
     ask_with(server, ("POST", path), &headers, document.to_string().into_bytes()).await
@@ -128,7 +128,7 @@ pub(crate) async fn exchange(
     Answer { status: parts.status.as_u16(), headers: parts.headers, text }
 }
 
-/// The same, as far as the head of the answer.
+/// The same up to the head of the response.
 pub(crate) async fn start(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     host: SocketAddr,
@@ -138,7 +138,7 @@ pub(crate) async fn start(
 ) -> Response<Incoming> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-    // It ends with the stream; a server that hangs up is seen by who waits for the answer.
+    // It ends with the stream; if the server closes it, the wait for the response fails.
     tokio::spawn(async move { _ = connection.await });
     let mut request = Request::builder().method(method).uri(path);
     if !headers.iter().any(|(name, _)| *name == HOST.as_str()) {
@@ -151,7 +151,7 @@ pub(crate) async fn start(
     sender.send_request(request).await.unwrap()
 }
 
-/// Compares an answer with the document. What is not of the API is not in there.
+/// Validates a response against the document, which only describes the API.
 fn check(method: &str, path: &str, answer: &Answer) {
     let path = path.split('?').next().unwrap();
     let Some(path) = path.strip_prefix("/api/v1") else { return };
@@ -177,7 +177,7 @@ fn check(method: &str, path: &str, answer: &Answer) {
     }
 }
 
-/// What the document says of a path, by itself or by its template.
+/// The document's operation for a path, given literally or by its template.
 fn operation(method: &str, path: &str) -> Option<&'static Value> {
     let is_it = |template: &str| {
         let (mut wanted, mut given) = (template.split('/'), path.split('/'));
@@ -197,7 +197,7 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
     exact?.get(method.to_lowercase())
 }
 
-/// Fails where the value is not as the schema says, or has members that it does not name.
+/// Fails unless the value satisfies the schema and has only members named in it.
 pub(crate) fn validate(schema: &Value, value: &Value) {
     let schema = json!({ "allOf": [schema], "components": DOCUMENT["components"] });
     let validator = jsonschema::validator_for(&schema).unwrap();
@@ -208,7 +208,7 @@ pub(crate) fn validate(schema: &Value, value: &Value) {
     assert!(errors.is_empty(), "{errors:#?}\n{value:#}");
 }
 
-/// The document, where nothing is allowed that it does not name.
+/// The document, with all other members forbidden.
 pub(crate) fn document() -> &'static Value {
     &DOCUMENT
 }
@@ -220,7 +220,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     document
 });
 
-/// Clients are to bear members that they do not know; here each must be told of.
+/// Clients must tolerate unknown members; here every member must be documented.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! Switches in detail, what passes links, what filters match, and events of hosts and ports.
+//! Details of switches, loads of links, matches of filters, and events of hosts and ports.
 
 use serde_json::{Value, json};
 

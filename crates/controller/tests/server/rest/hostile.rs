@@ -1,5 +1,4 @@
-//! Whatever is asked, however it is malformed: a typed answer that the document has, and never that
-//! the controller failed.
+//! Malformed requests: each gets a documented response, and never an internal error.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,19 +9,19 @@ use super::client::{ask_with, document, start, with_rest};
 use crate::running::Running;
 use crate::script::Script;
 
-/// One request.
+/// A request.
 #[derive(Clone, Debug)]
 struct Ask {
-    /// Which of the operations.
+    /// The operation.
     operation: prop::sample::Index,
-    /// What stands for the parameters of the path, encoded.
+    /// Encoded path parameters.
     segments: [String; 2],
     query: Vec<(prop::sample::Index, String)>,
     kind: &'static str,
     body: Vec<u8>,
 }
 
-/// Words that programs stumble over, and some that are right.
+/// Problematic words, and some valid ones.
 const WORDS: &[&str] = &[
     "",
     "a",
@@ -76,7 +75,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A policy with some fields that it should not have.
+/// A policy with some unknown or invalid fields.
 fn policy() -> impl Strategy<Value = Value> {
     const FIELDS: &[&str] = &[
         "name",
@@ -122,7 +121,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A segment of a path; one of them is no UTF-8.
+/// A path segment; one variant is not UTF-8.
 fn segment() -> impl Strategy<Value = String> {
     prop_oneof![9 => word().prop_map(|word| encoded(&word)), 1 => Just("%FF%00%2F".to_owned())]
 }
@@ -154,9 +153,9 @@ fn operations() -> Vec<(String, String)> {
     all.collect()
 }
 
-/// Types that bodies have, the right one first.
+/// Content types, the right one first.
 const KINDS: &[&str] = &["application/json", "application/json; charset=utf-8", "text/plain", ""];
-/// Names that queries have.
+/// Parameter names.
 const NAMES: &[&str] =
     &["limit", "cursor", "q", "switch", "table", "dry_run", "force", "max_nodes", "download", "x"];
 
@@ -181,7 +180,7 @@ async fn put_up_with(server: &Running, ask: &Ask, operations: &[(String, String)
     let path = path_of(ask, template);
     let headers = [("content-type", ask.kind)];
     let headers = if ask.kind.is_empty() { &[][..] } else { &headers[..] };
-    // Streams have no end: their heads are looked at alone.
+    // Streams do not end: only their heads are checked.
     if template.ends_with("/events") || template.ends_with("/packets") {
         let stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
         let request = (method.as_str(), path.as_str());

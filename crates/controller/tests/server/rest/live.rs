@@ -13,7 +13,7 @@ use super::client::{TokenFile, ask_as, get, post, start, with_rest};
 use crate::running::{Running, until};
 use crate::script::Script;
 
-/// A stream of events that is read.
+/// An open event stream.
 pub(super) struct Events {
     body: Incoming,
     text: String,
@@ -25,7 +25,7 @@ impl Events {
         Self::open_at(server, "/api/v1/events", headers).await
     }
 
-    /// Another stream than that of all events.
+    /// Opens another stream than that of all events.
     pub(super) async fn open_at(server: &Running, path: &str, headers: &[(&str, &str)]) -> Self {
         let stream = tokio::net::TcpStream::connect(server.rest()).await.unwrap();
         let response = start(stream, server.rest(), ("GET", path), headers, vec![]).await;
@@ -33,7 +33,7 @@ impl Events {
         Self { body: response.into_body(), text: String::new(), last_id: String::new() }
     }
 
-    /// The id of the last event that had one.
+    /// Id of the last event that had one.
     pub(super) fn last_id(&self) -> &str {
         &self.last_id
     }
@@ -116,7 +116,7 @@ async fn who_comes_back_gets_what_it_missed_or_is_told_of_the_gap() {
     assert!(seen["id"].is_u64());
 }
 
-/// Nothing happened between the beginning of a stream and the loss of its connection.
+/// No event occurred between the start of a stream and the loss of its connection.
 #[tokio::test]
 async fn who_comes_back_before_anything_happened_misses_nothing() {
     let server = Running::start(with_rest()).await;
@@ -128,7 +128,7 @@ async fn who_comes_back_before_anything_happened_misses_nothing() {
     server.wait_for_ports(1).await;
     let mut back = Events::open(&server, &[("last-event-id", &seen)]).await;
     assert_eq!(back.next_of("switch").await["switch"], "0x1");
-    // Who never was there is told to read all, and can come back to that.
+    // A new client is told to read all lists, and can reconnect from there.
     let mut lost = Events::open(&server, &[("last-event-id", "1")]).await;
     assert_eq!(lost.next().await.unwrap().0, "reset");
     let seen = lost.last_id().to_owned();
@@ -197,19 +197,19 @@ async fn who_does_not_read_loses_the_connection_and_costs_nobody_else() {
     let rest = RestConfig { write_timeout: Duration::from_millis(200), ..rest };
     let server = Running::start(Config { rest: Some(rest), max_events: 64, ..base }).await;
     let mut other = Events::open(&server, &[]).await;
-    // It asks, and reads nothing of the answer.
+    // It sends a request and does not read the response.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
     let mut deaf = socket.connect(server.rest()).await.unwrap();
     let request = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
     deaf.write_all(request).await.unwrap();
-    // What waits in sockets is full the sooner.
+    // Fills socket buffers sooner.
     let reason = "x".repeat(256);
     for number in 0.. {
         let policy = json!({"name": number.to_string(), "monitor": "9", "reason": reason});
         post(&server, "/api/v1/policies", &policy).await;
         other.next_of("audit").await;
-        // A connection that was cut off with unread answers is reset, which a write sees.
+        // A connection that is closed with unread data is reset, which a write detects.
         if deaf.write_all(b"\r\n").await.is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Packets of a policy that come to the controller.
+//! Packets of a policy whose copies go to the controller.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
     let mut back = Events::open_at(&server, PACKETS, &[("last-event-id", &seen)]).await;
     assert_eq!(last_byte(&back.next_of("packet").await), "01", "what was seen comes again");
     assert_eq!(last_byte(&back.next_of("packet").await), "02");
-    // An id of another run, or of nobody, hides nothing.
+    // An id of another run, or an invalid one, hides nothing.
     for id in ["1-99", "x"] {
         let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
         assert_eq!(last_byte(&other.next_of("packet").await), "00");
@@ -103,7 +103,8 @@ async fn a_stream_ends_with_its_session() {
     goes_on.next_of("tick").await;
 }
 
-/// Who sees none would take the traffic for none, and the log would say that it was looked at.
+/// Without packets a client would assume that there is no traffic, and the log would record that it
+/// watched.
 #[tokio::test]
 async fn packets_that_do_not_come_here_are_refused_and_nobody_has_seen_them() {
     let server = Running::start(with_rest()).await;
@@ -131,7 +132,7 @@ async fn who_looks_at_packets_is_on_record() {
     let body = watched().to_string().into_bytes();
     let answer = ask_with(&server, ("POST", "/api/v1/policies"), &headers, body).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
-    // Three times, as when a stream breaks.
+    // Three times, as for an unstable stream.
     for _ in 0..3 {
         Events::open_at(&server, PACKETS, &headers[..1]).await;
     }

@@ -1,4 +1,4 @@
-//! Connections of strangers, however many, shut nobody out.
+//! Any number of unidentified connections does not lock others out.
 
 use tapswitch_controller::{Config, RestConfig};
 use tokio::io::AsyncReadExt;
@@ -9,14 +9,14 @@ use super::live::Events;
 use crate::running::{Running, until};
 use crate::script::Script;
 
-/// A server that takes so many connections of clients, and as many of switches.
+/// A server with this limit for client connections and for switch connections.
 fn narrow(max_connections: usize) -> Config {
     let base = with_rest();
     let rest = RestConfig { max_connections, ..base.rest.unwrap() };
     Config { rest: Some(rest), max_connections, ..base }
 }
 
-/// The value of a metric of clients or switches.
+/// Value of a metric for clients or switches.
 async fn metric(server: &Running, name: &str, of: &str) -> u64 {
     let text = get(server, "/metrics").await.text;
     let start = format!("tapswitch_controller_connections{name}{{of=\"{of}\"}} ");

@@ -1,4 +1,4 @@
-//! What outlives the server.
+//! State that survives the server.
 
 use std::time::{Duration, SystemTime};
 
@@ -61,10 +61,10 @@ async fn a_policy_of_the_configuration_is_not_kept() {
     assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 0);
 }
 
-/// A day of the week that is far from now.
+/// The day of the week three days from now.
 fn another_day() -> &'static str {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    // The first one was a Thursday.
+    // 1 January 1970 was a Thursday.
     let day = since.as_secs() / 86_400 + 3;
     ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][usize::try_from(day % 7).unwrap()]
 }
@@ -77,7 +77,7 @@ async fn the_switch_of_a_monitor_that_came_later_outlives_the_server() {
     let store = StoreConfig::File(directory.path().join("c"));
     let config = Config { store, policies, ..with_rest() };
     let server = Running::start(config.clone()).await;
-    // Nobody looks whether its monitor is there.
+    // Its monitor is not located.
     let rests = json!({"name": "rests", "monitor": "3", "schedule": another_day()});
     let added = post(&server, "/api/v1/policies", &rests).await;
     assert_eq!(added.status, 201, "{}", added.text);
@@ -110,7 +110,7 @@ async fn who_the_controller_is_outlives_it() {
     assert_ne!(first.lldp_key, [0; 32]);
 }
 
-/// The file of a server that ended is closed by a thread of its own.
+/// Retries while the former server's thread closes the file.
 async fn bind(config: Config) -> Server {
     loop {
         match Server::bind(config.clone()).await {
@@ -149,20 +149,20 @@ async fn a_policy_that_ends_is_gone_for_good_and_on_record() {
     assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 0);
 }
 
-/// A server whose switch does not confirm anything in time.
+/// A server whose requests time out before its switch confirms anything.
 fn impatient(directory: &tempfile::TempDir) -> Config {
     let store = StoreConfig::File(directory.path().join("c"));
     Config { store, request_timeout: Duration::from_millis(50), ..with_rest() }
 }
 
-/// What the switch kept back comes, late.
+/// Releases the switch's delayed replies.
 async fn speak(server: &Running, switch: &Script) {
     switch.state.lock().unwrap().is_mute = false;
     switch.say(arp(1, 2));
     until(async || !server.handle.hosts().await.unwrap().is_empty()).await;
 }
 
-/// The outcome of the newest record of the audit log, when there are so many.
+/// Result of the newest audit record, once there are `total`.
 async fn outcome(server: &Running, total: u64) -> String {
     let told = async || get(server, "/api/v1/audit").await.json();
     until(async || told().await["total"] == total).await;
@@ -198,7 +198,7 @@ async fn what_cannot_take_the_place_of_another_after_its_time_leaves_that_one_ke
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let (old, new) = ("3".parse().unwrap(), "4".parse().unwrap());
-    // On a slow machine that may take longer than is waited.
+    // On a slow machine this may time out.
     let _ = server.handle.add_policy(&me(), TapPolicy::new("p", old)).await;
     let policy = async |server: &Running| get(server, "/api/v1/policies/p").await.json();
     until(async || policy(&server).await["state"]["is"] == "active").await;
@@ -231,7 +231,7 @@ async fn a_deletion_comes_behind_a_change_that_takes_long() {
         ask_with(&server, ("DELETE", "/api/v1/policies/late"), &[], vec![]).await.refusal()
     };
     assert_eq!(delete().await, (503, "switch-silent".to_owned()), "it goes on");
-    // On a slow machine this one, too, may take longer than is waited.
+    // On a slow machine this one may time out, too.
     until(async || delete().await == (409, "policy-busy".to_owned())).await;
     let busy = post(&server, "/api/v1/policies", &policy).await;
     assert_eq!(busy.refusal().1, "policy-busy");
@@ -240,7 +240,7 @@ async fn a_deletion_comes_behind_a_change_that_takes_long() {
     speak(&server, &switch).await;
     let told = async || get(&server, "/api/v1/policies").await.json()["total"].clone();
     until(async || told().await == 0).await;
-    // One that was refused may have been written down late.
+    // A refused one may have been recorded late.
     let records = get(&server, "/api/v1/audit").await.json();
     let results = records["items"].as_array().unwrap().iter().map(|item| &item["result"]);
     assert_eq!(results.filter(|result| *result == "accepted").count(), 2, "{records}");
@@ -259,7 +259,7 @@ async fn a_name_that_is_free_again_is_not_held_against_the_policy_that_takes_it(
     until(async || switch.state.lock().unwrap().rules.len() == 8).await;
     let policy = json!({"name": "a", "monitor": "3", "expires": "5s"});
     assert_eq!(post(&server, "/api/v1/policies", &policy).await.status, 201);
-    // It ends, but for its last counters.
+    // It is deleted except for its last counters.
     switch.state.lock().unwrap().holds_counters = true;
     until(async || !switch.state.lock().unwrap().held_counters.is_empty()).await;
     assert_eq!(get(&server, "/api/v1/policies/a").await.status, 404);

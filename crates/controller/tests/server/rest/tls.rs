@@ -17,7 +17,7 @@ use super::client::{TokenFile, exchange, with_rest};
 use crate::running::{Running, config};
 use crate::script::Script;
 
-/// An authority, and what it vouches for.
+/// A certificate authority.
 struct Authority {
     directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -37,7 +37,7 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// Writes a certificate for this machine, and its key.
+    /// Issues a certificate for this machine, with its key.
     fn issue(&self, name: &str) -> TlsFiles {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]);
@@ -52,7 +52,7 @@ impl Authority {
         files
     }
 
-    /// Shakes hands with a server that this authority vouches for.
+    /// Performs a handshake with a server whose certificate is from this authority.
     async fn connect(
         &self,
         server: std::net::SocketAddr,
@@ -158,7 +158,7 @@ async fn clients_without_a_certificate_are_turned_away_where_one_is_asked_for() 
     assert!(!is_served(&authority, server.rest(), Some(&stranger)).await);
 }
 
-/// By TLS 1.3 a client learns that it is refused when it reads.
+/// In TLS 1.3 a client learns that it was rejected when it reads.
 async fn is_served(
     authority: &Authority,
     server: std::net::SocketAddr,
@@ -185,7 +185,7 @@ async fn switches_by_tls() {
     let policy = tapswitch_control::TapPolicy::new("p", "3".parse().unwrap());
     server.handle.add_policy(&crate::running::me(), policy).await.unwrap();
     assert_eq!(switch.tap_count(), 1);
-    // Who has no certificate gets no further than the handshake.
+    // Without a certificate the handshake fails.
     if let Ok(stream) = authority.connect(server.address, None).await {
         Script::on(2, stream, Arc::default()).closed().await;
     }

@@ -1,5 +1,4 @@
-//! Messages that change something beside rules: groups, tables, the configuration; and
-//! those that only ask.
+//! Tests of messages that change groups, tables or the configuration, and of those that only query.
 
 use tapswitch_openflow::{
     Capabilities, ConfigFlags, Experimenter, Hello, QueueGetConfigReply, QueueGetConfigRequest,
@@ -35,7 +34,7 @@ fn groups_that_cannot_be_are_refused() {
     let mut agent = agent();
     add_group(&mut agent, 1, &[2]);
     let to_group = |id| vec![bucket(vec![Action::Group(GroupId(id))])];
-    // 65,528 bytes here, and eight more than fit where groups are described.
+    // 65,528 bytes here, and eight more than fit into a group description.
     let long = [vec![Action::output(PortNo(1)); 4093], vec![Action::DecNwTtl]].concat();
     let two = || vec![bucket(output(1)), bucket(output(2))];
     let (modify, all) = (GroupModCommand::Modify, GroupType::All);

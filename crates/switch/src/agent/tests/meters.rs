@@ -1,4 +1,4 @@
-//! Meters: what changes them, and what is told of them.
+//! Tests of meters: their changes, and their statistics.
 
 use tapswitch_openflow::multipart::{MeterBandStats, MeterConfig, MeterFeatures, MeterStats};
 use tapswitch_openflow::{
@@ -19,7 +19,7 @@ fn meter_mod(command: MeterModCommand, meter_id: u32, bands: Vec<MeterBand>) -> 
     Body::MeterMod(MeterMod { command, flags: FLAGS, meter_id, bands })
 }
 
-/// A rule of this cookie by which frames go to port 2, if a meter lets them pass.
+/// A rule with this cookie that sends frames to port 2, if a meter passes them.
 fn metered(cookie: u64, meter: u32) -> FlowMod {
     let instructions = vec![Instruction::Meter(meter), Instruction::ApplyActions(output(2))];
     FlowMod { cookie, instructions, ..rule(5, Match::new(), vec![]) }

@@ -1,4 +1,5 @@
-//! What the agent does with each message: outcomes, refusals, events. Pure: time is a number here.
+//! Tests of the agent's reaction to each message: outcomes, refusals, events. The clock is a
+//! number.
 
 mod changes;
 mod meters;
@@ -22,7 +23,7 @@ use tapswitch_wire::{MacAddr, NetHeader};
 
 use super::{Agent, Identity, Outcome, Refusal};
 
-/// When the agent of [`agent`] started.
+/// When the agent of [`agent`] was started.
 const START: Millis = Millis(1_000_000);
 
 /// An agent with one worker and the ports 1, 2 and 3.
@@ -35,7 +36,7 @@ fn agent() -> Agent {
     agent
 }
 
-/// A port that is up since the agent started.
+/// A port that has been up since the agent was started.
 fn port(number: u32) -> Port {
     let port = Port::new(PortNo(number), format!("eth{number}"), mac(number), 1500, 2);
     Port { created: START, ..port }
@@ -52,14 +53,14 @@ fn after(ms: u64) -> Millis {
     Millis(START.0 + ms)
 }
 
-/// What comes of a message, which is checked before as a connection does.
+/// The outcome of a message, which is checked first as a connection does.
 fn handle(agent: &mut Agent, body: Body, now: Millis) -> Result<Outcome, Refusal> {
     let message = Message { xid: 7, body };
     message.check().map_err(|error| Refusal { kind: error.kind, text: error.text })?;
     agent.handle_message(&message, now)
 }
 
-/// What comes of a message that the agent takes.
+/// The outcome of a message that the agent accepts.
 fn send_at(agent: &mut Agent, body: Body, now: Millis) -> Outcome {
     handle(agent, body, now).unwrap()
 }
@@ -68,14 +69,14 @@ fn send(agent: &mut Agent, body: Body) -> Outcome {
     send_at(agent, body, START)
 }
 
-/// Sends a message that is neither answered nor tells anything.
+/// Sends a message without a reply or event.
 fn apply(agent: &mut Agent, body: Body) {
     let outcome = send(agent, body);
     assert!(outcome.replies.is_empty() && outcome.events.is_empty(), "{outcome:?}");
     assert!(outcome.packet_out.is_none() && outcome.error.is_none(), "{outcome:?}");
 }
 
-/// Why the agent refuses a message. Nothing may have changed then.
+/// Why the agent refuses a message; nothing may have changed.
 fn refusal(agent: &mut Agent, body: Body) -> ErrorKind {
     let before = agent.pipeline().snapshot().clone();
     let refusal = handle(agent, body, START).unwrap_err();
@@ -94,7 +95,7 @@ fn describe_all(snapshot: &tapswitch_datapath::Snapshot) -> String {
     format!("{rules:?} {groups:?} {ports:?} {meters:?}")
 }
 
-/// The answer to a multipart request.
+/// The reply to a multipart request.
 fn statistics(agent: &mut Agent, request: MultipartRequestBody, now: Millis) -> MultipartReplyBody {
     let body = Body::MultipartRequest(MultipartRequest::new(request));
     let mut outcome = send_at(agent, body, now);
@@ -122,7 +123,7 @@ fn add(agent: &mut Agent, rule: FlowMod) {
     apply(agent, Body::FlowMod(rule));
 }
 
-/// A rule that tells when it goes.
+/// Sets the flag for a flow-removed message.
 fn telling(rule: FlowMod) -> FlowMod {
     FlowMod { flags: rule.flags | FlowModFlags::SEND_FLOW_REM, ..rule }
 }
@@ -142,7 +143,7 @@ fn add_group(agent: &mut Agent, id: u32, ports: &[u32]) {
     apply(agent, group_mod(GroupModCommand::Add, id, GroupType::All, buckets));
 }
 
-/// Cookies of the rules that are there, in the order of the answer.
+/// Cookies of the selected rules, in the order of the reply.
 fn cookies(agent: &mut Agent, request: FlowStatsRequest) -> Vec<u64> {
     match statistics(agent, MultipartRequestBody::Flow(request), START) {
         MultipartReplyBody::Flow(flows) => flows.iter().map(|flow| flow.cookie).collect(),
@@ -154,7 +155,7 @@ fn all_cookies(agent: &mut Agent) -> Vec<u64> {
     cookies(agent, FlowStatsRequest::default())
 }
 
-/// Lets a plain frame of 100 bytes come in.
+/// Forwards a received plain frame of 100 bytes.
 fn forward(agent: &Agent, in_port: u32, now: Millis) {
     let mut frame = vec![0; HEADROOM + 100];
     frame[HEADROOM..HEADROOM + 14]
@@ -171,7 +172,7 @@ fn station(last: u8) -> Station {
     Station { vlan: VlanKey::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, last]) }
 }
 
-/// Ports that take everything, and a controller that takes nothing.
+/// Ports that accept every frame, and a controller that accepts none.
 struct Void;
 
 impl Egress for Void {

@@ -1,4 +1,4 @@
-//! Packet-out, packet-in.
+//! Tests of packet-out and packet-in.
 
 use tapswitch_openflow::{BufferId, Masked, Oxm, PacketInReason, PacketOut};
 

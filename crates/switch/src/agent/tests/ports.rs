@@ -1,4 +1,4 @@
-//! Ports: how they are told, changed by port-mod, and what their state means to stations.
+//! Tests of ports: descriptions, port-mod, and the effect of their state on stations.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ fn a_port_is_added_once_and_then_modified() {
     assert_eq!(status(&modified).desc.state, PortState::LINK_DOWN);
 }
 
-/// Controllers whose copies have S-tags between switches shall know where those do not pass.
+/// Controllers that send copies with S-tags between switches must know which ports do not pass
+/// those.
 #[test]
 fn a_port_tells_whether_its_mode_lets_s_tags_pass() {
     let (all, tpid) = (Translations::default(), EtherType::SERVICE_VLAN);
@@ -65,7 +66,7 @@ fn a_port_mod_changes_the_masked_bits_and_tells() {
     assert_eq!(agent.pipeline().snapshot().epoch, before, "it is so already");
 }
 
-/// Of a port that is `OFPPC_PORT_DOWN` the bit of liveness is not set (OpenFlow 1.3.5 §6.5).
+/// A port with `OFPPC_PORT_DOWN` does not have the live bit (OpenFlow 1.3.5 §6.5).
 #[test]
 fn a_port_that_was_told_to_be_down_is_not_live() {
     let mut agent = agent();
@@ -105,7 +106,7 @@ fn stations_behind_a_port_without_a_link_are_forgotten() {
     assert_eq!(agent.macs().table().port(station(2)), Some(PortNo(2)));
 }
 
-/// A worker tells of a station when it sees it, and may be heard when its port has gone.
+/// A worker's report of a station may arrive when its port is gone.
 #[test]
 fn a_station_is_not_learnt_where_no_port_is_live() {
     let mut agent = agent();

@@ -1,4 +1,4 @@
-//! Flow-mods: what is taken, what is refused and why, and which rules they reach.
+//! Tests of flow-mods: accepted and refused ones, and the rules they select.
 
 use tapswitch_openflow::{
     BufferId, EncodeError, FlowRemovedReason, Masked, MultipartReply, Oxm, VID_PRESENT,
@@ -117,7 +117,7 @@ fn the_same_match_and_priority_replace_and_keep_the_counts() {
     assert_eq!(frames(&agent), 0);
 }
 
-/// A list is cut between its items, and a rule takes more bytes there than where it is added.
+/// A list is split between its items, and a rule takes more bytes in statistics than in a flow-mod.
 #[test]
 fn rules_whose_statistics_fit_no_message_are_refused() {
     let mut agent = agent();
@@ -129,7 +129,7 @@ fn rules_whose_statistics_fit_no_message_are_refused() {
     add(&mut agent, long(4090));
     let stats = statistics(&mut agent, MultipartRequestBody::Flow(Default::default()), START);
     encode(Body::MultipartReply(MultipartReply::new(stats))).unwrap();
-    // What is modified keeps its match, which may be longer than that of the change.
+    // A modified rule keeps its match, which may be longer than that of the flow-mod.
     add(&mut agent, rule(5, ip().with(Oxm::InPort(PortNo(1))), output(1)));
     let modify = FlowMod { command: FlowModCommand::Modify, ..long(4090) };
     assert_eq!(refusal(&mut agent, Body::FlowMod(modify)), refused);

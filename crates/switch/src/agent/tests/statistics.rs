@@ -1,4 +1,4 @@
-//! Multipart requests: each kind, and which rules, groups and ports they select.
+//! Tests of each kind of multipart request, and of the rules, groups and ports they select.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn in_port(number: u32) -> Match {
     Match::new().with(Oxm::InPort(PortNo(number)))
 }
 
-/// Rules with the cookies 1 to 4; frames from port 1 meet 1, from port 2 meet 2.
+/// Rules with the cookies 1 to 4; frames from port 1 match 1, those from port 2 match 2.
 fn busy_agent() -> Agent {
     let mut agent = agent();
     add_group(&mut agent, 7, &[2, 3]);
@@ -182,7 +182,8 @@ fn a_group_counts_its_buckets_and_who_refers_to_it() {
     assert_eq!(all[0], *seven);
     assert_eq!((seven.ref_count, seven.packet_count, seven.byte_count), (2, 1, 100));
     assert_eq!((seven.duration_sec, seven.duration_nsec), (1, 250_000_000));
-    // The frame came in by port 2, so the first copy goes nowhere, but the bucket processed it.
+    // The frame was received on port 2, so the first copy is dropped, but the bucket has processed
+    // it.
     let counts: Vec<_> = seven.bucket_stats.iter().map(|bucket| bucket.packet_count).collect();
     assert_eq!(counts, [1, 1]);
     assert_eq!(all[1].ref_count, 0);
@@ -205,7 +206,7 @@ fn the_ledger_tells_what_became_of_each_buckets_copies() {
     let ledgers = ask(GroupId::ALL);
     assert_eq!(ask(GroupId(7)), ledgers);
     assert_eq!(ask(GroupId(8)), [], "no such group is no error");
-    // The frame came in by port 2.
+    // The frame was received on port 2.
     let told: Vec<_> = ledgers
         .iter()
         .map(|ledger| {
@@ -299,7 +300,7 @@ fn table_features_are_well_formed_for_all_tables() {
         let kinds: Vec<_> = table.properties.iter().map(Property::kind).collect();
         let distinct: BTreeSet<_> = kinds.iter().collect();
         assert_eq!(distinct.len(), kinds.len(), "a property twice");
-        // What OpenFlow 1.3.5 §7.3.5.5.2 requires of every table.
+        // Required of every table by OpenFlow 1.3.5 §7.3.5.5.2.
         for required in [0, 2, 4, 6, 8, 10, 12, 14] {
             assert!(kinds.contains(&required), "table {id} lacks property {required}");
         }
@@ -337,7 +338,7 @@ fn check_property(id: u8, property: &Property) {
     }
 }
 
-/// What is announced is done.
+/// Every announced action and field is accepted.
 #[test]
 fn announced_actions_and_fields_are_taken() {
     let tables = table_features();
@@ -371,7 +372,7 @@ fn apply_actions(property: &Property) -> Option<&Vec<tapswitch_openflow::multipa
     }
 }
 
-/// Actions of which the last one is of this kind.
+/// A list of actions that ends with one of this type.
 fn sample(kind: u16) -> Vec<Action> {
     match kind {
         0 => output(1),
@@ -385,7 +386,7 @@ fn sample(kind: u16) -> Vec<Action> {
     }
 }
 
-/// Of each the time that it has been there, whatever becomes of it meanwhile.
+/// The duration is the time since each port was added, regardless of changes.
 #[test]
 fn a_port_is_as_old_as_it_is() {
     let mut agent = agent();

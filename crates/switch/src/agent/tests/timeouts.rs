@@ -1,4 +1,4 @@
-//! What goes with time: rules and stations, and who is told.
+//! Tests of timeouts of rules and stations, and of the notifications about them.
 
 use tapswitch_openflow::{FlowRemoved, FlowRemovedReason};
 
@@ -84,7 +84,7 @@ fn a_switch_without_timeouts_has_nothing_to_wait_for() {
 fn silent_stations_are_forgotten_however_busy_the_switch_is() {
     let mut agent = agent();
     agent.handle_sighting(Sighting { station: station(1), port: PortNo(1) }, START);
-    // Being asked for other reasons must not put off the work.
+    // Other calls must not postpone the work.
     let due = agent.poll_timeout().unwrap();
     for ms in (0..20_000).step_by(1000) {
         agent.handle_timeout(after(ms));

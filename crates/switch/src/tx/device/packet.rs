@@ -1,4 +1,4 @@
-//! Packet sockets on interfaces that are there.
+//! Packet sockets on existing interfaces.
 
 use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;

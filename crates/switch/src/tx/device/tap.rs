@@ -1,4 +1,4 @@
-//! Tap devices, with a network header in front of each frame and without.
+//! Tap devices, with and without network headers.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tapswitch_wire::NET_HEADER_LEN;
 use super::{CutPacket, SendFault, Transmit, until_one_fails};
 use crate::beyond::Beyond;
 
-/// A queue of a device without network headers: the frame is all that there is.
+/// A queue of a device without network headers: only the frame is written.
 #[derive(Clone, Debug)]
 pub(crate) struct BareTap(pub(crate) Arc<Queue>);
 

@@ -1,5 +1,5 @@
-//! Tun devices, which take IP packets. The Ethernet header of a frame stays where it is: other
-//! ports may want it.
+//! Tun devices, which take IP packets. The Ethernet header of a frame is kept in place, as other
+//! ports may need it.
 
 use std::io::IoSlice;
 

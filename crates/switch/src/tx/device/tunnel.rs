@@ -16,7 +16,7 @@ use crate::beyond::Beyond;
 #[derive(Clone, Debug)]
 pub(crate) struct GreTx {
     pub(crate) port: Arc<GrePort>,
-    /// Bytes that the packets under way are cut to; none for all.
+    /// Bytes to which the current packets are truncated; `None` if they are not.
     pub(crate) cut: Option<usize>,
 }
 

@@ -1,12 +1,12 @@
-//! What a port gets of a frame that is cut short is what the frame, sent whole, begins with.
+//! Tests that a truncated frame equals the beginning of the frame sent whole.
 
 use super::super::tests::{ALL, NONE, Wire, finished_ports, with_frame};
 use super::*;
 use crate::test_frames::tcp_train;
 use crate::tx::Takes;
 
-/// Sends `sent` whole and its first `snaplen` bytes, and answers what arrived: as many packets as
-/// the port makes of it, twice.
+/// Sends `sent` whole and then its first `snaplen` bytes, and returns what arrived: twice the
+/// packets that the port makes of it.
 fn both(
     wire: &Wire,
     port: &mut TxPort,

@@ -1,7 +1,7 @@
-//! Meters: of frames that come at once, both switches let as many pass, and tell the same of it.
+//! Comparison of meters: both switches pass as many frames of a burst, and report the same.
 //!
-//! How much a bucket has gained depends on the time that a test takes, which is measured: what
-//! passes is what fits the burst, and at most what that time brings beyond it.
+//! The tokens that a bucket gains depend on the duration of the test, which is measured: the burst
+//! size passes, and at most what the duration adds to it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -20,7 +20,7 @@ fn meters_measure_alike() {
     for seed in seeds(1).step_by(STEP) {
         let case = Metered::random(&mut Random::new(seed));
         let begun = pair.sides.each_mut().map(|side| set_up(side, &case));
-        // Else it may go by what was there before.
+        // Otherwise it may use cached state.
         pair.ovs.settle();
         let sides = pair.sides.each_mut().into_iter().zip(begun);
         let measured: Vec<_> = sides.map(|(side, begun)| measure(side, &case, begun)).collect();
@@ -36,7 +36,7 @@ fn meters_measure_alike() {
     }
 }
 
-/// What is not a meter to one is none to the other, but for what we take in addition.
+/// Both refuse the same meters, except for those that only our switch supports.
 #[test]
 fn meters_are_refused_alike() {
     let Some(mut pair) = Pair::start() else { return };
@@ -45,7 +45,7 @@ fn meters_are_refused_alike() {
     assert!(theirs.iter().filter(|answer| answer.is_some()).count() >= 9, "{theirs:?}");
 }
 
-/// A meter, and so many frames of one length that come at once.
+/// A meter, and a burst of frames of one length.
 struct Metered {
     meter: MeterMod,
     count: u64,
@@ -55,7 +55,8 @@ struct Metered {
 impl Metered {
     fn random(random: &mut Random) -> Self {
         let unit = random.pick(&[MeterFlags::KBPS, MeterFlags::PKTPS]);
-        // Room for a whole frame at least: of less, a frame that finds it full passes here alone.
+        // Room for at least one frame: with less, our switch alone passes a frame that finds the
+        // bucket full.
         let least = if unit == MeterFlags::KBPS { 13 } else { 1 };
         let mut bands = Vec::new();
         for rate in [3, 1, 2].into_iter().take(random.pick(&[1, 2, 3])) {
@@ -67,13 +68,14 @@ impl Metered {
         Self { meter, count: 12, len: random.pick(&[60, 600, 1514]) }
     }
 
-    /// How many frames pass in so much time: where several bands drop, as many as all let pass.
+    /// The number of frames that pass in this time; with several bands, those that all of them
+    /// pass.
     fn passes(&self, elapsed: Duration) -> RangeInclusive<u64> {
         let cost = match self.meter.flags.contains(MeterFlags::PKTPS) {
             true => 1000,
             false => self.len * 8,
         };
-        // Clocks go on in steps, that of Open vSwitch by milliseconds.
+        // Clocks advance in steps; that of Open vSwitch is one millisecond.
         let elapsed_ms = u64::try_from((elapsed + CLOCK_STEP).as_millis()).unwrap();
         let of = |band: &MeterBand, ms| {
             (u64::from(band.burst_size) * 1000 + u64::from(band.rate) * ms) / cost
@@ -90,20 +92,20 @@ impl fmt::Display for Metered {
     }
 }
 
-/// What a switch made of it.
+/// A switch's results.
 #[derive(Debug)]
 struct Measured {
     passed: u64,
-    /// Packets and bytes that the meter saw.
+    /// Packets and bytes seen by the meter.
     seen: (u64, u64),
-    /// Packets that its bands dropped.
+    /// Packets dropped by its bands.
     applied: u64,
     elapsed: Duration,
-    /// What it tells of its meters and rules, before and after the meter went.
+    /// Its reports of meters and rules, before and after the meter is deleted.
     told: Vec<String>,
 }
 
-/// Adds the meter and a rule for it; answers when that began.
+/// Adds the meter and a rule for it. Returns the time at which that began.
 fn set_up(side: &mut Side, case: &Metered) -> Instant {
     side.clear();
     let begun = Instant::now();
@@ -131,7 +133,7 @@ fn measure(side: &mut Side, case: &Metered, begun: Instant) -> Measured {
     Measured { passed, seen, applied, elapsed, told }
 }
 
-/// Waits until all is there that was sent before.
+/// Waits until all frames sent before have been processed.
 fn pass_fences(side: &mut Side) {
     for _ in 0..2 {
         side.fences += 1;
@@ -147,7 +149,7 @@ fn pass_fences(side: &mut Side) {
     }
 }
 
-/// Packets and bytes that the meter saw, and packets that its bands dropped.
+/// Packets and bytes seen by the meter, and packets dropped by its bands.
 fn counted(side: &mut Side) -> ((u64, u64), u64) {
     let reply = side.peer.statistics(MultipartRequestBody::Meter(METER));
     let MultipartReplyBody::Meter(meters) = reply else { panic!("{reply:?}") };
@@ -165,7 +167,7 @@ fn described(side: &mut Side) -> Vec<String> {
     told
 }
 
-/// Sends what from port 1 passes the meter out of [`TO`].
+/// A rule that sends frames from port 1 through the meter to [`TO`].
 fn metered_rule() -> FlowMod {
     let actions = Instruction::ApplyActions(vec![Action::output(PortNo(TO))]);
     FlowMod {
@@ -175,13 +177,13 @@ fn metered_rule() -> FlowMod {
     }
 }
 
-/// Deletes a meter, or all.
+/// Deletes one meter, or all.
 pub(super) fn delete_meters(meter_id: u32) -> Body {
     let (command, flags) = (MeterModCommand::Delete, MeterFlags::KBPS);
     Body::MeterMod(MeterMod { command, flags, meter_id, bands: Vec::new() })
 }
 
-/// Why each of some messages is refused, one after the other.
+/// The refusal of each of some messages, in order.
 fn refusals(side: &mut Side) -> Vec<Option<ErrorKind>> {
     use MeterModCommand::{Add, Modify};
     side.clear();
@@ -230,9 +232,9 @@ fn refusals(side: &mut Side) -> Vec<Option<ErrorKind>> {
 
 /// The meter of the cases.
 const METER: u32 = 5;
-/// Where frames go that it lets pass.
+/// The port to which the meter passes frames.
 const TO: u32 = 2;
-/// Of so many pipelines there is one meter.
+/// One meter is tested per this many pipelines.
 const STEP: usize = 10;
-/// A step of the kernel's coarse clock at most, and a millisecond.
+/// A step of the kernel's coarse clock, plus a millisecond.
 const CLOCK_STEP: Duration = Duration::from_millis(11);

@@ -1,9 +1,9 @@
-//! A ring on which all operations of a call are done when the call returns.
+//! A ring whose operations are all complete when a call returns.
 //!
-//! `unsafe` is here because the kernel gets the addresses of memory, about which the compiler knows
-//! nothing. One invariant carries all of it: **[`Ring::run`] returns only when the kernel is done
-//! with every operation that it took.** So the borrows of [`Ring::read`] and [`Ring::write`], which
-//! last as long as the call, cover the time in which the kernel uses the memory.
+//! `unsafe` is needed because the kernel gets addresses that the compiler cannot check. One
+//! invariant makes it sound: **[`Ring::run`] returns only when the kernel has completed every
+//! operation that it accepted.** So the borrows of [`Ring::read`] and [`Ring::write`], which last
+//! as long as the call, cover the time in which the kernel uses the memory.
 
 use std::io::{self, ErrorKind::Interrupted};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +12,7 @@ use std::{fmt, thread};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
-/// Most operations per call.
+/// Maximum number of operations per call.
 pub(super) const BATCH: usize = ENTRIES as usize;
 const ENTRIES: u32 = 32;
 
@@ -22,22 +22,23 @@ pub(super) struct Ring {
     is_broken: bool,
 }
 
-/// What became of the operations of one call, in their order: a length in bytes, or an error, which
-/// is `ECANCELED` for an operation that was not tried.
+/// Results of the operations of one call, in order: a length in bytes, or an error, which is
+/// `ECANCELED` for an operation that was not tried.
 pub(super) struct Results {
     values: [i32; BATCH],
     count: usize,
 }
 
 impl Ring {
-    /// A ring for operations on the queue `fd`.
+    /// Creates a ring for operations on the queue `fd`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` when the file does not take `RWF_NOWAIT`; else what io_uring_setup(2) says.
+    /// `EOPNOTSUPP` if the file does not support `RWF_NOWAIT`; otherwise the error of
+    /// io_uring_setup(2).
     pub(super) fn open(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let ring = IoUring::new(ENTRIES).map_err(|error| errno_of(&error))?;
         let mut ring = Self { ring, is_broken: false };
-        // A read of nothing takes no frame, and tells whether the flag is understood.
+        // An empty read consumes no frame, and shows whether the flag is supported.
         let results = ring.read(fd, [&mut [][..]].into_iter());
         match results.iter().next() {
             Some(Err(errno @ (Errno::OPNOTSUPP | Errno::INVAL | Errno::CANCELED))) => Err(errno),
@@ -63,7 +64,8 @@ impl Ring {
         self.run(count)
     }
 
-    /// Writes each of `packets`, at most [`BATCH`]. `linked`: none after one that failed.
+    /// Writes each of `packets`, at most [`BATCH`]. With `linked`, a failed write cancels the
+    /// following.
     pub(super) fn write(&mut self, fd: BorrowedFd<'_>, packets: &[&[u8]], linked: bool) -> Results {
         let fd = types::Fd(fd.as_raw_fd());
         let count = packets.len().min(BATCH);
@@ -77,24 +79,24 @@ impl Ring {
         self.run(count)
     }
 
-    /// True after the kernel refused a call for good. Then it does nothing any more.
+    /// True after the kernel refused a call permanently. The ring is then unused.
     pub(super) const fn is_broken(&self) -> bool {
         self.is_broken
     }
 
     /// # Safety
-    /// What `entry` refers to must stay until [`Self::run`] has returned.
+    /// The memory that `entry` refers to must stay valid until [`Self::run`] has returned.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the caller promises it.
         let outcome = unsafe { self.ring.submission().push(entry) };
         debug_assert!(outcome.is_ok(), "the queue is empty between calls and has BATCH places");
     }
 
-    /// Has the kernel do the `count` operations that were pushed, and returns when it is done with
-    /// all that it took: those are all, unless the ring is broken.
+    /// Submits the `count` pushed operations, and returns when all that the kernel accepted are
+    /// complete: all of them, unless the ring is broken.
     ///
-    /// `RWF_NOWAIT` makes it do each at once, or (the later ones of a chain) when it is waited for,
-    /// so this is one call and does not sleep.
+    /// With `RWF_NOWAIT` each completes during submission, or (the later ones of a chain) while
+    /// waiting, so this is one call and does not sleep.
     fn run(&mut self, count: usize) -> Results {
         let mut results = Results { values: [-libc::ECANCELED; BATCH], count };
         let mut done = 0;
@@ -115,13 +117,13 @@ impl Ring {
         if !self.is_broken {
             return self.ring.submit_and_wait(missing);
         }
-        // Nothing new is submitted: only what the kernel took is waited for.
+        // Submits nothing new: only waits for the operations that the kernel accepted.
         thread::yield_now();
         // SAFETY: there are no arguments.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 1, ENTER_GETEVENTS, None) }
     }
 
-    /// Takes what is complete; answers how many operations that are.
+    /// Takes the completed operations and returns their number.
     fn reap(&mut self, results: &mut Results) -> usize {
         let mut count = 0;
         for completion in self.ring.completion() {

@@ -1,6 +1,5 @@
-//! The device's side of a virtqueue as the spec has it, for tests: told nothing but three
-//! addresses, like the kernel, and following what it finds there. It knows nothing of how our side
-//! is written.
+//! The device's side of a virtqueue as the specification has it, for tests. Like the kernel, it
+//! knows only three addresses and follows what it finds there, independently of our implementation.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
@@ -14,11 +13,11 @@ pub(super) struct Device {
     avail: usize,
     used: usize,
     size: u16,
-    /// Entries of the available ring that were looked at.
+    /// Number of entries read from the available ring.
     seen: u16,
-    /// Entries of the used ring that were written.
+    /// Number of entries written to the used ring.
     given: u16,
-    /// Where the used index was when it was last considered to signal.
+    /// Value of the used index when a signal was last considered.
     considered: u16,
 }
 
@@ -28,7 +27,7 @@ impl Device {
         Self { descriptors, avail, used, size, seen: base, given: base, considered: base }
     }
 
-    /// The next chain of buffers, if one is available.
+    /// Returns the next chain of buffers, if one is available.
     pub(super) fn next(&mut self) -> Option<Chain> {
         if self.word(self.avail + 2).load(Ordering::Acquire) == self.seen {
             return None;
@@ -39,13 +38,13 @@ impl Device {
         Some((head, self.chain(head)))
     }
 
-    /// Puts back the last `count` chains that [`Self::next`] gave.
+    /// Puts back the last `count` chains that [`Self::next`] returned.
     pub(super) fn undo(&mut self, count: u16) {
         self.seen = self.seen.wrapping_sub(count);
     }
 
-    /// Gives chains back, with the number of bytes written into each. Answers whether the other
-    /// side wants a signal.
+    /// Returns chains, with the number of bytes written into each. Returns whether the driver wants
+    /// a signal.
     pub(super) fn give(&mut self, chains: &[(u16, u32)]) -> bool {
         for (index, &(head, len)) in (0_u16..).zip(chains) {
             let entry = usize::from(self.given.wrapping_add(index) % self.size);
@@ -58,11 +57,11 @@ impl Device {
         let used_event = self.avail + 4 + 2 * usize::from(self.size);
         let wish = self.word(used_event).load(Ordering::Relaxed);
         let from = std::mem::replace(&mut self.considered, self.given);
-        // Does one of the indices from..given equal the wish?
+        // True if one of the indices from..given equals the event index.
         self.given.wrapping_sub(from) > wish.wrapping_sub(from)
     }
 
-    /// Wishes to be kicked for the next chain. Answers `false` when one is there: not to sleep.
+    /// Requests a kick for the next chain. Returns `false` if one is available: do not sleep.
     pub(super) fn sleep(&mut self) -> bool {
         let avail_event = self.used + 4 + 8 * usize::from(self.size);
         self.word(avail_event).store(self.seen, Ordering::Relaxed);
@@ -70,14 +69,14 @@ impl Device {
         self.word(self.avail + 2).load(Ordering::Acquire) == self.seen
     }
 
-    /// Moves the used index without any entry, as no device does.
+    /// Advances the used index without an entry, which no device does.
     pub(super) fn lie(&mut self, by: u16) {
         self.given = self.given.wrapping_add(by);
         self.word(self.used + 2).store(self.given, Ordering::Release);
     }
 
-    /// A frame behind its header into as many buffers as it takes, like vhost-net. `false`, and
-    /// nothing happens, when there are too few. Returned are the buffers to give back.
+    /// Writes a frame with its header into as many buffers as it takes, like vhost-net. Returns the
+    /// buffers to give back, or `None` without a change if there are too few.
     pub(super) fn receive(&mut self, packet: &[u8]) -> Option<Vec<(u16, u32)>> {
         let mut heads = Vec::new();
         let mut rest = packet;
@@ -100,7 +99,7 @@ impl Device {
         Some(heads)
     }
 
-    /// What the next chain holds, and its head.
+    /// Contents and head of the next chain.
     pub(super) fn transmit(&mut self) -> Option<(u16, Vec<u8>)> {
         let (head, buffers) = self.next()?;
         let mut packet = Vec::new();
@@ -130,8 +129,7 @@ impl Device {
     }
 
     fn word(&self, address: usize) -> &AtomicU16 {
-        // SAFETY: both sides access the indices and wishes as atomics; the ring outlives the test's
-        // device.
+        // SAFETY: both sides access the indices as atomics; the ring outlives the test's device.
         unsafe { AtomicU16::from_ptr(ptr::with_exposed_provenance_mut(address)) }
     }
 }
@@ -141,20 +139,20 @@ pub(super) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..=250_u8).map(|byte| byte ^ seed).cycle().take(len).collect()
 }
 
-/// Reads what the other side wrote before it moved its index.
+/// Reads what the other side wrote before it advanced its index.
 fn read<T>(address: usize) -> T {
     // SAFETY: the ring's tables are mapped, aligned, and hold integers.
     unsafe { ptr::with_exposed_provenance::<T>(address).read_volatile() }
 }
 
 fn write<T>(address: usize, value: T) {
-    // SAFETY: as for reading; nobody else writes the used ring.
+    // SAFETY: as for reading; nothing else writes the used ring.
     unsafe { ptr::with_exposed_provenance_mut::<T>(address).write_volatile(value) }
 }
 
 fn peek(address: u64, len: usize) -> Vec<u8> {
     let start = ptr::with_exposed_provenance::<u8>(address.try_into().unwrap());
-    // SAFETY: a buffer that was made available is mapped, and nobody writes it.
+    // SAFETY: a buffer that was made available is mapped, and nothing writes it.
     unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
 }
 

@@ -1,4 +1,4 @@
-//! Why a vhost-net engine could not be had, or stopped.
+//! Errors of the vhost-net engine.
 
 use std::io;
 
@@ -10,17 +10,17 @@ use super::ioctl::PATH;
 use super::ring::Broken;
 use crate::{Prefix, RecvError, SendError};
 
-/// Why there is no vhost-net engine on a queue.
+/// Why a vhost-net engine cannot be opened on a queue.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VhostError {
-    /// There is no such device (`ENOENT`, `ENODEV`, `ENXIO`).
+    /// The device does not exist (`ENOENT`, `ENODEV`, `ENXIO`).
     #[error(
         "{PATH}: {source}; load the module with `modprobe vhost_net` (the kernel needs \
          CONFIG_VHOST_NET), give a container access to the device, or use another engine"
     )]
     Missing {
-        /// What open(2) said.
+        /// Error of open(2).
         source: io::Error,
     },
     /// The device cannot be opened.
@@ -29,10 +29,10 @@ pub enum VhostError {
          the group kvm) and permitted by the container's device rules, or use another engine"
     )]
     Open {
-        /// What open(2) said.
+        /// Error of open(2).
         source: io::Error,
     },
-    /// The kernel does not have what is needed.
+    /// The kernel lacks required features.
     #[error(
         "{PATH}: feature bits {missing:#x} are missing, which need Linux 4.0; use another engine"
     )]
@@ -40,22 +40,22 @@ pub enum VhostError {
         /// Feature bits of virtio 1.2 §6 and §5.1.3.
         missing: u64,
     },
-    /// The queue has protocol information, or not a header of 12 bytes.
+    /// The queue has protocol information, or a header length other than 12.
     #[error(
         "the queue has {prefix} in front of each frame, but vhost-net supports only a header of 12 \
          bytes: create the device with that, or use another engine"
     )]
     Layout {
-        /// What the queue has.
+        /// Layout of the queue.
         prefix: Prefix,
     },
-    /// Sizes that cannot be.
+    /// Invalid sizes.
     #[error(
         "{config:?}: receive_buffers must be a power of two from 64 to 32768, send_frames a power \
          of two up to 32768, and send_bytes a power of two from 128 KiB to 512 MiB"
     )]
     Config {
-        /// As asked for.
+        /// The requested configuration.
         config: VhostConfig,
     },
     /// No memory for the rings.
@@ -63,15 +63,15 @@ pub enum VhostError {
         "memory for the rings of vhost-net: {source}; ask for smaller ones, or use another engine"
     )]
     Memory {
-        /// What mmap(2) or memfd_create(2) said.
+        /// Error of mmap(2) or memfd_create(2).
         source: io::Error,
     },
-    /// Any other refusal.
+    /// Any other error.
     #[error("{PATH}: {call}: {source}")]
     Call {
         /// Name of the ioctl(2) or other call.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }

@@ -2,7 +2,7 @@
 //! (`include/uapi/linux/vhost.h`, `drivers/vhost/{vhost,net}.c`).
 //!
 //! Only the process that called [`set_owner`] may make the other calls (`EPERM` in a child of
-//! fork(2)). There is no safe library for them.
+//! fork(2)). No safe library offers them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -15,7 +15,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     rustix::fs::open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Feature bits that the kernel has.
+/// Feature bits that the kernel supports.
 pub(super) fn features(fd: impl AsFd) -> io::Result<u64> {
     // SAFETY: VHOST_GET_FEATURES writes a u64.
     let getter = unsafe { Getter::<GET_FEATURES, u64>::new() };
@@ -23,21 +23,20 @@ pub(super) fn features(fd: impl AsFd) -> io::Result<u64> {
     unsafe { ioctl::ioctl(fd, getter) }
 }
 
-/// Feature bits to work with; `EOPNOTSUPP` for one that the kernel lacks.
+/// Sets the negotiated feature bits; `EOPNOTSUPP` for one that the kernel lacks.
 pub(super) fn set_features(fd: impl AsFd, bits: u64) -> io::Result<()> {
     // SAFETY: VHOST_SET_FEATURES reads a u64.
     unsafe { set::<SET_FEATURES, u64>(fd, bits) }
 }
 
-/// What the worker shall be: a kernel thread of its own. Before [`set_owner`]. `ENOTTY` if the
-/// kernel was not built for that (`CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`), `EPERM` before Linux
-/// 6.17.
+/// Makes the worker a separate kernel thread; must precede [`set_owner`]. `ENOTTY` if the kernel
+/// was built without `CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`, `EPERM` before Linux 6.17.
 pub(super) fn set_kernel_thread(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: VHOST_SET_FORK_FROM_OWNER reads a u8.
     unsafe { set::<SET_FORK_FROM_OWNER, u8>(fd, FORK_OWNER_KTHREAD) }
 }
 
-/// Starts the worker, which from now on sees the memory of this process.
+/// Starts the worker, which from then on accesses the memory of this process.
 pub(super) fn set_owner(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: VHOST_SET_OWNER takes nothing.
     let call = unsafe { NoArg::<SET_OWNER>::new() };
@@ -45,7 +44,7 @@ pub(super) fn set_owner(fd: impl AsFd) -> io::Result<()> {
     unsafe { ioctl::ioctl(fd, call) }
 }
 
-/// The memory that buffers may lie in; descriptors give addresses of this process.
+/// Sets the memory regions for buffers; descriptors contain addresses of this process.
 pub(super) fn set_memory<const COUNT: usize>(
     fd: impl AsFd,
     regions: [(u64, u64); COUNT],
@@ -62,20 +61,20 @@ pub(super) fn set_memory<const COUNT: usize>(
     unsafe { set::<SET_MEM_TABLE, Memory<COUNT>>(fd, table) }
 }
 
-/// Number of buffers of ring `index`.
+/// Sets the number of buffers of ring `index`.
 pub(super) fn set_ring_size(fd: impl AsFd, index: u32, size: u16) -> io::Result<()> {
     // SAFETY: VHOST_SET_VRING_NUM reads a struct vhost_vring_state.
     unsafe { set::<SET_VRING_NUM, RingState>(fd, RingState { index, value: size.into() }) }
 }
 
-/// Where the indices of ring `index` start.
+/// Sets the start of the indices of ring `index`.
 pub(super) fn set_ring_base(fd: impl AsFd, index: u32, base: u16) -> io::Result<()> {
     // SAFETY: VHOST_SET_VRING_BASE reads a struct vhost_vring_state.
     unsafe { set::<SET_VRING_BASE, RingState>(fd, RingState { index, value: base.into() }) }
 }
 
-/// Where descriptors, available and used ring of ring `index` lie. They must stay there until the
-/// back end is taken away: the worker reads and writes them.
+/// Sets the addresses of descriptors, available and used ring of ring `index`. They must stay valid
+/// until the back end is removed: the worker reads and writes them.
 pub(super) fn set_ring_addresses(
     fd: impl AsFd,
     index: u32,
@@ -86,26 +85,26 @@ pub(super) fn set_ring_addresses(
     unsafe { set::<SET_VRING_ADDR, RingAddresses>(fd, addresses) }
 }
 
-/// The eventfd(2) that wakes the worker for ring `index`.
+/// Sets the eventfd(2) that wakes the worker for ring `index`.
 pub(super) fn set_kick(fd: impl AsFd, index: u32, event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: VHOST_SET_VRING_KICK reads a struct vhost_vring_file.
     unsafe { set::<SET_VRING_KICK, RingFile>(fd, RingFile::new(index, Some(event))) }
 }
 
-/// The eventfd(2) by which the worker wakes us when a buffer of ring `index` comes back.
+/// Sets the eventfd(2) with which the worker wakes us when a buffer of ring `index` is returned.
 pub(super) fn set_call(fd: impl AsFd, index: u32, event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: VHOST_SET_VRING_CALL reads a struct vhost_vring_file.
     unsafe { set::<SET_VRING_CALL, RingFile>(fd, RingFile::new(index, Some(event))) }
 }
 
-/// The eventfd(2) by which the worker says that ring `index` is broken.
+/// Sets the eventfd(2) with which the worker reports that ring `index` is broken.
 pub(super) fn set_error(fd: impl AsFd, index: u32, event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: VHOST_SET_VRING_ERR reads a struct vhost_vring_file.
     unsafe { set::<SET_VRING_ERR, RingFile>(fd, RingFile::new(index, Some(event))) }
 }
 
-/// Starts ring `index` on a queue of a tap device, or stops it: with `None`, the worker is done
-/// with the ring's memory when the call returns.
+/// Starts ring `index` on a queue of a tap device. `None` stops it: when the call returns, the
+/// worker no longer uses the ring's memory.
 pub(super) fn set_backend(
     fd: impl AsFd,
     index: u32,
@@ -115,7 +114,7 @@ pub(super) fn set_backend(
     unsafe { set::<NET_SET_BACKEND, RingFile>(fd, RingFile::new(index, queue)) }
 }
 
-/// How long the worker looks for work in ring `index` before it sleeps, in microseconds.
+/// Sets how long the worker polls ring `index` before it sleeps, in microseconds.
 pub(super) fn set_busy_poll(fd: impl AsFd, index: u32, timeout_us: u32) -> io::Result<()> {
     let state = RingState { index, value: timeout_us };
     // SAFETY: VHOST_SET_VRING_BUSYLOOP_TIMEOUT reads a struct vhost_vring_state.
@@ -180,7 +179,7 @@ struct MemoryRegion {
     padding: u64,
 }
 
-/// Where the device is.
+/// Path of the device.
 pub(super) const PATH: &str = "/dev/vhost-net";
 
 const FORK_OWNER_KTHREAD: u8 = 0;
@@ -188,7 +187,7 @@ const FORK_OWNER_KTHREAD: u8 = 0;
 const GET_FEATURES: Opcode = opcode::read::<u64>(0xaf, 0x00);
 const SET_FEATURES: Opcode = opcode::write::<u64>(0xaf, 0x00);
 const SET_OWNER: Opcode = opcode::none(0xaf, 0x01);
-/// The number counts the table's head only, without its regions.
+/// The opcode contains the size of the table without its regions.
 const SET_MEM_TABLE: Opcode = opcode::write::<Memory<0>>(0xaf, 0x03);
 const SET_VRING_NUM: Opcode = opcode::write::<RingState>(0xaf, 0x10);
 const SET_VRING_ADDR: Opcode = opcode::write::<RingAddresses>(0xaf, 0x11);
@@ -206,7 +205,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_header() {
-        // `_IOC` of x86 and Arm; others place direction and size elsewhere.
+        // `_IOC` of x86 and Arm; other architectures encode direction and size differently.
         if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
             assert_eq!(GET_FEATURES, 0x8008_af00);
             assert_eq!((SET_OWNER, SET_MEM_TABLE), (0xaf01, 0x4008_af03));

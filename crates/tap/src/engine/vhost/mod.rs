@@ -1,71 +1,71 @@
-//! The vhost-net engine: rings in our own memory, and a kernel thread at their other end.
+//! The vhost-net engine: rings in our own memory, served by a kernel thread.
 //!
 //! **How it works.** `/dev/vhost-net` was made for virtual machines: the guest's virtio driver puts
-//! buffers into rings, and a thread of the kernel moves frames between them and a queue of a tap
-//! device. Here this process is the guest: it has the rings, in memory that is mapped to itself,
-//! and no machine around them. Frames then pass without any system call: the thread copies what the
-//! kernel sends into our buffers, and takes what we send out of them, up to 64 small frames at once
-//! straight into the receive path. What costs a call is to wake a side that sleeps.
+//! buffers into rings, and a kernel thread moves frames between them and a queue of a tap device.
+//! Here this process takes the place of the guest, with the rings in its own memory. Frames pass
+//! without system calls: the thread copies what the kernel transmits into our buffers, and passes
+//! our frames directly to the receive path, up to 64 small frames at once. Only waking a sleeping
+//! side costs a system call.
 //!
 //! | module | what |
 //! |---|---|
 //! | `ring` | the driver's side of a virtqueue, and why no wake-up is lost |
-//! | `memory` | memory that the thread shares, mapped twice so that frames never wrap |
+//! | `memory` | memory shared with the thread, mapped twice so that frames never wrap |
 //! | `rx`, `tx` | frames in the two rings |
 //! | `worker` | the kernel thread: negotiation, start, end |
 //!
-//! **Sleeping and waking.** While frames come, [`Vhost::recv`] makes no call and the thread sends
-//! no signal. When there are none it looks whether the device is still there, asks for a signal,
-//! and looks once more (`ring`). So a burst that stays empty is the point from which the descriptor
-//! may be waited on, as with the other engines. A loop that never sleeps says so:
+//! **Sleeping and waking.** While frames arrive, [`Vhost::recv`] makes no system call and the
+//! thread sends no signal. If there are none, it checks that the device still exists, asks for a
+//! signal, and checks the ring again (`ring`). So after a burst that stays empty, the caller may
+//! wait for the descriptor, as with the other engines. A loop that never sleeps should call
 //! [`Vhost::set_polling`].
 //!
 //! **Metadata.** The tap device supplies the 12-byte header, not vhost-net
-//! (`VHOST_NET_F_VIRTIO_NET_HDR` is off), so it is the same as what read(2) gives, but for
-//! `num_buffers`, which is set to zero again.
+//! (`VHOST_NET_F_VIRTIO_NET_HDR` is off), so it is the same as with read(2), except `num_buffers`,
+//! which is reset to zero.
 //!
-//! **The price.** One more thread per queue, and memory: 4 MiB. Since Linux 6.4 the thread is one
-//! of this process (`vhost-PID` among its threads), counted in its CPU time, its cgroup and its
-//! limit of processes; before, and with [`VhostConfig::kernel_thread`], it is a thread of the
-//! kernel, counted in the cgroup alone. It works while there is traffic and sleeps when there is
-//! none. Prefer this engine when there is a core to spare for it: the copies then run beside the
-//! caller's work instead of inside it. On a machine whose cores are all busy, or for an idle port,
-//! [`Drain`](crate::Drain) does the same with less.
+//! **Cost.** One thread per queue, and 4 MiB of memory. Since Linux 6.4 the thread belongs to this
+//! process (`vhost-PID` among its threads) and counts towards its CPU time, cgroup and process
+//! limit; before, and with [`VhostConfig::kernel_thread`], it is a separate kernel thread that
+//! counts towards the cgroup alone. It runs while there is traffic and sleeps otherwise. Prefer
+//! this engine if a core is free for it: the copies then run in parallel with the caller. On a
+//! machine whose cores are all busy, or for an idle port, [`Drain`](crate::Drain) costs less.
 //!
-//! **What is different from write(2).** A frame that was sent is with the thread; what becomes of
-//! it nobody says. With metadata that only the kernel finds fault with it is dropped and counted
-//! there (`rx_frame_errors`). On an interface that is down so is a train (`rx_dropped`), while a
-//! frame shorter than a page gets past that test and is received (Linux 6.1 to 7.3): who must not
-//! send then, watches the interface. What can be told from the frame alone is refused at once
-//! ([`SendError::Rejected`], [`SendError::TooShort`]): kernels before 5.11 stop at such a frame for
-//! ever. And the ring can be full ([`SendError::Full`]): then the descriptor becomes readable when
+//! **Differences from write(2).** A sent frame is queued for the thread, and its outcome is not
+//! reported. The kernel drops a frame with metadata that it finds invalid (`rx_frame_errors`).
+//! While the interface is down it drops trains (`rx_dropped`), but a frame shorter than a page
+//! passes that check and is received (Linux 6.1 to 7.3): a caller that must not send then has to
+//! monitor the interface. Errors that are visible in the frame itself are reported immediately
+//! ([`SendError::Rejected`], [`SendError::TooShort`]), because kernels before 5.11 stop permanently
+//! at such a frame. If the ring is full ([`SendError::Full`]), the descriptor becomes readable when
 //! half of it is free.
 //!
-//! **Kernels.** Every Linux since 4.0 has what is needed here (`VIRTIO_F_VERSION_1`,
-//! `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX`), if the module is loaded. Frames are sent
-//! in batches since 4.20.
+//! **Kernels.** Every Linux since 4.0 has the required features (`VIRTIO_F_VERSION_1`,
+//! `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX`) if the module is loaded. Frames are sent in
+//! batches since 4.20.
 //!
-//! **Quirks**, and what is done about them:
+//! **Pitfalls**, and how this module handles them:
 //!
-//! - A tun device has no Ethernet header, but the batches assume one. They are used only while the
-//!   send buffer of the queue is unlimited (`INT_MAX`), so a tun queue has one byte less as long as
-//!   the engine lives. Linux sets that for all queues of a device at once (`TUNSETSNDBUF`), so on a
-//!   multi-queue device it stays when an engine ends, and whoever makes the send buffer of a tun
-//!   device unlimited breaks every engine on it.
-//! - The thread knows neither protocol information nor other header lengths than 12: such a queue
-//!   is refused ([`VhostError::Layout`]).
-//! - Only the process that opened the engine may use it: not a child of fork(2).
-//! - A device that is deleted makes the descriptor readable for nobody. [`Engine::wait`] notices;
-//!   who waits by himself sees it the next time that he calls [`Vhost::recv`].
+//! - The batches assume an Ethernet header, which a tun device does not have. The kernel uses them
+//!   only while the send buffer of the queue is unlimited (`INT_MAX`), so on a tun queue the limit
+//!   is one byte less while the engine exists. Linux applies that to all queues of the device
+//!   (`TUNSETSNDBUF`), so on a multi-queue device it stays after the engine ends. A program that
+//!   makes the send buffer of a tun device unlimited breaks every engine on it.
+//! - The thread supports neither protocol information nor header lengths other than 12: such a
+//!   queue is refused ([`VhostError::Layout`]).
+//! - Only the process that opened the engine may use it, not a child of fork(2).
+//! - Deleting the device does not make the descriptor readable. [`Engine::wait`] detects it; a
+//!   caller with its own wait detects it in the next [`Vhost::recv`].
 //!
 //! **Speed** was not measured on a machine with the module, only in an emulated one, where copies
-//! are dearer than system calls: there [`Drain`](crate::Drain) wins. Measure before you choose it.
+//! cost more than system calls: there [`Drain`](crate::Drain) is faster. Measure before choosing
+//! it.
 //!
-//! **Not done here:** tunnel headers of 24 bytes (`VHOST_SET_FEATURES_ARRAY`, Linux 6.17),
-//! `VIRTIO_F_IN_ORDER` (6.18), zero-copy sending (experimental in the kernel, and off), tap-like
+//! **Out of scope:** tunnel headers of 24 bytes (`VHOST_SET_FEATURES_ARRAY`, Linux 6.17),
+//! `VIRTIO_F_IN_ORDER` (6.18), zero-copy transmit (experimental in the kernel, and off), and
 //! `macvtap` back ends.
 //!
-//! **Read first:** virtio 1.2 §2.7 and §5.1.6, Linux `drivers/vhost/net.c`,
+//! **References:** virtio 1.2 §2.7 and §5.1.6, Linux `drivers/vhost/net.c`,
 //! `include/uapi/linux/vhost.h`.
 //!
 //! [`Engine::wait`]: crate::Engine::wait
@@ -104,51 +104,49 @@ use rx::Receiver;
 use tx::Transmitter;
 use worker::{Failure, Worker};
 
-/// Moves frames by rings that a kernel thread serves, without system calls. See
+/// Moves frames through rings that a kernel thread serves, without system calls. See
 /// [`Engine`](crate::Engine) for the contract.
 #[derive(Debug)]
 pub struct Vhost {
-    /// Before the memory that it works on: fields are dropped in this order.
+    /// Before the memory that it uses: fields are dropped in this order.
     worker: Worker,
     receiver: Receiver,
     sender: Transmitter,
     queue: Queue,
-    /// Length of the shortest frame in bytes.
+    /// Minimum length of a frame in bytes.
     shortest: usize,
     is_polling: bool,
-    /// A send was refused for want of room, and nobody was told yet that there is some.
+    /// True if a send was refused because the ring was full, and the caller was not woken since.
     is_blocked: bool,
-    /// What happened behind the frames that the last call handed over.
+    /// Error that occurred after the frames that the last call returned.
     pending: Option<RecvError>,
-    /// Why nothing works any more.
+    /// Why the engine no longer works.
     broken: Option<Broken>,
     log: SendLog,
 }
 
-/// How large the rings are and how the kernel thread behaves.
+/// Ring sizes and behaviour of the kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VhostConfig {
-    /// Buffers of 2 KiB for frames that are received: a frame of up to 2036 bytes takes one, the
-    /// longest 33. A power of two from 64 to 32768. When they are full, frames wait in the queue of
-    /// the device.
+    /// Number of 2 KiB receive buffers: a frame of up to 2036 bytes takes one, the longest 33. A
+    /// power of two from 64 to 32768. When they are full, frames wait in the queue of the device.
     pub receive_buffers: u16,
-    /// Frames that the kernel thread may be behind with sending; a power of two up to 32768.
+    /// Number of frames in the send ring; a power of two up to 32768.
     pub send_frames: u16,
-    /// Bytes of them, headers included; a power of two of at least 128 KiB.
+    /// Bytes in the send ring, headers included; a power of two of at least 128 KiB.
     pub send_bytes: usize,
-    /// How long the kernel thread goes on looking for work before it sleeps, in steps of 1 µs:
-    /// saves kicks and latency, and burns CPU time. Zero: not at all (Linux 4.7).
+    /// How long the kernel thread polls before it sleeps, in steps of 1 µs: saves kicks and
+    /// latency, and costs CPU time. Zero disables polling (Linux 4.7).
     pub busy_poll: Duration,
-    /// Whether to have a thread of the kernel instead of one of this process, which some measured
-    /// to be faster. Without effect unless Linux is 6.17 or later and was built to have the choice
-    /// (`CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`).
+    /// Uses a kernel thread instead of a thread of this process, which some measured to be faster.
+    /// No effect unless Linux is 6.17 or later with `CONFIG_VHOST_ENABLE_FORK_OWNER_CONTROL`.
     pub kernel_thread: bool,
 }
 
 impl VhostConfig {
-    /// 1024 buffers to receive (2 MiB), 1024 frames of together 2 MiB to send, no busy polling, the
-    /// kind of thread that the kernel prefers.
+    /// 1024 receive buffers (2 MiB), 1024 frames and 2 MiB in the send ring, no busy polling, the
+    /// kernel's default type of thread.
     pub const DEFAULT: Self = Self {
         receive_buffers: 1024,
         send_frames: 1024,
@@ -205,11 +203,11 @@ impl Default for VhostConfig {
 }
 
 impl Vhost {
-    /// An engine on `queue`, which nobody else may read any more. The kernel thread starts at once.
-    /// Takes a millisecond.
+    /// Opens an engine on `queue`, which no one else may read from then on, and starts the kernel
+    /// thread. Takes about 1 ms.
     ///
     /// # Errors
-    /// [`OpenError`] with a [`VhostError`]; the queue in it is unharmed.
+    /// [`OpenError`] with a [`VhostError`]; it returns the queue unchanged.
     pub fn open(queue: Queue, config: VhostConfig) -> Result<Self, OpenError> {
         match Parts::start(&queue, &config) {
             Ok(Parts { worker, receiver, sender }) => Ok(Self {
@@ -232,8 +230,8 @@ impl Vhost {
     ///
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv), and [`RecvError::Broken`].
-    // Per frame: one used entry, one copy. Per burst: one look at an index, one store to another.
-    // Rare: a kick, when the thread ran out of buffers; calls, when there is no frame at all.
+    // Per frame: one used entry, one copy. Per burst: one load of an index, one store to another.
+    // Rare: a kick, if the thread ran out of buffers; system calls, if there is no frame at all.
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         burst.begin(PREFIX);
@@ -269,14 +267,14 @@ impl Vhost {
         self.log.report()
     }
 
-    /// Sleeps until there may be something to receive or, after [`SendError::Full`], to send, for
-    /// `timeout` at most (`None`: for ever); answers `false` when the time is over. A device that
-    /// is deleted ends the sleep, too.
+    /// Sleeps until there may be a frame to receive or, after [`SendError::Full`], room to send, at
+    /// most for `timeout` (`None`: no limit); returns `false` on timeout. Deleting the device also
+    /// ends the sleep.
     ///
     /// # Errors
-    /// `EINTR` when a signal handler ran.
+    /// `EINTR` if a signal handler ran.
     pub fn wait(&mut self, timeout: Option<Duration>) -> std::io::Result<bool> {
-        // What is wrong is for `recv` to say.
+        // `recv` reports errors.
         if self.pending.is_some() || !self.receiver.arm().unwrap_or(false) {
             return Ok(true);
         }
@@ -284,20 +282,21 @@ impl Vhost {
         let mut fds = [
             PollFd::from_borrowed_fd(self.worker.call(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.worker.error(), PollFlags::IN),
-            // Never there, but of the kind that wakes when the device goes. Errors are always told.
+            // An event that never occurs, but a deleted device wakes its waiters. Errors are always
+            // reported.
             PollFd::from_borrowed_fd(self.queue.as_fd(), PollFlags::PRI),
         ];
         Ok(poll(&mut fds, timeout.as_ref())? > 0)
     }
 
-    /// Says whether the caller never sleeps. Then an empty [`Self::recv`] costs one load, and asks
-    /// for no signal; that the device is gone is noticed only now and then. Waiting on the
-    /// descriptor is in vain meanwhile, and until the next empty [`Self::recv`].
+    /// Sets whether the caller never sleeps. If true, an empty [`Self::recv`] costs one load and
+    /// requests no signal, and a deleted device is detected only occasionally. Waiting on the
+    /// descriptor does not work meanwhile, nor after that until the next empty [`Self::recv`].
     pub fn set_polling(&mut self, is_polling: bool) {
         self.is_polling = is_polling;
     }
 
-    /// Number of frames that were sent and that the kernel thread is not yet done with.
+    /// Number of sent frames that the kernel thread has not finished yet.
     ///
     /// # Errors
     /// [`SendError::Broken`].
@@ -305,21 +304,21 @@ impl Vhost {
         self.sender.pending().map(usize::from).map_err(|broken| self.break_down(broken))
     }
 
-    /// The queue that it works on, not to be read or written meanwhile.
+    /// The queue of this engine, which must not be read or written meanwhile.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// Ends the kernel thread and gives back the queue. Frames that wait in the device stay there;
-    /// what the thread had already brought is lost, and so is what it was not yet done with: see
-    /// [`Self::unsent`].
+    /// Stops the kernel thread and returns the queue. Frames queued in the device stay there;
+    /// frames already in the receive ring and frames that the thread has not finished sending are
+    /// lost: see [`Self::unsent`].
     pub fn into_queue(self) -> Queue {
         let Self { worker, queue, .. } = self;
         worker.end(&queue);
         queue
     }
 
-    /// Copies frames until there are no more or the burst is full.
+    /// Copies frames until none is left or the burst is full.
     #[inline]
     fn fill(&mut self, burst: &mut Burst) {
         let longest = NET_HEADER_LEN + burst.size().max_frame_len;
@@ -340,8 +339,8 @@ impl Vhost {
         }
     }
 
-    /// Nothing came. Finds out why, and prepares for sleep: what comes from here on is signalled.
-    /// What came meanwhile is received.
+    /// Handles an empty ring: finds errors, and prepares to sleep by requesting a signal for the
+    /// next frame. Receives frames that arrived meanwhile.
     #[cold]
     fn rest(&mut self, burst: &mut Burst) -> Result<(), RecvError> {
         if self.pending.is_some() || self.broken.is_some() {
@@ -362,7 +361,7 @@ impl Vhost {
         if self.broken.is_some() { Err(self.take_error()) } else { Ok(()) }
     }
 
-    /// The signal that there is room may be the one that was just taken: gives it once more.
+    /// The signal for room in the ring may have been consumed just now: raises it again.
     fn unblock(&mut self) {
         if !self.is_blocked {
             return;
@@ -380,7 +379,7 @@ impl Vhost {
     /// Queues one frame.
     ///
     /// 1. From a burst: one copy.
-    /// 2. From elsewhere: its header, then one copy per piece.
+    /// 2. From elsewhere: its header, then one copy per part.
     #[inline]
     fn send_frame(&mut self, frame: &Outgoing<'_>) -> Result<(), SendError> {
         let header = frame.header();
@@ -419,7 +418,7 @@ impl Vhost {
         }
     }
 
-    /// Asks for a signal when there is room. If there is some by now, uses it.
+    /// Requests a signal for room in the ring. Uses room that became available meanwhile.
     #[cold]
     fn push_when_full(&mut self, len: usize, fill: impl Fn(&mut [u8])) -> Result<(), SendError> {
         match self.sender.arm() {
@@ -441,7 +440,7 @@ impl Vhost {
         }
     }
 
-    /// Refuses what cannot be true, whoever may be to blame: older kernels stop at such a frame.
+    /// Refuses invalid metadata whatever its origin: older kernels stop at such a frame.
     #[inline]
     fn check(&self, header: &NetHeader, frame_len: usize) -> Result<(), SendError> {
         if let Some(broken) = self.broken {
@@ -497,14 +496,14 @@ impl Vhost {
 }
 
 impl AsFd for Vhost {
-    /// An eventfd(2): readable when there may be something to receive or, after
-    /// [`SendError::Full`], to send.
+    /// An eventfd(2): readable when there may be a frame to receive or, after [`SendError::Full`],
+    /// room to send.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.worker.call()
     }
 }
 
-/// What is put together before the queue is given away.
+/// What is created before the queue is taken over.
 struct Parts {
     worker: Worker,
     receiver: Receiver,
@@ -526,16 +525,16 @@ impl Parts {
     }
 }
 
-/// The kinds of trains that fit the header of 12 bytes.
+/// The train types that a 12-byte header can describe.
 const fn is_known(gso_type: GsoType) -> bool {
     matches!(gso_type.kind(), GsoType::TCPV4 | GsoType::TCPV6 | GsoType::UDP | GsoType::UDP_L4)
 }
 
-/// What vhost-net knows to lie in front of a frame.
+/// The only frame layout that vhost-net supports.
 const PREFIX: Prefix = Prefix { packet_info: false, net_header: HeaderLen::V1 };
-/// A frame that is longer than the burst allows.
+/// A frame longer than the burst allows.
 const TOO_LONG: RecvError = RecvError::Lost { errno: Errno::MSGSIZE.raw_os_error() };
 /// Room for the longest frame.
 const MIN_SEND_BYTES: usize = (NET_HEADER_LEN + MAX_FRAME_LEN).next_power_of_two();
-/// So that twice that is an address space on any machine.
+/// So that twice its size fits the address space of any machine.
 const MAX_SEND_BYTES: usize = 1 << 29;

@@ -1,37 +1,39 @@
-//! The driver's side of a split virtqueue whose buffers come back in the order in which they went.
+//! The driver's side of a split virtqueue whose buffers are returned in the order of submission.
 //!
-//! A split virtqueue (virtio 1.2 §2.7) is three tables in shared memory. *Descriptors* say where
-//! buffers lie. The *available* ring lists buffers that the device may have; only we write it. The
-//! *used* ring lists those that it gives back; only the device writes it. Both rings carry an index
-//! that counts all entries ever made, modulo 65536, and moves after what it covers is written.
+//! A split virtqueue (virtio 1.2 §2.7) consists of three tables in shared memory. *Descriptors*
+//! locate the buffers. The *available* ring lists buffers offered to the device; only the driver
+//! writes it. The *used* ring lists buffers that the device returned; only the device writes it.
+//! Both rings have an index that counts all entries ever made, modulo 65536, and is advanced after
+//! the entries that it covers are written.
 //!
-//! **In order.** vhost-net takes buffers in the order of the available ring and gives them back in
-//! that order (`drivers/vhost/net.c`: its list of finished heads is a queue, on both sides). So
-//! buffer number `p` always is descriptor `p % size`, the available ring says so once and for all,
-//! and offering a buffer again costs no more than moving the index. A buffer that comes back out of
-//! turn is an error ([`Broken`]); nothing is ever read at an index that the device wrote.
+//! **In order.** vhost-net takes buffers in the order of the available ring and returns them in
+//! that order (`drivers/vhost/net.c`: its list of finished heads is a FIFO, in both directions). So
+//! buffer number `p` is always descriptor `p % size`, the available ring is written once, and
+//! offering a buffer again only advances the index. A buffer that is returned out of order is an
+//! error ([`Broken`]); no memory is ever read at an index that the device wrote.
 //!
-//! **Notification** (`VIRTIO_F_EVENT_IDX`, §2.7.7.1, §2.7.10). Each side writes the index at whose
-//! passing it wants to be woken. While we poll, we leave our wish behind: the index has passed it,
-//! so the device signals nothing, but once in 65536 buffers, when it comes around. Before sleeping,
-//! [`Ring::arm`] moves the wish to the next buffer, and looks *again*:
+//! **Notification** (`VIRTIO_F_EVENT_IDX`, §2.7.7.1, §2.7.10). Each side writes the index whose
+//! passing is to wake it (the event index). While we poll, our event index lies behind: the used
+//! index has already passed it, so the device sends no signal, except once in 65536 buffers when
+//! the index wraps. Before sleeping, [`Ring::arm`] moves the event index to the next buffer, and
+//! checks *again*:
 //!
 //! ```text
-//! we:      used_event = consumed;  fence;  asleep only if used.idx == consumed
+//! driver:  used_event = consumed;  fence;  sleeps only if used.idx == consumed
 //! device:  used.idx   = new;       fence;  signals only if used_event was passed
 //! ```
 //!
-//! Without the fences both could read what the other had not yet made visible, and we would sleep
-//! with work to do. With them at least one sees the other's store, in every interleaving: the test
-//! `no_wake_up_is_lost` walks through all of them, store buffers included, and finds the lost
-//! wake-up when a fence or the second look is taken away. [`Ring::publish`] is the same the other
-//! way round: it answers whether the device sleeps and must be kicked.
+//! Without the fences both could read values from before the other's store, and we would sleep with
+//! work to do. With them at least one side sees the other's store, in every interleaving: the test
+//! `no_wake_up_is_lost` enumerates all of them, store buffers included, and finds the lost wake-up
+//! if a fence or the second check is removed. [`Ring::publish`] is symmetric: it returns whether
+//! the device sleeps and must be kicked.
 //!
-//! **Byte order** is the machine's own: on little-endian machines that is what virtio 1.x says; on
-//! others the kernel keeps to it as long as `VIRTIO_F_VERSION_1` is not negotiated.
+//! **Byte order** is native: on little-endian machines that is virtio 1.x; on others the kernel
+//! uses native order as long as `VIRTIO_F_VERSION_1` is not negotiated.
 //!
-//! **Not here:** indirect descriptors and chains. Buffers are contiguous (see `memory.rs`), so one
-//! descriptor says it all and the device follows no pointer.
+//! **Out of scope:** indirect descriptors and chains. Buffers are contiguous (see `memory.rs`), so
+//! one descriptor suffices.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -42,19 +44,19 @@ use super::memory::Mapping;
 #[derive(Debug)]
 pub(super) struct Ring {
     tables: Tables,
-    /// Buffers offered so far; the device may not know yet. All counts are modulo 65536.
+    /// Number of buffers offered, not all published yet. All counts are modulo 65536.
     offered: u16,
-    /// Buffers that the device was told of.
+    /// Number of buffers that the device can see.
     published: u16,
-    /// Buffers that came back, as far as we have looked.
+    /// Number of buffers returned, when last checked.
     used: u16,
-    /// Buffers that were taken back with [`Self::take`].
+    /// Number of buffers taken back with [`Self::take`].
     taken: u16,
 }
 
 impl Ring {
-    /// A ring of `size` buffers, a power of two up to 32768, none offered. Its indices start at
-    /// `base`, which the device must be told.
+    /// Creates a ring of `size` buffers, a power of two up to 32768, none offered. Its indices
+    /// start at `base`, which must be set in the device.
     pub(super) fn new(size: u16, base: u16) -> io::Result<Self> {
         let tables = Tables::new(size)?;
         for position in 0..size {
@@ -73,7 +75,7 @@ impl Ring {
         self.size() - self.offered.wrapping_sub(self.taken)
     }
 
-    /// Offers a buffer; there must be a free one. The device learns of it by [`Self::publish`], and
+    /// Offers a buffer; at least one must be free. [`Self::publish`] passes it to the device, which
     /// owns it until it is taken back.
     #[inline]
     pub(super) fn offer(&mut self, buffer: Buffer) {
@@ -86,23 +88,23 @@ impl Ring {
         self.offered = self.offered.wrapping_add(1);
     }
 
-    /// Offers the next `count` buffers once more as they are: those at the same places in the last
-    /// turn of the ring. So many must be free.
+    /// Offers the next `count` buffers again unchanged: those at the same positions in the previous
+    /// round. At least `count` must be free.
     #[inline]
     pub(super) fn offer_again(&mut self, count: u16) {
         debug_assert!(self.free() >= count);
         self.offered = self.offered.wrapping_add(count);
     }
 
-    /// Tells the device of all that was offered. Answers whether it sleeps and wants a kick.
+    /// Publishes all offered buffers. Returns whether the device sleeps and needs a kick.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.offered == self.published {
             return false;
         }
-        // Release: whoever sees the index sees the descriptors, and what the buffers hold.
+        // Release: a reader of the index sees the descriptors and the contents of the buffers.
         self.tables.avail_index().store(self.offered, Ordering::Release);
-        // The index before the wish is read; see the module.
+        // Orders the store of the index before the load of the event index; see the module.
         fence(Ordering::SeqCst);
         let wish = self.tables.avail_event().load(Ordering::Relaxed);
         let kick = passes(wish, self.published, self.offered);
@@ -110,8 +112,8 @@ impl Ring {
         kick
     }
 
-    /// Takes back the next buffer that the device is done with. Answers how many bytes it wrote, as
-    /// it says: check that.
+    /// Takes back the next buffer that the device has finished. Returns the number of bytes written
+    /// according to the device, which the caller must check.
     #[inline]
     pub(super) fn take(&mut self) -> Result<Option<u32>, Broken> {
         if self.taken == self.used && !self.look()? {
@@ -128,24 +130,24 @@ impl Ring {
         Ok(Some(len))
     }
 
-    /// Asks the device to signal when `count` more buffers have come back, 1 or more. Answers
-    /// `false` when they have already: then there may be no signal, so do not sleep.
+    /// Requests a signal after `count` more buffers are returned, at least 1. Returns `false` if
+    /// they are already: then there may be no signal, so do not sleep.
     pub(super) fn arm(&mut self, count: u16) -> Result<bool, Broken> {
         let wish = self.taken.wrapping_add(count).wrapping_sub(1);
         self.tables.used_event().store(wish, Ordering::Relaxed);
-        // The wish before the index is read; see the module.
+        // Orders the store of the event index before the load of the index; see the module.
         fence(Ordering::SeqCst);
         self.look()?;
         Ok(self.used.wrapping_sub(self.taken) < count)
     }
 
-    /// Position in the ring, from 0, of the next buffer that comes back.
+    /// Position in the ring, from 0, of the next buffer to be returned.
     #[inline]
     pub(super) const fn next_taken(&self) -> u16 {
         self.tables.slot(self.taken)
     }
 
-    /// Position in the ring, from 0, of the next buffer that is offered.
+    /// Position in the ring, from 0, of the next buffer to be offered.
     #[inline]
     pub(super) const fn next_offered(&self) -> u16 {
         self.tables.slot(self.offered)
@@ -162,10 +164,10 @@ impl Ring {
         self.tables.addresses()
     }
 
-    /// Reads how far the device is; true when buffers came back since.
+    /// Reads the used index; true if buffers were returned since.
     #[inline]
     fn look(&mut self) -> Result<bool, Broken> {
-        // Acquire: what the device wrote before the index is seen after it.
+        // Acquire: what the device wrote before the index is visible after it.
         let used = self.tables.used_index().load(Ordering::Acquire);
         let came_back = used.wrapping_sub(self.taken);
         let out = self.published.wrapping_sub(self.taken);
@@ -180,9 +182,9 @@ impl Ring {
 /// A buffer as the device sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buffer {
-    /// Where it lies in our memory.
+    /// Its address in our memory.
     pub(super) address: u64,
-    /// In bytes.
+    /// Its length in bytes.
     pub(super) len: u32,
     /// Whether the device writes it (or reads it).
     pub(super) is_writable: bool,
@@ -231,15 +233,15 @@ impl Tables {
     #[inline]
     fn avail_entry(&self, position: u16) -> &AtomicU16 {
         let offset = self.layout.avail + 4 + 2 * usize::from(self.slot(position));
-        // SAFETY: one of the `size` entries behind flags and index.
+        // SAFETY: one of the `size` entries after flags and index.
         unsafe { self.cell(offset) }
     }
 
-    /// Written by us: at whose passing the device shall signal.
+    /// Written by us: the device signals when its index passes this one.
     #[inline]
     fn used_event(&self) -> &AtomicU16 {
         let offset = self.layout.avail + 4 + 2 * usize::from(self.size);
-        // SAFETY: the two bytes behind the entries of the available ring.
+        // SAFETY: the two bytes after the entries of the available ring.
         unsafe { self.cell(offset) }
     }
 
@@ -252,24 +254,24 @@ impl Tables {
     #[inline]
     fn used_entry(&self, position: u16) -> &UsedEntry {
         let entry = size_of::<UsedEntry>() * usize::from(self.slot(position));
-        // SAFETY: one of the `size` entries behind flags and index.
+        // SAFETY: one of the `size` entries after flags and index.
         unsafe { self.cell(self.layout.used + 4 + entry) }
     }
 
-    /// Written by the device: at whose passing it wants to be kicked.
+    /// Written by the device: it needs a kick when our index passes this one.
     #[inline]
     fn avail_event(&self) -> &AtomicU16 {
         let entries = size_of::<UsedEntry>() * usize::from(self.size);
-        // SAFETY: the two bytes behind the entries of the used ring.
+        // SAFETY: the two bytes after the entries of the used ring.
         unsafe { self.cell(self.layout.used + 4 + entries) }
     }
 
     /// # Safety
-    /// A `T` lies at `offset`, aligned, within the memory, and is made of atomics.
+    /// A `T` made of atomics lies at `offset`, aligned and within the memory.
     #[inline]
     unsafe fn cell<T>(&self, offset: usize) -> &T {
-        // SAFETY: the caller promises that it lies there. All bytes are initialised and any are
-        // valid for an integer; that the device writes them is what atomics are for.
+        // SAFETY: the caller guarantees its position. All bytes are initialised and any are valid
+        // for an integer; atomics allow for the device's writes.
         unsafe { self.memory.at(offset).cast().as_ref() }
     }
 }
@@ -292,7 +294,7 @@ struct UsedEntry {
     len: AtomicU32,
 }
 
-/// Where the rings lie from the start of the memory, in bytes. Descriptors come first.
+/// Offsets of the rings from the start of the memory, in bytes. Descriptors come first.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     avail: usize,
@@ -301,42 +303,42 @@ struct Layout {
 }
 
 impl Layout {
-    /// Each ring starts a cache line of its own, as it has another writer.
+    /// Each ring starts on its own cache line, because it has a different writer.
     const fn new(size: u16) -> Self {
         let size = size as usize;
         let avail = (size_of::<Descriptor>() * size).next_multiple_of(CACHE_LINE);
-        // Flags, index and event beside the entries.
+        // Flags, index and event index in addition to the entries.
         let used = (avail + 2 * (3 + size)).next_multiple_of(CACHE_LINE);
         Self { avail, used, used_len: 6 + size_of::<UsedEntry>() * size }
     }
 }
 
-/// True when an index that moves from `from` to `to` passes `wish` (§2.7.10, `vring_need_event`).
+/// True if advancing an index from `from` to `to` passes `wish` (§2.7.10, `vring_need_event`).
 #[inline]
 const fn passes(wish: u16, from: u16, to: u16) -> bool {
     to.wrapping_sub(wish).wrapping_sub(1) < to.wrapping_sub(from)
 }
 
-/// The other side does not keep the rules of a virtqueue: it is of no more use.
+/// The device violates the rules of a virtqueue; the ring is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "the numbers are for whoever debugs it")]
 pub(super) enum Broken {
-    /// Buffer `id` came back while `due` should have.
+    /// Buffer `id` was returned instead of `due`.
     OutOfTurn { id: u32, due: u16 },
-    /// More buffers came back than were out.
+    /// More buffers were returned than the device had.
     TooMany { came_back: u16, out: u16 },
-    /// A buffer that cannot hold so much, or a frame that does not fill its buffers.
+    /// A length that exceeds the buffer, or a frame that does not fill its buffers.
     Length { len: u32 },
-    /// A frame in none or more buffers than there can be (`num_buffers`).
+    /// A frame in zero buffers or more than possible (`num_buffers`).
     Count { count: u16 },
-    /// Some buffers of a frame came back without the others.
+    /// Only some buffers of a frame were returned.
     Incomplete,
-    /// The other side says that a ring is broken.
+    /// The device reports that a ring is broken.
     Stopped,
 }
 
 impl Broken {
-    /// What was seen, for people.
+    /// Description for messages.
     pub(super) const fn what(self) -> &'static str {
         match self {
             Self::OutOfTurn { .. } => "a buffer was returned out of order",
@@ -351,7 +353,8 @@ impl Broken {
 
 /// The device writes the buffer (§2.7.5).
 const DESCRIPTOR_WRITE: u16 = 2;
-/// Bytes between places that different threads write; some machines fetch lines in pairs.
+/// Distance in bytes between locations that different threads write; some CPUs fetch lines in
+/// pairs.
 const CACHE_LINE: usize = 128;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The engine on a device that is none of the kernel's: what it does when the other side is slow,
-//! full, wrong, or does something at the worst moment.
+//! Tests of the engine with a device implemented here: one that is slow, full, wrong, or acts at
+//! the worst moment.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -24,7 +24,7 @@ fn frames_that_come_after_an_empty_burst_are_signalled_once() {
     assert!(rig.deliver(&[frame(4)]));
 }
 
-/// As if they came just after the first look found none.
+/// As if they arrived just after the first check found none.
 #[test]
 fn frames_that_come_while_sleep_is_prepared_are_received() {
     let mut rig = Rig::new(VhostConfig::DEFAULT);
@@ -42,7 +42,7 @@ fn who_waits_before_he_ever_received_is_woken() {
     assert_eq!(rig.vhost.wait(Some(Duration::ZERO)).ok(), Some(false));
     rig.deliver(&[frame(1)]);
     assert_eq!(rig.vhost.wait(None).ok(), Some(true));
-    // Nobody signals what was there before the wish: it is seen.
+    // Nothing signals frames from before the request: the second check finds them.
     let mut rig = Rig::new(VhostConfig::DEFAULT);
     rig.deliver(&[frame(1), frame(2)]);
     let mut one = Burst::new(BurstSize::DEFAULT.frames(1));
@@ -74,7 +74,7 @@ fn room_is_signalled_even_if_the_signal_was_taken_for_another() {
     assert_eq!(rig.send(1).stopped, Some(Refused { index: 0, ..full }));
     assert_eq!([rig.transmit(), rig.transmit()], [(1, false), (1, true)], "half is free");
     assert!(is_readable(&rig.vhost));
-    // Frames came at the same time: their burst takes the signal.
+    // Frames arrived at the same time: their burst consumes the signal.
     assert_eq!(rig.recv(), Ok(0));
     assert!(is_readable(&rig.vhost), "given again");
     assert_eq!(rig.recv(), Ok(0));
@@ -131,8 +131,8 @@ fn the_kernels_own_complaint_is_told() {
     assert!(rig.send(1).stopped.is_some());
 }
 
-/// The device gives frames at any moment, also while the engine is about to sleep, and waits for
-/// their echoes. Nothing is decided by how long it takes: who is not woken waits until he gives up.
+/// The device delivers frames at any moment, even while the engine prepares to sleep, and waits for
+/// their echoes. The result does not depend on time: a lost wake-up waits until the time limit.
 #[test]
 fn no_wake_up_is_lost_however_the_threads_run() {
     const COUNT: usize = 50_000;
@@ -219,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// Gives frames, and a signal if it is wanted: says whether it was.
+    /// Delivers frames, and a signal if requested: returns whether it was.
     fn deliver(&mut self, packets: &[Vec<u8>]) -> bool {
         let buffers = packets.iter().flat_map(|packet| self.receiver.receive(packet).unwrap());
         let buffers = buffers.collect::<Vec<_>>();
@@ -230,8 +230,8 @@ impl Rig {
         wanted
     }
 
-    /// Takes a frame that was sent, and gives its buffer back: their number, and whether there was
-    /// a signal.
+    /// Takes a sent frame and returns its buffer: the number of frames, and whether there was a
+    /// signal.
     fn transmit(&mut self) -> (usize, bool) {
         let Some((head, _)) = self.sender.transmit() else { return (0, false) };
         let wanted = self.sender.give(&[(head, 0)]);
@@ -252,7 +252,7 @@ impl Rig {
     }
 }
 
-/// A frame of 60 bytes behind a header without anything undone.
+/// A frame of 60 bytes with a header without offloads.
 fn frame(number: usize) -> Vec<u8> {
     let seed = u8::try_from(number % 251).unwrap();
     [&[0; NET_HEADER_LEN][..], &pattern(60, seed)].concat()

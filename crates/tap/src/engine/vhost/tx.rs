@@ -1,35 +1,34 @@
-//! Frames from us to the kernel thread.
+//! Frames to the kernel thread.
 //!
-//! A frame is copied, behind its header, into a ring of bytes in mirrored memory (`memory.rs`): one
-//! piece, one descriptor, and the caller's memory is free at once. Lending the caller's memory
-//! instead would save a copy that runs beside the kernel thread's own, and would keep the caller
-//! waiting until the kernel thread has read it.
+//! A frame is copied with its header into a ring of bytes in mirrored memory (`memory.rs`):
+//! contiguous, one descriptor, and the caller's memory is free at once. Lending the caller's memory
+//! instead would save a copy that runs in parallel with the kernel thread's own, and would make the
+//! caller wait until the kernel thread has read it.
 //!
-//! The kernel thread is done with frames in the order in which they were sent. What it gave back is
-//! collected when room is wanted, not earlier: a full ring costs one look at the used index for all
-//! of it.
+//! The kernel thread finishes frames in the order of sending. Finished ones are collected when room
+//! is needed, not earlier: for a full ring that costs one load of the used index for all of it.
 
 use std::io;
 
 use super::memory::Mapping;
 use super::ring::{Broken, Buffer, Ring};
 
-/// The sending ring and its bytes.
+/// The send ring and its bytes.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     ring: Ring,
     bytes: Mapping,
-    /// Bytes of the ring; a power of two.
+    /// Number of bytes of the ring; a power of two.
     capacity: usize,
-    /// Bytes ever taken, modulo the address space; and ever freed.
+    /// Total bytes taken and freed, modulo the address space.
     head: usize,
     tail: usize,
-    /// Bytes that each frame in the ring takes, by its position.
+    /// Bytes taken by each frame in the ring, by position.
     lens: Box<[u32]>,
 }
 
 impl Transmitter {
-    /// A ring of `size` frames and `capacity` bytes, both powers of two.
+    /// Creates a ring of `size` frames and `capacity` bytes, both powers of two.
     pub(super) fn new(size: u16, base: u16, capacity: usize) -> io::Result<Self> {
         if !capacity.is_power_of_two() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -44,9 +43,9 @@ impl Transmitter {
         })
     }
 
-    /// Queues a frame of `len` bytes, header included, which `fill` writes: all of it. The kernel
-    /// thread learns of it by [`Self::publish`]. Answers `false`, and nothing happens, when there
-    /// is no room now.
+    /// Queues a frame of `len` bytes, header included, all of which `fill` writes.
+    /// [`Self::publish`] passes it to the kernel thread. Returns `false` without a change if there
+    /// is no room.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -59,8 +58,9 @@ impl Transmitter {
         }
         let Ok(buffer_len) = u32::try_from(taken) else { return Ok(false) };
         let start = self.head & (self.capacity - 1);
-        // SAFETY: between head and tail lies what the device has; this begins at the head and is
-        // no longer than what is free. It lies in both copies together, as it starts in the first.
+        // SAFETY: the device owns the bytes between head and tail; this range begins at the head
+        // and is no longer than the free part. It lies within the two copies, because it starts in
+        // the first.
         fill(unsafe { self.bytes.bytes(start..start + len) });
         self.lens[usize::from(self.ring.next_offered())] = buffer_len;
         self.head = self.head.wrapping_add(taken);
@@ -69,21 +69,21 @@ impl Transmitter {
         Ok(true)
     }
 
-    /// Tells the device of all that was queued. Answers whether it must be kicked.
+    /// Publishes all queued frames. Returns whether the device must be kicked.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         self.ring.publish()
     }
 
-    /// Asks for a signal when the device is done with half of what it has, so that it is not one
-    /// frame for each signal. `false` when it is already.
+    /// Requests a signal when the device has finished half of its frames, to avoid one signal per
+    /// frame. Returns `false` if it already has.
     #[cold]
     pub(super) fn arm(&mut self) -> Result<bool, Broken> {
         let out = self.ring.size() - self.ring.free();
         self.ring.arm(out.div_ceil(2).max(1))
     }
 
-    /// Number of frames that the device is not known to be done with.
+    /// Number of frames that the device is not known to have finished.
     pub(super) fn pending(&mut self) -> Result<u16, Broken> {
         self.collect(0)?;
         Ok(self.ring.size() - self.ring.free())
@@ -102,7 +102,7 @@ impl Transmitter {
         self.ring.free() > 0 && self.capacity - self.head.wrapping_sub(self.tail) >= len
     }
 
-    /// Takes back all frames that the device is done with; answers whether `len` bytes fit now.
+    /// Takes back all finished frames; returns whether `len` bytes fit now.
     #[cold]
     fn collect(&mut self, len: usize) -> Result<bool, Broken> {
         loop {
@@ -121,7 +121,7 @@ const fn frame_len(len: usize) -> u32 {
     len as u32
 }
 
-/// Frames start at multiples of this, a cache line, in bytes.
+/// Alignment of frames in bytes: a cache line.
 const ALIGN: usize = 64;
 
 #[cfg(test)]

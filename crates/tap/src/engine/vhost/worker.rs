@@ -15,25 +15,25 @@ use super::{VhostConfig, VhostError, ioctl};
 use crate::ioctl::{interface, send_buffer_len, set_send_buffer_len};
 use crate::{Flags, Kind, Queue};
 
-/// A kernel thread at work. Ends on drop, before which the rings' memory must not go.
+/// A running kernel thread. Stops on drop, which must precede freeing the rings' memory.
 #[derive(Debug)]
 pub(super) struct Worker {
     device: OwnedFd,
-    /// eventfd(2)s: ours to the thread, one for each ring; its to us; its when a ring is broken.
+    /// eventfd(2)s: kicks for the thread, one per ring; its call to us; its error signal.
     receiver_kick: OwnedFd,
     sender_kick: OwnedFd,
     call: OwnedFd,
     error: OwnedFd,
-    /// Turns of a loop that never sleeps since it was last looked after the device.
+    /// Iterations of a loop that never sleeps since the device was last checked.
     unchecked: Cell<u16>,
 }
 
-/// Why the thread serves us no more.
+/// Why the thread no longer works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The device was deleted.
     Gone,
-    /// The thread found fault with a ring.
+    /// The thread found an error in a ring.
     Stopped,
 }
 
@@ -59,59 +59,59 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the thread, and leaves the queue as it was; but for the limit of the send buffers where
-    /// there may be several: `TUNSETSNDBUF` sets those of all queues of the device, and without the
-    /// limit the threads of the others would take packets for Ethernet frames.
+    /// Stops the thread and restores the queue. The limit of the send buffer stays if the device
+    /// can have several queues: `TUNSETSNDBUF` applies to all of them, and without the limit the
+    /// threads of the others would treat packets as Ethernet frames.
     pub(super) fn end(self, queue: &Queue) {
         drop(self);
         let is_alone = || interface(queue).is_ok_and(|(_, it)| !it.contains(Flags::MULTI_QUEUE));
         if queue.kind() == Kind::Tun && send_buffer_len(queue) == Ok(UNLIMITED - 1) && is_alone() {
-            // It has just been asked: the device is there.
+            // The device exists: it answered just now.
             let _ = set_send_buffer_len(queue, UNLIMITED);
         }
     }
 
-    /// The thread has run out of buffers to receive into, and there are some again.
+    /// Wakes the thread, which ran out of receive buffers and has some again.
     #[cold]
     pub(super) fn kick_receiver(&self) {
         signal(&self.receiver_kick);
     }
 
-    /// The thread sleeps, and there are frames to be sent.
+    /// Wakes the sleeping thread, which has frames to send.
     #[cold]
     pub(super) fn kick_sender(&self) {
         signal(&self.sender_kick);
     }
 
-    /// Makes the descriptor that the thread signals by readable.
+    /// Makes the descriptor that the thread signals readable.
     #[cold]
     pub(super) fn call_ourselves(&self) {
         signal(&self.call);
     }
 
-    /// What the thread is woken by: for receiving, for sending.
+    /// The eventfds that wake the thread: for receiving, for sending.
     #[cfg(test)]
     pub(super) fn kicks(&self) -> [BorrowedFd<'_>; 2] {
         [self.receiver_kick.as_fd(), self.sender_kick.as_fd()]
     }
 
-    /// What the thread signals by.
+    /// The eventfd that the thread signals.
     pub(super) fn call(&self) -> BorrowedFd<'_> {
         self.call.as_fd()
     }
 
-    /// Readable when the thread found fault with a ring.
+    /// Readable if the thread found an error in a ring.
     pub(super) fn error(&self) -> BorrowedFd<'_> {
         self.error.as_fd()
     }
 
-    /// True once in 1024 times.
+    /// True once in 1024 calls.
     pub(super) fn is_time_to_check(&self) -> bool {
         self.unchecked.set(self.unchecked.get().wrapping_add(1) % 1024);
         self.unchecked.get() == 0
     }
 
-    /// Takes the signals so far, and looks whether device and rings are well.
+    /// Consumes pending signals, and checks device and rings.
     pub(super) fn check(&self, queue: &Queue) -> Result<(), Failure> {
         let at_once = Timespec::default();
         let mut fds = [
@@ -120,7 +120,8 @@ impl Worker {
             PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::empty()),
         ];
         if poll(&mut fds, Some(&at_once)).is_err() {
-            // A signal came between: signals of the thread stay, and wake us once too often.
+            // Interrupted by a signal handler: signals of the thread stay pending, and cause a
+            // spurious wake-up.
             return Ok(());
         }
         let [call, error, queue] = fds.map(|fd| fd.revents());
@@ -131,14 +132,14 @@ impl Worker {
             return Err(Failure::Stopped);
         }
         if call.contains(PollFlags::IN) {
-            // Non-blocking; nobody else reads it but who was lent the descriptor, and then all the
-            // better.
+            // Non-blocking. Another reader could only be one that was given the descriptor, which
+            // is harmless.
             let _ = io::read(&self.call, &mut [0; 8]);
         }
         Ok(())
     }
 
-    /// A worker without rings.
+    /// Creates a worker without rings.
     pub(super) fn with_events(device: OwnedFd) -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Self {
@@ -151,8 +152,8 @@ impl Worker {
         })
     }
 
-    /// Only the buffers: the rings' own addresses are given by themselves, and nothing else of this
-    /// process is in reach of a descriptor that were wrong.
+    /// Registers only the buffers: the addresses of the rings are set separately, and an invalid
+    /// descriptor can reach no other memory of this process.
     fn set_memory(&self, receive: &Mapping, send: &Mapping) -> Result<(), VhostError> {
         let regions = [receive, send].map(|memory| (memory.address(), memory.len() as u64));
         let set = ioctl::set_memory(&self.device, regions);
@@ -189,8 +190,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Takes the rings away from the thread, which is done with them when the calls return. They
-    /// fail in a child of fork(2) alone, whose memory the thread does not see anyway.
+    /// Removes the rings from the thread, which no longer uses them when the calls return. The
+    /// calls fail only in a child of fork(2), whose memory the thread does not access.
     fn drop(&mut self) {
         for ring in [RECEIVE, SEND] {
             let _ = ioctl::set_backend(&self.device, ring, None);
@@ -198,9 +199,9 @@ impl Drop for Worker {
     }
 }
 
-/// The thread takes frames in batches if the send buffer is unlimited, and then for Ethernet
-/// frames: makes it limited, by as little as can be, on a device without them. That limits every
-/// queue of the device.
+/// With an unlimited send buffer the thread takes frames in batches, and treats them as Ethernet
+/// frames. On a tun device, limits the send buffer by the smallest possible amount. That affects
+/// every queue of the device.
 fn limit_batches(queue: &Queue) -> Result<(), VhostError> {
     if queue.kind() == Kind::Tap {
         return Ok(());
@@ -210,7 +211,7 @@ fn limit_batches(queue: &Queue) -> Result<(), VhostError> {
     set.map_err(VhostError::call("TUNSETSNDBUF"))
 }
 
-/// Opens the device and agrees on features; there is a thread then, without rings.
+/// Opens the device and negotiates features; the thread then runs without rings.
 fn negotiate(config: &VhostConfig) -> Result<OwnedFd, VhostError> {
     let device = ioctl::open().map_err(VhostError::open)?;
     let offered = ioctl::features(&device).map_err(VhostError::call("VHOST_GET_FEATURES"))?;
@@ -219,7 +220,7 @@ fn negotiate(config: &VhostConfig) -> Result<OwnedFd, VhostError> {
     }
     if config.kernel_thread {
         match ioctl::set_kernel_thread(&device) {
-            // A kernel without the choice. Before Linux 6.17, it first wants an owner.
+            // The kernel does not have this option. Before Linux 6.17, it requires an owner first.
             Ok(()) | Err(Errno::NOTTY | Errno::PERM) => {}
             Err(errno) => return Err(VhostError::call("VHOST_SET_FORK_FROM_OWNER")(errno)),
         }
@@ -230,19 +231,18 @@ fn negotiate(config: &VhostConfig) -> Result<OwnedFd, VhostError> {
     Ok(device)
 }
 
-/// Adds to the count of an eventfd(2). Fails only when that is about to overflow: then it is
-/// readable anyway.
+/// Increments an eventfd(2). Fails only if the counter would overflow: then it is readable anyway.
 fn signal(event: &OwnedFd) {
     let _ = io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// Length of a send buffer in bytes that means no limit: `INT_MAX`.
+/// Send buffer length in bytes that means no limit: `INT_MAX`.
 const UNLIMITED: u32 = i32::MAX.unsigned_abs();
-/// Ring for frames that we receive.
+/// Receive ring.
 const RECEIVE: u32 = 0;
-/// Ring for frames that we send.
+/// Send ring.
 const SEND: u32 = 1;
 
 /// `VIRTIO_NET_F_MRG_RXBUF`, `VIRTIO_RING_F_EVENT_IDX` and, where it does not change the byte
-/// order, `VIRTIO_F_VERSION_1`. Any of the first and the last makes the header 12 bytes long.
+/// order, `VIRTIO_F_VERSION_1`. The first or the last makes the header 12 bytes long.
 const FEATURES: u64 = 1 << 15 | 1 << 29 | if cfg!(target_endian = "little") { 1 << 32 } else { 0 };

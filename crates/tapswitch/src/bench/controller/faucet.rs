@@ -1,6 +1,6 @@
-//! Faucet beside: the controller that people compare with first. It is told of switches, ports and
-//! links by a file of settings instead of finding them, mirrors whole ports instead of flows, and
-//! hears of a change by a signal. Measured is the same end: the last rule that a switch was told.
+//! Faucet for comparison, the most common reference. Switches, ports and links are configured in a
+//! file instead of discovered, whole ports are mirrored instead of flows, and a signal announces
+//! changes. The end of the measurement is the same: the last rule sent to a switch.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ use super::lab::{Lab, MONITOR_PORTS};
 use super::percentile;
 use crate::bench::Failure;
 
-/// What was measured of it at one size.
+/// Results at one size.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) switches: u64,
@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub(super) mirror_p99_ms: f64,
 }
 
-/// Measures `program` with so many switches, and hosts behind each leaf.
+/// Measures `program` with this number of switches, and of hosts behind each leaf.
 pub(super) async fn measure(
     program: &Path,
     switches: u64,
@@ -48,7 +48,7 @@ pub(super) async fn measure(
     result
 }
 
-/// One that runs. It ends when it is dropped.
+/// A running Faucet, ended on drop.
 struct Faucet {
     child: Child,
     directory: TempDir,
@@ -58,7 +58,7 @@ struct Faucet {
 }
 
 impl Faucet {
-    /// Starts it, and waits until it takes switches.
+    /// Starts it, and waits until it accepts switches.
     async fn start(
         program: &Path,
         directory: TempDir,
@@ -112,7 +112,7 @@ impl Faucet {
         })
     }
 
-    /// Has a port mirrored that was not, and none of the others: from the signal to the last rule.
+    /// Mirrors another port instead of the current one: time from the signal to the last rule.
     async fn mirror(&mut self, lab: &Lab, index: usize) -> Result<Duration, Failure> {
         write_settings(self.directory.path(), self.size, Some(index))?;
         let before = lab.changes();
@@ -126,7 +126,7 @@ impl Faucet {
         Ok(lab.quiet().await - start)
     }
 
-    /// How many switches it says are connected.
+    /// Number of connected switches that it reports.
     async fn connected(&self) -> Result<u64, Failure> {
         let mut stream = TcpStream::connect(self.metrics).await?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
@@ -136,7 +136,7 @@ impl Faucet {
         Ok(u64::try_from(text.lines().filter(is_up).count())?)
     }
 
-    /// It goes on, and has not taken too long.
+    /// Checks that it is running, and not too slow.
     fn check(&mut self, since: Instant) -> Result<(), Failure> {
         let log = || {
             let text = std::fs::read_to_string(self.directory.path().join("faucet.log"));
@@ -154,12 +154,12 @@ impl Faucet {
     }
 }
 
-/// An address that nobody listens at.
+/// An unused address.
 fn free_port() -> Result<SocketAddr, Failure> {
     Ok(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Faucet starts programs that stand beside it.
+/// Faucet starts programs from its own directory.
 fn path_with(program: &Path) -> std::ffi::OsString {
     let beside = program.parent().map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -168,7 +168,7 @@ fn path_with(program: &Path) -> std::ffi::OsString {
     std::env::join_paths(directories).unwrap_or(path)
 }
 
-/// The fabric of the [`Lab`], and the mirror of this number.
+/// Writes the configuration of the [`Lab`]'s fabric, with this mirror.
 fn write_settings(
     directory: &Path,
     (switches, hosts): (u64, u32),
@@ -206,5 +206,5 @@ fn write_settings(
 
 const SETTINGS: &str = "faucet.yaml";
 const POLL: Duration = Duration::from_millis(20);
-/// How long anything may take.
+/// Time limit of any step.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! Many switches on one thread, and the cables between them.
+//! Many switches on one thread, and the links between them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use tokio::task::JoinSet;
 
 use super::switch::{Input, Switch, World};
 
-/// The switches, on a thread of their own.
+/// The switches, in their own thread.
 pub(super) struct Lab {
     pub(super) switches: u64,
     pub(super) hosts: u32,
     pub(super) world: Arc<World>,
     stop: watch::Sender<()>,
     thread: std::thread::JoinHandle<()>,
-    /// When the first one connected.
+    /// Time of the first connection.
     pub(super) start: Instant,
 }
 
 impl Lab {
-    /// Starts the switches, with so many hosts behind each leaf.
+    /// Starts the switches, with this number of hosts behind each leaf.
     pub(super) fn start(switches: u64, hosts: u32, controller: SocketAddr) -> Self {
         let start = Instant::now();
         let mut cables = HashMap::new();
@@ -60,22 +60,22 @@ impl Lab {
         Self { switches, hosts, world, stop, thread, start }
     }
 
-    /// Ends them.
+    /// Stops them.
     pub(super) fn stop(self) {
         drop(self.stop);
-        // One that panicked has said so.
+        // A panic has been reported already.
         let _ = self.thread.join();
     }
 
-    /// Tells a switch what happens to it.
+    /// Sends an event to a switch.
     pub(super) fn tell(&self, switch: u64, input: Input) {
         if let Some(inbox) = self.world.inboxes.get(&switch) {
-            // A switch that has ended is missed elsewhere.
+            // A switch that has ended is detected elsewhere.
             let _ = inbox.send(input);
         }
     }
 
-    /// Waits until no switch was told anything for a while. Returns when the last one was.
+    /// Waits until no switch has received changes for a while. Returns the time of the last one.
     pub(super) async fn quiet(&self) -> Instant {
         let (mut last, mut count) = (Instant::now(), self.changes());
         while last.elapsed() < QUIET {
@@ -87,13 +87,13 @@ impl Lab {
         last
     }
 
-    /// Rules and groups that switches were told so far.
+    /// Number of rules and groups sent to switches so far.
     pub(super) fn changes(&self) -> u64 {
         self.world.changes.load(Ordering::Relaxed)
     }
 }
 
-/// Runs the switches until it is told to stop.
+/// Runs the switches until stopped.
 fn simulate(switches: Vec<Switch>, controller: SocketAddr, mut stopped: watch::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return tell!("tapswitch: no runtime for the switches") };
@@ -109,7 +109,7 @@ fn simulate(switches: Vec<Switch>, controller: SocketAddr, mut stopped: watch::R
     });
 }
 
-/// Ports of a leaf between those of hosts and those of spines.
+/// Number of ports of a leaf between those of hosts and those of spines.
 pub(super) const MONITOR_PORTS: u32 = 1;
-/// How long nothing must change until everything is there.
+/// How long nothing must change until the fabric is considered converged.
 const QUIET: Duration = Duration::from_millis(500);

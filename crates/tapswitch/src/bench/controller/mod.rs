@@ -1,12 +1,12 @@
-//! `tapswitch bench controller`: what the control plane costs, with simulated switches that speak
-//! real OpenFlow over TCP. Two spines, and leaves with hosts; policies name a source and a
-//! destination host, and monitors are spread over the leaves.
+//! `tapswitch bench controller`: cost of the control plane, with simulated switches that speak real
+//! OpenFlow over TCP. Two spines, and leaves with hosts; policies name a source and a destination
+//! host, and monitors are distributed over the leaves.
 //!
-//! The controller has one thread and the switches another, so on a machine with two cores neither
-//! waits for the other's. What is measured: from the first connection until all links, hosts and
-//! rules are there; single policies from the request to the answer, which is behind the barriers of
-//! all switches; many policies at once; single ones again when those are there; all TAPs around a
-//! link that is cut; memory, and the processor while nothing happens.
+//! The controller has one thread and the switches another, so with two cores neither waits for the
+//! other. Measured are: time from the first connection until all links, hosts and rules are
+//! present; single policies from request to answer, which follows the barriers of all switches;
+//! many policies at once; single ones again after that; all TAPs after a link failure; memory, and
+//! CPU usage while idle.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -36,31 +36,31 @@ use switch::Input;
 /// `tapswitch bench controller`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerBenchArgs {
-    /// Numbers of switches to measure with, one after the other; two of them are spines.
+    /// Numbers of switches to measure with, in sequence; two of them are spines.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10, 30, 100])]
     switches: Vec<u64>,
-    /// Hosts behind each leaf.
+    /// Number of hosts behind each leaf.
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
     hosts: u32,
-    /// Other hosts that each host talks to.
+    /// Number of other hosts that each host communicates with.
     #[arg(long, value_name = "N", default_value_t = 4)]
     peers: usize,
-    /// Policies that are added at once.
+    /// Number of policies added at once.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     policies: usize,
-    /// Policies that are added one after the other.
+    /// Number of policies added in sequence.
     #[arg(long, value_name = "N", default_value_t = 100)]
     singles: usize,
-    /// Measure this Faucet beside, with the same switches: the program, such as `venv/bin/faucet`.
+    /// Also measure Faucet with the same switches: path of the program, such as `venv/bin/faucet`.
     #[arg(long, value_name = "PROGRAM")]
     faucet: Option<PathBuf>,
-    /// Write the table as data too.
+    /// Also write the table to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// What was measured at one size. Times are in seconds but where said.
+/// Results at one size. Times are in seconds unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     switches: u64,
@@ -70,9 +70,9 @@ struct Row {
     rules: u64,
     single_p50_ms: f64,
     single_p99_ms: f64,
-    /// How many of them were proved to do what they should before they were applied.
+    /// Number of them that were proved correct before they were applied.
     singles_proved: usize,
-    /// The same when all the others are there.
+    /// The same after all others are present.
     later_p50_ms: f64,
     later_p99_ms: f64,
     later_proved: usize,
@@ -85,7 +85,7 @@ struct Row {
     idle_percent: f64,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     tapswitch: Vec<Row>,
@@ -166,7 +166,7 @@ impl Lab {
         tell!("  links found: {:.2} s", self.start.elapsed().as_secs_f64());
         let (hosts, mut asked) = (row.hosts, None::<Instant>);
         self.until(async || {
-            // As hosts do, they ask again: a switch may not have had the rule that shows them.
+            // Hosts repeat their requests: a switch may not have had the rule that reports them.
             if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
                 self.announce_hosts();
                 asked = Some(Instant::now());
@@ -204,8 +204,8 @@ impl Lab {
         Ok(row)
     }
 
-    /// Policies one after the other: the median of what each took and the 99th percentile, in
-    /// milliseconds, and how many were proved.
+    /// Adds policies in sequence: median and 99th percentile of their durations in milliseconds,
+    /// and how many were proved.
     async fn add_singly(
         &self,
         handle: &Handle,
@@ -224,7 +224,7 @@ impl Lab {
         Ok((p50, p99, proved))
     }
 
-    /// A leaf loses one of its two links; all TAPs through it go by the other one then.
+    /// Takes down one of the two links of a leaf; all TAPs through it then use the other one.
     async fn cut_a_link(&self, handle: &Handle) -> Result<f64, Failure> {
         let leaf = 3;
         let port = self.hosts + MONITOR_PORTS + 1;
@@ -247,7 +247,7 @@ impl Lab {
         }
     }
 
-    /// Each host answers some others.
+    /// Lets each host answer some others.
     fn let_hosts_talk(&self, peers: usize) -> Result<(), Failure> {
         let hosts = usize::try_from(self.switches - 2)? * usize::try_from(self.hosts)?;
         for index in 0..hosts {
@@ -262,14 +262,14 @@ impl Lab {
         Ok(())
     }
 
-    /// The leaf and the port of a host; numbers that follow each other are at different leaves.
+    /// The leaf and the port of a host; consecutive numbers are at different leaves.
     fn host(&self, number: usize) -> Result<(u64, u32), Failure> {
         let (leaves, hosts) = (usize::try_from(self.switches - 2)?, usize::try_from(self.hosts)?);
         let leaf = u64::try_from(number % leaves)? + 3;
         Ok((leaf, u32::try_from(number / leaves % hosts)? + 1))
     }
 
-    /// Waits until it is so.
+    /// Waits for a condition.
     async fn until(
         &self,
         mut is_so: impl AsyncFnMut() -> Result<bool, Failure>,
@@ -285,13 +285,13 @@ impl Lab {
                     "the controller did not finish in time; see its log (--log info)".into()
                 );
             }
-            // Asking shall not be what it is busy with.
+            // Polling must not become the load.
             tokio::time::sleep(Duration::from_millis(5).max(asked.elapsed() * 4)).await;
         }
     }
 
     /// A policy between two hosts, the same ones for the same number; copies go to a third leaf.
-    /// When each host has one that it sends to, each gets another one, and so on.
+    /// When each host has one destination, each gets another one, and so on.
     fn policy(&self, name: &str, index: usize) -> Result<TapPolicy, Failure> {
         let leaves = usize::try_from(self.switches - 2)?;
         let round = index / (leaves * usize::try_from(self.hosts)?);
@@ -310,7 +310,7 @@ impl Lab {
     }
 }
 
-/// Adds a policy. Returns whether it was proved that it does what it should.
+/// Adds a policy. Returns whether it was proved correct.
 async fn add(handle: &Handle, caller: &Caller, policy: TapPolicy) -> Result<bool, RequestError> {
     let applied = handle.apply_policy(caller, policy, How::default()).await?;
     Ok(applied.verdict.proof.is_some_and(|proof| proof.is_proved))
@@ -329,7 +329,7 @@ fn percentile(times: &mut [f64], percent: usize) -> f64 {
     times.get(index).copied().unwrap_or(0.0)
 }
 
-/// How much of a core this process uses while nothing happens.
+/// CPU usage of this process while idle, in percent of a core.
 async fn idle_percent() -> Result<f64, Failure> {
     let before = processor_ticks()?;
     tokio::time::sleep(IDLE).await;
@@ -410,11 +410,11 @@ fn show_faucet(rows: &[faucet::Row]) {
     print(&lines, "nothing was measured");
 }
 
-/// Faucet's mirrors are so many, for each takes a while.
+/// Number of Faucet's mirrors, each of which takes a while.
 const MIRRORS: usize = 20;
 /// How long a host waits for an answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long the processor is watched.
+/// Length of the idle measurement.
 const IDLE: Duration = Duration::from_secs(2);
-/// How long anything may take.
+/// Time limit of any step.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,5 +1,5 @@
 //! A simulated switch: the switch's end of OpenFlow over TCP, with real tables of rules and groups,
-//! that forwards nothing but the frames by which links are found.
+//! which forwards only the frames for link discovery.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,26 +17,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-/// What a switch is told from outside.
+/// An external event for a switch.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// A frame came over the cable at this port.
+    /// A frame arrived on the link at this port.
     Frame { port: u32, frame: Vec<u8> },
-    /// The port lost its link, or has it again.
+    /// The port's link went down or up.
     Link { port: u32, is_up: bool },
-    /// A host behind this port asks for another one, or answers it.
+    /// A host behind this port requests another one's address, or answers it.
     Host { port: u32, mac: MacAddr, ip: [u8; 4], to: Option<MacAddr> },
 }
 
-/// What all switches share.
+/// State shared by all switches.
 #[derive(Debug)]
 pub(super) struct World {
-    /// Where each cable leads: switch and port, by switch and port.
+    /// Links: from switch and port to switch and port.
     pub(super) cables: HashMap<(u64, u32), (u64, u32)>,
     pub(super) inboxes: HashMap<u64, mpsc::UnboundedSender<Input>>,
-    /// Rules and groups that were added, changed or deleted, over all switches.
+    /// Rules and groups added, changed or deleted, over all switches.
     pub(super) changes: AtomicU64,
-    /// Rules that all switches hold.
+    /// Number of rules in all switches.
     pub(super) rules: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Switch {
 #[derive(Default)]
 struct Tables {
     rules: HashMap<(TableId, u16, Match), FlowMod>,
-    /// Cookies of the rules that show the controller frames of these kinds.
+    /// Cookies of the rules that send frames of these types to the controller.
     shown: HashMap<EtherType, u64>,
     groups: HashMap<GroupId, GroupMod>,
     /// Ports without a link.
@@ -73,7 +73,7 @@ impl Switch {
                         self.answer(&mut channel, &message, &mut tables);
                     }
                     SwitchEvent::RoleRequest { xid, request } => {
-                        // A controller that is gone hears nothing.
+                        // The controller has disconnected.
                         let _ = channel.answer_role(xid, request, Err(ErrorKind::OFPBRC_BAD_TYPE));
                     }
                     SwitchEvent::Closed(_) => return Ok(()),
@@ -100,7 +100,7 @@ impl Switch {
                 },
                 Some(input) = self.inbox.recv() => {
                     self.handle(input, &mut channel, &mut tables);
-                    // What waits goes out together.
+                    // Pending events are sent together.
                     while let Ok(input) = self.inbox.try_recv() {
                         self.handle(input, &mut channel, &mut tables);
                     }
@@ -122,7 +122,7 @@ impl Switch {
             }
         };
         if let Some(body) = body {
-            // A controller that is gone hears nothing.
+            // The controller has disconnected.
             let _ = channel.notify(body);
         }
     }
@@ -143,18 +143,18 @@ impl Switch {
             Body::FlowMod(change) => return self.change_rule(channel, change, tables),
             Body::GroupMod(change) => return self.change_group(change, tables),
             Body::PacketOut(out) => return self.send(out, tables),
-            // Nothing more comes of a connection that is owed answers.
+            // The controller no longer waits for answers.
             body if only_asks(body) => {
                 let _ = channel.refuse(message, ErrorKind::OFPBRC_BAD_TYPE);
                 return;
             }
             _ => return,
         };
-        // A controller that is gone hears nothing.
+        // The controller has disconnected.
         let _ = channel.reply(message.xid, reply);
     }
 
-    /// Carries a frame over the cables.
+    /// Sends a frame over the links.
     fn send(&self, out: &PacketOut, tables: &Tables) {
         for action in &out.actions {
             let Action::Output { port, .. } = action else { continue };
@@ -162,7 +162,7 @@ impl Switch {
             if let Some(inbox) = self.world.inboxes.get(peer)
                 && !tables.down.contains(&port.0)
             {
-                // A switch that has ended takes nothing.
+                // The switch has ended.
                 let _ = inbox.send(Input::Frame { port: *at, frame: out.data.clone() });
             }
         }
@@ -194,7 +194,7 @@ impl Switch {
         let Some(rule) = tables.rules.remove(&key) else { return };
         self.world.rules.fetch_sub(1, Ordering::Relaxed);
         if rule.flags.contains(FlowModFlags::SEND_FLOW_REM) {
-            // A controller that is gone hears nothing.
+            // The controller has disconnected.
             let _ = channel.notify(Body::FlowRemoved(removed(&rule)));
         }
     }
@@ -243,7 +243,7 @@ impl Switch {
 }
 
 impl Tables {
-    /// What the controller is shown of a frame, if a rule says so.
+    /// The packet-in for a frame, if a rule requests it.
     fn packet_in(&self, port: u32, data: Vec<u8>) -> Option<Body> {
         let &[a, b] = data.get(12..14)? else { return None };
         let cookie = *self.shown.get(&EtherType(u16::from_be_bytes([a, b])))?;
@@ -259,7 +259,7 @@ impl Tables {
     }
 }
 
-/// The kind of frames that the controller is shown by a rule, if it is such a one.
+/// The type of frames that a rule sends to the controller, if it does.
 fn shown_kind(rule: &FlowMod) -> Option<EtherType> {
     let mut kinds = rule.match_fields.iter().filter_map(|field| match field {
         Oxm::EthType(kind) => Some(*kind),
@@ -320,7 +320,7 @@ fn removed(rule: &FlowMod) -> FlowRemoved {
     }
 }
 
-/// A host asks for the first address of its network, or answers another one.
+/// A host requests the first address of its network, or answers another one.
 fn arp(mac: MacAddr, ip: [u8; 4], to: Option<MacAddr>) -> Vec<u8> {
     let operation = if to.is_some() { 2 } else { 1 };
     let mut frame = [to.unwrap_or(MacAddr::BROADCAST).0, mac.0].concat();

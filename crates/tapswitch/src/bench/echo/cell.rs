@@ -1,4 +1,4 @@
-//! What is measured: every combination that makes sense.
+//! The measurements: every meaningful combination.
 
 use serde::Serialize;
 
@@ -12,14 +12,14 @@ pub(super) struct Cell {
     pub(super) layer: Layer,
     pub(super) traffic: Traffic,
     pub(super) queues: u16,
-    /// Everything that the kernel may leave undone; nothing otherwise.
+    /// All offloads enabled, or none.
     pub(super) offloads: bool,
     pub(super) means: Means,
 }
 
 impl Cell {
-    /// All of them, in the order of the report. Candidates of the same task follow each other, so
-    /// that what changes on the machine meets all of them alike.
+    /// All of them, in the order of the report. Candidates of the same task are consecutive, so
+    /// that changes of the machine affect all of them alike.
     pub(super) fn all(means: &[Means], queues: &[u16]) -> impl Iterator<Item = Self> {
         let layers = [Layer::Tap, Layer::Tun].into_iter();
         let tasks = layers.flat_map(move |layer| {
@@ -35,7 +35,7 @@ impl Cell {
         })
     }
 
-    /// The same done by others.
+    /// The same with another candidate.
     pub(super) fn by(self, means: Means) -> Self {
         Self { means, ..self }
     }
@@ -45,12 +45,12 @@ impl Cell {
         Self { offloads: false, ..self }
     }
 
-    /// Flows of the traffic: enough to reach every queue.
+    /// Number of flows of the traffic: enough to reach every queue.
     pub(super) fn flows(self) -> usize {
         if self.queues == 1 { 1 } else { usize::from(self.queues) * FLOWS_PER_QUEUE }
     }
 
-    /// What is measured, but for the candidate.
+    /// Description without the candidate.
     pub(super) fn task(self) -> String {
         let Self { layer, traffic, queues, offloads, .. } = self;
         let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
@@ -59,7 +59,7 @@ impl Cell {
     }
 }
 
-/// With default steering flows go by a hash: so many make it unlikely that a queue has none.
+/// Default steering hashes flows: with this many, an unused queue is unlikely.
 const FLOWS_PER_QUEUE: usize = 4;
 
 #[cfg(test)]

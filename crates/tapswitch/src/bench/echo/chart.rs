@@ -1,14 +1,14 @@
 //! The picture: packets per second of each cell as bars, drawn as SVG 1.1.
 //!
-//! The scale is linear. What the picture is for is how many times longer one bar is than another,
-//! and a bar on a logarithmic scale has no length that means anything. Bars too short to compare
-//! have their number beside them, as all have.
+//! The scale is linear. The picture shows the ratio of bars, and the length of a bar on a
+//! logarithmic scale has no meaning. All bars have their number beside them, including those too
+//! short to compare.
 
 use super::means::Means;
 use super::results::Row;
 use crate::bench::svg::Svg;
 
-/// Draws the rows, in their order, under a line that says on what machine they were measured.
+/// Draws the rows, in order, below a line with the machine that they were measured on.
 pub(super) fn draw(rows: &[Row], machine: &str) -> String {
     let groups = groups(rows);
     let mut chart = Chart::new(rows);
@@ -42,7 +42,7 @@ fn legend(rows: &[Row]) -> Vec<Means> {
 /// A picture that grows downwards.
 struct Chart {
     svg: Svg,
-    /// Where the next thing goes, from the top.
+    /// Position of the next element, from the top.
     y: usize,
     /// Packets per second of the longest bar.
     most: f64,
@@ -82,7 +82,7 @@ impl Chart {
         }
     }
 
-    /// The bars of one state of the offloads, named once.
+    /// The bars of one state of the offloads, with one label.
     fn bars(&mut self, rows: &[Row]) {
         for (index, row) in rows.iter().enumerate() {
             let (top, width, color) = (self.y + 2, self.width(row), color(row.cell.means));
@@ -144,16 +144,16 @@ fn color(means: Means) -> &'static str {
 
 const WIDTH: usize = 760;
 const MARGIN: usize = 20;
-/// Where bars start, from the left.
+/// Start of the bars, from the left.
 const START: usize = 110;
-/// Length of the longest bar; what is left is for its number.
+/// Length of the longest bar; the rest is for its number.
 const LENGTH: f64 = 480.0;
 const BAR: usize = 14;
-/// The foot of a bar's letters stands so far above the bar's.
+/// Distance of a label's baseline from the bottom of the bar.
 const DESCENT: usize = 2;
 const LINE: usize = 20;
 const GAP: usize = 6;
-/// About the width of a letter of 12 pixels.
+/// Approximate width of a letter of 12 pixels.
 const LETTER: usize = 7;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The forwarder: two tun devices in two namespaces, and one thread that hands on what comes out of
-//! either.
+//! The forwarder: two tun devices in two namespaces, and one thread that forwards between them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
@@ -15,7 +14,7 @@ use super::task::announce;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What to join, and how.
+/// What to connect, and how.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Forward {
     pub(super) means: Means,
@@ -26,7 +25,7 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Forwards until the measurement is over and nothing comes any more.
+    /// Forwards until the measurement is over and no more frames arrive.
     pub(super) fn run(&self) -> Result<Sample, Failure> {
         let namespaces = self.namespaces()?;
         let mut mover = means::forwarder(self.means, &namespaces, INTERFACE)
@@ -48,8 +47,8 @@ impl Forward {
     }
 }
 
-/// The end in either namespace.
+/// Name of the device in either namespace.
 pub(super) const INTERFACE: &str = "forward0";
-/// Addresses of the ends.
+/// Addresses of the devices.
 pub(super) const ADDRESSES: [Ipv4Addr; 2] =
     [Ipv4Addr::new(10, 31, 0, 1), Ipv4Addr::new(10, 31, 0, 2)];

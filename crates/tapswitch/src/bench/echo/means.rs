@@ -1,4 +1,4 @@
-//! The ways to move frames that are compared.
+//! The compared ways to move frames.
 
 mod bare;
 mod ours;
@@ -16,7 +16,7 @@ use super::swap::Layer;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Who moves the frames.
+/// A way to move frames.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
 )]
@@ -42,8 +42,8 @@ impl Means {
         all
     }
 
-    /// False for what a candidate is not made for: `tun-rs` joins packets that start with an IP
-    /// header. Tun devices are there for its sake, so what needs no comparison with it is left out.
+    /// False for unsupported combinations: `tun-rs` joins packets that start with an IP header. Tun
+    /// devices are only included for comparison with it.
     pub(super) fn knows(self, layer: Layer) -> bool {
         match self {
             Self::Bare | Self::Drain => true,
@@ -52,7 +52,7 @@ impl Means {
         }
     }
 
-    /// The engine of this project's crate.
+    /// The corresponding engine of this project's crate.
     fn engine(self) -> EngineKind {
         if self == Self::Uring { EngineKind::Uring } else { EngineKind::Drain }
     }
@@ -105,7 +105,7 @@ fn boxed<M: Mover + 'static>(
     queues.into_iter().map(|queue| Ok(Box::new(mover(queue)?) as Box<dyn Mover>)).collect()
 }
 
-/// Makes a device, with every offload or none.
+/// Creates a device, with every offload or none.
 pub(super) fn open(
     name: &str,
     layer: Layer,

@@ -1,10 +1,10 @@
-//! `tapswitch bench echo`: a device whose packets come back with their addresses exchanged, on one
-//! core; TCP and UDP, offloads off and on, one queue and several.
+//! `tapswitch bench echo`: a device that returns packets with exchanged addresses, on one core; TCP
+//! and UDP, with and without offloads, one queue and several.
 //!
-//! The kernel talks to itself through the device: what it sends to the other address of the
-//! device's subnet comes back as if from there. It takes two cores at least: frames are moved on
-//! the first, traffic is made on the last. Beside the crate of this project, a bare loop does the
-//! same with the same flags, and `tun-rs` on tun devices.
+//! The kernel communicates with itself through the device: packets to the other address of the
+//! device's subnet return as if sent from there. At least two cores are needed: frames are moved on
+//! the first, traffic is generated on the last. Besides this project's crate, a bare loop with the
+//! same flags is measured, and `tun-rs` on tun devices.
 
 mod cell;
 mod chart;
@@ -45,33 +45,33 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EchoArgs {
-    /// Rounds; each measures every candidate once, in an order that changes. Medians want at least
-    /// 5, and intervals 6.
+    /// Rounds; each measures every candidate once, in a changing order. At least 5 for medians, and
+    /// 6 for confidence intervals.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
     rounds: u64,
-    /// Seconds of each measurement.
+    /// Length of each measurement in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// Measure only this; may be given several times.
+    /// Run only this measurement; may be repeated.
     #[arg(long, value_name = "WHAT")]
     only: Vec<Part>,
-    /// Only these candidates; may be given several times, as all that follow.
+    /// Measure only this candidate; may be repeated, as all following options.
     #[arg(long, value_name = "CANDIDATE")]
     by: Vec<Means>,
-    /// Only this kind of device.
+    /// Measure only this type of device.
     #[arg(long, value_name = "KIND")]
     layer: Vec<Layer>,
-    /// Only this traffic.
+    /// Measure only this traffic.
     #[arg(long, value_name = "TRAFFIC")]
     traffic: Vec<Traffic>,
-    /// Number of queues; may be given several times.
+    /// Number of queues; may be repeated.
     #[arg(long, value_name = "N", default_values_t = [1, 2])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=MOST_QUEUES))]
     queues: Vec<u16>,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the packets per second of the echo as well.
+    /// Also draw the packets per second of the echo to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -83,14 +83,14 @@ enum Part {
     Echo,
     /// TCP between two tun devices, through one thread.
     Forward,
-    /// What a write costs, by who chooses the queue.
+    /// The cost of a write, by selection of the queue.
     Write,
 }
 
-/// What one process of a measurement does.
+/// The task of one process of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PartArgs {
-    /// As JSON.
+    /// The task as JSON.
     task: String,
 }
 
@@ -132,13 +132,13 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The order of candidates in a round: what the machine does meanwhile shall favour none.
+/// The order of candidates in a round, which changes so that none is favoured.
 fn in_turn(means: &[Means], round: u64) -> Vec<Means> {
     let round = usize::try_from(round).unwrap_or(0);
     turns(means.len(), round).filter_map(|turn| means.get(turn).copied()).collect()
 }
 
-/// A run, and what it has given so far.
+/// A run, and its results so far.
 struct Bench {
     stage: Stage,
     echo: Results,
@@ -214,7 +214,7 @@ impl EchoArgs {
         Cell::all(means, &queues).filter(is_wanted).collect()
     }
 
-    /// The candidates that there are; says which are not.
+    /// The available candidates; prints which are missing.
     fn means(&self) -> Vec<Means> {
         let mut all = Means::available();
         all.retain(|means| wants(&self.by, means));
@@ -225,7 +225,7 @@ impl EchoArgs {
     }
 }
 
-/// With more there is no core for each, on any machine that this was tried on.
+/// With more queues there is not a core for each on any machine that this was tried on.
 const MOST_QUEUES: i64 = 64;
 
 /// An empty list means everything.

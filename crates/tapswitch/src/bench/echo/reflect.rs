@@ -1,10 +1,9 @@
-//! The echo: a device, and one thread per queue that returns each frame with its addresses
-//! exchanged.
+//! The echo: a device, and one thread per queue that returns each frame with exchanged addresses.
 //!
-//! All means of doing so share this frame: whose turn it is, the clock, the counts. The clock is
-//! looked at once per burst. The measurement starts some time after the first frame of any queue
-//! and takes its length; after it the echo goes on until nothing comes any more, so that whoever
-//! sends comes to an end in good order and everything can be counted.
+//! All candidates share this frame: scheduling, clock, counters. The clock is read once per burst.
+//! The measurement starts some time after the first frame of any queue and has a fixed length;
+//! after it the echo continues until no more frames arrive, so that senders end in an orderly way
+//! and everything can be counted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
@@ -31,12 +30,12 @@ pub(super) struct Reflect {
     pub(super) means: Means,
     pub(super) offloads: bool,
     pub(super) queues: u16,
-    /// One thread per queue stays on the cores in turn.
+    /// Cores for the threads of the queues, in turn.
     pub(super) cores: Vec<usize>,
     pub(super) window: Window,
 }
 
-/// When it is measured.
+/// Times of the measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Window {
     /// From the first frame on.
@@ -44,13 +43,13 @@ pub(super) struct Window {
     pub(super) length_ms: u64,
 }
 
-/// What came of it.
+/// Results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reflected {
     pub(super) threads: Vec<Sample>,
 }
 
-/// What one thread has done.
+/// Results of one thread.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Sample {
     /// Within the window.
@@ -64,15 +63,15 @@ pub(super) struct Sample {
 
 /// A way to move frames.
 pub(super) trait Mover: std::marker::Send {
-    /// What is readable when there is something to do.
+    /// Descriptors that are readable if there are frames.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Moves what is there, at most a burst. False when nothing was there.
+    /// Moves the queued frames, at most a burst. Returns false if there were none.
     fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure>;
 }
 
 impl Reflect {
-    /// Returns frames until the measurement is over and nothing comes any more.
+    /// Returns frames until the measurement is over and no more arrive.
     pub(super) fn run(&self) -> Result<Reflected, Failure> {
         let movers = means::echoes(self, INTERFACE)?;
         configure(self.layer).map_err(|error| error.to_string())?;
@@ -82,7 +81,7 @@ impl Reflect {
         Ok(Reflected { threads })
     }
 
-    /// One queue stays on this thread, and the process has no other.
+    /// A single queue is served by this thread, so that the process has no other.
     fn run_all(
         &self,
         mut movers: Vec<Box<dyn Mover>>,
@@ -110,7 +109,7 @@ impl Reflect {
     }
 }
 
-/// Moves frames until the window is over and nothing comes any more.
+/// Moves frames until the window is over and no more arrive.
 pub(super) fn measure(
     mover: &mut dyn Mover,
     start: &OnceLock<Instant>,
@@ -131,7 +130,7 @@ pub(super) fn measure(
 
 /// Opens and closes the window of one thread.
 struct Watch<'a> {
-    /// When the first frame of any queue came.
+    /// Time of the first frame of any queue.
     start: &'a OnceLock<Instant>,
     opens: Duration,
     length: Duration,
@@ -148,7 +147,7 @@ impl<'a> Watch<'a> {
         Self { start, opens, length, born, quiet_since: born, opened: None, closed: None }
     }
 
-    /// Takes in what it is after a turn; answers when everything is over.
+    /// Updates the window after a turn; returns true when everything is over.
     fn look(
         &mut self,
         now: Instant,
@@ -187,7 +186,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Waits a moment for something to do.
+/// Waits briefly for frames.
 fn wait(mover: &dyn Mover) -> Result<(), Failure> {
     let fds = mover.fds();
     let mut fds: Vec<_> =
@@ -218,12 +217,12 @@ impl Mark {
     }
 }
 
-/// Processor time of the calling thread, user and system.
+/// CPU time of the calling thread, user and system.
 pub(super) fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Gives the interface its address, and the echo one beside it.
+/// Assigns an address to the interface, and another one to the echo.
 fn configure(layer: Layer) -> Result<(), Box<dyn std::error::Error>> {
     let mut netlink = Netlink::open(&Namespace::current()?)?;
     netlink.add_address(INTERFACE, IpAddr::V4(HERE), 24)?;
@@ -234,19 +233,19 @@ fn configure(layer: Layer) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The device, in a namespace of its own.
+/// The device, in its own namespace.
 pub(super) const INTERFACE: &str = "echo0";
-/// The kernel's address.
+/// Address of the kernel.
 pub(super) const HERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
-/// The address at which the kernel meets itself.
+/// Address at which the kernel reaches itself.
 pub(super) const THERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
-/// As long as nothing has come, nobody sends any more.
+/// If no frame arrives for this long, nobody sends any more.
 const QUIET: Duration = Duration::from_millis(100);
-/// A sender that goes on longer than this is not waited for.
+/// A sender that continues longer than this is not waited for.
 const LINGER: Duration = Duration::from_secs(5);
 /// How long the first frame may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a thread sleeps before it looks at the clock again.
+/// How long a thread sleeps before it reads the clock again.
 const MOMENT_NS: i64 = 10_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Everything that was found out, for people and as data.
+//! All results, as text and as data.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::means::Means;
 use super::results::{ForwardRow, Row, WriteRow};
 use super::stage::Cores;
 
-/// Everything that was found out.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
@@ -24,7 +24,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Prints it for people.
+    /// Prints the report.
     pub(super) fn print(&self) {
         say!("{}", self.headline());
         self.print_echo();
@@ -32,7 +32,7 @@ impl Report {
         self.print_write();
     }
 
-    /// The machine, and how often and how long.
+    /// The machine, number of rounds and length of the measurements.
     pub(super) fn headline(&self) -> String {
         let Machine { processor, cores, kernel, .. } = &self.machine;
         let (rounds, seconds) = (self.rounds, self.seconds);
@@ -127,7 +127,7 @@ fn ratio(ratio: Option<Ratio>) -> String {
     ratio.map_or("-".to_owned(), |ratio| ratio.median_text())
 }
 
-/// Where the true ratio is, with 95 % confidence.
+/// The interval of the true ratio, with 95 % confidence.
 fn interval(ratio: Option<Ratio>) -> String {
     ratio.and_then(|ratio| ratio.interval_text()).unwrap_or("-".to_owned())
 }

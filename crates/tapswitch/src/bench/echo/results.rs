@@ -1,5 +1,5 @@
-//! Results round by round, and what follows from them: medians over rounds, of rates and of the
-//! ratios within a round.
+//! Results round by round, and derived values: medians over rounds, of rates and of the ratios
+//! within a round.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::means::Means;
 use super::stage::{Rates, Throughput};
 use super::write_cost::{QueueChoice, Written};
 
-/// What each cell gave, round by round.
+/// Results of each cell, round by round.
 #[derive(Debug, Default)]
 pub(super) struct Results(BTreeMap<Cell, Vec<Rates>>);
 
@@ -58,36 +58,36 @@ impl Results {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) cell: Cell,
-    /// Packets that the echo returned, counted as on a wire of MTU 1500.
+    /// Packets that the echo returned, counted as on a wire with an MTU of 1500.
     pub(super) packets_per_second: f64,
     /// Trains among the frames.
     pub(super) trains_per_second: f64,
     /// Frames that were read, trains and others.
     pub(super) frames_per_second: f64,
     pub(super) gbps: f64,
-    /// Processor time of all threads of the echo, in percent of one core.
+    /// CPU time of all threads of the echo, in percent of one core.
     pub(super) processor_percent: f64,
-    /// Processor time of the echo for each packet, which hardly depends on who else is busy.
+    /// CPU time of the echo per packet, which hardly depends on other load.
     pub(super) nanoseconds_per_packet: f64,
-    /// The echo was busy for at least 95 % of the time that its cores have: it is what bounds.
+    /// The echo used at least 95 % of its cores: it is the bottleneck.
     pub(super) saturated: bool,
-    /// Packets per second over those of the bare loop doing the same.
+    /// Ratio of packets per second to the bare loop doing the same.
     pub(super) to_bare: Option<Ratio>,
-    /// Over those of tun-rs.
+    /// Ratio to tun-rs.
     pub(super) to_tun_rs: Option<Ratio>,
-    /// Over those of the same candidate without offloads.
+    /// Ratio to the same candidate without offloads.
     pub(super) to_no_offloads: Option<Ratio>,
     /// Packets per second of each round.
     pub(super) rounds: Vec<f64>,
-    /// Packets that were echoed in all rounds, also outside of the time that is measured.
+    /// Packets that were echoed in all rounds, including those outside of the measured time.
     pub(super) echoed: u64,
     /// Datagrams that were sent in all rounds; zero for TCP.
     pub(super) sent: u64,
-    /// The kernel sent no trains through this device: the sender sent single datagrams.
+    /// The kernel sends no trains through this device: the sender sent single datagrams.
     pub(super) singly: bool,
 }
 
-/// What forwarders gave, round by round; without a forwarder, a veth pair.
+/// Results of forwarders, round by round; without a forwarder, a veth pair.
 #[derive(Debug, Default)]
 pub(super) struct ForwardResults(BTreeMap<Option<Means>, Vec<Throughput>>);
 
@@ -120,18 +120,18 @@ impl ForwardResults {
 /// One forwarder between two tun devices, TCP bulk.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ForwardRow {
-    /// Nobody: the namespaces are joined by a veth pair, which is the end hosts' own bound.
+    /// `None`: a veth pair between the namespaces, the limit of the end hosts themselves.
     pub(super) means: Option<Means>,
-    /// Payload that the receiver got.
+    /// Payload at the receiver.
     pub(super) gbps: f64,
-    /// Processor time of the forwarding thread, in percent of a core.
+    /// CPU time of the forwarding thread, in percent of a core.
     pub(super) processor_percent: Option<f64>,
     pub(super) to_bare: Option<Ratio>,
     pub(super) to_tun_rs: Option<Ratio>,
     pub(super) to_veth: Option<Ratio>,
 }
 
-/// What writes cost, round by round.
+/// Costs of writes, round by round.
 #[derive(Debug, Default)]
 pub(super) struct WriteResults(BTreeMap<QueueChoice, Vec<Written>>);
 
@@ -140,7 +140,7 @@ impl WriteResults {
         self.0.entry(choice).or_default().push(written);
     }
 
-    /// One row per way to choose the queue.
+    /// One row per selection of the queue.
     pub(super) fn rows(&self) -> Vec<WriteRow> {
         let row = |(&choice, rounds): (&QueueChoice, &Vec<Written>)| WriteRow {
             choice,
@@ -151,17 +151,17 @@ impl WriteResults {
     }
 }
 
-/// One way to choose the queue.
+/// One selection of the queue.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct WriteRow {
     pub(super) choice: QueueChoice,
-    /// Time per write(2) of a 60-byte frame that the stack throws away.
+    /// Time per write(2) of a 60-byte frame that the stack drops.
     pub(super) nanoseconds: f64,
-    /// Over that with the kernel's own choice.
+    /// Ratio to the kernel's own selection.
     pub(super) to_kernel: Option<Ratio>,
 }
 
-/// The ratio of `value`, round by round; none of a thing to itself.
+/// The ratio of `value`, round by round; `None` for a candidate and itself.
 fn ratio<K: Ord, T>(
     rounds: &BTreeMap<K, Vec<T>>,
     over: &K,
@@ -176,7 +176,7 @@ fn ratio<K: Ord, T>(
     Some(Ratio::of(ratios.collect()))
 }
 
-/// From here on the echo is said to be busy all the time.
+/// CPU usage from which on the echo counts as saturated.
 const SATURATED: f64 = 0.95;
 
 #[cfg(test)]

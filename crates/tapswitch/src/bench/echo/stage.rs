@@ -1,4 +1,4 @@
-//! Namespaces and processes for one measurement, and whether what they say can be true.
+//! Namespaces and processes for one measurement, and plausibility checks of the results.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use super::write_cost::{QueueChoice, WriteCost, Written};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Which core does what, so that measurements can be compared.
+/// Assignment of cores, fixed so that measurements are comparable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Cores {
-    /// Where frames are moved.
+    /// Cores that move frames.
     pub(super) movers: Vec<usize>,
     pub(super) sender: usize,
-    /// The sender's, unless there are three at least.
+    /// The same as the sender's, with less than three cores.
     pub(super) receiver: usize,
 }
 
 impl Cores {
-    /// Shares out the cores that this process may use.
+    /// Assigns the cores that this process may use.
     pub(super) fn look() -> Result<Self, Failure> {
         Self::share(&cores::ours()?).ok_or_else(|| {
             "at least two cores are needed, one for the echo and one for the sender".into()
@@ -48,7 +48,7 @@ impl Cores {
     }
 }
 
-/// What one measurement gave.
+/// Results of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     /// Packets per second on the wire.
@@ -57,13 +57,13 @@ pub(super) struct Rates {
     pub(super) frames: f64,
     /// Bits per second on the wire.
     pub(super) bits: f64,
-    /// Cores that the threads were busy on.
+    /// Number of cores that the threads were busy on.
     pub(super) processor: f64,
-    /// Cores that they had.
+    /// Number of cores that they had.
     pub(super) cores: f64,
-    /// Packets that were echoed before, in and after the measurement.
+    /// Packets that were echoed before, during and after the measurement.
     pub(super) echoed: u64,
-    /// Frames that the echo read and the kernel did not take back, in the same time.
+    /// Frames that the echo read and the kernel refused, in the same time.
     pub(super) lost: u64,
     /// Datagrams that the sender sent.
     pub(super) sent: u64,
@@ -71,28 +71,28 @@ pub(super) struct Rates {
     pub(super) singly: bool,
 }
 
-/// What a forwarder gave.
+/// Results of a forwarder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Throughput {
-    /// Bits of payload per second that the receiver got.
+    /// Bits of payload per second at the receiver.
     pub(super) bits: f64,
-    /// Cores that the forwarding thread was busy on.
+    /// Number of cores that the forwarding thread was busy on.
     pub(super) processor: f64,
 }
 
-/// Namespaces where measurements are made, one after the other.
+/// Namespaces for consecutive measurements.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Where the kernel talks to itself.
+    /// The namespace in which the kernel communicates with itself.
     namespace: OwnedNamespace,
-    /// Those that forwarders join.
+    /// The namespaces that forwarders connect.
     sides: [OwnedNamespace; 2],
     cores: Cores,
     window: Window,
 }
 
 impl Stage {
-    /// Makes them.
+    /// Creates them.
     pub(super) fn new(cores: Cores, length: Duration) -> Result<Self, Failure> {
         let namespace = quiet_namespace("echo")?;
         let sides = [quiet_namespace("left")?, quiet_namespace("right")?];
@@ -124,7 +124,7 @@ impl Stage {
         rates.believed(cell.traffic)
     }
 
-    /// Measures TCP from one side to the other, by a forwarder or by a veth pair.
+    /// Measures TCP from one side to the other, through a forwarder or a veth pair.
     pub(super) async fn forward(&self, means: Option<Means>) -> Result<Throughput, Failure> {
         let Some(means) = means else { return self.veth().await };
         let between = self.sides.each_ref().map(|side| side.label().to_owned());
@@ -151,7 +151,7 @@ impl Stage {
         Ok(Throughput { bits: bits?, processor: 0.0 })
     }
 
-    /// Bits of payload per second from the left to the right.
+    /// Bits of payload per second from left to right.
     #[expect(clippy::cast_precision_loss, reason = "rates are shown with four digits")]
     async fn across(&self) -> Result<f64, Failure> {
         let [left, right] = &self.sides;
@@ -165,7 +165,7 @@ impl Stage {
         Ok(received.window_bytes as f64 * 8.0 / received.seconds)
     }
 
-    /// Measures what a write costs.
+    /// Measures the cost of a write.
     pub(super) async fn write(&self, choice: QueueChoice) -> Result<Written, Failure> {
         let (core, length_ms) = (self.cores.movers[0], self.window.length_ms);
         let task = Task::WriteCost(WriteCost { choice, core, length_ms });
@@ -195,12 +195,12 @@ impl Window {
         Self { warm_up_ms: WARM_UP_MS, length_ms }
     }
 
-    /// How long the sender sends so that the window is full of it.
+    /// How long the sender sends, to cover the window.
     fn sending_ms(self) -> u64 {
         3 * self.warm_up_ms + self.length_ms
     }
 
-    /// How long a measurement may take as a whole.
+    /// Time limit of a measurement.
     fn limit(self) -> Duration {
         Duration::from_millis(self.sending_ms()) + GRACE
     }
@@ -230,7 +230,7 @@ impl Rates {
         })
     }
 
-    /// These, if they can be true and are of an echo that returned everything.
+    /// Returns the results if they are plausible and from an echo that returned everything.
     fn believed(self, traffic: Traffic) -> Result<Self, Failure> {
         believe_lossless(self.lost)?;
         let is_possible = traffic == Traffic::Tcp || self.echoed <= self.sent;
@@ -239,10 +239,11 @@ impl Rates {
     }
 }
 
-/// What the kernel counts of datagrams.
+/// The kernel's counters of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UdpCounters {
-    /// Those for nobody, or with a wrong checksum: the addresses were exchanged badly.
+    /// Datagrams without a receiver, or with a wrong checksum: the addresses were not exchanged
+    /// correctly.
     strays: u64,
 }
 
@@ -268,7 +269,7 @@ fn believe(holds: bool, otherwise: &str) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(format!("the measurement is invalid: {otherwise}").into()) }
 }
 
-/// Who loses frames does less than the others, and is not to be compared with them.
+/// A candidate that loses frames does less work, and is not comparable.
 fn believe_lossless(lost: u64) -> Result<(), Failure> {
     believe(lost == 0, &format!("the kernel did not accept {lost} of the frames"))
 }

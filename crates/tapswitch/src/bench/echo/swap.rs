@@ -1,12 +1,12 @@
-//! What the echo does to a frame, and how many packets it counts as.
+//! Processing of a frame by the echo, and its number of packets.
 //!
-//! Addresses are exchanged and nothing else, so every checksum stays right, a partial one too: all
-//! of them are sums. Ports stay as they are: a host thereby reaches itself through the device, at
-//! another address, by TCP as well.
+//! Only addresses are exchanged, so every checksum stays correct, even a partial one: all of them
+//! are sums. Ports stay unchanged, so that a host reaches itself through the device, at another
+//! address, by TCP as well.
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of device it is, and so where the IP header starts.
+/// Type of the device, which determines where the IP header starts.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
 )]
@@ -65,18 +65,18 @@ fn ip_packet(layer: Layer, frame: &mut [u8]) -> Option<(u8, &mut [u8])> {
     }
 }
 
-/// What was echoed.
+/// Counters of the echo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Frames that were read and written back; a train is one.
+    /// Frames that were read and written back; a train counts as one.
     pub(super) frames: u64,
     /// Trains among them.
     pub(super) trains: u64,
-    /// Packets that they are on a wire of the interface's MTU.
+    /// Packets that they contain on a wire with the interface's MTU.
     pub(super) packets: u64,
-    /// Bytes of those packets, headers of each included.
+    /// Bytes of those packets, including the headers of each.
     pub(super) bytes: u64,
-    /// Frames that were read but that the kernel did not take back; they count for nothing else.
+    /// Frames that were read but that the kernel refused; they count for nothing else.
     pub(super) lost: u64,
 }
 
@@ -91,8 +91,7 @@ impl Tally {
         }
     }
 
-    /// Counts one frame, whose train's packets have `gso_size` bytes of payload each; zero for what
-    /// is no train.
+    /// Counts one frame; `gso_size` is the payload per packet of a train, or zero.
     #[inline]
     pub(super) fn count(&mut self, layer: Layer, gso_size: u16, frame: &[u8]) {
         let (packets, bytes) = on_the_wire(layer, gso_size, frame);
@@ -125,8 +124,8 @@ fn on_the_wire(layer: Layer, gso_size: u16, frame: &[u8]) -> (u64, u64) {
     (packets, len + (packets - 1) * headers)
 }
 
-/// Length of the headers that each packet of a train has. The hint in the virtio header is not
-/// believed: on forwarded frames it is too long.
+/// Length of the headers of each packet of a train. The hint in the virtio header is not used: on
+/// forwarded frames it is too long.
 fn headers_len(layer: Layer, frame: &[u8]) -> Option<usize> {
     let start = layer.header_len();
     let first = *frame.get(start)?;
@@ -246,7 +245,7 @@ mod tests {
         }
     }
 
-    /// By another implementation.
+    /// By an independent implementation.
     fn assert_checksums(frame: &[u8]) {
         let packet = SlicedPacket::from_ethernet(frame).unwrap();
         let Some(TransportSlice::Udp(udp)) = packet.transport else { panic!("no UDP") };

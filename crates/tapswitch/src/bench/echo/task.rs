@@ -1,8 +1,8 @@
-//! The processes that a measurement takes, each this program again with a task of its own.
+//! The processes of a measurement, each this program with a task.
 //!
-//! A process of its own for each, because a thread that shares its table of files with others pays
-//! two atomic operations for each read(2) and write(2), which a program with one thread does not.
-//! The task goes there as JSON, the outcome comes back as JSON, the last line of its output.
+//! Each is a separate process, because a thread that shares its file table with others pays two
+//! atomic operations for each read(2) and write(2), which a single-threaded program does not. The
+//! task is passed as JSON, and the result returned as JSON, in the last line of the output.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ use super::write_cost::WriteCost;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What one process does.
+/// The task of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
-    /// Makes a device and returns what comes out of it.
+    /// Creates a device and returns the frames from it.
     Reflect(Reflect),
-    /// Makes two devices and forwards between them.
+    /// Creates two devices and forwards between them.
     Forward(Forward),
-    /// Sends.
+    /// Sends traffic.
     Send(Send),
-    /// Takes what was sent.
+    /// Receives traffic.
     Sink(Sink),
     /// Writes small frames.
     WriteCost(WriteCost),
 }
 
 impl Task {
-    /// Does it, in this process.
+    /// Executes the task in this process.
     pub(super) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Reflect(task) => finish(&task.run().map_err(|error| error.to_string())?),
@@ -60,7 +60,7 @@ impl Task {
     }
 }
 
-/// Tells the starter that the others may start.
+/// Tells the parent that this process is ready.
 pub(super) fn announce() {
     say!("{READY}");
 }
@@ -70,7 +70,7 @@ fn finish(outcome: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A process at work on a task. It ends when this is dropped.
+/// A process that executes a task. It is killed on drop.
 #[derive(Debug)]
 pub(super) struct Part {
     name: &'static str,
@@ -101,7 +101,7 @@ impl Part {
         }
     }
 
-    /// Waits at most `limit` for what it has found out.
+    /// Waits at most `limit` for its result.
     pub(super) async fn outcome<T: DeserializeOwned>(
         mut self,
         limit: Duration,

@@ -1,11 +1,11 @@
-//! Senders and receivers: as little work as a socket takes, so that they are not what is measured.
+//! Senders and receivers with minimal socket overhead, so that they are not what is measured.
 //!
-//! A TCP sender takes its bytes from a file in memory by sendfile(2), which copies nothing; a
-//! receiver throws them away inside the kernel (`MSG_TRUNC`, tcp(7)). A UDP sender gives the kernel
-//! a train per call (`UDP_SEGMENT`, udp(7), Linux 4.18); where the kernel cannot send one through a
-//! device without checksums (`EIO` before Linux 6.11), single datagrams by sendmmsg(2). A UDP
-//! receiver takes trains whole (`UDP_GRO`) and reads none of them: its queue fills, and the rest is
-//! counted and thrown away where it would have been queued.
+//! A TCP sender uses sendfile(2) from a file in memory, which copies nothing; a receiver discards
+//! the bytes inside the kernel (`MSG_TRUNC`, tcp(7)). A UDP sender passes a train per call to the
+//! kernel (`UDP_SEGMENT`, udp(7), Linux 4.18); if the kernel cannot send trains through a device
+//! without checksums (`EIO` before Linux 6.11), it sends single datagrams by sendmmsg(2). A UDP
+//! receiver accepts whole trains (`UDP_GRO`) and reads none of them: its queue fills up, and the
+//! rest is counted and dropped there.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -26,13 +26,13 @@ use super::task::announce;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What is sent.
+/// Type of traffic.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Traffic {
-    /// Bulk.
+    /// TCP bulk.
     Tcp,
     /// Datagrams of 1400 bytes, a train per system call.
     Udp,
@@ -52,20 +52,21 @@ impl Traffic {
 pub(super) struct Send {
     pub(super) traffic: Traffic,
     pub(super) to: SocketAddr,
-    /// Sockets, served in turn.
+    /// Number of sockets, served in turn.
     pub(super) flows: usize,
     pub(super) core: usize,
     pub(super) length_ms: u64,
 }
 
-/// What was sent.
+/// Result of sending.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// Datagrams; zero for TCP.
     pub(super) datagrams: u64,
     /// Bytes of payload.
     pub(super) bytes: u64,
-    /// Datagrams went one by one, because the kernel does not send trains through this device.
+    /// Datagrams were sent individually, because the kernel does not send trains through this
+    /// device.
     pub(super) singly: bool,
 }
 
@@ -119,7 +120,7 @@ impl Send {
         let deadline = self.deadline();
         while Instant::now() < deadline {
             for socket in &sockets {
-                // What the kernel cannot take now is lost, as it would be on a wire.
+                // Datagrams that the kernel cannot accept now are lost, as on a wire.
                 let count = if sent.singly {
                     send_singly(socket, &payload)
                 } else {
@@ -138,7 +139,7 @@ impl Send {
     }
 }
 
-/// Switches trains on, and tries one.
+/// Enables trains, and tries one.
 fn takes_trains(socket: &UdpSocket, payload: &[u8]) -> Result<bool, Failure> {
     setsockopt(socket, sockopt::UdpGsoSegment, &i32::try_from(PAYLOAD_LEN)?)?;
     match socket.send(payload) {
@@ -162,7 +163,7 @@ fn send_singly(socket: &UdpSocket, payload: &[u8]) -> u64 {
     sendmmsg(socket, &mut messages, SendFlags::empty()).unwrap_or(0) as u64
 }
 
-/// Takes what comes.
+/// Receives traffic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sink {
     pub(super) traffic: Traffic,
@@ -172,19 +173,19 @@ pub(super) struct Sink {
     pub(super) window: Window,
 }
 
-/// What has come, by TCP.
+/// Result of receiving TCP.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Received {
-    /// Bytes of payload, all of them.
+    /// All bytes of payload.
     pub(super) bytes: u64,
-    /// Those within the window.
+    /// Bytes within the window.
     pub(super) window_bytes: u64,
     /// Length of the window.
     pub(super) seconds: f64,
 }
 
 impl Sink {
-    /// Takes, in this process: by TCP until every sender has ended or should have, by UDP for ever.
+    /// Receives: TCP until every sender has ended or should have, UDP forever.
     pub(super) fn run(&self) -> Result<Received, Failure> {
         stay_on(self.core)?;
         match self.traffic {
@@ -220,7 +221,7 @@ impl Sink {
                 _ => {}
             }
         }
-        // A sender that ended too early ends the window with its last byte.
+        // If a sender ends early, the window ends with its last byte.
         if let (Some((opened, before)), Some((closed, after))) = (first, last.or(latest)) {
             received.window_bytes = after - before;
             received.seconds = (closed - opened).as_secs_f64();
@@ -238,7 +239,7 @@ impl Sink {
     }
 }
 
-/// Waits a moment for one of `streams`.
+/// Waits briefly for one of `streams`.
 fn wait(streams: &[TcpStream], flags: PollFlags) -> io::Result<()> {
     let fds = streams.iter().map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), flags));
     poll(&mut fds.collect::<Vec<_>>(), Some(&Timespec { tv_sec: 0, tv_nsec: MOMENT_NS }))?;
@@ -254,9 +255,9 @@ fn unspecified(like: IpAddr) -> IpAddr {
 
 /// Payload of a datagram; 1442 bytes as an Ethernet frame with IPv4.
 pub(super) const PAYLOAD_LEN: usize = 1400;
-/// As many datagrams as fit into the largest IPv4 packet; the kernel takes at least 64.
+/// Maximum number of datagrams in the largest IPv4 packet; the kernel allows at least 64.
 const TRAIN_COUNT: usize = 46;
 pub(super) const PORT: u16 = 5201;
-/// A sender whose end was lost is not waited for longer than this.
+/// Maximum time to wait for a sender whose end was lost.
 const LINGER: Duration = Duration::from_secs(2);
 const MOMENT_NS: i64 = 20_000_000;

@@ -1,10 +1,9 @@
-//! What a write costs: 60-byte frames that the kernel's stack throws away at once, because they are
-//! for another station's address; with one queue, and with several and the kernel's own steering or
-//! ours.
+//! Cost of a write: 60-byte frames that the kernel's stack drops at once, because they have another
+//! station's address; with one queue, and with several and the kernel's steering or ours.
 //!
-//! On a device with several queues and no steering program, the kernel hashes each frame that is
-//! written, to remember by which queue its flow came (`tun_flow_update`, Linux
-//! `drivers/net/tun.c`). A program takes that away.
+//! On a device with several queues and no steering program, the kernel hashes each written frame,
+//! to record the queue of its flow (`tun_flow_update`, Linux `drivers/net/tun.c`). A program avoids
+//! that.
 
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -21,15 +20,15 @@ use super::swap::Layer;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Which queue gets what.
+/// Selection of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum QueueChoice {
     /// There is only one.
     Single,
-    /// As the kernel does it.
+    /// The kernel's default.
     Kernel,
-    /// By the eBPF program of this project's crate.
+    /// The eBPF program of this project's crate.
     Program,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct WriteCost {
     pub(super) length_ms: u64,
 }
 
-/// What came of it.
+/// Result.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Written {
     pub(super) frames: u64,
@@ -98,7 +97,7 @@ impl WriteCost {
 }
 
 impl WriteCost {
-    /// Gives the device its program, which stays there.
+    /// Attaches the program, which stays with the device.
     fn steer(&self, queues: &[Queue]) -> Result<(), Failure> {
         if self.choice != QueueChoice::Program {
             return Ok(());
@@ -109,7 +108,7 @@ impl WriteCost {
     }
 }
 
-/// A plain header, and an IPv4 datagram from one stranger to another.
+/// A plain header, and an IPv4 datagram between two other stations.
 fn packet() -> [u8; 12 + FRAME_LEN] {
     let mut packet = [0; 12 + FRAME_LEN];
     let frame = &mut packet[12..];
@@ -125,7 +124,7 @@ fn packet() -> [u8; 12 + FRAME_LEN] {
 const INTERFACE: &str = "write0";
 /// 64 with the frame check sequence.
 const FRAME_LEN: usize = 60;
-/// Frames between two looks at the clock.
+/// Frames between two reads of the clock.
 const BURST_COUNT: u64 = 1024;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! `tapswitch bench lossless`: what is lost where a queue is full, and what it costs not to lose.
+//! `tapswitch bench lossless`: loss where a queue is full, and the cost of avoiding it.
 //!
-//! Three parts. `queue` and `monitor` are for any kernel; `paper` needs one that can make a link
-//! long (netem), and Linux 7.3 for the half with back-pressure: `make bench-guest` runs it in a
-//! guest of that release, on an emulated processor, where ratios count and rates do not.
+//! Three parts. `queue` and `monitor` run on any kernel; `paper` needs one with netem, and Linux
+//! 7.3 for the half with backpressure: `make bench-guest` runs it in a guest of that release, on an
+//! emulated processor, where ratios are meaningful and rates are not.
 //!
-//! Each measurement has a stage of its own, with namespaces, devices and processes that go with it.
+//! Each measurement creates its own namespaces, devices and processes, and removes them.
 
 mod monitor;
 mod paper;
@@ -37,43 +37,44 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LosslessArgs {
-    /// Rounds; each measures every case once. Intervals want at least 6.
+    /// Rounds; each measures every case once. At least 6 for confidence intervals.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=99))]
     rounds: u64,
-    /// Seconds of each measurement, behind a warm-up of half as long.
+    /// Length of each measurement in seconds, after a warm-up of half that length.
     #[arg(long, default_value_t = 4.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// Only these parts of the benchmark; may be given several times, as all that follow.
+    /// Run only this part; may be repeated, as all following options.
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// What the slow link takes in Mb/s; each part has a rate of its own otherwise.
+    /// Rate of the slow link in Mb/s. Default: depends on the part.
     #[arg(long, value_name = "MBPS", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Only these lengths of rings, in frames, separated by commas.
+    /// Only these ring lengths, in frames, separated by commas.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue: Vec<u32>,
     /// Part queue: whether the switch reads ahead of what it can send.
     #[arg(long, value_name = "WHEN", default_values = ["on", "off"])]
     drain_ahead: Vec<DrainAhead>,
-    /// Part monitor: only these contracts.
+    /// Part monitor: only this contract.
     #[arg(long, value_name = "CONTRACT")]
     #[arg(default_values = ["best-effort", "lossless", "sample-on-pressure"])]
     contract: Vec<Contract>,
-    /// Part paper: only these tables.
+    /// Part paper: only this table.
     #[arg(long, value_name = "TABLE")]
     table: Vec<Table>,
-    /// Part paper: whether the hosts send trains, or packets as the paper's programs read them.
+    /// Part paper: whether the hosts send trains, or single packets as the paper's programs read
+    /// them.
     #[arg(long, value_name = "WHETHER", default_values = ["off", "on"])]
     trains: Vec<Switch>,
-    /// Part paper: what joins the two switches.
+    /// Part paper: connection between the two switches.
     #[arg(long, value_name = "WHAT", default_value = "vxlan")]
     middle: Middle,
-    /// Part paper: wireguard-go's program, to be measured beside the switches; without it, the one
-    /// that is installed, if there is one.
+    /// Part paper: path of wireguard-go, to be measured for comparison. Default: the installed one,
+    /// if any.
     #[arg(long, value_name = "FILE")]
     wireguard: Option<PathBuf>,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -81,11 +82,11 @@ pub(crate) struct LosslessArgs {
 /// The parts of this benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// TCP over long ways, by round trip and by the length of the ring.
+    /// TCP over long paths, by round-trip time and ring length.
     Paper,
-    /// A link that is slower than its sender, by the length of the ring.
+    /// A link slower than its sender, by ring length.
     Queue,
-    /// A monitor that is slower than what it watches.
+    /// A monitor slower than the traffic that it gets.
     Monitor,
 }
 
@@ -94,7 +95,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected Mb/s, from 0.1 to 100000".to_owned())
 }
 
-/// Measures, prints, and writes data if asked.
+/// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &LosslessArgs) -> Result<(), Failure> {
     process::require(&["tc"])?;
     run(bench(args))
@@ -124,7 +125,7 @@ impl LosslessArgs {
         Window { warm_up: length / 2, length }
     }
 
-    /// The lengths that are asked for, or all of them.
+    /// The selected ring lengths, or all of them.
     fn queues<'a>(&'a self, all: &'a [u32]) -> &'a [u32] {
         if self.queue.is_empty() { all } else { &self.queue }
     }
@@ -141,7 +142,7 @@ impl LosslessArgs {
     }
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     machine: Machine,
@@ -153,7 +154,7 @@ struct Report {
 }
 
 impl Report {
-    /// Of a run that has measured nothing yet.
+    /// A report without results.
     fn new(args: &LosslessArgs) -> Self {
         let (machine, rounds, seconds) = (Machine::look(), args.rounds, args.seconds);
         let (queue, monitor, paper) = (Vec::new(), Vec::new(), Vec::new());

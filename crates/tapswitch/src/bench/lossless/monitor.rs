@@ -1,9 +1,9 @@
-//! What a slow monitor costs those who are watched, by the contract of their TAP.
+//! Cost of a slow monitor for the monitored hosts, by the contract of their TAP.
 //!
-//! The monitor is behind a link that takes a part of what is copied to it: one tenth, one half,
-//! nothing that counts, or all, which tells what copies cost by themselves. That is a link and not
-//! a program that reads slowly, because a link has a rate that can be set, and because its queue
-//! fills where every monitor's does: in front of the switch's socket.
+//! The monitor is behind a link that takes a part of the copies: one tenth, one half, nothing that
+//! counts, or all, which shows the cost of copying itself. A link is used instead of a program that
+//! reads slowly, because its rate can be set, and because its queue fills up where every monitor's
+//! does: at the switch's socket.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use super::stage::{Switch, link_host, tap_host};
 use super::traffic::{self, Load};
 use super::{Failure, LosslessArgs};
 
-/// What copies are owed.
+/// Contract for copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Contract {
@@ -31,47 +31,47 @@ pub(super) enum Contract {
     SampleOnPressure,
 }
 
-/// What the monitor takes of the rate that the flow has without a TAP.
+/// The share of the untapped flow's rate that the monitor takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Pace {
     Stopped,
     Tenth,
     Half,
-    /// No limit: what copies cost, however fast the monitor.
+    /// Unlimited: the cost of copying, whatever the speed of the monitor.
     Whole,
 }
 
 /// `None` is the flow without a TAP.
 type Case = Option<(Contract, Pace)>;
 
-/// One case, measured.
+/// Results of one case.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// None without a TAP.
+    /// `None` without a TAP.
     contract: Option<Contract>,
     pace: Option<Pace>,
     #[serde(flatten)]
     summary: Summary,
-    /// Of the probes.
+    /// Loss of the probes.
     loss_percent: f64,
-    /// To the same flow without a TAP.
+    /// Ratio to the same flow without a TAP.
     to_untapped: Option<Judged>,
     ledger: Ledger,
 }
 
-/// What became of the copies of all rounds.
+/// Outcome of the copies of all rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Ledger {
     /// Frames that the TAP matched.
     matched: u64,
-    /// Those that the monitor's port took.
+    /// Frames that the monitor's port accepted.
     delivered: u64,
-    /// Those that it did not, by reason.
+    /// Frames that it did not, by reason.
     drops: BTreeMap<String, u64>,
-    /// Those that still waited for it at the end.
+    /// Frames that were still queued at the end.
     waiting: u64,
-    /// In every round each was one of these; true without a TAP.
+    /// True if every copy had exactly one outcome in every round; true without a TAP.
     adds_up: bool,
 }
 
@@ -113,12 +113,12 @@ fn cases(args: &LosslessArgs) -> Vec<Case> {
     std::iter::once(None).chain(tapped).collect()
 }
 
-/// What a monitor that nobody waits for may cost.
+/// Maximum cost of a monitor that nobody waits for.
 fn goal((contract, _): (Contract, Pace)) -> Option<f64> {
     (contract != Contract::Lossless).then_some(0.98)
 }
 
-/// Measures one case, for which the monitor takes its part of `untapped` Mb/s.
+/// Measures one case, in which the monitor takes its share of `untapped` Mb/s.
 async fn take(args: &LosslessArgs, case: Case, untapped: f64) -> Result<(Sample, Ledger), Failure> {
     let room = hosts::quiet_namespace("room")?;
     let (sender, first) = tap_host(1, "sender", "")?;
@@ -175,7 +175,7 @@ impl Pace {
         }
     }
 
-    /// Mb/s that the monitor takes, where there is a limit.
+    /// Rate of the monitor in Mb/s, if limited.
     fn mbps(self, untapped: f64) -> Option<f64> {
         match self {
             Self::Stopped => Some(0.008),
@@ -195,7 +195,7 @@ impl Contract {
         }
     }
 
-    /// As a policy of the configuration says it. Best effort is what it has unless told.
+    /// The value in a policy's configuration. Best effort is the default.
     fn text(self) -> String {
         match self {
             Self::BestEffort => String::new(),
@@ -212,8 +212,8 @@ fn title(case: Case) -> String {
 }
 
 impl Ledger {
-    /// What the switch says of its copies when all are accounted for, or after a while. Nothing
-    /// comes in any more: so it is to be exact, as it need not be while frames pass.
+    /// The switch's counters of copies when all are accounted for, or after a while. No more frames
+    /// arrive, so they must be exact, which is not required under traffic.
     async fn settle(switch: &Switch) -> Result<Self, Failure> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -249,7 +249,7 @@ impl Ledger {
     }
 }
 
-/// Whether there is a copy of each frame, which was delivered or dropped, or waits.
+/// Whether there is a copy of each frame that was delivered, dropped, or is queued.
 fn is_exact(matched: u64, copies: &BucketReport) -> bool {
     let ended = copies.delivered.frames + copies.drops.values().sum::<u64>();
     matched == copies.count.frames && matched == ended + copies.queued.frames
@@ -304,7 +304,7 @@ pub(super) fn print_rows(rows: &[Row]) {
     print(&shown, "");
 }
 
-/// How long a TAP may take to be there, and copies to arrive.
+/// Time limit for a TAP to be installed, and for copies to arrive.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! The tables of the paper about `IFF_BACKPRESSURE`: TCP between two hosts that a tunnel joins over
-//! a link that is long and slower than they are, by the time of a round trip and by the length of
-//! the ring between the sender's kernel and the program that reads it.
+//! The tables of the paper about `IFF_BACKPRESSURE`: TCP between two hosts that are connected by a
+//! tunnel over a long link slower than them, by round-trip time and by the length of the ring
+//! between the sender's kernel and the program that reads it.
 //!
 //! ```text
 //!  host ── tap ── switch ── tunnel ── rate ─┐ bridge ┌─ delay ── tunnel ── switch ── tap ── host
 //! ```
 //! The paper's programs read packets. So the hosts' offloads are off in one half of each table, and
-//! a place in the ring is a packet; in the other half it is a train of up to 64 KiB.
+//! a slot of the ring holds a packet; in the other half it holds a train of up to 64 KiB.
 //!
-//! Each way has its rate (tc-tbf(8)) where the tunnel's end sends, so that its socket fills, and
-//! its delay (tc-netem(8)) behind that. Back-pressure is the kernel's: Linux 7.3 has it. Elsewhere
-//! the tables have one half only.
+//! Each direction is rate-limited (tc-tbf(8)) where the tunnel's end sends, so that its socket
+//! fills up, and delayed (tc-netem(8)) after that. Backpressure is the kernel's, in Linux 7.3. On
+//! other kernels the tables have one half only.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use super::traffic::{self, Load, Window};
 use super::wireguard::{End, WireGuard};
 use super::{Failure, LosslessArgs};
 
-/// What joins the two switches.
+/// Connection between the two switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Middle {
@@ -45,15 +45,15 @@ pub(super) enum Middle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Table {
-    /// By round trip, with a ring of 500.
+    /// By round-trip time, with a ring of 500.
     RoundTrip,
-    /// By length of the ring, with a round trip of 120 ms.
+    /// By ring length, with a round-trip time of 120 ms.
     Ring,
-    /// By length of the ring, on a short link.
+    /// By ring length, on a short link.
     Tap,
 }
 
-/// Who joins the hosts.
+/// What connects the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -71,7 +71,7 @@ struct Case {
     backpressure: bool,
 }
 
-/// One case, measured.
+/// Results of one case.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     table: Table,
@@ -84,9 +84,9 @@ pub(super) struct Row {
     backpressure: bool,
     #[serde(flatten)]
     summary: Summary,
-    /// To the same without back-pressure.
+    /// Ratio to the same without backpressure.
     to_without: Option<Judged>,
-    /// To the longest ring of this table, with or without back-pressure alike.
+    /// Ratio to the longest ring of this table, equally with or without backpressure.
     to_longest: Option<Judged>,
 }
 
@@ -147,7 +147,7 @@ fn cases(args: &LosslessArgs, has_backpressure: bool, has_wireguard: bool) -> Ve
                 cases.push(Case { by, table, round_trip_ms, queue, trains, backpressure });
             }
         }
-        // It has trains of its own accord, and no back-pressure.
+        // It always uses trains, and no backpressure.
         let (by, trains, backpressure) = (By::WireguardGo, true, false);
         cases.push(Case { by, table, round_trip_ms, queue, trains, backpressure });
     };
@@ -168,7 +168,7 @@ fn cases(args: &LosslessArgs, has_backpressure: bool, has_wireguard: bool) -> Ve
     cases
 }
 
-/// The program that is named, or the one that is installed.
+/// The given program, or the installed one.
 fn wireguard(args: &LosslessArgs) -> Option<PathBuf> {
     let installed = || process::is_installed(WIREGUARD).then(|| WIREGUARD.into());
     args.wireguard.clone().or_else(installed)
@@ -180,7 +180,7 @@ impl Case {
         same.map(|case| case.queue).max().unwrap_or(self.queue)
     }
 
-    /// What is wanted to the same without back-pressure, and to the longest ring.
+    /// Goals of the ratios to the same without backpressure, and to the longest ring.
     fn goals(self) -> [Option<f64>; 2] {
         let Self { table, round_trip_ms, queue, trains, backpressure, .. } = self;
         let is_usual = round_trip_ms == LONGEST_MS && queue == USUAL_QUEUE && !trains;
@@ -188,7 +188,7 @@ impl Case {
         [(backpressure && is_usual).then_some(2.5), (backpressure && is_shortest).then_some(0.95)]
     }
 
-    /// Nothing is measured before a flow has found its rate.
+    /// Nothing is measured before a flow has reached its rate.
     fn window(self, args: &LosslessArgs) -> Window {
         let Window { warm_up, length } = args.window();
         Window { warm_up: warm_up + Duration::from_millis(self.round_trip_ms) * 20, length }
@@ -224,7 +224,7 @@ async fn take(
     Ok(Sample { passed, losses, ..Sample::default() })
 }
 
-/// All that stands between two hosts, and they. What is dropped first is named first.
+/// Everything between two hosts, and the hosts, in the order of dropping.
 struct Scene {
     between: Between,
     sender: Host,
@@ -278,7 +278,7 @@ impl Scene {
         Ok(Self { between, sender, receiver, rooms })
     }
 
-    /// What was lost on both sides.
+    /// Losses on both sides.
     fn losses(&self) -> Result<Losses, Failure> {
         let [mut sum, other] = match &self.between {
             Between::Switches([west, east]) => [west.losses()?, east.losses()?],
@@ -292,7 +292,7 @@ impl Scene {
     }
 }
 
-/// A link from `up` in the first room to `up` in the second, through the third.
+/// A link from `up` in the first namespace to `up` in the second, through the third.
 async fn link(rooms: &[OwnedNamespace; 3], one_way: Duration, mbps: f64) -> Result<(), Failure> {
     let [west, east, bridge] = rooms;
     let mut netlink = Netlink::open(bridge)?;
@@ -320,7 +320,7 @@ impl By {
 }
 
 impl Middle {
-    /// The port of this number, which leads to the other switch.
+    /// The port with this number, which connects to the other switch.
     fn port(self, number: u8, room: &Namespace) -> String {
         let (name, remote) = (room.label(), if number == 2 { EAST } else { WEST });
         match self {
@@ -395,7 +395,7 @@ fn word(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-/// How to get what this kernel has not.
+/// Remedy for missing kernel features.
 const IN_A_GUEST: &str = "`make bench-guest` measures this in a guest with Linux 7.3";
 const WIREGUARD: &str = "wireguard-go";
 const WIREGUARD_REMEDY: &str =
@@ -404,11 +404,11 @@ const ROUND_TRIPS_MS: [u64; 5] = [10, 20, 40, 80, 120];
 const LONGEST_MS: u64 = 120;
 const QUEUES: [u32; 6] = [5000, 1000, 500, 100, 50, 10];
 const TAP_QUEUES: [u32; 4] = [1000, 100, 10, 1];
-/// What a tun device has unless told otherwise.
+/// Default ring length of a tun device.
 const USUAL_QUEUE: u32 = 500;
-/// What fits into a tunnel over a link of 1500 bytes.
+/// MTU inside a tunnel over a link of 1500 bytes.
 const MTU: u32 = 1400;
-/// What the link takes unless told otherwise: an emulated machine must be faster.
+/// Default rate of the link, low enough for an emulated machine.
 const RATE_MBPS: f64 = 20.0;
 const WEST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
 const EAST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);

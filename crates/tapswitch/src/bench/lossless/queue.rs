@@ -1,9 +1,9 @@
-//! How long the kernel's ring is: a host on a tap port sends to one behind a link that is slower
-//! than it, by the length of the ring between its kernel and the switch.
+//! Length of the kernel's ring: a host on a tap port sends to one behind a slower link, by the
+//! length of the ring between its kernel and the switch.
 //!
-//! The slow link is a veth pair on which the kernel lets no more than a rate through (tc-tbf(8)),
-//! and the switch is on it by a packet socket: what a NIC at the edge of a fast host is. The queue
-//! in front of it fills, the socket takes no more, and the switch must decide what waits where.
+//! The slow link is a rate-limited veth pair (tc-tbf(8)), attached to the switch by a packet
+//! socket, like a NIC at the edge of a fast host. The queue before it fills up, the socket accepts
+//! no more, and the switch must decide what waits where.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -22,21 +22,21 @@ use super::{Failure, LosslessArgs};
 pub(super) enum DrainAhead {
     On,
     Off,
-    /// As the switch has it unless told.
+    /// The switch's default.
     Default,
 }
 
-/// What the host sends.
+/// Traffic of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Sends {
     /// One TCP flow.
     Tcp,
-    /// The same by hosts that use ECN (RFC 3168), which can be told of a full queue without a loss.
+    /// The same with ECN (RFC 3168), which signals a full queue without loss.
     TcpEcn,
-    /// Datagrams, at nine tenths of what the link takes.
+    /// Datagrams at nine tenths of the link's rate.
     UdpPaced,
-    /// Datagrams, as many as it can.
+    /// Datagrams at the maximum rate.
     UdpFlood,
 }
 
@@ -47,17 +47,17 @@ struct Case {
     drain_ahead: DrainAhead,
 }
 
-/// One case, measured.
+/// Results of one case.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     sends: Sends,
-    /// Frames that the ring holds.
+    /// Length of the ring in frames.
     queue: u32,
     drain_ahead: DrainAhead,
     #[serde(flatten)]
     summary: Summary,
     loss_percent: f64,
-    /// To the same with the longest ring.
+    /// Ratio to the same with the longest ring.
     to_longest: Option<Judged>,
 }
 
@@ -128,13 +128,13 @@ async fn take(args: &LosslessArgs, case: Case, round: u64) -> Result<Sample, Fai
     Ok(Sample { passed, losses, marked: switch.marked()? - marked })
 }
 
-/// Lets the host ask for ECN where it connects; who accepts agrees unless told otherwise.
+/// Makes the host request ECN when it connects; by default, receivers accept.
 fn use_ecn(host: &Host) -> Result<(), Failure> {
     Ok(host.namespace.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1"))??)
 }
 
 impl Case {
-    /// Packets stay packets, so that what is lost is counted in what was sent.
+    /// Packets are not coalesced, so that loss is counted in the same unit as sent packets.
     fn options(self) -> String {
         let ahead = match self.drain_ahead {
             DrainAhead::On => ",drain-ahead=on",
@@ -208,5 +208,5 @@ pub(super) fn print_rows(rows: &[Row]) {
 }
 
 const QUEUES: [u32; 4] = [1000, 100, 10, 1];
-/// What the link takes unless told otherwise.
+/// Default rate of the link.
 const RATE_MBPS: f64 = 500.0;

@@ -1,4 +1,4 @@
-//! What was measured of each case, round by round, and what it comes to.
+//! Measurements of each case, round by round, and their summary.
 
 use serde::Serialize;
 
@@ -14,40 +14,40 @@ use super::traffic::Passed;
 pub(super) struct Sample {
     pub(super) passed: Passed,
     pub(super) losses: Losses,
-    /// Frames that the switch has marked.
+    /// Frames that the switch marked.
     pub(super) marked: u64,
 }
 
-/// All measurements of a number of cases.
+/// All measurements of several cases.
 #[derive(Debug)]
 pub(super) struct Results {
     rates: Paired,
     samples: Vec<Vec<Sample>>,
 }
 
-/// What the measurements of one case come to: medians of rates and times, sums of what was counted.
+/// Summary of the measurements of one case: medians of rates and times, sums of counters.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Summary {
-    /// What arrived, in Mb/s of payload.
+    /// Received payload in Mb/s.
     pub(super) mbps: f64,
-    /// Datagrams that were sent; none with TCP but the probes.
+    /// Datagrams sent; for TCP only the probes.
     pub(super) sent: u64,
-    /// Those of them that arrived.
+    /// Datagrams received.
     pub(super) received: u64,
-    /// Segments that TCP has sent again.
+    /// Retransmitted TCP segments.
     pub(super) retransmits: u64,
-    /// Frames that the switch has marked (ECN); counted in part queue.
+    /// Frames that the switch marked (ECN); counted in part queue.
     pub(super) marked: u64,
-    /// One-way time of probes, in ms; none when half of them were lost.
+    /// Median one-way delay of probes in ms; `None` if half of them were lost.
     pub(super) p50_ms: Option<f64>,
-    /// The same of the slowest in a hundred; none when more of them were lost.
+    /// The 99th percentile; `None` if more were lost.
     pub(super) p99_ms: Option<f64>,
-    /// Who says that he lost something.
+    /// Losses by the counter that shows them.
     pub(super) losses: Losses,
 }
 
 impl Summary {
-    /// Datagrams that were sent and did not arrive, in percent.
+    /// Datagrams that were sent and not received, in percent.
     #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
     pub(super) fn loss_percent(&self) -> f64 {
         let lost = self.sent.saturating_sub(self.received);
@@ -56,7 +56,7 @@ impl Summary {
 }
 
 impl Results {
-    /// Nothing measured yet of `cases` cases.
+    /// No measurements yet of `cases` cases.
     pub(super) fn new(cases: usize) -> Self {
         Self { rates: Paired::new(cases), samples: vec![Vec::new(); cases] }
     }
@@ -76,7 +76,7 @@ impl Results {
         rates.round(take).await.map(drop)
     }
 
-    /// The rate of `over` to that of `under`, within rounds.
+    /// Ratio of the rate of `over` to that of `under`, within rounds.
     pub(super) fn ratio(&self, over: usize, under: usize) -> Ratio {
         self.rates.ratio(over, under)
     }
@@ -99,13 +99,13 @@ impl Results {
     }
 }
 
-/// The median over rounds; none when there is none in half of them.
+/// The median over rounds; `None` if it is missing in half of them.
 fn percentile(samples: &[Sample], share: f64) -> Option<f64> {
     let endless = |sample: &Sample| sample.passed.percentile_ms(share).unwrap_or(f64::INFINITY);
     Some(median(samples.iter().map(endless))).filter(|ms| ms.is_finite())
 }
 
-/// A ratio with what is wanted of it.
+/// A ratio with its goal.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Judged {
     pub(super) ratio: Ratio,
@@ -118,7 +118,7 @@ impl Judged {
         Self { ratio, goal, verdict: goal.map(|goal| ratio.verdict(goal)) }
     }
 
-    /// In three cells.
+    /// As three table cells.
     pub(super) fn cells(this: Option<&Self>) -> [String; 3] {
         let Some(Self { ratio, goal, verdict }) = this else {
             return [(); 3].map(|()| String::new());
@@ -131,7 +131,7 @@ impl Judged {
     }
 }
 
-/// A time in a cell.
+/// A time as a table cell.
 pub(super) fn ms(time: Option<f64>) -> String {
     time.map_or_else(|| "lost".to_owned(), |ms| format!("{ms:.1}"))
 }

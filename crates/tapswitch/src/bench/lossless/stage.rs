@@ -1,4 +1,4 @@
-//! Hosts, links that are slow or long, and switches between them.
+//! Hosts, slow or long links, and switches between them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::process;
 
 use super::Failure;
 
-/// A running switch. It ends when this is dropped.
+/// A running switch, ended on drop.
 #[derive(Debug)]
 pub(super) struct Switch {
     _child: Child,
@@ -57,12 +57,12 @@ impl Switch {
         Ok(ask(Some(&self.socket), &Request::Show(Topic::Taps))?)
     }
 
-    /// Frames that it has marked so far (ECN), because they stood in it for too long.
+    /// Frames that it has marked so far (ECN), because they were queued for too long.
     pub(super) fn marked(&self) -> Result<u64, Failure> {
         Ok(self.ports()?.iter().map(|port| port.pressure.marked).sum())
     }
 
-    /// What it has lost so far, and what was lost in front of it and behind it.
+    /// Its losses so far, including those before and after it.
     pub(super) fn losses(&self) -> Result<Losses, Failure> {
         let mut losses = Losses::default();
         for port in self.ports()? {
@@ -75,18 +75,18 @@ impl Switch {
     }
 }
 
-/// Frames that were lost, by who says so.
+/// Lost frames, by the counter that shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Losses {
-    /// By reason, as the switch has them; `ring_full` among them.
+    /// By reason, as reported by the switch, including `ring_full`.
     pub(super) drops: BTreeMap<String, u64>,
-    /// By queueing disciplines: in front of the switch's rings, of the interfaces that it sends to,
-    /// and of those by which its tunnels leave.
+    /// Dropped by queueing disciplines: before the switch's rings, of the interfaces that it sends
+    /// to, and of those that its tunnels use.
     pub(super) shed: u64,
 }
 
 impl Losses {
-    /// What has come since `before`.
+    /// Difference to `before`.
     pub(super) fn since(mut self, before: &Self) -> Self {
         self.shed = self.shed.saturating_sub(before.shed);
         for (reason, count) in &mut self.drops {
@@ -103,7 +103,7 @@ impl Losses {
         }
     }
 
-    /// Frames that found the kernel's ring towards the switch full.
+    /// Frames dropped because the kernel's ring to the switch was full.
     pub(super) fn ring_full(&self) -> u64 {
         self.drops.get("ring_full").copied().unwrap_or(0)
     }
@@ -119,7 +119,7 @@ fn shed(port: &PortReport) -> u64 {
     before + port.queueing.as_ref().map_or(0, |queueing| queueing.shed)
 }
 
-/// A host on a tap port, with these options. Its interface comes with the switch.
+/// A host on a tap port with these options. The switch creates its interface.
 pub(super) fn tap_host(number: u8, role: &str, options: &str) -> Result<(Host, String), Failure> {
     let host = Host::create(number, role)?;
     let comma = if options.is_empty() { "" } else { "," };
@@ -127,9 +127,8 @@ pub(super) fn tap_host(number: u8, role: &str, options: &str) -> Result<(Host, S
     Ok((host, port))
 }
 
-/// A host on a link: a veth pair whose other end, `pN` in `room`, is a port of the switch. What the
-/// switch sends goes at `mbps` and no faster, behind a queue of the size that token buckets have;
-/// as fast as it can where there is no limit.
+/// A host on a link: a veth pair whose other end, `pN` in `room`, is a port of the switch. Frames
+/// from the switch are limited to `mbps`, with the queue of a token bucket; unlimited if `None`.
 pub(super) async fn link_host(
     number: u8,
     role: &str,
@@ -158,9 +157,9 @@ pub(super) fn join(
     Ok(Netlink::open(there)?.set_up(peer)?)
 }
 
-/// Lets `name` send at `mbps` (tc-tbf(8)). The bucket holds what goes within ten milliseconds, the
-/// queue in front of it more than the longest buffer of a socket, which the kernel doubles: it is
-/// the socket that fills first.
+/// Limits `name` to `mbps` (tc-tbf(8)). The bucket holds ten milliseconds of traffic, and the queue
+/// before it more than the largest socket buffer, which the kernel doubles: the socket fills up
+/// first.
 pub(super) async fn limit_rate(room: &Namespace, name: &str, mbps: f64) -> Result<(), Failure> {
     let rate = format!("{:.0}bit", mbps * 1e6);
     let bucket = format!("{:.0}", (mbps * 1e6 / 8.0 / 100.0).max(BUCKET_LEN_MIN));
@@ -168,14 +167,14 @@ pub(super) async fn limit_rate(room: &Namespace, name: &str, mbps: f64) -> Resul
     tc(room, &[&["qdisc", "replace", "dev", name, "root", "tbf"], &shape[..]].concat()).await
 }
 
-/// Lets what `name` sends arrive later (tc-netem(8)), with room for all that is under way.
+/// Delays frames sent by `name` (tc-netem(8)), with room for all that are in flight.
 pub(super) async fn delay(room: &Namespace, name: &str, by: Duration) -> Result<(), Failure> {
     let delay = format!("{}us", by.as_micros());
     let shape = ["delay", &delay, "limit", "100000"];
     tc(room, &[&["qdisc", "replace", "dev", name, "root", "netem"], &shape[..]].concat()).await
 }
 
-/// Whether this kernel can make links late.
+/// Whether this kernel can delay links.
 pub(super) async fn has_netem() -> Result<bool, Failure> {
     let room = hosts::namespace("ask")?;
     Ok(delay(&room, "lo", Duration::from_millis(1)).await.is_ok())
@@ -186,9 +185,9 @@ async fn tc(room: &Namespace, args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Room for a frame of the longest train, with which a bucket that is shorter would never part.
+/// Room for the longest train, which a smaller bucket would never release.
 const BUCKET_LEN_MIN: f64 = 70_000.0;
-/// Bytes in front of a link with a rate.
+/// Length in bytes of the queue before a rate-limited link.
 const QUEUE_LEN: usize = 16 << 20;
 const _: () = assert!(QUEUE_LEN > 2 * netdev::SEND_BUFFER_LEN);
 const START_LIMIT: Duration = Duration::from_secs(20);

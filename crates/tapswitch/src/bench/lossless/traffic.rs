@@ -1,10 +1,10 @@
-//! Traffic from one host to another: a load, and beside it probes that tell how long a packet takes
-//! while the load is there.
+//! Traffic from one host to another: a load, and probes that measure the delay of packets under the
+//! load.
 //!
-//! Everything is a thread of this process with sockets in the hosts' namespaces, so one clock times
-//! both ends and what is told is the time of one way. Nobody reads the socket that the load's
-//! datagrams go to until it is over: the receiver's kernel counts those that found no room there,
-//! and those that are read, so nothing that happens behind the network counts as lost in it.
+//! Everything runs in threads of this process with sockets in the hosts' namespaces, so that one
+//! clock times both ends and delays are one-way. The receiver's socket of the load is not read
+//! before the end: its kernel counts datagrams that did not fit and those that are read, so that
+//! nothing after the network counts as network loss.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -20,46 +20,46 @@ use crate::hosts::Host;
 
 use super::Failure;
 
-/// What is sent.
+/// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Load {
-    /// One TCP flow, as fast as it goes.
+    /// One TCP flow at the maximum rate.
     Tcp,
-    /// Datagrams at a rate in Mb/s, those of a millisecond at once.
+    /// Datagrams at a rate in Mb/s, in bursts of one millisecond.
     Paced(f64),
     /// Datagrams as fast as the socket takes them.
     Flood,
 }
 
-/// When it is sent.
+/// Times of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Before anything is measured.
+    /// Time before the measurement.
     pub(super) warm_up: Duration,
-    /// For as long as it is measured.
+    /// Length of the measurement.
     pub(super) length: Duration,
 }
 
-/// What came of it.
+/// Results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passed {
-    /// What arrived in the window, in Mb/s of payload.
+    /// Received payload in the window, in Mb/s.
     pub(super) mbps: f64,
-    /// Datagrams that were sent, probes among them, from beginning to end.
+    /// Datagrams sent in all, including probes.
     pub(super) sent: u64,
-    /// Datagrams that the receiver's kernel has counted of these.
+    /// Datagrams that the receiver's kernel counted.
     pub(super) received: u64,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub(super) retransmits: u64,
-    /// One-way times of the probes that were sent in the window and arrived, sorted.
+    /// One-way delays of the probes that were sent in the window and arrived, sorted.
     pub(super) delays: Vec<Duration>,
     /// Probes that were sent in the window.
     pub(super) probes: usize,
 }
 
 impl Passed {
-    /// The time that this share of the probes needed at most, in ms; a lost probe needed for ever.
-    /// `None` when so many were lost.
+    /// The percentile `share` of the delays in ms, with lost probes as infinite. `None` if it is
+    /// infinite.
     pub(super) fn percentile_ms(&self, share: f64) -> Option<f64> {
         #[expect(
             clippy::cast_precision_loss,
@@ -78,7 +78,7 @@ pub(super) fn wait_for_path(from: &Host, to: &Host) -> Result<(), Failure> {
     there.set_read_timeout(Some(Duration::from_millis(100)))?;
     let deadline = Instant::now() + START_LIMIT;
     while Instant::now() < deadline {
-        // While interfaces come up there is no way, which is no failure yet.
+        // While interfaces come up there is no path, which is not an error yet.
         let _ = here.send_to(&[1], (to.ipv4(), PATH_PORT));
         if there.recv(&mut [0; 8]).is_ok() {
             return Ok(());
@@ -111,7 +111,7 @@ pub(super) async fn pass(
 struct Line {
     probe: [UdpSocket; 2],
     load: LoadSockets,
-    /// Where the load goes.
+    /// Destination of the load.
     to: SocketAddr,
     receiver: Namespace,
 }
@@ -121,7 +121,7 @@ enum LoadSockets {
     Tcp(TcpStream, TcpStream),
     Udp {
         sender: UdpSocket,
-        /// Nobody reads it before the end.
+        /// Not read before the end.
         receiver: UdpSocket,
     },
 }
@@ -168,7 +168,7 @@ impl Line {
         })
     }
 
-    /// Sends the load to its end; answers the number of datagrams.
+    /// Sends the load to its end; returns the number of datagrams.
     fn send(&self, load: Load, clock: Clock<'_>) -> io::Result<u64> {
         match (&self.load, load) {
             (LoadSockets::Tcp(stream, _), _) => {
@@ -185,7 +185,7 @@ impl Line {
         }
     }
 
-    /// Reads what was left in the sockets, which counts it as received.
+    /// Reads the rest from the sockets, so that it counts as received.
     fn empty(&self) -> io::Result<()> {
         if let LoadSockets::Udp { receiver, .. } = &self.load {
             receiver.set_nonblocking(true)?;
@@ -196,7 +196,7 @@ impl Line {
         Ok(())
     }
 
-    /// Takes in what TCP brings. Datagrams are counted by the kernel.
+    /// Receives TCP. Datagrams are counted by the kernel.
     fn receive(&self, clock: Clock<'_>, bytes: &AtomicU64) {
         let LoadSockets::Tcp(_, stream) = &self.load else { return };
         let mut buf = vec![0; bulk::PIECE_LEN];
@@ -228,7 +228,7 @@ impl Line {
         while clock.goes_on() {
             let now = clock.start.elapsed();
             payload[..8].copy_from_slice(&nanoseconds(now).to_be_bytes());
-            // What finds no room in the socket is not sent, and no probe.
+            // A probe that does not fit the socket is not sent, and does not count.
             if self.probe[0].send(&payload).is_ok() {
                 probes.all += 1;
                 probes.measured += usize::from(clock.is_measured(now));
@@ -238,7 +238,7 @@ impl Line {
         probes
     }
 
-    /// Times of the probes of the window, also of those that come a while later.
+    /// Delays of the probes of the window, including those that arrive somewhat later.
     fn receive_probes(&self, clock: Clock<'_>) -> Vec<Duration> {
         let mut delays = Vec::new();
         let mut payload = [0; PROBE_LEN];
@@ -260,7 +260,7 @@ struct Probes {
     measured: usize,
 }
 
-/// Where a run stands.
+/// Progress of a run.
 #[derive(Clone, Copy)]
 struct Clock<'a> {
     start: Instant,
@@ -290,7 +290,7 @@ impl Clock<'_> {
     }
 }
 
-/// Ends the threads of a run that nobody waits for any more.
+/// Ends the threads of a run that was cancelled.
 struct OverOnDrop(Arc<AtomicBool>);
 
 impl Drop for OverOnDrop {
@@ -299,7 +299,7 @@ impl Drop for OverOnDrop {
     }
 }
 
-/// Datagrams of each millisecond that has gone by, until the end.
+/// Sends the datagrams of each millisecond that has passed, until the end.
 fn paced(socket: &UdpSocket, to: SocketAddr, mbps: f64, clock: Clock<'_>) -> u64 {
     let per_second = mbps * 1e6 / 8.0 / DATAGRAM_LEN as f64;
     let mut sent = 0;
@@ -325,7 +325,7 @@ fn flood(socket: &UdpSocket, to: SocketAddr, clock: Clock<'_>) -> u64 {
     sent
 }
 
-/// True when the socket took a datagram; what it refused was not sent.
+/// True if the socket accepted a datagram; a refused one was not sent.
 fn send(socket: &UdpSocket, to: SocketAddr) -> bool {
     socket.send_to(&[0x5a; DATAGRAM_LEN], to).is_ok()
 }
@@ -335,7 +335,7 @@ fn udp(host: &Host, port: u16) -> Result<UdpSocket, Failure> {
     Ok(host.namespace.enter(|| UdpSocket::bind((any, port)))??)
 }
 
-/// A connection that forgets what it has not sent when it is closed.
+/// A connection that discards unsent data when it is closed.
 fn tcp(from: &Host, to: &Host, address: SocketAddr) -> Result<LoadSockets, Failure> {
     let listener = to.namespace.enter(|| TcpListener::bind(address))??;
     let connect = || TcpStream::connect_timeout(&address, START_LIMIT);
@@ -349,7 +349,7 @@ fn tcp(from: &Host, to: &Host, address: SocketAddr) -> Result<LoadSockets, Failu
     Ok(LoadSockets::Tcp(sender, receiver))
 }
 
-/// Waits until the host counts no more datagrams.
+/// Waits until the host's counters of datagrams are stable.
 async fn settle(host: &Host) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE_LIMIT;
     let (mut last, mut since) = (host.received_datagrams()?, Instant::now());
@@ -386,18 +386,18 @@ fn nanoseconds(time: Duration) -> u64 {
 const PATH_PORT: u16 = 9001;
 const PROBE_PORT: u16 = 9002;
 const LOAD_PORT: u16 = 9003;
-/// Payload of a datagram in bytes: what fits everywhere, tunnels included.
+/// Payload of a datagram in bytes, small enough for tunnels.
 pub(super) const DATAGRAM_LEN: usize = 1300;
 const PROBE_LEN: usize = 64;
 const PROBE_DISTANCE: Duration = Duration::from_millis(3);
-/// Datagrams that are sent at once at most, when the sender was kept from running.
+/// Maximum number of datagrams to send at once, if the sender was delayed.
 const PACED_MAX: u64 = 1000;
-/// How late a probe may be that counts as arrived.
+/// Maximum delay of a probe that counts as arrived.
 const LATE_PROBES: Duration = Duration::from_secs(1);
-/// How often a thread looks whether it is over.
+/// How often a thread checks whether it is over.
 const TICK: Duration = Duration::from_millis(100);
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Nothing more comes when nothing came for as long as this.
+/// Time without datagrams after which no more are expected.
 const SETTLED: Duration = Duration::from_millis(400);
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 

@@ -1,10 +1,10 @@
-//! wireguard-go as a tunnel between two hosts, for comparison: the program that the paper found
+//! wireguard-go as a tunnel between two hosts, for comparison: in the paper the program that is
 //! most sensitive to a short ring.
 //!
-//! It makes its tun device and its socket where it is started, which is where the link ends; the
-//! device is then moved to its host (wireguard.com, "Routing & Network Namespaces"). It is told
-//! what to do over its socket (wireguard.com/xplatform, "Cross-platform Userspace Implementation").
-//! It does not ask for back-pressure.
+//! It creates its tun device and its socket where it is started, at the end of the link; the device
+//! is then moved to its host (wireguard.com, "Routing & Network Namespaces"). It is configured over
+//! its socket (wireguard.com/xplatform, "Cross-platform Userspace Implementation"). It does not use
+//! backpressure.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,11 +21,11 @@ use crate::process;
 use super::Failure;
 use super::stage::Losses;
 
-/// A running end of a tunnel. It ends when this is dropped, and its device with it.
+/// A running end of a tunnel, ended on drop with its device.
 #[derive(Debug)]
 pub(super) struct WireGuard {
     _child: Child,
-    /// It does not remove its socket when it is killed.
+    /// Not removed by the program when it is killed.
     socket: PathBuf,
     host: Namespace,
 }
@@ -35,19 +35,19 @@ pub(super) struct WireGuard {
 pub(super) struct End<'a> {
     /// wireguard-go.
     pub(super) program: &'a Path,
-    /// Where the link ends.
+    /// Namespace of the end of the link.
     pub(super) room: &'a Namespace,
-    /// Who gets the device.
+    /// The host that gets the device.
     pub(super) host: &'a Host,
     /// Address of the other end of the link.
     pub(super) remote: Ipv4Addr,
-    /// Frames that the device's ring holds.
+    /// Length of the device's ring in frames.
     pub(super) queue: u32,
     pub(super) mtu: u32,
 }
 
 impl End<'_> {
-    /// Starts it, and gives the host its device, as an interface like any other.
+    /// Starts it, and moves the device to the host, as an interface like any other.
     pub(super) async fn start(self) -> Result<WireGuard, Failure> {
         let name = format!("wg{}x{}", std::process::id() % 1_000_000, self.host.number);
         std::fs::create_dir_all(SOCKETS)?;
@@ -69,7 +69,7 @@ impl End<'_> {
         Ok(started)
     }
 
-    /// What it is told.
+    /// Its configuration.
     fn settings(&self) -> String {
         let (ours, theirs) = if self.host.number == 1 { (0, 1) } else { (1, 0) };
         let endpoint = SocketAddr::from((self.remote, PORT));
@@ -82,7 +82,7 @@ impl End<'_> {
 }
 
 impl WireGuard {
-    /// What was lost in front of it, and behind it by `up` in `room`.
+    /// Losses before it, and after it at `up` in `room`.
     pub(super) fn losses(&self, room: &Namespace) -> Result<Losses, Failure> {
         let mut netlink = Netlink::open(&self.host)?;
         let dropped = netlink.link(INTERFACE)?.stats.tx_dropped;
@@ -91,7 +91,7 @@ impl WireGuard {
     }
 }
 
-/// What the root discipline of `name` has dropped.
+/// Drops of the root discipline of `name`.
 fn shed(netlink: &mut Netlink, name: &str) -> Result<u64, Failure> {
     let qdiscs = netlink.qdiscs(name)?;
     Ok(qdiscs.iter().find(|it| it.is_root()).map_or(0, |it| it.drops))
@@ -99,12 +99,12 @@ fn shed(netlink: &mut Netlink, name: &str) -> Result<u64, Failure> {
 
 impl Drop for WireGuard {
     fn drop(&mut self) {
-        // It may have done so itself.
+        // It may have removed it itself.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// Waits until somebody answers at `socket`.
+/// Waits until a process listens at `socket`.
 async fn wait_for(socket: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + START_LIMIT;
     while UnixStream::connect(socket).is_err() {
@@ -132,11 +132,11 @@ fn tell(socket: &Path, request: &str) -> Result<(), Failure> {
     Err(format!("wireguard-go refused its settings: {}", answer.trim()).into())
 }
 
-/// Where it puts its sockets.
+/// Directory of its sockets.
 const SOCKETS: &str = "/var/run/wireguard";
 const PORT: u16 = 51_820;
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Private and public keys of Alice and Bob (RFC 7748 §6.1): nothing here is secret.
+/// Private and public keys of Alice and Bob (RFC 7748 §6.1), which are not secret.
 const KEYS: [(&str, &str); 2] = [
     (
         "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",

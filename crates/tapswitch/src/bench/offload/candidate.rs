@@ -1,4 +1,4 @@
-//! One thing that is measured.
+//! A candidate of this benchmark.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {
-    /// The internet checksum, beside copying the same bytes.
+    /// The internet checksum, compared with copying the same bytes.
     Checksum,
-    /// Cutting trains, beside copying their payload once.
+    /// Segmenting trains, compared with copying their payload once.
     Split,
-    /// Making trains of packets.
+    /// Coalescing packets into trains.
     Coalesce,
     /// Tags on a train.
     Tags,
@@ -25,31 +25,31 @@ impl Part {
     pub(super) const ALL: [Self; 4] = [Self::Checksum, Self::Split, Self::Coalesce, Self::Tags];
 }
 
-/// What a candidate measures.
+/// Description of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) part: Part,
-    /// What the work is done on; candidates with the same subject are compared.
+    /// Subject of the work; candidates with the same subject are compared.
     pub(super) subject: String,
-    /// Who does it, or how.
+    /// Implementation or variant.
     pub(super) way: String,
-    /// Bytes, packets or operations in one turn of the work.
+    /// Bytes, packets or operations per iteration.
     pub(super) units: u32,
-    /// The others with the same subject are compared with this one.
+    /// Candidates with the same subject are compared with this one.
     pub(super) is_baseline: bool,
 }
 
-/// Something that can be measured.
+/// Something to measure.
 pub(super) struct Candidate {
     pub(super) cell: Cell,
-    /// Does the work so many times.
+    /// Executes the work this number of times.
     work: Box<dyn FnMut(u64)>,
-    /// Times that take about as long as a measurement shall.
+    /// Iterations that take about the length of a measurement.
     turns: u64,
 }
 
 impl Candidate {
-    /// One that does `work` again and again. What it gives back the compiler must not throw away.
+    /// Creates a candidate that repeats `work`. The compiler must not optimise its result away.
     pub(super) fn new<T>(cell: Cell, mut work: impl FnMut() -> T + 'static) -> Self {
         let work = Box::new(move |turns| {
             for _ in 0..turns {
@@ -59,20 +59,20 @@ impl Candidate {
         Self { cell, work, turns: 1 }
     }
 
-    /// Finds out how often the work fits into `length`.
+    /// Determines the number of iterations for `length`.
     pub(super) fn warm_up(&mut self, length: Duration) {
         while self.time() < length {
             self.turns *= 2;
         }
     }
 
-    /// Nanoseconds of one turn.
+    /// Nanoseconds per iteration.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds are shown with four digits")]
     pub(super) fn measure(&mut self) -> f64 {
         self.time().as_nanos() as f64 / self.turns as f64
     }
 
-    /// Of this thread, while it is on a core: who else has one meanwhile does not count.
+    /// CPU time of this thread, which excludes other load.
     fn time(&mut self) -> Duration {
         let start = processor_time();
         (self.work)(self.turns);

@@ -1,5 +1,5 @@
-//! The internet checksum: each loop that the processor has, and the choice among them, beside
-//! copying.
+//! The internet checksum: each loop that the processor supports, and the automatic selection,
+//! compared with copying.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use tapswitch_wire::checksum::{Implementation, Sum};
 
 use super::candidate::{Candidate, Cell, Part};
 
-/// All of them.
+/// All candidates.
 pub(super) fn candidates() -> Vec<Candidate> {
     LENS.into_iter().flat_map(of_len).collect()
 }
@@ -34,7 +34,7 @@ fn of_len(len: u32) -> Vec<Candidate> {
     candidates
 }
 
-/// Bytes that lie as payload lies that was read into a buffer.
+/// Bytes at the alignment of a payload that was read into a buffer.
 #[derive(Clone, Debug)]
 struct Data {
     buf: Rc<[u8]>,
@@ -61,7 +61,7 @@ impl Data {
 
 /// A long header, a short packet, a segment, a jumbo frame, and two trains.
 const LENS: [u32; 6] = [64, 256, 1448, 9000, 32_768, 65_536];
-/// Of a cache line.
+/// Length of a cache line.
 const LINE_LEN: usize = 64;
-/// Headers of Ethernet, IPv4 and TCP in front of the payload.
+/// Length of the Ethernet, IPv4 and TCP headers before the payload.
 const OFFSET: usize = 54;

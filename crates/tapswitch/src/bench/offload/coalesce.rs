@@ -1,6 +1,6 @@
-//! Making trains of the packets of a batch, which lie in one buffer as a worker reads them: once
-//! with checksums that the metadata vouches for, once with such that must be verified. Inside VXLAN
-//! nobody vouches for the inner one.
+//! Coalescing the packets of a batch, which are in one buffer as a worker reads them: with
+//! checksums that the metadata declares valid, and with checksums that must be verified. Inside
+//! VXLAN the inner one must always be verified.
 
 use std::hint::black_box;
 
@@ -12,10 +12,10 @@ use tapswitch_wire::{NetHeader, NetHeaderFlags, ipv4, udp, write_u16};
 use super::candidate::{Candidate, Cell, Part};
 use super::train::{Kind, SEGMENTS};
 
-/// All of them.
+/// All candidates.
 ///
 /// # Errors
-/// When a train cannot be cut.
+/// If a train cannot be segmented.
 pub(super) fn candidates() -> Result<Vec<Candidate>, OffloadError> {
     let mut all = Vec::new();
     for kind in Kind::all() {
@@ -41,8 +41,8 @@ fn subject(kind: Kind, flows: u16) -> String {
     format!("{kind}, {flows}")
 }
 
-/// `frame`, the packet at `index` of its flow, in VXLAN over IPv4 as Linux sends it: without a
-/// checksum over UDP.
+/// `frame`, the packet at `index` of its flow, in VXLAN over IPv4 as Linux sends it, without a UDP
+/// checksum.
 fn in_vxlan(frame: &[u8], index: u16) -> Vec<u8> {
     let mut outer =
         vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17];
@@ -65,13 +65,13 @@ fn in_vxlan(frame: &[u8], index: u16) -> Vec<u8> {
 struct Batch {
     buf: Vec<u8>,
     places: Vec<Place>,
-    /// Length of the headers of each.
+    /// Length of the headers of each packet.
     headers_len: usize,
 }
 
 impl Batch {
-    /// The packets of one train, or as many by turns from trains of several flows, each as `wrap`
-    /// makes it of the packet and its index in its flow.
+    /// The packets of one train, or as many interleaved from trains of several flows, each
+    /// converted by `wrap` from the packet and its index in its flow.
     fn new(
         kind: Kind,
         flows: u16,
@@ -94,7 +94,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Puts a frame behind the others, with headroom in front.
+    /// Appends a frame, with headroom.
     fn push(&mut self, frame: &[u8]) {
         let start = self.buf.len().next_multiple_of(HEADROOM) + HEADROOM;
         self.buf.resize(start, 0);
@@ -102,7 +102,8 @@ impl Batch {
         self.places.push(Place { meta: NetHeader::PLAIN, start, end: self.buf.len() });
     }
 
-    /// Headers are changed in the first packet of each flow; they are put back for the next turn.
+    /// Coalescing changes the headers of the first packet of each flow; they are restored for the
+    /// next iteration.
     fn candidate(&self, subject: &str, flows: u16, way: &str, flags: u8) -> Candidate {
         let Self { mut buf, mut places, headers_len } = self.clone();
         places.iter_mut().for_each(|place| place.meta.flags = flags);
@@ -134,9 +135,9 @@ fn to_u16(len: usize) -> u16 {
     len as u16
 }
 
-/// Flows whose packets come by turns.
+/// Number of interleaved flows.
 const FLOWS: u16 = 9;
-/// In front of each frame.
+/// Headroom of each frame.
 const HEADROOM: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `tapswitch bench offload`: what late work on frames costs, in one process and without a device:
-//! checksums, cutting trains, making trains of packets, tags.
+//! `tapswitch bench offload`: cost of deferred work on frames, in one process and without a device:
+//! checksums, segmentation, coalescing, tags.
 //!
-//! All lies in the cache, as it does when a frame has just been read. Every candidate is measured
-//! once per round, by turns; what is compared is compared within a round.
+//! All data is in the cache, as after reading a frame. Every candidate is measured once per round,
+//! in turn, and compared within a round.
 
 mod candidate;
 mod checksum;
@@ -31,21 +31,21 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OffloadArgs {
-    /// Rounds; each measures every candidate once. Medians want at least 5.
+    /// Rounds; each measures every candidate once. At least 5 for medians.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=999))]
     rounds: u64,
-    /// Milliseconds of each measurement.
+    /// Length of each measurement in milliseconds.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     milliseconds: u64,
-    /// Measure only this; may be given several times.
+    /// Run only this measurement; may be repeated.
     #[arg(long, value_name = "WHAT")]
     only: Vec<Part>,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Measures, prints, and writes data if asked.
+/// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &OffloadArgs) -> Result<(), Failure> {
     let json = OutputFile::open(args.json.as_deref())?;
     let mut candidates = args.candidates()?;

@@ -1,4 +1,4 @@
-//! Everything that was found out, for people and as data.
+//! All results, as text and as data.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::table::{print, table};
 use super::candidate::Part;
 use super::results::Row;
 
-/// Everything that was found out.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
@@ -18,7 +18,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Prints it for people.
+    /// Prints the report.
     pub(super) fn print(&self) {
         let Machine { processor, cores, kernel, .. } = &self.machine;
         let (rounds, length) = (self.rounds, self.milliseconds);

@@ -1,5 +1,5 @@
-//! Results round by round, and what follows from them: medians over rounds, of times and of the
-//! ratios within a round.
+//! Results round by round, and derived values: medians over rounds, of times and of the ratios
+//! within a round.
 
 use serde::Serialize;
 
@@ -7,22 +7,22 @@ use crate::bench::statistics::median;
 
 use super::candidate::{Cell, Part};
 
-/// Nanoseconds of one turn of each candidate, round by round.
+/// Nanoseconds per iteration of each candidate, round by round.
 #[derive(Clone, Debug)]
 pub(super) struct Results(Vec<(Cell, Vec<f64>)>);
 
-/// What there is to say of one candidate.
+/// Result of one candidate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) part: Part,
     pub(super) subject: String,
     pub(super) way: String,
-    /// Of one byte, packet or operation.
+    /// Nanoseconds per byte, packet or operation.
     pub(super) nanoseconds: f64,
-    /// Of checksums, how many times as fast as the scalar loop; else how many times as long as the
-    /// baseline. None for the baseline itself.
+    /// For checksums, the speed relative to the scalar loop; otherwise the time relative to the
+    /// baseline. `None` for the baseline itself.
     pub(super) to_baseline: Option<f64>,
-    /// Nanoseconds of one turn in each round.
+    /// Nanoseconds per iteration in each round.
     pub(super) rounds: Vec<f64>,
 }
 
@@ -31,7 +31,7 @@ impl Results {
         Self(cells.map(|cell| (cell, Vec::new())).collect())
     }
 
-    /// Takes in what each candidate needed, in their order.
+    /// Adds the times of the candidates, in order.
     pub(super) fn add_round(&mut self, times: impl Iterator<Item = f64>) {
         self.0.iter_mut().zip(times).for_each(|((_, rounds), time)| rounds.push(time));
     }
@@ -52,7 +52,7 @@ impl Results {
         }
     }
 
-    /// The rounds of what `cell` is compared with.
+    /// The rounds of the baseline of `cell`.
     fn baseline(&self, cell: &Cell) -> Option<&[f64]> {
         let is_it = |other: &Cell| {
             other.is_baseline && other.part == cell.part && other.subject == cell.subject

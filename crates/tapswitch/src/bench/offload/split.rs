@@ -1,5 +1,5 @@
-//! Cutting a train of 64 KiB, headers beside the payload and in place, beside one copy of the
-//! payload from cache to cache: what cutting must not cost more than.
+//! Segmenting a train of 64 KiB, with separate headers and in place, compared with one copy of the
+//! payload within the cache, which is the limit for its cost.
 
 use std::hint::black_box;
 
@@ -9,15 +9,15 @@ use tapswitch_wire::checksum::Sum;
 use super::candidate::{Candidate, Cell, Part};
 use super::train::{Kind, SEGMENT_LEN, SEGMENTS, Train};
 
-/// All of them.
+/// All candidates.
 ///
 /// # Errors
-/// When a train cannot be cut.
+/// If a train cannot be segmented.
 pub(super) fn candidates() -> Result<Vec<Candidate>, OffloadError> {
     let mut all = Vec::new();
     for kind in Kind::all() {
         let train = kind.train(1000);
-        // What works once works always: the train stays the same.
+        // If it succeeds once it always does: the train is not changed.
         Segments::new(&train.meta, &train.bytes, &[])?;
         InPlace::new(&train.meta, &mut train.bytes.clone(), 0)?;
         all.push(copying(kind, &train));
@@ -41,7 +41,7 @@ fn copying(kind: Kind, train: &Train) -> Candidate {
     })
 }
 
-/// The one pass over the payload that cutting cannot do without.
+/// The single pass over the payload that segmentation cannot avoid.
 fn summing(kind: Kind, train: &Train) -> Candidate {
     let (bytes, start) = (train.bytes.clone(), train.headers_len);
     Candidate::new(cell(kind, "its sums alone", false), move || {
@@ -65,8 +65,8 @@ fn beside(kind: Kind, train: &Train) -> Candidate {
     })
 }
 
-/// The first packet's headers take the place of the train's, which are put back for the next turn;
-/// that the payload is no longer what it was matters to nobody.
+/// The first packet's headers replace those of the train, which are restored for the next
+/// iteration; the changed payload does not matter.
 fn in_place(kind: Kind, train: &Train) -> Candidate {
     let Train { meta, mut bytes, headers_len } = train.clone();
     let headers = bytes[..headers_len].to_vec();

@@ -1,4 +1,4 @@
-//! Tag operations on a train, each with the one that undoes it.
+//! Tag operations on a train, each with its inverse.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use tapswitch_wire::{EtherType, NetHeader, Tag, tags};
 use super::candidate::{Candidate, Cell, Part};
 use super::train::{Kind, Protocol, Train, Version};
 
-/// All of them.
+/// All candidates.
 pub(super) fn candidates() -> Vec<Candidate> {
     let s_tag = Tag::new(EtherType::SERVICE_VLAN, 300);
     let c_tag = Tag::new(EtherType::VLAN, 400);
@@ -71,7 +71,7 @@ impl Frame {
     }
 }
 
-/// In front of the frame.
+/// Headroom of the frame.
 const HEADROOM: usize = 64;
 
 #[cfg(test)]

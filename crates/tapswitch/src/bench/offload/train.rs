@@ -1,4 +1,4 @@
-//! Trains of 45 packets to work on.
+//! Trains of 45 packets as input.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) enum Version {
     V6,
 }
 
-/// A kind of train.
+/// A type of train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) protocol: Protocol,
@@ -29,7 +29,7 @@ pub(super) struct Kind {
     pub(super) tags: usize,
 }
 
-/// A train as a tap device's host sends it: all that can be left to others is.
+/// A train as the host of a tap device sends it: all work is deferred.
 #[derive(Clone, Debug)]
 pub(super) struct Train {
     pub(super) meta: NetHeader,
@@ -39,7 +39,7 @@ pub(super) struct Train {
 }
 
 impl Kind {
-    /// All that are measured.
+    /// All types that are measured.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let layers = [
             (Protocol::Tcp, Version::V4),
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Length of what IP carries.
+    /// Length of the IP payload.
     fn upper_len(self) -> u16 {
         to_u16(PAYLOAD_LEN) + if self.protocol == Protocol::Tcp { 32 } else { 8 }
     }
@@ -96,7 +96,7 @@ impl Kind {
         if self.protocol == Protocol::Tcp { ip_proto::TCP } else { ip_proto::UDP }
     }
 
-    /// The EtherType and the IP header.
+    /// Appends the EtherType and the IP header.
     fn push_network(self, bytes: &mut Vec<u8>) {
         let len = self.upper_len();
         if self.version == Version::V6 {
@@ -116,7 +116,7 @@ impl Kind {
         write_u16(bytes, at + ipv4::field::CHECKSUM, checksum);
     }
 
-    /// The TCP or UDP header without a checksum.
+    /// Appends the TCP or UDP header without a checksum.
     fn push_transport(self, source_port: u16, bytes: &mut Vec<u8>) {
         bytes.extend(source_port.to_be_bytes());
         bytes.extend([0x14, 0x51]);
@@ -155,9 +155,9 @@ fn to_u16(len: usize) -> u16 {
     len as u16
 }
 
-/// An S-tag and a C-tag, both with the type in front.
+/// An S-tag and a C-tag, each with its TPID.
 const TAGS: [u8; 8] = [0x88, 0xa8, 0, 200, 0x81, 0, 0, 100];
-/// Packets of a train, as many as IP lets one have.
+/// Packets of a train, as many as fit an IP packet.
 pub(super) const SEGMENTS: u32 = 45;
 /// Payload of each packet in bytes.
 pub(super) const SEGMENT_LEN: usize = 1448;

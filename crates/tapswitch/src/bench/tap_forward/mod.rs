@@ -1,8 +1,8 @@
-//! Namespace → tap → switch → tap → namespace: TCP bulk and small datagrams, without and with every
-//! frame copied to a monitor, beside the bare forwarder and Open vSwitch.
+//! Namespace → tap → switch → tap → namespace: TCP bulk and small datagrams, with and without
+//! copying every frame to a monitor, compared with the bare forwarder and Open vSwitch.
 //!
-//! All of them stand at once, for an idle one costs next to nothing, and take short windows by
-//! turns.
+//! All of them are running at once, because an idle one costs next to nothing, and are measured in
+//! turn in short windows.
 
 mod report;
 
@@ -25,7 +25,7 @@ use report::{Report, Row};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Measures, prints, and writes data if asked.
+/// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {
     process::require(&["iperf3", "ping"])?;
     run(bench(args))
@@ -51,7 +51,7 @@ async fn bench(args: &TapForwardArgs) -> Result<(), Failure> {
     write_data(json, &report)
 }
 
-/// One measurement, at all stages by turns.
+/// One measurement, of all contenders in turn.
 async fn rates(
     args: &TapForwardArgs,
     measure: Measure,
@@ -69,7 +69,7 @@ async fn rates(
     Ok(rates)
 }
 
-/// A way to forward, and whether every frame is copied to a monitor on the way.
+/// A candidate, and whether every frame is copied to a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Contender {
     candidate: Candidate,
@@ -83,7 +83,7 @@ impl std::fmt::Display for Contender {
     }
 }
 
-/// All that are measured.
+/// All contenders.
 fn contenders(args: &TapForwardArgs) -> Vec<Contender> {
     let mut candidates = vec![Candidate::Bare, Candidate::Tapswitch];
     if !args.without_ovs {
@@ -135,7 +135,7 @@ impl Measure {
     }
 }
 
-/// What iperf3 brings from sender to receiver.
+/// The TCP rate that iperf3 reports.
 async fn tcp(
     stage: &Stage,
     length: Duration,
@@ -150,7 +150,7 @@ async fn tcp(
     Ok(iperf::tcp(from, to, length, &more).await?.gbps())
 }
 
-/// Processor time of a switch and controller with four ports and no traffic.
+/// CPU usage of a switch and controller with four ports and no traffic.
 async fn idle_percent() -> Result<f64, Failure> {
     let stage = Stage::set_up_idle().await?;
     let pid = stage.pid().ok_or("the switch is not running")?;

@@ -1,4 +1,4 @@
-//! What came of it, as a table and as data.
+//! The results, as a table and as data.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::table::{print, table};
 
 use super::Contender;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
@@ -20,7 +20,7 @@ pub(super) struct Report {
     gro: String,
     congestion: String,
     rows: Vec<Row>,
-    /// Processor time of the whole process with four ports and no traffic, in percent of a core.
+    /// CPU usage of the whole process with four ports and no traffic, in percent of a core.
     idle_percent: f64,
 }
 
@@ -33,15 +33,15 @@ pub(super) struct Row {
     copies: bool,
     unit: &'static str,
     median: f64,
-    /// Over the bare forwarder doing the same.
+    /// Ratio to the bare forwarder doing the same.
     to_bare: Option<Compared>,
-    /// Over Open vSwitch doing the same.
+    /// Ratio to Open vSwitch doing the same.
     to_ovs: Option<Compared>,
-    /// Over itself without the copy.
+    /// Ratio to itself without the copy.
     to_no_copy: Option<Compared>,
 }
 
-/// A ratio within rounds, and what it shall be.
+/// A ratio within rounds, and its goal.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Compared {
     #[serde(flatten)]
@@ -55,7 +55,7 @@ impl Compared {
         Self { ratio, goal, verdict: goal.map(|goal| ratio.verdict(goal)) }
     }
 
-    /// As it stands in the table: `0.970 (0.951 to 0.985), 0.97 met`.
+    /// In the format of tables: `0.970 (0.951 to 0.985), 0.97 met`.
     fn text(compared: Option<Self>) -> String {
         let Some(Self { ratio, goal, verdict }) = compared else { return "-".to_owned() };
         let judged = goal.zip(verdict).map(|(goal, it)| format!(", {goal:.2} {}", it.name()));
@@ -95,7 +95,7 @@ impl Row {
     }
 }
 
-/// What the ratios of the switch shall be.
+/// Goals of the switch's ratios.
 impl Measure {
     fn goal_to_bare(self) -> f64 {
         match self {
@@ -111,7 +111,8 @@ impl Measure {
         }
     }
 
-    /// A copy of a train costs little beside the train; one of a small frame costs as much as it.
+    /// Copying a train costs little relative to the train; copying a small frame costs as much as
+    /// the frame.
     fn goal_with_copy(self) -> Option<f64> {
         match self {
             Self::TcpOneFlow | Self::TcpFourFlows => Some(0.93),

@@ -1,4 +1,4 @@
-//! What is measured: a way to treat frames, and their size.
+//! The measurements: the treatment of frames, and their size.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -7,20 +7,20 @@ use super::Failure;
 use super::layout::Layout;
 use super::switches::{Candidate, Switch};
 
-/// What a switch does with the frames between two guests.
+/// Treatment of frames between two guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
-    /// Send them on, by one rule about IP addresses.
+    /// Forwarding by one rule that matches IP addresses.
     Plain,
     /// A group of type ALL: to the receiver and to the monitor.
     All,
-    /// Open vSwitch's mirrors, beside the plain rule. This switch has none, for its groups do the
-    /// same, so what compares is its group.
+    /// Open vSwitch's mirrors, in addition to the plain rule. This switch has groups instead, which
+    /// are what compares to it.
     Mirror,
 }
 
-/// One measurement of a size: who does what.
+/// One measurement at a size: candidate and task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) candidate: Candidate,
@@ -36,7 +36,7 @@ impl Task {
         }
     }
 
-    /// How many times the rate of Open vSwitch is wanted.
+    /// Goal of the ratio to Open vSwitch.
     pub(super) fn goal(self) -> f64 {
         match self {
             Self::Plain => 1.2,
@@ -48,7 +48,7 @@ impl Task {
         u64::from(self != Self::Plain)
     }
 
-    /// Whether a candidate can do it.
+    /// Whether a candidate supports it.
     pub(super) fn is_for(self, candidate: Candidate) -> bool {
         match self {
             Self::Plain => true,
@@ -59,7 +59,7 @@ impl Task {
 }
 
 impl Entry {
-    /// Makes the switch do it from the next frame on.
+    /// Configures the switch, from the next frame on.
     pub(super) async fn prepare(&self, switch: &Switch, layout: Layout) -> Result<(), Failure> {
         if self.candidate == Candidate::Bare {
             return Ok(());
@@ -79,7 +79,7 @@ impl Entry {
     }
 }
 
-/// Adds the groups that copy; rules lead to them as entries want.
+/// Adds the groups that copy; the rules of entries refer to them.
 pub(super) async fn add_groups(switch: &Switch, layout: Layout) -> Result<(), Failure> {
     for (from, to) in layout.pairs {
         if let Some(monitor) = layout.monitor {
@@ -90,8 +90,8 @@ pub(super) async fn add_groups(switch: &Switch, layout: Layout) -> Result<(), Fa
     Ok(())
 }
 
-/// The frames of a pair, but for the port. What the other guests send by themselves when
-/// circulation starts has the same addresses, and is not meant.
+/// Matches the frames of a pair, except for the port. Frames that the other guests send at the
+/// start of circulation have the same addresses, and are excluded by the port.
 const ADDRESSES: &str = "ip,nw_src=198.18.0.0/16,nw_dst=198.18.0.2";
-/// Sizes of frames with their check sequence, as in the tables that this follows.
+/// Frame sizes with check sequence, as in the thesis.
 pub(super) const SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];

@@ -1,8 +1,8 @@
 //! The picture: million frames per second by frame size, a line for each switch, drawn as SVG 1.1;
 //! plain forwarding above, copies below.
 //!
-//! Sizes are labels at equal distances, for most of the seven are small. The scale of rates is
-//! linear and starts at zero.
+//! Sizes are equidistant labels, because most of the seven are small. The rate axis is linear and
+//! starts at zero.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use super::results::Row;
 use super::switches::Candidate;
 use crate::bench::svg::Svg;
 
-/// Refuses a directory that takes no files.
+/// Checks that the directory is writable.
 pub(super) fn check(directory: &Path) -> Result<(), Failure> {
     let access = rustix::fs::access(directory.join("."), Access::WRITE_OK | Access::EXEC_OK);
     Ok(access.map_err(|errno| format!("{}: {errno}", directory.display()))?)
 }
 
-/// Draws a file into `directory` for each kind of guests that sends frames of several sizes.
+/// Draws a file into `directory` for each type of guests with several frame sizes.
 pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
     for rows in report.kinds() {
         if let Some(first) = rows.first().filter(|row| row.load == Load::Frames) {
@@ -35,7 +35,7 @@ pub(super) fn write(directory: &Path, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Draws rows of one kind of guests, under a line that says on what machine they were measured.
+/// Draws the rows of one type of guests, below a line with the machine that they were measured on.
 fn draw(rows: &[Row], machine: &str) -> String {
     let mut chart = Chart::default();
     chart.text(MARGIN, MARGIN + 16.0, "title", "Million frames per second by frame size");
@@ -58,7 +58,7 @@ struct Chart {
 }
 
 impl Chart {
-    /// One diagram, `top` pixels down.
+    /// One diagram, `top` pixels from the top.
     fn panel(&mut self, top: f64, title: &str, rows: &[&Row]) {
         self.text(MARGIN, top - 12.0, "group", title);
         let mut sizes: Vec<_> = rows.iter().map(|row| row.size).collect();
@@ -83,7 +83,7 @@ impl Chart {
         }
     }
 
-    /// Levels of the scale, each with its number.
+    /// Grid lines, each with its number.
     fn grid(&mut self, top: f64, most: f64) {
         for quarter in 0..=4 {
             let share = f64::from(quarter) / 4.0;
@@ -128,7 +128,7 @@ impl Chart {
     }
 }
 
-/// Where the size with this index is, of so many.
+/// Horizontal position of the size with this index, of this number of sizes.
 fn x(index: usize, sizes: usize) -> f64 {
     LEFT + 20.0 + (RIGHT - LEFT - 40.0) * count(index) / count(sizes.saturating_sub(1).max(1))
 }
@@ -151,7 +151,7 @@ fn look((candidate, task): (Candidate, Task)) -> (&'static str, &'static str) {
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = PANEL_TOP + 2.0 * PANEL + PANEL_GAP + 40.0;
 const MARGIN: f64 = 20.0;
-/// Ends of the diagram; to its right is the legend.
+/// Edges of the diagram; the legend is to the right.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 500.0;
 const PANEL_TOP: f64 = 100.0;

@@ -1,8 +1,8 @@
-//! Starting programs that are made with DPDK, so that nothing of the machine changes and nothing of
-//! theirs stays: memory without huge pages, no PCI devices, runtime files in our directory.
+//! Starts DPDK programs without changing the machine or leaving files: memory without huge pages,
+//! no PCI devices, runtime files in our directory.
 //!
-//! Huge pages were tried for the guests and for Open vSwitch; no difference showed beside the
-//! machine's own drift, so all go without.
+//! Huge pages were tried for the guests and for Open vSwitch; they made no difference beyond the
+//! machine's drift, so they are not used.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,22 +14,22 @@ use crate::process;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Options of DPDK's environment for a program that takes `megabytes` of memory.
+/// Options of DPDK's environment for a program that uses `megabytes` of memory.
 pub(super) fn environment(prefix: &str, megabytes: usize) -> Vec<String> {
     let memory = megabytes.to_string();
     let prefix = format!("--file-prefix={prefix}");
     ["--no-huge", "--no-pci", "-m", &memory, &prefix].map(str::to_owned).into()
 }
 
-/// Both logical cores that `testpmd` needs, one to rest and one to forward, on one core.
+/// Both logical cores that `testpmd` needs, one idle and one forwarding, on one core.
 pub(super) fn on_core(core: usize) -> String {
     format!("--lcores=0@{core},1@{core}")
 }
 
-/// Starts `testpmd` on `core` with these arguments, its input and output at our hands. Its runtime
-/// files go into `directory`.
+/// Starts `testpmd` on `core` with these arguments, with pipes for its input and output. Its
+/// runtime files are created in `directory`.
 pub(super) fn testpmd(core: usize, args: &[String], directory: &Path) -> Result<Child, Failure> {
-    // Without a terminal its output would wait in a buffer.
+    // Without a terminal its output would be block-buffered.
     let line_by_line = ["-oL".to_owned(), TESTPMD.to_owned()];
     let args: Vec<_> = line_by_line.iter().chain(args).cloned().collect();
     let (program, args) = process::on_core(Some(core), "stdbuf", &args);
@@ -40,7 +40,7 @@ pub(super) fn testpmd(core: usize, args: &[String], directory: &Path) -> Result<
     Ok(command.spawn()?)
 }
 
-/// Where a program with this prefix keeps its runtime files.
+/// Directory of the runtime files of a program with this prefix.
 pub(super) fn runtime(directory: &Path, prefix: &str) -> PathBuf {
     directory.join("dpdk").join(prefix)
 }

@@ -1,4 +1,4 @@
-//! What a switch takes of the processor with four guests that say nothing.
+//! CPU usage of a switch with four idle guests.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use super::stage::{Cores, Plan, Stage};
 use super::switches::{Candidate, processor_times};
 use super::{Failure, VhostArgs};
 
-/// What one candidate took.
+/// Result of one candidate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) candidate: Candidate,
     /// All threads together, in percent of a core.
     pub(super) percent: f64,
-    /// What it shall be at most.
+    /// Its maximum.
     pub(super) goal: Option<f64>,
     pub(super) met: Option<bool>,
 }

@@ -1,5 +1,5 @@
-//! How long a frame of 64 bytes takes through a switch to guests and back, while nothing else
-//! happens and while another flow takes all that the switch can give.
+//! Latency of a frame of 64 bytes through a switch to guests and back, while idle and while another
+//! flow saturates the switch.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::stage::{Cores, Plan, Stage};
 use super::switches::Candidate;
 use super::{Failure, VhostArgs};
 
-/// What one candidate took.
+/// Result of one candidate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) candidate: Candidate,
@@ -20,7 +20,7 @@ pub(super) struct Row {
     /// Medians over rounds.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Of all rounds.
+    /// Over all rounds.
     pub(super) lost: usize,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn measure(
     Ok(rows.collect())
 }
 
-/// From the interface to a guest, which another gives back; and what circulates between these two.
+/// From the interface to a guest, and back from another; and the circulation between the two.
 fn rules() -> [String; 3] {
     [(PROBE_PORT, 1), (2, PROBE_PORT), (1, 2)]
         .map(|(from, to)| format!("in_port={from},actions=output:{to}"))

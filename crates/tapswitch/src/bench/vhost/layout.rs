@@ -1,4 +1,4 @@
-//! Who is behind which port of the switch, and where the sockets are.
+//! Assignment of guests to ports of the switch, and their sockets.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use tempfile::TempDir;
 
 use crate::hosts;
 
-/// The guests of a stage. A guest is named by the number of its port at the switch.
+/// The guests of a stage. A guest is identified by the number of its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Sender and receiver of each pair.
     pub(super) pairs: &'static [(u8, u8)],
-    /// Who gets copies.
+    /// The guest that gets copies.
     pub(super) monitor: Option<u8>,
 }
 
@@ -23,7 +23,7 @@ impl Layout {
     /// Two pairs, one monitor.
     pub(super) const TWO_PAIRS: Self = Self { pairs: &[(1, 2), (4, 5)], monitor: Some(3) };
 
-    /// Four guests that say nothing.
+    /// Four idle guests.
     pub(super) const FOUR: Self = Self { monitor: None, ..Self::TWO_PAIRS };
 
     /// All guests, by the number of their port.
@@ -31,16 +31,16 @@ impl Layout {
         self.pairs.iter().flat_map(|&(from, to)| [from, to]).chain(self.monitor)
     }
 
-    /// The same as a switch gets them, which deals them out to its threads by turns: who sends
-    /// comes first, so that each thread has as many who do.
+    /// The same in the order for a switch, which assigns them to its threads in turn: senders come
+    /// first, so that each thread gets the same number of them.
     pub(super) fn ports(&self) -> impl Iterator<Item = u8> + Clone {
         let senders = self.pairs.iter().map(|&(from, _)| from);
         senders.chain(self.pairs.iter().map(|&(_, to)| to)).chain(self.monitor)
     }
 }
 
-/// A directory with one socket per guest. The guests' program listens, and switches connect: so a
-/// guest goes on when its switch is exchanged.
+/// A directory with one socket per guest. The guests' program listens, and switches connect: so the
+/// guests continue when their switch is exchanged.
 #[derive(Debug)]
 pub(super) struct Sockets(TempDir);
 
@@ -54,13 +54,13 @@ impl Sockets {
         self.directory().join(format!("guest{guest}"))
     }
 
-    /// A name for what belongs to the same stage.
+    /// A name for objects of the same stage.
     pub(super) fn name(&self) -> String {
         let name = self.directory().file_name().unwrap_or_default().to_string_lossy();
         format!("vhost-{}", name.rsplit('-').next().unwrap_or_default())
     }
 
-    /// Where programs may leave files.
+    /// Directory for files of programs.
     pub(super) fn directory(&self) -> &Path {
         self.0.path()
     }

@@ -1,14 +1,13 @@
-//! The guests: one `dpdk-testpmd` on one core is sender, receiver and monitor at once.
+//! The guests: one `dpdk-testpmd` on one core is sender, receiver and monitor.
 //!
-//! Each guest is a `net_virtio_user` device. Frames **circulate**: what a receiver gets, its sender
-//! sends again (`io` forwarding between the two), so a frame costs the guests' core one receive and
-//! one transmit, and nobody writes a byte of payload there. The other way would be a `net_pcap`
-//! device that feeds senders for ever; it copies each frame, which at 1518 bytes costs that core
-//! more than the switch has to do, and then it is not the switch that is measured. Half as many
-//! frames are under way as a ring holds: the switch finds its sender's ring filled until it is
-//! faster than the guests, and nothing overflows by design. What a switch loses all the same is
-//! missing from then on, which the ledger shows. What monitors get is swallowed by a `net_null`
-//! device.
+//! Each guest is a `net_virtio_user` device. Frames **circulate**: frames at a receiver are sent
+//! again by its sender (`io` forwarding between the two), so a frame costs the guests' core one
+//! receive and one transmit, and no payload is written there. The alternative, a `net_pcap` device
+//! that feeds senders forever, copies each frame, which at 1518 bytes costs that core more than the
+//! switch's own work, so that the switch would not be the bottleneck. Half as many frames are in
+//! flight as a ring holds: the sender's ring stays filled until the switch is faster than the
+//! guests, and nothing overflows by design. Frames that a switch loses nevertheless are missing
+//! from then on, which the ledger shows. A `net_null` device discards the monitors' frames.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,39 +24,39 @@ use super::trains;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How the guests are made.
+/// Configuration of the guests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guests {
     pub(super) layout: Layout,
     pub(super) rings: Rings,
-    /// 1, or 256 by the source address.
+    /// Number of flows: 1, or 256 by the source address.
     pub(super) flows: usize,
     pub(super) load: Load,
-    /// Where they all are.
+    /// Core of all guests.
     pub(super) core: usize,
 }
 
-/// What kind of rings the guests have.
+/// Type of the guests' rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Rings {
-    /// Split rings with mergeable buffers, as Linux guests have.
+    /// Split rings with mergeable buffers, as in Linux guests.
     Split,
     /// Packed rings driven by vector instructions: the cheapest for the guests' core.
     Packed,
 }
 
-/// What circulates.
+/// Type of the circulating traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Load {
-    /// Frames of a length that each measurement chooses, by the guests' cheapest drivers.
+    /// Frames of a length that each measurement sets, with the guests' cheapest drivers.
     Frames,
     /// TCP trains, see [`super::trains`].
     Trains,
 }
 
-/// The running guests. They end when this is dropped.
+/// The running guests, ended on drop.
 #[derive(Debug)]
 pub(super) struct Loader {
     child: Child,
@@ -81,7 +80,7 @@ impl Guests {
     /// Starts them.
     pub(super) fn start(self, sockets: &Sockets) -> Result<Waiting, Failure> {
         let mut args = dpdk::environment(PREFIX, MEGABYTES);
-        // Drivers use AVX-512 only where they are told that they may.
+        // Drivers use AVX-512 only if permitted explicitly.
         args.extend([dpdk::on_core(self.core), "--force-max-simd-bitwidth=512".to_owned()]);
         args.extend(self.devices(sockets));
         args.extend(match self.load {
@@ -99,7 +98,8 @@ impl Guests {
         Ok(Waiting { child, layout: self.layout, load: self.load, runtime })
     }
 
-    /// Devices in the order of their numbers: pairs, then the monitor and what swallows its frames.
+    /// Devices in the order of their numbers: pairs, then the monitor and the one that discards its
+    /// frames.
     fn devices(&self, sockets: &Sockets) -> Vec<String> {
         let rings = self.rings.options(self.load);
         let guest = |guest: u8| {
@@ -126,7 +126,7 @@ impl Rings {
         }
     }
 
-    /// Vector instructions do not go with trains.
+    /// Vector instructions cannot be used with trains.
     fn options(self, load: Load) -> &'static str {
         match (self, load) {
             (Self::Split, Load::Frames) => "packed_vq=0,mrg_rxbuf=1,in_order=1",
@@ -157,7 +157,7 @@ impl Waiting {
 
 impl Loader {
     /// Starts circulation: each sender begins with `UNDER_WAY` frames of `len` bytes, without the
-    /// frame check sequence, which no ring carries. Trains have the length that they have.
+    /// frame check sequence, which rings do not carry. Trains have a fixed length.
     pub(super) async fn start(&mut self, len: usize) -> Result<(), Failure> {
         if self.load == Load::Trains {
             return self.start_trains().await;
@@ -168,14 +168,14 @@ impl Loader {
         self.say(&first, "packet forwarding - ports=").await
     }
 
-    /// Starts without frames: guests only pass on what they get.
+    /// Starts without frames: guests only forward what they get.
     pub(super) async fn start_empty(&mut self) -> Result<(), Failure> {
         self.say("set fwd io", "Set io packet forwarding mode").await?;
         self.say("start", "packet forwarding - ports=").await
     }
 
-    /// Stops circulation, and takes in what is under way: all that was sent since `before`, with
-    /// `copies` of each, or until nothing came for a while.
+    /// Stops circulation, and waits for frames in flight: all that were sent since `before`, with
+    /// `copies` of each, or until none arrived for a while.
     pub(super) async fn stop(&mut self, before: &Passage, copies: u64) -> Result<(), Failure> {
         self.say("stop", "Done.").await?;
         self.say("set fwd rxonly", "Set rxonly packet forwarding mode").await?;
@@ -193,7 +193,7 @@ impl Loader {
         self.say("stop", "Done.").await
     }
 
-    /// What the guests have sent and received so far.
+    /// Frames sent and received by the guests so far.
     pub(super) fn passage(&self) -> Result<Passage, Failure> {
         let mut passage = Passage { at: Instant::now(), sent: 0, received: 0, copied: 0 };
         for pair in 0..self.layout.pairs.len() {
@@ -206,12 +206,12 @@ impl Loader {
         Ok(passage)
     }
 
-    /// Devices that are guests; they have the lowest numbers.
+    /// Number of devices that are guests; they have the lowest numbers.
     pub(super) fn guest_count(&self) -> usize {
         self.layout.guests().count()
     }
 
-    /// Devices that are guests, or swallow what monitors get.
+    /// Number of devices that are guests, or discard the monitors' frames.
     pub(super) fn device_count(&self) -> usize {
         self.guest_count() + usize::from(self.layout.monitor.is_some())
     }
@@ -224,7 +224,7 @@ impl Loader {
         self.child.id()
     }
 
-    /// Gives a command and waits for what it says when it is done.
+    /// Sends a command and waits for the output that completes it.
     pub(super) async fn say(&mut self, command: &str, done: &str) -> Result<(), Failure> {
         self.write(command).await?;
         let heard = async {
@@ -257,7 +257,7 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// Frames and copies that were sent since `before`, and have not come.
+    /// Frames and copies that were sent since `before` and have not arrived.
     fn missing(&self, before: &Self, copies: u64) -> u64 {
         let expected = (self.sent - before.sent) * (1 + copies);
         let came = self.received + self.copied - before.received - before.copied;
@@ -267,10 +267,10 @@ impl Passage {
 
 const PREFIX: &str = "guests";
 const MEGABYTES: usize = 512;
-/// The most that vhost-user allows, and what QEMU's manual advises for such loads.
+/// The maximum of vhost-user, and what QEMU's manual recommends for such loads.
 const RING_LEN: usize = 1024;
-/// Frames of a pair under way. With as many as a ring holds, a ring that is not quite empty when
-/// they set out loses some at once.
+/// Frames of a pair in flight. With as many as a ring holds, a ring that is not quite empty at the
+/// start would lose some at once.
 const UNDER_WAY: usize = RING_LEN / 2;
 const BURST_COUNT: usize = 32;
 const OPTIONS: [&str; 6] = [
@@ -278,14 +278,14 @@ const OPTIONS: [&str; 6] = [
     "-i",
     "--port-topology=paired",
     "--burst=32",
-    // Or it would throw away what is in the rings whenever it starts.
+    // Otherwise it would discard the contents of the rings at every start.
     "--no-flush-rx",
     "--total-num-mbufs=16384",
 ];
-/// The senders' address and the receivers', in every frame.
+/// The senders' and the receivers' address, in every frame.
 const FRAME_OPTIONS: [&str; 1] = ["--tx-ip=198.18.0.1,198.18.0.2"];
-/// Switches try again each second.
+/// Switches retry every second.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// When nothing came for so long, nothing is under way; a busy machine may take a while.
+/// Time without frames after which none is in flight; generous for a busy machine.
 const QUIET: Duration = Duration::from_millis(300);

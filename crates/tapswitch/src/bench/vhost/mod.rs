@@ -1,9 +1,9 @@
-//! `tapswitch bench vhost`: virtual machines' ports, beside Open vSwitch with DPDK and beside a
-//! bare loop of DPDK's; the tables of the thesis that this switch follows.
+//! `tapswitch bench vhost`: ports of virtual machines, compared with Open vSwitch with DPDK and a
+//! bare DPDK loop; the tables of the thesis that this switch follows.
 //!
-//! One core has all guests, the other the switch, whoever it is. All candidates stand at once, each
-//! with guests of its own, and take short windows by turns; who is not measured is stopped by a
-//! signal, for two of the three burn their core always.
+//! One core runs all guests, the other the switch under test. All candidates are running at once,
+//! each with its own guests, and are measured in turn in short windows; the others are stopped by a
+//! signal, because two of the three poll permanently.
 
 mod cases;
 mod chart;
@@ -48,39 +48,39 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct VhostArgs {
-    /// Rounds; each measures every candidate once. Intervals want at least 6.
+    /// Rounds; each measures every candidate once. At least 6 for confidence intervals.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=999))]
     rounds: u64,
-    /// Milliseconds of each measurement; it is warmed up for a third of that.
+    /// Length of each measurement in milliseconds, after a warm-up of a third of that.
     #[arg(long, value_name = "MS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     window: u64,
-    /// A short run that shows that all of it works: one round, 50 ms each, two sizes.
+    /// Short run that shows that everything works: one round, 50 ms each, two sizes.
     #[arg(long, conflicts_with_all = ["rounds", "window", "sizes"])]
     quick: bool,
-    /// Frame sizes with the check sequence, separated by commas; the thesis' seven if not given.
+    /// Frame sizes with check sequence, separated by commas. Default: the thesis' seven.
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u16).range(64..=1518))]
     sizes: Vec<u16>,
-    /// Measure only this; may be given several times, as all that follow.
+    /// Run only this measurement; may be repeated, as all following options.
     #[arg(long, value_name = "TASK")]
     only: Vec<Task>,
-    /// Only these candidates.
+    /// Measure only this candidate.
     #[arg(long, value_name = "CANDIDATE")]
     by: Vec<Candidate>,
-    /// The guests' rings.
+    /// Type of the guests' rings.
     #[arg(long, value_name = "KIND", default_value = "packed")]
     rings: Vec<Rings>,
     /// Number of flows, 1 or 256.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_flows)]
     flows: Vec<usize>,
-    /// Only these parts of the benchmark.
+    /// Run only this part of the benchmark.
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the rates into this directory as well, a file for each kind of guests.
+    /// Also draw the rates into this directory, a file for each type of guests.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 }
@@ -94,7 +94,7 @@ enum Part {
     Trains,
     /// Two pairs of guests and one monitor, by one thread and by two.
     Pairs,
-    /// Processor time while nothing happens.
+    /// CPU usage while idle.
     Idle,
     /// Round trips.
     Latency,
@@ -105,7 +105,7 @@ fn parse_flows(text: &str) -> Result<usize, String> {
     flows.ok_or_else(|| "expected 1 or 256".to_owned())
 }
 
-/// Measures, prints, and writes data if asked.
+/// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &VhostArgs) -> Result<(), Failure> {
     run(bench(args))
 }
@@ -144,7 +144,7 @@ async fn bench(args: &VhostArgs) -> Result<(), Failure> {
     args.svg.iter().try_for_each(|directory| chart::write(directory, &report))
 }
 
-/// True when all that is measured with is there; says what is not.
+/// True if all required programs are installed; prints which are not.
 fn has_peers() -> bool {
     let missing = PEERS.iter().filter(|(program, _)| !process::is_installed(program));
     let packages: BTreeSet<_> = missing.map(|(_, package)| *package).collect();
@@ -156,7 +156,7 @@ fn has_peers() -> bool {
     PEERS.iter().all(|(program, _)| process::is_installed(program))
 }
 
-/// Programs, and the Debian packages that bring them. The drivers of DPDK are plug-ins.
+/// Programs, and the Debian packages that contain them. The drivers of DPDK are plug-ins.
 const PEERS: [(&str, &str); 9] = [
     (dpdk::TESTPMD, "dpdk-dev"),
     (ovs_dpdk::PROGRAM, "openvswitch-switch-dpdk"),
@@ -172,7 +172,7 @@ const PEERS: [(&str, &str); 9] = [
     ("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/librte_mempool_ring.so.23", "librte-mempool-ring23"),
 ];
 
-/// The rates by size, or of trains, for one kind of guests.
+/// The rates by size, or of trains, for one type of guests.
 async fn tables(args: &VhostArgs, plan: Plan, cores: Cores) -> Result<Vec<Row>, Failure> {
     let mut stages = Vec::new();
     for candidate in args.candidates() {

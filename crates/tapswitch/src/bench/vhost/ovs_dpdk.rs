@@ -1,5 +1,5 @@
-//! Open vSwitch with DPDK: Debian's second binary of the switch, by its full path, so that the one
-//! that others use stays what it is.
+//! Open vSwitch with DPDK: Debian's second binary of the switch, by its full path, so that the
+//! system's default is not changed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::switches::Setup;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A running Open vSwitch with one bridge. It ends when it is dropped.
+/// A running Open vSwitch with one bridge, ended on drop.
 #[derive(Debug)]
 pub(super) struct OpenVswitch {
     switch: Child,
@@ -62,8 +62,8 @@ impl OpenVswitch {
         Ok(())
     }
 
-    /// Adds a port whose queue is read on `core`. Left alone, it deals queues out as they lie in a
-    /// table of its own, and one thread may have all that bring frames.
+    /// Adds a port whose queue is polled on `core`. By default, queues are assigned in the order of
+    /// a hash table, and one thread may get all that receive frames.
     async fn add_port(
         &self,
         number: u8,
@@ -77,7 +77,7 @@ impl OpenVswitch {
         self.vsctl(&[&add[..], &[kind, option, &number, &affinity]].concat()).await
     }
 
-    /// Frames that each of its threads has taken from ports.
+    /// Number of frames that each of its threads has received from ports.
     pub(super) async fn shares(&self) -> Result<Vec<u64>, Failure> {
         let control = control(&self.directory);
         let args = ["-t", &control, "dpif-netdev/pmd-stats-show"];
@@ -85,7 +85,7 @@ impl OpenVswitch {
         Ok(received_by_threads(&said))
     }
 
-    /// Copies what comes in on port 1 to port 3, beside all rules.
+    /// Copies frames received on port 1 to port 3, in addition to all rules.
     pub(super) async fn mirror(&self, on: bool) -> Result<(), Failure> {
         let clear = ["clear", "bridge", BRIDGE, "mirrors"];
         let [from, to] = ["--id=@from", "--id=@to"];
@@ -98,7 +98,7 @@ impl OpenVswitch {
         }
     }
 
-    /// Makes it forget how it treated frames so far, once its threads have heard of all changes.
+    /// Flushes its caches, after its threads have processed all changes.
     pub(super) async fn settle(&self) -> Result<(), Failure> {
         let control = control(&self.directory);
         for command in ["revalidator/wait", "revalidator/purge"] {
@@ -112,7 +112,7 @@ impl OpenVswitch {
         ovs::vsctl(&self.namespace, &ovs::remote(&self.directory), args).await
     }
 
-    /// Where it takes OpenFlow.
+    /// Its OpenFlow address.
     pub(super) fn target(&self) -> String {
         format!("unix:{}", self.directory.join(BRIDGE).with_extension("mgmt").display())
     }
@@ -122,15 +122,15 @@ impl OpenVswitch {
     }
 }
 
-/// What it says of its version, line by line.
+/// Its version output, line by line.
 pub(super) fn versions() -> Vec<String> {
     let output = std::process::Command::new(PROGRAM).arg("--version").output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
 }
 
-/// Packets received of each thread that polls, as `dpif-netdev/pmd-stats-show` has them. What
-/// stands of the main thread, which polls no guest, is left out.
+/// Packets received by each polling thread, from `dpif-netdev/pmd-stats-show`. The main thread,
+/// which polls no guest, is skipped.
 fn received_by_threads(text: &str) -> Vec<u64> {
     let threads = text.split("pmd thread ").skip(1);
     let threads = threads.map(|thread| thread.split("main thread").next().unwrap_or_default());
@@ -141,18 +141,18 @@ fn received_by_threads(text: &str) -> Vec<u64> {
     threads.map(|thread| count(thread).unwrap_or(0)).collect()
 }
 
-/// The socket of its switch for questions.
+/// The control socket of the switch.
 fn control(directory: &Path) -> String {
     directory.join("vswitchd.ctl").display().to_string()
 }
 
-/// What the database is told before the switch starts.
+/// Database settings to make before the switch starts.
 fn options(setup: &Setup<'_>) -> Vec<String> {
     let mask = |cores: &[usize]| {
         let mask = cores.iter().fold(0_u64, |mask, core| mask | 1 << core);
         format!("{mask:#x}")
     };
-    // Without --legacy-mem it would ask for memory that is in no file, which wants huge pages.
+    // Without --legacy-mem it would use memory without a file, which needs huge pages.
     let extra = dpdk::environment("ovs", MEGABYTES).join(" ");
     let trains = setup.load == Load::Trains;
     vec![
@@ -164,7 +164,7 @@ fn options(setup: &Setup<'_>) -> Vec<String> {
     ]
 }
 
-/// Where Debian's openvswitch-switch-dpdk has it.
+/// Path in Debian's openvswitch-switch-dpdk.
 pub(super) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const BRIDGE: &str = "bench";
 const MEGABYTES: usize = 1024;

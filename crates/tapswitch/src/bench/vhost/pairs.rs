@@ -1,8 +1,8 @@
-//! Two pairs of guests whose frames are all copied to one monitor, by one thread of a switch and by
-//! two.
+//! Two pairs of guests whose frames are all copied to one monitor, with one and with two threads of
+//! a switch.
 //!
-//! With two cores the second thread shares one with the guests, who need it as well: what two
-//! threads gain then says little of what they would gain with a core each.
+//! With two cores the second thread shares one with the guests, who need it as well: the gain of a
+//! second thread is then not representative of one with its own core.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::stage::{Cores, Ledger, Plan, Stage};
 use super::switches::Candidate;
 use super::{Failure, VhostArgs};
 
-/// What one candidate did.
+/// Result of one candidate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) candidate: Candidate,
@@ -23,15 +23,15 @@ pub(super) struct Row {
     pub(super) size: usize,
     /// Million frames per second at both receivers together, median.
     pub(super) mpps: f64,
-    /// To Open vSwitch with as many threads.
+    /// Ratio to Open vSwitch with as many threads.
     pub(super) to_ovs: Judged,
-    /// To the same with one thread.
+    /// Ratio to the same with one thread.
     pub(super) to_one: Judged,
     pub(super) ledger: Ledger,
     pub(super) adds_up: bool,
 }
 
-/// Measures all that can copy.
+/// Measures all candidates that can copy.
 pub(super) async fn measure(
     args: &VhostArgs,
     plan: Plan,
@@ -65,7 +65,7 @@ pub(super) async fn measure(
     Ok((0..stages.len()).map(row).collect())
 }
 
-/// What threads gain says something only where each has something to do.
+/// The comparison of thread counts is only meaningful if each thread has work.
 async fn check_shares(stage: &Stage) -> Result<(), Failure> {
     stage.switch.resume()?;
     let shares = stage.switch.shares().await?;
@@ -97,6 +97,6 @@ fn row(index: usize, stages: &[Stage], rates: &Paired, total: Total) -> Row {
     }
 }
 
-/// What is wanted of two threads, to one.
+/// Goal of the ratio of two threads to one.
 const SCALES: f64 = 1.8;
 const SIZE: usize = 64;

@@ -1,14 +1,14 @@
-//! Round trips: a frame goes into a switch at an interface, to a guest, comes back from another,
-//! and out at the interface.
+//! Round trips: a frame enters a switch at an interface, reaches a guest, returns from another, and
+//! leaves at the interface.
 //!
 //! ```text
 //!  prober ── tap device ── switch ── guest 1 ─┐ one program
 //!            PROBE_PORT           ── guest 2 ─┘ passes it on
 //! ```
-//! The device is the prober's: it holds the file, the switch takes the interface (our switch by
-//! `netdev:`, Open vSwitch by DPDK's `net_af_packet`, so that its polling thread reads it). The
-//! prober is on the guests' core, which they never leave to others, so it runs with a real-time
-//! priority (chrt(1)) and sleeps while it waits.
+//! The device belongs to the prober: it holds the file, and the switch attaches the interface (our
+//! switch by `netdev:`, Open vSwitch by DPDK's `net_af_packet`, so that its polling thread reads
+//! it). The prober runs on the guests' core, which they never yield, so it has a real-time priority
+//! (chrt(1)) and sleeps while it waits.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use crate::process;
 
 use super::Failure;
 
-/// The prober as a process of its own.
+/// The prober as a separate process.
 #[derive(Debug)]
 pub(super) struct Prober {
     _child: Child,
@@ -34,19 +34,19 @@ pub(super) struct Prober {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// What a series of round trips gave.
+/// Results of a series of round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Series {
     /// Median, microseconds.
     pub(super) p50_us: f64,
-    /// Ninety-nine of a hundred took no longer, microseconds.
+    /// 99th percentile, microseconds.
     pub(super) p99_us: f64,
-    /// Frames that did not come back in time.
+    /// Frames that did not return in time.
     pub(super) lost: usize,
 }
 
 impl Prober {
-    /// Starts it; the interface is there and on when this returns.
+    /// Starts it; the interface exists and is up when this returns.
     pub(super) async fn start(namespace: &Namespace, core: usize) -> Result<Self, Failure> {
         let (program, core) = (std::env::current_exe()?, core.to_string());
         let program = program.to_string_lossy();
@@ -74,7 +74,7 @@ impl Prober {
     }
 }
 
-/// Where the prober is.
+/// Location of the prober.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ProbeArgs {
     /// Namespace of the interface.
@@ -82,7 +82,7 @@ pub(crate) struct ProbeArgs {
     netns: String,
 }
 
-/// Makes the device, then runs a series for each line that comes in.
+/// Creates the device, then runs a series for each line of input.
 pub(crate) fn main(args: &ProbeArgs) -> Result<(), Failure> {
     let namespace = Namespace::open(&args.netns)?;
     let config = Config::new(PROBE_INTERFACE.parse()?).offloads(Offloads::empty());
@@ -109,12 +109,12 @@ fn series(queue: &Queue) -> Result<Series, Failure> {
     Ok(Series { p50_us, p99_us, lost })
 }
 
-/// How long a frame was under way, or nothing if it was lost.
+/// Round-trip time of a frame, or `None` if it was lost.
 fn round_trip(queue: &Queue, number: usize) -> Result<Option<Duration>, Failure> {
     let prefix = queue.prefix().len();
     let frame = frame(number);
     let mut buf = vec![0; RECV_BUF_LEN];
-    // What came late, or was never asked for.
+    // Late frames, and frames of others.
     while queue.recv(&mut buf)?.is_some() {}
     let start = Instant::now();
     queue.send(&[&vec![0; prefix][..], &frame].concat())?;
@@ -131,7 +131,7 @@ fn round_trip(queue: &Queue, number: usize) -> Result<Option<Duration>, Failure>
     Ok(None)
 }
 
-/// A 64-byte frame, its check sequence left out: a datagram with a number in it.
+/// A 64-byte frame without its check sequence: a datagram with a number in it.
 fn frame(number: usize) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -145,7 +145,7 @@ fn frame(number: usize) -> [u8; 60] {
     frame
 }
 
-/// The smallest of `sorted` that so many percent do not exceed.
+/// The `percent`th percentile of `sorted`.
 fn microseconds(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
@@ -155,9 +155,9 @@ fn microseconds(sorted: &[Duration], percent: usize) -> f64 {
 pub(super) const PROBE_INTERFACE: &str = "probe0";
 /// Its port at the switch.
 pub(super) const PROBE_PORT: u8 = 9;
-/// Round trips of a series.
+/// Round trips per series.
 const COUNT: usize = 200;
-/// Between two of them: long enough for a switch to fall asleep.
+/// Pause between two of them, long enough for a switch to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 const LOST_AFTER: Duration = Duration::from_millis(200);
 const SERIES_LIMIT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What came of it, as tables and as data.
+//! The results, as tables and as data.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -12,14 +12,14 @@ use super::results::{Judged, Row};
 use super::stage::Cores;
 use super::{VhostArgs, idle, latency, ovs_dpdk, pairs};
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
     cores: Cores,
     rounds: u64,
     window_ms: u128,
-    /// What Open vSwitch says of its version, and of that of DPDK, which is the guests' too.
+    /// Versions of Open vSwitch and of DPDK, which the guests use as well.
     peers: Vec<String>,
     pub(super) rates: Vec<Row>,
     pub(super) pairs: Vec<pairs::Row>,
@@ -28,7 +28,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Of a run that has measured nothing yet.
+    /// A report without results.
     pub(super) fn new(args: &VhostArgs, cores: Cores) -> Self {
         Self {
             machine: Machine::look(),
@@ -56,7 +56,7 @@ impl Report {
         self.print_latency();
     }
 
-    /// The rates by kind of guests.
+    /// The rates by type of guests.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &[Row]> {
         self.rates.chunk_by(|a, b| (a.rings, a.flows, a.load) == (b.rings, b.flows, b.load))
     }
@@ -115,7 +115,7 @@ impl Report {
         print_if_any(&shown);
     }
 
-    /// The machine, and how often and how long.
+    /// The machine, number of rounds and length of the measurements.
     pub(super) fn headline(&self) -> String {
         let Machine { processor, cores, kernel, .. } = &self.machine;
         let (rounds, window) = (self.rounds, self.window_ms);
@@ -183,7 +183,7 @@ fn ledger(adds_up: bool) -> String {
 }
 
 impl Row {
-    /// What all rows of a table have in common.
+    /// The common properties of all rows of a table.
     pub(super) fn kind(&self) -> String {
         let flows = self.flows;
         let flows = if flows == 1 { "one flow".to_owned() } else { format!("{flows} flows") };

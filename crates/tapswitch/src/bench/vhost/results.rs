@@ -1,4 +1,4 @@
-//! Rates of one frame size, round by round, and the rows that come of them.
+//! Rates of one frame size, round by round, and the resulting rows.
 
 use std::fmt;
 
@@ -12,28 +12,28 @@ use super::loader::{Load, Rings};
 use super::stage::{CHECK_SEQUENCE_LEN, Ledger, Plan, Stage, Window};
 use super::switches::Candidate;
 
-/// All measurements with frames of one size.
+/// All measurements with one frame size.
 #[derive(Debug)]
 pub(super) struct Size {
     size: usize,
     entries: Vec<Entry>,
-    /// All by entry.
+    /// By entry.
     rates: Paired,
-    /// Shares of their cores that the switch got, and the guests.
+    /// Shares of their cores that the switch and the guests got.
     cores: [Paired; 2],
     totals: Vec<Total>,
 }
 
-/// What all measurements of an entry came to.
+/// Totals of an entry over all measurements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Total {
     pub(super) ledger: Ledger,
-    /// So far, of every single one.
+    /// True if the ledger of every measurement so far adds up.
     pub(super) adds_up: bool,
 }
 
 impl Total {
-    /// Adds what became of the frames of a measurement.
+    /// Adds the ledger of a measurement.
     pub(super) fn add(&mut self, ledger: Ledger, task: Task) {
         self.ledger += ledger;
         self.adds_up &= ledger.adds_up(task.copies());
@@ -46,7 +46,7 @@ impl Default for Total {
     }
 }
 
-/// The rates of a round, for people.
+/// The rates of a round as text.
 pub(super) struct Latest<'a>(pub(super) &'a [f64]);
 
 impl fmt::Display for Latest<'_> {
@@ -132,7 +132,7 @@ impl Size {
     }
 }
 
-/// What one candidate did with frames of one size in one way.
+/// Result of one candidate and task with one frame size.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) rings: Rings,
@@ -145,27 +145,27 @@ pub(super) struct Row {
     pub(super) mpps: f64,
     /// The same in billion bits per second, without check sequences.
     pub(super) gbps: f64,
-    /// To the bare loop.
+    /// Ratio to the bare loop.
     pub(super) to_bare: Option<Ratio>,
-    /// To Open vSwitch doing the same.
+    /// Ratio to Open vSwitch doing the same.
     pub(super) to_ovs: Judged,
-    /// To Open vSwitch's mirror.
+    /// Ratio to Open vSwitch's mirror.
     pub(super) to_mirror: Option<Ratio>,
-    /// To the same candidate's plain rate.
+    /// Ratio to the same candidate's plain rate.
     pub(super) to_plain: Judged,
-    /// Share of its core that the switch's busiest thread got, median; less than one says that
-    /// others were at work on the machine.
+    /// Share of its core that the switch's busiest thread got, median; less than one means that
+    /// other processes were running.
     pub(super) switch_core: f64,
-    /// The same of the guests.
+    /// The same for the guests.
     pub(super) guests_core: f64,
-    /// What became of all frames of all rounds.
+    /// Outcome of all frames of all rounds.
     pub(super) ledger: Ledger,
-    /// In every round everything arrived, or the switch counted what did not; unknown of the bare
-    /// loop, which counts nothing.
+    /// In every round every frame arrived, or the switch counted the loss; `None` for the bare
+    /// loop, which has no counters.
     pub(super) adds_up: Option<bool>,
 }
 
-/// A ratio with its goal, as far as there are such.
+/// A ratio with its goal, if they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Judged {
     pub(super) ratio: Option<Ratio>,
@@ -181,7 +181,7 @@ impl Judged {
     }
 }
 
-/// What is wanted of the rate with a copy, to that without.
+/// Goal of the rate with a copy, relative to that without.
 const KEEPS_UP: f64 = 0.6;
-/// Where that is wanted.
+/// Sizes to which the goal applies.
 const KEEPS_UP_SIZES: std::ops::RangeInclusive<usize> = 64..=512;

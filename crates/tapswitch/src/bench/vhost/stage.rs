@@ -1,4 +1,4 @@
-//! A switch between its guests, and one window of measurement there.
+//! A switch between its guests, and one measurement there.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,19 +15,19 @@ use super::loader::{Guests, Load, Loader, Passage, Rings};
 use super::probe::{PROBE_INTERFACE, PROBE_PORT, Prober};
 use super::switches::{Candidate, Setup, Switch, processor_times};
 
-/// Which core does what.
+/// Assignment of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Cores {
-    /// All guests, and those threads of a switch that do not forward.
+    /// Core of all guests, and of the threads of a switch that do not forward.
     pub(super) guests: usize,
-    /// The thread that forwards.
+    /// Core of the forwarding thread.
     pub(super) switch: usize,
-    /// A second one, where two are asked for; the guests' core when there are but two.
+    /// Core of a second one, if requested; the guests' core if there are only two.
     pub(super) second: usize,
 }
 
 impl Cores {
-    /// Shares out `ours`.
+    /// Assigns `ours`.
     pub(super) fn share(ours: &[usize]) -> Option<Self> {
         match *ours {
             [] | [_] => None,
@@ -45,27 +45,27 @@ pub(super) struct Stage {
     /// Dropped before its guests.
     pub(super) switch: Switch,
     pub(super) loader: Loader,
-    /// Somebody who asks at an interface, if that was planned.
+    /// The prober at an interface, if planned.
     pub(super) prober: Option<Prober>,
     _namespace: OwnedNamespace,
     _sockets: Sockets,
 }
 
-/// What is to be set up.
+/// Configuration of a stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) layout: Layout,
     pub(super) rings: Rings,
     pub(super) flows: usize,
     pub(super) load: Load,
-    /// Threads that forward, one or two.
+    /// Number of forwarding threads, one or two.
     pub(super) workers: usize,
-    /// Whether the switch has an interface as well, with somebody who asks there.
+    /// Whether the switch also has an interface with a prober.
     pub(super) probed: bool,
 }
 
 impl Stage {
-    /// Sets it up, at rest. Open vSwitch does not always come to send; then it is started anew.
+    /// Starts it, paused. Open vSwitch sometimes fails to send; then it is restarted.
     pub(super) async fn set_up(
         candidate: Candidate,
         plan: Plan,
@@ -133,7 +133,7 @@ impl Stage {
         }
     }
 
-    /// Measures once, with frames of `size` bytes. The switch rests before and after.
+    /// Measures once, with frames of `size` bytes. The switch is paused before and after.
     pub(super) async fn take(
         &mut self,
         entry: Entry,
@@ -161,14 +161,14 @@ impl Stage {
         })
     }
 
-    /// Processor times of the switch's threads, and of the guests'.
+    /// CPU times of the threads of the switch and of the guests.
     fn threads(&self) -> Result<[Threads; 2], Failure> {
         let guests = self.loader.id().ok_or("the guests exited")?;
         Ok([processor_times(self.switch.id()?)?, processor_times(guests)?])
     }
 }
 
-/// So many have been there more than once.
+/// Number of received frames that proves circulation.
 const fn circulates(load: Load) -> u64 {
     match load {
         Load::Frames => 2048,
@@ -178,7 +178,7 @@ const fn circulates(load: Load) -> u64 {
 
 type Threads = BTreeMap<OsString, Duration>;
 
-/// What the busiest thread has used meanwhile.
+/// CPU time of the busiest thread in between.
 fn busiest(before: &Threads, after: &Threads) -> Duration {
     let used = |(thread, time): (&OsString, &Duration)| {
         time.saturating_sub(before.get(thread).copied().unwrap_or_default())
@@ -186,33 +186,33 @@ fn busiest(before: &Threads, after: &Threads) -> Duration {
     after.iter().map(used).max().unwrap_or_default()
 }
 
-/// How long a measurement is.
+/// Times of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) warm_up: Duration,
     pub(super) length: Duration,
 }
 
-/// What came of one measurement.
+/// Results of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// Frames per second that receivers got.
+    /// Frames per second at receivers.
     pub(super) rate: f64,
-    /// Shares of their cores that the switch's busiest thread got, and the guests'.
+    /// Shares of their cores that the switch's busiest thread and the guests got.
     pub(super) cores: [f64; 2],
     pub(super) ledger: Ledger,
 }
 
-/// What became of all frames of a measurement, from its first to the last that arrived.
+/// Outcome of all frames of a measurement, from the first to the last that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Ledger {
-    /// By senders.
+    /// Sent by senders.
     pub(super) sent: u64,
-    /// By receivers.
+    /// Received by receivers.
     pub(super) received: u64,
-    /// By the monitor.
+    /// Received by the monitor.
     pub(super) copied: u64,
-    /// Frames that the switch says it could not send.
+    /// Frames that the switch reports as dropped.
     pub(super) dropped: u64,
 }
 
@@ -226,7 +226,7 @@ impl Ledger {
         }
     }
 
-    /// True when everything arrived, with `copies` of each, or the switch says why not.
+    /// True if every frame and its `copies` arrived, or the switch counted the loss.
     pub(super) fn adds_up(&self, copies: u64) -> bool {
         self.sent * (1 + copies) == self.received + self.copied + self.dropped
     }
@@ -247,10 +247,10 @@ fn per_second(count: u64, seconds: f64) -> f64 {
 }
 
 const ATTEMPTS: usize = 4;
-/// How long the first frame may take.
+/// Time limit for the first frame.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_FRAMES: Duration = Duration::from_millis(200);
-/// No ring carries it.
+/// Not carried by rings.
 pub(super) const CHECK_SEQUENCE_LEN: usize = 4;
 
 #[cfg(test)]

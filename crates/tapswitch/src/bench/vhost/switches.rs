@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The candidates.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,14 +20,14 @@ use super::ovs_dpdk::OpenVswitch;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Who is measured.
+/// A candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Candidate {
-    /// `dpdk-testpmd` with two `net_vhost` devices: it moves frames from one to the other, looks at
-    /// none, and copies none. The bound for a switch of DPDK's making.
+    /// `dpdk-testpmd` with two `net_vhost` devices: it moves frames between them without parsing or
+    /// copying. The upper bound for a DPDK switch.
     Bare,
-    /// Open vSwitch with DPDK, one thread that polls.
+    /// Open vSwitch with DPDK, one polling thread.
     OpenVswitch,
     /// This switch, one worker.
     Tapswitch,
@@ -43,36 +43,36 @@ impl Candidate {
     }
 }
 
-/// What a switch is to be like.
+/// Configuration of a switch.
 #[derive(Clone, Debug)]
 pub(super) struct Setup<'a> {
     pub(super) sockets: &'a Sockets,
-    /// Guests to connect to, each to the port of its number; dealt out to the cores by turns.
+    /// Guests to connect to, each to the port with its number; assigned to the cores in turn.
     pub(super) guests: Vec<u8>,
-    /// Where its threads that forward are.
+    /// Cores of its forwarding threads.
     pub(super) cores: Vec<usize>,
-    /// Where the rest of it is, as far as that can be said.
+    /// Core of its other threads, as far as that can be set.
     pub(super) rest: usize,
-    /// Where it runs.
+    /// Namespace that it runs in.
     pub(super) namespace: &'a Namespace,
     pub(super) load: Load,
-    /// An interface of that namespace to attach besides, as the port of this number.
+    /// An additional interface of that namespace to attach, as the port with this number.
     pub(super) interface: Option<(u8, &'a str)>,
 }
 
-/// A running switch. It ends when this is dropped.
+/// A running switch, ended on drop.
 #[derive(Debug)]
 pub(super) struct Switch {
     program: Program,
     namespace: Namespace,
-    /// Where it takes OpenFlow, in that namespace.
+    /// Its OpenFlow address, in that namespace.
     target: String,
 }
 
 #[derive(Debug)]
 enum Program {
     Bare(Child),
-    /// And where it answers questions.
+    /// With the path of its management socket.
     Tapswitch(Child, String),
     OpenVswitch(Box<OpenVswitch>),
 }
@@ -95,16 +95,16 @@ impl Switch {
         Self { program, namespace: setup.namespace.clone(), target }
     }
 
-    /// Adds rules or groups, in the words of ovs-ofctl.
+    /// Adds rules or groups, in the syntax of ovs-ofctl.
     pub(super) async fn ofctl(&self, command: &str, what: &str) -> Result<(), Failure> {
         self.ask(&[command, &self.target, what]).await?;
         Ok(())
     }
 
-    /// Frames that were not sent though they should, over all ports.
+    /// Number of frames dropped on sending, over all ports.
     pub(super) async fn dropped(&self) -> Result<u64, Failure> {
         if self.target.is_empty() {
-            return Ok(0); // The bare loop counts none.
+            return Ok(0); // The bare loop has no counters.
         }
         Ok(transmit_drops(&self.ask(&["dump-ports", &self.target]).await?))
     }
@@ -121,7 +121,8 @@ impl Switch {
         }
     }
 
-    /// Mirrors what goes from port 1 to port 2 to port 3, or stops that. Only Open vSwitch can.
+    /// Mirrors frames from port 1 to port 2 to port 3, or stops that. Only Open vSwitch supports
+    /// it.
     pub(super) async fn mirror(&self, on: bool) -> Result<(), Failure> {
         match &self.program {
             Program::OpenVswitch(ovs) => ovs.mirror(on).await,
@@ -129,8 +130,8 @@ impl Switch {
         }
     }
 
-    /// Waits until what was changed holds for the next frame: Open vSwitch answers barriers before
-    /// its cache knows.
+    /// Waits until changes apply to the next frame: Open vSwitch answers barriers before its caches
+    /// are updated.
     pub(super) async fn settle(&self) -> Result<(), Failure> {
         match &self.program {
             Program::OpenVswitch(ovs) => ovs.settle().await,
@@ -138,7 +139,7 @@ impl Switch {
         }
     }
 
-    /// Frames that each of its threads has forwarded; nothing of one that cannot be asked.
+    /// Number of frames that each of its threads has forwarded; empty if it cannot be queried.
     pub(super) async fn shares(&self) -> Result<Vec<u64>, Failure> {
         match &self.program {
             Program::Bare(_) => Ok(Vec::new()),
@@ -154,8 +155,8 @@ impl Switch {
         }
     }
 
-    /// Keeps it from running at all, for others to be measured: Open vSwitch and the bare loop take
-    /// their core even when nothing happens.
+    /// Stops it while others are measured: Open vSwitch and the bare loop use their core even when
+    /// idle.
     pub(super) fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)
     }
@@ -178,7 +179,7 @@ impl Switch {
     }
 }
 
-/// The two devices in a ring with one that swallows, so that frames go from the first to the second
+/// The two devices in a ring with one that discards, so that frames go from the first to the second
 /// only.
 fn start_bare(setup: &Setup<'_>) -> Result<Switch, Failure> {
     let [core] = setup.cores[..] else { return Err("the bare loop has one core".into()) };
@@ -226,19 +227,19 @@ fn start_tapswitch(setup: &Setup<'_>) -> Result<Switch, Failure> {
     Ok(Switch::new(program, setup, target))
 }
 
-/// The sum of `drop=` in the lines about sending of `ovs-ofctl dump-ports`.
+/// The sum of `drop=` in the transmit lines of `ovs-ofctl dump-ports`.
 fn transmit_drops(text: &str) -> u64 {
     let transmit = text.lines().filter_map(|line| line.trim_start().strip_prefix("tx "));
     let counts = transmit.filter_map(|line| line.split("drop=").nth(1)?.split(',').next());
     counts.filter_map(|count| count.parse::<u64>().ok()).sum()
 }
 
-/// Processor time of each thread of a process.
+/// CPU time of each thread of a process.
 pub(super) fn processor_times(id: u32) -> Result<BTreeMap<OsString, Duration>, Failure> {
     let mut times = BTreeMap::new();
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
         let thread = thread?;
-        // A thread may end while we read.
+        // A thread may end meanwhile.
         if let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) {
             let nanoseconds = text.split(' ').next().unwrap_or_default().parse()?;
             times.insert(thread.file_name(), Duration::from_nanos(nanoseconds));
@@ -250,7 +251,7 @@ pub(super) fn processor_times(id: u32) -> Result<BTreeMap<OsString, Duration>, F
 const OFCTL: &str = "ovs-ofctl";
 const COMMAND_LIMIT: Duration = Duration::from_secs(15);
 const BARE_MEGABYTES: usize = 256;
-/// Trains are taken, and what a guest says of them is passed on as it is.
+/// Trains are accepted, and the guests' metadata is passed on unchanged.
 const BARE_OFFLOADS: &str = ",tso=1,legacy-ol-flags=1";
 const BARE_OPTIONS: [&str; 5] = [
     "--vdev=net_null0,no-rx=1",
@@ -260,7 +261,7 @@ const BARE_OPTIONS: [&str; 5] = [
     "--burst=32",
 ];
 const BARE_FRAME_OPTIONS: [&str; 1] = ["--total-num-mbufs=8192"];
-/// Buffers as large as the guests': by small ones it comes to a third.
+/// Buffers as large as the guests': with small ones the rate drops to a third.
 const BARE_TRAIN_OPTIONS: [&str; 2] = ["--total-num-mbufs=4096", "--mbuf-size=4096"];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a DPDK program counts, read from its telemetry socket: exact, and at the moment of asking,
-//! where its printed statistics come when they come.
+//! Counters of a DPDK program, read from its telemetry socket: exact and current, unlike its
+//! printed statistics.
 //!
 //! The socket keeps message boundaries (`SOCK_SEQPACKET`); an answer is one JSON object with the
 //! question as its key.
@@ -22,7 +22,7 @@ type Failure = Box<dyn std::error::Error>;
 #[derive(Debug)]
 pub(super) struct Telemetry(OwnedFd);
 
-/// What an Ethernet device of it has received and sent so far, in frames.
+/// Frames that an Ethernet device of it has received and sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct PortCounts {
     #[serde(rename = "ipackets")]
@@ -32,7 +32,7 @@ pub(super) struct PortCounts {
 }
 
 impl Telemetry {
-    /// Connects to the program whose runtime directory this is, as soon as it listens.
+    /// Connects to the program with this runtime directory, as soon as it listens.
     pub(super) async fn connect(runtime: &Path, limit: Duration) -> Result<Self, Failure> {
         let path = runtime.join("dpdk_telemetry.v2");
         let deadline = Instant::now() + limit;
@@ -53,11 +53,11 @@ impl Telemetry {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_LIMIT))?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let telemetry = Self(socket);
-        telemetry.answer()?; // Who it is.
+        telemetry.answer()?; // The greeting.
         Ok(telemetry)
     }
 
-    /// What the device with this number has counted.
+    /// Counters of the device with this number.
     pub(super) fn counts(&self, device: usize) -> Result<PortCounts, Failure> {
         let question = format!("/ethdev/stats,{device}");
         retry_on_intr(|| send(&self.0, question.as_bytes(), SendFlags::NOSIGNAL))?;
@@ -72,6 +72,6 @@ impl Telemetry {
     }
 }
 
-/// Largest answer; the greeting says how much the program sends at most, which is this.
+/// Maximum length of an answer, as announced in the greeting.
 const ANSWER_LEN: usize = 16 * 1024;
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

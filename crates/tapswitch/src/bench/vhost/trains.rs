@@ -1,10 +1,9 @@
-//! TCP trains instead of frames: guests that leave cutting and checksums to whoever needs them, as
-//! Linux guests do.
+//! TCP trains instead of frames: guests that defer segmentation and checksums, as Linux guests do.
 //!
 //! They circulate as frames do. The first ones come from a file (`net_pcap`), as plain frames; the
-//! guests' `csum` engine marks what it sends as to be cut at [`SEGMENT_LEN`], and sees in what it
-//! receives that somebody else would have done so. Sixteen are under way: more find no room in the
-//! senders' rings now and then, and are gone.
+//! guests' `csum` engine marks sent frames for segmentation at [`SEGMENT_LEN`], and recognises
+//! received ones as marked. Sixteen are in flight: with more, the senders' rings occasionally
+//! overflow.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,25 +14,25 @@ use tapswitch_pcapng as pcapng;
 use super::Failure;
 use super::loader::Loader;
 
-/// Options that guests are started with for these.
+/// Additional options of the guests.
 pub(super) fn options() -> [String; 1] {
     [format!("--mbuf-size={BUFFER_LEN}")]
 }
 
-/// The device that the first trains come from. The file goes into `directory`.
+/// The device that the first trains come from. The file is created in `directory`.
 pub(super) fn source(directory: &Path) -> Result<String, Failure> {
     let path = directory.join("trains.pcapng");
     std::fs::write(&path, file()?)?;
     Ok(format!("--vdev=net_pcap0,rx_pcap={}", path.display()))
 }
 
-/// The device that swallows what monitors get: one that nobody connects to. For `net_null` the
-/// engine would complete all checksums, which costs more than all else.
+/// The device that discards the monitors' frames: one that nothing connects to. For `net_null` the
+/// engine would complete all checksums, which costs more than everything else.
 pub(super) fn drain(directory: &Path) -> String {
     format!("--vdev=net_vhost0,iface={}", directory.join("drain").display())
 }
 
-/// A file with what is under way.
+/// A file with the train.
 fn file() -> Result<Vec<u8>, Failure> {
     let payload: Vec<u8> = (0..=u8::MAX).cycle().take(PAYLOAD_LEN).collect();
     let mut file = Vec::new();
@@ -51,7 +50,7 @@ fn file() -> Result<Vec<u8>, Failure> {
 }
 
 impl Loader {
-    /// Has the guests take and give trains.
+    /// Configures the guests to send and receive trains.
     pub(super) async fn prepare_trains(&mut self) -> Result<(), Failure> {
         for guest in 0..self.guest_count() {
             self.offload(guest, &OFFLOADS).await?;
@@ -63,7 +62,7 @@ impl Loader {
         self.say("port start all", "Done").await
     }
 
-    /// Stops the device, and has it leave these to others.
+    /// Stops the device, and enables these offloads.
     async fn offload(&mut self, device: usize, offloads: &[(&str, &str)]) -> Result<(), Failure> {
         self.say(&format!("port stop {device}"), "Done").await?;
         for (way, offload) in offloads {
@@ -72,10 +71,10 @@ impl Loader {
         self.write(&format!("csum set tcp hw {device}")).await
     }
 
-    /// Sets trains on their way from the first sender, and has them circulate.
+    /// Sends trains from the first sender, and starts circulation.
     pub(super) async fn start_trains(&mut self) -> Result<(), Failure> {
         let source = self.device_count();
-        // Which begins its file anew.
+        // Which rewinds its file.
         self.say(&format!("port stop {source}"), "Done").await?;
         self.say(&format!("port start {source}"), "Done").await?;
         let before = self.passage()?.sent;
@@ -101,7 +100,7 @@ impl Loader {
     }
 }
 
-/// Which way, and what is left to others there.
+/// Direction and name of the offloads.
 const OFFLOADS: [(&str, &str); 6] = [
     ("rx", "tcp_lro"),
     ("rx", "tcp_cksum"),
@@ -111,13 +110,13 @@ const OFFLOADS: [(&str, &str); 6] = [
     ("tx", "multi_segs"),
 ];
 const CHECKSUM: (&str, &str) = ("tx", "tcp_cksum");
-/// Bytes of a train without the check sequence.
+/// Length of a train in bytes without the check sequence.
 pub(super) const FRAME_LEN: usize = 14 + 20 + 20 + PAYLOAD_LEN;
-/// As many segments as one packet of IP holds.
+/// As many segments as fit an IP packet.
 const PAYLOAD_LEN: usize = 44 * SEGMENT_LEN;
 const SEGMENT_LEN: usize = 1460;
 const UNDER_WAY: u32 = 16;
-/// Bytes of the guests' buffers: a page, as Linux's are at most.
+/// Length of the guests' buffers in bytes: a page, the maximum of Linux.
 const BUFFER_LEN: usize = 4096;
 const FEED_LIMIT: Duration = Duration::from_secs(5);
 

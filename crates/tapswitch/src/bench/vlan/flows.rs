@@ -1,10 +1,10 @@
-//! Traffic: one thread sends and takes in by turns, so that what is under way is known.
+//! Traffic: one thread sends and receives in turn, so that the number of bytes in flight is known.
 //!
-//! A tap device never makes its sender wait. Sent as fast as one core can, small datagrams would
-//! fill the first queue and be dropped there, and the rate would be that of the first switch alone,
-//! whatever the second does. So no more is sent than a bounded number of datagrams ahead of what
-//! has arrived: the rate is the most that the whole way carries without loss, and what any part
-//! of it costs shows. TCP does so by itself.
+//! A tap device never makes its sender wait. Small datagrams sent at the maximum rate of a core
+//! would fill the first queue and be dropped there, and the rate would be that of the first switch
+//! alone, whatever the second does. So the number of datagrams in flight is limited: the rate is
+//! the maximum of the whole path without loss, and the cost of any part of it shows. TCP limits
+//! itself.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -26,14 +26,14 @@ use super::workload::Workload;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// When a rate is measured.
+/// Times of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) warm_up: Duration,
     pub(super) length: Duration,
 }
 
-/// What came of a window.
+/// Results of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arrived {
     /// Bytes of payload that arrived within the window.
@@ -44,7 +44,7 @@ pub(super) struct Arrived {
     pub(super) lost: u64,
 }
 
-/// The sockets of a workload at a stage, which rest between windows.
+/// The sockets of a workload at a stage, idle between windows.
 #[derive(Debug)]
 pub(super) enum Flows {
     Tcp(Streams),
@@ -59,8 +59,8 @@ impl Flows {
         }
     }
 
-    /// Sends and takes in on `core`, in the calling thread, for the length of the window and until
-    /// all has arrived.
+    /// Sends and receives on `core`, in the calling thread, for the length of the window and until
+    /// everything has arrived.
     pub(super) fn run(&mut self, core: usize, window: Window) -> Result<Arrived, Failure> {
         stay_on(core).map_err(|error| error.to_string())?;
         self.resume();
@@ -76,7 +76,7 @@ impl Flows {
                     let bytes = self.received() - before;
                     let seconds = (now - opened).as_secs_f64();
                     self.drain()?;
-                    // What was given up may have come after all.
+                    // Bytes considered lost may have arrived after all.
                     let lost = self.lost().saturating_sub(lost_before);
                     return Ok(Arrived { bytes, seconds, lost });
                 }
@@ -98,7 +98,7 @@ impl Flows {
         }
     }
 
-    /// Takes in what is still under way.
+    /// Receives what is still in flight.
     fn drain(&mut self) -> Result<(), Failure> {
         match self {
             Self::Tcp(streams) => streams.drain(),
@@ -121,7 +121,7 @@ impl Flows {
     }
 }
 
-/// Whether anything new is sent.
+/// Whether to send new data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sends {
     Yes,
@@ -163,7 +163,7 @@ impl Streams {
         Ok(Self { sockets, count, poll, file, buf, received: 0 })
     }
 
-    /// Takes in until nothing comes any more: what the senders' sockets still held is sent, too.
+    /// Receives until nothing arrives any more: the senders' sockets still send their buffers.
     fn drain(&mut self) -> Result<(), Failure> {
         let mut latest = (Instant::now(), self.received);
         while latest.0.elapsed() < SILENCE {
@@ -175,7 +175,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits a moment for sockets that can do something, and lets them.
+    /// Waits briefly for ready sockets, and serves them.
     fn step(&mut self, sends: Sends) -> Result<(), Failure> {
         let mut events = Vec::with_capacity(EVENT_COUNT);
         let timeout = Timespec { tv_sec: 0, tv_nsec: MOMENT_NS };
@@ -198,27 +198,27 @@ impl Streams {
             }
         }
         if !was_busy {
-            // Senders are ready and shall not send: epoll did not wait.
+            // Senders are ready but must not send, so epoll did not wait.
             thread::sleep(PAUSE);
         }
         Ok(())
     }
 }
 
-/// UDP sockets: senders, and one that takes everything in.
+/// UDP sockets: senders, and one receiver.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     senders: Vec<UdpSocket>,
     receiver: UdpSocket,
     payload: Vec<u8>,
     next: usize,
-    /// Bytes that may be under way.
+    /// Maximum number of bytes in flight.
     most_under_way: u64,
     sent: u64,
     received: u64,
-    /// Bytes that are not waited for any more.
+    /// Bytes that are considered lost.
     written_off: u64,
-    /// When something arrived last.
+    /// Time of the last received datagram.
     latest: Instant,
 }
 
@@ -255,7 +255,7 @@ impl Datagrams {
         })
     }
 
-    /// Sends what may be sent, by one socket after the other, and takes in what is there.
+    /// Sends the permitted bytes, in turn from each socket, and receives.
     fn step(&mut self) -> Result<(), Failure> {
         let may_send = self.most_under_way.saturating_sub(self.under_way());
         if may_send < self.most_under_way / 4 {
@@ -285,7 +285,7 @@ impl Datagrams {
     fn send(&mut self) {
         let socket = &self.senders[self.next];
         self.next = (self.next + 1) % self.senders.len();
-        // What the kernel cannot take now is not sent.
+        // Datagrams that the kernel cannot accept now are not sent.
         if let Ok(len) = socket.send(&self.payload) {
             self.sent += len as u64;
         }
@@ -311,7 +311,7 @@ impl Datagrams {
         (self.sent - self.received).saturating_sub(self.written_off)
     }
 
-    /// What has not arrived by now is not waited for.
+    /// Considers everything that has not arrived as lost.
     fn write_off(&mut self) {
         self.written_off = self.sent - self.received;
         self.latest = Instant::now();
@@ -324,19 +324,19 @@ fn sender(to: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Datagrams that may be under way: less than the 500 that the queue of a tap device holds.
+/// Maximum number of datagrams in flight: less than the 500 of a tap device's queue.
 const SINGLES: usize = 384;
-/// The same, of trains.
+/// The same for trains.
 const TRAINS: usize = 32;
 const RECEIVE_BUFFER_LEN: usize = 16 << 20;
-/// What many TCP senders may have sent ahead together, which no queue on the way may fail to hold.
+/// Maximum total of unsent TCP data, which every queue on the path must hold.
 const SEND_BUFFERS_LEN: usize = 12 << 20;
 const EVENT_COUNT: usize = 256;
 const MOMENT_NS: i64 = 20_000_000;
-/// While it lasts, a switch takes some hundred small frames.
+/// In this time, a switch forwards some hundred small frames.
 const PAUSE: Duration = Duration::from_micros(100);
-/// A connection rests when nothing came for so long.
+/// Time without data after which a connection is idle.
 const SILENCE: Duration = Duration::from_millis(20);
-/// Datagrams are lost when nothing came for so long. On a busy machine a switch may not be let run
-/// for tens of milliseconds; to send more then would fill the queues for good.
+/// Time without data after which datagrams are considered lost. On a busy machine a switch may not
+/// be scheduled for tens of milliseconds; sending more then would overflow the queues permanently.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -1,10 +1,11 @@
-//! `tapswitch bench vlan`: what tags cost. Untagged, one 802.1Q tag, 802.1Q in 802.1ad, and three
-//! tags, pushed where frames come in, carried over a link between two switches and popped at the
-//! far end; bulk by TCP, datagrams of 1472 and 18 bytes, one flow and a hundred.
+//! `tapswitch bench vlan`: cost of tags. Untagged, one 802.1Q tag, 802.1Q in 802.1ad, and three
+//! tags, pushed at the ingress, carried over a link between two switches and popped at the far end;
+//! TCP bulk, datagrams of 1472 and 18 bytes, one flow and a hundred.
 //!
 //! These are figures 2 and 3 of "Stacked Vlan: Performance Improvement and Challenges" (Makita,
-//! netdev 1.2), where stacked tags lost offloads that single ones had. The stages of all depths
-//! stand at once, for an idle one costs nothing, and take short windows by turns.
+//! netdev 1.2), where stacked tags lost offloads that single ones kept. The stages of all depths
+//! are running at once, because an idle one costs nothing, and are measured in turn in short
+//! windows.
 
 mod flows;
 mod report;
@@ -35,26 +36,26 @@ type Failure = Box<dyn std::error::Error>;
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct VlanArgs {
-    /// Rounds; each measures every depth once. Intervals want at least 6.
+    /// Rounds; each measures every depth once. At least 6 for confidence intervals.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=999))]
     rounds: u64,
-    /// Milliseconds of each measurement; it is warmed up for a third of that.
+    /// Length of each measurement in milliseconds, after a warm-up of a third of that.
     #[arg(long, value_name = "MS", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     window: u64,
-    /// Measure only this traffic; may be given several times.
+    /// Measure only this traffic; may be repeated.
     #[arg(long, value_name = "TRAFFIC")]
     only: Vec<Traffic>,
-    /// Measure only with this number of flows, 1 or 100.
+    /// Measure only this number of flows, 1 or 100.
     #[arg(long, value_name = "N", value_parser = parse_flows)]
     flows: Vec<usize>,
-    /// What joins the switches.
+    /// Link between the switches.
     #[arg(long, value_name = "KIND", default_value = "tap")]
     link: LinkKind,
-    /// Whether the switches make trains of what comes in.
+    /// Whether the switches join received packets into trains.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["on", "off", "auto"])]
     gro: String,
-    /// Write the results as data too.
+    /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -79,7 +80,7 @@ fn parse_flows(text: &str) -> Result<usize, String> {
     flows.ok_or_else(|| format!("expected {} or {}", FLOWS[0], FLOWS[1]))
 }
 
-/// Measures, prints, and writes data if asked.
+/// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &VlanArgs) -> Result<(), Failure> {
     run(bench(args))
 }
@@ -158,7 +159,7 @@ impl Bench<'_> {
     }
 }
 
-/// What all windows of one stage came to.
+/// Totals of all windows of one stage.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     passage: Passage,

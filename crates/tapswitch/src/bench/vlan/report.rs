@@ -1,4 +1,4 @@
-//! What came of it, as a table and as data.
+//! The results, as a table and as data.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::stage::{Cores, LinkKind};
 use super::workload::{Traffic, Workload};
 use super::{Total, VlanArgs};
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
@@ -29,22 +29,22 @@ pub(super) struct Row {
     flows: usize,
     tags: usize,
     unit: &'static str,
-    /// Of payload that arrived.
+    /// Received payload.
     median: f64,
-    /// To the rate of the same without tags.
+    /// Ratio to the rate without tags.
     to_untagged: Option<Ratio>,
-    /// What that ratio shall be.
+    /// Goal of that ratio.
     goal: Option<f64>,
     verdict: Option<Verdict>,
-    /// Wire packets in a frame, as it passed the link.
+    /// Wire packets per frame on the link.
     link_train_len: f64,
-    /// The same where it reached the receiver.
+    /// Wire packets per frame at the receiver.
     host_train_len: f64,
-    /// Processor time of both switches for each wire packet that reached the receiver, which
-    /// includes what the kernel does on their account: its stack behind a write, for example.
+    /// CPU time of both switches for each wire packet that reached the receiver, including the
+    /// kernel's work on their behalf, such as its stack after a write.
     switch_ns_per_packet: f64,
-    /// To the same without tags. What others take of the machine is not in it, so this ratio is
-    /// steadier than that of rates.
+    /// Ratio of the CPU time to that without tags. It excludes other load on the machine, so it is
+    /// more stable than the ratio of rates.
     cost_to_untagged: Option<Ratio>,
     /// Frames that a switch dropped.
     dropped_frames: u64,
@@ -61,7 +61,7 @@ impl Row {
     ) -> Self {
         let Workload { traffic, flows } = workload;
         let to_untagged = (tags > 0).then(|| rates.ratio(tags, 0));
-        // The paper's question is that of stacked tags.
+        // The paper is about stacked tags.
         let goal = (tags > 1).then(|| traffic.goal());
         let passage = total.passage;
         Self {

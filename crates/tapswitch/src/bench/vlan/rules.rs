@@ -1,13 +1,13 @@
-//! The rules of a stage: tags are pushed towards the other switch and popped where they come out.
+//! The rules of a stage: tags are pushed towards the other switch and popped on arrival.
 
 use tapswitch_openflow::{
     Action, FlowMod, FlowModCommand, Instruction, Masked, Match, Oxm, PortNo, VID_PRESENT,
 };
 use tapswitch_wire::EtherType;
 
-/// The port of a switch that its host is behind.
+/// Port of a switch to its host.
 pub(super) const HOST: PortNo = PortNo(1);
-/// The port of a switch that the other switch is behind.
+/// Port of a switch to the other switch.
 pub(super) const LINK: PortNo = PortNo(2);
 
 /// Rules for either switch, with `tags` tags on the link.
@@ -16,7 +16,7 @@ pub(super) fn rules(tags: usize) -> Vec<FlowMod> {
     let push = |&(tpid, vid)| [Action::PushVlan(tpid), Action::SetField(is(vid))];
     let push = tags.iter().flat_map(push).chain([Action::output(LINK)]);
     let pop = tags.iter().map(|_| Action::PopVlan).chain([Action::output(HOST)]);
-    // A tag that is popped must be known to be there.
+    // A popped tag must be matched.
     let outermost = tags.last().map(|&(_, vid)| is(vid));
     let from_link = outermost.into_iter().fold(from(LINK), Match::with);
     vec![rule(from(HOST), push.collect()), rule(from_link, pop.collect())]
@@ -41,5 +41,5 @@ fn rule(match_fields: Match, actions: Vec<Action>) -> FlowMod {
 /// A customer's tag, a provider's around it, and that of a provider's provider.
 const TAGS: [(EtherType, u16); MAX_TAGS] =
     [(EtherType::VLAN, 10), (EtherType::SERVICE_VLAN, 100), (EtherType::SERVICE_VLAN, 200)];
-/// Most tags that are measured.
+/// Maximum number of tags that is measured.
 pub(super) const MAX_TAGS: usize = 3;

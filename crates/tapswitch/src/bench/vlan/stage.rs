@@ -5,9 +5,10 @@
 //!         MTU 1500   pushes │    tags    │ pops
 //!                           pops         pushes
 //! ```
-//! The link is a tap device: what one switch writes, the other takes from the device's other side
-//! by a packet socket, and the reverse. That is one device and one pass through the kernel's
-//! network core less than a veth pair between two packet sockets, which `--link veth` measures.
+//! The link is a tap device: frames written by one switch are read by the other from the device's
+//! other side by a packet socket, and vice versa. That is one device and one pass through the
+//! kernel's network core less than a veth pair between two packet sockets, which `--link veth`
+//! measures.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use super::rules::{HOST, LINK, MAX_TAGS, rules};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What joins the switches.
+/// Link between the switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LinkKind {
@@ -39,16 +40,16 @@ pub(super) enum LinkKind {
     Veth,
 }
 
-/// Which core does what.
+/// Assignment of cores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Cores {
-    /// Where traffic is made and taken in; with less than three cores, also the first switch.
+    /// Core for sending and receiving; with less than three cores, also of the first switch.
     pub(super) traffic: usize,
     pub(super) switches: [usize; 2],
 }
 
 impl Cores {
-    /// Shares out `ours`, so that the two with the most to do are apart.
+    /// Assigns `ours`, so that the two busiest are on different cores.
     pub(super) fn share(ours: &[usize]) -> Option<Self> {
         Some(match *ours {
             [] => return None,
@@ -71,7 +72,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Sets it up with `tags` tags on the link. The hosts reach each other when this returns.
+    /// Starts it with `tags` tags on the link. The hosts reach each other when this returns.
     pub(super) async fn set_up(
         tags: usize,
         link: LinkKind,
@@ -100,7 +101,7 @@ impl Stage {
         Ok(Self { switches, sender, receiver, _link: between, _directory: directory })
     }
 
-    /// What went over the link so far, and what it took.
+    /// Frames over the link so far, and their cost.
     pub(super) fn passage(&self) -> Result<Passage, Failure> {
         let [near, far] = &self.switches;
         let (near_link, far_host) = (near.port(LINK.0)?, far.port(HOST.0)?);
@@ -123,22 +124,22 @@ impl Stage {
 /// Running totals of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Passage {
-    /// What the first switch sent over the link.
+    /// Frames that the first switch sent over the link.
     pub(super) link_frames: u64,
     /// The same in wire packets.
     pub(super) link_packets: u64,
-    /// What the second switch sent to its host.
+    /// Frames that the second switch sent to its host.
     pub(super) host_frames: u64,
     /// The same in wire packets.
     pub(super) host_packets: u64,
     /// Frames that either switch dropped, for any reason.
     pub(super) drops: u64,
-    /// Processor time of both switches.
+    /// CPU time of both switches.
     pub(super) processor: Duration,
 }
 
 impl Passage {
-    /// What came on top of `before`.
+    /// Difference to `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             link_frames: self.link_frames - before.link_frames,
@@ -150,7 +151,7 @@ impl Passage {
         }
     }
 
-    /// Nanoseconds of both switches for each wire packet that reached the receiver's host.
+    /// Nanoseconds of both switches per wire packet that reached the receiver's host.
     #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
     pub(super) fn ns_per_packet(self) -> f64 {
         self.processor.as_nanos() as f64 / self.host_packets.max(1) as f64
@@ -183,7 +184,7 @@ impl LinkKind {
         }
     }
 
-    /// Makes what no switch makes.
+    /// Creates what no switch creates.
     fn prepare(self, namespace: &Namespace) -> Result<[&'static str; 2], Failure> {
         let ends = self.ends();
         if self == Self::Veth {
@@ -204,7 +205,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// Its socket gets the name of its host.
+    /// Its socket is named after its host.
     fn start(
         host: &Namespace,
         [first, second]: &[String; 2],
@@ -236,13 +237,13 @@ impl Switch {
         port.ok_or_else(|| format!("the switch has no port {number}").into())
     }
 
-    /// Processor time of all its threads (proc(5), the first field of `schedstat`, nanoseconds).
+    /// CPU time of all its threads (proc(5), the first field of `schedstat`, nanoseconds).
     fn processor_time(&self) -> Result<Duration, Failure> {
         let pid = self.child.id().ok_or("a switch exited")?;
         let mut nanoseconds = 0;
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
             let text = match std::fs::read_to_string(thread?.path().join("schedstat")) {
-                // A thread that has ended meanwhile, as those do that wait for work in vain.
+                // A thread that has ended meanwhile, such as an idle worker of a thread pool.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 text => text?,
             };
@@ -259,12 +260,12 @@ fn host_port(namespace: &Namespace) -> String {
 
 fn configure(namespace: &Namespace, ip: Ipv4Addr) -> Result<(), Failure> {
     Netlink::open(namespace)?.add_address(INTERFACE, IpAddr::V4(ip), 24)?;
-    // A connection rests between its windows; it shall go on as it went.
+    // A connection is idle between its windows and must continue at its rate.
     namespace.enter(|| std::fs::write(SLOW_START_AFTER_IDLE, "0"))??;
     Ok(())
 }
 
-/// Waits until an interface is there and on.
+/// Waits until an interface exists and is up.
 async fn wait_for(namespace: &Namespace, name: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + START_LIMIT;
     loop {
@@ -286,7 +287,7 @@ fn free_address() -> std::io::Result<SocketAddr> {
 
 pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 2);
-/// What all tags take.
+/// Total length of all tags.
 const ENVELOPE: usize = MAX_TAGS * tapswitch_wire::ethernet::TAG_LEN;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const SLOW_START_AFTER_IDLE: &str = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";

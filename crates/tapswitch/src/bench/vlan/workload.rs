@@ -1,9 +1,9 @@
-//! What is sent, and what of it comes first.
+//! The workloads, and their order.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// A kind of traffic, in a number of flows.
+/// A type of traffic, with a number of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Workload {
     pub(super) traffic: Traffic,
@@ -11,7 +11,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// All that is measured.
+    /// All workloads.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let traffic = Traffic::value_variants().iter().copied();
         traffic.flat_map(|traffic| FLOWS.map(|flows| Self { traffic, flows }))
@@ -23,19 +23,19 @@ impl Workload {
     }
 }
 
-/// A kind of traffic.
+/// A type of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Traffic {
     /// Bulk by TCP.
     Tcp,
-    /// Datagrams of 1472 bytes, which fill an MTU of 1500, each sent by itself.
+    /// Datagrams of 1472 bytes, which fill an MTU of 1500, each sent individually.
     #[value(name = "udp-1472")]
     #[serde(rename = "udp-1472")]
     LargeUdp,
-    /// The same, 44 of them to a train.
+    /// The same, 44 of them per train.
     UdpTrains,
-    /// Datagrams of 18 bytes, which fill an Ethernet frame of the least length.
+    /// Datagrams of 18 bytes, which fill a minimum-size Ethernet frame.
     #[value(name = "udp-18")]
     #[serde(rename = "udp-18")]
     SmallUdp,
@@ -51,7 +51,7 @@ impl Traffic {
         }
     }
 
-    /// Bytes of payload in a datagram; none for TCP.
+    /// Payload of a datagram in bytes; `None` for TCP.
     pub(super) fn datagram_len(self) -> Option<usize> {
         match self {
             Self::Tcp => None,
@@ -60,7 +60,7 @@ impl Traffic {
         }
     }
 
-    /// Datagrams that are given to the kernel at once.
+    /// Number of datagrams passed to the kernel at once.
     pub(super) fn train_count(self) -> usize {
         if self == Self::UdpTrains { TRAIN_COUNT } else { 1 }
     }
@@ -69,7 +69,7 @@ impl Traffic {
         if self == Self::SmallUdp { "kpps" } else { "Gb/s" }
     }
 
-    /// A rate of payload in the unit of this traffic.
+    /// Converts a payload rate to the unit of this traffic.
     #[expect(clippy::cast_precision_loss, reason = "rates are shown with four digits")]
     pub(super) fn rate(self, bytes: u64, seconds: f64) -> f64 {
         let per_second = bytes as f64 / seconds;
@@ -79,13 +79,13 @@ impl Traffic {
         }
     }
 
-    /// What tagged frames shall reach of the rate of untagged ones.
+    /// Goal of the rate of tagged frames, relative to untagged ones.
     pub(super) fn goal(self) -> f64 {
         if self == Self::Tcp { 0.98 } else { 0.95 }
     }
 }
 
-/// Numbers of flows that are measured.
+/// Numbers of flows to measure.
 pub(super) const FLOWS: [usize; 2] = [1, 100];
-/// The most of 1472 bytes that fit into an IPv4 packet.
+/// Maximum number of datagrams of 1472 bytes in an IPv4 packet.
 const TRAIN_COUNT: usize = 44;

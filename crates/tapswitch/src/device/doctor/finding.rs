@@ -1,4 +1,4 @@
-//! What a rule says, and what it says it about.
+//! Findings, and the subject of a rule.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::switches::SwitchPort;
 use crate::device::machine::Machine;
 use crate::device::text::quoted;
 
-/// Something to say about a device.
+/// A finding about a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -18,24 +18,24 @@ pub(super) struct Finding {
     pub(super) namespace: String,
     /// Name of the rule, for scripts.
     pub(super) rule: &'static str,
-    /// What is the case, and what comes of it.
+    /// The problem and its consequence.
     pub(super) text: String,
-    /// The command that mends it. None when only the program that holds the device can.
+    /// The command that fixes it. `None` if only the program that holds the device can.
     pub(super) mend: Option<String>,
-    /// True when that command surely mends it. False when it does only in one of the cases that
-    /// look the same from outside; it does no harm in the others.
+    /// True if the command certainly fixes it. False if it does in only one of several
+    /// indistinguishable cases; it is harmless in the others.
     pub(super) is_sure: bool,
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
-    /// It works, and may work better. Not counted as wrong.
+    /// It works, and may work better. Not counted as a problem.
     Hint,
     /// It works badly, or breaks some programs.
     Warning,
-    /// Frames are lost or mangled.
+    /// Frames are lost or corrupted.
     Error,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    /// What could not be looked at.
+    /// A finding about something that could not be inspected.
     pub(super) fn gap(severity: Severity, rule: &'static str, text: String) -> Self {
         let (device, namespace) = (NOTHING.to_owned(), NOTHING.to_owned());
         Self { severity, device, namespace, rule, text, mend: None, is_sure: true }
@@ -79,20 +79,20 @@ impl Finding {
     }
 }
 
-/// What a rule looks at.
+/// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub(super) device: &'a Inspected,
     pub(super) machine: &'a Machine,
-    /// The port of a switch that it is, if it is one.
+    /// The switch port that it is, if any.
     pub(super) port: Option<&'a SwitchPort>,
 }
 
-/// A rule: says something or nothing.
+/// A rule: returns a finding or nothing.
 pub(super) type Rule = fn(&Subject<'_>) -> Option<Finding>;
 
 impl Subject<'_> {
-    /// The finding, with the command that mends it.
+    /// Creates a finding, with the command that fixes it.
     pub(super) fn finding(
         &self,
         severity: Severity,
@@ -111,8 +111,8 @@ impl Subject<'_> {
         }
     }
 
-    /// `tapswitch device set NAME` with these arguments. `None` for a device in a namespace that
-    /// no name and no path leads to, and for names that a terminal cannot show.
+    /// `tapswitch device set NAME` with these arguments. `None` for a device in a namespace without
+    /// a name or path, and for names that a terminal cannot display.
     pub(super) fn set(&self, arguments: &str) -> Option<String> {
         let name = quoted(&self.device.link.name)?;
         let place = self.place()?;
@@ -124,7 +124,7 @@ impl Subject<'_> {
         })
     }
 
-    /// The option that says where the device is.
+    /// The option that selects the device's namespace.
     fn place(&self) -> Option<String> {
         match self.device.namespace.as_str() {
             HERE => Some(String::new()),
@@ -139,28 +139,28 @@ impl Subject<'_> {
         self.device.is_held()
     }
 
-    /// True when surely no program holds it.
+    /// True if certainly no program holds it.
     pub(super) fn is_free(&self) -> bool {
         self.device.is_free()
     }
 
-    /// True when the device is known to have `flag`.
+    /// True if the device is known to have `flag`.
     pub(super) fn has_flag(&self, flag: Flags) -> bool {
         self.device.has_flag(flag)
     }
 
-    /// Those who hold it, in words.
+    /// The programs that hold it, in words.
     pub(super) fn holders(&self) -> String {
         names(&self.device.owners())
     }
 }
 
-/// The device, and the namespace, of a finding about neither.
+/// Device and namespace of a finding about neither.
 const NOTHING: &str = "-";
-/// How the namespace is called that the command runs in.
+/// Label of the namespace that the command runs in.
 pub(super) const HERE: &str = "(current)";
 
-/// Programs and their numbers.
+/// Names and IDs of programs.
 pub(in crate::device) fn names(holders: &[&Holder]) -> String {
     if holders.is_empty() {
         return "a program that cannot be seen".to_owned();

@@ -1,4 +1,4 @@
-//! Rules about queues: how many, how long, what happens when they are full.
+//! Rules about queues: number, length, and behaviour when full.
 
 use tapswitch_tap::Kind;
 
@@ -29,8 +29,8 @@ fn no_queue_length(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Error, "no-queue-length", text, mend))
 }
 
-/// Frames were lost, and the ring is shorter than usual: that mends itself by a longer one. If it
-/// is not, the program is too slow, and only back-pressure helps.
+/// Frames were lost, and the ring is shorter than the default: a longer one helps. Otherwise the
+/// program is too slow, and only backpressure helps.
 fn drops(it: &Subject<'_>) -> Option<Finding> {
     let (stats, length) = (it.device.link.stats, it.device.link.txqueuelen);
     let is_in_force = backpressure(it.device, it.machine) == Backpressure::InForce;
@@ -55,13 +55,14 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
     let text = format!(
         "{dropped} dropped since the device was created, with a ring of {length}: {causes}"
     );
-    // The counter never falls, so a ring that is longer than usual is no reason for a longer one.
+    // The counter never decreases, so a ring that is already longer is no reason for an even longer
+    // one.
     let longer = usual.saturating_mul(2);
     let mend = if length < longer { it.set(&format!("--txqueuelen {longer}")) } else { None };
     Some(it.finding(Severity::Hint, "frames-dropped", text, mend))
 }
 
-/// What the driver sets when a device is made.
+/// The driver's default for a new device.
 fn default_length(it: &Subject<'_>) -> u32 {
     match it.device.kind() {
         Kind::Tap => 1000,
@@ -87,7 +88,7 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
         let text = format!("{text}; {who}");
         return Some(it.finding(Severity::Hint, "one-queue", text, None));
     }
-    // No command: it would end the program, and lose what others have set of the device.
+    // No command: it would end the program, and lose other settings of the device.
     let text = format!(
         "{text}; only a device that is created as multi-queue can have more: {} must request that, \
          or whoever prepared the device",
@@ -96,7 +97,8 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "one-queue", text, None))
 }
 
-/// Which program steers cannot be read, so this may be said in vain; but a switch tells of its own.
+/// A steering program cannot be detected, so this may be a false alarm; but a switch reports its
+/// own.
 fn default_steering(it: &Subject<'_>) -> Option<Finding> {
     let queues = it.device.queue_count();
     let is_steered = it.port.is_some_and(|it| !it.port.steered.is_empty());
@@ -111,7 +113,7 @@ fn default_steering(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "default-steering", text, None))
 }
 
-/// Back-pressure stops a queueing discipline. Where there is none, nothing is stopped.
+/// Backpressure stops a queueing discipline, so it has no effect without one.
 fn no_qdisc(it: &Subject<'_>) -> Option<Finding> {
     if backpressure(it.device, it.machine) != Backpressure::NoQueueing {
         return None;
@@ -120,7 +122,7 @@ fn no_qdisc(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "no-qdisc", text, it.set("--qdisc pfifo_fast")))
 }
 
-/// With back-pressure it is the discipline that drops, and not by chance.
+/// With backpressure the discipline drops, as configured.
 fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
     let root = it.device.qdiscs.iter().find(|qdisc| qdisc.is_root())?;
     if root.drops == 0 || backpressure(it.device, it.machine) != Backpressure::InForce {
@@ -135,7 +137,7 @@ fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "qdisc-sheds", text, None))
 }
 
-/// The kernel has it, the device does not use it.
+/// The kernel supports it, the device does not use it.
 fn backpressure_unused(it: &Subject<'_>) -> Option<Finding> {
     let is_off = backpressure(it.device, it.machine) == Backpressure::Off;
     if !is_off || it.machine.backpressure != Some(true) {
@@ -152,7 +154,7 @@ fn backpressure_unused(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "no-backpressure", text, mend))
 }
 
-/// Only worth a word where it would help: what nobody reads is no matter of the ring.
+/// Only reported if it would help: a ring that nobody reads overflows anyway.
 fn no_backpressure(it: &Subject<'_>) -> Option<Finding> {
     let has_dropped = it.device.link.stats.tx_dropped > 0 && it.device.queue_count() > 0;
     if it.machine.backpressure != Some(false) || !has_dropped {

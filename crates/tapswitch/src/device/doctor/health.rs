@@ -29,7 +29,8 @@ fn down(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "down", text, it.set("--up")))
 }
 
-/// A program is there, but says that it is not (`IFF_NO_CARRIER`, `TUNSETCARRIER`).
+/// A program holds the device, but has switched its carrier off (`IFF_NO_CARRIER`,
+/// `TUNSETCARRIER`).
 fn no_carrier(it: &Subject<'_>) -> Option<Finding> {
     let link = &it.device.link;
     if !link.up || link.carrier != Some(false) || it.device.queue_count() == 0 {
@@ -40,21 +41,21 @@ fn no_carrier(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "no-carrier", text, it.set("--carrier on")))
 }
 
-/// Up, and nobody there.
+/// The device is up, and no program holds it.
 fn unread(it: &Subject<'_>) -> Option<Finding> {
     if !it.device.link.up || !it.is_free() {
         return None;
     }
     let text = "it is up, but no program holds it: what is sent to it is dropped";
-    // One that is prepared for a user or group is up because they could not switch it on.
+    // A device prepared for a user or group is up because they could not set it up.
     let is_prepared = it.device.tun.owner.is_some() || it.device.tun.group.is_some();
     let mend = if is_prepared { None } else { it.set("--down") };
     Some(it.finding(Severity::Hint, "unread", text, mend))
 }
 
-/// A multi-queue device can be joined by anybody who may open it, and whoever joins gets a share
-/// of the frames. Who is the stranger cannot be told: programs start in another order than they
-/// open devices. So none is to be ended by a command.
+/// Any program with permission can join a multi-queue device, and then gets a share of its frames.
+/// The intruder cannot be determined, because programs start in a different order than they open
+/// devices. So no command ends one.
 fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
     let owners = it.device.owners();
     let [_, _, ..] = owners.as_slice() else { return None };
@@ -78,8 +79,8 @@ fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "foreign-queue", text, None))
 }
 
-/// True when the first has started all others, or those that did, as one user: a program that
-/// shares out its queues looks so. The oldest comes first.
+/// True if the first process has started all others, directly or indirectly, as the same user: that
+/// is how a program that shares its queues looks. The oldest comes first.
 fn is_family(owners: &[&Holder]) -> bool {
     let is_of = |child: &Holder, parent: &Holder| {
         child.parent == Some(parent.pid) && child.uid.is_some() && child.uid == parent.uid
@@ -87,14 +88,14 @@ fn is_family(owners: &[&Holder]) -> bool {
     owners.iter().skip(1).all(|child| owners.iter().any(|parent| is_of(child, parent)))
 }
 
-/// A program by its number, its user, and how it was started.
+/// A program by its ID, its user, and its command line.
 fn described(holder: &Holder) -> String {
     let user = holder.uid.map_or_else(|| "unknown".to_owned(), |uid| User(uid).text());
     let started = if holder.arguments.is_empty() { &holder.command } else { &holder.arguments };
     format!("{} of user {user} ({started})", holder.pid)
 }
 
-/// A detached queue reads nothing, but may write. The carrier stays as it is, also when all are.
+/// A detached queue reads nothing, but may write. Detaching all queues does not change the carrier.
 fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
     let detached = it.device.tun.disabled_queues.filter(|&count| count > 0)?;
     let who = it.holders();
@@ -115,9 +116,9 @@ fn detached_queues(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "detached-queues", text, None))
 }
 
-/// Linux looks for a classic filter again when a file attaches, in that program's memory, and then
-/// reports success without making the file a queue. It is seen, and does that, where there is
-/// protocol information: elsewhere the bit for "no filter" is set as `IFF_NO_PI`.
+/// When a file attaches, Linux looks for a classic filter again, in that program's memory, and then
+/// reports success without making the file a queue. That happens, and is visible, only with
+/// protocol information: otherwise `IFF_NO_PI` is set, the same bit as "no filter".
 fn classic_filter(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
     if !tun.persistent && !tun.multi_queue {
@@ -134,9 +135,8 @@ fn classic_filter(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "classic-filter", text, None))
 }
 
-/// The MTU leaves room for one tag; frames with more are too long for bridges
-/// (`is_skb_forwardable` in the kernel's `net/core/dev.c`). Where the device is a port of none,
-/// nobody looks at their length.
+/// The MTU has room for one tag; bridges drop longer frames (`is_skb_forwardable` in the kernel's
+/// `net/core/dev.c`). On a device that is not a bridge port the length is not checked.
 fn tag_mtu(it: &Subject<'_>) -> Option<Finding> {
     let need = |(upper, tags): &(Link, u32)| {
         (upper.mtu.saturating_add(TAG_LEN * tags.saturating_sub(1)), upper.name.clone(), *tags)
@@ -154,8 +154,8 @@ fn tag_mtu(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "tag-mtu", text, it.set(&format!("--mtu {need}"))))
 }
 
-/// With a limit of its send buffer, a program pays for each frame that it writes to a tap device:
-/// tun devices have no cheaper way (`tun_can_build_skb`).
+/// A limited send buffer makes each write to a tap device more expensive; tun devices have no fast
+/// path anyway (`tun_can_build_skb`).
 fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     if it.device.kind() != Kind::Tap {
         return None;
@@ -174,8 +174,8 @@ fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "send-buffer", text, None))
 }
 
-/// Up to Linux 7.2 nobody needs privilege where neither an owner nor a group was set. A device with
-/// one queue is at least its program's alone while that holds it.
+/// Up to Linux 7.2 no privilege is needed if neither an owner nor a group is set. A single-queue
+/// device is exclusive at least while its program holds it.
 fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
     if !it.machine.opens_to_all(it.device) {
         return None;
@@ -192,8 +192,8 @@ fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "open-to-all", text, mend))
 }
 
-/// The user whom the device may be given to without taking it from its program: the one that holds
-/// it, root when nobody does. `None` when that cannot be told, or there are several.
+/// The user who may own the device without taking it from its program: the one who holds it, or
+/// root if nobody does. `None` if that is unknown, or there are several.
 fn user_of(it: &Subject<'_>) -> Option<u32> {
     let mut users: Vec<_> = it.device.holders.iter().map(|holder| holder.uid).collect();
     users.dedup();
@@ -206,5 +206,5 @@ fn user_of(it: &Subject<'_>) -> Option<u32> {
 
 /// Length of a tag in bytes.
 const TAG_LEN: u32 = 4;
-/// What Linux takes as no limit (`INT_MAX`).
+/// Value that means no limit (`INT_MAX`).
 const UNLIMITED: u32 = i32::MAX.unsigned_abs();

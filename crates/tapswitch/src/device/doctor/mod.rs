@@ -1,9 +1,9 @@
-//! `tapswitch device doctor`: what is wrong with a device, and the command that mends it.
+//! `tapswitch device doctor`: finds problems of devices, and the commands that fix them.
 //!
-//! Each rule is a function from what was found out about a device ([`Inspected`]) and its machine
-//! ([`Machine`]) to findings; nothing is asked or changed meanwhile. What was not to be seen is
-//! told as such. Running switches are asked which devices are their ports, and what they dropped
-//! because of their settings. `docs/doctor.md` has all rules.
+//! Each rule is a function from the state of a device ([`Inspected`]) and its machine ([`Machine`])
+//! to findings; it queries and changes nothing. What could not be inspected is reported as such.
+//! Running switches are asked which devices are their ports, and what they dropped because of their
+//! settings. `docs/doctor.md` lists all rules.
 
 mod finding;
 mod flow;
@@ -29,7 +29,7 @@ use crate::show::print_json;
 pub(super) fn main(args: &DeviceDoctorArgs) -> ExitCode {
     match diagnose(args) {
         Ok(is_wrong) => is_wrong.into(),
-        // A failure is no finding: who asks by a script must tell one from the other.
+        // A failure is not a finding: scripts must be able to distinguish them.
         Err(error) => {
             tell!("tapswitch: {}", printable_lines(&error.to_string()));
             ExitCode::from(2)
@@ -37,7 +37,7 @@ pub(super) fn main(args: &DeviceDoctorArgs) -> ExitCode {
     }
 }
 
-/// Prints what is found; answers 1 when that is more than hints.
+/// Prints the findings; returns 1 if there are any but hints.
 fn diagnose(args: &DeviceDoctorArgs) -> Result<u8, Failure> {
     let Seen { devices, gaps } = match &args.name {
         Some(name) => one(name, &args.place)?,
@@ -58,14 +58,14 @@ fn diagnose(args: &DeviceDoctorArgs) -> Result<u8, Failure> {
     Ok(findings.iter().any(|finding| finding.severity > Severity::Hint).into())
 }
 
-/// What was looked at, and what could not be.
+/// The inspected devices, and what could not be inspected.
 struct Seen {
     devices: Vec<Inspected>,
     gaps: Vec<Finding>,
 }
 
-/// The device called `name`. It alone is opened if nobody holds it, for who asks about it is not
-/// just starting its program.
+/// The device `name`. Only this one is opened if no program holds it, because its user is probably
+/// not just starting its program.
 fn one(name: &str, place: &PlaceArgs) -> Result<Seen, Failure> {
     let (mut device, mut unseen) = find(name, place)?;
     let opened = device.look_inside(&namespace(place.netns.as_deref())?);
@@ -76,8 +76,8 @@ fn one(name: &str, place: &PlaceArgs) -> Result<Seen, Failure> {
     Ok(Seen { devices: vec![device], gaps: gaps.collect() })
 }
 
-/// All devices of a namespace, or of all. Who hears nothing of a namespace that he asked for must
-/// not take it for sound; asked for is that of the command when none is named.
+/// All devices of one namespace, or of all. An inaccessible namespace that the user asked for must
+/// not appear healthy; without an option that is the current one.
 fn all(netns: Option<&str>) -> Result<Seen, Failure> {
     let identity = namespace(netns)?.identity()?;
     let Inspection { mut devices, unseen, unseen_namespaces, unread, .. } = inspect();
@@ -93,7 +93,7 @@ fn all(netns: Option<&str>) -> Result<Seen, Failure> {
     Ok(Seen { devices, gaps })
 }
 
-/// All findings: by device, the worst first.
+/// All findings: by device, the most severe first.
 fn examine<'a>(
     devices: &[Inspected],
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! Rules about what may be left undone in frames, and what joins them.
+//! Rules about offloads and coalescing.
 
 use tapswitch_tap::{Flags, HeaderLen};
 
@@ -33,13 +33,13 @@ fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
     };
     let text = format!("no checksum offload, so no trains either: {senders}");
     let found = missing(it, "no-checksum", &text, &[CSUM])?;
-    // A program without a header can have no more, and where nobody gets EIO nothing is broken.
+    // A program without a header can have no more, and without `EIO` nothing is broken.
     let is_slow_only = !it.device.tun.net_header && it.machine.kernel >= UDP_SEGMENT_FALLS_BACK;
     let severity = if is_slow_only { Severity::Hint } else { found.severity };
     Some(Finding { severity, ..found })
 }
 
-/// TCP trains are cut by the kernel before the program sees them.
+/// The kernel segments TCP trains before the program reads them.
 fn no_trains(it: &Subject<'_>) -> Option<Finding> {
     let is_wanting = it.device.has(CSUM) && !(it.device.has(TSO4) && it.device.has(TSO6));
     let text = "TCP trains are not accepted: the kernel cuts each into packets, and a read returns \
@@ -58,12 +58,12 @@ fn no_udp_trains(it: &Subject<'_>) -> Option<Finding> {
     Some(Finding { severity: Severity::Hint, ..found })
 }
 
-/// An offload that is off, and who may switch it on. What its program asked for is what it can
-/// read, so nobody else asks for more (`TUNSETOFFLOAD`). The kernel does not tell whether it has
-/// not asked or an administrator has switched a feature off; but one that is switched on comes into
-/// force only if the program has asked, and one that is wanted and nevertheless off is one that it
-/// has not asked for. Nothing is amiss with a device that nobody holds: who opens it asks for what
-/// it can read ([`stale_offloads`]).
+/// An offload that is off, and who may enable it. Its program enables what it can parse, so nobody
+/// else should enable more (`TUNSETOFFLOAD`). The kernel does not report whether the program has
+/// not enabled it or an administrator has disabled a feature; but a feature only becomes active if
+/// the program has enabled it, and one that is requested but inactive is one that it has not. A
+/// device without a program has no problem: the next program enables what it can parse
+/// ([`stale_offloads`]).
 fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) -> Option<Finding> {
     if !it.is_held() {
         return None;
@@ -71,7 +71,7 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     let who = it.holders();
     if !it.device.tun.net_header {
         let text = match it.port {
-            // A switch reads none only where it is told so.
+            // A switch only disables them if configured to.
             Some(SwitchPort { switch, port }) => format!(
                 "{text}; port {} of switch {switch} has offload=off: remove that option from its \
                  configuration",
@@ -102,7 +102,7 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     Some(Finding { is_sure: false, ..found })
 }
 
-/// The offloads of a persistent device stay when its program has gone.
+/// The offloads of a persistent device stay when its program has ended.
 fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     let tun = &it.device.tun;
     it.device.offloads().filter(|offloads| !offloads.is_empty())?;
@@ -134,7 +134,7 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
     }
 }
 
-/// Linux takes any length from 10 bytes on, also by mistake or from a former program.
+/// Linux accepts any length from 10 bytes on: also one set by mistake or left by a former program.
 fn odd_header(it: &Subject<'_>) -> Option<Finding> {
     let len = it.device.header_len()?;
     if !it.device.tun.net_header || HeaderLen::from_bytes(len).is_some() {
@@ -154,8 +154,8 @@ fn odd_header(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "odd-header", text, mend))
 }
 
-/// The kernel cannot write what a train in a tunnel needs into a short header, and loses every
-/// frame, whatever it is.
+/// The kernel cannot store the metadata of a tunnelled train in a short header, and loses every
+/// frame of any kind.
 fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
     let has_tunnels = it.device.has(TUNNEL) || it.device.has(TUNNEL_CSUM);
     let len = it.device.header_len()?;
@@ -174,7 +174,7 @@ fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(severity, "short-tunnel-header", text, mend))
 }
 
-/// What network cards and GRO make of forwarded traffic has IPv4 identifiers that do not count up.
+/// Forwarded traffic coalesced by NICs and GRO may have IPv4 identifications that do not increment.
 fn mangle_id(it: &Subject<'_>) -> Option<Finding> {
     let feature = it.device.feature(MANGLE_ID)?;
     if feature.active || feature.is_fixed() || !it.device.has(TSO4) {
@@ -188,7 +188,7 @@ fn mangle_id(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "mangle-id-off", text, mend))
 }
 
-/// Datagrams that were joined are forwarded joined.
+/// Coalesced datagrams are forwarded coalesced.
 fn udp_gro_forwarding(it: &Subject<'_>) -> Option<Finding> {
     let on: Vec<_> =
         [UDP_GRO_FORWARDING, GRO_LIST].into_iter().filter(|name| it.device.has(name)).collect();
@@ -210,7 +210,7 @@ fn udp_gro_forwarding(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Hint, "udp-gro-forwarding", text, mend))
 }
 
-/// NAPI costs on each write, and gathers nothing until told for how long.
+/// NAPI costs time on each write, and coalesces nothing until a timeout is set.
 fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
     let timeout = it.device.gro_flush_timeout_ns?;
     if !it.has_flag(Flags::NAPI) || timeout > 0 {
@@ -222,7 +222,7 @@ fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
     Some(it.finding(Severity::Warning, "napi-without-gro", text, mend))
 }
 
-/// From this release on, the kernel cuts UDP trains itself where it used to refuse them.
+/// From this release on, the kernel segments UDP trains itself instead of refusing them.
 const UDP_SEGMENT_FALLS_BACK: (u32, u32) = (6, 11);
-/// The release that has `TUN_F_USO4` and `TUN_F_USO6`.
+/// The release that introduced `TUN_F_USO4` and `TUN_F_USO6`.
 const USO_SINCE: (u32, u32) = (6, 2);

@@ -1,5 +1,5 @@
-//! What running switches know alone: which devices are their ports, and what they dropped because
-//! of a setting.
+//! Information that only running switches have: which devices are their ports, and what they
+//! dropped because of a setting.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cli::device::DeviceDoctorArgs;
 use crate::device::namespace;
 use crate::management::{AskError, Request, Topic, ask_within, sockets};
 
-/// A port, and what its switch is called.
+/// A port, and the name of its switch.
 #[derive(Clone, Debug)]
 pub(super) struct SwitchPort {
     pub(super) switch: String,
@@ -21,8 +21,8 @@ pub(super) struct SwitchPort {
 }
 
 impl SwitchPort {
-    /// True when the device is this port. One that is in the namespace of its switch is in that of
-    /// who holds it.
+    /// True if the device is this port. A port in the namespace of its switch is in the namespace
+    /// of the process that holds it.
     pub(super) fn is_device(&self, device: &Inspected) -> bool {
         let PortReport { name, kind, netns, .. } = &self.port;
         let is_it = |namespace: Namespace| {
@@ -41,21 +41,21 @@ impl SwitchPort {
     }
 }
 
-/// What running switches say.
+/// Answers of running switches.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
     pub(super) ports: Vec<SwitchPort>,
-    /// Which of them did not answer, a sentence each.
+    /// Those that did not answer, one sentence each.
     pub(super) unseen: Vec<String>,
 }
 
-/// Asks all switches, or the one at `socket`.
+/// Queries all switches, or the one at `socket`.
 pub(super) fn ask(socket: Option<&PathBuf>) -> Switches {
     let mut said = Switches::default();
     for path in socket.map_or_else(sockets, |socket| vec![socket.clone()]) {
         match ports(&path) {
             Ok(ports) => said.ports.extend(ports),
-            // A process without a switch, and a socket that one has left behind.
+            // A process without a switch, or a stale socket.
             Err(AskError::Refused(_) | AskError::Connect { .. }) if socket.is_none() => {}
             Err(error) => said.unseen.push(unanswered(&error)),
         }
@@ -82,13 +82,13 @@ fn unanswered(error: &AskError) -> String {
     }
 }
 
-/// Findings about the ports that were asked for.
+/// Findings about the selected ports.
 pub(super) fn findings(args: &DeviceDoctorArgs, ports: &[SwitchPort]) -> Vec<Finding> {
     let asked = ports.iter().filter(|it| is_asked_for(args, &it.port));
     asked.filter_map(|it| oversize(&it.switch, &it.port)).collect()
 }
 
-/// The namespace may be asked for by another name than the switch has for it.
+/// The user may have named the namespace differently than the switch does.
 fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
     let is_there = |netns: &String| {
         let of_port = Namespace::find(port.netns.as_ref()?).ok()?;
@@ -98,7 +98,7 @@ fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
         && args.place.netns.as_ref().is_none_or(|netns| is_there(netns) == Some(true))
 }
 
-/// Frames that are too long, or bear too many tags, for a port.
+/// Frames that are too long, or have too many tags, for a port.
 pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
     let dropped = port.drops.get("oversize").copied().filter(|&count| count > 0)?;
     let remedy = port.oversize_remedy()?;
@@ -118,5 +118,5 @@ pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
     })
 }
 
-/// A switch answers at once unless it is stopped; a doctor has more patients.
+/// A running switch answers at once; a stopped one must not delay the others.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Each rule finds what it is about, and nothing in a device that is as it should be.
+//! Each rule detects its problem, and reports nothing about a healthy device.
 
 use tapswitch_netlink::{FeatureState, Link, Qdisc, TunKind};
 use tapswitch_switch::report::PortReport;
@@ -80,7 +80,7 @@ fn trains_that_are_not_accepted_are_named() {
     assert_eq!(findings(&device, &old), [], "it has none");
 }
 
-/// A feature that is wanted and off is one that the program has not asked for, and nobody else may.
+/// A requested but inactive feature is one that the program has not enabled, and nobody else may.
 #[test]
 fn what_a_program_has_not_asked_for_is_for_it_to_ask() {
     let device = healthy();
@@ -153,7 +153,7 @@ fn a_header_that_is_none_is_an_error() {
     }
 }
 
-/// A file that was opened for it tells the same of a device that nobody holds.
+/// A file opened for the inspection reports the same about a device without holders.
 #[test]
 fn a_header_that_a_former_program_has_left_is_a_warning() {
     let mut device = unheld(healthy());
@@ -224,7 +224,7 @@ fn a_ring_without_room_is_an_error() {
     let mut device = healthy();
     device.link.txqueuelen = 0;
     device.link.stats.tx_dropped = 9;
-    // Back-pressure cannot help a ring that holds nothing.
+    // Backpressure cannot help a ring without room.
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("no-queue-length", Severity::Error));
     assert_eq!(mend(&found), "tapswitch device set tap0 --txqueuelen 1000");
@@ -291,7 +291,7 @@ fn frames_that_nobody_was_there_to_read_say_nothing_of_the_ring() {
     assert_eq!(findings(&device, &old), []);
 }
 
-/// The kernel has one number for all causes; some cannot have been.
+/// The kernel has one counter for all causes; impossible ones are omitted.
 #[test]
 fn causes_of_drops_that_cannot_be_are_left_out() {
     let mut device = healthy();
@@ -549,7 +549,7 @@ fn a_persistent_device_without_an_owner_is_everybodys() {
     assert_eq!(findings(&device, &before), [], "it goes with its program");
 }
 
-/// Whoever attaches a queue need not wait until nobody holds the device.
+/// A queue can be attached even while a program holds the device.
 #[test]
 fn a_multi_queue_device_without_an_owner_may_be_joined_by_everybody() {
     let before = Machine { kernel: (7, 2), ..machine() };
@@ -579,7 +579,7 @@ fn commands_say_where_the_device_is_if_that_can_be_said() {
     assert!(line.starts_with("warning  tap0 in namespace of tap0 of process 7  down: "), "{line}");
 }
 
-/// Whoever has a user namespace names devices as he likes, and root runs what is printed.
+/// A user with a user namespace can choose any device name, and root runs the printed commands.
 #[test]
 fn a_name_is_one_word_of_a_command_whatever_it_is() {
     let mut device = healthy();
@@ -609,7 +609,7 @@ fn the_worst_is_said_first_and_all_are_counted() {
     assert!(line.ends_with("; fix: tapswitch device set tap0 --txqueuelen 1000"), "{line}");
 }
 
-/// A device of which nothing is to be said on [`machine`].
+/// A device without findings on [`machine`].
 fn healthy() -> Inspected {
     let mut device = Inspected::default();
     device.namespace = "(current)".to_owned();
@@ -691,7 +691,7 @@ fn port(payload: usize, tags: usize, count: u64) -> PortReport {
     }
 }
 
-/// A kernel that has all, and one core, which wants one queue.
+/// A kernel with all features, and one core, which needs one queue.
 fn machine() -> Machine {
     Machine { kernel: (7, 3), cores: 1, backpressure: Some(true) }
 }
@@ -729,7 +729,7 @@ fn switch(device: &mut Inspected, name: &str, on: bool) {
     *found.unwrap() = feature(name, on);
 }
 
-/// All that can be left undone is on, or nothing.
+/// Enables or disables all offloads.
 fn set_offloads(device: &mut Inspected, on: bool) {
     let mut features = std::mem::take(&mut device.features);
     for it in features.iter_mut().filter(|it| it.name.starts_with("tx-") && it.name != TUNNEL) {
@@ -753,7 +753,7 @@ fn described_rules() -> Vec<&'static str> {
     rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect()
 }
 
-/// [`findings`] sees to the other direction: each rule is there that a test makes speak.
+/// [`findings`] checks the other direction: each rule that a test triggers is described.
 #[test]
 fn no_rule_is_described_that_there_is_not() {
     let sources = [
@@ -772,7 +772,7 @@ fn no_rule_is_described_that_there_is_not() {
     }
 }
 
-/// The one finding.
+/// The only finding.
 fn only(device: &Inspected, machine: &Machine) -> Finding {
     let [found] = findings(device, machine).try_into().unwrap();
     found

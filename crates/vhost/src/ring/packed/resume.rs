@@ -1,37 +1,37 @@
-//! Where a packed ring goes on when nobody knows.
+//! Finding the position of a packed ring whose back end was killed.
 //!
-//! A back end that was killed takes its place in the ring with it. A split ring has the index of
-//! used buffers in memory; in a packed ring QEMU can do no better than to say where the ring
-//! started. But the flags tell: counted from where the device is, there are first the buffers that
-//! wait for it, made available in this turn, and then, up to the same place again, those that it
-//! gave back, in the turn before:
+//! A back end that is killed loses its position in the ring. A split ring has the used index in
+//! memory; for a packed ring, QEMU can only report the position at which the ring was started. But
+//! the position can be found from the flags: from the device's position on, there are first the
+//! available buffers of this turn, and then, up to the same position, the used ones of the turn
+//! before:
 //!
 //! ```text
 //! used  used  used  AVAIL AVAIL AVAIL used' used' used'        ' of the turn before
-//!                   ^ here
+//!                   ^ position
 //! ```
 //!
-//! That fits one place only, as long as whoever served the ring left nothing behind that looks
-//! available, which we do not. Other back ends do: they leave the descriptors behind the first of a
-//! chain as they were. So a place that was told is believed if it fits, or if there is no other one
-//! that does; and also if it fits but for such leavings, unless it is where every ring starts,
-//! which is what one is told who is told nothing.
+//! Only one position fits, as long as the former back end left no descriptors that look available,
+//! and ours does not. Others do: they leave the descriptors behind the first of a chain unchanged.
+//! So a reported position is accepted if it fits, or if no other one does; and also if it fits
+//! except for such remains, unless it is the start of a ring, which front ends report when they do
+//! not know.
 //!
-//! **The driver goes on meanwhile**, as a guest does not wait for a back end that comes back. So
-//! the flags are read until they stay as they are, which each of them does once the driver has made
-//! its buffer available; else what was read would be of no moment, and would fit nowhere. And the
-//! driver may be at a chain, whose first descriptor it writes last (§2.8.6): that one looks as in
-//! the turn before, those behind it available.
+//! **The driver continues meanwhile**, as a guest does not wait for its back end. So the flags are
+//! read until they are stable, as each changes at most once when the driver makes its buffer
+//! available; otherwise they would not be a consistent snapshot, and would fit nowhere. And the
+//! driver may be in the middle of a chain, whose first descriptor it writes last (§2.8.6): that one
+//! looks as in the turn before, those behind it look available.
 //!
-//! Everything read here may be a lie. It costs one turn around the ring for each place that is
-//! tried, and so many loads at most for flags that do not settle; the worst that comes of it is a
-//! ring that does not go on.
+//! Everything read here may be forged. The cost is bounded by one turn around the ring for each
+//! position tried, and by [`LOADS_MAX`] loads if the flags do not settle; the worst result is a
+//! ring that does not continue.
 
 use std::sync::atomic::Ordering;
 
 use super::{NEXT, Place, Tables};
 
-/// Where the ring goes on: at `told`, unless it clearly stands elsewhere.
+/// The position to continue at: `told`, unless the ring is clearly elsewhere.
 pub(super) fn place(tables: &Tables, size: u16, told: Place) -> Place {
     let ring = Flags::of(tables, size);
     let is_believed = told != Place::new(0, true) && ring.fits(told, Allowed::Leavings);
@@ -46,39 +46,39 @@ pub(super) fn place(tables: &Tables, size: u16, told: Place) -> Place {
     told
 }
 
-/// True when chains wait at `place` and what is behind them was given back: but for the first
-/// buffers, a frame was when we were killed.
+/// True if there are available chains at `place` and used descriptors behind them: we were killed
+/// while giving back a frame, before its first buffers.
 pub(super) fn is_cut(tables: &Tables, size: u16, place: Place) -> bool {
     let ring = Flags::of(tables, size);
     let (behind, left) = ring.skip_waiting(place, size);
     left < size && behind.is_used(ring.at(behind))
 }
 
-/// The flags of a ring's descriptors, as they were at one moment.
+/// A snapshot of the flags of a ring's descriptors.
 struct Flags {
     flags: Vec<u16>,
     size: u16,
 }
 
-/// What may look otherwise than described above.
+/// Permitted deviations from the layout described above.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Allowed {
     Nothing,
-    /// The chain that the driver is at. A chain at the end of a full ring, which we were giving
-    /// back when we were killed, may look like that, so this comes second.
+    /// A chain that the driver is writing. A chain at the end of a full ring, which we were giving
+    /// back when we were killed, may look like that, so this is tried second.
     Unfinished,
-    /// The same, and what was used in the turn before may look available.
+    /// The same, and descriptors used in the turn before may look available.
     Leavings,
 }
 
 impl Flags {
     fn of(tables: &Tables, size: u16) -> Self {
-        // Acquire: whoever sees the flags of a chain's first descriptor sees those behind it.
+        // Acquire: a reader that sees the flags of a chain's first descriptor sees those behind it.
         Self::settled(size, |index| tables.descriptor(index).load(Ordering::Acquire).fourth)
     }
 
-    /// What `read` answers for each place, once it answers the same twice. A driver changes each
-    /// of them once while nobody gives anything back; one that lies is not waited for.
+    /// Reads the flags repeatedly until two readings are equal. A driver changes each of them at
+    /// most once while nothing is given back; a forging driver is not waited for.
     fn settled(size: u16, mut read: impl FnMut(u16) -> u16) -> Self {
         let mut flags: Vec<u16> = (0..size).map(&mut read).collect();
         for _ in 0..LOADS_MAX / usize::from(size.max(1)) {
@@ -98,10 +98,10 @@ impl Flags {
         self.flags.get(usize::from(place.index())).copied().unwrap_or_default()
     }
 
-    /// True when all flags are as they are when the device is at `place`.
+    /// True if the flags are consistent with a device at `place`.
     fn fits(&self, place: Place, allowed: Allowed) -> bool {
         let (mut at, mut left) = self.skip_waiting(place, self.size);
-        // We were killed while we gave back the buffers of one frame, the first one last.
+        // We were killed while giving back the buffers of one frame, whose first is written last.
         if left < self.size {
             while left > 0 && at.is_used(self.at(at)) {
                 (at, left) = (at.forward(1, self.size), left - 1);
@@ -118,7 +118,7 @@ impl Flags {
         })
     }
 
-    /// From `at` on, behind the chains that wait, of `left` places.
+    /// Skips the available chains from `at` on, within `left` descriptors.
     fn skip_waiting(&self, mut at: Place, mut left: u16) -> (Place, u16) {
         while left > 0 && self.is_waiting(at) {
             let mut slots = 1;
@@ -130,7 +130,7 @@ impl Flags {
         (at, left)
     }
 
-    /// From `at` on, behind the chain that the driver is at, if it is at one.
+    /// Skips the chain that the driver is writing at `at`, if any.
     fn skip_unfinished(&self, at: Place, left: u16) -> (Place, u16) {
         if left == 0 || !at.turn_before().is_used(self.at(at)) {
             return (at, left);
@@ -146,7 +146,7 @@ impl Flags {
         place.is_available(self.at(place))
     }
 
-    /// A place that fits.
+    /// A position that fits.
     fn find(&self, allowed: Allowed) -> Option<Place> {
         let all = [true, false]
             .into_iter()
@@ -155,16 +155,15 @@ impl Flags {
         borders.take(TRIES_MAX).find(|place| self.fits(*place, allowed))
     }
 
-    /// True when the device may be at `place`: it is done with the descriptor before, or may be,
-    /// and not with this one.
+    /// True if the device may be at `place`: the descriptor before may be done, and this one not.
     fn may_begin(&self, place: Place) -> bool {
         let before = place.back(1, self.size);
         let is_border = self.is_ahead(place) && !self.is_ahead(before);
-        // The descriptor before may be the end of a chain of which we gave back all but the first.
+        // The descriptor before may end a chain of which we gave back all but the first descriptor.
         is_border || self.is_waiting(place) && !self.is_waiting(before)
     }
 
-    /// True when the descriptor at `place` may be one that the device has not come to in this turn.
+    /// True if the device may not have reached the descriptor at `place` in this turn.
     fn is_ahead(&self, place: Place) -> bool {
         let flags = self.at(place);
         place.is_available(flags) || place.turn_before().is_used(flags)
@@ -172,17 +171,17 @@ impl Flags {
 }
 
 impl Place {
-    /// The same place one turn before, or behind.
+    /// The same position with the wrap counter of the adjacent turn.
     fn turn_before(self) -> Self {
         Self::new(self.index(), !self.wrap())
     }
 }
 
-/// Places that are tried: there is one in an honest ring, and what was given back in part makes two
-/// more.
+/// Positions that are tried: an honest ring has one, and a frame that was given back in part adds
+/// two.
 const TRIES_MAX: usize = 8;
-/// Descriptors that are read to find what the ring looked like, once it is known that it changes
-/// meanwhile: four million take some milliseconds.
+/// Limit of descriptors read for a stable snapshot, if the ring changes meanwhile: four million
+/// take some milliseconds.
 const LOADS_MAX: usize = 1 << 22;
 
 #[cfg(test)]

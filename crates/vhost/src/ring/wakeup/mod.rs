@@ -1,11 +1,11 @@
-//! No wake-up is lost: whoever sleeps is woken when there is something to do.
+//! Tests that no wake-up is lost: a sleeping side is woken when there is work.
 //!
-//! - `model` and `protocols`: all runs of the four protocols on weak memory, and that each of their
-//!   fences is needed.
-//! - Here: the rings themselves, with a driver that does its part before, between and after each
-//!   two steps of ours. This shows that what they store and compare is what the model's device
-//!   does, at every place of a ring.
-//! - `stress`: two threads that sleep and wake each other, for real.
+//! - `model` and `protocols`: all executions of the four protocols on weak memory, and that each of
+//!   their fences is needed.
+//! - Here: the rings themselves, with driver steps before, between and after each two steps of
+//!   ours. This shows that the rings store and compare what the model's device does, at every
+//!   position.
+//! - `stress`: two real threads that sleep and wake each other.
 
 pub(crate) mod model;
 mod protocols;
@@ -23,7 +23,7 @@ thread_local! {
     static AT_BARRIER: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// What a test has someone else do between a store of ours and the load behind it.
+/// Runs a test's action between a store of ours and the load behind it.
 pub(super) fn at_barrier() {
     if let Some(action) = AT_BARRIER.take() {
         action();
@@ -50,7 +50,7 @@ fn without_any_of_the_fences_somebody_sleeps_for_good() {
     }
 }
 
-/// When the driver does its part, relative to two steps of ours with a fence between.
+/// When the driver acts, relative to two steps of ours with a fence between.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
     Before,
@@ -83,13 +83,13 @@ fn setup(features: RingFeatures, size: u16) -> (Rc<RefCell<Peer>>, Ring) {
     (Rc::new(RefCell::new(Peer { guest, driver, features, size, offered: 0 })), ring)
 }
 
-/// Where the driver's part of a ring lies, and the device's.
+/// Addresses of the driver's part of a ring and of the device's.
 const DRIVER: u64 = 0x1000;
 const DEVICE: u64 = 0x2000;
 
 impl Peer {
-    /// Offers a buffer. Returns whether the driver then notifies, by the plainest reading of the
-    /// specification: the buffer went where the wish points, or all are wished for.
+    /// Offers a buffer. Returns whether the driver then notifies, by a literal reading of the
+    /// specification: the buffer is at the event index, or all notifications are wanted.
     fn offer(&mut self) -> bool {
         self.driver.offer(&self.guest, &Buffer::to_read(BASE + BUFFERS, 1)).unwrap();
         let at = self.place(self.offered);
@@ -106,14 +106,14 @@ impl Peer {
         }
     }
 
-    /// Where buffer `number` goes: a count, or a place as bits.
+    /// Position of buffer `number`: a count, or position bits.
     fn place(&self, number: u16) -> u16 {
         let wrap = if (number / self.size).is_multiple_of(2) { 0x8000 } else { 0 };
         if self.features.packed { (number % self.size) | wrap } else { number }
     }
 
-    /// Asks to be interrupted when buffer `number` comes back. Returns whether the driver sleeps
-    /// then, since that one has not come back yet.
+    /// Asks for an interrupt when buffer `number` is given back. Returns whether the driver then
+    /// sleeps, because that has not happened yet.
     fn sleep_until(&mut self, number: u16) -> bool {
         let at = self.place(number);
         match (self.features.packed, self.features.event_index) {
@@ -132,7 +132,7 @@ impl Peer {
         self.driver.reap(&self.guest);
     }
 
-    /// Asks for no interrupts; a wish by count says that by itself.
+    /// Asks for no interrupts; an event index expires by itself.
     fn poll(&mut self) {
         match (self.features.packed, self.features.event_index) {
             (false, false) => self.guest.write_u16(DRIVER, 1),
@@ -142,7 +142,7 @@ impl Peer {
     }
 }
 
-/// Has the driver do `theirs` when it is time for it, and us `ours`. Answers both outcomes.
+/// Runs `ours`, and the driver's `theirs` at the given time. Returns both results.
 fn interleave<T>(
     when: When,
     peer: &Rc<RefCell<Peer>>,
@@ -166,7 +166,7 @@ fn interleave<T>(
     (answer.get().expect("the driver has had its time"), outcome)
 }
 
-/// Buffers through each ring: several turns, for packed rings of odd sizes as well.
+/// Buffers through each ring: several turns, also for packed rings of odd sizes.
 const ROUNDS: u16 = 40;
 
 #[test]

@@ -1,24 +1,24 @@
-//! All runs of two small programs on weak memory.
+//! A model checker for two small programs on weak memory.
 //!
-//! **Memory** is that of C11 for relaxed, release and acquire accesses and SC fences, told by
-//! views: each location has all of its stores in order, each thread knows how far it has seen each
-//! location, and may load any store that is not older. So a store may be seen late (what a store
-//! buffer does), stores may be seen in another order (what weaker machines do, unless the later one
-//! is a release), and loads may go back in time as far as nothing forbids it. A fence takes over
-//! all that whoever passed a fence before knew. What the model leaves out are loads that see stores
-//! which come later in the program of the same thread.
+//! **Memory** is that of C11 for relaxed, release and acquire accesses and SC fences, modelled by
+//! views: the stores to a location are totally ordered, each thread has a view of how far it has
+//! seen each location, and a load may return any store that is not older. So a store may be seen
+//! late (a store buffer), stores may be seen in another order (weaker machines, unless the later
+//! store is a release), and loads may return old values as far as nothing forbids it. A fence adds
+//! the views of all earlier fences. The model does not include loads that see stores which come
+//! later in the program of the same thread.
 //!
-//! **Sleeping.** Notifications are system calls: whoever is woken knows what the waker knew.
+//! **Sleeping.** Notifications are system calls: a woken thread gets the view of its waker.
 //!
-//! All states are visited once. A state in which nobody can go on, and somebody has not finished,
+//! Every state is visited once. A state in which no thread can proceed, and one has not finished,
 //! is a lost wake-up.
 
 use std::collections::HashSet;
 
-/// What a thread remembers.
+/// The registers of a thread.
 pub(crate) type Registers = [u16; 6];
 pub(crate) type Location = usize;
-/// How far each location was seen.
+/// How far each location has been seen.
 type View = [u8; LOCATIONS];
 
 /// One step of a program.
@@ -34,19 +34,19 @@ pub(crate) enum Op {
         value: fn(&Registers) -> u16,
         is_release: bool,
     },
-    /// Loads the last store and puts another one behind it, by acquire and release.
+    /// Loads the last store and appends another one, with acquire and release semantics.
     Exchange {
         at: fn(&Registers) -> Location,
         to: usize,
         value: fn(&Registers) -> u16,
     },
     Fence,
-    /// Wakes the other thread, or has it not sleep the next time.
+    /// Wakes the other thread, or prevents its next sleep.
     Notify,
     Sleep,
-    /// Computes; not a step of its own.
+    /// Computes; not a separate step.
     Set(fn(&mut Registers)),
-    /// Goes on elsewhere when something holds; not a step of its own.
+    /// Jumps if a condition holds; not a separate step.
     Jump {
         when: fn(&Registers) -> bool,
         to: usize,
@@ -57,43 +57,43 @@ pub(crate) enum Op {
 struct Thread {
     at: usize,
     registers: Registers,
-    /// What it knows; what it would know after a fence; what it knew at the last one.
+    /// The current view; the view after a fence; the view at the last fence.
     now: View,
     after_fence: View,
     at_fence: View,
-    /// It was notified, and by whom that knew what.
+    /// The view of the thread that has notified this one, if any.
     notified: Option<View>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
     threads: [Thread; 2],
-    /// Each location's stores: a value, and what is known by whoever loads it by acquire.
+    /// The stores of each location: the value, and the view that an acquiring load obtains.
     stores: Vec<Vec<(u16, View)>>,
-    /// What all fences so far knew.
+    /// The views of all fences so far.
     fences: View,
 }
 
-/// Both programs.
+/// Two programs and their initial state.
 pub(crate) struct Model {
     pub(crate) programs: [Vec<Op>; 2],
     pub(crate) registers: [Registers; 2],
-    /// Locations' first values.
+    /// Initial values of the locations.
     pub(crate) memory: [u16; LOCATIONS],
 }
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) states: usize,
-    /// The program counters of both when neither could go on, if that was ever so.
+    /// Both program counters in a state in which neither thread could proceed, if there was one.
     pub(crate) stuck: Option<[usize; 2]>,
-    /// Somebody slept and was woken.
+    /// A thread slept and was woken.
     pub(crate) slept: bool,
 }
 
 impl Model {
-    /// Visits all states, or those until one is stuck.
+    /// Visits all states, or stops at the first that is stuck.
     pub(crate) fn explore(&self) -> Outcome {
         let stores = self.memory.iter().map(|value| vec![(*value, [0; LOCATIONS])]).collect();
         let thread = |registers| Thread {
@@ -173,7 +173,7 @@ impl Model {
                     self.go_on(next, thread, open);
                 }
             }
-            // What is computed was computed with the step before.
+            // Computations were done with the step before.
             Some(Op::Set(_) | Op::Jump { .. }) | None => {}
         }
     }
@@ -185,7 +185,7 @@ impl Model {
         open.push(next);
     }
 
-    /// Does what is no step of its own.
+    /// Executes instructions that are not separate steps.
     fn compute(&self, state: &mut State, thread: usize) {
         let mine = &mut state.threads[thread];
         loop {
@@ -204,7 +204,8 @@ impl Model {
 }
 
 impl State {
-    /// Forgets stores that nobody can load any more: states that differ in nothing else are one.
+    /// Removes stores that no thread can load any more, so that states that differ only in these
+    /// are merged.
     fn forget(&mut self) {
         let [a, b] = &self.threads;
         let gone: View = std::array::from_fn(|location| a.now[location].min(b.now[location]));
@@ -249,7 +250,7 @@ impl State {
         let known = self.stores[location][last].1;
         self.load(thread, location, last, to, true);
         self.store(thread, location, value, true);
-        // Whoever sees this one knows also what the one before it told.
+        // A thread that sees this store also obtains the view of the one before.
         let told = &mut self.stores[location][last + 1].1;
         *told = join(*told, known);
     }
@@ -266,6 +267,6 @@ fn join(a: View, b: View) -> View {
     std::array::from_fn(|location| a[location].max(b[location]))
 }
 
-/// Locations that a program may use.
+/// Number of locations that a program may use.
 pub(crate) const LOCATIONS: usize = 6;
 const STATES_MAX: usize = 3_000_000;

@@ -1,15 +1,15 @@
-//! The programs of device and driver in each of the four ways to ask for notifications.
+//! The programs of device and driver for each of the four notification protocols.
 //!
-//! A driver makes buffers available one by one, as long as the ring has room, and sleeps until one
-//! comes back; the device gives back what it finds and sleeps when it finds nothing. Whether the
+//! The driver makes buffers available one by one while the ring has room, and sleeps until one is
+//! given back; the device gives back what it finds, and sleeps when it finds nothing. Whether the
 //! device notifies is decided by the functions of the rings themselves; whether the driver does, by
-//! the plainest reading of the specification.
+//! a literal reading of the specification.
 
 use super::super::packed::is_passed_by;
 use super::super::passes;
 use super::model::{Location, Model, Op, Registers};
 
-/// How both ask to be notified.
+/// How both sides ask for notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     SplitFlags,
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 pub(super) const KINDS: [Kind; 4] =
     [Kind::SplitFlags, Kind::SplitIndex, Kind::PackedFlags, Kind::PackedPlaces];
 
-/// Where one of the four fences stands.
+/// The position of one of the four fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fence {
     DevicePublishes,
@@ -33,14 +33,15 @@ pub(super) enum Fence {
 pub(super) const FENCES: [Fence; 4] =
     [Fence::DevicePublishes, Fence::DeviceSleeps, Fence::DriverPublishes, Fence::DriverSleeps];
 
-/// The protocol of `kind`, without the fence `without`.
+/// The protocol of `kind`, with the fence `without` removed.
 pub(super) fn protocol(kind: Kind, without: Option<Fence>) -> Model {
     let programs = [device(kind), driver(kind)].map(|program| program.assemble(without));
     let (first, memory) = match kind {
-        // Counts that wrap around after the first buffer; a wish of long ago.
+        // Counts that wrap around after the first buffer; an expired event index.
         Kind::SplitFlags => (0xffff, [0xffff, 0xffff, 1, 1, 0, 0]),
         Kind::SplitIndex => (0xffff, [0xffff, 0xffff, 0x8000, 0x8000, 0, 0]),
-        // Two places, of which the first was used in the first turn; nothing is wished.
+        // Two descriptors, of which the first was used in the first turn; no notifications are
+        // wanted.
         Kind::PackedFlags | Kind::PackedPlaces => (0x8001, [used_flags(0x8000), 0, 1, 1, 0, 0]),
     };
     let mut registers = [[0; 6]; 2];
@@ -50,7 +51,7 @@ pub(super) fn protocol(kind: Kind, without: Option<Fence>) -> Model {
     Model { programs, registers, memory }
 }
 
-/// A program with names instead of places to jump to, and fences with theirs.
+/// A program with labels as jump targets, and with named fences.
 #[derive(Default)]
 struct Program {
     ops: Vec<Op>,
@@ -107,7 +108,7 @@ impl Program {
     }
 }
 
-/// The device: `SplitRing` and `PackedRing` as they fetch, publish, arm and disarm.
+/// The device: fetch, publish, arm and disarm of `SplitRing` and `PackedRing`.
 fn device(kind: Kind) -> Program {
     let mut p = Program::default();
     let (available, is_new, take): (At, When, Change) = match kind {
@@ -162,8 +163,8 @@ fn device(kind: Kind) -> Program {
     p
 }
 
-/// The driver, as Linux's does it, one buffer after the other: a wish is passed by the buffer that
-/// goes where it says.
+/// The driver, like Linux's, one buffer after the other: an event index is passed by the buffer at
+/// that position.
 fn driver(kind: Kind) -> Program {
     let mut p = Program::default();
     let (returned, is_back, take_back): (At, When, Change) = match kind {
@@ -229,7 +230,7 @@ fn driver(kind: Kind) -> Program {
 }
 
 impl Program {
-    /// Says what to be notified of: whatever goes to `place`.
+    /// Asks for a notification of the buffer at `place`.
     fn arm(&mut self, kind: Kind, wish: Location, place: fn(&Registers) -> u16) {
         let is_device = wish == DEVICE_WISH;
         let (at, place_at): (At, At) = match is_device {
@@ -246,7 +247,7 @@ impl Program {
         }
     }
 
-    /// Says that nothing is to be notified of; an index says so by itself.
+    /// Asks for no notifications; an event index expires by itself.
     fn disarm(&mut self, kind: Kind, wish: Location) {
         let at: At = if wish == DEVICE_WISH { |_| DEVICE_WISH } else { |_| DRIVER_WISH };
         if kind != Kind::SplitIndex {
@@ -255,7 +256,7 @@ impl Program {
     }
 }
 
-/// The place behind a place, as bits.
+/// The position after this one, as bits.
 fn next(place: u16) -> u16 {
     if place & 0x7fff == SIZE - 1 { (place & 0x8000) ^ 0x8000 } else { place + 1 }
 }
@@ -264,12 +265,13 @@ fn slot(place: u16) -> Location {
     usize::from(place & 0x7fff)
 }
 
-/// Flags of a buffer that is available at a place: AVAIL as its wrap counter, USED the opposite.
+/// Flags of a buffer that is available at a position: AVAIL equals its wrap counter, USED is the
+/// inverse.
 fn available_flags(place: u16) -> u16 {
     if place & 0x8000 != 0 { 0x0080 } else { 0x8000 }
 }
 
-/// Flags of a buffer that is used at a place: both as its wrap counter.
+/// Flags of a buffer that is used at a position: both equal its wrap counter.
 fn used_flags(place: u16) -> u16 {
     if place & 0x8000 != 0 { 0x8080 } else { 0 }
 }
@@ -278,12 +280,13 @@ type At = fn(&Registers) -> Location;
 type When = fn(&Registers) -> bool;
 type Change = fn(&mut Registers);
 
-/// Buffers that go through the ring, and the room in it.
+/// Buffers that pass through the ring, and its size.
 const BUFFERS: u16 = 5;
 const SIZE: u16 = 2;
 
-/// Registers: where the next buffer is taken or offered; where the last one was, or where the next
-/// one comes back; what was loaded; how many were taken or offered, and came back.
+/// Registers: position of the next buffer to take or offer; position of the last one, or of the
+/// next one to be given back; the loaded value; number of buffers taken or offered; number given
+/// back.
 const HERE: usize = 0;
 const BEHIND: usize = 1;
 const VALUE: usize = 2;
@@ -291,8 +294,8 @@ const WISH: usize = 3;
 const COUNT: usize = 4;
 const BACK: usize = 5;
 
-/// Locations of split rings. In packed rings the first two are the flags of descriptors, and the
-/// wishes have places.
+/// Locations of split rings. In packed rings, the first two are the flags of descriptors, and the
+/// event indices are positions.
 const AVAILABLE: Location = 0;
 const USED: Location = 1;
 const DEVICE_WISH: Location = 2;

@@ -1,5 +1,5 @@
-//! Two threads, one ring: the device sleeps on the driver's notifications, the driver on ours. If
-//! one is lost, somebody sleeps until the test fails.
+//! Two threads on one ring: the device sleeps until the driver notifies, and the driver until the
+//! device does. If a notification is lost, the test fails by a timeout.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
@@ -12,13 +12,13 @@ use super::*;
 use crate::features::Features;
 use crate::queue::{Queue, Running};
 
-/// Buffers that go through each ring.
+/// Buffers that pass through each ring.
 const COUNT: u16 = 20_000;
 const SIZE: u16 = 4;
-/// Nobody needs so long: whoever sleeps longer was forgotten.
+/// Much longer than any wait: a thread that sleeps longer was not notified.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A driver that works on shared memory with atomics, as drivers do.
+/// A driver that uses atomics on shared memory, like real drivers.
 struct Atomic {
     words: Table<AtomicU16>,
     rests: Table<AtomicU64>,
@@ -31,17 +31,17 @@ struct Atomic {
 
 impl Atomic {
     fn word(&self, offset: u64) -> &AtomicU16 {
-        // SAFETY: the memory is mapped as long as we are there.
+        // SAFETY: the memory is mapped as long as `self` exists.
         unsafe { self.words.at(u32::try_from(offset / 2).unwrap()) }
     }
 
-    /// All but the address of a descriptor.
+    /// The second word of a descriptor: all but the address.
     fn rest(&self, slot: u16) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { self.rests.at(2 * u32::from(slot) + 1) }
     }
 
-    /// Offers buffer `number`, and notifies if that is wished.
+    /// Offers buffer `number`, and notifies if the device wants that.
     fn offer(&self, number: u16) {
         let (slot, wrap) = (number % SIZE, (number / SIZE).is_multiple_of(2));
         if self.features.packed {
@@ -68,7 +68,7 @@ impl Atomic {
         }
     }
 
-    /// True when buffer `number` has come back.
+    /// True if buffer `number` has been given back.
     fn is_back(&self, number: u16) -> bool {
         if self.features.packed {
             let flags = self.rest(number % SIZE).load(Ordering::Acquire) >> 48;
@@ -79,7 +79,7 @@ impl Atomic {
         index.wrapping_sub(number).cast_signed() > 0
     }
 
-    /// Waits until buffer `number` has come back; looks a few times before it sleeps.
+    /// Waits until buffer `number` is given back; polls a few times before it sleeps.
     fn wait(&self, number: u16) {
         for _ in 0..number % 7 {
             if self.is_back(number) {
@@ -125,7 +125,7 @@ fn sleep(on: impl AsFd, who: &str, at: u16) {
     assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "the {who} was not woken at {at}");
 }
 
-/// Takes and gives back all buffers, as a worker does.
+/// Takes and gives back all buffers, like a worker.
 fn serve(queue: &Queue) {
     let mut done = 0;
     while done < COUNT {
@@ -174,7 +174,7 @@ fn two_threads_that_sleep_wake_each_other_every_time() {
                     driver.wait(oldest);
                 }
                 driver.offer(number);
-                // Now and then all of them are waited for, so that the device sleeps.
+                // From time to time all buffers are waited for, so that the device sleeps.
                 if number % 5 == 0 {
                     driver.wait(number);
                 }

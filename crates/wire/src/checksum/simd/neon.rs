@@ -5,13 +5,13 @@ use std::arch::is_aarch64_feature_detected;
 
 use crate::checksum::{add_with_carry, scalar};
 
-/// With NEON, or `None` where the processor has none.
+/// The NEON loop, or `None` if the processor lacks it.
 #[inline]
 pub(super) fn try_sum(bytes: &[u8]) -> Option<u64> {
     if !is_aarch64_feature_detected!("neon") {
         return None;
     }
-    // SAFETY: the processor has what the function is compiled for; it was just asked.
+    // SAFETY: the processor has the features that the function is compiled for; checked above.
     Some(unsafe { sum(bytes) })
 }
 
@@ -31,6 +31,6 @@ fn sum(bytes: &[u8]) -> u64 {
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(vector: &[u8; 16]) -> uint32x4_t {
-    // SAFETY: 16 bytes are read, as many as are borrowed, and they may lie anywhere.
+    // SAFETY: 16 bytes are read, as many as are borrowed, at any alignment.
     vreinterpretq_u32_u8(unsafe { vld1q_u8(vector.as_ptr()) })
 }

@@ -4,28 +4,28 @@ use std::arch::x86_64::*;
 
 use crate::checksum::{add_with_carry, scalar};
 
-/// With AVX2, or `None` where the processor has none.
+/// The AVX2 loop, or `None` if the processor lacks it.
 #[inline]
 pub(super) fn try_sum_avx2(bytes: &[u8]) -> Option<u64> {
     if !is_x86_feature_detected!("avx2") {
         return None;
     }
-    // SAFETY: the processor has what the function is compiled for; it was just asked.
+    // SAFETY: the processor has the features that the function is compiled for; checked above.
     Some(unsafe { sum_avx2(bytes) })
 }
 
-/// With AVX-512, or `None` where the processor has none or would slow its clock for it: before
-/// those with VBMI2, which brings BW and F with it, it did.
+/// The AVX-512 loop, or `None` if the processor lacks it or would reduce its clock for it, which
+/// generations before VBMI2 (which implies BW and F here) do.
 #[inline]
 pub(super) fn try_sum_avx512(bytes: &[u8]) -> Option<u64> {
     if !is_x86_feature_detected!("avx512vbmi2") {
         return None;
     }
-    // SAFETY: the processor has what the function is compiled for; it was just asked.
+    // SAFETY: the processor has the features that the function is compiled for; checked above.
     Some(unsafe { sum_avx512(bytes) })
 }
 
-/// Two sums under way hide the latency of an addition; more would only have to be joined again.
+/// Two independent sums hide the latency of an addition; more would only have to be combined.
 #[target_feature(enable = "avx2")]
 fn sum_avx2(bytes: &[u8]) -> u64 {
     let (mut even, mut odd) = (Lanes256::new(), Lanes256::new());
@@ -80,7 +80,7 @@ impl Lanes256 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_256(vector: &[u8; 32]) -> __m256i {
-    // SAFETY: 32 bytes are read, as many as are borrowed, and they may lie anywhere.
+    // SAFETY: 32 bytes are read, as many as are borrowed, at any alignment.
     unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) }
 }
 
@@ -134,16 +134,16 @@ impl Lanes512 {
 #[inline]
 #[target_feature(enable = "avx512vbmi2")]
 fn load_512(vector: &[u8; 64]) -> __m512i {
-    // SAFETY: 64 bytes are read, as many as are borrowed, and they may lie anywhere.
+    // SAFETY: 64 bytes are read, as many as are borrowed, at any alignment.
     unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) }
 }
 
-/// Loads 1 to 64 bytes, and zeros behind them.
+/// Loads 1 to 64 bytes, zero-extended.
 #[inline]
 #[target_feature(enable = "avx512vbmi2")]
 fn load_up_to_512(bytes: &[u8]) -> __m512i {
     debug_assert!((1..=64).contains(&bytes.len()), "a vector's worth, and not nothing");
     let wanted = u64::MAX >> (64 - bytes.len());
-    // SAFETY: the mask has a bit for each byte that is borrowed; bytes without one are not touched.
+    // SAFETY: the mask has a bit for each borrowed byte; bytes without one are not accessed.
     unsafe { _mm512_maskz_loadu_epi8(wanted, bytes.as_ptr().cast()) }
 }

@@ -1,4 +1,4 @@
-//! Proofs of rules that were made wrong on purpose: each fault must be found.
+//! Proofs of deliberately corrupted rules: each fault must be found.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ fn mac(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, number])
 }
 
-/// A switch with ports 1 to 4, which does all that it is told, and hosts at the first two.
+/// A control plane with a switch that accepts everything, with ports 1 to 4 and hosts at the first
+/// two.
 fn control() -> Control {
     let mut control = Control::new(Limits::default());
     let features = FeaturesReply {
@@ -62,7 +63,7 @@ fn run(control: &mut Control) {
     }
 }
 
-/// A host asks for an address.
+/// An ARP request of a host.
 fn arp(host: u8) -> PacketIn {
     let MacAddr(src) = mac(host);
     let mut data = [&[0xff; 6][..], &src, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &src].concat();
@@ -84,7 +85,7 @@ fn policy(name: &str, monitor: &str) -> TapPolicy {
     TapPolicy { direction, ..TapPolicy::new(name, monitor.parse().unwrap()) }
 }
 
-/// What is found of a change when the rules that would be there are these.
+/// The verdict on a change whose resulting rules are modified by `doctor`.
 fn judge(control: &mut Control, change: Change<'_>, doctor: impl FnOnce(&mut Desired)) -> Verdict {
     control.settle();
     let now = control.trial();
@@ -96,7 +97,7 @@ fn judge(control: &mut Control, change: Change<'_>, doctor: impl FnOnce(&mut Des
     now.compare(&then, change, &bystanders)
 }
 
-/// Replaces those rules that copy of which `change` makes others; at least one.
+/// Replaces the copying rules for which `change` returns another one; at least one.
 fn replace(desired: &mut Desired, change: impl Fn(&FlowId, &Goal) -> Option<Vec<(FlowId, Goal)>>) {
     let rules = desired.rules().filter(|(id, _)| id.table == TAPS);
     let changed =
@@ -109,7 +110,7 @@ fn replace(desired: &mut Desired, change: impl Fn(&FlowId, &Goal) -> Option<Vec<
     }
 }
 
-/// The rule with some of its members alone.
+/// The rule with only some of its members.
 fn with_members(
     (id, goal): (&FlowId, &Goal),
     is_kept: impl Fn(usize) -> bool,
@@ -151,12 +152,12 @@ fn an_overlap_of_policies_that_is_made_wrong_is_found() {
         let told = found(&verdict).unwrap_or_else(|| panic!("{lost}: {verdict:?}"));
         assert!(told.contains("(ipv4 10.0.0.0 > 192.0.2.1, tcp 0 > 0)"), "{told}");
     }
-    // The combination is missing: such frames meet a rule of one of both.
+    // The intersection is missing: such frames hit a rule of one of the two.
     let verdict = judge(&mut control, Change::Add(&new), |desired| {
         replace(desired, |id, goal| with_members((id, goal), |_| true).map(|_| Vec::new()));
     });
     assert!(found(&verdict).is_some(), "{verdict:?}");
-    // A policy that goes, or has another filter, leaves no copies.
+    // A deleted policy, or one with another filter, leaves no copies.
     run(&mut control);
     control.add_policy(new.clone(), WhenMissing::Refuse).unwrap();
     run(&mut control);
@@ -196,7 +197,7 @@ fn an_overlap_of_three_that_is_made_wrong_is_found() {
     }
 }
 
-/// A tag that says a priority alone is no VLAN.
+/// A priority tag is no VLAN.
 #[test]
 fn rules_that_pass_by_frames_with_a_priority_are_found() {
     for vlan in [Vlan::Any, Vlan::Untagged] {

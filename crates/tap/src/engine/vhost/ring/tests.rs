@@ -1,4 +1,4 @@
-//! Rings against a device of the spec's kind, and against each other in two threads.
+//! Tests of rings with a device as in the specification, and of two rings in two threads.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -82,15 +82,15 @@ fn a_signal_comes_for_the_buffer_that_was_asked_for() {
 #[test]
 fn no_wake_up_is_lost() {
     assert_eq!(model::lost(model::Rules::ALL), 0);
-    // The model would find it.
+    // The model would find a lost wake-up.
     let rules = model::Rules::ALL;
     assert!(model::lost(model::Rules { our_fence: false, ..rules }) > 0);
     assert!(model::lost(model::Rules { their_fence: false, ..rules }) > 0);
     assert!(model::lost(model::Rules { second_look: false, ..rules }) > 0);
 }
 
-/// Both sides sleep whenever they have nothing to do. Nothing is decided by how long it takes: who
-/// is not woken waits until the test gives up.
+/// Both sides sleep whenever they have nothing to do. The result does not depend on time: a lost
+/// wake-up waits until the time limit.
 #[test]
 fn two_threads_wake_each_other() {
     const COUNT: u32 = 200_000;
@@ -152,8 +152,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against a plain queue: what is offered comes back once, in order, never before it was
-    /// published, whatever the sizes of batches and wherever the indices wrap.
+    /// Compared with a plain queue: an offered buffer is returned once, in order, never before it
+    /// was published, for any batch sizes and any wrap of the indices.
     #[test]
     fn buffers_come_back_once_and_in_order(
         order in 0..5_u32, base in prop_oneof![Just(0), 65_400..=u16::MAX], steps in steps(),
@@ -240,8 +240,8 @@ fn wait(event: &OwnedFd) {
     rustix::io::read(event, &mut [0; 8]).unwrap();
 }
 
-/// All interleavings of one side that goes to sleep and one that gives it something to do, on a
-/// machine that may delay each store until the next fence (as x86 does, and weaker ones too).
+/// All interleavings of one side that goes to sleep and one that gives it work, on a machine that
+/// may delay each store until the next fence (as x86 and weaker ones do).
 ///
 /// The ring is symmetric: with the names exchanged this is also how the device goes to sleep.
 mod model {
@@ -258,7 +258,7 @@ mod model {
         pub(super) const ALL: Self = Self { our_fence: true, their_fence: true, second_look: true };
     }
 
-    /// Buffers that the device gives back, one by one.
+    /// Buffers that the device returns, one by one.
     const BUFFERS: u8 = 3;
 
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -285,7 +285,7 @@ mod model {
         /// In memory.
         used: u8,
         wish: u8,
-        /// Stored, but not yet seen by the other side.
+        /// Stored, but not yet visible to the other side.
         used_delayed: Option<u8>,
         wish_delayed: Option<u8>,
         taken: u8,
@@ -294,7 +294,7 @@ mod model {
         is_signalled: bool,
     }
 
-    /// Number of states in which one waits for ever with something to do.
+    /// Number of states in which one side waits forever with work to do.
     pub(super) fn lost(rules: Rules) -> usize {
         let start = State {
             us: Us::Look,

@@ -1,4 +1,4 @@
-//! Frames through the receiving ring, whatever the device does with its buffers.
+//! Tests of the receive ring, for any use of its buffers by the device.
 
 use proptest::prelude::*;
 
@@ -88,8 +88,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Frames arrive whole, once and in order, whatever their lengths, however the device joins
-    /// them and wherever the ring and its indices wrap.
+    /// Frames arrive whole, once and in order, for any lengths, any batching by the device, and any
+    /// wrap of the ring and its indices.
     #[test]
     fn frames_arrive_whole_and_in_order(
         base in prop_oneof![Just(0), 65_500..=u16::MAX], steps in steps(),

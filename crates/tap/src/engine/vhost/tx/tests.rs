@@ -1,4 +1,4 @@
-//! Frames through the sending ring, and what a device finds in it.
+//! Tests of the send ring, and of what a device finds in it.
 
 use std::collections::VecDeque;
 
@@ -83,8 +83,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// The device finds each frame as it was sent, in order, even when it reads it only just before
-    /// it gives it back: nothing it has is overwritten. And a frame is refused only for want of
+    /// The device finds each frame as it was sent, in order, even if it reads it just before
+    /// returning it: nothing that it owns is overwritten. A frame is refused only if there is no
     /// room.
     #[test]
     fn frames_are_sent_whole_and_in_order(

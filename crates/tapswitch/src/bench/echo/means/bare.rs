@@ -1,4 +1,4 @@
-//! The bound: a file descriptor, read(2) and write(2), one buffer.
+//! The upper bound: a file descriptor, read(2) and write(2), one buffer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
 use super::{BURST_COUNT, Failure};
 
-/// Returns what comes out of one file.
+/// Returns the frames of one file.
 pub(super) struct Echo {
     fd: OwnedFd,
     layer: Layer,
@@ -43,7 +43,7 @@ impl Mover for Echo {
     }
 }
 
-/// Hands on what comes out of either of two files.
+/// Forwards the frames of two files.
 pub(super) struct Forwarder {
     fds: [OwnedFd; 2],
     buf: Vec<u8>,
@@ -80,8 +80,7 @@ impl Mover for Forwarder {
     }
 }
 
-/// Payload of each packet of a train, from a virtio header (virtio 1.2 §5.1.6); zero for what is
-/// no train.
+/// Payload per packet of a train, from a virtio header (virtio 1.2 §5.1.6); zero for other frames.
 pub(super) fn gso_size(header: &[u8]) -> u16 {
     match header {
         [_, kind, _, _, low, high, ..] if *kind != 0 => u16::from_ne_bytes([*low, *high]),

@@ -1,4 +1,4 @@
-//! This project's own crate, by its engines: frames in bursts, trains whole.
+//! This project's crate with its engines: frames in bursts, trains whole.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,7 +9,7 @@ use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
 use super::Failure;
 
-/// Returns what comes out of one queue.
+/// Returns the frames of one queue.
 pub(super) struct Echo {
     engine: Engine,
     layer: Layer,
@@ -44,7 +44,7 @@ impl Mover for Echo {
     }
 }
 
-/// Hands on what comes out of either of two queues.
+/// Forwards the frames of two queues.
 pub(super) struct Forwarder {
     engines: [Engine; 2],
     burst: Burst,
@@ -79,7 +79,7 @@ impl Mover for Forwarder {
     }
 }
 
-/// Counts the frames of a burst by what became of each.
+/// Counts the frames of a burst by their outcome.
 fn settle(sent: Sent<'_>, burst: &Burst, layer: Layer, tally: &mut Tally) {
     let end = sent.stopped.map_or(burst.len(), |stopped| stopped.index);
     let mut refused = sent.refused.iter().map(|refused| refused.index).peekable();
@@ -89,7 +89,7 @@ fn settle(sent: Sent<'_>, burst: &Burst, layer: Layer, tally: &mut Tally) {
     }
 }
 
-/// Payload of each packet of a train; zero for what is no train.
+/// Payload per packet of a train; zero for other frames.
 fn gso_size(header: &NetHeader) -> u16 {
     if header.is_train() { header.gso_size } else { 0 }
 }

@@ -1,8 +1,8 @@
-//! The crate `tun-rs`, by its own best: `recv_multiple` cuts a train into packets, `send_multiple`
-//! joins packets into trains; without offloads `recv` and `send`.
+//! The crate `tun-rs` in its fastest mode: `recv_multiple` splits a train into packets,
+//! `send_multiple` joins packets into trains; without offloads `recv` and `send`.
 //!
-//! It could be used as two file descriptors as well, by `recv` and `send` with the header left to
-//! the caller; then it is the bare loop.
+//! It could also be used by `recv` and `send` with the header left to the caller, like two file
+//! descriptors; then it is the bare loop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +49,7 @@ pub(super) fn forwarder(between: &[Namespace; 2], name: &str) -> Result<Box<dyn 
     Ok(Box::new(Forwarder { devices, batch: Batch::new() }))
 }
 
-/// Makes a device. It is switched on and configured by the caller.
+/// Creates a device. The caller configures it and sets it up.
 pub(super) fn open(name: &str, offloads: bool, multi_queue: bool) -> io::Result<SyncDevice> {
     let builder = DeviceBuilder::new().name(name).layer(TheirLayer::L3).mtu(1500);
     let builder = builder.offload(offloads).multi_queue(multi_queue).enable(false);
@@ -106,7 +106,7 @@ impl Mover for Trains {
     }
 }
 
-/// Hands on what comes out of either of two devices.
+/// Forwards the frames of two devices.
 struct Forwarder {
     devices: [SyncDevice; 2],
     batch: Batch,
@@ -134,7 +134,7 @@ impl Mover for Forwarder {
 }
 
 /// The packets of one train, each in a buffer with room for all of them, so that joining needs no
-/// memory of its own.
+/// additional memory.
 pub(super) struct Batch {
     train: Vec<u8>,
     packets: Vec<Vec<u8>>,
@@ -157,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// Reads one train or packet; answers how many packets it is.
+    /// Reads one train or packet; returns its number of packets.
     pub(super) fn recv(&mut self, device: &SyncDevice) -> io::Result<Option<usize>> {
         let Self { train, packets, sizes, .. } = self;
         let outcome = device.recv_multiple(train, packets, sizes, VIRTIO_NET_HDR_LEN);
@@ -172,7 +172,7 @@ impl Batch {
         self.packets[..count].iter_mut().map(|packet| &mut packet[VIRTIO_NET_HDR_LEN..])
     }
 
-    /// Counts it as the frame that it was.
+    /// Counts it as the original frame.
     fn count(&self, count: usize, tally: &mut Tally) {
         tally.frames += 1;
         tally.trains += u64::from(count > 1);
@@ -180,8 +180,8 @@ impl Batch {
         tally.bytes += self.sizes[..count].iter().sum::<usize>() as u64;
     }
 
-    /// Writes the packets, joined again, counts what became of them, and makes the buffers ready
-    /// for the next.
+    /// Writes the packets, joined again, counts their outcome, and prepares the buffers for the
+    /// next.
     pub(super) fn send(&mut self, device: &SyncDevice, count: usize, tally: &mut Tally) {
         let packets = &mut self.packets[..count];
         let is_sent = device.send_multiple(&mut self.table, packets, VIRTIO_NET_HDR_LEN).is_ok();

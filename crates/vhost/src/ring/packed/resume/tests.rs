@@ -1,4 +1,4 @@
-//! Back ends that are killed, and those that come after them.
+//! Tests of back ends that are killed, and of their successors.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use crate::ring::packed::PackedRing;
 use crate::ring::{Direction, Ring, RingPlace, Walk};
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
 
-/// Where QEMU says that a ring stands when its back end is gone: where it began.
+/// The base that QEMU reports for a ring whose back end is gone: its start.
 const STALE: u32 = 0x8000_8000;
 
 fn features() -> Features {
     Features::VERSION_1 | Features::MRG_RXBUF | Features::RING_PACKED | Features::INDIRECT_DESC
 }
 
-/// A guest with a packed ring, and what it has offered and not got back.
+/// A guest with a packed ring, and the buffers that it has offered and not got back.
 struct Peer {
     guest: Guest,
     driver: Driver,
@@ -37,7 +37,7 @@ impl Peer {
         Self { guest: Guest::new(), driver, direction, lent, offered, returned }
     }
 
-    /// A back end that was told where the ring began.
+    /// A back end that was told the ring's start.
     fn back_end(&self) -> Running {
         let (place, memory) = (self.driver.place(), &self.guest.memory);
         let ring = Ring::new(memory, &place, features().ring(), self.direction, STALE).unwrap();
@@ -51,7 +51,8 @@ impl Peer {
         true
     }
 
-    /// What comes back is what was offered, in order. Returns how many bytes were written to each.
+    /// Checks that buffers come back in the order in which they were offered. Returns the bytes
+    /// written to each.
     fn reap(&mut self) -> Vec<u32> {
         let reaped = self.driver.reap(&self.guest);
         self.returned += reaped.len();
@@ -63,7 +64,7 @@ impl Peer {
     }
 
     /// Offers up to `count` buffers to be read, of one to three descriptors or a table; the length
-    /// of the first piece says which one it is.
+    /// of the first piece identifies the buffer.
     fn send(&mut self, count: usize) {
         for _ in 0..count {
             let first = (BASE + BUFFERS, self.offered as u32 + 1);
@@ -114,7 +115,7 @@ fn whenever_a_back_end_is_killed_the_next_one_goes_on_in_order() {
     }
 }
 
-/// A guest goes on while its back end is away and while the next one looks for its place.
+/// A guest continues while its back end is away and while the next one searches its position.
 #[test]
 fn a_driver_that_goes_on_meanwhile_hides_no_place() {
     for size in [3, 4, 5, 8, 16] {
@@ -179,7 +180,7 @@ fn a_ring_that_never_settles_keeps_nobody() {
     assert!(looked_at.flags.len() == 4096 && reads <= LOADS_MAX + 4096, "{reads} reads");
 }
 
-/// Gives the guest frame `number`, whose bytes and length say which it is.
+/// Sends the guest frame `number`, which its bytes and length identify.
 fn deliver(running: &mut Running, number: usize) -> Result<(), Undelivered> {
     let frame = vec![number as u8; frame_len(number)];
     running.deliver([0; NET_HEADER_LEN], frame.len(), [Part::Ours(&frame)].into_iter())
@@ -191,7 +192,7 @@ fn frame_len(number: usize) -> usize {
 }
 
 impl Peer {
-    /// Offers as many buffers of 100 bytes as the ring holds, each at a place of its own.
+    /// Offers as many buffers of 100 bytes as the ring holds, each at an address of its own.
     fn refill(&mut self) {
         let place = |number: usize| BUFFERS + (number % 64) as u64 * 0x100;
         let buffer = |number| Buffer {
@@ -202,7 +203,7 @@ impl Peer {
         while self.offer(&buffer(self.offered)) {}
     }
 
-    /// The frames that have arrived, by their numbers, each of which is whole.
+    /// The numbers of the frames that have arrived, each of which must be complete.
     fn receive(&mut self) -> Vec<usize> {
         let first = self.returned;
         let written = self.reap();
@@ -238,7 +239,7 @@ fn whenever_a_back_end_is_killed_no_frame_is_cut_in_two() {
                     next += 1;
                 }
                 first.publish();
-                // Only the dead do not look.
+                // Unless the device is dead, the guest checks its ring.
                 seen.extend(guest.receive());
                 guest.refill();
             }
@@ -257,9 +258,9 @@ fn whenever_a_back_end_is_killed_no_frame_is_cut_in_two() {
     }
 }
 
-/// Has a ring of 4096 places made in which all but the last `used` ones wait, each of them a table
-/// of 1024 buffers of a byte, and that at `spoiled` in no memory. Answers how many pieces were
-/// fetched for that at last, how many there was room for, and where the ring stands.
+/// Creates a ring of 4096 descriptors in which all but the last `used` ones are available, each of
+/// them a table of 1024 buffers of one byte, and the table at `spoiled` outside of memory. Returns
+/// the pieces of the last fetch, the capacity for pieces, and the ring's position.
 fn started_with_tables(direction: Direction, used: u64, spoiled: u64) -> (usize, usize, u32) {
     let (guest, size) = (Guest::new(), 4096);
     let (ring_at, table_at) = (0x1_0000, 0x3_0000);
@@ -286,8 +287,8 @@ fn started_with_tables(direction: Direction, used: u64, spoiled: u64) -> (usize,
     (pieces, room, ring.base())
 }
 
-/// What a guest has made available is fetched when it is used, and not to find out where a ring
-/// stands: a ring of 32,768 tables is half a gigabyte of pieces.
+/// Available buffers are fetched when they are used, not to find a ring's position: a ring of
+/// 32,768 tables is half a gigabyte of pieces.
 #[test]
 fn a_ring_full_of_tables_is_not_fetched_when_it_is_started() {
     let none = u64::MAX;
@@ -297,7 +298,7 @@ fn a_ring_full_of_tables_is_not_fetched_when_it_is_started() {
     assert_eq!(started_with_tables(Direction::Transmit, 1, none), (0, 0, STALE));
 }
 
-/// The same of a guest that has it look as if a frame had been given back in part.
+/// The same for a guest that makes its ring look as if a frame had been given back in part.
 #[test]
 fn what_is_left_of_a_frame_is_fetched_one_by_one() {
     let (pieces, room, base) = started_with_tables(Direction::Receive, 1, u64::MAX);
@@ -309,7 +310,7 @@ fn what_is_left_of_a_frame_is_fetched_one_by_one() {
 }
 
 /// A guest that was served by another back end, which leaves the descriptors behind the first of a
-/// chain as they were, for `count` buffers; and where the ring stands then.
+/// chain unchanged, for `count` buffers; and the ring's position then.
 fn served_by_another(size: u16, count: usize) -> (Peer, Place) {
     let mut guest = Peer::new(size, Direction::Transmit);
     let (mut other, mut at) = (guest.back_end(), Place::new(0, true));
@@ -333,7 +334,7 @@ fn another_back_ends_word_is_taken_for_where_it_stopped() {
         for count in 0..40 {
             let (mut guest, at) = served_by_another(size, count);
             if count > 0 && at == start {
-                // This may also be the word of somebody who does not know.
+                // This may also be the base of a front end that does not know the position.
                 continue;
             }
             let (place, memory) = (guest.driver.place(), &guest.guest.memory);
@@ -351,7 +352,7 @@ fn another_back_ends_word_is_taken_for_where_it_stopped() {
 #[test]
 fn a_place_is_believed_when_nothing_fits() {
     let guest = Peer::new(8, Direction::Transmit);
-    // Available and used by turns: no device was ever there.
+    // Available and used alternately: no device was ever there.
     (0..8)
         .for_each(|slot| guest.guest.write_u16(16 * slot + 14, [0x80, 0x8080][slot as usize % 2]));
     let (place, memory) = (guest.driver.place(), &guest.guest.memory);
