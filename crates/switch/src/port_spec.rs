@@ -616,9 +616,7 @@ mod tests {
         assert!(error("1=vhost:a,netns=b").contains("1=vhost:a has no option 'netns'"));
         assert!(error("1=vhost:a,gro=on").contains("1=vhost:a has no option 'gro'"));
         assert!(error("1=tun:a,peer=me").contains("peer=me: expected a unicast MAC address"));
-        assert!(
-            error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected a unicast MAC address")
-        );
+        assert!(error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected a unicast MAC address"));
         assert!(error("1=tap:a,peer=02:00:00:00:00:01").contains("has no option 'peer'"));
         assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
