@@ -174,7 +174,9 @@ pub(crate) enum AskError {
     /// The answer cannot be parsed.
     #[error(
         "{}: cannot parse the answer ({source}); check that both are the same version of \
-         tapswitch", path.display())]
+         tapswitch",
+        path.display()
+    )]
     Answer {
         /// The socket.
         path: PathBuf,
