@@ -44,7 +44,7 @@ fn policies_outlive_a_controller_that_is_killed() {
     assert_eq!(policies[0]["policy"]["name"], "kept");
     assert_eq!(lab.flows(), rules, "nothing was disturbed");
     let whole = ask(&["audit", "--verify"]).well();
-    assert!(whole.starts_with("whole up to record 4,"), "{whole}");
+    assert!(whole.starts_with("intact up to record 4,"), "{whole}");
     let first: Value =
         serde_json::from_str(ask(&["audit", "--json"]).well().lines().next().unwrap()).unwrap();
     assert_eq!((&first["who"], &first["policy"]["name"]), (&"unix:root".into(), &"kept".into()));
@@ -153,7 +153,7 @@ fn tokens_as_the_readme_has_them() {
     assert!(told.contains("role.refused"), "{told}");
     let export = path("audit.jsonl");
     tapswitch(&["audit", "--export", &export, "--socket", &socket]).well();
-    assert!(tapswitch(&["audit", "--verify", "--file", &export]).well().starts_with("whole"));
+    assert!(tapswitch(&["audit", "--verify", "--file", &export]).well().starts_with("intact"));
     let forged = fs::read_to_string(&export).unwrap().replace("\"ann\"", "\"eve\"");
     fs::write(&export, forged).unwrap();
     tapswitch(&["audit", "--verify", "--file", &export]).refused(&["record 1 was changed"]);
@@ -163,7 +163,7 @@ fn tokens_as_the_readme_has_them() {
     let kept = text.split("[[token]]").find(|entry| entry.contains("bob")).unwrap();
     fs::write(&tokens, format!("[[token]]{kept}")).unwrap();
     controller.signal(rustix::process::Signal::HUP);
-    until("the token is not valid any more", || curl(&ann, "/me").code != Some(0));
+    until("the token is no longer valid", || curl(&ann, "/me").code != Some(0));
     assert_eq!(curl(&bob, "/me").json()["role"], "admin");
     assert!(!controller.has_ended());
     let log = controller.log();

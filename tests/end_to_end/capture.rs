@@ -27,11 +27,11 @@ fn tshark_reads_what_was_captured() {
     let rows = dissect(&file);
     let said = capture.log();
     assert!(said.contains(&format!("{} packets of", rows.len())), "{said}");
-    assert!(said.contains("0 frames were lost, 0 could not be cut"), "{said}");
+    assert!(said.contains("0 frames were lost, 0 trains could not be split"), "{said}");
     assert!(rows.iter().all(|row| row.frame_len <= 1518), "packets have the size of the wire");
     let tcp_len: usize = rows.iter().map(|row| row.tcp_len).sum();
     assert!(tcp_len >= LEN, "all bytes of the connection: {tcp_len}");
-    assert!(rows.iter().all(|row| !row.has_bad_checksum), "all checksums are right");
+    assert!(rows.iter().all(|row| !row.has_bad_checksum), "all checksums are correct");
     assert!(rows.iter().filter(|row| row.vlan == "7").count() >= 20, "tags are in their place");
 }
 

@@ -77,7 +77,7 @@ fn what_cannot_be_made_leaves_nothing() {
         ("create t0 --qdisc nosuch", &["qdisc of t0"]),
         ("create t0 --feature no-such-feature=on", &["no-such-feature", "ethtool -k t0"]),
         ("create t0 --address 10.0.0.1/24 --address 10.0.0.1/24", &["10.0.0.1/24"]),
-        ("create t0 --mac 01:00:00:00:00:01", &["no address of one station"]),
+        ("create t0 --mac 01:00:00:00:00:01", &["not a unicast address"]),
         ("create t0 --kind tun --mac 02:00:00:00:00:01", &["has no MAC address"]),
         ("create t0 --txqueuelen 100000000", &["ring is too long"]),
         ("create t0 --netns nosuch", &["nosuch", "ip netns list"]),
@@ -100,7 +100,7 @@ fn a_set_that_names_nothing_is_refused() {
     }
     let room = Room::new();
     room.device("create t0").well();
-    room.device("set t0").refused(&["t0", "nothing to set", "--help"]);
+    room.device("set t0").refused(&["t0", "no setting was given", "--help"]);
     room.device("set t0 --up").well();
 }
 
@@ -193,7 +193,7 @@ fn settings_change_and_flags_only_while_nobody_holds_it() {
     room.device("set t0 --qdisc noqueue").well();
     room.device("set t0 --qdisc default").well();
     assert_ne!(room.show("t0")["qdisc"]["kind"], "noqueue");
-    room.device("set t0 --carrier on").refused(&["no program holds it"]);
+    room.device("set t0 --carrier on").refused(&["no program holds"]);
 
     let held = room.hold(&Config::new("t0".parse().unwrap()).exclusive(false));
     let who = format!("({})", std::process::id());
@@ -231,7 +231,7 @@ fn only_devices_are_deleted_and_none_that_is_held() {
     room.device("create t1").well();
     room.device("create t1").refused(&["no program holds", "`tapswitch device set`"]);
     room.device("delete t1").well();
-    room.device("delete lo").refused(&["lo", "no tun or tap device"]);
+    room.device("delete lo").refused(&["lo", "not a tun or tap device"]);
     room.device("delete t0").refused(&["t0", "not found"]);
     let held = room.hold(&Config::new("t0".parse().unwrap()));
     let who = format!("({})", std::process::id());
@@ -281,7 +281,11 @@ fn who_is_not_root_is_told_what_that_hides() {
     let is_closed = fs::metadata("/dev/net/tun").unwrap().permissions().mode() & 0o006 == 0;
     let is_unknown = said.out.contains("unknown: the flags could not be read");
     assert_eq!(is_unknown, is_closed, "{}", said.out);
-    assert!(said.err.contains("not seen:") && said.err.contains("root"), "{}", said.err);
+    assert!(
+        said.err.contains("could not be examined:") && said.err.contains("root"),
+        "{}",
+        said.err
+    );
     let refused = nobody("create t1").refused(&[]);
     assert!(refused.contains("CAP_NET_ADMIN") || refused.contains("must be readable"), "{refused}");
     nobody("set t0 --mtu 1400").refused(&["t0", "CAP_NET_ADMIN", "root"]);

@@ -46,7 +46,7 @@ fn command_lines_that_make_no_sense_are_refused() {
     let cases: [(&[&str], &[&str]); 11] = [
         (&["switch", "--controller", "tcp:127.0.0.1"], &["--controller", "tcp:ADDRESS:PORT"]),
         (&["switch", "--controller", "udp:127.0.0.1:1"], &["udp:127.0.0.1:1", "tcp:"]),
-        (&["switch", "--listen", "tcp:here:6654"], &["tcp:here:6654", "are not looked up"]),
+        (&["switch", "--listen", "tcp:here:6654"], &["tcp:here:6654", "are not resolved"]),
         (&["controller", "--listen", "6653"], &["--listen", "tcp:"]),
         (&["switch", "--port", "0=tap:a"], &["0=tap:a", "--port"]),
         (&["switch", "--port", "1=tap:a,queues=none"], &["queues", "none"]),

@@ -36,10 +36,10 @@ fn open_vswitch_is_told_no_contracts_and_its_reports_say_so() {
         assert!(!groups.contains("experimenter") && !groups.contains("deliver"), "{groups}");
         let notes: Vec<_> =
             report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
-        let is_about_contracts = |note: &&str| note.contains("knows no contracts");
+        let is_about_contracts = |note: &&str| note.contains("does not support delivery contracts");
         assert_eq!(notes.iter().any(is_about_contracts), contract != "best-effort", "{notes:?}");
         let is_about_ledgers =
-            |note: &&str| note.contains("handed to port 3") && note.contains("it dropped ");
+            |note: &&str| note.contains("output to port 3") && note.contains("that port dropped ");
         assert!(notes.iter().any(is_about_ledgers), "{notes:?}");
         lab.delete("owed");
     }

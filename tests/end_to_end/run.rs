@@ -113,7 +113,11 @@ fn a_signal_is_heeded_while_it_starts() {
         let _asks = silent.accept().unwrap();
         daemon.signal(signal);
         assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
-        assert!(daemon.log().contains("stopping before all has started"), "{}", daemon.log());
+        assert!(
+            daemon.log().contains("stopping before everything has started"),
+            "{}",
+            daemon.log()
+        );
     }
 }
 
@@ -133,11 +137,16 @@ const BROKEN: [(&str, &str, &str, &[&str]); 14] = [
         "[\"tcp:127.0.0.1:6654\"]",
         "[\"udp:1\"]",
         "\"udp:1",
-        &["switch.listen: 'udp:1' is no endpoint", "tcp:ADDRESS"],
+        &["switch.listen: 'udp:1' is not an endpoint", "tcp:ADDRESS"],
     ),
     ("1=tap:web0", "1=tub:web0", "\"1=tub:web0", &["expected tap, "]),
-    ("2=tap:db0", "1=tap:db0", "\"1=tap:db0", &["switch.port: number 1 is that of 1=tap:web0"]),
-    ("[[policy]]", "[policy]", "[policy]", &["double brackets, as [[policy]]"]),
+    (
+        "2=tap:db0",
+        "1=tap:db0",
+        "\"1=tap:db0",
+        &["switch.port: number 1 is already used by 1=tap:web0"],
+    ),
+    ("[[policy]]", "[policy]", "[policy]", &["double brackets, as in [[policy]]"]),
     ("\"tcp\"", "\"tpc\"", "\"tpc\"", &["tpc", "an IP protocol"]),
     ("monitor = \"watch0\"", "", "[[policy]]", &["missing field `monitor`"]),
     (

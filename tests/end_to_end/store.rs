@@ -131,7 +131,7 @@ fn etcd_is_reached_by_tls_and_as_a_user() {
     let named = ["--store-ca", &ca, "--store-cert", &text(&cert), "--store-key", &text(&key)];
     refused(&room, STORE, &named, &["must have no CommonName"]);
     let cases = [
-        ("ann:close:sesame", "look into the file of --store-login"),
+        ("ann:close:sesame", "check the file of --store-login"),
         ("bob:bob", "grant-permission ROLE readwrite"),
         ("ann", "USER:PASSWORD"),
     ];
@@ -161,10 +161,15 @@ fn start_switch(room: &Namespace, directory: &Path) -> Daemon {
 /// Each error says what is missing or wrong.
 fn what_is_no_way_to_etcd_is_refused(room: &Namespace, tls: &[&str], wrong_ca: &str) {
     refused(room, STORE, &[], &["--store-ca"]);
-    refused(room, "etcd://127.0.0.1:2379/lab", tls, &["say etcds://"]);
-    refused(room, "etcd://127.0.0.1:2379/lab", &[], &["perhaps it wants TLS", "say etcds://"]);
-    let words = ["is not of an authority that our CA file has"];
+    refused(room, "etcd://127.0.0.1:2379/lab", tls, &["use etcds://"]);
+    refused(
+        room,
+        "etcd://127.0.0.1:2379/lab",
+        &[],
+        &["if it requires TLS, use etcds://", "use etcds://"],
+    );
+    let words = ["is not signed by a CA in our CA file"];
     refused(room, STORE, &["--store-ca", wrong_ca], &words);
-    refused(room, STORE, &tls[..2], &["the other end refused"]);
+    refused(room, STORE, &tls[..2], &["the peer refused"]);
     refused(room, STORE, &["--store-ca", "/none.pem"], &["/none.pem", "--store-ca"]);
 }

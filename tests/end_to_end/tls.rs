@@ -63,8 +63,8 @@ fn a_switch_and_a_controller_know_each_other_and_copies_are_made() {
     let own = files(&others.issue("switch"), &ours.path);
     let args: Vec<_> = own.iter().chain(&ports).map(String::as_str).collect();
     let switch = start_switch(&room, directory, "s", &args);
-    until_said(&controller, "the certificate of the other end is not of an authority that our CA");
-    until_said(&switch, "it does not know the authority of our certificate");
+    until_said(&controller, "the peer's certificate is not signed by a CA in our CA");
+    until_said(&switch, "it does not know the CA of our certificate");
     let socket = text(&directory.join("c.sock"));
     let ask = |args: &[&str]| tapswitch(&[args, &["--socket", &socket]].concat());
     assert_eq!(ask(&["show", "switches", "--json"]).json(), serde_json::json!([]));
@@ -103,14 +103,14 @@ fn what_is_wrong_with_a_controllers_certificate_is_said_at_both_ends() {
 
     let elsewhere = ["--port", "1=tap:a1", "--tls-name", "elsewhere.example"];
     let stranger = start_switch(&room, directory, "a", &with(&elsewhere));
-    until_said(&stranger, "is for other names than what we connected to");
+    until_said(&stranger, "does not have the name that we connected to");
     until_said(&stranger, "elsewhere.example");
     let doubter = files(&ours.issue("doubter"), &others.path);
     let doubter: Vec<_> = doubter.iter().map(String::as_str).collect();
     let doubter = [&doubter[..], &["--port", "1=tap:b1"]].concat();
     let doubter = start_switch(&room, directory, "b", &doubter);
-    until_said(&doubter, "is not of an authority that our CA file has");
-    until_said(&controller, "it does not know the authority of our certificate");
+    until_said(&doubter, "is not signed by a CA in our CA file");
+    until_said(&controller, "it does not know the CA of our certificate");
     let socket = text(&directory.join("c.sock"));
     let switches = || tapswitch(&["show", "switches", "--json", "--socket", &socket]).json();
     assert_eq!(switches(), serde_json::json!([]));
@@ -176,7 +176,7 @@ fn tools_of_open_vswitch_connect_by_tls_with_a_certificate_alone() {
     let shown = show(&ours.issue("tool")).well();
     assert!(shown.contains("1(t1)"), "{shown}");
     assert_ne!(show(&others.issue("stranger")).code, Some(0));
-    until_said(&switch, "the certificate of the other end is not of an authority that our CA file");
+    until_said(&switch, "the peer's certificate is not signed by a CA in our CA file");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn provider_ports_are_links_and_carry_tagged_copies() {
 fn provider_ports_that_do_not_list_the_vlans_of_copies_are_named() {
     let Some(pair) = Pair::start(TUNNEL, "mode=provider,vlans=100") else { return };
     pair.assert_linked();
-    pair.assert_tagged_copies_are_missed("has to list the VLANs of copies");
+    pair.assert_tagged_copies_are_missed("must include the VLANs of copies");
 }
 
 const UDP: [&str; 4] = ["--src-ip", "10.0.0.1", "--ip-proto", "udp"];

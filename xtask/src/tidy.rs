@@ -95,7 +95,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
                 Err(error) => violations.push(Violation::new(
                     &path,
                     error.span().start().line,
-                    format!("not Rust: {error}; mend it"),
+                    format!("not Rust: {error}; fix it"),
                 )),
             },
         }

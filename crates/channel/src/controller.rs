@@ -211,7 +211,7 @@ impl ControllerConnection {
             Body::EchoReply(_) if !self.pending.contains(xid) => None,
             body if is_from_switch(body.message_type()) => Some(self.reply_or_message(xid, body)),
             body => {
-                let text = format!("{}: not for a controller", body.message_type());
+                let text = format!("{}: not a message for a controller", body.message_type());
                 Some(self.refuse(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text)))
             }
         }
@@ -223,7 +223,7 @@ impl ControllerConnection {
         // A failed answer is no longer expected, but its parts are consumed up to the last.
         let is_asked_for = self.pending.awaits(xid, MessageType::MultipartReply);
         if !is_asked_for && !self.replies.is_open(xid) {
-            let text = "a part of a multipart that was not asked for".to_owned();
+            let text = "a multipart reply that was not requested".to_owned();
             return Some(self.refuse(Refusal::new(xid, ErrorKind::OFPBRC_BAD_MULTIPART, text)));
         }
         match self.replies.handle_part(xid, part, self.link.frame_len()) {

@@ -13,8 +13,8 @@ pub enum CloseReason {
     Eof,
     /// The peer does not speak OpenFlow.
     #[error(
-        "the peer does not speak OpenFlow: it began with type {message_type} and length {len} \
-         instead of a hello"
+        "the peer does not speak OpenFlow: its first message has type {message_type} and length \
+         {len} instead of a hello"
     )]
     NotOpenFlow {
         /// `type` of the first header.
@@ -23,7 +23,9 @@ pub enum CloseReason {
         len: u16,
     },
     /// The peer speaks OpenFlow, but not version 1.3.
-    #[error("the peer speaks OpenFlow version {version:#04x} and not 0x04 (1.3); enable 1.3 there")]
+    #[error(
+        "the peer speaks OpenFlow version {version:#04x} instead of 0x04 (1.3); enable 1.3 there"
+    )]
     Version {
         /// The version in the peer's hello.
         version: u8,
@@ -40,35 +42,35 @@ pub enum CloseReason {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The handshake took too long.
-    #[error("the handshake was not done after {after:?}")]
+    #[error("the handshake was not completed within {after:?}")]
     HandshakeTimeout {
         /// The time limit.
         after: Duration,
     },
     /// The peer sent nothing, not even an answer to an echo request.
-    #[error("the peer is silent, no answer to an echo request after {after:?}")]
+    #[error("the peer did not answer an echo request within {after:?}")]
     Dead {
         /// How long the answer was awaited.
         after: Duration,
     },
     /// The peer sends probes or errors faster than it reads the answers, or does not read notices
     /// that must not be lost.
-    #[error("the peer does not read: {len} bytes wait to be written")]
+    #[error("the peer does not read: {len} bytes are waiting to be sent")]
     NotReading {
         /// Number of unsent bytes.
         len: usize,
     },
     /// The hello cannot be parsed.
-    #[error("the hello cannot be read: {0}")]
+    #[error("cannot parse the hello: {0}")]
     BadHello(Refusal),
     /// Too many multipart messages are incomplete.
-    #[error("the peer began more than {max} multiparts without finishing one")]
+    #[error("the peer has more than {max} unfinished multipart messages")]
     TooManyMultiparts {
         /// The limit.
         max: usize,
     },
     /// The switch sent too many messages before its features reply.
-    #[error("{count} messages came before the features reply")]
+    #[error("{count} messages arrived before the features reply")]
     TooEarly {
         /// The limit.
         count: usize,
@@ -83,13 +85,13 @@ pub enum SendError {
     #[error("the connection is not open")]
     NotOpen,
     /// Too many bytes are unsent.
-    #[error("{len} bytes wait to be written already; send again when they are gone")]
+    #[error("{len} bytes are already waiting to be sent; send again when they are gone")]
     Busy {
         /// Number of unsent bytes.
         len: usize,
     },
     /// Too many requests are unanswered.
-    #[error("{count} requests wait for an answer already")]
+    #[error("{count} requests are already waiting for an answer")]
     TooManyPending {
         /// Number of unanswered requests.
         count: usize,

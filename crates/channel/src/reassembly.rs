@@ -64,9 +64,9 @@ struct Open<T> {
 /// Why parts cannot be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReassemblyError {
-    #[error("the multipart is longer than {max_len} bytes or {max_parts} parts")]
+    #[error("the multipart message is longer than {max_len} bytes or {max_parts} parts")]
     TooLong { max_len: usize, max_parts: usize },
-    #[error("{MAX_OPEN_MULTIPARTS} other multiparts are not finished")]
+    #[error("{MAX_OPEN_MULTIPARTS} other multipart messages are unfinished")]
     TooMany,
     #[error(transparent)]
     Append(#[from] AppendError),

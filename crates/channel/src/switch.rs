@@ -260,7 +260,7 @@ impl SwitchConnection {
     fn admit(&self, xid: u32, body: &Body) -> Result<(), Refusal> {
         let message_type = body.message_type();
         if !is_from_controller(message_type) {
-            let text = format!("{message_type}: not for a switch");
+            let text = format!("{message_type}: not a message for a switch");
             return Err(Refusal::new(xid, ErrorKind::OFPBRC_BAD_TYPE, text));
         }
         // A controller that has disconnected may have requested another role before: the switch

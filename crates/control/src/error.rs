@@ -13,7 +13,7 @@ use crate::{EthType, Expiry, FilterError, IpPrefix, IpProto, MonitorSpec, PortRa
 #[non_exhaustive]
 pub enum PolicyError {
     /// The name is empty.
-    #[error("name: it is empty; give the policy a name")]
+    #[error("name: empty; give the policy a name")]
     NameEmpty,
     /// The name is too long.
     #[error("name: {len} characters; at most {MAX_NAME_LEN} are allowed")]
@@ -22,21 +22,19 @@ pub enum PolicyError {
         len: usize,
     },
     /// The name would garble a terminal, or look like another one.
-    #[error(
-        "name {name:?}: it has a control character, or another that is not seen; leave that out"
-    )]
+    #[error("name {name:?}: it contains a control character, or an invisible one; remove it")]
     NameUnseen {
         /// The name.
         name: String,
     },
     /// The name is invisible.
-    #[error("name {name:?}: it begins or ends with a blank; leave that out")]
+    #[error("name {name:?}: it begins or ends with white space; remove it")]
     NameBlank {
         /// The name.
         name: String,
     },
     /// The policy could not be addressed by REST.
-    #[error("name {name}: that is a step in a path; choose another name")]
+    #[error("name {name}: not allowed, as it means a directory in a path; choose another name")]
     NameStep {
         /// The name.
         name: String,
@@ -48,18 +46,19 @@ pub enum PolicyError {
         name: String,
     },
     /// There is no monitor.
-    #[error("monitor: the list is empty; name a port, or a host, to which copies go")]
+    #[error("monitor: the list is empty; name a port or host that receives the copies")]
     NoMonitor,
     /// There are too many monitors.
     #[error(
-        "monitor: {count} monitors; at most {MAX_MONITORS} are allowed: make two policies of it"
+        "monitor: {count} monitors; at most {MAX_MONITORS} are allowed; split it into several \
+         policies"
     )]
     TooManyMonitors {
         /// Their number.
         count: usize,
     },
     /// A monitor is named twice, but would get each copy once.
-    #[error("monitor {monitor}: it is named twice; name it once")]
+    #[error("monitor {monitor}: given twice; give it once")]
     MonitorTwice {
         /// The monitor.
         monitor: MonitorSpec,
@@ -71,7 +70,7 @@ pub enum PolicyError {
         mac: MacAddr,
     },
     /// No frame comes back from this address.
-    #[error("dst-mac {mac}: a group never answers; leave direction out, or say forward")]
+    #[error("dst-mac {mac}: groups never answer; leave direction out, or set it to forward")]
     NeverAnswers {
         /// The address.
         mac: MacAddr,
@@ -81,8 +80,8 @@ pub enum PolicyError {
     NoDestination,
     /// Hosts may not use this VLAN.
     #[error(
-        "vlan {id}: {range} are the VLANs of copies between switches, and frames of hosts with \
-         one of them are dropped; name another VLAN"
+        "vlan {id}: {range} are reserved for copies between switches, and frames of hosts in these \
+         VLANs are dropped; choose another VLAN"
     )]
     ReservedVlan {
         /// The VLAN.
@@ -91,23 +90,18 @@ pub enum PolicyError {
         range: VidRange,
     },
     /// Copies cannot travel with another address if they are made at the ingress.
-    #[error(
-        "point ingress: transport rewrite copies where frames go out; leave point or transport out"
-    )]
+    #[error("point ingress: transport rewrite copies at the egress; leave point or transport out")]
     RewriteAtIngress,
     /// Copying at the egress requires a destination host.
-    #[error(
-        "{by} copies at the switch of the one host that frames are for: name it by dst-mac, or \
-         leave {by} out"
-    )]
+    #[error("{by} copies at the switch of the destination host: set dst-mac, or leave {by} out")]
     NoOneDestination {
         /// The field and its value.
         by: &'static str,
     },
     /// The destination is a group address.
     #[error(
-        "dst-mac {mac} is a group: {by} copies at the switch of one host; name that, or leave {by} \
-         out"
+        "dst-mac {mac} is a group: {by} copies at the switch of one host; set dst-mac to its \
+         address, or leave {by} out"
     )]
     GroupAtEgress {
         /// The field and its value.
@@ -117,8 +111,8 @@ pub enum PolicyError {
     },
     /// Answers leave at another switch.
     #[error(
-        "direction both: {by} copies at the switch of one host, and answers are for another; make \
-         a policy for each, or leave direction or {by} out"
+        "direction both: {by} copies at the switch of one host, and answers go to another; create \
+         a policy for each direction direction, or leave direction or {by} out"
     )]
     BothAtEgress {
         /// The field and its value.
@@ -126,8 +120,8 @@ pub enum PolicyError {
     },
     /// The destination host is at no known switch.
     #[error(
-        "dst-mac {mac}: copies are made at the switch of this host, which is not known; let it \
-         speak first, or see `tapswitch show hosts` for those that are known"
+        "dst-mac {mac}: copies are made at the switch of this host, which is not known; make it \
+         send a frame first (`tapswitch show hosts` lists known hosts)"
     )]
     UnknownDestination {
         /// The address.
@@ -171,16 +165,16 @@ pub enum PolicyError {
         proto: IpProto,
     },
     /// The VLAN id is invalid.
-    #[error("vlan {id}: ids go from 1 to {MAX_VLAN_ID}; `untagged` means frames without a tag")]
+    #[error("vlan {id}: expected 1 to {MAX_VLAN_ID}, or `untagged` for frames without a tag")]
     VlanRange {
         /// The identifier.
         id: u16,
     },
     /// The range needs too many rules, one for each port.
     #[error(
-        "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, of \
-         {MAX_SIZE} that one policy may have; narrow it, or give ip-proto and \
-         direction forward"
+        "{field} {ports}: OpenFlow 1.3 matches one port at a time, so this takes {rules} rules, \
+         more than the {MAX_SIZE} that a policy may have; narrow it, or set ip-proto and direction \
+         forward"
     )]
     RangeTooWide {
         /// The field.
@@ -209,7 +203,10 @@ pub enum PolicyError {
         eth_type: EthType,
     },
     /// The ICMP protocol belongs to the other IP version.
-    #[error("ip-proto {proto}: not in frames of type {eth_type}, which have the other ICMP")]
+    #[error(
+        "ip-proto {proto}: does not occur in frames of type {eth_type}, which have the other \
+         version of ICMP"
+    )]
     WrongIcmp {
         /// The protocol.
         proto: IpProto,
@@ -217,25 +214,28 @@ pub enum PolicyError {
         eth_type: EthType,
     },
     /// The EtherType is that of a tag, after which the payload's type follows.
-    #[error("eth-type {eth_type}: this is a tag, and types are those behind all tags; use vlan")]
+    #[error(
+        "eth-type {eth_type}: this is the type of a VLAN tag, and eth-type is the type after all \
+         tags; use vlan"
+    )]
     TagType {
         /// The type.
         eth_type: EthType,
     },
     /// The number is a length, not an EtherType.
-    #[error("eth-type {eth_type}: types begin at 0x0600, below are lengths; give a type")]
+    #[error("eth-type {eth_type}: values below 0x0600 are lengths, not types; use 0x0600 or more")]
     NoType {
         /// The type.
         eth_type: EthType,
     },
     /// Shorter than the Ethernet header.
-    #[error("snaplen {len}: packets keep {MIN_SNAPLEN} bytes at least, the Ethernet header")]
+    #[error("snaplen {len}: at least {MIN_SNAPLEN} is needed, the length of the Ethernet header")]
     SnaplenRange {
         /// The length.
         len: u16,
     },
     /// A text is empty.
-    #[error("{field}: it is empty; say something or leave {field} out")]
+    #[error("{field}: empty; set a text, or leave {field} out")]
     TextEmpty {
         /// The field.
         field: &'static str,
@@ -249,7 +249,7 @@ pub enum PolicyError {
         len: usize,
     },
     /// A text would garble a terminal, or what follows it.
-    #[error("{field}: it has a control character, or another that is not seen; leave that out")]
+    #[error("{field}: it contains a control character, or an invisible one; remove it")]
     TextUnseen {
         /// The field.
         field: &'static str,
@@ -258,20 +258,18 @@ pub enum PolicyError {
     #[error("filter: {0}")]
     Filter(#[from] FilterError),
     /// The filter and the other fields exclude each other.
-    #[error(
-        "filter: no frame matches it and the other fields as well; leave one of them out of the \
-         policy"
-    )]
+    #[error("filter: no frame can match both it and the other fields; leave one of them out")]
     NothingLeft,
     /// The matched frames are never answered.
     #[error(
-        "direction both: frames to groups are never answered; leave direction out, or say forward"
+        "direction both: frames to groups are never answered; leave direction out, or set it to \
+         forward"
     )]
     NoAnswers,
     /// Too many regions.
     #[error(
-        "this takes {needed} rules or more, of {MAX_SIZE} that one policy may have: use narrower \
-         ranges and fewer exceptions, or make several policies of it"
+        "this takes at least {needed} rules, more than the {MAX_SIZE} that a policy may have: use \
+         narrower ranges and fewer exceptions, or split it into several policies"
     )]
     TooManyRegions {
         /// Number of regions needed, at least.
@@ -279,12 +277,12 @@ pub enum PolicyError {
     },
     /// Computing the match takes too long.
     #[error(
-        "this takes too long to find out what it matches: use fewer ranges of ports and exceptions \
-         together, or make several policies of it"
+        "this is too complex to compute what it matches: combine fewer port ranges and exceptions, \
+         or split it into several policies"
     )]
     TooInvolved,
     /// The time is in the past.
-    #[error("expires {at}: that is past; give a time to come, or a span as in 30m")]
+    #[error("expires {at}: in the past; give a future time, or a duration as in 30m")]
     Past {
         /// The time.
         at: Expiry,
@@ -296,7 +294,7 @@ pub enum PolicyError {
     #[error(transparent)]
     Budget(#[from] BudgetError),
     /// There are too many policies.
-    #[error("there are {max} policies, as many as allowed; delete one first")]
+    #[error("the limit of {max} policies is reached; delete one first")]
     TooMany {
         /// The limit.
         max: usize,
@@ -398,8 +396,8 @@ pub enum MonitorError {
     },
     /// The host has not been seen.
     #[error(
-        "monitor {monitor} is not known yet: {why}; name its port instead, or let it speak first; \
-         {known}"
+        "monitor {monitor} is not known yet: {why}; name its port instead, or make it send a frame \
+         first; {known}"
     )]
     UnknownHost {
         /// The monitor.
@@ -410,7 +408,7 @@ pub enum MonitorError {
         known: String,
     },
     /// The monitor is ambiguous.
-    #[error("monitor {monitor}: it could be any of {places}; name one of these")]
+    #[error("monitor {monitor}: ambiguous; name one of {places}")]
     Ambiguous {
         /// The monitor.
         monitor: MonitorSpec,
@@ -419,8 +417,8 @@ pub enum MonitorError {
     },
     /// The port has a link to another switch.
     #[error(
-        "monitor {monitor}: port {}/{port} leads to another switch; name a port of that one, which \
-         copies reach by themselves",
+        "monitor {monitor}: port {}/{port} leads to another switch; name a port of that switch, to \
+         which copies are forwarded",
         switch_name(*switch)
     )]
     Link {
@@ -434,7 +432,7 @@ pub enum MonitorError {
     /// The port is down.
     #[error(
         "monitor {monitor}: port {}/{port} is down; bring its link up, start the virtual machine \
-         behind it, or make room on its disk, if it is a file",
+         behind it, or, if it is a file, free disk space",
         switch_name(*switch)
     )]
     Down {
@@ -447,7 +445,9 @@ pub enum MonitorError {
     },
     /// LOCAL cannot be a monitor: switches disagree on whether flooding includes it, so that frames
     /// could be copied twice or not at all.
-    #[error("monitor {monitor}: LOCAL, the switch's own port, cannot be a monitor; use another")]
+    #[error(
+        "monitor {monitor}: LOCAL, the switch's own port, cannot be a monitor; use another port"
+    )]
     Local {
         /// The monitor.
         monitor: MonitorSpec,
@@ -486,8 +486,8 @@ pub enum BudgetError {
     },
     /// Too many policies match the same frames.
     #[error(
-        "more policies would match the same frames at switch {} than priorities can tell apart; \
-         delete some that match what others do",
+        "more policies would match the same frames at switch {} than there are priorities; delete \
+         some that overlap",
         switch_name(*switch)
     )]
     Policies {

@@ -87,7 +87,7 @@ const UNITS: [(char, u64); 5] =
 /// Ten years: anything longer is a mistake.
 const MAX_SECONDS: u64 = 10 * 366 * 86_400;
 const EXPECTED: &str =
-    "a span as in 30m, 2h30m or 7d, or a time as in 2026-11-22T18:00:00Z (RFC 3339)";
+    "a duration as in 30m, 2h30m or 7d, or a time as in 2026-11-22T18:00:00Z (RFC 3339)";
 
 #[cfg(test)]
 mod tests {

@@ -216,7 +216,7 @@ mod tests {
             ("len > 100", 0, "length"),
             ("greater 100", 0, "length"),
             ("ip broadcast", 3, "broadcast"),
-            ("vlan 5 and tcp and vlan 6", 19, "outermost"),
+            ("vlan 5 and tcp and vlan 6", 19, "inner VLAN tag"),
             ("vlan 4096", 5, "4095"),
             ("mpls", 0, "0x8847"),
             ("rarp host 10.0.0.1", 5, "rarp"),

@@ -86,7 +86,7 @@ impl Display for Drift {
         let rules = [
             (&self.missing, "missing"),
             (&self.changed, "changed"),
-            (&self.added, "added with our mark"),
+            (&self.added, "added with this controller's cookie"),
         ];
         let told = rules.iter().filter(|(ids, _)| !ids.is_empty()).map(|(ids, what)| {
             let first = ids.first().map_or_else(String::new, FlowId::to_string);
@@ -95,11 +95,12 @@ impl Display for Drift {
                 count => format!("{count} rules were {what} (one: {first})"),
             }
         });
-        let groups = (self.groups > 0).then(|| format!("{} groups were not as told", self.groups));
+        let groups = (self.groups > 0).then(|| format!("{} groups differed", self.groups));
         let told: Vec<_> = told.chain(groups).collect();
         write!(
             f,
-            "it did not hold what it was told, and is put right: {}; find out who else changes it",
+            "its rules or groups differed from what was installed, and are restored: {}; find out \
+             what else changes them",
             told.join(", ")
         )
     }

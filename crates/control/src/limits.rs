@@ -157,8 +157,8 @@ impl std::str::FromStr for VidRange {
     type Err = crate::ParseTextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "a range of VLAN ids, as in 3072-4094: a power of two of them from a \
-                        multiple of it (4095 counts, and is left out)";
+        let expected = "a range of VLAN IDs, as in 3072-4094: its size is a power of two (counting \
+                        4095, which is not used), and its start a multiple of that";
         let ends = text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         let range = ends.and_then(|(first, last): (u16, u16)| {
             let last = if last == 4094 { 4095 } else { last };

@@ -290,14 +290,14 @@ impl<'de> Deserialize<'de> for MonitorSpec {
 
 /// Maximum bytes of a port name without the final zero (`OFP_MAX_PORT_NAME_LEN`).
 const MAX_PORT_NAME_LEN: usize = 15;
-const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (0x1/3), \
-     a port's name of at most 15 characters (mon0), a MAC or an IP address, or several ports that \
-     share flows (one-of:3+4)";
+const EXPECTED: &str = "a monitor: a port's number (3), a port with its switch (0x1/3), a port's \
+                        name of at most 15 characters (mon0), a MAC or an IP address, or several \
+                        ports among which flows are distributed (one-of:3+4)";
 const PORT_NUMBER: &str = "a port's number from 1 to 4294967040";
 const HOST_MAC: &str = "the MAC address of one host, not of a group";
 
 const SEVERAL: &str =
-    "two to eight different ports, among which flows are shared (one-of:0x1/3+0x2/4)";
+    "two to eight different ports, among which flows are distributed (one-of:0x1/3+0x2/4)";
 
 /// Prefix of [`MonitorSpec::OneOf`].
 const ONE_OF: &str = "one-of:";

@@ -456,17 +456,17 @@ mod tests {
     fn unknown_keys_and_malformed_values_are_refused() {
         for (line, told) in [
             ("dst-prot = 80", "unknown field"),
-            ("dst-port = 65536", "a port to 65535"),
-            ("src-ip = '10.0.0.1/24'", "zeros behind the prefix"),
+            ("dst-port = 65536", "a port up to 65535"),
+            ("src-ip = '10.0.0.1/24'", "zeros after the prefix"),
             ("src-mac = '1'", "six hexadecimal bytes"),
             ("ip-proto = 'tpc'", "an IP protocol"),
-            ("vlan = 'one'", "a VLAN id"),
-            ("vlan = -1", "a VLAN id"),
+            ("vlan = 'one'", "a VLAN ID"),
+            ("vlan = -1", "a VLAN ID"),
             ("vlan = '100.7'", "OpenFlow 1.3 matches no other"),
-            ("src-port = '9-8'", "from low to high"),
-            ("eth-type = 'atm'", "a type of frames"),
-            ("sample = '0'", "one of how many"),
-            ("expires = 'soon'", "a span as in 30m"),
+            ("src-port = '9-8'", "a range of ports"),
+            ("eth-type = 'atm'", "an EtherType"),
+            ("sample = '0'", "a sampling ratio"),
+            ("expires = 'soon'", "a duration as in 30m"),
             ("schedule = 'weekends'", "days and hours"),
             ("snaplen = 70000", "70000"),
             ("tags = 'pop'", "unknown variant"),
@@ -485,7 +485,7 @@ mod tests {
     fn contradictions_name_fields_and_remedy() {
         let text = |text: &str| Some(text.to_owned());
         let cases = [
-            (TapPolicy { name: " ".into(), ..policy() }, "name", "name: it is empty"),
+            (TapPolicy { name: " ".into(), ..policy() }, "name", "name: empty"),
             (TapPolicy { name: "x".repeat(65), ..policy() }, "name", "name: 65 characters"),
             (TapPolicy { name: "a\nb".into(), ..policy() }, "name", "control character"),
             (TapPolicy { owner: text(" "), ..policy() }, "owner", "leave owner out"),
@@ -534,7 +534,7 @@ mod tests {
             (TapPolicy { dst_mac: group, ..both.clone() }, "dst-mac", "dst-mac 01:00:5e:00:00:01"),
             (TapPolicy { dst_mac: Some(MacAddr::ZERO), ..policy() }, "dst-mac", "dst-mac"),
             (TapPolicy { eth_type: Some(EthType(0x88a8)), ..policy() }, "eth-type", "use vlan"),
-            (TapPolicy { eth_type: Some(EthType(100)), ..policy() }, "eth-type", "begin at 0x0600"),
+            (TapPolicy { eth_type: Some(EthType(100)), ..policy() }, "eth-type", "below 0x0600"),
             (
                 TapPolicy { eth_type: Some(EthType(0x88cc)), src_ip: ip("::1"), ..policy() },
                 "src-ip",
@@ -557,9 +557,9 @@ mod tests {
                     ..policy()
                 },
                 "ip-proto",
-                "the other ICMP",
+                "the other version of ICMP",
             ),
-            (TapPolicy { snaplen: Some(13), ..policy() }, "snaplen", "14 bytes at least"),
+            (TapPolicy { snaplen: Some(13), ..policy() }, "snaplen", "at least 14"),
             (TapPolicy { filter: text("tcp prot 80"), ..policy() }, "filter", "filter: at byte 4"),
             (
                 TapPolicy { filter: text("arp"), dst_port: port("80"), ..policy() },
@@ -579,12 +579,24 @@ mod tests {
         let rewrite = || TapPolicy { transport: Transport::Rewrite, ..policy() };
         let (point, direction) = (Some(Point::Ingress), Some(Direction::Both));
         check_refusals([
-            (egress(), "dst-mac", "point egress copies at the switch of the one host"),
-            (rewrite(), "dst-mac", "transport rewrite copies at the switch of the one host"),
+            (egress(), "dst-mac", "point egress copies at the switch of the destination host"),
+            (
+                rewrite(),
+                "dst-mac",
+                "transport rewrite copies at the switch of the destination host",
+            ),
             (TapPolicy { dst_mac: group, ..egress() }, "dst-mac", "01:00:5e:00:00:01 is a group"),
             (TapPolicy { dst_mac: group, ..rewrite() }, "dst-mac", "01:00:5e:00:00:01 is a group"),
-            (TapPolicy { dst_mac: host, direction, ..egress() }, "direction", "a policy for each"),
-            (TapPolicy { dst_mac: host, direction, ..rewrite() }, "direction", "a policy for each"),
+            (
+                TapPolicy { dst_mac: host, direction, ..egress() },
+                "direction",
+                "a policy for each direction",
+            ),
+            (
+                TapPolicy { dst_mac: host, direction, ..rewrite() },
+                "direction",
+                "a policy for each direction",
+            ),
             (TapPolicy { dst_mac: host, point, ..rewrite() }, "point", "leave point or transport"),
         ]);
         for policy in [egress(), rewrite()] {

@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for PortRange {
 
 /// Number of all ports.
 const ALL: usize = 1 << 16;
-const EXPECTED: &str = "a port to 65535, or a range of them from low to high, as in 8000-8010";
+const EXPECTED: &str = "a port up to 65535, or a range of ports, as in 8000-8010";
 
 #[cfg(test)]
 mod tests {

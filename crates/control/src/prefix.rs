@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for IpPrefix {
 
 const EXPECTED: &str = "an IPv4 or IPv6 address, or a prefix as in 10.0.0.0/24 or 2001:db8::/32";
 const EXPECTED_ZEROS: &str =
-    "zeros behind the prefix; write the network, as in 10.0.0.0/24, or the address without `/`";
+    "zeros after the prefix; write the network, as in 10.0.0.0/24, or the address without `/`";
 
 #[cfg(test)]
 mod tests {

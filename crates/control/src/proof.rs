@@ -189,7 +189,7 @@ impl<'a> Model<'a> {
             let is_missing = picks.dead.is_none() && arrivals.len() != first.len();
             if is_missing || !arrivals.iter().all(is_as_first) {
                 return Err(Trouble::Wrong(format!(
-                    "{sample} that comes in at {from} arrives {} by one way, {} by another",
+                    "{sample} that enters at {from} arrives {} on one path, {} on another",
                     text(&first),
                     text(&arrivals)
                 )));
@@ -205,7 +205,7 @@ impl<'a> Model<'a> {
         while let Some((at, frame)) = queue.pop_front() {
             hops += 1;
             if hops > self.network.switch_count() * 64 {
-                let told = format!("a frame goes round: {sample} that comes in at {from}");
+                let told = format!("a frame loops: {sample} that enters at {from}");
                 return Err(Trouble::Wrong(told));
             }
             self.count_passes(1)?;
@@ -398,7 +398,7 @@ impl Picks {
 /// Maximum traces of one frame.
 const MAX_PICKS: usize = 1024;
 /// Reason for no verdict when the budget is used up.
-const TOO_MANY_WAYS: &str = "its frames have too many ways";
+const TOO_MANY_WAYS: &str = "its frames have too many possible paths";
 
 impl<'a> Passage<'a> {
     /// The rule that a frame hits. If the switch lacks it, the frame hits an unknown other one;
@@ -479,10 +479,15 @@ impl<'a> Frame<'a> {
     /// The frame leaves the fabric there.
     fn arrive(&self, place: Place) -> Result<Arrival, Trouble> {
         if !self.tags.is_empty() {
-            return Err(Trouble::Wrong(format!("a copy arrives at {place} with its tag")));
+            return Err(Trouble::Wrong(format!(
+                "a copy arrives at {place} with its transport tag"
+            )));
         }
         if self.dst != self.sent.dst {
-            return Err(Trouble::Wrong(format!("a copy arrives at {place} for {}", self.dst)));
+            return Err(Trouble::Wrong(format!(
+                "a copy arrives at {place} with the destination {}",
+                self.dst
+            )));
         }
         Ok(Arrival { place, is_stripped: self.vlan != self.sent.vlan })
     }
@@ -701,7 +706,7 @@ mod tests {
     #[test]
     fn what_goes_round_or_comes_twice_is_found() {
         let told = walk(&linked(&[1, 2, 3]), &linked(&[1, 2, 3])).unwrap_err().to_string();
-        assert!(told.starts_with("a frame goes round"), "{told}");
+        assert!(told.starts_with("a frame loops"), "{told}");
         assert_eq!(walk(&linked(&[1, 2, 3]), &linked(&[1])), Ok([(place(2, 1).into(), 2)].into()));
     }
 
@@ -712,7 +717,7 @@ mod tests {
             Carry { tag: 3072, exit: Exit::here(PortNo(1)), rewritten: None, delivery: None };
         assert_eq!(
             walk(&copying(3072), &end),
-            Err(Trouble::Wrong("a copy arrives at 0x2/1 with its tag".to_owned()))
+            Err(Trouble::Wrong("a copy arrives at 0x2/1 with its transport tag".to_owned()))
         );
         end.insert(carry_rule(carry));
         assert_eq!(walk(&copying(3072), &end), Ok([(place(2, 1).into(), 1)].into()));
@@ -739,7 +744,7 @@ mod tests {
             let both = forking(dst, kind, &[2, 3]);
             assert_eq!(walk(&both, &end), Ok([(place(2, 1).into(), 1)].into()));
             let told = walk(&both, &forking(dst, kind, &[3, 2])).unwrap_err().to_string();
-            assert!(told.starts_with("a frame goes round"), "{told}");
+            assert!(told.starts_with("a frame loops"), "{told}");
         }
     }
 
@@ -748,7 +753,7 @@ mod tests {
         let dst = MacAddr::BROADCAST;
         let both = forking(dst, ForkKind::Balance, &[1, 2]);
         let told = walk(&both, &linked(&[1, 2])).unwrap_err().to_string();
-        assert!(told.ends_with("arrives nowhere by one way, at 0x2/1 x1 by another"), "{told}");
+        assert!(told.ends_with("arrives nowhere on one path, at 0x2/1 x1 on another"), "{told}");
     }
 
     #[test]
@@ -760,7 +765,7 @@ mod tests {
         };
         assert_eq!(walk_with(100, &[]), Ok([(place(2, 1).into(), 1)].into()));
         let told = walk_with(100, &[1]).unwrap_err().to_string();
-        assert!(told.ends_with("by one way, nowhere by another"), "{told}");
+        assert!(told.ends_with("on one path, nowhere on another"), "{told}");
         assert_eq!(walk_with(2000, &[]), Err(Trouble::Unknown(TOO_MANY_WAYS.to_owned())));
     }
 

@@ -753,8 +753,8 @@ impl Switch {
     fn tell_crowd(&mut self, port: PortNo, limits: &Limits) {
         let Limits { host_burst, host_interval, .. } = limits;
         let reason = format!(
-            "more than {host_burst} new hosts at once at {}; those that come faster than one in \
-             {} ms are forwarded by flooding: look who sends from so many addresses there",
+            "more than {host_burst} new hosts at once at {}; frames to hosts that appear faster \
+             than one per {} ms are flooded: find out why there are so many source addresses there",
             self.monitor_port(port),
             host_interval.0
         );

@@ -46,7 +46,7 @@ impl FromStr for UnixTime {
     }
 }
 
-const EXPECTED: &str = "a time since 1970 as in 2026-11-22T18:00:00Z (RFC 3339)";
+const EXPECTED: &str = "a time since 1970, as in 2026-11-22T18:00:00Z (RFC 3339)";
 
 #[cfg(test)]
 mod tests {

@@ -281,11 +281,11 @@ fn parse_number<T: FromStr>(text: &str, expected: &'static str) -> Result<T, Par
 
 /// Bits of `vlan_vid` for the VLAN id.
 const VID_MASK: u16 = VID_PRESENT - 1;
-const PROTO_EXPECTED: &str = "an IP protocol: tcp, udp, icmp, icmpv6, sctp, or a number to 255";
-const TYPE_EXPECTED: &str = "a type of frames: ipv4, ipv6, arp, lldp, or a number as in 0x88cc";
-const VLAN_EXPECTED: &str = "a VLAN id from 1 to 4094, or `tagged`, or `untagged`, or `any`";
+const PROTO_EXPECTED: &str = "an IP protocol: tcp, udp, icmp, icmpv6, sctp, or a number up to 255";
+const TYPE_EXPECTED: &str = "an EtherType: ipv4, ipv6, arp, lldp, or a number as in 0x88cc";
+const VLAN_EXPECTED: &str = "a VLAN ID from 1 to 4094, or `tagged`, or `untagged`, or `any`";
 const STACK_EXPECTED: &str =
-    "one VLAN id, that of the outermost tag: OpenFlow 1.3 matches no other; name that alone";
+    "a single VLAN ID, that of the outermost tag, as OpenFlow 1.3 matches no other";
 
 #[cfg(test)]
 mod tests {

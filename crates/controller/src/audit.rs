@@ -234,20 +234,21 @@ fn links(line: &str) -> Option<Links> {
 pub enum ChainError {
     /// Not a record.
     #[error(
-        "what follows record {after} is no record; the log was changed, or the file is cut off"
+        "the line after record {after} is not a record; the log was changed, or the file is \
+         truncated"
     )]
     NoRecord {
         /// The previous record; zero if there is none.
         after: u64,
     },
     /// The record was changed.
-    #[error("record {seq} was changed: its hash is not that of its text")]
+    #[error("record {seq} was changed: its hash does not match its contents")]
     Changed {
         /// Its number.
         seq: u64,
     },
     /// Records are missing or duplicate.
-    #[error("record {expected} should follow, but {seq} does: records are missing or inserted")]
+    #[error("expected record {expected}, found {seq}: records are missing or were inserted")]
     Gap {
         /// The number found.
         seq: u64,

@@ -97,7 +97,7 @@ impl Connection {
                 self.tell(News::Closed { reason });
                 self.backlog.send_all().await;
             }
-            None => tracing::info!("{}: no switch: {reason}", self.peer),
+            None => tracing::info!("{}: not accepted as a switch: {reason}", self.peer),
         }
     }
 
@@ -194,7 +194,7 @@ impl Connection {
             return Err(End::Hub(reason));
         }
         if !self.place.keep() {
-            return Err(End::Hub("it makes room for another one".to_owned()));
+            return Err(End::Hub("it was closed to make room for another one".to_owned()));
         }
         let (messages, waiting) = mpsc::channel(self.max_waiting);
         let (close, closing) = oneshot::channel();
@@ -212,13 +212,13 @@ impl Connection {
         }
         match self.tickets.take(xid) {
             Some(ticket) => self.tell(News::Error { ticket, kind }),
-            None => tracing::debug!("{}: error {kind} about nothing known", self.peer),
+            None => tracing::debug!("{}: error {kind} for an unknown request", self.peer),
         }
     }
 
     /// A message of the switch could not be decoded; if it was a reply, there will be none.
     fn handle_refused(&mut self, refusal: &Refusal) {
-        tracing::warn!("{}: cannot read a message of the switch: {refusal}", self.peer);
+        tracing::warn!("{}: cannot parse a message of the switch: {refusal}", self.peer);
         if let Some(ticket) = self.tickets.take(refusal.xid) {
             self.tell(News::Error { ticket, kind: refusal.kind });
         }
@@ -285,8 +285,8 @@ impl Connection {
             let input = Input::News { connection, session, switch, news };
             if self.backlog.push(input) {
                 tracing::warn!(
-                    "{}: the switch shows frames faster than they can be looked at; some are \
-                     passed over, which does not keep them from where they go",
+                    "{}: packet-ins arrive faster than they can be processed; some are skipped, \
+                     which does not affect forwarding",
                     self.peer
                 );
             }

@@ -14,14 +14,16 @@ use crate::{Leader, StoreError, TlsError, TokenError};
 #[non_exhaustive]
 pub enum BindError {
     /// The address is in use.
-    #[error("{address} is already in use: another controller? choose another with --listen")]
+    #[error(
+        "{address} is already in use, perhaps by another controller; choose another with --listen"
+    )]
     InUse {
         /// The address.
         address: SocketAddr,
     },
     /// The address is not local.
     #[error(
-        "{address} is not an address of this machine; `ip address` lists those, choose with \
+        "{address} is not an address of this machine; choose one that `ip address` lists with \
          --listen"
     )]
     NotHere {
@@ -43,7 +45,7 @@ pub enum BindError {
         error: io::Error,
     },
     /// No random bytes.
-    #[error("no random name for this controller: {0}")]
+    #[error("cannot create a random name for this controller: {0}")]
     NoRandom(io::Error),
     /// There is no listening address.
     #[error("no address to listen on; name one with --listen, as in 127.0.0.1:6653")]
@@ -71,8 +73,8 @@ pub enum BindError {
     },
     /// REST would be open to other machines.
     #[error(
-        "REST on {address}: others than this machine need --tokens and --tls-cert with --tls-key; \
-         --insecure goes without, where you trust the network"
+        "REST on {address}: access from other machines needs --tokens, and --tls-cert with \
+         --tls-key; --insecure allows it without, on a trusted network"
     )]
     Unguarded {
         /// The address.
@@ -124,8 +126,7 @@ pub enum RequestError {
     },
     /// Frames would be misdirected.
     #[error(
-        "policy {name}: {problem}; a dry run tells more, and force does it all the same (--force, \
-         ?force=true)"
+        "policy {name}: {problem}; a dry run shows more; --force (?force=true) applies it anyway"
     )]
     NotProved {
         /// Its name.
@@ -134,15 +135,15 @@ pub enum RequestError {
         problem: String,
     },
     /// The policy is from the configuration.
-    #[error("policy {name} is from the configuration: change it there, and start again")]
+    #[error("policy {name} is from the configuration file: change it there, and restart")]
     Configured {
         /// Its name.
         name: String,
     },
     /// A switch did not answer in time.
     #[error(
-        "policy {name}: the switch did not confirm it within {after:?}; it stays asked for, \
-         `policy show` tells how it goes on"
+        "policy {name}: the switch did not confirm it within {after:?}; the request stays in \
+         effect, and `policy show` shows its state"
     )]
     TimedOut {
         /// Its name.
@@ -152,7 +153,8 @@ pub enum RequestError {
     },
     /// A switch did not report its tables in time.
     #[error(
-        "switch {:#x} did not say what it holds within {after:?}; look at it, then try again",
+        "switch {:#x} did not report its rules and groups within {after:?}; check the switch, then \
+         try again",
         switch.0
     )]
     SwitchSilent {
@@ -163,7 +165,7 @@ pub enum RequestError {
     },
     /// Expected switches have not connected yet.
     #[error(
-        "the controller has just begun to lead, and waits for {}, of which it knows: try again in \
+        "the controller has just become the leader, and waits for {}, which it knows: try again in \
          a second",
         list(switches)
     )]
@@ -173,18 +175,16 @@ pub enum RequestError {
     },
     /// The policy is being changed by another request.
     #[error(
-        "policy {name} is being changed: what was asked before ends when its switches confirm or \
-         refuse it, or are gone, and the audit log tells how; then try again; to delete it once is \
-         enough, that waits"
+        "policy {name} is being changed: the earlier request ends when its switches confirm or \
+         refuse it, or disconnect, and the audit log has its result; try again then; a deletion \
+         need not be repeated, as it waits"
     )]
     Busy {
         /// Its name.
         name: String,
     },
     /// Too many dry runs.
-    #[error(
-        "{max} dry runs are under way or wait, which are as many as may; try again in some seconds"
-    )]
+    #[error("the limit of {max} dry runs at a time is reached; try again in some seconds")]
     TooManyPlans {
         /// The maximum.
         max: usize,
@@ -194,7 +194,7 @@ pub enum RequestError {
     Store(#[from] StoreError),
     /// Another controller leads.
     #[error(
-        "this controller follows another one, which knows: ask it{}",
+        "this controller is not the leader: ask the leader{}",
         leader.rest.as_ref().map_or_else(String::new, |rest| format!(", its REST is {rest}"))
     )]
     NotLeader {
@@ -204,7 +204,8 @@ pub enum RequestError {
     /// No leader is known.
     #[error(
         "no controller leads at the moment, so policies cannot be changed: one takes over within \
-         seconds if etcd answers; look whether most of its members run; what is in force goes on"
+         seconds if etcd answers; check that most of its members run; active policies stay in \
+         effect"
     )]
     NoLeader,
     /// The server has stopped.

@@ -176,7 +176,7 @@ impl Client {
                 Ok(SignInResponse { token }) => SignedIn::As(token),
                 // It can be enabled later without restarting controllers.
                 Err(EtcdError::NoUsers(text)) => {
-                    tracing::warn!("etcd: {text}: whoever reaches it may write there");
+                    tracing::warn!("etcd: {text}: anyone who can reach it can write there");
                     SignedIn::AsNobody
                 }
                 Err(error) => return Err(error),
@@ -217,7 +217,7 @@ impl Client {
 fn read_answer<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<T, EtcdError> {
     if status == StatusCode::OK {
         return serde_json::from_slice(bytes)
-            .map_err(|error| EtcdError::Refused(format!("its answer is not understood: {error}")));
+            .map_err(|error| EtcdError::Refused(format!("cannot parse its answer: {error}")));
     }
     let fault: Fault = serde_json::from_slice(bytes).unwrap_or_default();
     let text = match fault.message.is_empty() {
@@ -268,9 +268,9 @@ fn remedy(text: &str) -> &'static str {
         }
         _ if text.contains(NO_SPACE) => {
             "; compact and defragment it and clear the alarm (etcdctl compaction REVISION; etcdctl \
-             defrag; etcdctl alarm disarm), or give it more by --quota-backend-bytes"
+             defrag; etcdctl alarm disarm), or raise its --quota-backend-bytes"
         }
-        _ if text.contains("authentication failed") => "; look into the file of --store-login",
+        _ if text.contains("authentication failed") => "; check the file of --store-login",
         _ => "",
     }
 }
@@ -303,7 +303,7 @@ const NO_USERS: &str = "authentication is not enabled";
 /// The text for an exhausted quota (`--quota-backend-bytes`).
 const NO_SPACE: &str = "database space exceeded";
 const SIGN_IN: &str =
-    "; etcd wants to know who asks: --store-login names a file with USER:PASSWORD";
+    "; etcd requires authentication: --store-login names a file with USER:PASSWORD";
 /// Maximum length of a response; far more than a page of policies.
 const MAX_ANSWER_LEN: usize = 64 << 20;
 

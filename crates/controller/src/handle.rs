@@ -416,7 +416,7 @@ impl Handle {
         (applied, policy): (&Applied, &TapPolicy),
     ) {
         if let Some(reason) = &applied.verdict.unproved {
-            let draft = Draft::new(caller, what, format!("made, not all proved: {reason}"));
+            let draft = Draft::new(caller, what, format!("applied, not fully proved: {reason}"));
             self.record(draft.about(policy)).await;
         }
     }

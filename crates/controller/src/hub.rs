@@ -290,7 +290,7 @@ impl Hub {
             News::Role(result) if self.seat.is_current(session) => self.handle_role(switch, result),
             _ if !is_heard => {}
             News::Error { kind: ErrorKind::OFPBRC_IS_SLAVE, .. } => {
-                self.disconnect(switch, "another controller is its master by now");
+                self.disconnect(switch, "another controller is its master now");
             }
             News::Reply { ticket, body } => self.control.handle_reply(switch, ticket, &body, now),
             News::Error { ticket, kind } => self.control.handle_error(switch, ticket, kind, now),
@@ -414,7 +414,9 @@ impl Hub {
         let Some(connected) = self.switches.get(&switch) else { return };
         match connected.orders.messages.try_send(order) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.disconnect(switch, "it does not read"),
+            Err(TrySendError::Full(_)) => {
+                self.disconnect(switch, "it does not read from the connection")
+            }
             Err(TrySendError::Closed(_)) => self.disconnect(switch, "the connection ended"),
         }
     }
@@ -444,7 +446,7 @@ impl Hub {
                     self.tell_alarm(switch, &reason);
                 }
                 Event::CountersBack { switch } => {
-                    tracing::info!("{} tells its counters again", Name(switch));
+                    tracing::info!("{} reports its counters again", Name(switch));
                 }
                 Event::StatsReady(token) => self.answer_stats(token),
                 other => self.handle_policy_event(other),
@@ -464,7 +466,9 @@ impl Hub {
                 self.handle_in_force(&name, &PolicyState::Resting { reason });
             }
             Event::PolicyMoved { name, monitor, from, to, reason } => {
-                tracing::info!("policy {name}: copies for {monitor} go elsewhere: {reason}");
+                tracing::info!(
+                    "policy {name}: copies for {monitor} have a new destination: {reason}"
+                );
                 self.record_move(&name, (&monitor, &reason), (&from, &to));
             }
             Event::PolicyExpired { name, number } => {
@@ -472,7 +476,7 @@ impl Hub {
                 self.changes.expire(number, self.keeper.origin(&name));
             }
             Event::PolicyPending { name, reason } => {
-                tracing::info!("policy {name} waits: {reason}");
+                tracing::info!("policy {name} is pending: {reason}");
                 self.handle_out_of_force(&name, &PolicyState::Pending { reason });
             }
             Event::PolicyFailed { name, reason } => {
@@ -489,14 +493,14 @@ impl Hub {
                 self.record_replaced(&name);
             }
             Event::PolicyNotReplaced { name, reason } => {
-                tracing::warn!("policy {name} stays as it was: {reason}");
+                tracing::warn!("policy {name} is unchanged: {reason}");
                 self.answer_not_replaced(name, reason);
             }
             Event::PolicySuperseded(report) => {
                 self.journal.copies().end(report.number);
                 self.history.forget(report.number);
                 let (name, matched) = (&report.policy.name, report.matched.packets);
-                tracing::info!("policy {name} before it was replaced: {matched} packets matched");
+                tracing::info!("policy {name}: {matched} packets matched before it was replaced");
             }
             Event::PolicyDeleted(report) => {
                 self.journal.copies().end(report.number);
@@ -513,7 +517,7 @@ impl Hub {
             PolicyState::Partial { reason } => {
                 tracing::warn!("policy {name} is partly active: {reason}");
             }
-            PolicyState::Resting { reason } => tracing::info!("policy {name} rests: {reason}"),
+            PolicyState::Resting { reason } => tracing::info!("policy {name} is resting: {reason}"),
             _ => tracing::info!("policy {name} is active"),
         }
         self.tell_policy(name, state);

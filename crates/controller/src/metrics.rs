@@ -9,7 +9,7 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     let mut put = |name, kind, help, value: fn(&PolicyReport) -> u64| {
         out.put(name, kind, help, policies.iter().map(|report| (labels(report), value(report))));
     };
-    let help = "Whether the policy's copies are made, for all of its monitors or some.";
+    let help = "Whether copies are made for at least one of the policy's monitors.";
     put("policy_active", Kind::Gauge, help, |report| {
         let is_made = matches!(report.state, PolicyState::Active | PolicyState::Partial { .. });
         u64::from(is_made)
@@ -19,11 +19,11 @@ pub fn put_policies(out: &mut Exposition, policies: &[PolicyReport]) {
     put("policy_matched_bytes_total", Kind::Counter, "Their bytes.", |report| report.matched.bytes);
     let help = "Whether each packet that matched is accounted for; exact while none pass.";
     put("policy_adds_up", Kind::Gauge, help, |report| u64::from(report.adds_up));
-    let help = "Whether no counters were lost with a switch or began unknown.";
+    let help = "Whether no counters were lost with a switch or started unknown.";
     put("policy_complete", Kind::Gauge, help, |report| u64::from(report.is_complete));
     let states =
         policies.iter().map(|report| (labels(report).with("state", report.state.name()), 1));
-    out.put("policy_state", Kind::Gauge, "How the policy is doing: 1 for its state.", states);
+    out.put("policy_state", Kind::Gauge, "State of the policy: 1 for the current one.", states);
     put_copies(out, policies);
 }
 
@@ -36,11 +36,11 @@ fn put_copies(out: &mut Exposition, policies: &[PolicyReport]) {
         let samples = copies().map(|(report, copied)| (copy_labels(report, copied), value(copied)));
         out.put(name, kind, help, samples);
     };
-    let help = "Packets that the monitor's port took; a file, when they are written.";
+    let help = "Packets that the monitor's port accepted; for a file, that were written.";
     put("policy_delivered_packets_total", Kind::Counter, help, |to| to.delivered.packets);
     let help = "Their bytes.";
     put("policy_delivered_bytes_total", Kind::Counter, help, |to| to.delivered.bytes);
-    let help = "Packets that reached the monitor's port among others, by flooding.";
+    let help = "Packets that were flooded to several ports, the monitor's among them.";
     put("policy_flooded_packets_total", Kind::Counter, help, |to| to.flooded);
     let help = "Packets that wait for the monitor's port, or for its disk.";
     put("policy_in_flight_packets", Kind::Gauge, help, |to| to.in_flight);
@@ -62,23 +62,27 @@ pub(crate) fn put_switches(out: &mut Exposition, switches: &[SwitchReport]) {
     let (gauge, counter) = (Kind::Gauge, Kind::Counter);
     let help = "Whether the switch is connected and controlled.";
     put("controller_switch_connected", gauge, help, |report| u64::from(report.is_connected));
-    let help = "Whether it did not tell its counters in time, so that older ones count on.";
+    let help = "Whether it failed to report its counters in time, so that older values are used.";
     put("controller_switch_silent", gauge, help, |report| u64::from(report.is_silent));
-    let help = "Hosts that are known there.";
+    let help = "Known hosts at the switch.";
     put("controller_hosts", gauge, help, |report| report.hosts as u64);
-    put("controller_rules", gauge, "Rules of ours there.", |report| report.rules as u64);
-    put("controller_groups", gauge, "Groups of ours there.", |report| report.groups as u64);
-    let help = "Rules and groups of ours that the switch refused.";
+    put("controller_rules", gauge, "Rules of this controller at the switch.", |report| {
+        report.rules as u64
+    });
+    put("controller_groups", gauge, "Groups of this controller at the switch.", |report| {
+        report.groups as u64
+    });
+    let help = "Rules and groups of this controller that the switch refused.";
     put("controller_refusals_total", counter, help, |report| report.refusals);
-    let help = "Rules and groups that somebody else had changed there, and that were put right.";
+    let help = "Rules and groups that differed from what was installed, and were restored.";
     put("controller_drifted_total", counter, help, |report| report.drifted);
-    let help = "Times that a host or an address found no room among those known.";
+    let help = "Times that a host or an address did not fit among those known.";
     put("controller_hosts_refused_total", counter, help, |report| report.hosts_refused);
     let help = "Times that a host claimed the address of another.";
     put("controller_address_conflicts_total", counter, help, |report| report.address_conflicts);
-    let help = "LLDP frames with our mark that are forged, or back where they left.";
+    let help = "LLDP frames with this controller's ID that were forged or replayed.";
     put("controller_lldp_forged_total", counter, help, |report| report.lldp_forged);
-    let help = "LLDP frames of our own that came too late to prove a link.";
+    let help = "LLDP frames of this controller that arrived too late to prove a link.";
     put("controller_lldp_late_total", counter, help, |report| report.lldp_late);
 }
 

@@ -83,7 +83,8 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
         connections.spawn(async move {
             let ended = tokio::select! {
                 ended = serving => ended,
-                () = eviction.happens() => Err("it makes room for another one".to_owned()),
+                () = eviction.happens() => Err(
+                    "it was closed to make room for another one".to_owned()),
             };
             if let Err(reason) = ended {
                 tracing::debug!("REST: {address}: {reason}");
@@ -117,7 +118,7 @@ async fn shake_hands(stream: TcpStream, peer: &Peer, tls: &Tls) -> Option<TlsStr
     let _handshake = peer.place.shake_hands();
     let (whose, deadline) = (format!("REST: {}", peer.address), Instant::now() + HANDSHAKE);
     if plain::is_plain(&stream, deadline).await {
-        tls.tell(&whose, "the other end speaks plain HTTP; https:// is to be asked");
+        tls.tell(&whose, "the client speaks plain HTTP; use https://");
         plain::refuse(stream).await;
         return None;
     }
@@ -184,7 +185,10 @@ impl<S> Timed<S> {
         let timeout = self.timeout;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "it does not read")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it does not read from the connection",
+        )))
     }
 }
 

@@ -45,7 +45,7 @@ impl Owed {
 
     fn add(&mut self, draft: Draft, is_of_change: bool) {
         if self.records.len() >= MAX_OWED {
-            tracing::error!("not in the audit log, too many records wait: {draft}");
+            tracing::error!("not written to the audit log, too many records are waiting: {draft}");
             return self.leave_out();
         }
         self.last += 1;
@@ -86,7 +86,7 @@ impl Owed {
     /// Drops records of changes that this controller will not write any more.
     pub(crate) fn drop_of_changes(&mut self) {
         for record in self.extract(usize::MAX, |record| record.is_of_change).values() {
-            tracing::error!("not in the audit log: {}", record.draft);
+            tracing::error!("not written to the audit log: {}", record.draft);
         }
     }
 
@@ -102,7 +102,8 @@ impl Taken {
     pub(crate) fn drafts(&self) -> impl Iterator<Item = Draft> {
         let left_out = (self.left_out > 0).then(|| {
             let result = format!(
-                "{} more were left out, for there were too many; the log of the process has them",
+                "{} more records were left out, as there were too many; they are in the log of the \
+                 process",
                 self.left_out
             );
             Draft::new(&Caller::controller(), What::RecordsLeftOut, result)

@@ -125,9 +125,9 @@ impl Places {
         if taken.told_at.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN) {
             taken.told_at = Some(now);
             tracing::warn!(
-                "{kind}: {max} connections are as many as allowed, and {from} wants one more: \
-                 {evicted} made room so far that had not shown who they are, {refused} were \
-                 turned away"
+                "{kind}: the limit of {max} connections is reached, and {from} opens another: so \
+                 far {evicted} unauthenticated ones were closed for newer ones, and {refused} were \
+                 refused"
             );
         }
     }

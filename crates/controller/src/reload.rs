@@ -55,7 +55,7 @@ fn in_words<'a>(
     let told = told.into_iter().map(|(read, whom)| (read, whom.join(" and ")));
     told.map(|(read, whom)| match read {
         Ok(cert) => Ok(format!("{}: read again, for {whom}", cert.display())),
-        Err(error) => Err(format!("{error}; the certificate for {whom} stays as it was")),
+        Err(error) => Err(format!("{error}; the previous certificate for {whom} stays in use")),
     })
     .collect()
 }
@@ -80,7 +80,10 @@ mod tests {
         };
         let both = told(wrong(), wrong());
         let [Err(text)] = &both[..] else { panic!("{both:?}") };
-        assert!(text.ends_with("the certificate for REST and switches stays as it was"), "{text}");
+        assert!(
+            text.ends_with("the previous certificate for REST and switches stays in use"),
+            "{text}"
+        );
         assert_eq!(told(wrong(), Ok(a)).len(), 2);
     }
 }

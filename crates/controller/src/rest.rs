@@ -413,7 +413,7 @@ fn router(api: Api) -> Router {
         .route("/healthz", get(async || "ok\n"))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, "unknown-path", UNKNOWN_PATH))
         .method_not_allowed_fallback(async || {
-            let message = "this path does not take this method; see /api/v1/openapi.json";
+            let message = "this path does not support this method; see /api/v1/openapi.json";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", message)
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_LEN))
@@ -437,7 +437,8 @@ async fn authorize(
     if admitted.caller.role < role {
         let Caller { name, role: has, .. } = &admitted.caller;
         let remedy = api.gate.remedy();
-        let message = format!("this needs the role {role}, and {name} is {has}; {remedy}");
+        let message =
+            format!("this needs the role {role}, and {name} has the role {has}; {remedy}");
         let refusal = Refusal::new(StatusCode::FORBIDDEN, "role-too-low", message);
         let what = format!("{} {}: {}", request.method(), request.uri().path(), refusal.message);
         if api.gate.refusals.handle_role(peer.address.ip(), Instant::now()) {
@@ -456,7 +457,7 @@ async fn without_query(request: Request, next: Next) -> Response {
     let query = request.uri().query().filter(|query| !query.is_empty());
     let Some(query) = query else { return next.run(request).await };
     let field = query.split(['=', '&']).next().unwrap_or_default();
-    let message = format!("{field}: this path takes no query; leave it out");
+    let message = format!("{field}: this path has no query parameters; leave it out");
     Refusal::malformed(message).about(field).into_response()
 }
 
@@ -496,7 +497,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         let admitted = parts.extensions.get::<Admitted>().cloned();
         admitted.map(Self).ok_or_else(|| {
-            let message = "it is not known who asks";
+            let message = "the request is not authenticated";
             Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
         })
     }
@@ -513,7 +514,7 @@ const FRESH: Duration = Duration::from_millis(250);
 /// Maximum age of port counters that are used without a new request.
 const LOADS_FRESH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
-const UNKNOWN_PATH: &str = "there is nothing of this path; see /api/v1/openapi.json";
+const UNKNOWN_PATH: &str = "there is no such path; see /api/v1/openapi.json";
 /// <https://spec.openapis.org/oas/v3.1.0>
 const OPENAPI: &str = include_str!("rest/openapi.json");
 

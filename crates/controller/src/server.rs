@@ -243,7 +243,9 @@ fn elect(
     tokio::task::spawn_blocking(move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(elector.run(configured, ended)),
-            Err(error) => tracing::error!("this controller cannot lead: no thread: {error}"),
+            Err(error) => {
+                tracing::error!("this controller cannot lead: cannot start a thread: {error}")
+            }
         }
     })
 }
@@ -325,7 +327,7 @@ impl Acceptor {
     ) {
         let Some((place, eviction)) = self.places.take(peer.ip()) else { return };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("{peer}: no TCP_NODELAY: {error}");
+            tracing::debug!("{peer}: cannot set TCP_NODELAY: {error}");
         }
         let from = (ConnectionId::next(), peer, place);
         let connection = Connection::new(from, self.bounds, self.to_hub.clone());
@@ -344,7 +346,9 @@ impl Acceptor {
             tokio::select! {
                 () = serving => {}
                 () = eviction.happens() => {
-                    tracing::debug!("{peer}: no switch yet, and makes room for another one");
+                    tracing::debug!(
+                        "{peer}: closed to make room for another one, as it is not an identified \
+                         switch yet");
                 }
             }
         });

@@ -58,7 +58,7 @@ impl Tls {
         let acceptor = TlsAcceptor::from(self.config.load_full());
         let shaken = tokio::time::timeout_at(deadline, acceptor.accept(stream)).await;
         let shaken = shaken.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake within ten seconds"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "not completed within ten seconds"))
         });
         shaken.inspect_err(|error| self.tell(peer, &explain(error, self.plain))).ok()
     }
@@ -68,11 +68,14 @@ impl Tls {
         // The content is consistent whenever the lock is free.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match failures.handle(Instant::now()) {
-            Some(0) => tracing::warn!("{peer}: no TLS: {cause}"),
+            Some(0) => tracing::warn!("{peer}: TLS handshake failed: {cause}"),
             Some(untold) => {
-                tracing::warn!("{peer}: no TLS: {cause} ({untold} others were not told)");
+                tracing::warn!(
+                    "{peer}: TLS handshake failed: {cause} ({untold} more failures were not \
+                     logged)"
+                );
             }
-            None => tracing::debug!("{peer}: no TLS: {cause}"),
+            None => tracing::debug!("{peer}: TLS handshake failed: {cause}"),
         }
     }
 }

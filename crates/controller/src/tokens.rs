@@ -159,7 +159,7 @@ impl Tokens {
                 tracing::info!("{}: {} tokens", self.path.display(), tokens.len());
                 (state.tokens, state.stamp) = (tokens, stamp);
             }
-            Err(error) => tracing::error!("{error}; the tokens stay as they were"),
+            Err(error) => tracing::error!("{error}; the previous tokens stay in use"),
         }
     }
 
@@ -212,12 +212,12 @@ fn parse(text: &str) -> Result<Vec<Token>, String> {
     for token in &tokens {
         check_name(&token.name).map_err(|error| error.to_string())?;
         if !names.insert(&token.name) {
-            return Err(format!("token {} is there twice; give each its own name", token.name));
+            return Err(format!("token {} is defined twice; give each its own name", token.name));
         }
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if token.sha256.len() != HASH_LEN || !token.sha256.bytes().all(is_hex) {
             let name = &token.name;
-            return Err(format!("token {name}: sha256 is to be {HASH_LEN} digits 0-9 and a-f"));
+            return Err(format!("token {name}: sha256 must have {HASH_LEN} digits 0-9 and a-f"));
         }
     }
     Ok(tokens)
@@ -244,7 +244,7 @@ fn stamp(meta: &Metadata) -> Stamp {
 pub enum TokenError {
     /// The file cannot be read.
     #[error(
-        "tokens {}: {source}; make one with `tapswitch token new NAME --role ROLE`",
+        "tokens {}: {source}; create one with `tapswitch token new NAME --role ROLE`",
         path.display()
     )]
     Io {
@@ -263,7 +263,7 @@ pub enum TokenError {
     },
     /// The name is in use.
     #[error(
-        "tokens {}: there is a token {name} already; choose another name, or take that entry out",
+        "tokens {}: token {name} already exists; choose another name, or remove that entry",
         path.display()
     )]
     Taken {
@@ -274,8 +274,8 @@ pub enum TokenError {
     },
     /// The file is accessible to others.
     #[error(
-        "tokens {}: others may use this file (mode {mode:03o}); `chmod 600 {}` keeps it to its \
-         owner", path.display(), path.display()
+        "tokens {}: other users may access this file (mode {mode:03o}); run `chmod 600 \
+         {}`", path.display(), path.display()
     )]
     Permissions {
         /// The file.
@@ -292,14 +292,14 @@ pub enum TokenError {
         what: String,
     },
     /// The name is invalid.
-    #[error("token {name:?}: a name is 1 to {MAX_NAME_LEN} letters, digits and -_.@")]
+    #[error("token {name:?}: a name has 1 to {MAX_NAME_LEN} letters, digits and -_.@")]
     Name {
         /// The name.
         name: String,
     },
     /// The name is reserved.
     #[error(
-        "token {name:?}: the audit log calls others so who have no token ({}); choose another \
+        "token {name:?}: reserved in the audit log for users without a token ({}); choose another \
          name", RESERVED.join(", ")
     )]
     Reserved {
@@ -307,7 +307,7 @@ pub enum TokenError {
         name: String,
     },
     /// No random bytes.
-    #[error("the kernel has no random bytes: {0}; getrandom(2) needs Linux 3.17")]
+    #[error("cannot get random bytes from the kernel: {0}; getrandom(2) needs Linux 3.17")]
     Random(io::Error),
 }
 
@@ -352,7 +352,7 @@ mod tests {
         let ann = NewToken::make("ann", Role::Viewer).unwrap();
         let twice = NewToken::make("ann", Role::Admin).unwrap();
         let cases = [
-            (ann.entry.clone(), 0o600, "there is a token ann already; choose another name"),
+            (ann.entry.clone(), 0o600, "token ann already exists; choose another name"),
             (String::new(), 0o644, "chmod 600"),
             ("[[tokens]]\n".to_owned(), 0o600, "unknown field `tokens`"),
         ];
@@ -404,7 +404,7 @@ mod tests {
         };
         let twice = token("a", "viewer", &hash).repeat(2);
         for (text, told) in [
-            (twice, "token a is there twice"),
+            (twice, "token a is defined twice"),
             (token("a", "viewer", "abc"), "64 digits"),
             (token("a", "viewer", &"A".repeat(64)), "64 digits"),
             (token("a", "root", &hash), "unknown variant `root`"),

@@ -10,15 +10,17 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OpenError {
     /// The calling thread's namespace has no interface of that name.
-    #[error("interface {name}: not found in this network namespace; `ip link` lists those there")]
+    #[error(
+        "interface {name}: not found in this network namespace; `ip link` lists its interfaces"
+    )]
     NotFound {
         /// The requested name.
         name: String,
     },
     /// The interface does not carry Ethernet frames.
     #[error(
-        "interface {name}: is no Ethernet interface (type {kind} instead of 1); take tun:{name} \
-         for a tun device that no program holds, or have its program make a tap device; `lo` \
+        "interface {name}: is not an Ethernet interface (type {kind} instead of 1); use tun:{name} \
+         for a tun device that no program holds, or let its program create a tap device; `lo` \
          cannot be a port"
     )]
     NotEthernet {
@@ -121,7 +123,7 @@ pub enum SendError {
     /// The interface's queueing discipline dropped the frame, the kernel is out of memory, or a
     /// train's headers do not match the metadata (`ENOBUFS`, `ENOMEM`). The socket stays writable,
     /// so waiting for that does not help.
-    #[error("the interface dropped the frame: its queue is full, or the train is none")]
+    #[error("the interface dropped the frame: its queue is full, or the train is invalid")]
     Congested,
     /// More than [`crate::MAX_PARTS`] parts.
     #[error("the frame is in too many parts")]
@@ -158,7 +160,7 @@ mod tests {
         let text = |errno| OpenError::new("eth9", "PACKET_IGNORE_OUTGOING", errno).to_string();
         assert_eq!(
             text(Errno::NODEV),
-            "interface eth9: not found in this network namespace; `ip link` lists those there"
+            "interface eth9: not found in this network namespace; `ip link` lists its interfaces"
         );
         assert!(text(Errno::PERM).ends_with("needs CAP_NET_RAW, run as root"));
         assert!(text(Errno::NOPROTOOPT).contains("lacks PACKET_IGNORE_OUTGOING; needs Linux 4.20"));

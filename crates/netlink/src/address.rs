@@ -42,7 +42,7 @@ impl Netlink {
         let action = format_args!("add the address {ip}/{prefix_len} to {name}");
         // Linux reports success for 0.0.0.0 and adds nothing.
         if ip.is_unspecified() {
-            let message = Some("it stands for no address; give one".to_owned());
+            let message = Some("it is the unspecified address; give another one".to_owned());
             let source = Errno::ADDRNOTAVAIL.into();
             return Err(self.error(action, name, Failure { source, message }));
         }

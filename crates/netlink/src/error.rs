@@ -25,8 +25,8 @@ pub enum LinkError {
     },
     /// The name is in use, or the address already exists.
     #[error(
-        "cannot {action} in namespace {namespace}: exists already; \
-         choose another or remove the old one first"
+        "cannot {action} in namespace {namespace}: it already exists; choose another or remove the \
+         old one first"
     )]
     Exists {
         /// The action that failed.

@@ -149,7 +149,7 @@ impl Netlink {
             return Err(refused(format_args!("no such feature; `ethtool -k {name}` lists them")));
         };
         if found.is_fixed() && found.active != on {
-            return Err(refused(format_args!("the driver does not let it be changed")));
+            return Err(refused(format_args!("the driver does not allow changing it")));
         }
         let set = |bit| {
             let count = ethtool::feature_names(&*self, name)?.len();
@@ -159,7 +159,7 @@ impl Netlink {
             set(found.bit).map_err(|cause| self.error(&action, name, cause.into()))?;
         }
         let after = self.features(name)?.into_iter().find(|state| state.name == feature);
-        after.ok_or_else(|| refused(format_args!("it went away meanwhile")))
+        after.ok_or_else(|| refused(format_args!("it was deleted in the meantime")))
     }
 
     /// Number of frames that the driver of `name` may batch before it passes them to the network

@@ -348,9 +348,9 @@ fn is_network(file: &File) -> io::Result<bool> {
 /// Remedy for a name without a namespace; a path is the caller's own.
 fn remedy(name: &str) -> String {
     if name.contains('/') {
-        return ", as /proc/PID/ns/net is one".to_owned();
+        return "; expected a path such as /proc/PID/ns/net".to_owned();
     }
-    format!(", perhaps left behind by a crash; run `ip netns del {name}`")
+    format!(", perhaps left over from a crash; run `ip netns del {name}`")
 }
 
 /// `_IO(0xb7, 3)` of `linux/nsfs.h`.
@@ -367,19 +367,19 @@ pub enum NamespaceError {
         name: String,
     },
     /// The namespace does not exist.
-    #[error("namespace {name}: not found; `ip netns list` shows those that are there")]
+    #[error("namespace {name}: not found; `ip netns list` lists the namespaces")]
     NotFound {
         /// Name or path.
         name: String,
     },
     /// The name is in use.
-    #[error("namespace {name}: exists already; choose another name or run `ip netns del {name}`")]
+    #[error("namespace {name}: already exists; choose another name or run `ip netns del {name}`")]
     Exists {
         /// The name.
         name: String,
     },
     /// The file is not a namespace.
-    #[error("namespace {name}: {path} is no network namespace{}", remedy(name))]
+    #[error("namespace {name}: {path} is not a network namespace{}", remedy(name))]
     NotANamespace {
         /// Name or path as given.
         name: String,
@@ -444,8 +444,7 @@ mod tests {
         let error = Namespace::open("no-such-namespace").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "namespace no-such-namespace: not found; \
-             `ip netns list` shows those that are there"
+            "namespace no-such-namespace: not found; `ip netns list` lists the namespaces"
         );
     }
 

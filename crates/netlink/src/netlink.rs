@@ -116,7 +116,7 @@ impl Netlink {
     fn with_mtu_bounds(&mut self, name: &str, error: LinkError) -> LinkError {
         match (error, self.link(name).map(|link| link.mtu_bounds)) {
             (LinkError::Refused { action, namespace, reason, source }, Ok((least, most @ 1..))) => {
-                let reason = format!("{reason}; it takes {least} to {most} bytes");
+                let reason = format!("{reason}; it allows {least} to {most} bytes");
                 LinkError::Refused { action, namespace, reason, source }
             }
             (error, _) => error,
@@ -445,6 +445,6 @@ fn with_reason(error: LinkError, reason: &str) -> LinkError {
 }
 
 const TOO_LONG: &str =
-    "not permitted, or the ring is too long for the kernel's memory: take a shorter one";
+    "not permitted, or the ring is too long for the kernel's memory: use a shorter one";
 const NO_QUEUE: &str =
-    "not permitted, or it is a tun device and no queue of it is attached: its program must do that";
+    "not permitted, or it is a tun device without an attached queue: its program must attach one";

@@ -38,7 +38,7 @@ pub enum HeaderError {
         len: u16,
     },
     /// The number of bytes differs from the length in the header.
-    #[error("header: length {len}, but {actual} bytes are there")]
+    #[error("header: length {len}, but {actual} bytes are present")]
     NotWhole {
         /// The length in the header, or that of the header itself.
         len: usize,

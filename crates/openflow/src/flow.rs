@@ -65,7 +65,7 @@ impl FlowMod {
     pub fn check(&self) -> Result<(), CheckError> {
         let deletes = self.command.deletes();
         if self.table_id == TableId::ALL && !deletes {
-            let text = "flow_mod: all tables at once are for deletion only";
+            let text = "flow_mod: OFPTT_ALL is allowed only for deletion";
             return Err(CheckError::new(ErrorKind::OFPFMFC_BAD_TABLE_ID, text));
         }
         if self.flags.contains_unknown_bits() {

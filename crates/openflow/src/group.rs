@@ -26,14 +26,14 @@ impl GroupMod {
         let deletes = self.command == GroupModCommand::Delete;
         let is_all = deletes && self.group_id == GroupId::ALL;
         if self.group_id > GroupId::MAX && !is_all {
-            let text = format!("{} is no group", self.group_id);
+            let text = format!("{} is not a valid group ID", self.group_id);
             return Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, &text));
         }
         if deletes {
             return Ok(()); // Buckets of a deletion are ignored.
         }
         if self.group_type == GroupType::Indirect && self.buckets.len() != 1 {
-            let text = format!("{} buckets, an indirect group has one", self.buckets.len());
+            let text = format!("{} buckets; an indirect group has exactly one", self.buckets.len());
             return Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, &text));
         }
         let has_weights = self.buckets.iter().any(|bucket| bucket.weight != 0);

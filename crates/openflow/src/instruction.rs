@@ -70,7 +70,7 @@ impl Instruction {
             let kind = instruction.kind();
             let before = &instructions[..index];
             if before.iter().any(|earlier| earlier.kind() == kind) {
-                let text = "the instruction is there twice";
+                let text = "the instruction occurs twice";
                 return Err(refuse(instruction, ErrorKind::OFPBIC_UNSUP_INST, text));
             }
             instruction.check(table_id, context)?;

@@ -30,7 +30,7 @@ impl MeterMod {
         let is_virtual = matches!(id, METER_SLOWPATH | METER_CONTROLLER);
         let is_real = (1..=METER_MAX).contains(&id);
         if !(is_real || is_virtual || deletes && id == METER_ALL) {
-            let text = format!("{id} is no meter");
+            let text = format!("{id} is not a valid meter ID");
             return refuse(ErrorKind::OFPMMFC_INVALID_METER, text);
         }
         if deletes {

@@ -56,7 +56,10 @@ impl Drop for Borrowed {
             Ok(()) => {}
             // The device is deleted or was moved.
             Err(LinkError::NotFound { .. }) => {}
-            Err(error) => tracing::warn!("port {}: its device stays changed: {error}", self.spec),
+            Err(error) => tracing::warn!(
+                "port {}: cannot restore the settings of its device: {error}",
+                self.spec
+            ),
         }
         // A deleted device needs no header length.
         let _ = self.found.map(|found| found.put_back(&self.queue));

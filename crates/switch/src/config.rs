@@ -95,12 +95,12 @@ impl Config {
         let spare = self.cores.get(workers..).filter(|spare| !spare.is_empty())?;
         let spare: Vec<_> = spare.iter().map(ToString::to_string).collect();
         let why = match self.workers {
-            Some(_) => "as workers says",
-            None => "as many as the port with most queues has",
+            Some(_) => "as configured",
+            None => "the largest number of queues of a port",
         };
         Some(format!(
-            "no worker is kept on core {}: there are {workers}, {why}; ask for more by --workers \
-             {} (workers in a file), or leave cores out",
+            "no worker is pinned to core {}: the number of workers is {workers} ({why}); set \
+             --workers {} (workers in a file), or list fewer cores",
             spare.join(", "),
             self.cores.len()
         ))
@@ -173,12 +173,12 @@ impl fmt::Display for Learning {
 
 /// A text that is not a [`Learning`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no way to learn; expected outer or stack")]
+#[error("'{0}' is not a learning mode; expected outer or stack")]
 pub struct ParseLearningError(String);
 
 /// A text that is not a [`FailMode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no fail-mode; expected standalone or secure")]
+#[error("'{0}' is not a fail-mode; expected standalone or secure")]
 pub struct ParseFailModeError(String);
 
 /// An endpoint of OpenFlow connections: `tcp:ADDRESS:PORT`, or `tls:ADDRESS:PORT`, which Open
@@ -253,8 +253,8 @@ impl<'de> Deserialize<'de> for Endpoint {
 /// A text that is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-     tcp:127.0.0.1:6653 or tls:[::1]:6653; names of hosts are not looked up"
+    "'{0}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
+     tcp:127.0.0.1:6653 or tls:[::1]:6653; host names are not resolved"
 )]
 pub struct ParseEndpointError(String);
 
@@ -320,7 +320,7 @@ impl PortSpec {
 pub enum ConfigError {
     /// A TLS endpoint without certificates.
     #[error(
-        "{endpoint} needs the switch's key and certificate, and who vouches for others: --tls-key, \
+        "{endpoint} needs the switch's key and certificate, and the CA of its peers: --tls-key, \
          --tls-cert and --tls-ca; in a file tls-key, tls-cert and tls-ca of [switch]"
     )]
     NoCertificate {
@@ -329,8 +329,8 @@ pub enum ConfigError {
     },
     /// A controller with port 0, which means "any free port" to a listener.
     #[error(
-        "controller {endpoint} has port 0, where nobody listens; give the port that it listens on, \
-         by custom 6653 (beside a switch, its own controller needs one, too)"
+        "controller {endpoint} has port 0; give the port that it listens on, usually 6653 (a \
+         controller in the same process needs a fixed port, too)"
     )]
     ControllerNowhere {
         /// The controller's endpoint.
@@ -344,8 +344,8 @@ pub enum ConfigError {
     },
     /// Two workers would share a core.
     #[error(
-        "core {core} is given twice, and two workers on one are slower than one; name each core \
-         once, or give fewer (--workers)"
+        "core {core} is given twice, and two workers on one core are slower than one; name each \
+         core once, or use fewer workers (--workers)"
     )]
     CoreTwice {
         /// The core's number.
@@ -361,8 +361,8 @@ pub enum ConfigError {
     },
     /// A port was to be added with a number that is in use.
     #[error(
-        "port {number} is there already ({other}), with its interface or without; give another \
-         number, or take that away by `tapswitch port remove {number}`"
+        "port {number} already exists ({other}); choose another number, or remove that port with \
+         `tapswitch port remove {number}`"
     )]
     NumberTaken {
         /// The port number.
@@ -372,9 +372,9 @@ pub enum ConfigError {
     },
     /// Two tunnels lead to the same remote from the same UDP port.
     #[error(
-        "ports {other} and {port} are tunnels to one remote by one UDP port, which the kernel does \
-         not tell apart, whatever their VNI: give one of them another port= (at both ends), or \
-         each its own local="
+        "ports {other} and {port} are tunnels to the same remote with the same UDP port, which the \
+         kernel cannot tell apart, whatever their VNI: give one of them another port= (at both \
+         ends), or each its own local="
     )]
     TunnelTwice {
         /// The second port.
@@ -384,8 +384,8 @@ pub enum ConfigError {
     },
     /// Two tunnels lead to the same remote with the same key or session.
     #[error(
-        "ports {other} and {port} are tunnels to one remote that nothing tells apart: give one of \
-         them another key or session (at both ends), or each its own local="
+        "ports {other} and {port} are tunnels to the same remote that cannot be told apart: give \
+         one of them another key or session (at both ends), or each its own local="
     )]
     GreTwice {
         /// The second port.
@@ -456,9 +456,19 @@ mod tests {
         };
         assert_eq!((with(0, &[]), with(0, &[3]), with(2, &[3, 4])), (None, None, None));
         let said = with(0, &[3, 4, 5]).unwrap();
-        assert!(said.starts_with("no worker is kept on core 4, 5: there are 1, as many"), "{said}");
+        assert!(
+            said.starts_with(
+                "no worker is pinned to core 4, 5: the number of workers is 1 (the largest number \
+                 of queues"
+            ),
+            "{said}"
+        );
         assert!(said.contains("--workers 3"), "{said}");
-        assert!(with(2, &[3, 4, 5]).unwrap().contains("core 5: there are 2, as workers says"));
+        assert!(
+            with(2, &[3, 4, 5])
+                .unwrap()
+                .contains("core 5: the number of workers is 2 (as configured)")
+        );
     }
 
     #[test]
@@ -468,7 +478,7 @@ mod tests {
         let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
         assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
         let error = "tcp:localhost:6653".parse::<Endpoint>().unwrap_err().to_string();
-        assert!(error.contains("names of hosts are not looked up"), "{error}");
+        assert!(error.contains("host names are not resolved"), "{error}");
         for text in ["tls:10.0.0.1:6653", "ssl:10.0.0.1:6653"] {
             let endpoint: Endpoint = text.parse().unwrap();
             assert_eq!(endpoint.to_string(), "tls:10.0.0.1:6653");

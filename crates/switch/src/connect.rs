@@ -193,17 +193,18 @@ enum AttemptError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The peer may serve another protocol on this port.
-    #[error("the connection ended before anybody spoke OpenFlow 1.3")]
+    #[error("the connection was closed before the OpenFlow 1.3 handshake")]
     Unused,
     /// A peer that refuses our certificate need not say so.
     #[error(
-        "the connection ended before anybody spoke OpenFlow 1.3; perhaps it does not take our \
-         certificate, of which its log may tell"
+        "the connection was closed before the OpenFlow 1.3 handshake; perhaps the peer rejects our \
+         certificate: see its log"
     )]
     UnusedTls,
     /// The controller may have a connection from another switch with this datapath id.
     #[error(
-        "it says hello and hangs up within {} s; does another switch have this datapath id?",
+        "it completes the handshake and closes the connection within {} s; check that no other \
+         switch has this datapath ID",
         TRIAL_TIME.as_secs()
     )]
     Short,
@@ -212,7 +213,7 @@ enum AttemptError {
 /// Disables Nagle's algorithm: messages are sent at once.
 fn as_messages_come(stream: TcpStream) -> TcpStream {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!("no TCP_NODELAY: {error}");
+        tracing::debug!("cannot set TCP_NODELAY: {error}");
     }
     stream
 }

@@ -174,7 +174,7 @@ impl Device {
         let remedy = self.interface_mut().and_then(|interface| interface.put_back_at(moved));
         if let Some(remedy) = remedy {
             let spec = &self.spec;
-            tracing::warn!("port {spec}: the interface went to another namespace; {remedy}");
+            tracing::warn!("port {spec}: the interface was moved to another namespace; {remedy}");
         }
     }
 

@@ -92,8 +92,9 @@ impl ChangedMtu {
         self.mark.to = mtu.max(self.mark.from);
         self.set(netlink, name)?;
         tracing::warn!(
-            "port {spec}: {name} takes no MTU of {needed}: frames of {mtu} bytes and tags will be \
-             dropped there as oversize ({source}); give a smaller mtu=, or envelope=0"
+            "port {spec}: {name} does not allow an MTU of {needed}: frames with {mtu} bytes of \
+             payload and tags will be dropped there as oversize ({source}); give a smaller mtu=, \
+             or envelope=0"
         );
         Ok(())
     }
@@ -111,8 +112,8 @@ impl ChangedMtu {
         let Mark { from, to } = self.mark;
         let alias = if self.is_marked { " alias ''" } else { "" };
         format!(
-            "its MTU stays {to}, unless it comes back before the port is removed: put it back \
-             there with `ip link set {name} mtu {from}{alias}`"
+            "its MTU stays {to}, unless the interface comes back before the port is removed: \
+             restore it there with `ip link set {name} mtu {from}{alias}`"
         )
     }
 
@@ -143,7 +144,7 @@ impl Drop for ChangedMtu {
             // The interface is deleted, or it was moved, and the MTU was restored there or its loss
             // was reported.
             Ok(()) | Err(LinkError::NotFound { .. }) => {}
-            Err(error) => tracing::warn!("cannot put the MTU back to {}: {error}", self.mark.from),
+            Err(error) => tracing::warn!("cannot restore the MTU to {}: {error}", self.mark.from),
         }
     }
 }
@@ -169,16 +170,16 @@ fn asks(spec: &PortSpec) -> bool {
 /// Why `link` should be left unchanged if the user asks for nothing.
 fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<String> {
     if !Mark::may_stand_in(link) {
-        return Some("its alias is in use, which would note what its MTU was".to_owned());
+        return Some("its alias is in use, which would store the original MTU".to_owned());
     }
     // A bridge follows the MTU of its ports.
     if link.controller.is_some() {
-        return Some("it belongs to a bridge, a bond or the like".to_owned());
+        return Some("it belongs to a bridge, a bond or a similar device".to_owned());
     }
     match netlink.addresses(&link.name) {
         Ok(addresses) => {
             let own = addresses.into_iter().find(|address| !is_link_local(address.ip))?;
-            Some(format!("the host itself sends by it, from {own}"))
+            Some(format!("the host itself uses it, with the address {own}"))
         }
         Err(error) => Some(error.to_string()),
     }
@@ -191,9 +192,9 @@ fn is_link_local(ip: IpAddr) -> bool {
 
 fn warn_of_no_room(spec: &PortSpec, name: &str, why: &dyn fmt::Display) {
     tracing::warn!(
-        "port {spec}: {name} gets no room for tags: {why}; full-size frames with tags will be \
-         dropped there as oversize; give the port envelope=8 to insist, or envelope=0 if no tags \
-         shall pass"
+        "port {spec}: the MTU of {name} is not raised for VLAN tags: {why}; full-size frames with \
+         tags will be dropped there as oversize; set envelope=8 to raise it anyway, or envelope=0 \
+         if no tagged frames pass"
     );
 }
 
@@ -243,8 +244,8 @@ pub enum MtuError {
     Link(#[from] LinkError),
     /// The driver refuses the MTU.
     #[error(
-        "{name} takes no MTU of {needed}, which full-size frames with {envelope} bytes of tags \
-         need: {source}; give a smaller mtu= or envelope="
+        "{name} does not allow an MTU of {needed}, which full-size frames with {envelope} bytes of \
+         tags need: {source}; set a smaller mtu= or envelope="
     )]
     Refused {
         /// The interface.
@@ -258,9 +259,8 @@ pub enum MtuError {
     },
     /// There is no place to store the old MTU.
     #[error(
-        "{name} needs an MTU of {needed}, and there is no place to note what it was before: its \
-         alias is in use; say what it shall be by mtu=, or clear the alias by `ip link set {name} \
-         alias ''`"
+        "{name} needs an MTU of {needed}, and the original MTU cannot be stored, as its alias is \
+         in use; set mtu=, or clear the alias with `ip link set {name} alias ''`"
     )]
     AliasTaken {
         /// The interface.

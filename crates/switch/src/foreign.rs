@@ -33,8 +33,8 @@ impl Foreign {
             let place = spec.netns.as_ref().map_or_else(String::new, |it| format!(" --netns {it}"));
             tracing::warn!(
                 "port {spec}: another program has opened the device, too ({} queues now, {} times \
-                 in all): it gets frames that are for the port, and can send as if it were behind \
-                 it; `tapswitch device show {}{place}` tells which: stop it",
+                 in total): it receives frames that are meant for the port, and can send frames \
+                 into it; find it with `tapswitch device show {}{place}`, and stop it",
                 self.queues,
                 self.joins,
                 link.name,
@@ -57,7 +57,7 @@ pub(crate) fn keep_out(spec: &PortSpec, device: &tap::Device) {
         return;
     }
     if let Err(error) = device.set_owner(rustix::process::geteuid().as_raw()) {
-        tracing::warn!("port {spec}: any user may open the device, too: {error}");
+        tracing::warn!("port {spec}: any user may open the device: {error}");
     }
 }
 

@@ -93,19 +93,19 @@ pub(crate) struct Guest {
 #[non_exhaustive]
 pub enum OpenGuestError {
     /// Another process listens on the path.
-    #[error("another process listens on {path}; give the port a socket of its own")]
+    #[error("another process listens on {path}; give the port its own socket")]
     Taken {
         /// Path of the socket.
         path: String,
     },
     /// The path is in use by something other than a socket.
-    #[error("{path} is there and is no socket; give the port another path")]
+    #[error("{path} exists and is not a socket; give the port another path")]
     NoSocket {
         /// The path.
         path: String,
     },
     /// The kernel refused to listen.
-    #[error("cannot listen on {path}: {source}; its directory must be there and writable")]
+    #[error("cannot listen on {path}: {source}; its directory must exist and be writable")]
     Listen {
         /// Path of the socket.
         path: String,
@@ -114,8 +114,8 @@ pub enum OpenGuestError {
     },
     /// The socket cannot be given to another user or group.
     #[error(
-        "cannot give {path} the {what}: {source}; only root may give it to another user, or to a \
-         group that it is not in itself"
+        "cannot set the {what} of {path}: {source}; only root may set another user, or a group \
+         that the user is not in"
     )]
     Access {
         /// Path of the socket.
@@ -179,7 +179,7 @@ impl Guest {
             GuestChange::Renewed => {
                 self.obstacle = None;
                 self.say(&format!(
-                    "somebody has deleted {}; the port listens there again, by a new socket",
+                    "{} was deleted; the port listens on a new socket there",
                     self.socket.path
                 ));
             }
@@ -207,9 +207,9 @@ impl Guest {
         let Status { pairs, features, .. } = self.status;
         match pairs {
             0 => "the guest's queues have stopped".to_owned(),
-            _ if features.contains(Features::LOG_ALL) => "the guest is being moved".to_owned(),
+            _ if features.contains(Features::LOG_ALL) => "the guest is being migrated".to_owned(),
             _ => format!(
-                "the guest is there ({pairs} of {} pairs of queues, {} rings; takes {})",
+                "the guest is connected ({pairs} of {} pairs of queues, {} rings; accepts {})",
                 self.spec.queues(),
                 rings(features),
                 Takes::from(features)
@@ -230,18 +230,21 @@ impl Guest {
         tracing::debug!("port {spec}: {text}");
         if self.lines.was_last() {
             let time = SILENCE.as_secs();
-            tracing::info!("port {spec}: its guest comes and goes; no more of it for {time} s");
+            tracing::info!(
+                "port {spec}: its guest keeps connecting and disconnecting; further messages are \
+                 suppressed for {time} s"
+            );
         }
     }
 
     fn note_end(&mut self, end: SessionEnd) {
         let spec = &self.spec;
         match end {
-            SessionEnd::Closed if self.has_run => self.say("the monitor is gone"),
+            SessionEnd::Closed if self.has_run => self.say("the VMM disconnected"),
             SessionEnd::Closed => {
                 let text = format!(
-                    "the monitor is gone before its guest ran; if its VM has more pairs of queues \
-                     than the port, which has {}, give the port as many by queues=",
+                    "the VMM disconnected before its guest ran; if the VM has more pairs of queues \
+                     than the port ({}), set queues= of the port to the same number",
                     spec.queues()
                 );
                 self.say(&text);
@@ -250,9 +253,9 @@ impl Guest {
                 self.resets += 1;
                 // A VMM that reconnects and fails again in the same way is no news.
                 if self.last_reset.as_ref() == Some(&why) {
-                    tracing::debug!("port {spec}: the guest was cut off again: {why}");
+                    tracing::debug!("port {spec}: the guest was disconnected again: {why}");
                 } else {
-                    tracing::warn!("port {spec}: the guest was cut off: {why}");
+                    tracing::warn!("port {spec}: the guest was disconnected: {why}");
                 }
                 self.last_reset = Some(why);
             }
@@ -509,7 +512,7 @@ fn turn_away(port: PortNo, listener: &Listener, over: &OwnedFd) {
         if ready == 0 || socket.listener.accept().is_err() {
             continue;
         }
-        let text = "another one tried to connect, and was turned away; one port is one guest";
+        let text = "a second VMM tried to connect and was refused; a port serves one guest";
         if warnings.take() {
             tracing::warn!("port {port}: {}: {text}", listener.path());
         } else {
@@ -541,19 +544,19 @@ enum Meeting {
 /// Why no VMM was reached at `path`, as text.
 fn not_met(path: &str, errno: Errno) -> String {
     let why = match errno {
-        Errno::NOENT => "nobody has made that socket yet".to_owned(),
-        Errno::CONNREFUSED => "nobody listens there".to_owned(),
-        Errno::AGAIN => "who listens there takes nobody at the moment".to_owned(),
+        Errno::NOENT => "the socket does not exist yet".to_owned(),
+        Errno::CONNREFUSED => "no process listens on it".to_owned(),
+        Errno::AGAIN => "its listener accepts no connection at the moment".to_owned(),
         other => io::Error::from(other).to_string(),
     };
-    format!("waits for {path}: {why}; it is tried again five times a second")
+    format!("waiting for {path}: {why}; trying again every 0.2 s")
 }
 
 /// Only a warning, as this is a guess.
-const BLANK_MEMORY: &str = "the guest's memory looks as if nobody had ever written there: its \
-                            monitor has most likely not shared it, but given away a copy; give the \
-                            VM shared memory, as in QEMU's -object \
-                            memory-backend-memfd,id=mem,size=SIZE,share=on -numa node,memdev=mem";
+const BLANK_MEMORY: &str = "the guest's memory appears to be empty: its VMM has most likely passed \
+                            a private copy instead of shared memory; give the VM shared memory, as \
+                            in QEMU's -object memory-backend-memfd,id=mem,size=SIZE,share=on -numa \
+                            node,memdev=mem";
 /// Time between two checks that the socket's file still exists.
 const LOOK: Duration = Duration::from_secs(2);
 /// Time between two connection attempts.
@@ -609,7 +612,10 @@ mod tests {
         let mut guest = guest("1=vhost:/run/vm0.sock,client");
         note(&mut guest, GuestChange::Waits(not_met("/run/vm0.sock", Errno::NOENT)));
         let warning = guest.report().warning.unwrap();
-        assert!(warning.starts_with("waits for /run/vm0.sock: nobody has made"), "{warning}");
+        assert!(
+            warning.starts_with("waiting for /run/vm0.sock: the socket does not exist yet"),
+            "{warning}"
+        );
         assert_eq!(guest.said, warning);
         note(&mut guest, GuestChange::Met);
         assert_eq!(guest.report().warning, None);

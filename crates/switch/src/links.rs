@@ -36,7 +36,7 @@ impl LinkWatch {
         let thread_end = end.clone();
         let body = move || {
             if let Err(error) = watch(monitors, first, &thread_end, &news) {
-                tracing::error!("interfaces are not watched any more: {error}");
+                tracing::error!("interfaces are no longer monitored: {error}");
             }
         };
         let thread = std::thread::Builder::new().name("tapswitch-links".to_owned()).spawn(body)?;
@@ -67,7 +67,7 @@ pub enum WatchError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A thread or its end signal cannot be created.
-    #[error("cannot watch the interfaces: {0}")]
+    #[error("cannot monitor the interfaces: {0}")]
     Io(#[from] io::Error),
 }
 

@@ -64,9 +64,9 @@ impl Server {
         let lost = device.let_go();
         let spec = &lost.spec;
         tracing::warn!(
-            "port {spec}: its namespace is gone: it was deleted, or its container has ended, and \
-             netns= leads to another one or to none; when it is there again, attach the port: \
-             `tapswitch port remove {number}`, then `tapswitch port add {spec}`"
+            "port {spec}: its namespace is gone: it was deleted, or its container has exited, and \
+             netns= names another one or none; when it exists again, attach the port: `tapswitch \
+             port remove {number}`, then `tapswitch port add {spec}`"
         );
         self.ports.unread(&lost);
         self.ports.watch_less();

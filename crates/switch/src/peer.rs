@@ -306,7 +306,9 @@ impl Peer {
             SendError::NotOpen => Ok(()),
             SendError::Encode(error) => {
                 let id = self.id.0;
-                tracing::warn!("connection {id}: a message was not sent, it cannot be: {error}");
+                tracing::warn!(
+                    "connection {id}: cannot encode a message, which was not sent: {error}"
+                );
                 Ok(())
             }
             error => Err(io::Error::other(error)),

@@ -76,8 +76,8 @@ impl Places {
         taken.told_at = Some(Instant::now());
         let Taken { evicted, refused, .. } = taken;
         tracing::warn!(
-            "{} connections to this switch are as many as allowed, and {from} wants one more: \
-             {evicted} made room so far that had not said hello, {refused} were turned away",
+            "the limit of {} connections to this switch is reached, and {from} opens another: so \
+             far {evicted} without a hello were closed for newer ones, and {refused} were refused",
             self.max
         );
     }

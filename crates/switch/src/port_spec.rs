@@ -317,7 +317,7 @@ impl PortSpec {
                 return Err(self.unknown(key));
             }
             ("netns", _) if !value.is_empty() => self.netns = Some(value.into()),
-            ("netns", _) => return Err(bad("the name of a network namespace, or the path to one")),
+            ("netns", _) => return Err(bad("the name of a network namespace, or a path to one")),
             ("mtu", _) => self.mtu = Some(parse_mtu(value).ok_or_else(|| bad(MTU_EXPECTED))?),
             ("envelope", _) => {
                 let envelope = parse_envelope(value).ok_or_else(|| bad(ENVELOPE_EXPECTED))?;
@@ -489,15 +489,17 @@ enum Fault {
     BadNumber(String),
     #[error(
         "expected tap:NAME, tun:NAME, netdev:IFNAME, vhost:PATH, vxlan:..., gre:..., erspan:... or \
-         pcapng:PATH behind the number"
+         pcapng:PATH after the number"
     )]
     NoKind,
     #[error(
-        "'{0}' is no kind of port; expected tap, tun, netdev, vhost, vxlan, gre, erspan or \
+        "'{0}' is not a kind of port; expected tap, tun, netdev, vhost, vxlan, gre, erspan or \
          pcapng"
     )]
     UnknownKind(String),
-    #[error("owner, group and permissions are for who listens: leave out client, or these")]
+    #[error(
+        "owner, group and permissions need a listening port: leave out client, or these options"
+    )]
     ClientAccess,
     #[error("the name of the interface, or the path of the socket or file, is missing")]
     NoName,
@@ -511,13 +513,13 @@ enum Fault {
     NoValue(String),
     #[error("{key}={value}: expected {expected}")]
     BadValue { key: String, value: String, expected: &'static str },
-    #[error("{port} has no option '{key}'; it may have {known}, and mode with the options of that")]
+    #[error("{port} has no option '{key}'; expected {known}, or mode with its options")]
     UnknownOption { key: String, port: String, known: String },
-    #[error("option '{0}' is there twice")]
+    #[error("option '{0}' is given twice")]
     Twice(String),
-    #[error("option '{key}' belongs to a port mode; expected mode=MODE beside it")]
+    #[error("option '{key}' belongs to a port mode; add mode=MODE")]
     NoMode { key: &'static str },
-    #[error("mode={mode} has no option '{key}'; it has {known}")]
+    #[error("mode={mode} has no option '{key}'; expected {known}")]
     NotOfMode { mode: &'static str, key: &'static str, known: String },
     #[error("{kind}: needs {key}=...: {expected}")]
     NoTunnelOption { kind: &'static str, key: &'static str, expected: &'static str },
@@ -529,7 +531,7 @@ enum Fault {
 
 const MTU_EXPECTED: &str = "a number of bytes from 68 to 65521";
 const ENVELOPE_EXPECTED: &str = "a number of bytes from 0 to 500";
-const PEER_EXPECTED: &str = "the MAC address of one station, as in 02:00:00:00:00:01";
+const PEER_EXPECTED: &str = "a unicast MAC address, as in 02:00:00:00:00:01";
 const QUEUES_EXPECTED: &str = "a number of queues from 1 to 256";
 const PAIRS_EXPECTED: &str = "a number of pairs of queues from 1 to 128";
 /// Largest MTU of a tap device (Linux `tun_net_init`).
@@ -605,7 +607,7 @@ mod tests {
     fn errors_name_the_place_and_what_was_expected() {
         assert!(error("tap:vm0").contains("expected NUMBER=tap:NAME"));
         assert!(error("0=tap:vm0").contains("'0' is not a port number; expected 1 to 4095"));
-        assert!(error("1=veth:x").contains("'veth' is no kind of port"));
+        assert!(error("1=veth:x").contains("'veth' is not a kind of port"));
         assert!(error("1=tap:").contains("name of the interface, or the path"));
         assert!(error("1=tap:sixteen-bytes-xy").contains("is longer than 15 bytes; use 1 to 15"));
         assert!(error("1=tun:a b").contains("contains white space"));
@@ -615,10 +617,8 @@ mod tests {
         assert!(error(&long).contains("at most 107 bytes"));
         assert!(error("1=vhost:a,netns=b").contains("1=vhost:a has no option 'netns'"));
         assert!(error("1=vhost:a,gro=on").contains("1=vhost:a has no option 'gro'"));
-        assert!(error("1=tun:a,peer=me").contains("peer=me: expected the MAC address of one"));
-        assert!(
-            error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected the MAC address of one")
-        );
+        assert!(error("1=tun:a,peer=me").contains("peer=me: expected a unicast MAC address"));
+        assert!(error("1=tun:a,peer=ff:ff:ff:ff:ff:ff").contains("expected a unicast MAC address"));
         assert!(error("1=tap:a,peer=02:00:00:00:00:01").contains("has no option 'peer'"));
         assert!(error("1=tap:a,client").contains("option 'client' has no value"));
         assert!(error("1=tap:a,mtu=12").contains("mtu=12: expected a number of bytes"));
@@ -662,14 +662,14 @@ mod tests {
                 assert!(is_described, "{key} of {kind}");
             }
             let text = error(&format!("1={kind},colour=red"));
-            assert!(text.contains("has no option 'colour'; it may have "), "{text}");
+            assert!(text.contains("has no option 'colour'; expected "), "{text}");
             let text = error(&format!("1={kind},stall=1,stall=2"));
-            assert!(text.contains("option 'stall' is there twice"), "{text}");
+            assert!(text.contains("option 'stall' is given twice"), "{text}");
         }
         for options in ["mtu=1500,mtu=1400", "queues=1,queues=1", "netns=a,netns=b"] {
-            assert!(error(&format!("1=tap:a,{options}")).contains("is there twice"), "{options}");
+            assert!(error(&format!("1=tap:a,{options}")).contains("is given twice"), "{options}");
         }
-        assert!(error("1=vhost:a,gro=on").ends_with("and mode with the options of that"));
+        assert!(error("1=vhost:a,gro=on").ends_with("or mode with its options"));
     }
 
     #[test]
@@ -682,13 +682,13 @@ mod tests {
     fn errors_of_modes_name_the_option_and_what_was_expected() {
         for (options, said) in [
             ("mode=acess", "mode=acess: expected access, trunk, dot1q-tunnel, qinq or provider"),
-            ("vlan=10", "option 'vlan' belongs to a port mode; expected mode=MODE beside it"),
+            ("vlan=10", "option 'vlan' belongs to a port mode; add mode=MODE"),
             ("mode=access", "mode=access needs vlan=...: a VLAN identifier from 1 to 4094"),
             ("mode=dot1q-tunnel", "mode=dot1q-tunnel needs vlan="),
             ("mode=access,vlan=0", "vlan=0: expected a VLAN identifier from 1 to 4094"),
             ("mode=access,vlan=4095", "vlan=4095: expected a VLAN identifier from 1 to 4094"),
-            ("mode=access,vlan=1,vlan=2", "option 'vlan' is there twice"),
-            ("mode=access,mode=trunk", "option 'mode' is there twice"),
+            ("mode=access,vlan=1,vlan=2", "option 'vlan' is given twice"),
+            ("mode=access,mode=trunk", "option 'mode' is given twice"),
             ("mode=access,vlan=1,native=2", "mode=access has no option 'native'; it has vlan"),
             ("mode=trunk,vlan=1", "mode=trunk has no option 'vlan'; it has vlans, native"),
             ("mode=trunk,vlans=1-5000", "vlans=1-5000: expected VLAN identifiers from 1 to 4094"),
@@ -700,13 +700,13 @@ mod tests {
             ("mode=qinq,map=10:100/5000", "map=10:100/5000: expected C-VLANs"),
             ("mode=qinq,map=1-20:1+20:2", "1-20:1 and 20:2 overlap; a C-VLAN belongs to one"),
             ("mode=qinq,map=1-20:1/5", "translate them one by one"),
-            ("mode=qinq,map=1:9/5+5:9", "look the same behind the S-tag"),
+            ("mode=qinq,map=1:9/5+5:9", "have the same tags on the S-VLAN side"),
             ("mode=provider,tpid=0x0800", "tpid=0x0800: expected 0x88a8, 0x8100 or 0x9100"),
             ("mode=provider,tpid=88a8", "tpid=88a8: expected 0x88a8"),
             ("mode=provider,translate=1", "translate=1: expected S-VLANs outside and inside"),
-            ("mode=provider,translate=1:2+1:3", "S-VLAN 1 is there twice outside"),
-            ("mode=provider,vlans=1,translate=2:3", "S-VLAN 2 is translated, but not among"),
-            ("mode=provider,vlans=1+2,translate=1:2", "would be the same"),
+            ("mode=provider,translate=1:2+1:3", "S-VLAN 1 is given twice outside"),
+            ("mode=provider,vlans=1,translate=2:3", "S-VLAN 2 is translated, but is not"),
+            ("mode=provider,vlans=1+2,translate=1:2", "would be both"),
         ] {
             let text = error(&format!("1=tap:a,{options}"));
             assert!(text.contains(said), "{options}: {text}");

@@ -100,8 +100,8 @@ impl Ports {
     pub(crate) fn note_stall(&mut self, number: PortNo) {
         let Some(device) = self.find_mut(number) else { return };
         let text = format!(
-            "port {}: it takes nothing, or too little, and nobody waits for it any more: what goes \
-             there is dropped as {} until it has taken what waits; {STALLED}",
+            "port {}: it accepts no frames, or too few, and senders no longer wait for it: frames \
+             for it are dropped as {} until its queue is empty; {STALLED}",
             device.spec,
             DropReason::EgressStalled.name()
         );
@@ -268,7 +268,7 @@ pub enum AddPortError {
 #[non_exhaustive]
 pub enum RemovePortError {
     /// There is no such port.
-    #[error("there is no port {0}; `tapswitch show ports` lists those that are there")]
+    #[error("there is no port {0}; `tapswitch show ports` lists the ports")]
     NotFound(PortNo),
     /// The switch has stopped.
     #[error(transparent)]

@@ -152,8 +152,8 @@ impl Drop for Recorder {
         }
         let left = self.buffer.len();
         tracing::error!(
-            "port {}: the disk hangs; {left} bytes of packets that were taken wait for it, and are \
-             lost if the switch ends before it goes on",
+            "port {}: the disk does not respond; {left} bytes of accepted packets wait for it, and \
+             are lost if the switch exits before it responds",
             self.spec
         );
     }

@@ -316,8 +316,8 @@ impl OversizeReport {
         }
         match options.as_slice() {
             [] => format!(
-                "{found}, which fits what the port was told, but not its interface: give it an MTU \
-                 of {}",
+                "{found}, which fits the port's options, but not its interface: set the \
+                 interface's MTU to {}",
                 payload + tags
             ),
             options => format!("{found}: give the port {}", options.join(",")),
@@ -329,8 +329,7 @@ impl OversizeReport {
         let is_beyond = self.payload > MAX_MTU as usize || self.tags > usize::from(MAX_ENVELOPE);
         is_beyond.then(|| {
             format!(
-                "no port takes more than {MAX_MTU} and {MAX_ENVELOPE}: have whoever sends them \
-                 send less"
+                "a port allows at most {MAX_MTU} and {MAX_ENVELOPE}: lower the MTU of the sender"
             )
         })
     }
@@ -344,8 +343,8 @@ impl OversizeReport {
         let snaplen = path.saturating_sub(overhead) + ethernet::HEADER_LEN;
         (path > 0 && wanted > path).then(|| {
             format!(
-                "give the hosts an MTU of {fitting}, or the path to {remote}, which takes {path} \
-                 bytes, one of {wanted}; copies fit with `--snaplen {snaplen}`"
+                "set the MTU of the hosts to {fitting}, or raise the MTU of the path to {remote} \
+                 from {path} to {wanted}; copies fit with `--snaplen {snaplen}`"
             )
         })
     }

@@ -107,7 +107,7 @@ impl Ring {
             None => Ok(()),
             Some(length) if asked.is_some() => netlink.set_txqueuelen(name, length),
             Some(length) => {
-                let remedy = format!("let root do it: `ip link set {name} txqueuelen {length}`");
+                let remedy = format!("run `ip link set {name} txqueuelen {length}` as root");
                 unless_permitted(spec, netlink.set_txqueuelen(name, length), &remedy)
             }
         }
@@ -143,9 +143,10 @@ impl Ring {
         }
         let (name, place) = (spec.name(), netlink.namespace().label());
         tracing::warn!(
-            "port {spec}: frames for which {name} has no room will be dropped, though it has \
-             IFF_BACKPRESSURE: they cannot wait without a queueing discipline, and the device is \
-             not the switch's own; mend: tapswitch device set {name} --qdisc fq_codel (in {place})"
+            "port {spec}: frames that do not fit into the ring of {name} will be dropped, despite \
+             IFF_BACKPRESSURE: they cannot wait without a queueing discipline, and the device was \
+             not created by the switch; fix: tapswitch device set {name} --qdisc fq_codel (in \
+             {place})"
         );
         Ok(())
     }
@@ -222,8 +223,8 @@ fn set_queueing(spec: &PortSpec, netlink: &mut Netlink) -> Result<(), LinkError>
     }
     let error = refused.map_or_else(String::new, |error| error.to_string());
     tracing::warn!(
-        "port {spec}: frames for which {name} has no room will be dropped: this kernel has no \
-         queueing discipline in which they could wait ({error})"
+        "port {spec}: frames that do not fit into the ring of {name} will be dropped: this kernel \
+         has no queueing discipline in which they could wait ({error})"
     );
     Ok(())
 }

@@ -194,15 +194,15 @@ impl Server {
             if after > before {
                 let count = after - before;
                 tracing::warn!(
-                    "port {port}: {count} frames waited for it, or were read ahead of it, and are \
-                     dropped as {}",
+                    "port {port}: {count} frames that waited for it, or were read ahead from it, \
+                     are dropped as {}",
                     DropReason::PortRemoved.name()
                 );
             }
         }
         let books = self.books();
         if books.unaccounted() != 0 {
-            tracing::error!("{} frames are nowhere: {books:?}", books.unaccounted());
+            tracing::error!("{} frames are not accounted for: {books:?}", books.unaccounted());
         }
     }
 
@@ -322,7 +322,7 @@ impl Server {
             SwitchEvent::RoleRequest { xid, request } => self.handle_role(id, xid, request),
             SwitchEvent::Error { error, .. } => {
                 tracing::warn!(
-                    "{}: could not use what we sent: {:?}",
+                    "{}: the peer rejected a message: {:?}",
                     self.name_of(id),
                     error.kind
                 );
@@ -590,8 +590,8 @@ impl Server {
         interface.is_gone = true;
         interface.link = without_link(&interface.link);
         tracing::warn!(
-            "port {spec}: the interface is gone; when it is there again, attach it: `tapswitch \
-             port remove {number}`, then `tapswitch port add {spec}`"
+            "port {spec}: the interface is gone; when it exists again, attach it: `tapswitch port \
+             remove {number}`, then `tapswitch port add {spec}`"
         );
         self.update_port(number);
     }
@@ -635,7 +635,7 @@ impl Server {
         let links = Netlink::open(&first.namespace).and_then(|mut netlink| netlink.links());
         let links = match links {
             Ok(links) => links,
-            Err(error) => return tracing::warn!("cannot look at the interfaces: {error}"),
+            Err(error) => return tracing::warn!("cannot list the interfaces: {error}"),
         };
         let is_gone = |it: &&&Interface| !links.iter().any(|link| link.index == it.index);
         let gone: Vec<_> = here.iter().filter(is_gone).map(|it| it.index).collect();
@@ -715,7 +715,8 @@ impl Server {
 /// A worker's thread has ended unexpectedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a worker has ended, and its queues are read by nobody: the switch stops; the log says why"
+    "a worker thread has exited and its queues are no longer read, so the switch stops; the log \
+     has the cause"
 )]
 pub struct WorkerEnded;
 

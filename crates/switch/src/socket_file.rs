@@ -75,10 +75,10 @@ impl SocketFile {
 #[non_exhaustive]
 pub enum ClearError {
     /// Another process has a socket there.
-    #[error("another process has a socket there")]
+    #[error("another process listens on it")]
     Taken,
     /// The file is not a socket.
-    #[error("what is there is no socket")]
+    #[error("it is not a socket")]
     NoSocket,
     /// The file cannot be removed.
     #[error(transparent)]

@@ -49,5 +49,5 @@ impl Drop for Steered {
 }
 
 fn warn(spec: &PortSpec, error: &dyn std::error::Error) {
-    tracing::warn!("port {spec}: the kernel picks the queue of each flow: {error}");
+    tracing::warn!("port {spec}: the kernel's default selects the queue of each flow: {error}");
 }

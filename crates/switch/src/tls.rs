@@ -71,7 +71,7 @@ impl<S: Source> Files<S> {
         let (fresh, told) = &mut *guard;
         let error = fresh.refresh().err();
         if let Some(error) = error.as_ref().filter(|error| told.as_ref() != Some(error)) {
-            tracing::error!("{error}; the certificates stay as they were");
+            tracing::error!("{error}; the previous certificates stay in use");
         }
         *told = error;
         fresh.config()

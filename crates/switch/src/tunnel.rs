@@ -108,9 +108,9 @@ impl Tunnel {
                 self.note_open(port);
                 Ok(Ok(()))
             }
-            Err(OpenError::NoRoute { remote }) => Ok(Err(no_way(remote, "no route"))),
+            Err(OpenError::NoRoute { remote }) => Ok(Err(no_route(remote, "not yet"))),
             Err(OpenError::NotLocal { address }) => {
-                Ok(Err(no_address(address.ip(), "is not there")))
+                Ok(Err(no_address(address.ip(), "does not exist")))
             }
             Err(source) => Err(OpenPortError::Tunnel { port: port(), source }),
         }
@@ -121,8 +121,8 @@ impl Tunnel {
         self.mtu = self.spec.mtu.unwrap_or(fitting);
         if self.mtu > fitting {
             tracing::warn!(
-                "port {}: the path to {} takes frames with at most {fitting} bytes of payload; \
-                 longer ones will be dropped as oversize: give mtu={fitting}",
+                "port {}: the path to {} allows frames with at most {fitting} bytes of payload; \
+                 longer ones will be dropped as oversize: set mtu={fitting}",
                 self.spec,
                 port.remote()
             );
@@ -162,12 +162,15 @@ impl Tunnel {
         let (port, remote) = (&self.spec, self.kind.remote());
         match (&self.path, self.lines.take()) {
             (Err(why), true) => tracing::warn!("port {port} is down: {why}"),
-            (Ok(_), true) => tracing::info!("port {port} is up: there is a way to {remote}"),
-            (path, false) => tracing::debug!("port {port}: way to {remote}: {path:?}"),
+            (Ok(_), true) => tracing::info!("port {port} is up: there is a route to {remote}"),
+            (path, false) => tracing::debug!("port {port}: route to {remote}: {path:?}"),
         }
         if self.lines.was_last() {
             let time = SILENCE.as_secs();
-            tracing::info!("port {port}: its way comes and goes; no more of it for {time} s");
+            tracing::info!(
+                "port {port}: its route keeps appearing and disappearing; further messages are \
+                 suppressed for {time} s"
+            );
         }
     }
 
@@ -187,9 +190,9 @@ impl Tunnel {
     fn path_mtu(&self, has_address: bool) -> Result<u32, String> {
         let Some(Open { port, .. }) = &self.open else { return self.path.clone() };
         if !has_address {
-            return Err(no_address(port.local_ip(), "has gone"));
+            return Err(no_address(port.local_ip(), "is gone"));
         }
-        port.path_mtu().map_err(|error| no_way(port.remote(), &error.to_string()))
+        port.path_mtu().map_err(|error| no_route(port.remote(), &error.to_string()))
     }
 
     /// The largest payload that fits a path, beside the tags that were asked for.
@@ -381,23 +384,23 @@ impl Port {
     }
 }
 
-fn no_way(remote: IpAddr, why: &str) -> String {
+fn no_route(remote: IpAddr, why: &str) -> String {
     format!(
-        "no way leads to {remote} ({why}): add a route, or bring up the interface that it goes by \
-         (`ip route get {remote}` in the port's namespace)"
+        "there is no route to {remote} ({why}): add a route, or bring up the interface that the \
+         route uses (`ip route get {remote}` in the port's namespace)"
     )
 }
 
 fn no_address(local: IpAddr, what: &str) -> String {
     format!(
-        "its address {local} {what}: give it to an interface of its namespace (`ip address`), or \
-         add the port anew with another one"
+        "its local address {local} {what}: add it to an interface of its namespace (`ip address \
+         add`), or add the port again with another local="
     )
 }
 
 /// Refuses a tunnel to itself, as all frames sent to it would be received again.
 fn check_ends(remote: IpAddr, local: IpAddr) -> Result<(), OpenError> {
-    let what = "is this end's own address, so that the tunnel would lead back to itself; give the \
+    let what = "is an address of this end, so the tunnel would loop back to itself; give the \
                 address of the other end";
     if remote == local { Err(OpenError::Address { remote, what }) } else { Ok(()) }
 }

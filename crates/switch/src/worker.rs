@@ -543,7 +543,7 @@ impl Worker {
         // The agent has checked the packet and its actions, but a group may have been deleted
         // since.
         if let Err(error) = self.forwarder.handle_packet_out(view, arrival, actions, &mut egress) {
-            tracing::debug!("packet-out came too late: {error:?}");
+            tracing::debug!("packet-out arrived too late: {error:?}");
         }
         // Controllers do not wait for full ports.
         self.ports.forgive_pressure();

@@ -31,7 +31,7 @@ fn echo() -> Result<(), Box<dyn Error>> {
     let config = Config::new(options.name(0, "echo0").parse()?).queues(queues).exclusive(false);
     let tap = Device::create(&config)?;
     if tap.foreign_queues()? > 0 {
-        return Err(format!("{}: another program has queues of it open", tap.name()).into());
+        return Err(format!("{}: another program has opened queues of it", tap.name()).into());
     }
     // Before the interface is up, so that every frame is steered.
     let steering = Arc::new(Steering::load(FlowHash::ETHERNET, queues)?);

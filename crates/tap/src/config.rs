@@ -293,16 +293,16 @@ impl Config {
                 Some("NAPI fragments need NAPI: add napi(true)")
             }
             () if self.napi_fragments && self.kind == Kind::Tun => {
-                Some("NAPI fragments are for tap devices: leave napi_fragments out")
+                Some("NAPI fragments are for tap devices only: leave napi_fragments out")
             }
             () if numbered && !self.exclusive => {
                 Some("a numbered name is always a new device: leave exclusive(false) out")
             }
             () if self.owner == Some(u32::MAX) || self.group == Some(u32::MAX) => {
-                Some("there is no user or group 4294967295: name another")
+                Some("4294967295 is not a valid user or group ID: choose another")
             }
             () if self.index.is_some_and(|index| index.get() > MAX_INDEX) => {
-                Some("Linux has no interface index above 2147483647: choose another, or none")
+                Some("an interface index is at most 2147483647: choose another, or none")
             }
             () => None,
         }
@@ -349,8 +349,8 @@ mod tests {
             (config().napi_fragments(true), "napi(true)"),
             (config().kind(Kind::Tun).napi(true).napi_fragments(true), "tap devices"),
             (numbered.exclusive(false), "new device"),
-            (config().owner(u32::MAX), "no user"),
-            (config().index(NonZeroU32::new(1 << 31).unwrap()), "no interface index"),
+            (config().owner(u32::MAX), "user or group ID"),
+            (config().index(NonZeroU32::new(1 << 31).unwrap()), "interface index"),
         ] {
             assert!(config.contradiction().unwrap().contains(word), "{config:?}");
         }

@@ -143,8 +143,8 @@ impl Device {
         Err(LinkError::Refused {
             action: format!("look at the device {name}"),
             namespace: "(current)".to_owned(),
-            reason: "the interface of that name is another; the device was moved to where this \
-                     program may not look"
+            reason: "another interface has that name; the device was moved to a namespace that \
+                     this program may not access"
                 .to_owned(),
             source: errno.into(),
         })

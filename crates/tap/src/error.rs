@@ -34,8 +34,8 @@ pub enum CreateError {
     /// The clone device cannot be opened.
     #[error(
         "/dev/net/tun: {source}; it must be readable and writable by this user (mode 0666 is \
-         usual), on no file system that is mounted nodev, and permitted by the container's device \
-         rules"
+         usual), on a file system without the mount option nodev, and permitted by the container's \
+         device rules"
     )]
     Open {
         /// Error of open(2).
@@ -50,7 +50,7 @@ pub enum CreateError {
         what: &'static str,
     },
     /// This kernel lacks a required feature.
-    #[error("{name}: this kernel has no {feature}, which came with Linux {since}; {remedy}")]
+    #[error("{name}: this kernel has no {feature}, which needs Linux {since}; {remedy}")]
     Unsupported {
         /// Name of the device.
         name: String,
@@ -64,9 +64,9 @@ pub enum CreateError {
     /// `EPERM` or `EACCES`. A device that root has prepared is opened with
     /// [`Config::exclusive(false)`](crate::Config::exclusive).
     #[error(
-        "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), or let \
-         root prepare it (`{command}; ip link set {name} up`) for this user, who opens it then \
-         with exclusive(false)"
+        "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as root), or let \
+         root prepare it (`{command}; ip link set {name} up`) for this user, and open it with \
+         exclusive(false)"
     )]
     NotPermitted {
         /// Name of the device.
@@ -79,9 +79,9 @@ pub enum CreateError {
     /// `EPERM`, for a [numbered](crate::Config::numbered) name. Such a device is always new, so
     /// root cannot prepare it; a device with a fixed name can be prepared.
     #[error(
-        "{pattern}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root); or \
-         let root prepare one of a fixed name (`{command}; ip link set {name} up`) for this user, \
-         who opens it then with Config::new of that name and exclusive(false)"
+        "{pattern}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as root); or \
+         let root prepare one with a fixed name (`{command}; ip link set {name} up`) for this \
+         user, and open it with Config::new of that name and exclusive(false)"
     )]
     NumberedNotPermitted {
         /// The requested pattern.
@@ -95,8 +95,8 @@ pub enum CreateError {
     },
     /// `EPERM`, for a configuration with [`Config::napi_fragments`](crate::Config::napi_fragments).
     #[error(
-        "{name}: not permitted; napi_fragments(true) needs CAP_NET_ADMIN in the first user \
-         namespace, which root of a container may lack; leave it out, or run as the machine's root"
+        "{name}: not permitted; napi_fragments(true) needs CAP_NET_ADMIN in the initial user \
+         namespace, which root in a container may lack; leave it out, or run as root of the host"
     )]
     FragmentsNotPermitted {
         /// Name of the device.
@@ -104,8 +104,8 @@ pub enum CreateError {
     },
     /// `EPERM`: the device exists and belongs to another user or group.
     #[error(
-        "{name}: not permitted; it may be opened by {allowed} alone; become that, or run with \
-         CAP_NET_ADMIN, or let root make it anew for this user: `ip link del {name}; {command}`"
+        "{name}: not permitted; only {allowed} may open it; run as that, or with CAP_NET_ADMIN, or \
+         let root recreate it for this user: `ip link del {name}; {command}`"
     )]
     NotOwner {
         /// Name of the device.
@@ -118,8 +118,8 @@ pub enum CreateError {
     /// `EPERM`: the device exists and has neither owner nor group. Up to Linux 6.18 any user could
     /// open it; Linux 7.3 requires `CAP_NET_ADMIN`.
     #[error(
-        "{name}: not permitted; it has neither owner nor group, and this kernel, as Linux 7.3, \
-         lets CAP_NET_ADMIN alone open such a device (run as root); or let root make it anew with \
+        "{name}: not permitted; it has neither owner nor group, and from Linux 7.3 on such a \
+         device can be opened only with CAP_NET_ADMIN (run as root); or let root recreate it with \
          an owner: `ip link del {name}; {command}`"
     )]
     NoOwner {
@@ -139,7 +139,7 @@ pub enum CreateError {
     /// `EBUSY`: the link type was to change while the interface is up.
     #[error(
         "{name}: its link type is {is}, and can change only while it is down: `ip link set {name} \
-         down`, or leave it by link_type(LinkType({is}))"
+         down`, or keep it with link_type(LinkType({is}))"
     )]
     InterfaceUp {
         /// Name of the device.
@@ -149,8 +149,8 @@ pub enum CreateError {
     },
     /// `EINVAL`: the owner or the group does not exist in this user namespace.
     #[error(
-        "{name}: this user namespace has no {whom} {number}; name one that it has, by the numbers \
-         in it (`/proc/self/uid_map`, `gid_map`)"
+        "{name}: this user namespace has no {whom} {number}; use an ID that is mapped in it \
+         (`/proc/self/uid_map`, `gid_map`)"
     )]
     Unmapped {
         /// Name of the device.
@@ -178,8 +178,8 @@ pub enum CreateError {
     },
     /// Another program uses the device with another frame layout.
     #[error(
-        "{name}: another program has queues of it open, with {is} in front of each frame instead \
-         of {wanted}; ask for the same, or take the device as it is with Device::join"
+        "{name}: another program has opened queues of it with {is} in front of each frame instead \
+         of {wanted}; request the same, or use the device as it is with Device::join"
     )]
     InUse {
         /// Name of the device.
@@ -191,9 +191,9 @@ pub enum CreateError {
     },
     /// No program holds the device, and the flags that must be kept cannot be read.
     #[error(
-        "{name}: {what}; who opens it first sets its flags (IFF_NAPI, IFF_BACKPRESSURE) anew, so \
-         join it where /sys shows it or with CAP_SYS_ADMIN, or open it as you want it with \
-         Device::create and exclusive(false)"
+        "{name}: {what}; the first program to open it sets its flags (IFF_NAPI, IFF_BACKPRESSURE) \
+         again, so join it where /sys shows it or with CAP_SYS_ADMIN, or set the flags that you \
+         want with Device::create and exclusive(false)"
     )]
     UnknownFlags {
         /// Name of the device.
@@ -202,7 +202,7 @@ pub enum CreateError {
         what: String,
     },
     /// There is no such device to join.
-    #[error("{name}: no such interface; make it first with `ip tuntap add {name} mode {kind}`")]
+    #[error("{name}: no such interface; create it first with `ip tuntap add {name} mode {kind}`")]
     NotFound {
         /// Name of the device.
         name: String,
@@ -219,8 +219,8 @@ pub enum CreateError {
     },
     /// `E2BIG`.
     #[error(
-        "{name}: Linux has at most 256 queues per device, with those of other programs and those \
-         that are detached; {queues} were asked for"
+        "{name}: Linux allows at most 256 queues per device, including those of other programs and \
+         detached ones; {queues} were requested"
     )]
     TooManyQueues {
         /// Name of the device.
@@ -232,15 +232,15 @@ pub enum CreateError {
     /// filter. Linux then looks for the filter at the same address in the memory of this program
     /// and, if it finds one, reports success without making the file a queue.
     #[error(
-        "{name}: Linux cannot attach to it because a classic filter is left on it; open it once \
-         with packet_info(false), or remove it with `ip link del {name}`"
+        "{name}: Linux cannot attach a queue because a classic filter was left on the device; open \
+         it once with packet_info(false), or remove it with `ip link del {name}`"
     )]
     StaleFilter {
         /// Name of the device.
         name: String,
     },
     /// No file descriptor was passed.
-    #[error("no file descriptor was given; pass one at least")]
+    #[error("no file descriptor was given; pass at least one")]
     NoDescriptor,
     /// A passed file descriptor is not a queue of a tun/tap device.
     #[error("file descriptor {fd}: {what}")]
@@ -251,7 +251,10 @@ pub enum CreateError {
         what: &'static str,
     },
     /// The file descriptors belong to different devices.
-    #[error("the file descriptors belong to several devices, {first} and {other}: pass them apart")]
+    #[error(
+        "the file descriptors belong to several devices, {first} and {other}: pass those of one \
+         device at a time"
+    )]
     SeveralDevices {
         /// One device.
         first: String,
@@ -260,7 +263,7 @@ pub enum CreateError {
     },
     /// The frame layout of the device cannot be determined.
     #[error(
-        "{name}: {what}; open it where the interface can be seen, or say with \
+        "{name}: {what}; open it where the interface is visible, or tell with \
          Device::from_fds_with whether there is protocol information"
     )]
     UnknownPrefix {
@@ -298,7 +301,7 @@ impl CreateError {
 pub enum Taken {
     /// An interface that is not a tun/tap device.
     #[error(
-        "the name is taken by an interface that is {}, no tun/tap device",
+        "the name is taken by an interface that is {}, not a tun/tap device",
         described(kind.as_deref())
     )]
     OtherDriver {
@@ -328,7 +331,7 @@ impl Taken {
                 format!(" or remove it with `ip link del {name}`")
             }
             Self::Unheld => format!(
-                ", or open what was prepared with exclusive(false); `ip link del {name}` removes \
+                ", or open the prepared device with exclusive(false); `ip link del {name}` removes \
                  it with all its settings"
             ),
             Self::Held { .. } => format!(
@@ -372,8 +375,8 @@ pub enum Mismatch {
     IsSingleQueue,
     /// Unknown.
     #[error(
-        "is no {kind} device with multi_queue({multi_queue}); look at it with \
-         `ip -d link show`, change these settings"
+        "is not a {kind} device with multi_queue({multi_queue}); change these settings to those \
+         that `ip -d link show` prints"
     )]
     Unknown {
         /// The requested type.
@@ -481,7 +484,7 @@ pub enum SettingError {
         what: &'static str,
     },
     /// The kernel refuses the value.
-    #[error("{name}: {what}: the kernel does not take it; {remedy}")]
+    #[error("{name}: {what}: the kernel rejected it; {remedy}")]
     Refused {
         /// Name of the device.
         name: String,

@@ -253,19 +253,19 @@ pub struct FilterRun {
 #[non_exhaustive]
 pub enum FilterError {
     /// Too many rules.
-    #[error("{count} rules; a filter takes {MAX_RULES}: join prefixes and ranges of ports")]
+    #[error("{count} rules; a filter has at most {MAX_RULES}: merge prefixes and port ranges")]
     TooManyRules {
         /// Number of rules.
         count: usize,
     },
     /// A snap length that would cut into the link-layer header and tags.
-    #[error("a snap length of {snap_len} bytes; take {MIN_SNAP_LEN} or more")]
+    #[error("a snap length of {snap_len} bytes; use {MIN_SNAP_LEN} or more")]
     SnapLen {
         /// The requested length.
         snap_len: u16,
     },
     /// An IP prefix longer than the address.
-    #[error("a prefix of {prefix_len} bits; {address} has {}", rule::address_bits(*address))]
+    #[error("a prefix length of {prefix_len}; {address} has {} bits", rule::address_bits(*address))]
     Prefix {
         /// The address.
         address: std::net::IpAddr,

@@ -268,7 +268,7 @@ fn counted(processes: usize) -> String {
 /// The privilege that shows more.
 fn remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "this root may not look into all: run outside of any container"
+        "this root user may not inspect all of them: run outside of any container"
     } else {
         "run as root, outside of any container"
     }

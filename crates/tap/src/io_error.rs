@@ -56,7 +56,7 @@ pub enum SendError {
     Rejected,
     /// The frame for a tap device is shorter than its Ethernet header of 14 bytes, or the buffer is
     /// shorter than the [`Prefix`] (`EINVAL`).
-    #[error("the frame is too short: {len} bytes, and {least} are the least")]
+    #[error("the frame is too short: {len} bytes; the minimum is {least}")]
     TooShort {
         /// Length in bytes that was sent, with the prefix.
         len: usize,

@@ -444,7 +444,9 @@ fn without_io_uring_the_queue_comes_back_unharmed_with_the_reason() {
     if !can_tap() {
         return;
     }
-    for (errno, wanted) in [(libc::EPERM, "kernel.io_uring_disabled"), (libc::ENOSYS, "has none")] {
+    for (errno, wanted) in
+        [(libc::EPERM, "kernel.io_uring_disabled"), (libc::ENOSYS, "not available")]
+    {
         let host = Host::new();
         let queue = one_queue(host.create(&config("tap0")));
         let refused = thread::scope(|scope| {

@@ -93,7 +93,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(error, FilterError::SnapLen { snap_len: 63 }), "{error}");
     let rule = Rule::ANY.network(End::Either, Ipv4Addr::LOCALHOST.into(), 33);
     let error = load(FilterConfig::IP.keep_matching([rule]));
-    assert_eq!(error.to_string(), "a prefix of 33 bits; 127.0.0.1 has 32");
+    assert_eq!(error.to_string(), "a prefix length of 33; 127.0.0.1 has 32 bits");
     let rule = Rule::ANY.mac(End::Either, MacAddr([2; 6]));
     let error = load(FilterConfig::IP.keep_matching([rule]));
     assert!(matches!(error, FilterError::NoMac), "{error}");

@@ -50,14 +50,14 @@ fn a_filter_that_linux_cannot_have_is_refused() {
     );
     assert!(!passes(&host, &device, "10.0.0.2"), "the former filter stands");
     let error = device.set_tx_filter(Some(&TxFilter::default())).unwrap_err();
-    assert!(error.to_string().contains("none means no filter"), "{error}");
+    assert!(error.to_string().contains("an empty list would mean no filter"), "{error}");
     let group = |number: u32| {
         let [a, b, c, d] = number.to_be_bytes();
         MacAddr([1, 0, a, b, c, d])
     };
     device.set_tx_filter(Some(&TxFilter::new((0..65_535).map(group)))).unwrap();
     let error = device.set_tx_filter(Some(&TxFilter::new((0..65_536).map(group)))).unwrap_err();
-    assert!(error.to_string().contains("65535 addresses at most"), "{error}");
+    assert!(error.to_string().contains("at most 65535 addresses"), "{error}");
     assert!(error.to_string().contains("all_multicast(true)"), "{error}");
 
     let groups = (0..100).map(|last| MacAddr([1, 0, 0x5e, 0, 0, last]));

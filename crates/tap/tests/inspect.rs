@@ -141,7 +141,7 @@ fn who_may_see_less_is_told_what() {
     let places = found.unseen_namespaces.join("\n");
     assert!(places.contains("the namespaces of ") && places.contains("not permitted"), "{places}");
     // The test has dropped its privileges, and still has the user ID of root.
-    assert!(places.contains("this root may not look into all"), "{places}");
+    assert!(places.contains("this root user may not inspect all"), "{places}");
     drop(device);
 }
 

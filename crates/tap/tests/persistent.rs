@@ -348,7 +348,7 @@ fn a_name_that_is_taken_is_explained_by_who_has_it() {
     for (name, by, remedy) in [
         ("mine0", "no program holds", "exclusive(false)"),
         ("held0", us.as_str(), "end that program"),
-        ("lo", "no tun/tap device", "another name"),
+        ("lo", "not a tun/tap device", "another name"),
     ] {
         let error = host.try_create(&config(name)).unwrap_err().to_string();
         assert!(error.contains(by) && error.contains(remedy), "{error}");
@@ -488,7 +488,7 @@ fn another_device_of_the_same_name_is_not_taken_for_it() {
         let _other = here.create(&shared.queues(NonZeroU16::new(2).unwrap()));
         let error = look(&here).unwrap_err();
         assert!(matches!(error, SettingError::Link { .. }), "{error}");
-        assert!(error.to_string().contains("is another"), "{error}");
+        assert!(error.to_string().contains("another interface"), "{error}");
     }
 }
 

@@ -93,10 +93,10 @@ fn attaching_in_vain_is_explained() {
     let host = Host::new();
     let mut device = host.create(&with_queues(2));
     let error = device.attach_queue(0).unwrap_err();
-    assert!(error.to_string().contains("attached already"), "{error}");
+    assert!(error.to_string().contains("already attached"), "{error}");
     device.detach_queue(0).unwrap();
     let error = device.detach_queue(0).unwrap_err();
-    assert!(error.to_string().contains("detached already"), "{error}");
+    assert!(error.to_string().contains("already detached"), "{error}");
     let error = device.detach_queue(2).unwrap_err();
     assert!(matches!(error, SettingError::NoSuchQueue { queue: 2, count: 2, .. }), "{error}");
     let mut single = host.create(&config("tap1"));
@@ -224,8 +224,8 @@ fn what_is_no_queue_is_not_taken() {
     let unattached = OwnedFd::from(std::fs::File::open("/dev/net/tun").unwrap());
     for (fds, word) in [
         (vec![], "no file descriptor was given"),
-        (vec![socket.into()], "no open /dev/net/tun"),
-        (vec![unattached], "no queue of a device"),
+        (vec![socket.into()], "not an open /dev/net/tun"),
+        (vec![unattached], "not a queue of a tun/tap device"),
     ] {
         let error = Device::from_fds(fds).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");

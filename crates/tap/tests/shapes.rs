@@ -157,7 +157,7 @@ fn back_pressure_is_had_or_refused_but_never_silently_missing() {
             assert!(has && device.flags().unwrap().contains(Flags::BACKPRESSURE));
         }
         Err(error) => {
-            assert!(!has && error.to_string().contains("came with Linux 7.3"), "{error}");
+            assert!(!has && error.to_string().contains("needs Linux 7.3"), "{error}");
         }
     }
 }

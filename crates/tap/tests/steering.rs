@@ -286,9 +286,9 @@ fn a_program_is_not_given_to_what_it_would_misread() {
         (of_ethernet.attach(&tun.queues()[0]), "tun0 is a tun device"),
         (of_ethernet.attach(&tun.queues()[0]), "FlowHash::IP"),
         (of_ip.attach(&tap.queues()[1]), "FlowHash::ETHERNET"),
-        (of_ip.attach(File::open("/dev/null").unwrap()), "is no open /dev/net/tun"),
-        (of_ip.attach(File::open("/dev/net/tun").unwrap()), "is no queue of a device"),
-        (Steering::detach(File::open("/dev/null").unwrap()), "is no open /dev/net/tun"),
+        (of_ip.attach(File::open("/dev/null").unwrap()), "is not an open /dev/net/tun"),
+        (of_ip.attach(File::open("/dev/net/tun").unwrap()), "is not a queue of a tun/tap device"),
+        (Steering::detach(File::open("/dev/null").unwrap()), "is not an open /dev/net/tun"),
     ] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");

@@ -86,7 +86,7 @@ fn verify(args: &AuditArgs) -> Result<(), Failure> {
     let mut verifier = Verifier::default();
     for_each(args, |line| Ok(verifier.check(line)?))?;
     match (verifier.head(), &args.file) {
-        (Some((seq, hash)), _) => say!("whole up to record {seq}, whose hash is {hash}"),
+        (Some((seq, hash)), _) => say!("intact up to record {seq}, whose hash is {hash}"),
         (None, None) => say!("no records"),
         // An empty export may be a truncated one, which must not pass verification.
         (None, Some(path)) => return Err(format!("{}: {NO_RECORDS}", path.display()).into()),
@@ -120,7 +120,7 @@ fn for_each_after(
         let lines: Vec<String> = ask(args.ask.socket.as_deref(), &Request::Audit { after })?;
         let Some(last) = lines.last() else { return Ok(after) };
         let record: Value = serde_json::from_str(last)?;
-        after = record["seq"].as_u64().ok_or("a record without its number")?;
+        after = record["seq"].as_u64().ok_or("a record has no number (`seq`)")?;
         lines.iter().try_for_each(|line| take(line))?;
     }
 }
@@ -135,8 +135,8 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-const NO_RECORDS: &str = "there is no record in it, so that nothing was verified: is it the file \
-                          of an export, and whole?";
+const NO_RECORDS: &str =
+    "it has no records, so nothing was verified: check that it is a complete export";
 /// Interval for polling new records.
 const POLL: Duration = Duration::from_millis(500);
 

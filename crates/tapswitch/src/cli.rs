@@ -563,8 +563,8 @@ pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "{text:?} is no name of a bridge; expected letters, digits, '-', '_' and '.', \
-         {BRIDGE_NAME_LEN_MAX} at most, a letter or a digit first"
+        "{text:?} is not a valid bridge name; expected up to {BRIDGE_NAME_LEN_MAX} letters, \
+         digits, '-', '_' and '.', of which the first is a letter or a digit"
     ))
 }
 
@@ -572,7 +572,7 @@ pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
 pub(crate) fn parse_worker_count(text: &str) -> Result<NonZeroUsize, String> {
     let count = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= WORKER_COUNT_MAX);
     count.ok_or_else(|| {
-        format!("{text} is no number of workers; expected 1 to {WORKER_COUNT_MAX}, a core for each")
+        format!("{text} is not a valid number of workers; expected 1 to {WORKER_COUNT_MAX}")
     })
 }
 
@@ -585,7 +585,7 @@ pub(crate) fn parse_core(text: &str) -> Result<usize, String> {
     };
     text.parse().ok().filter(is_there).ok_or_else(|| {
         let known = if usable.is_empty() { "a number".to_owned() } else { ranges(usable) };
-        format!("'{text}' is no core that this process can have here; expected {known}")
+        format!("this process may not use core '{text}'; expected {known}")
     })
 }
 
@@ -616,8 +616,8 @@ pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
     let id = u64::from_str_radix(digits, radix).ok().filter(|_| is_number);
     id.map(DatapathId).ok_or_else(|| {
         format!(
-            "'{text}' is no datapath number; expected decimal digits, or 0x and up to 16 \
-             hexadecimal digits, or all 16 of them"
+            "'{text}' is not a datapath ID; expected decimal digits, or 0x and up to 16 \
+             hexadecimal digits, or exactly 16 of them"
         )
     })
 }

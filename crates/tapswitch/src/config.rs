@@ -126,14 +126,16 @@ impl ControllerSection {
         let (span, texts) = (listen.span(), listen.into_inner());
         let key = "controller.listen";
         if texts.is_empty() {
-            let text = format!("{key}: no switch could connect; expected [\"tcp:ADDRESS:PORT\"]");
+            let text = format!(
+                "{key}: empty, so no switch could connect; expected [\"tcp:ADDRESS:PORT\"]"
+            );
             return Err(Fault::new(span, text));
         }
         let has_tls = self.tls_cert.is_some() && self.tls_key.is_some();
         distinct(parse_all(texts, key)?, key, |at| match at {
             // The file's own switch connects to this address.
             Listen::Tcp(address) | Listen::Tls(address) if address.port() == 0 => {
-                Some("the port may not be 0: switches need one that they know")
+                Some("the port may not be 0: switches need a known port to connect to")
             }
             Listen::Tls(_) if !has_tls => Some("TLS needs both of tls-cert and tls-key"),
             _ => None,
@@ -203,7 +205,7 @@ fn distinct<T: PartialEq>(
     for item in list {
         let (span, item) = (item.span(), item.into_inner());
         if known.contains(&item) {
-            return Err(Fault::new(span, format!("{key}: it is in the list already")));
+            return Err(Fault::new(span, format!("{key}: it is in the list twice")));
         }
         if let Some(text) = lacks(&item) {
             return Err(Fault::new(span, format!("{key}: {text}")));
@@ -344,7 +346,7 @@ fn check_policies(
             ));
         }
         if policies[..position].iter().any(|other| other.get_ref().name == *name) {
-            return fault(format!("policy '{name}' is there twice; give each its own name"));
+            return fault(format!("policy '{name}' is defined twice; give each its own name"));
         }
         if let Err(error) = policy.get_ref().check() {
             let text = error.to_string();
@@ -373,8 +375,7 @@ impl Ports {
             for other in self.specs[..position].iter().map(Spanned::get_ref) {
                 if spec.number == other.number {
                     let text = format!(
-                        "switch.port: number {} is that of {other} already; \
-                                        give each port its own",
+                        "switch.port: number {} is already used by {other}; give each port its own",
                         spec.number
                     );
                     return Err(Fault::new(port.span(), text));
@@ -457,7 +458,7 @@ impl From<toml::de::Error> for Fault {
 /// Before the error, the text is the same with the invalid bytes replaced.
 fn not_text(error: std::str::Utf8Error) -> Fault {
     let at = error.valid_up_to();
-    Fault::new(at..at, "not UTF-8, which TOML files are; save it in that encoding".to_owned())
+    Fault::new(at..at, "not UTF-8; save the file in UTF-8, as TOML requires".to_owned())
 }
 
 /// Position of `key` in the section whose heading is at `start`.
@@ -480,7 +481,7 @@ fn key_in_section(file: &str, start: usize, key: &str) -> Option<usize> {
 fn in_words_of_toml(message: &str) -> String {
     match message.split_once(", expected a sequence") {
         Some(("invalid type: map", _)) => {
-            "a section of which there may be several; write it in double brackets, as [[policy]]"
+            "this section can occur several times; write it in double brackets, as in [[policy]]"
                 .to_owned()
         }
         Some((found, _)) => {
@@ -523,7 +524,7 @@ impl Place {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {}: {source}; -c names the configuration file", path.display())]
+    #[error("cannot read {}: {source}; choose the configuration file with -c", path.display())]
     Read {
         /// Path of the file.
         path: PathBuf,

@@ -50,8 +50,8 @@ impl ReadFile {
         let now = std::fs::read(&self.path);
         if now.is_ok_and(|contents| contents != self.contents) {
             tracing::warn!(
-                "{} has changed, and is read at the start alone: stop this and start it again for \
-                 it; `tapswitch policy` and `tapswitch port` change what runs",
+                "{} has changed, but is read only at the start: restart to apply it; `tapswitch \
+                 policy` and `tapswitch port` change the running process",
                 self.path.display()
             );
         }
@@ -74,8 +74,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let RunConfig { switch, controller, forgets } = RunConfig::read(&args.config)?;
     if forgets {
         tracing::warn!(
-            "policies that are added by hand, and the audit log, are kept in memory alone, and end \
-             with this process; controller.store in {} says where else, or \"none\"",
+            "policies that are added at run time, and the audit log, are kept only in memory and \
+             are lost when this process exits; set controller.store in {} to a file, or to \
+             \"none\" to silence this warning",
             args.config.display()
         );
     }
@@ -125,8 +126,8 @@ fn default_store() -> StorePlace {
         Ok(_) => StorePlace::File(path.to_owned()),
         Err(error) => {
             tracing::warn!(
-                "{STORE}: {error}: policies and the audit log are kept in memory alone; \
-                 --store says where else"
+                "{STORE}: {error}: policies and the audit log are kept only in memory; choose \
+                 another file with --store"
             );
             StorePlace::None
         }
@@ -152,7 +153,7 @@ async fn serve(mut parts: Parts) -> Result<(), Failure> {
         running = Running::start(parts) => running?,
         // The files are being read anyway.
         signal = signals.next_stop(has_files) => {
-            tracing::info!("{signal}: stopping before all has started");
+            tracing::info!("{signal}: stopping before everything has started");
             return Ok(());
         }
     };
@@ -188,7 +189,7 @@ fn allow_files() {
     if most.current != limit.current
         && let Err(error) = setrlimit(Resource::Nofile, most)
     {
-        tracing::debug!("the bound on open files stays: {error}");
+        tracing::debug!("cannot raise the limit on open files: {error}");
     }
 }
 
@@ -214,7 +215,8 @@ impl Running {
             for address in controller.local_addrs() {
                 endpoints.push(format!("controller on {address}"));
             }
-            endpoints.extend(controller.rest_addr().map(|at| format!("controller's REST on {at}")));
+            endpoints
+                .extend(controller.rest_addr().map(|at| format!("REST of the controller on {at}")));
             services.controller = Some(controller.handle());
             let ended = ended.clone();
             tasks.spawn(async move {
@@ -262,8 +264,8 @@ impl Running {
     async fn failure(&mut self) -> Failure {
         match self.tasks.join_next().await {
             Some(Ok(Err(error))) => error.into(),
-            Some(Err(error)) => format!("a part of the process failed: {error}").into(),
-            Some(Ok(Ok(()))) | None => "a part of the process has ended".into(),
+            Some(Err(error)) => format!("a component failed: {error}").into(),
+            Some(Ok(Ok(()))) | None => "a component ended unexpectedly".into(),
         }
     }
 
@@ -275,7 +277,7 @@ impl Running {
             match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!("{error}"),
-                Err(error) => tracing::error!("a part of the process failed: {error}"),
+                Err(error) => tracing::error!("a component failed: {error}"),
             }
         }
     }

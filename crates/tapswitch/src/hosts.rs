@@ -92,7 +92,7 @@ pub(crate) fn quiet_namespace(role: &str) -> Result<OwnedNamespace, Failure> {
 /// Number of datagrams received in the namespace: see [`Host::received_datagrams`].
 pub(crate) fn datagrams_in(namespace: &Namespace) -> Result<u64, Failure> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
-    datagrams(&namespace.enter(read)??).ok_or_else(|| "no counters of UDP".into())
+    datagrams(&namespace.enter(read)??).ok_or_else(|| "no UDP counters".into())
 }
 
 /// `InDatagrams` and `InErrors` of `/proc/net/snmp`: delivered to a socket, and dropped by a full

@@ -145,10 +145,10 @@ pub(crate) enum IperfError {
     #[error("iperf3: {0}")]
     Said(String),
     /// Its output could not be parsed.
-    #[error("iperf3: its output is not understood: {0}")]
+    #[error("iperf3: cannot parse its output: {0}")]
     Output(#[from] serde_json::Error),
     /// Its output contains no sum.
-    #[error("iperf3: its output has no sum")]
+    #[error("iperf3: its output has no summary")]
     NoSum,
 }
 

@@ -57,11 +57,11 @@ impl Metrics {
 
     fn put_ports(&self, out: &mut Exposition) {
         let is_up = |port: &PortReport| u64::from(port.state == "up");
-        self.put_of_ports(out, ("port_up", Kind::Gauge, "Whether the port carries frames."), is_up);
+        self.put_of_ports(out, ("port_up", Kind::Gauge, "Whether the port is up."), is_up);
         self.put_traffic(out, "receive", |port| port.rx);
         self.put_traffic(out, "transmit", |port| port.tx);
-        let help = "Frames that the switch took: for its controllers, where they came in, or to \
-                    answer them, where they were to go out.";
+        let help = "Frames consumed by the switch: for its controllers, at the ingress port, or to \
+                    answer them, at the egress port.";
         let consumed = ("port_consumed_frames_total", Kind::Counter, help);
         self.put_of_ports(out, consumed, |port| port.consumed);
         let drops = self.ports.iter().flat_map(|port| {
@@ -106,10 +106,11 @@ impl Metrics {
         traffic: impl Fn(&PortReport) -> TrafficReport,
     ) {
         let units: [Told<TrafficReport, u64>; 3] = [
-            (("frames", Kind::Counter, "Frames; a train is one."), |traffic| traffic.frames),
-            (("packets", Kind::Counter, "Packets on the wire; a train is many."), |traffic| {
-                traffic.packets
-            }),
+            (("frames", Kind::Counter, "Frames; a train counts as one."), |traffic| traffic.frames),
+            (
+                ("packets", Kind::Counter, "Packets on the wire; each packet of a train counts."),
+                |traffic| traffic.packets,
+            ),
             (("bytes", Kind::Counter, "Bytes of the frames."), |traffic| traffic.bytes),
         ];
         for ((unit, kind, help), value) in units {
@@ -122,7 +123,7 @@ impl Metrics {
     fn put_pressure(&self, out: &mut Exposition) {
         let (gauge, counter) = (Kind::Gauge, Kind::Counter);
         let families: [Told<PortReport, u64>; 6] = [
-            (("port_queued_frames", gauge, "Frames that wait to go out here."), |port| {
+            (("port_queued_frames", gauge, "Frames that wait to be sent by the port."), |port| {
                 port.pressure.queued.frames
             }),
             (("port_queued_bytes", gauge, "Bytes of the frames that wait."), |port| {
@@ -175,7 +176,7 @@ impl Metrics {
             .switch
             .iter()
             .map(|switch| (Labels::new("bridge", &switch.name), switch.books.unaccounted()));
-        let help = "Frames that came in and are nowhere; zero while no frames pass.";
+        let help = "Frames received and not accounted for; zero while no frames pass.";
         out.put("switch_unaccounted_frames", Kind::Gauge, help, samples);
     }
 
@@ -191,17 +192,17 @@ type Family<'a> = (&'a str, Kind, &'a str);
 /// A family, and how to get its value.
 type Told<T, V> = (Family<'static>, fn(&T) -> V);
 
-const TUNNEL_REFUSED: &str = "Datagrams that the tunnel received and did not take, by reason.";
-const UNREACHABLE: &str = "Errors that the tunnel's path told: nobody listens, or nobody is there.";
-const SHED: &str = "Packets that the queueing discipline at the port dropped, whoever sent them.";
-const FILE_LOST: &str = "Packets that the port took and that are in no file.";
+const TUNNEL_REFUSED: &str = "Datagrams that the tunnel received and refused, by reason.";
+const UNREACHABLE: &str = "ICMP errors from the tunnel's path: port or host unreachable.";
+const SHED: &str = "Packets that the port's queueing discipline dropped, from any sender.";
+const FILE_LOST: &str = "Packets that the port accepted and that are in no file.";
 const READ_AHEAD: &str =
-    "Frames that came in here and were read ahead, while the port waits for another one.";
-const STALLS: &str = "Times that the port took nothing for longer than others wait for it.";
-const MARKED: &str = "Frames that came in here and were marked (ECN), having stood for too long.";
+    "Frames received here that were read ahead while the port waits for another one.";
+const STALLS: &str = "Times that the port accepted nothing for longer than others wait for it.";
+const MARKED: &str = "Frames received here that were ECN-marked because they waited too long.";
 const PAUSES: &str = "Times that another port had to wait for this one.";
-const PAUSED: &str = "Seconds that another port had to wait for this one, in all.";
-const PAUSED_NOW: &str = "Queues of another port that wait for this one now.";
+const PAUSED: &str = "Total seconds that other ports had to wait for this one.";
+const PAUSED_NOW: &str = "Queues of other ports that are waiting for this one.";
 
 /// Converts a count to the type of Prometheus: exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus knows no other numbers")]

@@ -114,7 +114,7 @@ fn show_changes(plan: &Plan) {
 
 fn show_proof(Proof { is_proved, checked, problems }: &Proof) {
     match is_proved {
-        true => say!("proved: {checked} ways of frames end where they should"),
+        true => say!("proved: {checked} classes of frames arrive where they should"),
         false => problems.iter().for_each(|problem| say!("NOT PROVED: {problem}")),
     }
 }
@@ -256,12 +256,14 @@ fn ratio(report: &PolicyReport) -> String {
 fn ledger(report: &PolicyReport) -> &'static str {
     match (report.is_complete, report.adds_up) {
         (true, true) => "adds up",
-        (true, false) => "does not add up: frames pass, or are missing; look again at rest",
+        (true, false) => {
+            "does not add up: frames are in transit, or are missing; check again without traffic"
+        }
         (false, true) => {
-            "incomplete: counters were lost with a switch, or began unknown; the rest adds up"
+            "incomplete: counters were lost with a switch, or started unknown; the rest adds up"
         }
         (false, false) => {
-            "does not add up; incomplete: counters were lost with a switch, or began unknown"
+            "does not add up; incomplete: counters were lost with a switch, or started unknown"
         }
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
     /// It is not installed.
-    #[error("{program}: not installed; `apt-get install {package}` brings it")]
+    #[error("{program}: not installed; install it with `apt-get install {package}`")]
     Missing {
         /// The program.
         program: String,

@@ -540,28 +540,28 @@ fn hostilities(switch: &ConnectedSwitch) -> impl Iterator<Item = String> {
     let said = [
         (
             switch.hosts_refused,
-            "hosts or addresses found no room: they are reached by flooding; \
-          look for a port with thousands of them (tapswitch show hosts)",
+            "hosts or addresses did not fit: they are reached by flooding; look for a port with \
+             thousands of them (tapswitch show hosts)",
         ),
         (
             switch.address_conflicts,
-            "claims of an address that another host has: not believed; \
-          look for a host that is set up twice or forges ARP or neighbour discovery",
+            "claims of an address of another host were ignored; look for a duplicate address, or a \
+             host that forges ARP or neighbour discovery",
         ),
         (
             switch.drifted,
-            "rules and groups were not as told, and put right; \
-          look for somebody else who changes them (the controller's log says which)",
+            "rules and groups differed from what was installed, and were restored; look for \
+             another controller or tool that changes them (the controller's log says which)",
         ),
         (
             switch.lldp_forged,
-            "frames of LLDP forged, or of another controller: no links; \
-          look for a second controller, or a host that makes up links",
+            "LLDP frames were forged, or come from another controller, and were ignored; look for \
+             a second controller, or a host that forges links",
         ),
         (
             switch.lldp_late,
-            "frames of LLDP of our own were under way for too long to prove a link; \
-          look for a link or a switch that is overloaded, or a host that sends old ones again",
+            "LLDP frames of this controller arrived too late to prove a link; look for an \
+             overloaded link or switch, or a host that replays old frames",
         ),
     ];
     let name = switch.switch;
@@ -657,10 +657,14 @@ mod tests {
         report.lldp_late = 3;
         let lines: Vec<_> = hostilities(&report).collect();
         assert_eq!(lines.len(), 4);
-        assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses found no room"));
-        assert!(lines[1].contains("look for somebody else"), "{}", lines[1]);
+        assert!(lines[0].starts_with("0000000000000001: 1_234 hosts or addresses did not fit"));
+        assert!(lines[1].contains("look for another controller or tool"), "{}", lines[1]);
         assert!(lines[2].contains("look for a second controller"), "{}", lines[2]);
-        assert!(lines[3].contains("3 frames of LLDP of our own were under way"), "{}", lines[3]);
+        assert!(
+            lines[3].contains("3 LLDP frames of this controller arrived too late"),
+            "{}",
+            lines[3]
+        );
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub(crate) fn main(args: TokenArgs) -> Result<(), Box<dyn std::error::Error>> {
             say!("{}", made.secret);
         }
         None => {
-            say!("# The token. It is told this once, and nowhere kept:");
+            say!("# The token. It is shown only once and not stored anywhere:");
             say!("# {}", made.secret);
-            say!("# For the file of tokens (`tapswitch controller --tokens FILE`):");
+            say!("# Add this to the token file (`tapswitch controller --tokens FILE`):");
             say!("{}", made.entry);
         }
     }

@@ -143,7 +143,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 /// Why no TLS configuration could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {what}: {cause}; PEM files are expected", path.display())]
+#[error("{}: {what}: {cause}; expected a PEM file", path.display())]
 pub struct TlsError {
     path: PathBuf,
     what: &'static str,
@@ -156,8 +156,8 @@ impl TlsError {
     }
 }
 
-const NO_AUTHORITY: &str = "no authority's certificate";
-const OTHER_KEY: &str = "not the certificate's key";
+const NO_AUTHORITY: &str = "no CA certificate";
+const OTHER_KEY: &str = "the key does not belong to the certificate";
 
 #[cfg(test)]
 mod tests;

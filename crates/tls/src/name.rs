@@ -51,8 +51,8 @@ impl FromStr for PeerName {
 /// The text is not a valid certificate name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no name that a certificate is for; expected a host's name or address, or {ANY} for \
-     whomever the authority vouches for"
+    "'{0}' is not a name for a certificate; expected a host name or address, or {ANY} for any \
+     certificate that the CA has signed"
 )]
 pub struct ParsePeerNameError(String);
 

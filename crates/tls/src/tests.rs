@@ -90,7 +90,11 @@ fn names_are_those_that_are_asked_for() {
     }
     let (client, _) = shake(&authority.client("other.example"), &server);
     let told = client.unwrap_err();
-    assert!(told.contains("for other names") && told.contains("controller.example"), "{told}");
+    assert!(
+        told.contains("does not have the name that we connected to")
+            && told.contains("controller.example"),
+        "{told}"
+    );
     let nameless = authority.issue(&[], 2099);
     assert!(shake(&authority.client(""), &nameless).0.is_err());
     assert_eq!(shake(&authority.client("any"), &nameless), (Ok(()), Ok(())));
@@ -103,9 +107,9 @@ fn any_name_is_not_any_authority() {
     for name in ["", "any"] {
         let (client, server) = shake(&ours.client(name), &server);
         let told = client.unwrap_err();
-        assert!(told.contains("not of an authority that our CA file has"), "{told}");
+        assert!(told.contains("not signed by a CA in our CA file"), "{told}");
         let told = server.unwrap_err();
-        assert!(told.contains("does not know the authority of our certificate"), "{told}");
+        assert!(told.contains("does not know the CA of our certificate"), "{told}");
     }
 }
 
@@ -113,8 +117,8 @@ fn any_name_is_not_any_authority() {
 fn an_authority_is_more_than_its_name() {
     let (ours, forged) = (Authority::new("ours"), Authority::new("ours"));
     let (client, server) = shake(&ours.client(""), &forged.issue(&["127.0.0.1"], 2099));
-    assert!(client.unwrap_err().contains("not of an authority that our CA file has"));
-    assert!(server.unwrap_err().contains("not signed by the authority of that name"));
+    assert!(client.unwrap_err().contains("not signed by a CA in our CA file"));
+    assert!(server.unwrap_err().contains("not signed by the CA of that name"));
 }
 
 #[test]
@@ -134,17 +138,17 @@ fn a_client_shows_who_it_is() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let wanted = TlsFiles { ca: Some(theirs.ca()), ..ours.issue(&["127.0.0.1"], 2099) };
     let (client, server) = shake(&ours.client(""), &wanted);
-    assert!(server.unwrap_err().contains("showed no certificate"));
+    assert!(server.unwrap_err().contains("presented no certificate"));
     let told = client.unwrap_err();
-    assert!(told.contains("wants a certificate of us"), "{told}");
+    assert!(told.contains("requires a client certificate"), "{told}");
     let known = theirs.issue(&[], 2099);
     let with =
         |files: TlsFiles| ClientFiles { own: Some((files.cert, files.key)), ..ours.client("") };
     assert_eq!(shake(&with(known), &wanted), (Ok(()), Ok(())));
     let stranger = Authority::new("stranger");
     let (client, server) = shake(&with(stranger.issue(&[], 2099)), &wanted);
-    assert!(server.unwrap_err().contains("not of an authority that our CA file has"));
-    assert!(client.unwrap_err().contains("does not know the authority of our certificate"));
+    assert!(server.unwrap_err().contains("not signed by a CA in our CA file"));
+    assert!(client.unwrap_err().contains("does not know the CA of our certificate"));
 }
 
 #[test]
@@ -159,7 +163,11 @@ fn files_of_no_use_are_named() {
     let other = TlsFiles { key: Authority::new("ours").ca(), ..files.clone() };
     assert!(told(&other).contains("no private key"), "{}", told(&other));
     std::fs::write(&files.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
-    assert!(told(&files).contains("not the certificate's key"), "{}", told(&files));
+    assert!(
+        told(&files).contains("the key does not belong to the certificate"),
+        "{}",
+        told(&files)
+    );
     let client = ClientFiles { ca: files.key, ..authority.client("") };
     assert!(client.read().unwrap_err().to_string().contains("no certificate"));
 }
@@ -186,6 +194,6 @@ fn files_are_read_again_when_they_changed() {
 fn what_is_no_name_is_refused() {
     for text in ["", "a b", "host:6653"] {
         let told = text.parse::<PeerName>().unwrap_err().to_string();
-        assert!(told.contains("expected a host's name or address"), "{told}");
+        assert!(told.contains("expected a host name or address"), "{told}");
     }
 }

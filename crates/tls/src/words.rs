@@ -13,7 +13,9 @@ pub fn explain(error: &io::Error, plain: &str) -> String {
     match inner {
         Some(inner) => explain_tls(inner, plain),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            "the other end hung up; its log may say why, or it speaks no TLS there".to_owned()
+            "the peer closed the connection; its log may tell why, or it does not use TLS \
+             there"
+                .to_owned()
         }
         None => error.to_string(),
     }
@@ -23,11 +25,11 @@ fn explain_tls(error: &Error, plain: &str) -> String {
     match error {
         Error::InvalidCertificate(error) => explain_certificate(error),
         Error::NoCertificatesPresented => {
-            "the other end showed no certificate, and is turned away: give it one".to_owned()
+            "the peer presented no certificate and is refused: configure one there".to_owned()
         }
         Error::AlertReceived(alert) => explain_alert(*alert),
         Error::InvalidMessage(_) => {
-            format!("{error}: the other end speaks no TLS there; perhaps {plain} is meant")
+            format!("{error}: the peer does not use TLS there; if that is intended, use {plain}")
         }
         other => other.to_string(),
     }
@@ -37,44 +39,46 @@ fn explain_certificate(error: &CertificateError) -> String {
     use CertificateError as E;
     let what = match error {
         E::UnknownIssuer | E::BadSignature => {
-            "is not of an authority that our CA file has: add that authority there, or give the \
-             other end a certificate of ours"
+            "is not signed by a CA in our CA file: add its CA there, or give the peer a \
+             certificate that our CA has signed"
         }
         E::Expired | E::ExpiredContext { .. } => {
-            "has expired: renew it, or set the clocks of both machines"
+            "has expired: renew it, or correct the clocks of both machines"
         }
         E::NotValidYet | E::NotValidYetContext { .. } => {
-            "is not valid yet: set the clocks of both machines"
+            "is not valid yet: correct the clocks of both machines"
         }
         E::NotValidForName | E::NotValidForNameContext { .. } => {
-            "is for other names than what we connected to: issue one for that (subjectAltName), or \
-             tell a switch by --tls-name which one it has"
+            "does not have the name that we connected to: issue one with that name \
+             (subjectAltName), or configure its name on a switch with --tls-name"
         }
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
-            "is not made for this end of a connection (extendedKeyUsage): issue one that is"
+            "is not valid for this end of a connection (extendedKeyUsage): issue one that is"
         }
-        _ => "is of no use",
+        _ => "cannot be used",
     };
-    format!("the certificate of the other end {what} ({error})")
+    format!("the peer's certificate {what} ({error})")
 }
 
 fn explain_alert(alert: Alert) -> String {
     let what = match alert {
         Alert::UnknownCA => {
-            "it does not know the authority of our certificate: add that to its CA file, or give \
-             us a certificate of its authority"
+            "it does not know the CA of our certificate: add that CA to its CA file, or configure \
+             a certificate here that its CA has signed"
         }
-        Alert::CertificateExpired => "our certificate has expired: renew it, or set the clocks",
-        Alert::CertificateRequired => "it wants a certificate of us: say where it is",
+        Alert::CertificateExpired => "our certificate has expired: renew it, or correct the clocks",
+        Alert::CertificateRequired => "it requires a client certificate: configure one here",
         Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            "it does not take our certificate, or wants one: its log says why"
+            "it rejects our certificate, or requires one: its log tells why"
         }
         Alert::DecryptError => {
-            "our certificate is not signed by the authority of that name that it knows: give both \
-             ends the same CA file"
+            "our certificate is not signed by the CA of that name in its CA file: give both ends \
+             the same CA file"
         }
-        Alert::HandshakeFailure => "it takes no version or cipher of ours, or wants a certificate",
-        _ => "its log may say why",
+        Alert::HandshakeFailure => {
+            "it supports none of our versions or ciphers, or requires a certificate"
+        }
+        _ => "its log may tell why",
     };
-    format!("the other end refused: {what} (TLS alert {alert:?})")
+    format!("the peer refused: {what} (TLS alert {alert:?})")
 }

@@ -12,8 +12,8 @@ use thiserror::Error;
 pub enum OpenError {
     /// The UDP port is in use (`EADDRINUSE`).
     #[error(
-        "{address}: the UDP port is taken by another program or a vxlan device of the kernel; \
-         `ss -ulnp` and `ip -d link show type vxlan` tell by which, port= chooses another (at both \
+        "{address}: the UDP port is used by another program or a vxlan device of the kernel; find \
+         it with `ss -ulnp` or `ip -d link show type vxlan`, or set another with port= (at both \
          ends)"
     )]
     InUse {
@@ -21,13 +21,17 @@ pub enum OpenError {
         address: SocketAddr,
     },
     /// The local address is not assigned to this host (`EADDRNOTAVAIL`).
-    #[error("{address}: no address of this network namespace; `ip address` lists those there")]
+    #[error(
+        "{address}: not an address of this network namespace; `ip address` lists its addresses"
+    )]
     NotLocal {
         /// The requested address.
         address: SocketAddr,
     },
     /// There is no route to the remote (`ENETUNREACH`, `EHOSTUNREACH`).
-    #[error("{remote}: no route from this network namespace; add one, `ip route get` tells")]
+    #[error(
+        "{remote}: no route from this network namespace; add one and check it with `ip route get`"
+    )]
     NoRoute {
         /// The remote.
         remote: IpAddr,
@@ -88,7 +92,7 @@ impl OpenError {
 pub enum RecvError {
     /// The buffer has no room for a frame, or is not the one that contains the next frame (see
     /// [`crate::Receiver::recv`]): the frames in it are lost.
-    #[error("the buffer is not the one that the frame was received into")]
+    #[error("the buffer is not the one into which the frame was received")]
     Misplaced,
     /// The kernel had a datagram and could not deliver it: it is lost.
     #[error("a datagram was lost: {}", io::Error::from_raw_os_error(*errno))]
@@ -109,13 +113,13 @@ pub enum SendError {
     /// The queueing discipline of the underlying interface dropped the datagram, or the kernel is
     /// out of memory (`ENOBUFS`, `ENOMEM`). The socket stays writable, so waiting for that does not
     /// help.
-    #[error("the interface underneath dropped the datagram: its queue is full")]
+    #[error("the underlying interface dropped the datagram: its queue is full")]
     Congested,
     /// The datagram exceeds the path MTU (`EMSGSIZE`).
     #[error("the datagram is longer than the path's MTU permits")]
     Oversize,
     /// The underlying interface is down (`ENETDOWN`).
-    #[error("the interface underneath is down")]
+    #[error("the underlying interface is down")]
     Down,
     /// The remote is not reachable, or has no listener (`ENETUNREACH`, `EHOSTUNREACH`,
     /// `ECONNREFUSED`).
@@ -125,7 +129,7 @@ pub enum SendError {
         errno: i32,
     },
     /// The host's firewall refuses it (`EPERM`).
-    #[error("the firewall of this host refuses the datagram")]
+    #[error("the firewall of this host rejects the datagram")]
     Forbidden,
     /// More than [`crate::MAX_PARTS`] parts, or [`crate::MAX_PACKETS`] packets.
     #[error("the frame is in too many parts")]

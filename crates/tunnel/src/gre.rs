@@ -112,7 +112,7 @@ pub enum GreRefusal {
     #[error("shorter than its headers and an Ethernet header")]
     Runt,
     /// Another protocol or version, bits that must be zero, or a wrong checksum.
-    #[error("no header of this kind of tunnel, or a wrong checksum")]
+    #[error("not a header of this kind of tunnel, or a wrong checksum")]
     Malformed,
     /// Another key or session.
     #[error("another key or session")]

@@ -274,18 +274,16 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
     let wrong = |what| Err(OpenError::Address { remote, what });
     let is_broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
     if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
-        return wrong("is no address of a host; a port has one remote, give its address");
+        return wrong("is not the address of a host; give the unicast address of the remote");
     }
     if matches!(remote, IpAddr::V6(remote) if remote.is_unicast_link_local()) {
-        return wrong(
-            "is good on one link, and a port names none; give an address that has routes",
-        );
+        return wrong("is a link-local address; give a routable one");
     }
     if remote.to_canonical() != remote {
-        return wrong("is an IPv4 address in the form of IPv6; write it as IPv4");
+        return wrong("is an IPv4-mapped IPv6 address; write it as IPv4");
     }
     if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
-        return wrong("is of another IP version than local=; give both ends of one");
+        return wrong("has another IP version than local=; use the same version for both");
     }
     Ok(())
 }

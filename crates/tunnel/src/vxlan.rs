@@ -49,7 +49,7 @@ pub enum Refusal {
     #[error("the I flag is not set")]
     NoVni,
     /// Another VNI.
-    #[error("VNI {0} is not ours")]
+    #[error("VNI {0} is not that of the port")]
     WrongVni(u32),
 }
 

@@ -307,8 +307,8 @@ impl Session {
         match usize::try_from(index) {
             Ok(index) if index < count => Ok(&mut self.rings[index]),
             _ => self.refuse(&format!(
-                "queue {index}: the port has {count}, counted from 0: give it as many pairs \
-                 (queues=) as the guest is to use, or the guest no more than it has"
+                "queue {index}: the port has {count} queues, counted from 0: set queues= to the \
+                 number of pairs that the guest uses, or give the guest fewer"
             )),
         }
     }
@@ -460,7 +460,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_features(&mut self, features: u64) -> Result<()> {
         let known = Features::from_bits(features);
         let Some(features) = known.filter(|wanted| self.device.offered.contains(*wanted)) else {
-            return self.refuse(&format!("features {features:#x}: more than were offered"));
+            return self.refuse(&format!("features {features:#x}: some of them were not offered"));
         };
         self.change(|session| {
             session.features = features;
@@ -530,7 +530,8 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
         let Ok(size) = u16::try_from(size) else {
-            return self.refuse(&format!("queue {index}: {size} descriptors, 32768 at most"));
+            return self
+                .refuse(&format!("queue {index}: {size} descriptors; at most 32768 are allowed"));
         };
         self.ring(index)?.size = size;
         Ok(())
@@ -579,7 +580,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.ring(index)?;
         let kick = match file.ok_or(NotifierError::Missing).and_then(notifier::take) {
             Ok(kick) => kick,
-            Err(error) => return self.refuse(&format!("queue {index}: its kick is {error}")),
+            Err(error) => {
+                return self.refuse(&format!("queue {index}: its kick descriptor is {error}"));
+            }
         };
         let ring = self.ring(index)?;
         ring.kick = Some(kick);
@@ -594,7 +597,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         // Without a descriptor, the driver polls.
         let call = match file.map(notifier::take).transpose() {
             Ok(call) => call,
-            Err(error) => return self.refuse(&format!("queue {index}: its call is {error}")),
+            Err(error) => {
+                return self.refuse(&format!("queue {index}: its call descriptor is {error}"));
+            }
         };
         self.ring(index)?.call = call;
         self.start_again(index)
@@ -711,7 +716,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The reason for resetting a device with [`Running::memory_was_lost`].
-pub const MEMORY_LOST: &str = "the monitor took memory away that it had shared";
+pub const MEMORY_LOST: &str = "the VMM removed memory that it had shared";
 /// Limit of regions of a guest's memory, with hotplug.
 const MAX_REGIONS: usize = 64;
 

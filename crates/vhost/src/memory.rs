@@ -55,7 +55,7 @@ pub enum MemoryError {
     )]
     NotShared,
     /// A region is empty, or its end exceeds the address space.
-    #[error("memory region at guest address {guest_address:#x}: {len} bytes reach beyond 2^64")]
+    #[error("memory region at guest address {guest_address:#x}: {len} bytes extend beyond 2^64")]
     Range {
         /// Its address.
         guest_address: u64,
@@ -69,7 +69,7 @@ pub enum MemoryError {
         guest_address: u64,
     },
     /// One guest has more memory than permitted.
-    #[error("the guest's memory has {len} bytes; expected {MEMORY_LEN_MAX} at most")]
+    #[error("the guest's memory has {len} bytes; expected at most {MEMORY_LEN_MAX}")]
     TooMuch {
         /// Bytes of all regions.
         len: u64,
@@ -98,14 +98,14 @@ pub enum MapError {
     },
     /// Pages of this kind of file may have to be waited for.
     #[error(
-        "its file is neither a memfd nor on tmpfs or hugetlbfs, and pages of others may have to be \
-         waited for; as in QEMU's memory-backend-file with mem-path=/dev/shm"
+        "its file is neither a memfd nor on tmpfs or hugetlbfs, and access to other files may \
+         block; use one, as in QEMU's memory-backend-file with mem-path=/dev/shm"
     )]
     Kind,
     /// All guests together have more mappings than can be guarded.
     #[error(
-        "all guests together have too many regions; stop one of them, or give them their memory in \
-         fewer pieces"
+        "the guests have too many memory regions in total; stop one of them, or configure their \
+         memory in fewer regions"
     )]
     TooMany,
     /// The kernel refused.

@@ -93,7 +93,7 @@ pub enum Undelivered {
     Full,
     /// The guest has made no buffer available since it started the ring: it has a driver, but its
     /// interface is not up yet.
-    #[error("the guest has not given any buffers yet")]
+    #[error("the guest has not provided any buffers yet")]
     Unready,
     /// The guest's buffers are too small: one buffer without mergeable buffers, or all that fit
     /// into its ring, or those within 1024 pieces.

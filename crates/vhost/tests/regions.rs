@@ -34,7 +34,7 @@ fn when_no_region_more_can_be_guarded_none_is_taken() {
     };
     assert!(guests.len() >= 60, "{} guests", guests.len());
     let why = refused.to_string();
-    assert!(why.contains("all guests together have too many regions"), "{why}");
+    assert!(why.contains("the guests have too many memory regions in total"), "{why}");
     rustix::fs::ftruncate(&file, 0).unwrap();
     for memory in &guests {
         let mut out = [1];

@@ -37,7 +37,7 @@ fn findings_are_lines_with_commands_and_data() {
     assert_eq!(said.code, Some(1));
     let line = said.out.lines().find(|line| line.contains(" down: ")).unwrap();
     assert!(line.starts_with("warning  t0 "), "{line}");
-    assert!(line.ends_with("; mend: tapswitch device set t0 --up"), "{line}");
+    assert!(line.ends_with("; fix: tapswitch device set t0 --up"), "{line}");
     // Run from another namespace, the command names the device's namespace.
     let elsewhere = Room::new();
     let netns = room.namespace().label();
@@ -73,7 +73,7 @@ fn offloads_that_were_not_asked_for() {
         // ethtool may have switched it off: the attempt to undo that gives the program nothing that
         // it did not request, and afterwards that is known.
         let before = room.show("t0")["offloads"].clone();
-        room.shell(found["mend"].as_str().unwrap()).refused(&["t0", "has not asked for it"]);
+        room.shell(found["mend"].as_str().unwrap()).refused(&["t0", "has not requested"]);
         let is_on = |it: &Value| it["state"] == "on";
         for (before, now) in
             before.as_array().unwrap().iter().zip(room.show("t0")["offloads"].as_array().unwrap())
@@ -82,7 +82,7 @@ fn offloads_that_were_not_asked_for() {
         }
         let found = finding(&examine(&room), rule).unwrap();
         assert_eq!(found["mend"], Value::Null, "{found}");
-        assert!(found["text"].as_str().unwrap().contains("must do so itself"), "{found}");
+        assert!(found["text"].as_str().unwrap().contains("only the program itself can"), "{found}");
         drop(held);
     }
 }
@@ -239,7 +239,7 @@ fn one_queue_and_several() {
     if std::thread::available_parallelism().unwrap().get() > 1 {
         let found = finding(&examine(&room), "one-queue").unwrap();
         assert_eq!((&found["severity"], &found["mend"]), (&"hint".into(), &Value::Null));
-        assert!(found["text"].as_str().unwrap().contains("made anew"), "{found}");
+        assert!(found["text"].as_str().unwrap().contains("created as multi-queue"), "{found}");
     } else {
         skip("one queue is enough for one core");
     }
@@ -313,7 +313,7 @@ fn a_switch_is_known_by_its_name_and_not_waited_for_long() {
     let said = eventually("the switch answers", || {
         text("no-checksum").filter(|text| text.as_str().unwrap().contains("port 1 of switch lab"))
     });
-    assert!(said.as_str().unwrap().contains("has offload=off: leave that out"), "{said}");
+    assert!(said.as_str().unwrap().contains("has offload=off: remove that option"), "{said}");
     switch.signal(Signal::STOP);
     let began = Instant::now();
     let said = text("unseen");
@@ -397,7 +397,7 @@ fn an_mtu_without_room_for_the_tags() {
 fn back_pressure_that_has_no_effect_or_is_not_used() {
     let Some(room) = room() else { return };
     if room.device("create t0 --up").code != Some(0) || !has_backpressure(&room) {
-        skip("back-pressure needs Linux 7.3");
+        skip("backpressure needs Linux 7.3");
         return;
     }
     mends(&room, "no-backpressure", "hint");

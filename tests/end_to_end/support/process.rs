@@ -100,7 +100,7 @@ impl Drop for Daemon {
             assert!(!log.contains("panicked"), "{log}");
             // A switch checks conservation when it ends: whatever a test did, each frame is
             // accounted for.
-            assert!(!log.contains("are nowhere"), "{log}");
+            assert!(!log.contains("are not accounted for"), "{log}");
         }
     }
 }

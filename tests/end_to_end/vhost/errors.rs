@@ -28,9 +28,9 @@ fn sockets_that_cannot_be_are_refused_with_a_remedy() {
         assert!(code == Some(2) && err.contains(word), "{port}: {err}");
     };
     let port = |name: &str| vhost(1, &at(name), "");
-    refused(&port("file"), &["file", "is no socket", "another path"]);
-    refused(&port("taken"), &["taken", "another process listens", "socket of its own"]);
-    refused(&port("no/vm.sock"), &["no/vm.sock", "No such file", "directory must be there"]);
+    refused(&port("file"), &["file", "is not a socket", "another path"]);
+    refused(&port("taken"), &["taken", "another process listens", "its own socket"]);
+    refused(&port("no/vm.sock"), &["no/vm.sock", "No such file", "directory must exist"]);
     misread("1=vhost:", "the path of the socket or file, is missing");
     misread(&format!("{},queues=0", port("vm")), "expected a number of pairs of queues");
     misread(&format!("{},server,sideways", port("vm")), "option 'sideways'");

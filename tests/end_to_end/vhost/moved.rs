@@ -54,5 +54,5 @@ fn move_one(options: &str) {
     for number in [1, 2] {
         assert_eq!(lab.port(number)["guest"]["resets"], 0, "{}", lab.log());
     }
-    assert!(lab.log().contains("the guest is being moved"), "{}", lab.log());
+    assert!(lab.log().contains("the guest is being migrated"), "{}", lab.log());
 }

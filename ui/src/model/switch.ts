@@ -15,7 +15,7 @@ export function condition({
 }
 
 const SILENT =
-  "It does not report its counters; the last reported values still count. Look for an overloaded " +
+  "It does not report its counters: the last reported values are used. Look for an overloaded " +
   "switch, or an overloaded path to it.";
 
 /** Claims that the controller rejected or changes that it reverted, each with a remedy. */
@@ -29,23 +29,23 @@ export const troubles = (report: SwitchReport): string[] =>
 const TROUBLES: [keyof Counts, string][] = [
   [
     "hosts_refused",
-    "a host or an address found no room: it is reached by flooding. Look for a port with thousands of them.",
+    "a host or an address did not fit: it is reached by flooding. Look for a port with thousands of them.",
   ],
   [
     "address_conflicts",
-    "an address was claimed that another host has, and that was not believed. Look for a host that is set up twice, or forges ARP or neighbour discovery.",
+    "a claim of another host's address was ignored. Look for a duplicate address, or a host that forges ARP or neighbour discovery.",
   ],
   [
     "drifted",
-    "a rule or group was not as told, and was put right. Look for somebody else who changes them; the controller's log says which.",
+    "a rule or group differed from what was installed, and was restored. Look for another controller or tool that changes them; the controller's log says which.",
   ],
   [
     "lldp_forged",
-    "LLDP was forged, or of another controller, and made no link. Look for a second controller, or a host that makes up links.",
+    "an LLDP frame was forged, or came from another controller, and was ignored. Look for a second controller, or a host that forges links.",
   ],
   [
     "lldp_late",
-    "LLDP of the controller's own was under way for too long to prove a link. Look for a link or a switch that is overloaded, or a host that sends old frames again.",
+    "an LLDP frame of this controller arrived too late to prove a link. Look for an overloaded link or switch, or a host that replays old frames.",
   ],
 ];
 

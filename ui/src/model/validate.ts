@@ -273,7 +273,7 @@ const INSIDE = ["ip-proto", "src-port", "dst-port"] as const;
 const LINK_TYPES = new Set([LLDP, 0x8809]);
 /** The controller's note on such a policy. */
 export const KEPT =
-  "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: " +
+  "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are link-local: " +
   "switches do not forward them, and they are not copied";
 
 /** Invisible characters: control and format characters, line and paragraph separators (Unicode). */

@@ -93,7 +93,7 @@ test(
 );
 
 test("frames that are never copied are warned of while they are typed", options, async () => {
-  const words = /for the next bridge: switches do not forward them, and they are not copied/;
+  const words = /are link-local: switches do not forward them, and they are not copied/;
   const page = await browser.page(`${controller.url}/#/new?name=a&monitor=3`);
   const warned = (field: string) => page.locator(`#field-${field}-warning`).getByText(words);
   await page.getByLabel("EtherType").fill("0x88cc");

@@ -93,7 +93,7 @@ test("who added a policy is not taken for its owner", options, async () => {
 });
 
 test("what is to be known of a policy is in sight wherever it is looked at", options, async () => {
-  const note = "when it was put in force not all of it could be proved: 0x6 was away";
+  const note = "not everything could be proved when it was applied: 0x6 was away";
   const one = report("web", { notes: [note] });
   controller.answers.set("GET /policies/web", one);
   controller.answers.set("GET /policies", list([one, report("db")]));

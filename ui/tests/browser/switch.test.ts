@@ -17,7 +17,7 @@ test("a switch is shown with its ports, tables and groups", options, async () =>
   assert.equal(await fact("Forged LLDP").innerText(), "0");
   assert.equal(await fact("Late LLDP").innerText(), "2");
   const troubles = page.getByRole("region", { name: "Warnings" }).getByRole("listitem");
-  await troubles.getByText("2 times LLDP of the controller's own was under way for too").waitFor();
+  await troubles.getByText("2 times an LLDP frame of this controller arrived too late").waitFor();
   assert.equal(await troubles.count(), 2, "and a claim that was not believed");
   const hosts = page.getByRole("region", { name: "All hosts" });
   await hosts.getByText("10.0.6.1 (unproven)").waitFor();
@@ -53,7 +53,7 @@ test(
     const page = await browser.page(`${controller.url}/#/switches`);
     await page.locator("tr[data-switch='0x6']").getByText("silent").waitFor();
     await page.goto(`${controller.url}/#/switches/0x6`);
-    await page.getByText("the last reported values still count").waitFor();
+    await page.getByText("the last reported values are used").waitFor();
     await page.close();
   },
 );

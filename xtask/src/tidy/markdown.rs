@@ -28,10 +28,10 @@ pub(crate) fn check(root: &Path, path: &str, text: &str, violations: &mut Vec<Vi
         let file = (!file.is_empty()).then(|| folder.join(file));
         let message = match &file {
             Some(file) if !file.exists() => {
-                format!("link to `{target}`, which is not there; mend it")
+                format!("link to `{target}`, which is not there; fix it")
             }
             _ if !has_heading(file.as_deref(), text, anchor) => {
-                format!("link to `{target}`: no heading there is called so; mend it")
+                format!("link to `{target}`: no heading there is called so; fix it")
             }
             _ => continue,
         };
@@ -105,16 +105,16 @@ mod tests {
                     ```\n[code](no.rs)\n```\n\
                     [after](code.rs)\n";
         let expected = [
-            (2, "link to `src/gone.rs`, which is not there; mend it"),
-            (2, "link to `none.png`, which is not there; mend it"),
-            (7, "link to `code.rs`, which is not there; mend it"),
+            (2, "link to `src/gone.rs`, which is not there; fix it"),
+            (2, "link to `none.png`, which is not there; fix it"),
+            (7, "link to `code.rs`, which is not there; fix it"),
         ];
         assert_eq!(found("xtask/README.md", text), expected.map(owned));
     }
 
     #[test]
     fn links_behind_code_on_the_same_line_are_followed() {
-        let expected = [(1, "link to `gone.md`, which is not there; mend it")];
+        let expected = [(1, "link to `gone.md`, which is not there; fix it")];
         assert_eq!(found("README.md", "`a` [b](gone.md)\n"), expected.map(owned));
     }
 
@@ -125,9 +125,9 @@ mod tests {
                     ```\n# code\n```\n\
                     [code](#code) [there](../README.md#ports) [not there](../README.md#no-such)\n";
         let expected = [
-            (2, "link to `#tap-ports`: no heading there is called so; mend it"),
-            (6, "link to `#code`: no heading there is called so; mend it"),
-            (6, "link to `../README.md#no-such`: no heading there is called so; mend it"),
+            (2, "link to `#tap-ports`: no heading there is called so; fix it"),
+            (6, "link to `#code`: no heading there is called so; fix it"),
+            (6, "link to `../README.md#no-such`: no heading there is called so; fix it"),
         ];
         assert_eq!(found("docs/manual.md", text), expected.map(owned));
     }

@@ -86,7 +86,7 @@ fn a_reply_beyond_the_bound_is_lost_and_said_so() {
     let events = pair.take_controller_events();
     let [ControllerEvent::Refused(refusal)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(refusal.xid, xid);
-    assert_eq!(refusal.text, "the multipart is longer than 67108864 bytes or 2 parts");
+    assert_eq!(refusal.text, "the multipart message is longer than 67108864 bytes or 2 parts");
     assert_eq!(pair.controller.pending_count(), 0);
 }
 

@@ -392,16 +392,18 @@ impl<'a> Accounts<'a> {
         let (name, number) = (switch_name(port.switch), port.port);
         if PortNo(number) == PortNo::CONTROLLER {
             return format!(
-                "switch {name} tells of copies only that they were for the controller, not how \
-                 many of them it sent"
+                "switch {name} reports only how many copies were meant for the controller, not how \
+                 many it sent"
             );
         }
         let known = format!(
-            "switch {name} tells of copies only that they were handed to port {number}, not what \
-             the port did with them"
+            "switch {name} reports only how many copies were output to port {number}, not what the \
+             port did with them"
         );
         match dropped {
-            Some(count) => format!("{known}; it dropped {count} frames of all that left there"),
+            Some(count) => {
+                format!("{known}; that port dropped {count} frames in total, copies or not")
+            }
             None => known,
         }
     }
@@ -412,7 +414,7 @@ impl<'a> Accounts<'a> {
         let concerned = silent.filter(move |at| at.ledger.is_open(id) || self.carries(at, id));
         concerned.map(|switch| {
             let name = switch_name(switch.id());
-            format!("switch {name} does not tell its counters: what it told last counts on")
+            format!("switch {name} does not report its counters: the last reported values are used")
         })
     }
 
@@ -430,14 +432,14 @@ impl<'a> Accounts<'a> {
                 let shared = tags::address(tag)
                     .map_or_else(|| format!("VLAN {tag}"), |mac| format!("address {mac}"));
                 Some(format!(
-                    "copies for {monitor} share {shared} between switches with those of other \
-                     policies: what was lost between switches is not told apart"
+                    "copies for {monitor} share {shared} between switches with copies of other \
+                     policies: losses between switches cannot be attributed to one policy"
                 ))
             } else {
                 (lent > 0).then(|| {
                     format!(
-                        "{lent} copies for {monitor} are another policy's, too: what was lost of \
-                     them between switches is in its ledger"
+                        "{lent} copies for {monitor} also belong to another policy: losses between \
+                         switches are counted in its ledger"
                     )
                 })
             }
@@ -455,7 +457,7 @@ fn notes_on_parts(copying: &[DatapathId], policy: &TapPolicy) -> Vec<String> {
     let switches = copying.iter().filter(|_| !parts.is_empty());
     let note = |switch: &DatapathId| {
         let (name, parts) = (switch_name(*switch), parts.join(", "));
-        format!("switch {name} is no tapswitch and copies all of each frame, without {parts}")
+        format!("switch {name} is not a tapswitch and copies every frame whole, without {parts}")
     };
     switches.map(note).collect()
 }
@@ -467,9 +469,9 @@ fn note_on_modes(copied: &[Copied]) -> Option<String> {
     let count: u64 = of_modes.map(|(_, count)| *count).sum();
     (count > 0).then(|| {
         format!(
-            "{count} copies are in no VLAN of a port that they came to: a monitor's port should \
-             have no mode, and a mode=provider port between switches has to list the VLANs of \
-             copies, too"
+            "{count} copies reached a port whose VLAN mode does not accept them: a monitor's port \
+             should have no mode, and a mode=provider port between switches must include the VLANs \
+             of copies"
         )
     })
 }
@@ -477,32 +479,33 @@ fn note_on_modes(copied: &[Copied]) -> Option<String> {
 fn note_on_contract(switch: DatapathId, delivery: Delivery) -> String {
     let name = switch_name(switch);
     format!(
-        "switch {name} is no tapswitch and knows no contracts: copies are best-effort, not \
-         {delivery}"
+        "switch {name} is not a tapswitch and does not support delivery contracts: copies are \
+         best-effort, not {delivery}"
     )
 }
 
 fn note_on_tags(switch: DatapathId) -> String {
     let name = switch_name(switch);
     format!(
-        "switch {name} is no tapswitch and takes one VLAN tag away: of two, the inner one stays"
+        "switch {name} is not a tapswitch and strips only the outermost VLAN tag: an inner one \
+         stays"
     )
 }
 
 fn note_on_trains(switch: DatapathId) -> String {
     let name = switch_name(switch);
     format!(
-        "switch {name} is no tapswitch and counts a train of packets as one: copies that were lost \
-         between switches are not told apart from packets that were joined or cut there"
+        "switch {name} is not a tapswitch and counts a train of packets as one: copies lost \
+         between switches cannot be distinguished from packets that were joined or split there"
     )
 }
 
 fn note_on_sharing(switch: DatapathId, more: &str) -> String {
     let name = switch_name(switch);
     format!(
-        "switch {name} is no tapswitch and shares flows among monitors by a hash of its own: it \
-         may take the two directions of a flow for two, and UDP flows between two hosts for \
-         one{more}"
+        "switch {name} is not a tapswitch and distributes flows among monitors by its own hash: \
+         the two directions of a flow may go to different monitors, and all UDP flows between two \
+         hosts to the same one{more}"
     )
 }
 
@@ -516,6 +519,6 @@ fn report_copies(monitor: MonitorPort, copies: &Copies) -> Copied {
 }
 
 /// If monitors at several switches share flows, the copying switches choose.
-const OTHER_CHOICE: &str = "; another switch may pick another monitor for the same flow";
+const OTHER_CHOICE: &str = "; different switches may choose different monitors for the same flow";
 /// Reason of copies that one switch sent and the next one did not receive.
 const LOST: &str = "lost_between_switches";

@@ -110,9 +110,10 @@ impl Control {
             let (mac, at, other) = (key.mac, self.named(home), self.named(seen_at));
             let seconds = CALM.0 / 1000;
             let reason = format!(
-                "{mac} moved {MAX_MOVES} times within {seconds} s, last to {at}, and is seen at \
-                 {other} now: it moves only when it is silent where it was, until it stays for \
-                 {seconds} s; look for a loop behind these ports, or who has its address"
+                "{mac} moved {MAX_MOVES} times within {seconds} s, last to {at}, and is now seen \
+                 at {other}: until it stays in one place for {seconds} s, it moves only if it no \
+                 longer answers at the old one; look for a loop behind these ports, or a duplicate \
+                 address"
             );
             self.events.push_back(Event::Contested { switch: seen_at.switch, reason });
         }
@@ -131,15 +132,15 @@ impl Control {
         self.with_switch(home.switch, |switch, _, _| switch.know_again(key, home.port));
         if self.gets_copies(key, home) {
             let rival = Place { switch: at, port };
-            self.tell_contested(key, (home, rival), "look who has its address there");
+            self.tell_contested(key, (home, rival), "look for a host with the same address there");
         }
     }
 
     fn tell_contested(&mut self, key: HostKey, (home, rival): (Place, Place), remedy: &str) {
         let (mac, at, other) = (key.mac, self.named(home), self.named(rival));
         let reason = format!(
-            "{mac}, to which copies go, is at {at}, and somebody at {other} says to be it; copies \
-             stay: {remedy}"
+            "{mac}, which receives copies, is at {at}, and a host at {other} claims the same \
+             address; copies still go to {at}: {remedy}"
         );
         self.events.push_back(Event::Contested { switch: rival.switch, reason });
     }
@@ -171,10 +172,9 @@ impl Control {
 /// Three times in total, over many times as long as a host takes to answer.
 pub(super) const PACE: Pace = Pace { silence: Millis(1000), again: Millis(400) };
 /// Remedy for a host that could not be probed.
-const UNASKED: &str = "it could not be asked whether it moved, for it has no address that is \
-                       known, or its switch is busy; if it moved, take down the port where it \
-                       was, or name the monitor by its port; if not, look who has its address \
-                       there";
+const UNASKED: &str = "it could not be probed, because none of its addresses is known or its \
+                       switch is busy; if it moved, take its old port down, or name the monitor by \
+                       its port; if not, look for a host with the same address there";
 /// Maximum contests including hosts without copies; beyond it, these stay.
 const MAX_CONTESTS: usize = 256;
 /// Maximum wait for its switch before the host is probed; a switch that is slower is detected

@@ -57,8 +57,9 @@ impl Control {
             (self.named(place), self.limits.max_tap_rules, FULL_FOR.0 / 1000);
         let reason = format!(
             "there is no room for rules to copy frames to all of {count} hosts at {port} (room for \
-             {max} rules): {level} of them are known, the others are forwarded by flooding, for at \
-             least {seconds} s; look who sends from so many addresses there, or delete policies"
+             {max} rules): {level} of them are known, and frames to the others are flooded, for at \
+             least {seconds} s; find out why there are so many source addresses there, or delete \
+             policies"
         );
         self.events.push_back(Event::Crowded { switch: place.switch, reason });
     }

@@ -25,9 +25,11 @@ pub(super) enum Rest {
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("its schedule waits until the time of day is known"),
+            Self::Unknown => {
+                f.write_str("its schedule cannot start until the time of day is known")
+            }
             Self::Until(None) => f.write_str("its schedule has no hours"),
-            Self::Until(Some(time)) => write!(f, "its schedule goes on at {time}"),
+            Self::Until(Some(time)) => write!(f, "its schedule resumes at {time}"),
         }
     }
 }

@@ -159,6 +159,6 @@ impl Clock {
     }
 }
 
-const OVER_BEFORE: &str = "it ended before it was in force; give it a later end";
+const OVER_BEFORE: &str = "it expired before it took effect; set a later expiry";
 /// Clock difference that counts as a jump.
 const JUMP_MS: u128 = 500;

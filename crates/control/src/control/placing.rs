@@ -157,8 +157,8 @@ impl Control {
             let apart: Vec<_> = apart.map(|from| switch_name(*from)).collect();
             (!apart.is_empty()).then(|| {
                 format!(
-                    "frames that come in at {} are not copied to monitor {to}: no links between \
-                     switches lead there; look for a cable that is cut or missing (show links)",
+                    "frames that come in at {} are not copied to monitor {to}: there is no path of \
+                     links to it; look for a missing or broken link (show links)",
                     list(apart.iter())
                 )
             })
@@ -188,9 +188,9 @@ impl Control {
             };
             let (from, through) = inlets.iter().find_map(|from| Some((*from, away(from)?)))?;
             Some(format!(
-                "copies from {} for monitor {to} have no way but through switch {}, which is not \
-                 connected: whether they arrive is not known; see why it does not connect, or \
-                 link them by another one",
+                "copies from {} for monitor {to} can only go through switch {}, which is not \
+                 connected, so it is unknown whether they arrive; find out why it does not \
+                 connect, or add a link around it",
                 switch_name(from),
                 switch_name(through)
             ))
@@ -217,8 +217,8 @@ impl Control {
             let end = ways.into_iter().find(|place| self.untagged_ends.contains(place))?;
             Some(format!(
                 "copies for monitor {to} cannot pass port {end}: between switches they have \
-                 S-tags, which its VLAN mode does not take; give both ends of the link \
-                 mode=provider, or none, or the policy --transport rewrite with a --dst-mac"
+                 S-tags, which its VLAN mode does not accept; give both ends of the link \
+                 mode=provider or no mode, or the policy --transport rewrite with a --dst-mac"
             ))
         })
     }

@@ -109,7 +109,7 @@ impl Control {
             PolicyState::Installing | PolicyState::Deleted => {
                 proof
                     .problems
-                    .push("a switch on the way of its copies is not connected".to_owned());
+                    .push("a switch on the path of its copies is not connected".to_owned());
             }
         }
         proof.is_proved = proof.problems.is_empty();
@@ -210,7 +210,7 @@ impl Control {
         }
         let originals = before.walk(from, sample, None)?;
         if after.walk(from, sample, None)? != originals {
-            let told = format!("{sample} that comes in at {from} would be forwarded otherwise");
+            let told = format!("{sample} that enters at {from} would be forwarded differently");
             return Err(Trouble::Wrong(told));
         }
         let is_loose = self.is_flooded(from, sample);
@@ -228,7 +228,7 @@ impl Control {
             if !is_right {
                 let (arrivals, expected) = (text(&arrivals), text(&expected));
                 return Err(Trouble::Wrong(format!(
-                    "{sample} that comes in at {from} would arrive {arrivals}, not {expected}"
+                    "{sample} that enters at {from} would arrive {arrivals}, not {expected}"
                 )));
             }
         }
@@ -392,10 +392,10 @@ fn note(change: &mut SwitchChange, body: &Body) {
 }
 
 /// Reason for no verdict while routes are being updated.
-const UNROUTED: &str = "switches are just being told the ways to its hosts";
+const UNROUTED: &str = "the routes to its hosts are still being installed";
 /// Remedy for a caller who only asks; not for a change that was made.
-const TRY_AGAIN: &str = "; try again when that is over";
+const TRY_AGAIN: &str = "; try again when that is done";
 /// Introduction to the reason for an incomplete proof.
-const LEFT_OUT: &str = "not all of its frames could be followed";
+const LEFT_OUT: &str = "not all of its frames could be traced";
 /// Maximum problems reported.
 const MAX_PROBLEMS: usize = 10;

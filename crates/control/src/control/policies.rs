@@ -222,9 +222,10 @@ impl Control {
         let only = entry.is_narrow.then(|| note_on_place(&entry.applied));
         let wide = self.note_on_room(entry);
         let notes = report.notes.into_iter().chain(only).chain(wide);
-        let unproved = entry.unproved.as_ref().map(|reason| {
-            format!("when it was put in force not all of it could be proved: {reason}")
-        });
+        let unproved = entry
+            .unproved
+            .as_ref()
+            .map(|reason| format!("not everything could be proved when it was applied: {reason}"));
         let notes = notes.chain(self.notes_on_frames(entry)).chain(unproved);
         PolicyReport { notes: notes.collect(), ..report }
     }
@@ -238,8 +239,8 @@ impl Control {
             entry.applied.iter().filter(is_wide).map(|id| switch_name(*id)).collect();
         (!names.is_empty()).then(|| {
             format!(
-                "there is no room at {} for rules of what it has in common with other policies of \
-                 its monitors: each such frame is copied once, and may count for those alone",
+                "switch {} has no room for rules for its overlaps with other policies of its \
+                 monitors: each such frame is copied once, and may be counted only for the others",
                 list(names.iter())
             )
         })
@@ -313,8 +314,8 @@ impl Control {
 fn note_on_place(applied: &BTreeSet<DatapathId>) -> String {
     let names = list(applied.iter().map(|id| switch_name(*id)));
     format!(
-        "there are too many policies to apply each everywhere: this one is applied where its \
-         senders are, at {names}"
+        "there are too many policies to apply each at every switch: this one is applied only at \
+         the switches of its senders, {names}"
     )
 }
 

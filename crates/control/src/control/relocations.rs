@@ -52,7 +52,7 @@ impl Control {
             .flat_map(|(share, found)| self.hosts_at(monitor.sharing(share), found))
             .collect();
         let reason = match hosts.is_empty() {
-            true => "the port is there now".to_owned(),
+            true => "the port now exists".to_owned(),
             false => format!("{} was seen there", list(hosts.iter())),
         };
         Event::PolicyMoved {

@@ -177,9 +177,9 @@ impl Control {
         if switch.fall_silent(self.limits.stats_wait, self.now) {
             let seconds = self.limits.stats_wait.0 / 1000;
             let reason = format!(
-                "it did not tell its counters within {seconds} s: what it told before counts on, \
-                 and ledgers that need them are not complete; it is asked again from time to \
-                 time, and read anew when it connects again"
+                "it did not report its counters within {seconds} s: earlier values are used, and \
+                 ledgers that need them are incomplete; the request is repeated from time to time, \
+                 and when the switch reconnects"
             );
             self.events.push_back(Event::CountersMissing { switch: id, reason });
         }

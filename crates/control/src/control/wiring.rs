@@ -86,8 +86,8 @@ impl Control {
     fn tell_reflected(&mut self, at: Place) {
         let port = self.named(at);
         let reason = format!(
-            "{port} gets its own LLDP back and is closed: look for a loop behind it, or a host \
-             that wants to be taken for a switch"
+            "{port} receives its own LLDP and is closed: look for a loop behind it, or a host that \
+             poses as a switch"
         );
         self.events.push_back(Event::PortClosed { switch: at.switch, reason });
     }
@@ -95,8 +95,8 @@ impl Control {
     fn tell_shared(&mut self, at: Place, peers: [Place; 2]) {
         let (port, [a, b]) = (self.named(at), peers.map(|peer| self.named(peer)));
         let reason = format!(
-            "{port} hears several ports of switches ({a} and {b}) and is closed: a link is a cable \
-             between two; cable them to each other without a hub or bridge in between"
+            "{port} receives LLDP from several switch ports ({a} and {b}) and is closed: a link \
+             must be point-to-point; connect the switches without a hub or bridge in between"
         );
         self.events.push_back(Event::PortClosed { switch: at.switch, reason });
     }
@@ -111,15 +111,15 @@ impl Control {
             let (near, far) = (self.named(a), self.named(b));
             let seconds = until.since(now).0.div_ceil(1000);
             let what = match is_needed {
-                true => "no other joins its switches, so it is used all the same".to_owned(),
+                true => "no other link connects its switches, so it is still used".to_owned(),
                 false => format!(
-                    "it is not used for {seconds} seconds, and for longer if it goes on, unless \
-                     no other way is left (show links)"
+                    "it is not used for {seconds} seconds, and longer if it keeps flapping, unless \
+                     no other path is left (show links)"
                 ),
             };
             let reason = format!(
-                "the link from {near} to {far} comes and goes: {what}; look for a loose cable, a \
-                 port that resets, or a switch that restarts"
+                "the link from {near} to {far} flaps: {what}; look for a loose cable, a port that \
+                 resets, or a switch that restarts"
             );
             self.events.push_back(Event::LinkHeld { switch: a.switch, reason });
         }

@@ -23,24 +23,23 @@ impl FilterError {
 
     pub(super) fn too_many(at: usize, too_many: TooMany) -> Self {
         let TooMany::Regions { needed } = too_many else {
-            let remedy = "ask for less: join fewer ranges of ports by `and` and `or`, or make \
-                          several policies of it";
-            return Self::new(at, "this takes too long to find out what it matches", remedy);
+            let remedy =
+                "combine fewer port ranges with `and` and `or`, or split it into several policies";
+            return Self::new(at, "this is too complex to compute what it matches", remedy);
         };
         Self::new(
             at,
             format!(
-                "this takes {needed} rules or more, of {MAX_SIZE} that one policy may have: \
-                 OpenFlow 1.3 matches one port at a time, and one of several things at a time"
+                "this takes at least {needed} rules, more than the {MAX_SIZE} that a policy may \
+                 have: an OpenFlow 1.3 rule matches a single port, and one of several alternatives"
             ),
-            "ask for less: name protocol and direction, use narrower ranges, or make several \
-             policies of it",
+            "give the protocol and direction, use narrower ranges, or split it into several \
+             policies",
         )
     }
 
     pub(super) fn nothing() -> Self {
-        let remedy = "parts that are joined by `and` contradict each other; join them by `or`, or \
-                      leave one out";
+        let remedy = "operands of `and` contradict each other; use `or`, or leave one out";
         Self::new(0, "no frame can match this", remedy)
     }
 

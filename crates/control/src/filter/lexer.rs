@@ -47,7 +47,7 @@ fn sign_len(rest: &str) -> Option<usize> {
 fn strange(rest: &str, at: usize) -> FilterError {
     let c = rest.chars().next().unwrap_or_default();
     let remedy = "expected a word, a number, an address or a sign, as in `tcp port 80`";
-    FilterError::new(at, format!("{c:?} means nothing here"), remedy)
+    FilterError::new(at, format!("unexpected character {c:?}"), remedy)
 }
 
 /// Longer ones come first.

@@ -21,13 +21,13 @@ use crate::port_range::PortRange;
 /// Parses a filter.
 pub(super) fn parse(text: &str) -> Result<Expr, FilterError> {
     if text.len() > MAX_LEN {
-        let what = format!("{} bytes, of {MAX_LEN} that a filter may have", text.len());
-        return Err(FilterError::new(MAX_LEN, what, "make several policies of it"));
+        let what = format!("{} bytes; a filter may have at most {MAX_LEN}", text.len());
+        return Err(FilterError::new(MAX_LEN, what, "split it into several policies"));
     }
     let tokens = tokens(text)?;
     if tokens.is_empty() {
         let remedy = "write one, as in `tcp port 80`, or leave the filter out";
-        return Err(FilterError::new(0, "there is nothing in it", remedy));
+        return Err(FilterError::new(0, "it is empty", remedy));
     }
     let mut parser = Parser { tokens, next: 0, end: text.len(), last: None, depth: 0 };
     let expr = parser.expr()?;
@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
             Some(head) if is_value(token) => self.value(head),
             _ if is_value(token) && token.text.parse::<IpPrefix>().is_ok() => {
                 let remedy = format!("write `host {}`", token.text);
-                Err(FilterError::new(token.at, "an address alone says nothing", remedy))
+                Err(FilterError::new(token.at, "an address alone is not an expression", remedy))
             }
             _ => Err(self.unexpected(token)),
         }
@@ -206,7 +206,7 @@ impl<'a> Parser<'a> {
             let first = first.map_or_else(|| "a shorter length".to_owned(), |net| net.to_string());
             FilterError::new(
                 token.at,
-                format!("`{}` has bits behind the network's {len}", token.text),
+                format!("`{}` has bits set after the prefix length {len}", token.text),
                 format!("write {first}, or `host` for one address"),
             )
         })
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
         let ones = mask.map(|mask| (mask, mask.to_bits().leading_ones()));
         let sound = ones.filter(|(mask, ones)| mask.to_bits().count_ones() == *ones);
         sound.and_then(|(_, ones)| u8::try_from(ones).ok()).ok_or_else(|| {
-            let what = format!("`{}` is no mask of leading ones", token.text);
+            let what = format!("`{}` is not a contiguous netmask", token.text);
             FilterError::new(token.at, what, "write the network as in 10.0.0.0/8")
         })
     }
@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
                 let remedy = "write the address, as in `dst host 10.0.0.255`, or `broadcast`";
                 return Err(FilterError::new(
                     word.at,
-                    "the broadcast address depends on a netmask, which nobody knows here",
+                    "the broadcast address depends on a netmask, which is not known here",
                     remedy,
                 ));
             }
@@ -296,7 +296,7 @@ impl<'a> Parser<'a> {
             "!=" => false,
             _ => {
                 let what = "ranges of types and codes";
-                let remedy = "compare by `=` or `!=`, and join several by `or`";
+                let remedy = "compare with `=` or `!=`, and combine several with `or`";
                 return Err(FilterError::no_match(relation.at, what, remedy));
             }
         };
@@ -379,8 +379,8 @@ impl<'a> Parser<'a> {
         read: impl FnOnce(&mut Self) -> Result<Expr, FilterError>,
     ) -> Result<Expr, FilterError> {
         if self.depth == MAX_DEPTH {
-            let what = format!("more than {MAX_DEPTH} parentheses or `not`s deep");
-            return Err(FilterError::new(self.peek().at, what, "write it flatter"));
+            let what = format!("parentheses or `not` nested deeper than {MAX_DEPTH}");
+            return Err(FilterError::new(self.peek().at, what, "use less nesting"));
         }
         self.depth += 1;
         let expr = read(self);
@@ -394,16 +394,16 @@ impl<'a> Parser<'a> {
             return FilterError::no_match(at, what, remedy);
         }
         match text {
-            "" => FilterError::new(at, "the filter ends where more is expected", EXPECTED),
-            ")" => FilterError::new(at, "`)` closes nothing", "leave it out, or open it before"),
+            "" => FilterError::new(at, "the filter ends too early", EXPECTED),
+            ")" => FilterError::new(at, "`)` closes nothing", "remove it, or open it before"),
             "&" | "|" => FilterError::new(
                 at,
-                format!("`{text}` joins bytes, not expressions"),
+                format!("`{text}` combines bytes, not expressions"),
                 format!("write `{text}{text}`, or the word"),
             ),
             _ if is_value(token) => {
-                let what = format!("`{text}` has nothing before it that says what it is");
-                FilterError::new(at, what, "write what it is, as in `port 80` or `host 10.0.0.1`")
+                let what = format!("`{text}` has no keyword before it");
+                FilterError::new(at, what, "write a keyword, as in `port 80` or `host 10.0.0.1`")
             }
             _ => FilterError::new(at, format!("`{text}` is not expected here"), EXPECTED),
         }
@@ -418,8 +418,8 @@ fn join(left: Expr, is_and: bool, right: Expr) -> Result<Expr, FilterError> {
     {
         return Err(FilterError::no_match(
             at,
-            "a tag behind the outermost one, which a second `vlan` is about",
-            "keep one `vlan`; join several by `or` for one of several",
+            "an inner VLAN tag, to which a second `vlan` refers",
+            "keep one `vlan`; combine alternatives with `or`",
         ));
     }
     let (left, right) = (Box::new(left), Box::new(right));
@@ -430,7 +430,7 @@ fn proto_alone(proto: ProtoWord, at: usize) -> Result<Expr, FilterError> {
     let primitive = match proto {
         ProtoWord::Ether => {
             let remedy = "write `ether host MAC`, `ether proto TYPE`, or leave it out";
-            return Err(FilterError::new(at, "every frame is of Ethernet", remedy));
+            return Err(FilterError::new(at, "every frame is an Ethernet frame", remedy));
         }
         ProtoWord::Type(family) => Primitive::Type(family),
         ProtoWord::Ip(family, proto) => Primitive::Proto(family, proto),
@@ -471,12 +471,12 @@ fn ether_type(name: &str, token: Token<'_>) -> Result<Family, FilterError> {
     }
     match u16::try_from(number(token)?) {
         Ok(eth_type) if words::is_tag(eth_type) => {
-            let what = "the type of a tag: it sees what is behind all tags";
+            let what = "the type of a tag: the type is the one after all tags";
             Err(FilterError::no_match(token.at, what, "write `vlan`"))
         }
         Ok(eth_type @ MIN_TYPE..) => Ok(Family::of(tapswitch_wire::EtherType(eth_type))),
         Ok(_) => {
-            let what = format!("`{}` is less than {MIN_TYPE:#x}: a length, no type", token.text);
+            let what = format!("`{}` is less than {MIN_TYPE:#x}: a length, not a type", token.text);
             Err(FilterError::new(token.at, what, "write a type, as in `ether proto 0x88cc`"))
         }
         Err(_) => Err(too_large(token, 0xffff)),
@@ -541,8 +541,8 @@ fn address_family(proto: Option<ProtoWord>, head: Head) -> Result<Option<Family>
         )),
         Some(ProtoWord::Ip(..)) => Err(FilterError::new(
             head.at,
-            "a host or net is no part of this protocol",
-            "write it apart, as in `tcp and host 10.0.0.1`",
+            "this protocol has no `host` or `net`",
+            "write it separately, as in `tcp and host 10.0.0.1`",
         )),
     }
 }
@@ -565,7 +565,7 @@ fn check_family(
 }
 
 fn wrong_family(token: Token<'_>, is: &str, wanted: &str, word: &str) -> FilterError {
-    let what = format!("`{}` is an address of {is}, where {wanted} is asked for", token.text);
+    let what = format!("`{}` is an address of {is}, but {wanted} is required", token.text);
     FilterError::new(token.at, what, format!("write `{word}` before it, or no protocol"))
 }
 
@@ -575,7 +575,7 @@ fn host(token: Token<'_>) -> Result<IpPrefix, FilterError> {
     }
     match whole_address(token.text.split('/').next().unwrap_or_default()) {
         Some(_) => {
-            let what = format!("`{}` is no whole address", token.text);
+            let what = format!("`{}` is not a complete address", token.text);
             Err(FilterError::new(token.at, what, format!("write `net {}`", token.text)))
         }
         None => Err(no_address(token)),
@@ -598,7 +598,7 @@ fn whole_address(text: &str) -> Option<(std::net::IpAddr, u8)> {
 
 fn mac(token: Token<'_>) -> Result<MacAddr, FilterError> {
     read_mac(token.text).ok_or_else(|| {
-        let what = format!("`{}` is no MAC address", token.text);
+        let what = format!("`{}` is not a MAC address", token.text);
         FilterError::new(token.at, what, "write it as in 02:00:00:00:00:01")
     })
 }
@@ -640,7 +640,7 @@ fn number(token: Token<'_>) -> Result<u32, FilterError> {
         "" => FilterError::new(token.at, "the filter ends where a number is expected", EXPECTED),
         _ => FilterError::new(
             token.at,
-            format!("`{text}` is no number or name that is known here"),
+            format!("`{text}` is not a number or a known name"),
             "write the number, as in 80 or 0x50",
         ),
     })
@@ -648,11 +648,11 @@ fn number(token: Token<'_>) -> Result<u32, FilterError> {
 
 fn too_large(token: Token<'_>, max: u32) -> FilterError {
     let what = format!("`{}` is larger than {max}", token.text);
-    FilterError::new(token.at, what, "write a number that there is")
+    FilterError::new(token.at, what, "write a smaller number")
 }
 
 fn no_address(token: Token<'_>) -> FilterError {
-    let what = format!("`{}` is no address; names are not looked up here", token.text);
+    let what = format!("`{}` is not an address; names are not resolved", token.text);
     FilterError::new(token.at, what, "write the IP address, or a network as in 10.0.0.0/8")
 }
 
@@ -660,10 +660,10 @@ fn no_bytes(word: &str, at: usize) -> FilterError {
     let (what, remedy) = match word {
         "tcp" => (
             "flags and other bytes of TCP",
-            "leave that out: all of the connection is copied, and the monitor can look closer",
+            "leave it out: the whole connection is copied, and the monitor can filter further",
         ),
         "ether" => ("bytes by offset", "write `ether host`, `ether proto`, `multicast`"),
-        _ => ("bytes by offset", "leave that out, and let the monitor look closer"),
+        _ => ("bytes by offset", "leave it out, and filter further at the monitor"),
     };
     FilterError::no_match(at, what, remedy)
 }

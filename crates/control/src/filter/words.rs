@@ -72,15 +72,15 @@ pub(super) fn without_match(word: &str) -> Option<(&'static str, &'static str)> 
     let words = |list: &'static [&str]| list.contains(&word);
     Some(match word {
         "len" | "less" | "greater" => ("the length of frames", "leave it out"),
-        "mpls" => ("what is behind MPLS labels", "all of MPLS is `ether proto 0x8847`"),
-        "pppoes" => ("what is in PPPoE", "all sessions are `ether proto 0x8864`"),
+        "mpls" => ("headers after MPLS labels", "all of MPLS is `ether proto 0x8847`"),
+        "pppoes" => ("the contents of PPPoE", "all sessions are `ether proto 0x8864`"),
         "pppoed" => ("PPPoE by name", "discovery is `ether proto 0x8863`"),
-        "geneve" => ("what is in Geneve", "all of it is `udp dst port 6081`"),
-        "vxlan" => ("what is in VXLAN", "all of it is `udp dst port 4789`"),
+        "geneve" => ("the contents of Geneve", "all of it is `udp dst port 6081`"),
+        "vxlan" => ("the contents of VXLAN", "all of it is `udp dst port 4789`"),
         "gateway" => ("a gateway", "write `ether host MAC and not host IP`"),
         "protochain" => ("chains of headers", "`proto` finds the protocol behind all of them"),
         "inbound" | "outbound" | "ifindex" => {
-            ("interfaces in a filter", "leave it out; a policy is about all ports of the switch")
+            ("interfaces in a filter", "leave it out; a policy applies to all ports of the switch")
         }
         _ if words(PF) => ("what a firewall did", "leave it out"),
         _ if words(WLAN) => ("fields of other networks than Ethernet", "leave it out"),

@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Sample {
     }
 }
 
-const EXPECTED: &str = "one of how many frames, as in 1/10 or 10";
+const EXPECTED: &str = "a sampling ratio, as in 1/10 or 10";
 
 #[cfg(test)]
 mod tests {

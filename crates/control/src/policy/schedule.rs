@@ -181,7 +181,8 @@ const WEEK: u32 = 7 * DAY as u32;
 const MINUTE_MS: u64 = 60_000;
 /// More than one for each day and night.
 const MAX_WINDOWS: usize = 16;
-const EXPECTED: &str = "days and hours in UTC, as in `Mon-Fri 08:00-18:00`, several joined by `;`";
+const EXPECTED: &str =
+    "days and hours in UTC, as in `Mon-Fri 08:00-18:00`, several separated by `;`";
 
 #[cfg(test)]
 mod tests {

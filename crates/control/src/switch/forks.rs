@@ -72,10 +72,10 @@ impl Switch {
         }
         if !self.forking.is_told {
             self.forking.is_told = true;
-            let remedy = "frames to hosts on other switches take one of several ways, and wait \
-                          for the controller when its link goes";
+            let remedy = "frames to hosts on other switches use one of several paths, and after a \
+                          link failure wait for the controller";
             let reason =
-                format!("a group that picks one of several ways (room for {max}): {remedy}");
+                format!("a group that selects one of several paths (room for {max}): {remedy}");
             self.signals.events.push(Event::RuleRefused { switch: self.id(), reason });
         }
         route.single()
@@ -84,8 +84,8 @@ impl Switch {
     /// The switch rejected a fork, so it gets none any more.
     pub(super) fn give_up_forks(&mut self, kind: ErrorKind) {
         let reason = format!(
-            "a group that picks one of several ways: {kind}; frames to hosts on other switches \
-             take one of them"
+            "a group that selects one of several paths: {kind}; frames to hosts on other switches \
+             use one of them"
         );
         self.signals.events.push(Event::RuleRefused { switch: self.id(), reason });
         self.forking = Forking { is_told: true, ..Forking::NONE };

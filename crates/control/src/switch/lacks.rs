@@ -21,14 +21,15 @@ impl Switch {
         let refused = (!self.refused.is_empty()).then(|| self.refused.find(id)).flatten();
         if let Some(kind) = refused {
             return Some(format!(
-                "switch {} refused a rule that its frames meet ({id}): {kind}; make room there",
+                "switch {} refused a rule that its frames match ({id}): {kind}; free space in its \
+                 tables",
                 name()
             ));
         }
         self.removed.contains(id).then(|| {
             format!(
-                "somebody else deleted a rule that its frames meet at switch {} ({id}); it is put \
-                 back soon",
+                "a rule that its frames match was deleted at switch {} by another program ({id}); \
+                 it will be restored soon",
                 name()
             )
         })

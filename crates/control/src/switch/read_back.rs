@@ -176,7 +176,7 @@ impl Switch {
             }
             _ => return,
         }
-        let reason = format!("asked for what it holds ({request:?}): {kind}");
+        let reason = format!("asked for its rules and groups ({request:?}): {kind}");
         self.signals.events.push(Event::RuleRefused { switch: self.id, reason });
         self.finish_reading(limits);
     }
@@ -189,7 +189,7 @@ impl Switch {
         {
             read.deadline = now.plus(wait);
             let seconds = wait.0 / 1000;
-            let reason = format!("it does not tell what it holds, {seconds} s after it was asked");
+            let reason = format!("it did not report its rules and groups within {seconds} s");
             self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
         }
     }

@@ -109,8 +109,8 @@ impl Switch {
             self.outbox.wait_again(now);
             let seconds = BARRIER_WAIT.0 / 1000;
             let reason = format!(
-                "it has not confirmed within {seconds} s what it was told (OFPT_BARRIER_REQUEST), \
-                 though it is connected: look at its log, or restart it"
+                "it is connected but has not confirmed changes within {seconds} s \
+                 (OFPT_BARRIER_REQUEST): see its log, or restart it"
             );
             self.signals.events.push(Event::SwitchMisbehaved { switch: self.id, reason });
         }

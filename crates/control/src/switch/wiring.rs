@@ -161,8 +161,8 @@ impl Switch {
         let carried = self.carries.get(&tag)?;
         let kind = self.refused.find(&carry_rule(carried.carry).0)?;
         Some(format!(
-            "switch {} refused to carry its copies: {kind}; it is asked again within a minute: \
-             make room there, or delete other policies",
+            "switch {} refused the rules that forward its copies: {kind}; they are sent again \
+             within a minute: free space in its tables, or delete other policies",
             switch_name(self.id)
         ))
     }

@@ -28,7 +28,7 @@ fn copies_whose_only_way_is_a_switch_that_went_may_not_arrive_and_that_is_said()
             let PolicyState::Partial { reason } = fabric.world.state(name) else {
                 panic!("{name}: {:?}", fabric.world.state(name))
             };
-            let expected = "copies from 0x1 for monitor 0x3/2 have no way but through switch 0x2";
+            let expected = "copies from 0x1 for monitor 0x3/2 can only go through switch 0x2";
             assert!(reason.starts_with(expected), "{reason}");
         }
         assert_eq!(fabric.world.state("near"), PolicyState::Active, "its copies go nowhere else");

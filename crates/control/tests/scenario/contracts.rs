@@ -83,10 +83,10 @@ fn others_are_sent_plain_openflow_and_the_report_says_so() {
     world.switch().tx_dropped = 7;
     let report = world.ledger("a");
     let [contract, ledger] = &report.notes[..] else { panic!("{report:?}") };
-    assert!(contract.contains("switch 0x1 is no tapswitch"), "{contract}");
+    assert!(contract.contains("switch 0x1 is not a tapswitch"), "{contract}");
     assert!(contract.contains("best-effort, not lossless:20"), "{contract}");
-    assert!(ledger.contains("handed to port 3"), "{ledger}");
-    assert!(ledger.ends_with("it dropped 7 frames of all that left there"), "{ledger}");
+    assert!(ledger.contains("output to port 3"), "{ledger}");
+    assert!(ledger.ends_with("that port dropped 7 frames in total, copies or not"), "{ledger}");
     assert!(report.adds_up && report.is_complete);
     world.tap(with("b", "4", Delivery::BestEffort));
     assert_eq!(world.ledger("b").notes.len(), 1, "best effort is what it gets");
@@ -101,7 +101,7 @@ fn what_others_tell_of_copies_for_the_controller_is_said_without_its_number() {
     let plan = world.control.plan_policy(policy("b", "controller")).unwrap();
     let notes = [report.notes, plan.notes].concat().join(" ");
     assert!(!notes.contains(&PortNo::CONTROLLER.0.to_string()), "{notes}");
-    assert!(notes.contains("were for the controller"), "{notes}");
+    assert!(notes.contains("were meant for the controller"), "{notes}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn on_other_switches_a_note_says_that_copies_are_whole() {
     world.tap(part("part", "3"));
     assert_eq!(copies_to(&mut world, 3), ["actions=output:3"]);
     let notes = world.control.policy("part").unwrap().notes;
-    let expected = "switch 0x1 is no tapswitch and copies all of each frame, without snaplen 64, \
-                    sample 1/4";
+    let expected = "switch 0x1 is not a tapswitch and copies every frame whole, without snaplen \
+                    64, sample 1/4";
     assert!(notes.iter().any(|note| note == expected), "{notes:?}");
 }

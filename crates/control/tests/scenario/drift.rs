@@ -91,7 +91,10 @@ fn a_rule_of_somebody_else_in_the_place_of_ours_or_with_our_mark_goes() {
     assert!(reason.contains("1 rule was missing (table 2, "), "{reason}");
     let marked = FlowMod { cookie: ours.cookie, priority: 77, ..other };
     let reason = put_right(&mut fabric, 1, Body::FlowMod(marked));
-    assert!(reason.contains("1 rule was added with our mark (table 2, priority 77, "), "{reason}");
+    assert!(
+        reason.contains("1 rule was added with this controller's cookie (table 2, priority 77, "),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn a_group_that_somebody_else_changes_is_put_right_and_told() {
         buckets: vec![Bucket::new(vec![Action::output(PortNo(1))])],
     });
     let reason = put_right(&mut fabric, 2, changed);
-    assert!(reason.contains("1 groups were not as told"), "{reason}");
+    assert!(reason.contains("1 groups differed"), "{reason}");
 }
 
 /// Checks have no side effects: no changes, no reports, and everything remains proved.

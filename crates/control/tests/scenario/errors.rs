@@ -50,7 +50,7 @@ fn monitors_that_could_be_several_are_refused() {
         ("02:00:00:00:00:01", "0x1/1, 0x2/3"),
     ] {
         let text = refusal(&mut world, policy("p", monitor));
-        assert!(text.contains(&format!("any of {told}; name one of these")), "{text}");
+        assert!(text.contains(&format!("ambiguous; name one of {told}")), "{text}");
     }
 }
 
@@ -272,7 +272,10 @@ fn copies_are_not_made_while_a_switch_on_their_way_refuses_to_carry_them() {
             let PolicyState::Failed { reason } = fabric.world.state("far") else {
                 panic!("{:?}", fabric.world.state("far"))
             };
-            assert!(reason.starts_with("switch 0x2 refused to carry its copies: OFP"), "{reason}");
+            assert!(
+                reason.starts_with("switch 0x2 refused the rules that forward its copies: OFP"),
+                "{reason}"
+            );
             fabric.wait(1000);
         }
         let report = fabric.world.ledger("far");
@@ -317,7 +320,10 @@ fn a_switch_that_confirms_nothing_does_not_keep_a_name_busy() {
     assert_eq!((reasons(&fabric), is_replaced(&fabric)), (vec![], false));
     fabric.wait(2000);
     let [reason] = &reasons(&fabric)[..] else { panic!("{:?}", fabric.world.events) };
-    assert!(reason.starts_with("it has not confirmed within 30 s"), "{reason}");
+    assert!(
+        reason.starts_with("it is connected but has not confirmed changes within 30 s"),
+        "{reason}"
+    );
     fabric.world.disconnect(2);
     assert!(is_replaced(&fabric), "{:?}", fabric.world.events);
     fabric.world.control.delete_policy("all").unwrap();

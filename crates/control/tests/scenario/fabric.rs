@@ -507,7 +507,7 @@ fn where_there_are_many_policies_they_are_applied_where_senders_are() {
     fabric.world.tap(from_host(1));
     fabric.world.tap(from_host(2));
     let note = fabric.world.ledger("from 2").notes.concat();
-    assert!(note.contains("applied where its senders are, at 0x2"), "{note}");
+    assert!(note.contains("applied only at the switches of its senders, 0x2"), "{note}");
     assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6], "the first one is applied everywhere");
     fabric.world.untap("from 1");
     assert_eq!(tapping(&fabric), [1, 2, 3, 4, 5, 6], "the other one is the first now");

@@ -73,7 +73,7 @@ fn a_link_that_flaps_is_used_all_the_same_where_there_is_no_other() {
     fabric.learn();
     fabric.flap_and_use(8, 250, 2);
     let told = fabric.world.events.iter().filter_map(|it| match it {
-        Event::LinkHeld { reason, .. } => Some(reason.contains("used all the same")),
+        Event::LinkHeld { reason, .. } => Some(reason.contains("still used")),
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [true]);

@@ -89,7 +89,7 @@ fn a_switch_that_is_not_ours_strips_tags_too() {
     assert_eq!(world.send(1, &plain), [2, 3]);
     let notes = world.control.policy("all").unwrap().notes;
     let expected =
-        "switch 0x1 is no tapswitch and takes one VLAN tag away: of two, the inner one stays";
+        "switch 0x1 is not a tapswitch and strips only the outermost VLAN tag: an inner one stays";
     assert!(notes.iter().any(|note| note == expected), "{notes:?}");
-    assert!(!notes.iter().any(|note| note.contains("copies all of each frame")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("copies every frame whole")), "{notes:?}");
 }

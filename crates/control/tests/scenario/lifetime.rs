@@ -78,7 +78,7 @@ fn a_policy_ends_at_its_time_wherever_the_clock_jumps() {
     let past = expiring("2026-11-23T07:59:00Z");
     let refused = world.control.add_policy(past, WhenMissing::Wait).unwrap_err();
     assert_eq!(refused.field(), Some("expires"));
-    assert!(refused.to_string().contains("2026-11-23T07:59:00Z: that is past"), "{refused}");
+    assert!(refused.to_string().contains("2026-11-23T07:59:00Z: in the past"), "{refused}");
     world.tap(expiring("2026-11-23T09:00:00Z"));
     tell(&mut world, "2026-11-23T08:59:59Z");
     assert_eq!(world.state("short"), PolicyState::Active);
@@ -184,7 +184,7 @@ fn a_schedule_follows_the_clock_wherever_it_jumps() {
     world.events.clear();
     assert_eq!(
         pass(&mut world, 1000),
-        ["hours rests: its schedule goes on at 2026-11-25T08:00:00Z"]
+        ["hours rests: its schedule resumes at 2026-11-25T08:00:00Z"]
     );
 }
 
@@ -213,17 +213,17 @@ fn a_policy_rests_outside_its_hours() {
     };
     world.control.add_policy(hours, WhenMissing::Refuse).unwrap();
     world.run();
-    let unknown = "hours rests: its schedule waits until the time of day is known";
+    let unknown = "hours rests: its schedule cannot start until the time of day is known";
     assert_eq!(names(&mut world), [unknown]);
     tell(&mut world, MONDAY);
     assert!(matches!(world.state("hours"), PolicyState::Resting { .. }));
-    assert_eq!(names(&mut world), ["hours rests: its schedule goes on at 2026-11-23T08:00:00Z"]);
+    assert_eq!(names(&mut world), ["hours rests: its schedule resumes at 2026-11-23T08:00:00Z"]);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2]);
     assert_eq!(pass(&mut world, 60_000), ["hours active"]);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     assert_eq!(
         pass(&mut world, 120_000),
-        ["hours rests: its schedule goes on at 2026-11-24T08:00:00Z"]
+        ["hours rests: its schedule resumes at 2026-11-24T08:00:00Z"]
     );
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2]);
     let report = world.untap("hours");

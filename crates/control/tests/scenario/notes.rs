@@ -65,7 +65,7 @@ fn a_link_that_no_tags_of_copies_leave_by_is_told_with_a_remedy() {
         match fabric.world.state("tagged") {
             PolicyState::Partial { reason } if !passes_tags => {
                 let place = "copies for monitor 0x3/2 cannot pass port 0x2/11: between switches";
-                let remedies = ["mode=provider, or none", "--transport rewrite"];
+                let remedies = ["mode=provider or no mode", "--transport rewrite"];
                 assert!(reason.starts_with(place), "{reason}");
                 assert!(remedies.iter().all(|remedy| reason.contains(remedy)), "{reason}");
                 let plan = fabric.world.control.plan_policy(policy("other", "0x3/2")).unwrap();
@@ -106,7 +106,7 @@ fn vlans_of_copies_between_switches_are_refused_with_their_range() {
     let refused = fabric.world.control.add_policy(copied, WhenMissing::Refuse).unwrap_err();
     assert_eq!(refused.field(), Some("vlan"));
     let text = refused.to_string();
-    assert!(text.starts_with("vlan 3080: 3072-4094 are the VLANs of copies between"), "{text}");
+    assert!(text.starts_with("vlan 3080: 3072-4094 are reserved for copies between"), "{text}");
     fabric.world.tap(TapPolicy { vlan: Vlan::Id(3071), ..policy("free", "0x2/2") });
 }
 
@@ -150,8 +150,12 @@ fn that_another_switch_shares_flows_by_itself_is_told_once() {
     }
     fabric.world.tap(policy("shared", "one-of:0x1/2+0x2/2"));
     let told = notes(&fabric.world, "shared").concat();
-    assert_eq!(told.matches("by a hash of its own").count(), 2, "{told}");
-    assert_eq!(told.matches("another switch may pick another").count(), 2, "{told}");
+    assert_eq!(told.matches("by its own hash").count(), 2, "{told}");
+    assert_eq!(
+        told.matches("different switches may choose different monitors").count(),
+        2,
+        "{told}"
+    );
 }
 
 /// A deletion is done: there is nothing to retry.
@@ -166,5 +170,5 @@ fn why_a_deletion_was_not_proved_is_told_without_a_remedy() {
     assert!(told.contains("not connected") && !told.contains("again"), "{told}");
     let plan = fabric.world.control.plan_policy(policy("other", "0x1/2")).unwrap();
     let problems = plan.proof.problems.concat();
-    assert!(problems.is_empty() || problems.contains("try again when that is over"), "{plan:?}");
+    assert!(problems.is_empty() || problems.contains("try again when that is done"), "{plan:?}");
 }

@@ -123,7 +123,7 @@ fn what_goes_wrong_is_told_beside_what_does_already() {
     fabric.world.tap(of_links("forced", "0x2/2"));
     let verdict = judge(&mut fabric, &policy("all", "0x3/2"));
     let unproved = verdict.unproved.as_deref().unwrap_or_default();
-    assert!(unproved.starts_with("not all is as it should be already"), "{verdict:?}");
+    assert!(unproved.starts_with("something is already wrong without the change"), "{verdict:?}");
     let other = TapPolicy { src_mac: Some(mac(2)), ..of_links("other", "0x3/2") };
     let verdict = judge(&mut fabric, &other);
     assert!(verdict.counterexample().is_some(), "{verdict:?}");
@@ -153,7 +153,7 @@ fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     let mut fabric = large(98, 0);
     let wide = TapPolicy { dst_port: Some("1-100".parse().unwrap()), ..policy("wide", "0x5/2") };
     let verdict = judge(&mut fabric, Change::Add(&wide));
-    let reason = "it takes 4040000 rules; up to 250000 are looked at; a dry run looks at all of it";
+    let reason = "it takes 4040000 rules; up to 250000 are looked at; a dry run examines all of it";
     assert_eq!((verdict.proof, verdict.unproved.as_deref()), (None, Some(reason)));
     let all = judge(&mut fabric, Change::Add(&policy("all", "0x5/2")));
     assert!(all.proof.is_some_and(|proof| proof.is_proved && proof.checked > 100));
@@ -214,7 +214,7 @@ fn frames_that_meet_a_rule_that_was_refused_are_left_out() {
     }
     let to = |host: usize| TapPolicy { dst_mac: Some(hosts[host]), ..policy("to", "0x1/2") };
     assert!(is_proved(&judge(&mut fabric, Change::Add(&to(0)))));
-    let told = "switch 0x1 refused a rule that its frames meet (table 2";
+    let told = "switch 0x1 refused a rule that its frames match (table 2";
     let verdict = judge(&mut fabric, Change::Add(&to(1)));
     assert!(verdict.unproved.as_ref().is_some_and(|reason| reason.starts_with(told)));
     assert_eq!(verdict.counterexample(), None);

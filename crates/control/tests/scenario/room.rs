@@ -45,7 +45,7 @@ fn policies_of_one_monitor_do_with_less() {
     world.plan_and_tap(host);
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3]);
     assert_eq!(counted(&mut world).iter().sum::<u64>(), 1, "copied once, counted once");
-    let told = "there is no room at 0x1 for rules of what it has in common with other policies";
+    let told = "switch 0x1 has no room for rules for its overlaps with other policies";
     assert!(notes(&world, "host").starts_with(told), "{}", notes(&world, "host"));
     assert_eq!(notes(&world, "tcp"), "");
     // The other one is deleted: nothing has to be repaired.
@@ -326,7 +326,7 @@ fn many_policies_of_one_host_fit_beside_some_that_match_much() {
     {
         let mut world = with_addresses(Limits::default());
         of_one_host(wide).for_each(|policy| world.tap(policy));
-        let told = "is copied once, and may count for those alone";
+        let told = "is copied once, and may be counted only for the others";
         assert!(notes(&world, "of-60").contains(told), "{}", notes(&world, "of-60"));
         for from in [1, 30, 60] {
             let frame = |dst_port| from_host(Packet { dst_port, ..tcp(from, 101) }.bytes());

@@ -59,7 +59,7 @@ fn a_switch_that_does_not_tell_its_counters_holds_up_nobody() {
     assert_eq!(fabric.world.control.policy("near").unwrap().matched.packets, 10);
     assert_eq!(silent(&fabric), (vec![2], 1), "once");
     let note = fabric.world.control.policy("all").unwrap().notes.concat();
-    assert!(note.contains("switch 0x2 does not tell its counters"), "{note}");
+    assert!(note.contains("switch 0x2 does not report its counters"), "{note}");
     check_ledger_is_fresh(&mut fabric);
 }
 

@@ -374,9 +374,10 @@ fn a_monitor_that_goes_takes_its_rules_with_it() {
     world.switch().set_link(3, false);
     world.run();
     assert_eq!(world.switch().state(), before);
-    let reason = "monitor 0x1/p3: port 0x1/3 is down; bring its link up, start the virtual \
-                  machine behind it, or make room on its disk, if it is a file"
-        .to_owned();
+    let reason =
+        "monitor 0x1/p3: port 0x1/3 is down; bring its link up, start the virtual machine \
+                  behind it, or, if it is a file, free disk space"
+            .to_owned();
     assert_eq!(world.state("web"), PolicyState::Pending { reason });
     world.switch().set_link(3, true);
     world.run();

@@ -149,7 +149,7 @@ fn a_switch_that_cannot_go_on_to_groups_takes_one_way() {
     assert_eq!(forks(&mut fabric, 2, GroupType::Select).len(), 1);
     let told = fabric.world.events.iter().any(|event| {
         matches!(event, Event::RuleRefused { switch, reason }
-            if switch.0 == 1 && reason.contains("one of several ways"))
+            if switch.0 == 1 && reason.contains("one of several paths"))
     });
     assert!(told, "{:?}", fabric.world.events);
     fabric.check_production();

@@ -194,7 +194,7 @@ impl World {
         let mut hops = 0;
         while let Some((switch, port, frame)) = under_way.pop() {
             hops += 1;
-            assert!(hops < 2000, "a frame goes round and round");
+            assert!(hops < 2000, "a frame loops");
             for (out, frame) in self.model(switch).receive(port, &frame) {
                 match self.cables.get(&(switch, out)) {
                     Some(&(peer, at)) => {

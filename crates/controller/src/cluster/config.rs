@@ -52,12 +52,15 @@ impl FromStr for EtcdConfig {
         let wrong = |what| ParseEtcdError { text: text.to_owned(), what };
         let secure = text.strip_prefix(SECURE_SCHEME);
         let rest = secure.or_else(|| text.strip_prefix(SCHEME));
-        let rest = rest.ok_or_else(|| wrong("it begins otherwise"))?;
+        let rest = rest.ok_or_else(|| wrong("it does not begin with etcd:// or etcds://"))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(a, b)| (a, Some(b)));
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let endpoints: Vec<_> = members.split(',').map(str::to_owned).collect();
         if !endpoints.iter().all(|endpoint| is_endpoint(endpoint)) {
-            return Err(wrong("each member is HOST:PORT; who asks, --store-login says"));
+            return Err(wrong(
+                "each member must be HOST:PORT; user and password belong into the file of \
+                 --store-login",
+            ));
         }
         let prefix = match prefix.trim_matches('/') {
             "" => DEFAULT_PREFIX.to_owned(),
@@ -66,7 +69,7 @@ impl FromStr for EtcdConfig {
         let seconds = match query.map(|query| query.strip_prefix("ttl=").map(str::parse)) {
             None => DEFAULT_TTL_S,
             Some(Some(Ok(seconds @ 1..=MAX_TTL_S))) => seconds,
-            Some(_) => return Err(wrong("behind ? there is ttl= and 1 to 60 seconds")),
+            Some(_) => return Err(wrong("only ttl= with 1 to 60 seconds may follow the ?")),
         };
         Ok(Self {
             endpoints,
@@ -91,9 +94,9 @@ fn is_endpoint(text: &str) -> bool {
 /// The text is not a valid etcd store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is no store in etcd: {what}; expected \
-     etcd://HOST:PORT,HOST:PORT,.../PREFIX?ttl=SECONDS, as in \
-     etcd://10.0.0.1:2379,10.0.0.2:2379, or etcds:// for TLS"
+    "'{text}' is not a store in etcd: {what}; expected \
+     etcd://HOST:PORT,HOST:PORT,.../PREFIX?ttl=SECONDS, as in etcd://10.0.0.1:2379,10.0.0.2:2379, \
+     or etcds:// for TLS"
 )]
 pub struct ParseEtcdError {
     text: String,

@@ -143,7 +143,7 @@ impl Elector {
         }
         let theirs = theirs.unwrap_or_default();
         tracing::warn!(
-            "{ours} switches are connected here, and {theirs} to the leader: takes its place"
+            "{ours} switches are connected here, and only {theirs} to the leader: taking over"
         );
         self.client.revoke(leader.lease).await.is_ok()
     }
@@ -204,13 +204,13 @@ impl Elector {
             }
         };
         if let Err(error) = self.record_configured(configured, &mut asked_at).await {
-            return tracing::error!("does not lead: {error}");
+            return tracing::error!("cannot become leader: {error}");
         }
         (self.told, self.told_count) = (None, None);
         self.term.begin(asked_at);
         self.tell(Verdict::Lead { generation, kept }).await;
         let why = self.renew(generation).await;
-        tracing::warn!("the term of generation {generation} ends: {why}");
+        tracing::warn!("leadership of generation {generation} ends: {why}");
         self.term.end();
         self.tell(Verdict::Follow { leader: None }).await;
     }
@@ -223,17 +223,17 @@ impl Elector {
             pause = self.ttl / RENEWALS;
             let asked_at = Instant::now();
             if !self.term.goes_on(asked_at) {
-                return "it was given up, or there was no news from etcd for too long".to_owned();
+                return "it was given up, or etcd has not answered for too long".to_owned();
             }
             if self.term.is_stuck(asked_at) {
-                return format!("one thing has kept this controller busy for {STUCK:?}");
+                return format!("this controller was busy with a single task for {STUCK:?}");
             }
             let Some(lease) = self.lease else { return "there is no lease".to_owned() };
             match self.client.keep_alive(lease).await {
                 Ok(true) => {
                     self.note(Ok(()));
                     if !self.term.renew(asked_at) {
-                        return "this controller was stopped for too long".to_owned();
+                        return "this controller was suspended for too long".to_owned();
                     }
                     self.tell_switch_count(generation, lease).await;
                 }
@@ -274,7 +274,7 @@ impl Elector {
         for some in blueprint.configured().chunks(MAX_TOGETHER) {
             keeper.record_configured(some).await?;
             self.keep_lease(asked_at).await.map_err(|error| {
-                StoreError::new("too slow", &error).with_remedy("it is tried again")
+                StoreError::new("too slow", &error).with_remedy("it will be tried again")
             })?;
         }
         Ok(())

@@ -168,7 +168,9 @@ pub(super) struct Fault {
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::String(digits) => digits.parse().map_err(de::Error::custom),
-        value => value.as_i64().ok_or_else(|| de::Error::custom(format!("{value} is no number"))),
+        value => {
+            value.as_i64().ok_or_else(|| de::Error::custom(format!("{value} is not a number")))
+        }
     }
 }
 

@@ -78,7 +78,7 @@ fn who_is_not_known_signs_in_and_who_may_not_is_told_what_mends_it() {
     assert!(told.contains("the file of --store-login"), "{told}");
     let body = b"Client sent an HTTP request to an HTTPS server.\n";
     let told = read_answer::<Value>(StatusCode::BAD_REQUEST, body).unwrap_err().to_string();
-    assert!(told.contains("say etcds://"), "{told}");
+    assert!(told.contains("use etcds://"), "{told}");
     let body = b"CommonName of client sending a request against gateway will be ignored";
     let told = read_answer::<Value>(StatusCode::BAD_REQUEST, body).unwrap_err().to_string();
     assert!(told.contains("must have no CommonName"), "{told}");
@@ -130,6 +130,6 @@ async fn whoever_wants_tls_is_known_by_each_way_to_say_no() {
         };
         let ((), error) = tokio::join!(says_no, client.range("/k", None, 1));
         let told = error.unwrap_err().to_string();
-        assert!(told.contains("perhaps it wants TLS"), "{reads} {answer:?}: {told}");
+        assert!(told.contains("if it requires TLS, use etcds://"), "{reads} {answer:?}: {told}");
     }
 }

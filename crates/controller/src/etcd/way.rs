@@ -38,12 +38,14 @@ impl Way {
     /// Loads the certificates, if any.
     pub(crate) fn open(config: &EtcdConfig) -> Result<Self, StoreError> {
         let wrong = |cause: &dyn Display, remedy| {
-            let error = StoreError::new("it cannot be reached so", cause);
+            let error = StoreError::new("the configuration does not fit", cause);
             error.with_remedy(remedy).at_place(&config.place())
         };
         let tls = match &config.tls {
-            None if config.is_secure => return Err(wrong(&"nobody vouches for it", NO_CA)),
-            Some(_) if !config.is_secure => return Err(wrong(&"it is without TLS", NO_TLS)),
+            None if config.is_secure => {
+                return Err(wrong(&"the CA of its certificates is missing", NO_CA));
+            }
+            Some(_) if !config.is_secure => return Err(wrong(&"its URL is without TLS", NO_TLS)),
             None => None,
             Some(EtcdTls { ca, own }) => {
                 let (ca, own) = (ca.clone(), own.clone());
@@ -75,7 +77,7 @@ impl Way {
     /// read the whole request), or send an alert.
     pub(super) fn explain_lost(&self, error: &hyper::Error) -> EtcdError {
         let perhaps = match self.tls {
-            None => "; perhaps it wants TLS: then say etcds://",
+            None => "; if it requires TLS, use etcds://",
             Some(_) => "",
         };
         EtcdError::Unreachable(format!("{}{perhaps}", explain_error(error)))
@@ -100,7 +102,7 @@ impl Way {
     fn client_config(&self) -> Option<Arc<ClientConfig>> {
         let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = fresh.refresh() {
-            tracing::error!("etcd: {error}; the certificates stay as they were");
+            tracing::error!("etcd: {error}; the previous certificates stay in use");
         }
         Some(fresh.config())
     }
@@ -109,7 +111,9 @@ impl Way {
 fn read_login(path: &Path) -> Result<Value, String> {
     let meta = fs::metadata(path).map_err(|error| error.to_string())?;
     if let Some(mode) = open_mode(&meta) {
-        return Err(format!("others may use this file (mode {mode:03o}); `chmod 600` it"));
+        return Err(format!(
+            "other users may access this file (mode {mode:03o}); run `chmod 600` on it"
+        ));
     }
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let line = text.trim_end_matches(['\r', '\n']);
@@ -117,7 +121,7 @@ fn read_login(path: &Path) -> Result<Value, String> {
         Some((name, password)) if !name.is_empty() && !line.contains('\n') => {
             Ok(json!({ "name": name, "password": password }))
         }
-        _ => Err("one line is expected there, as in USER:PASSWORD".to_owned()),
+        _ => Err("expected a single line, as in USER:PASSWORD".to_owned()),
     }
 }
 
@@ -149,7 +153,7 @@ pub(super) fn explain_status(status: StatusCode, bytes: &[u8]) -> String {
     let line = text.lines().next().unwrap_or_default().trim();
     let line: String = line.chars().take(MAX_WORDS_LEN).collect();
     let remedy = match &line {
-        line if line.contains("HTTPS") => "; say etcds:// instead of etcd://",
+        line if line.contains("HTTPS") => "; use etcds:// instead of etcd://",
         line if line.contains("CommonName") => {
             "; where etcd has users, the certificate of --store-cert must have no CommonName"
         }
@@ -160,6 +164,6 @@ pub(super) fn explain_status(status: StatusCode, bytes: &[u8]) -> String {
 
 /// Maximum quoted bytes of an unexpected response.
 const MAX_WORDS_LEN: usize = 200;
-const NO_CA: &str = "name the file of etcd's authority with --store-ca";
-const NO_TLS: &str = "say etcds:// instead of etcd://, or leave out --store-ca";
+const NO_CA: &str = "name the file with the CA of etcd with --store-ca";
+const NO_TLS: &str = "use etcds:// instead of etcd://, or leave out --store-ca";
 const OTHER_FILES: &str = "name the right files with --store-ca, --store-cert and --store-key";

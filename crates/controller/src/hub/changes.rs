@@ -159,7 +159,7 @@ impl PolicyChange {
         let is_blind =
             verdict.proof.is_none() && !verdict.is_early && !matches!(self, Self::Delete { .. });
         let reason = verdict.unproved.as_ref().filter(|_| is_blind)?;
-        Some(format!("it cannot be told where its frames would go: {reason}"))
+        Some(format!("cannot determine where its frames would go: {reason}"))
     }
 
     const fn is_by_force(&self) -> bool {
@@ -224,7 +224,9 @@ impl Hub {
         let reason = verdict.unproved.as_deref();
         self.control.note_unproved(name, reason);
         if let Some(reason) = reason {
-            tracing::warn!("policy {name} is changed, and not all of that is proved: {reason}");
+            tracing::warn!(
+                "policy {name} is changed, and the change is not fully proved: {reason}"
+            );
             let state = self.control.policy(name).map(|report| report.state);
             let state = state.unwrap_or(PolicyState::Deleted);
             let data = json!({ "name": name, "state": state, "unproved": reason });
@@ -291,7 +293,7 @@ impl Hub {
 
     /// A policy expired before it, or its replacement, was in force.
     fn answer_ended(&mut self, name: &str) {
-        let reason = || "it ended meanwhile".to_owned();
+        let reason = || "it ended in the meantime".to_owned();
         self.answer_not_replaced(name.to_owned(), reason());
         if let Some((_, reply)) = self.changes.adding.remove(name) {
             let name = name.to_owned();

@@ -32,7 +32,7 @@ impl Hub {
         let until = under_way.unwrap_or(new.since + self.takeover_after);
         if let Some(other) = self.contests.insert(id, Contest { new, until }) {
             // It may have closed itself.
-            let _ = other.new.orders.close.send(format!("{} connected once more", Name(id)));
+            let _ = other.new.orders.close.send(format!("{} connected again", Name(id)));
         }
         self.order(id, Order::Echo);
     }
@@ -61,9 +61,9 @@ impl Hub {
     fn refuse(&mut self, id: DatapathId, new: Connected) {
         let Some(old) = self.switches.get_mut(&id) else { return self.accept(id, new) };
         let (name, peer, other) = (Name(id), new.peer, old.peer);
-        let remedy = "give one of these two another datapath id (--datapath-id of tapswitch, \
-                      whose default is 0x1)";
-        let reason = format!("{name} is connected from {other}, and answers there; {remedy}");
+        let remedy = "give one of the two another datapath ID (option --datapath-id, default 0x1)";
+        let reason =
+            format!("{name} is already connected from {other}, which still answers; {remedy}");
         // It may have closed itself.
         let _ = new.orders.close.send(reason);
         // It reconnects every other second.
@@ -71,7 +71,8 @@ impl Hub {
         if is_news {
             old.contested = Some(Instant::now());
             let reason = format!(
-                "{peer} says that it is this switch, too, and is refused: {other} answers; {remedy}"
+                "{peer} has the same datapath ID, and is refused because {other} still answers; \
+                 {remedy}"
             );
             self.tell_alarm(id, &reason);
         }
@@ -104,7 +105,7 @@ impl Hub {
         let (name, peer) = (Name(id), new.peer);
         match self.switches.remove(&id) {
             Some(old) => {
-                tracing::info!("{name}: {peer} takes the place of {}, which is silent", old.peer);
+                tracing::info!("{name}: {peer} replaces {}, which does not answer", old.peer);
                 // It may have ended by itself.
                 let _ = old.orders.close.send(format!("{name} connected again, from {peer}"));
                 // It is taken over when it has reported its role.

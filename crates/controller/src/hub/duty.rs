@@ -73,7 +73,9 @@ impl Blueprint {
         let configured = self.configured();
         let over_count = self.policies.len() - configured.len();
         if over_count > 0 {
-            tracing::info!("{over_count} policies of the configuration are over: left out");
+            tracing::info!(
+                "{over_count} policies of the configuration have expired and are skipped"
+            );
         }
         for mut policy in configured {
             if let Some(before) = pinned.get(&policy.name) {
@@ -84,15 +86,13 @@ impl Blueprint {
             all.push(KeptPolicy { policy, origin: Origin::now(CONFIGURATION) });
         }
         for (name, error) in kept.unreadable {
-            tracing::error!(
-                "policy {name} of the store is left out: it is not understood: {error}"
-            );
+            tracing::error!("policy {name} of the store is skipped: it cannot be parsed: {error}");
         }
         for kept in stored {
             let name = kept.policy.name.clone();
             match control.add_policy(kept.policy.clone(), WhenMissing::Wait) {
                 Ok(()) => all.push(kept),
-                Err(error) => tracing::error!("policy {name} of the store is left out: {error}"),
+                Err(error) => tracing::error!("policy {name} of the store is skipped: {error}"),
             }
         }
         Ok((control, all))
@@ -190,7 +190,7 @@ impl Hub {
         match self.blueprint.build(kept, now) {
             Ok((control, policies)) => {
                 let what = format!("generation {generation}, {} policies", policies.len());
-                tracing::info!("leads, {what}");
+                tracing::info!("leading, {what}");
                 self.journal.begin();
                 self.known = Known::of(&control, Instant::now());
                 self.control = control;
@@ -219,10 +219,10 @@ impl Hub {
         match &leader {
             Some(Leader { id, rest, generation }) => {
                 let rest = rest.as_deref().unwrap_or("none");
-                tracing::info!("follows {id} (REST: {rest}), generation {generation}");
+                tracing::info!("following {id} (REST: {rest}), generation {generation}");
                 self.seat.generation = self.seat.generation.max(*generation);
             }
-            None => tracing::warn!("steps down; the switches keep their rules"),
+            None => tracing::warn!("stepping down; the switches keep their rules"),
         }
         if !remembers {
             self.control = Control::new(self.blueprint.limits.clone());
@@ -264,11 +264,11 @@ impl Hub {
             Ok(()) if self.seat.acts() => self.take_over(id),
             Ok(()) => {}
             Err(kind) if self.seat.acts() => tracing::error!(
-                "{name} does not take this controller for its master: {kind}; if no other one \
-                 leads it, it remembers a later election than etcd does: start the switch again"
+                "{name} refuses this controller as master: {kind}; if no other controller leads \
+                 it, it remembers a later generation than etcd: restart the switch"
             ),
             Err(kind) => {
-                tracing::debug!("{name} refuses the role of a slave: {kind}");
+                tracing::debug!("{name} refuses the slave role: {kind}");
             }
         }
     }

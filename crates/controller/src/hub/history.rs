@@ -91,7 +91,7 @@ impl History {
         if self.take(now) {
             return Some(draft);
         }
-        tracing::error!("not in the audit log, too many records at once: {draft}");
+        tracing::error!("not written to the audit log, too many records at once: {draft}");
         None
     }
 

@@ -97,10 +97,10 @@ impl Gate {
     /// Describes who may do what without tokens.
     pub(super) const fn who_may(&self) -> &'static str {
         match self.is_open {
-            true => "whoever connects may do everything, as local",
+            true => "every client has all rights, as local",
             false => {
-                "the user that runs this and root may do everything, as local; others of this \
-                 machine look"
+                "root and the user that runs the controller have all rights, as local; other local \
+                 users have read access"
             }
         }
     }
@@ -108,10 +108,10 @@ impl Gate {
     /// Remedy for a caller without permission.
     pub(super) const fn remedy(&self) -> &'static str {
         match self.tokens {
-            Some(_) => "ask whoever runs the controller for another token",
+            Some(_) => "ask the administrator of the controller for another token",
             None => {
-                "without tokens only the user that runs the controller and root may: ask as one of \
-                 them, or set tokens up (tapswitch token new, --tokens)"
+                "without tokens only root and the user that runs the controller may: run the \
+                 request as one of them, or set up tokens (tapswitch token new, --tokens)"
             }
         }
     }
@@ -140,7 +140,7 @@ impl Gate {
             return Err(Rejection::quiet(no_token()));
         };
         if is_change(method) && !headers.contains_key(MARK) {
-            let message = "changes by a session need the header X-Tapswitch: 1";
+            let message = "changes in a session need the header X-Tapswitch: 1";
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "cross-site", message);
             return Err(Rejection::quiet(refusal));
         }
@@ -156,7 +156,7 @@ impl Gate {
         secret: &str,
     ) -> Result<Admitted, Rejection> {
         let Some(tokens) = &self.tokens else {
-            let message = "no tokens are asked for here; leave it out";
+            let message = "this controller does not use tokens; leave it out";
             return Err(Rejection::quiet(Refusal::malformed(message)));
         };
         if let Some(token) = tokens.find(secret) {
@@ -168,7 +168,7 @@ impl Gate {
             let status = StatusCode::TOO_MANY_REQUESTS;
             return Err(Rejection::quiet(Refusal::new(status, "too-many-attempts", message)));
         }
-        let message = "the token is not valid; ask whoever runs the controller for one";
+        let message = "the token is not valid; ask the administrator of the controller for one";
         let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "bad-token", message);
         Err(Rejection { refusal, is_recorded: wrong == WrongToken::Recorded })
     }
@@ -196,7 +196,7 @@ impl Gate {
         let mut bytes = [0; 32];
         random::fill(&mut bytes).map_err(|error| {
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            Refusal::new(status, "no-random-bytes", format!("no session can be made: {error}"))
+            Refusal::new(status, "no-random-bytes", format!("cannot create a session: {error}"))
         })?;
         let id = hex(&bytes);
         let token = admitted.token.clone().unwrap_or_default();
@@ -232,8 +232,8 @@ impl Gate {
     ) -> Result<Admitted, Rejection> {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         if !self.is_open && host.is_some_and(|host| !is_loopback(host)) {
-            let message = "without tokens this is for names of this machine alone, such as \
-                           localhost; use one, or set tokens up with --tokens";
+            let message = "without tokens only local names such as localhost are allowed; use one, \
+                           or set up tokens with --tokens";
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "unknown-host", message);
             return Err(Rejection::quiet(refusal));
         }
@@ -263,7 +263,7 @@ impl Rejection {
 }
 
 fn no_token() -> Refusal {
-    let message = "a token is needed: Authorization: Bearer TOKEN, or a session made with one";
+    let message = "a token is needed: Authorization: Bearer TOKEN, or a session created with one";
     Refusal::new(StatusCode::UNAUTHORIZED, "no-token", message)
 }
 
@@ -273,7 +273,8 @@ pub(super) fn check_site(headers: &HeaderMap) -> Result<(), Rejection> {
     let site = headers.get(FETCH_SITE).and_then(|site| site.to_str().ok());
     match site {
         Some("cross-site" | "same-site") => {
-            let message = "pages of others may not ask here; open the address itself";
+            let message =
+                "requests from pages of other sites are not allowed; open this address itself";
             Err(Rejection::quiet(Refusal::new(StatusCode::FORBIDDEN, "cross-site", message)))
         }
         _ => Ok(()),
@@ -288,7 +289,7 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
     if authority.is_some() && authority == text(HOST) {
         return Ok(());
     }
-    let message = format!("changes are not taken from pages of {origin}");
+    let message = format!("changes from pages of {origin} are not allowed");
     Err(Rejection::quiet(Refusal::new(StatusCode::FORBIDDEN, "cross-site", message)))
 }
 

@@ -40,18 +40,18 @@ impl Ending {
     const fn message(self) -> &'static str {
         match self {
             Self::TokenRevoked => {
-                "the token is not valid any more, or has another role; ask whoever runs the \
+                "the token is no longer valid, or has another role; ask the administrator of the \
                  controller for another one"
             }
-            Self::SessionEnded => "the session is over; sign in again",
+            Self::SessionEnded => "the session has ended; sign in again",
             Self::NotLeader => {
-                "this controller does not lead any more; ask the one that does: /api/v1/cluster"
+                "this controller is no longer the leader; /api/v1/cluster names the leader"
             }
-            Self::Stopped => "the controller stops; come back with the id of the last event",
+            Self::Stopped => "the controller stops; reconnect with the ID of the last event",
             Self::TooSlow => {
-                "events came faster than they were read; come back with the id of the last event"
+                "events arrived faster than they were read; reconnect with the ID of the last event"
             }
-            Self::PolicyGone => "the policy is deleted, or another one is in its place",
+            Self::PolicyGone => "the policy was deleted, or replaced by another one",
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) fn page_limit(asked: Option<usize>) -> Result<usize, Refusal> {
     if (1..=MAX_LIMIT).contains(&limit) {
         return Ok(limit);
     }
-    let message = format!("limit {limit}: pages have 1 to {MAX_LIMIT} items");
+    let message = format!("limit {limit}: expected 1 to {MAX_LIMIT}");
     Err(Refusal::malformed(message).about("limit"))
 }
 
@@ -105,16 +105,14 @@ fn refuse_query(error: &str) -> Refusal {
     let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
     let twice = text.strip_prefix("duplicate field `").and_then(|field| field.strip_suffix('`'));
     if let Some(field) = twice {
-        return Refusal::malformed(format!("{field}: it is there twice; say it once")).about(field);
+        return Refusal::malformed(format!("{field}: given twice; give it once")).about(field);
     }
     let Some((field, what)) = text.split_once(": ") else { return Refusal::malformed(text) };
     let what = match what {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             "expected a whole number, 0 or more".to_owned()
         }
-        "number too large to fit in target type" => {
-            "the number is larger than any that there is".to_owned()
-        }
+        "number too large to fit in target type" => "the number is too large".to_owned(),
         "provided string was not `true` or `false`" => "expected true or false".to_owned(),
         other => unknown(other).unwrap_or_else(|| other.to_owned()),
     };
@@ -129,9 +127,9 @@ fn unknown(what: &str) -> Option<String> {
     let known: Vec<_> = quoted(known).collect();
     let known = known.join(", ");
     Some(match (kind, known.is_empty()) {
-        ("field", true) => "nothing can be asked for here".to_owned(),
-        ("field", false) => format!("this cannot be asked for here; what can: {known}"),
-        _ => format!("there is no {name:?}; expected one of: {known}"),
+        ("field", true) => "this path has no query parameters".to_owned(),
+        ("field", false) => format!("unknown query parameter; expected one of: {known}"),
+        _ => format!("unknown value {name:?}; expected one of: {known}"),
     })
 }
 
@@ -185,32 +183,35 @@ mod tests {
         let table = Some("table".to_owned());
         let number = "table: expected a whole number, 0 or more".to_owned();
         assert_eq!(told("table: invalid digit found in string"), (number, table.clone()));
-        let large = "table: the number is larger than any that there is".to_owned();
+        let large = "table: the number is too large".to_owned();
         assert_eq!(told("table: number too large to fit in target type"), (large, table.clone()));
         let flag = ("force: expected true or false".to_owned(), Some("force".to_owned()));
         assert_eq!(told("force: provided string was not `true` or `false`"), flag);
         for (error, expected) in [
             (
                 "table: unknown field `table`, expected `q`",
-                "this cannot be asked for here; what can: q",
+                "unknown query parameter; expected one of: q",
             ),
             (
                 "table: unknown field `table`, expected one of `limit`, `cursor`, `q`",
-                "this cannot be asked for here; what can: limit, cursor, q",
+                "unknown query parameter; expected one of: limit, cursor, q",
             ),
-            ("table: unknown field `table`, there are no fields", "nothing can be asked for here"),
+            (
+                "table: unknown field `table`, there are no fields",
+                "this path has no query parameters",
+            ),
             (
                 "table: unknown variant `a, `b`, expected `c` or `d`",
                 "unknown variant `a, `b`, expected `c` or `d`",
             ),
             (
                 "table: unknown variant `x`, expected `c` or `d`",
-                "there is no \"x\"; expected one of: c, d",
+                "unknown value \"x\"; expected one of: c, d",
             ),
         ] {
             assert_eq!(told(error), (format!("table: {expected}"), table.clone()));
         }
-        let twice = ("table: it is there twice; say it once".to_owned(), Some("table".to_owned()));
+        let twice = ("table: given twice; give it once".to_owned(), Some("table".to_owned()));
         assert_eq!(told("duplicate field `table`"), twice);
         assert_eq!(told("no more"), ("no more".to_owned(), None));
     }

@@ -69,7 +69,7 @@ pub(super) fn last_seen<T: FromStr>(
     expected: &str,
 ) -> Result<Option<T>, Refusal> {
     let malformed = || {
-        let message = format!("Last-Event-ID: {expected} is expected; leave it out to start anew");
+        let message = format!("Last-Event-ID: expected {expected}; omit it to start anew");
         Refusal::malformed(message)
     };
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };

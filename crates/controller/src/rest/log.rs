@@ -39,7 +39,7 @@ pub(super) async fn list(
         None => u64::MAX,
         Some(Ok(before)) => before,
         Some(Err(_)) => {
-            let message = "cursor: it is the `next` of the page before, a number";
+            let message = "cursor: expected the number in `next` of the previous page";
             return Err(Refusal::malformed(message).about("cursor"));
         }
     };

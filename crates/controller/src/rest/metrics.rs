@@ -17,7 +17,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse,
     let version = Labels::new("version", env!("CARGO_PKG_VERSION"));
     out.put("controller_info", Kind::Gauge, "What runs.", [(version, 1)]);
     let leads = api.handle.cluster().role != ClusterRole::Follower;
-    let help = "Whether it plans for the fabric: of those that share a store, one does.";
+    let help = "Whether it is the leader: of controllers that share a store, one is.";
     out.put("controller_leads", Kind::Gauge, help, [(Labels::default(), u64::from(leads))]);
     if leads {
         put_fabric(&mut out, &api).await?;
@@ -45,24 +45,24 @@ fn put_connections(out: &mut Exposition, api: &Api) {
     let mut put = |name, kind, help, value: fn(&PlaceCounts) -> u64| {
         out.put(name, kind, help, counts.iter().map(|(labels, of)| (labels.clone(), value(of))));
     };
-    let help = "Connections that are there.";
+    let help = "Open connections.";
     put("controller_connections", Kind::Gauge, help, |of| of.open as u64);
-    let help = "Connections that made room for others, for they had not shown who they are.";
+    let help = "Unauthenticated connections that were closed to make room for others.";
     put("controller_connections_evicted_total", Kind::Counter, help, |of| of.evicted);
-    let help = "Connections that were turned away, for there was no room.";
+    let help = "Connections that were refused because of the limit.";
     put("controller_connections_refused_total", Kind::Counter, help, |of| of.refused);
 }
 
 async fn put_store(out: &mut Exposition, api: &Api) {
     let listeners = api.handle.journal().listener_count();
-    let help = "Clients that listen for events.";
+    let help = "Clients that subscribe to events.";
     out.put("controller_event_listeners", Kind::Gauge, help, [(Labels::default(), listeners)]);
     let records = api.handle.records(Wanted::Before(u64::MAX), 1).await;
     let help = "Whether the store can be read.";
     let is_up = u64::from(records.is_ok());
     out.put("controller_store_up", Kind::Gauge, help, [(Labels::default(), is_up)]);
     let total = records.map(|records| records.total).into_iter();
-    let help = "Records of the audit log.";
+    let help = "Records in the audit log.";
     let total = total.map(|total| (Labels::default(), total));
     out.put("controller_audit_records", Kind::Gauge, help, total);
 }

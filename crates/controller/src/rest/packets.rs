@@ -81,8 +81,8 @@ fn check_shown(policy: &TapPolicy) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "policy {} has copies made for other monitors alone; replace it by one with the monitor \
-         controller beside these",
+        "policy {} copies only to other monitors; replace it with one that has the monitor \
+         controller in addition",
         policy.name
     );
     Err(Refusal::new(StatusCode::CONFLICT, "not-watched", message).about("monitor"))

@@ -104,8 +104,10 @@ fn states(text: &str) -> Result<Vec<&str>, Refusal> {
         None => Ok(states),
         Some(other) => {
             let known = STATES.join(", ");
-            let message =
-                format!("state: there is no {other:?}; one or some, with commas: {known}");
+            let message = format!(
+                "state: unknown value {other:?}; expected one or more of these, separated by \
+                     commas: {known}"
+            );
             Err(Refusal::malformed(message).about("state"))
         }
     }
@@ -177,7 +179,8 @@ pub(super) async fn replace(
 ) -> Result<Response, Refusal> {
     if policy.name != name {
         let message = format!(
-            "name {}: the path names {name}; a policy keeps its name: delete it, and add another",
+            "name {}: differs from the name in the path, {name}; a policy cannot be renamed: \
+             delete it, and add another",
             policy.name
         );
         let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -246,7 +249,7 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Named {
         state: &S,
     ) -> Result<Self, Refusal> {
         let path = Path::from_request_parts(parts, state).await;
-        let message = "the name in the path is no UTF-8; write its bytes as %XX, as in %C3%A4";
+        let message = "the name in the path is not UTF-8; write its bytes as %XX, as in %C3%A4";
         let Path(name) = path.map_err(|_| Refusal::malformed(message).about("name"))?;
         Ok(Self(name))
     }
@@ -261,7 +264,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(is_json) {
-            let message = "the body is to be JSON: Content-Type: application/json";
+            let message = "the body must be JSON: Content-Type: application/json";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Refusal::new(status, "not-json", message));
         }
@@ -280,7 +283,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Document<T> {
 }
 
 fn too_large() -> Refusal {
-    let message = "the body has more than 64 KiB; shorten it";
+    let message = "the body is larger than 64 KiB; shorten it";
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", message)
 }
 
@@ -292,7 +295,7 @@ fn is_json(kind: &str) -> bool {
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     // serde would also accept an array of the members' values, without names.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(Refusal::malformed("the body is to be one object: {\"...\": ...}"));
+        return Err(Refusal::malformed("the body must be a JSON object: {\"...\": ...}"));
     }
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
     let document = serde_path_to_error::deserialize(&mut *deserializer).map_err(|error| {
@@ -306,7 +309,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         if field.is_empty() { refusal } else { refusal.about(field.join(".")) }
     })?;
     deserializer.end().map_err(|error| {
-        let remedy = "send one document, and nothing behind it";
+        let remedy = "send a single document, and nothing after it";
         Refusal::malformed(format!("{error}; {remedy}"))
     })?;
     Ok(document)

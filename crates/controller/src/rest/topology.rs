@@ -86,7 +86,7 @@ pub(super) async fn topology(
     Asked(query): Asked<TopologyQuery>,
 ) -> Result<Json<Topology>, Refusal> {
     if query.max_nodes == Some(0) {
-        return Err(Refusal::malformed("max_nodes: at least 1 is needed").about("max_nodes"));
+        return Err(Refusal::malformed("max_nodes: expected at least 1").about("max_nodes"));
     }
     let switches = api.handle.switches().await?;
     let links = api.handle.links().await?;

@@ -20,7 +20,7 @@ async fn an_address_in_use_is_said_to_be() {
     let server = Running::start(config()).await;
     let address = server.address;
     let again = Server::bind(Config { listen: vec![address], ..config() }).await.unwrap_err();
-    let told = "is already in use: another controller? choose another with --listen";
+    let told = "is already in use, perhaps by another controller; choose another with --listen";
     assert_eq!(again.to_string(), format!("{address} {told}"));
     let elsewhere = vec!["192.0.2.1:0".parse().unwrap()];
     let error = Server::bind(Config { listen: elsewhere, ..config() }).await.unwrap_err();

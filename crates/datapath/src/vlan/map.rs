@@ -127,13 +127,17 @@ pub enum MapError {
     #[error("{0} ends before it starts")]
     Backwards(MapEntry),
     /// A translation of several C-VLANs into one.
-    #[error("{0} would give many C-VLANs one identifier; translate them one by one")]
+    #[error(
+        "{0} would translate several C-VLANs to the same identifier; translate them one by one"
+    )]
     RangeTranslated(MapEntry),
     /// Two entries for the same C-VLAN.
     #[error("{0} and {1} overlap; a C-VLAN belongs to one S-VLAN")]
     Overlap(MapEntry, MapEntry),
     /// Two C-VLANs that are the same inside.
-    #[error("{0} and {1} look the same behind the S-tag, so there is no way back")]
+    #[error(
+        "{0} and {1} have the same tags on the S-VLAN side, so the reverse translation is ambiguous"
+    )]
     NoWayBack(MapEntry, MapEntry),
 }
 
@@ -180,7 +184,9 @@ mod tests {
         let error = |a, b| ServiceMap::new(vec![a, b]).unwrap_err().to_string();
         let ten = entry(10, 20, 100, None);
         assert!(error(ten, entry(20, 20, 200, None)).starts_with("10-20:100 and 20:200 overlap"));
-        assert!(error(ten, entry(30, 30, 100, Some(15))).contains("no way back"));
+        assert!(
+            error(ten, entry(30, 30, 100, Some(15))).contains("reverse translation is ambiguous")
+        );
         assert!(error(ten, entry(40, 30, 100, None)).starts_with("40-30:100 ends before"));
         assert!(error(ten, entry(30, 40, 100, Some(1))).contains("one by one"));
         assert!(ServiceMap::new(vec![ten, entry(30, 30, 101, Some(15))]).is_ok());

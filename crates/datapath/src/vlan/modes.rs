@@ -253,10 +253,13 @@ impl Provider {
 #[non_exhaustive]
 pub enum ProviderError {
     /// An S-VLAN is translated, but does not pass.
-    #[error("S-VLAN {0} is translated, but not among the VLANs of the port; list it, too")]
+    #[error("S-VLAN {0} is translated, but is not a VLAN of the port; add it to vlans=")]
     NotListed(Vid),
     /// Two S-VLANs of the neighbour would be one inside.
-    #[error("S-VLAN {0} of the neighbour and one that is translated to {0} would be the same")]
+    #[error(
+        "S-VLAN {0} would be both an untranslated S-VLAN of the neighbour and the target of a \
+         translation"
+    )]
     Shadowed(Vid),
 }
 
@@ -313,7 +316,7 @@ impl Translations {
 
 /// An identifier is translated twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("S-VLAN {vid} is there twice {side}; a translation must go both ways")]
+#[error("S-VLAN {vid} is given twice {side}; a translation must be reversible")]
 pub struct TranslationError {
     vid: Vid,
     side: &'static str,

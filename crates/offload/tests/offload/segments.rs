@@ -293,8 +293,8 @@ fn headers_cut_short_are_refused() {
 fn messages_name_what_lied_and_what_to_do() {
     assert_eq!(
         OffloadError::from(MetadataError::GsoSize).to_string(),
-        "the metadata cannot be true: train of packets without payload, or of more than 8192 \
-         packets; drop the frame"
+        "invalid metadata: train of packets without payload, or of more than 8192 packets; drop \
+         the frame"
     );
     assert_eq!(
         OffloadError::Unsupported("UFO in a tunnel").to_string(),

@@ -125,11 +125,11 @@ fn check_set_field(action: &Action, oxm: &Oxm) -> Result<(), CheckError> {
         OxmField::InPort | OxmField::InPhyPort | OxmField::Metadata | OxmField::Ipv6Exthdr
     );
     if !is_header {
-        let text = "the field is no header field";
+        let text = "the field is not a header field";
         return Err(refuse(action, ErrorKind::OFPBAC_BAD_SET_TYPE, text));
     }
     if mask.is_some() {
-        let text = "a mask is for matches only";
+        let text = "a mask is allowed only in matches";
         return Err(refuse(action, ErrorKind::OFPBAC_BAD_SET_ARGUMENT, text));
     }
     check_bits(&field.info(), value, None)
@@ -146,7 +146,7 @@ fn check_settable(action: &Action, oxm: &Oxm, context: &Context) -> Result<(), C
         return Ok(());
     };
     if !context.has(field) {
-        let text = "neither the match nor an action before it makes sure of the header";
+        let text = "neither the match nor an earlier action ensures that the header is present";
         let kind = ErrorKind::OFPBAC_MATCH_INCONSISTENT;
         return Err(refuse(action, kind, text));
     }

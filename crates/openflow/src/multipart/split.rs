@@ -13,7 +13,7 @@ use crate::header::{Header, MAX_MESSAGE_LEN};
 #[non_exhaustive]
 pub enum AppendError {
     /// The part has another type than the earlier ones.
-    #[error("the part is of another type than those before it")]
+    #[error("the part has another type than the earlier ones")]
     OtherType,
     /// Multiparts of this type have a single part.
     #[error("multiparts of type {kind} have one part only")]

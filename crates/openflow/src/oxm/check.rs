@@ -36,10 +36,10 @@ impl Context {
         };
         let bit = 1 << field as u64;
         if self.seen & bit != 0 {
-            return Err(refuse(oxm, ErrorKind::OFPBMC_DUP_FIELD, "the field is there twice"));
+            return Err(refuse(oxm, ErrorKind::OFPBMC_DUP_FIELD, "the field occurs twice"));
         }
         if !self.allows(field) {
-            let text = format!("{:?} must be matched before it", field.info().needs);
+            let text = format!("{:?} must be matched first", field.info().needs);
             return Err(refuse(oxm, ErrorKind::OFPBMC_BAD_PREREQ, &text));
         }
         check_bits(&field.info(), value, mask).map_err(|(kind, text)| refuse(oxm, kind, text))?;
@@ -125,7 +125,7 @@ pub(crate) fn check_bits(
         return Err((ErrorKind::OFPBMC_BAD_MASK, "the mask is too large"));
     }
     if value & !mask != 0 {
-        let text = "the value has bits that the mask leaves out";
+        let text = "the value has bits outside the mask";
         return Err((ErrorKind::OFPBMC_BAD_WILDCARDS, text));
     }
     Ok(())
@@ -138,7 +138,7 @@ pub(crate) fn check_bits(
 fn check_vid(vid: Masked<u16>) -> Result<(), (ErrorKind, &'static str)> {
     let mask = vid.mask.unwrap_or(u16::MAX);
     if vid.value != VID_NONE && mask & VID_PRESENT == 0 {
-        let text = "the mask leaves out whether there is a tag";
+        let text = "the mask omits OFPVID_PRESENT";
         return Err((ErrorKind::OFPBMC_BAD_MASK, text));
     }
     if vid.value != VID_NONE && vid.value & VID_PRESENT == 0 {

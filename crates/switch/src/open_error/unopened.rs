@@ -29,15 +29,15 @@ impl fmt::Display for Unopened {
             } => {
                 write!(
                     f,
-                    "{name}: this kernel has no {feature}, which came with Linux {since}; say \
+                    "{name}: this kernel has no {feature}, which needs Linux {since}; say \
                      backpressure=auto, or use a newer kernel"
                 )
             }
             // The switch opens prepared devices without further options.
             CreateError::NotPermitted { name, kind, command } => write!(
                 f,
-                "{name}: not permitted; making a {kind} device needs CAP_NET_ADMIN (run as root), \
-                 or let root prepare it (`{command}; ip link set {name} up`) for this user"
+                "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as \
+                 root), or let root prepare it (`{command}; ip link set {name} up`) for this user"
             ),
             CreateError::NameTaken { name, by } => {
                 write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))

@@ -117,8 +117,8 @@ pub(super) const PATH_LEN_MAX: usize = 107;
 /// Longest name of an interface in bytes (`IFNAMSIZ` less its NUL), and of an OpenFlow port.
 const NAME_LEN_MAX: usize = 15;
 
-const USER_EXPECTED: &str = "the number of a user, or a name in /etc/passwd";
-const GROUP_EXPECTED: &str = "the number of a group, or a name in /etc/group";
+const USER_EXPECTED: &str = "a user ID, or a name in /etc/passwd";
+const GROUP_EXPECTED: &str = "a group ID, or a name in /etc/group";
 const PERMISSIONS_EXPECTED: &str = "octal permissions up to 0777, as in 0660";
 
 #[cfg(test)]
@@ -136,13 +136,13 @@ mod tests {
         assert_eq!(spec.to_string().parse::<PortSpec>().unwrap(), spec);
         for (options, words) in [
             ("owner=no-such-user", "/etc/passwd"),
-            ("owner=4294967295", "number of a user"),
+            ("owner=4294967295", "a user ID"),
             ("group=no-such-group", "/etc/group"),
             ("permissions=1777", "up to 0777"),
             ("permissions=rw", "octal"),
             ("owner=1,owner=2", "twice"),
-            ("client,owner=1", "who listens"),
-            ("owner=1,client", "who listens"),
+            ("client,owner=1", "a listening port"),
+            ("owner=1,client", "a listening port"),
             ("server,client", "twice"),
             ("client,client", "twice"),
         ] {

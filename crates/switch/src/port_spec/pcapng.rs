@@ -156,7 +156,7 @@ impl fmt::Display for PcapngSpec {
     }
 }
 
-const SIZE: &str = "a number of bytes from 64K on, as in 100M or 2G";
+const SIZE: &str = "a number of bytes, at least 64K, as in 100M or 2G";
 const TIME: &str = "a time from 1s to 365d, as in 90s, 10m, 1h or 1d";
 const KEEP: &str = "a number of files from 1 to 99999";
 const SNAPLEN: &str = "a number of bytes from 14 to 262144";
@@ -203,14 +203,14 @@ mod tests {
         for (file, said) in [
             ("/", "cannot be the path of a file"),
             ("/tmp/", "cannot be the path of a file"),
-            ("a,rotate-size=10", "rotate-size=10: expected a number of bytes from 64K"),
+            ("a,rotate-size=10", "rotate-size=10: expected a number of bytes, at least 64K"),
             ("a,rotate-size=1MB", "rotate-size=1MB: expected a number of bytes"),
             ("a,rotate-size=", "rotate-size=: expected a number of bytes"),
             ("a,max-size=99999999T", "expected a number of bytes"),
             ("a,rotate-time=0", "rotate-time=0: expected a time from 1s"),
             ("a,max-time=1w", "max-time=1w: expected a time"),
             ("a,keep=0", "keep=0: expected a number of files"),
-            ("a,keep=1,keep=2", "option 'keep' is there twice"),
+            ("a,keep=1,keep=2", "option 'keep' is given twice"),
             ("a,snaplen=4", "snaplen=4: expected a number of bytes from 14"),
             ("a,wire-size=yes", "wire-size=yes: expected on or off"),
             ("a,buffer=1K", "buffer=1K: expected a number of bytes from 1M"),

@@ -145,7 +145,7 @@ mod tests {
             ("remote=192.0.2.2,vni=16777216", "vni=16777216: expected a number from 0"),
             ("remote=192.0.2.2,vni=1,port=0", "port=0: expected a UDP port"),
             ("remote=192.0.2.2,vni=1,csum=no", "csum=no: expected on or off"),
-            ("remote=192.0.2.2,vni=1,vni=2", "option 'vni' is there twice"),
+            ("remote=192.0.2.2,vni=1,vni=2", "option 'vni' is given twice"),
             ("remote=192.0.2.2,vni=1,queues=2", "has no option 'queues'"),
             ("remote=192.0.2.2,vni=1,offload=off", "has no option 'offload'"),
             ("remote=192.0.2.2,vni=1,192.0.2.1", "option '192.0.2.1' has no value"),

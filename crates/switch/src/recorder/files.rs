@@ -32,7 +32,7 @@ pub(super) struct Files {
 pub enum OpenFileError {
     /// Another port or program writes to the file.
     #[error(
-        "{}: another port or program writes to it; give each a file of its own",
+        "{}: another port or program writes to it; give each its own file",
         path.display()
     )]
     Busy {
@@ -40,13 +40,13 @@ pub enum OpenFileError {
         path: PathBuf,
     },
     /// The path is in use by something other than a file.
-    #[error("{}: there is something that is no file; choose another name", path.display())]
+    #[error("{}: exists and is not a regular file; choose another name", path.display())]
     NoFile {
         /// Its path.
         path: PathBuf,
     },
     /// The system refuses.
-    #[error("{}: {source}; the folder must be there, and be writable", path.display())]
+    #[error("{}: {source}; its directory must exist and be writable", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -295,6 +295,6 @@ mod tests {
         let error = files.open().unwrap_err();
         assert!(matches!(error, OpenFileError::NoFile { .. }), "{error}");
         let nowhere = Files::new("/nowhere/at/all.pcapng", None).unwrap();
-        assert!(nowhere.open().unwrap_err().to_string().contains("the folder must be there"));
+        assert!(nowhere.open().unwrap_err().to_string().contains("its directory must exist"));
     }
 }

@@ -164,7 +164,7 @@ impl Writer {
         }
         let Some(current) = &self.current else { return Ok(()) };
         if current.file.metadata()?.nlink() == 0 {
-            tracing::warn!("port {}: the file was removed; another one begins", self.spec);
+            tracing::warn!("port {}: the file was removed; starting a new one", self.spec);
             self.current = None;
         } else if self.is_file_done(0) {
             self.rotate()?;
@@ -291,7 +291,7 @@ impl Writer {
     fn finish(&mut self, reason: &str) -> io::Result<()> {
         self.flush()?;
         self.end_file();
-        tracing::info!("port {}: {reason}; nothing more is written", self.spec);
+        tracing::info!("port {}: {reason}; no more packets are written", self.spec);
         self.set_state(FINISHED, Some(reason.to_owned()));
         Ok(())
     }
@@ -299,11 +299,11 @@ impl Writer {
     /// Closes the port until there is room, or the disk works again.
     fn stop(&mut self, error: &io::Error) {
         let reason = match is_full(error) {
-            true => "the disk is full; it goes on when there is room".to_owned(),
-            false => format!("{error}; it is tried again every second"),
+            true => "the disk is full; writing resumes when there is space".to_owned(),
+            false => format!("{error}; trying again every second"),
         };
         if self.report.state != STOPPED {
-            tracing::error!("port {}: nothing is written: {reason}", self.spec);
+            tracing::error!("port {}: writing stopped: {reason}", self.spec);
         }
         self.set_state(STOPPED, Some(reason));
     }
@@ -315,7 +315,7 @@ impl Writer {
         let outcome = if has_room || is_over { self.resume() } else { return false };
         match outcome {
             Ok(()) => {
-                tracing::info!("port {}: it is written again", self.spec);
+                tracing::info!("port {}: writing resumed", self.spec);
                 self.set_state(WRITING, None);
             }
             Err(error) => self.stop(&error),
@@ -340,7 +340,7 @@ impl Writer {
         let lost = self.lose(reason);
         if lost > 0 && !is_finished {
             tracing::error!(
-                "port {}: {lost} packets that were taken are in no file, and are dropped as \
+                "port {}: {lost} accepted packets could not be written, and are dropped as \
                  {reason}",
                 self.spec
             );
@@ -391,7 +391,7 @@ fn has_room(files: &Files, len: usize) -> bool {
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
 /// Explains the numbers at the end of a file.
-const COMMENT: &str = "packets; of what was dropped, a train counts as one";
+const COMMENT: &str = "packets; a dropped train counts as one";
 /// Bytes per write.
 const WRITE_LEN: usize = 1 << 20;
 /// Free space needed to resume, so that a port does not open and close with every block.

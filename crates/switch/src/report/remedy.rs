@@ -42,11 +42,13 @@ fn remedy(reason: DropReason) -> &'static str {
     match reason {
         Reason::Truncated => TRUNCATED,
         Reason::IngressLost => "the kernel ran out of memory, or the device failed: see `dmesg`",
-        Reason::IngressNotIp => "whoever sends into this tun device sends what is not IP",
+        Reason::IngressNotIp => {
+            "a program writes packets other than IP to this tun device: fix that program"
+        }
         Reason::QueueDisabled => DISABLED,
         Reason::NotEncapsulated | Reason::WrongTunnel => FOREIGN,
         Reason::OuterCongested => {
-            "the path of the tunnel is congested: lower the rate, or have the hosts speak ECN"
+            "the path of the tunnel is congested: lower the rate, or enable ECN on the hosts"
         }
         Reason::BadMetadata => METADATA,
         Reason::PortNoReceive | Reason::PortNoForward | Reason::PortNoPacketIn => PORT_CONFIG,
@@ -56,30 +58,31 @@ fn remedy(reason: DropReason) -> &'static str {
              otherwise, or senders use a smaller packet size"
         }
         Reason::VlanNotMember => {
-            "the port is no member of that VLAN: add it to vlans= (docs/vlan.md), or send it \
-             elsewhere"
+            "the port is not a member of that VLAN: add the VLAN to vlans= (docs/vlan.md), or send \
+             the frames elsewhere"
         }
-        Reason::TableMiss => "no rule matches: add one for it, or for all that no other matches",
+        Reason::TableMiss => "no rule matches: add one for these frames, or a table-miss rule",
         Reason::NoOutput => NO_WAY_OUT,
-        Reason::InvalidTtl => "packets go around in a loop of routers, or their TTL is too small",
+        Reason::InvalidTtl => "packets are in a routing loop, or the sender's TTL is too small",
         Reason::Metered => METERED,
         Reason::BridgeReserved => {
-            "nothing: bridges keep such frames (LLDP, STP and their like) to one cable"
+            "none needed: bridges do not forward link-local frames such as LLDP and STP"
         }
         Reason::InputPort => BACK,
         Reason::NoLiveBucket | Reason::NoSuchGroup => GROUP,
         Reason::TooDeep | Reason::BadAction => {
-            "the rule asks for more than the switch does, or for what such frames have not: see \
-             `tapswitch show flows`, and simplify it"
+            "the rule exceeds a limit of the switch, or sets a header that these frames do not \
+             have: see `tapswitch show flows`, and simplify the rule"
         }
         Reason::NoController => {
-            "rules send them to a controller, and none listens: see `tapswitch show switch`"
+            "rules send them to a controller, and none is connected: see `tapswitch show switch`"
         }
         Reason::ControllerQueueFull => {
-            "controllers are slower than what is sent to them: have rules for it, or send less"
+            "the controller is slower than the frames sent to it: install rules for this traffic, \
+             or send less"
         }
         Reason::NoSuchPort => {
-            "a rule sends to a port that is not there: see `tapswitch show flows`, and add the \
+            "a rule sends to a port that does not exist: see `tapswitch show flows`, and add the \
              port or change the rule"
         }
         Reason::PortDown => DOWN,
@@ -88,68 +91,69 @@ fn remedy(reason: DropReason) -> &'static str {
         Reason::EgressFull => FULL,
         Reason::EgressStalled => STALLED,
         Reason::SampledOut => SAMPLED,
-        Reason::PortRemoved => "nothing: they waited for a port that was removed",
-        Reason::NotIp => "send only IP without VLANs to this tun port, or make it a tap: port",
+        Reason::PortRemoved => "none needed: they waited for a port that was removed",
+        Reason::NotIp => "send only untagged IP to this tun port, or use a tap: port",
         Reason::NotAddressed => {
-            "they are for another station than the tun device: send it only what is for it, or \
-             make it a tap: port"
+            "they are addressed to another station than the tun device: send only its own frames \
+             there, or use a tap: port"
         }
         Reason::EgressRejected => REJECTED,
         Reason::EgressFailed => {
-            "what is behind the port is gone or failed: look at its state in `tapswitch show \
-             ports`, and add the port anew"
+            "the device behind the port is gone or has failed: check its state in `tapswitch show \
+             ports`, and add the port again"
         }
     }
 }
 
-const BACK: &str = "nothing, where they are for all and no other port is up, as when the switch \
-     starts; a rule that is to send frames back where they came from needs IN_PORT as its output";
-const NO_WAY_OUT: &str = "nothing, where a rule drops them on purpose (`tapswitch show flows`), or \
-     where they were for all ports while no other one was up, as when the switch starts";
+const BACK: &str = "none needed for floods while no other port is up, as when the switch starts; a \
+                    rule that sends frames back to their ingress port needs IN_PORT as its output";
+const NO_WAY_OUT: &str = "none needed if a rule drops them on purpose (`tapswitch show flows`), or \
+                          for floods while no other port is up, as when the switch starts";
 const FILTERED: &str = "its tags do not fit the port's mode: change mode=, vlan= or vlans= \
      (docs/vlan.md), or what the host sends";
-const DISABLED: &str = "the guest sends by a queue that its monitor has not enabled: look at its \
-     driver, and at the number of queues of the VM";
-const METADATA: &str = "whoever sends here asks for offloads that cannot be: mend or update that \
-     driver, or turn its offloads off";
-const DOWN: &str = "the port is down: `tapswitch show ports` tells how (no-link: bring up what \
-     is behind it, or give a tunnel a way to its other end; disabled: a controller did that; a \
-     file: it has reached its limit)";
-const NO_BUFFERS: &str = "the guest was not there, or its interface was not up: its driver gives \
-     buffers to receive into when that is set up (`ip link set IFNAME up` in the guest); nothing \
-     is to be done about what came while it booted";
-const FULL: &str = "more comes for the port than it takes: read faster what is behind it, or \
-     send less; copies wait with `--delivery lossless`, what comes in by a link with pause=on \
-     there";
-const SAMPLED: &str = "nothing, if the policy or a rule asked for a sample; else give its \
-     monitor more room, or the policy `--delivery lossless`";
-const GROUP: &str = "the group of the rule has no way out: look at `tapswitch show groups`, and \
-     at the ports that it watches";
-const METERED: &str = "more comes than a meter lets pass: `tapswitch show meters` tells which and \
-     by how much; whoever set it can give it a higher rate or burst";
-const TRUNCATED: &str = "whoever sends here sends frames that are too short, or longer than the \
-     port reads: look at its MTU, at its driver, and at gso_max_size and gro_max_size of the \
-     interfaces (`ip -d link`): above 65536 they make trains that are longer than an IP header can \
-     say (BIG TCP), which `ip link set IFNAME gso_max_size 65536 gro_max_size 65536` ends at the \
-     interface and, of a veth, at its other end";
-const FOREIGN: &str = "what comes is not of this tunnel: give both ends the same vni=, key= or \
-     session=; which of these `tapswitch show ports` tells (REFUSED)";
-const PORT_CONFIG: &str = "a controller has configured the port like that (`ovs-ofctl mod-port` \
-     changes it)";
+const DISABLED: &str = "the guest sends on a queue that its VMM has not enabled: check its driver, \
+                        and the number of queues of the VM";
+const METADATA: &str = "the sender's driver requests impossible offloads: update the driver, or \
+                        turn its offloads off";
+const DOWN: &str = "the port is down: `tapswitch show ports` tells why (no-link: bring up the \
+                    device or guest behind it, or add a route to a tunnel's remote; disabled: a \
+                    controller did that; a file: it has reached its limit)";
+const NO_BUFFERS: &str = "the guest was not running, or its interface was not up: its driver \
+                          provides receive buffers once the interface is up (`ip link set IFNAME \
+                          up` in the guest); frames that arrived while it booted need no remedy";
+const FULL: &str = "more is sent to the port than it accepts: read faster behind the port, or send \
+                    less; copies wait with `--delivery lossless`, and traffic from a link waits \
+                    with pause=on there";
+const SAMPLED: &str = "none needed if the policy or a rule requests a sample; else give the \
+                       monitor a longer queue, or the policy `--delivery lossless`";
+const GROUP: &str = "the rule's group has no live bucket, or is gone: see `tapswitch show groups`, \
+                     and the ports that it watches";
+const METERED: &str = "the traffic exceeds the rate of a meter: `tapswitch show meters` tells \
+                       which and by how much; raise its rate or burst";
+const TRUNCATED: &str = "the frames are too short, or longer than the port can read: check the \
+                         sender's MTU and driver, and gso_max_size and gro_max_size of the \
+                         interfaces (`ip -d link`): values above 65536 allow BIG TCP trains, which \
+                         `ip link set IFNAME gso_max_size 65536 gro_max_size 65536` prevents on \
+                         the interface and, for a veth, on its peer";
+const FOREIGN: &str = "the packets do not belong to this tunnel: give both ends the same vni=, \
+                       key= or session=; REFUSED in `tapswitch show ports` tells which differs";
+const PORT_CONFIG: &str =
+    "a controller has configured the port so (`ovs-ofctl mod-port` changes it)";
 /// The remedy for a port that takes nothing.
-pub(crate) const STALLED: &str = "see to it that what is behind it reads again (its guest, its \
-     program, its link, its disk), or let others wait longer for it with stall=MS";
-const REJECTED: &str = "the kernel or the guest refused them: a tunnel's local firewall, a guest \
-     with buffers in very many pieces, or a driver that lacks an offload: try offload=off, and for \
-     a tunnel look at `iptables -L OUTPUT`";
-const RING: &str = "the switch read too slowly: give the port a longer drain-ahead=, a tap or tun \
-     port also a longer txqueuelen= or more queues=, and the ports that it waits for a shorter \
-     stall=";
+pub(crate) const STALLED: &str = "make what is behind it read again (guest, program, link or \
+                                  disk), or let senders wait longer with stall=MS";
+const REJECTED: &str = "the kernel or the guest refused them, because of a local firewall, guest \
+                        buffers in too many pieces, or a driver that lacks an offload: try \
+                        offload=off, and for a tunnel check `iptables -L OUTPUT`";
+const RING: &str = "the switch read too slowly: set a longer drain-ahead= for the port, for a tap \
+                    or tun port also a longer txqueuelen= or more queues=, and a shorter stall= \
+                    for the ports that it waits for";
 /// The remedy for trains that the switch must cut and cannot.
-const CUT_BEFORE: &str = "trains came that must be cut for this port, with headers that the switch \
-     does not know or that contradict themselves: have them cut where they are sent, those in \
-     tunnels by `ethtool -K DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
-     tx-gre-segmentation off tx-ipxip4-segmentation off`, others by `ethtool -K DEVICE tso off`";
+const CUT_BEFORE: &str = "trains must be split for this port, and their headers are unknown to the \
+                          switch or inconsistent: have the sender split them, with `ethtool -K \
+                          DEVICE tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off \
+                          tx-gre-segmentation off tx-ipxip4-segmentation off` for tunnels, \
+                          otherwise with `ethtool -K DEVICE tso off`";
 
 #[cfg(test)]
 mod tests {

@@ -168,7 +168,7 @@ fn a_path_that_is_too_narrow_is_no_matter_of_the_ports_options() {
     let remedy = oversize.remedy_for(&tunnel);
     assert_eq!(
         remedy.unwrap(),
-        "give the hosts an MTU of 1446, or the path to 192.0.2.2, which takes 1500 bytes, one of \
+        "set the MTU of the hosts to 1446, or raise the MTU of the path to 192.0.2.2 from 1500 to \
          1554; copies fit with `--snaplen 1464`"
     );
     let wide = TunnelReport { path_mtu: 1554, ..tunnel.clone() };

@@ -117,7 +117,11 @@ impl Running {
         let handle = self.handle();
         super::eventually("books that add up", || match ask(&handle) {
             Ok(report) if report.books.unaccounted() != 0 => {
-                println!("{:?}: {} are nowhere", report.books, report.books.unaccounted());
+                println!(
+                    "{:?}: {} are not accounted for",
+                    report.books,
+                    report.books.unaccounted()
+                );
                 None
             }
             _ => Some(()),

@@ -372,7 +372,7 @@ fn a_port_without_a_folder_or_with_anothers_file_is_refused() {
     let file = |path: &Path| vec![format!("1=pcapng:{}", path.display())];
     let nowhere = start_here(config(&file(&folder.path().join("not/there.pcapng"))));
     let error = nowhere.unwrap_err().to_string();
-    assert!(error.contains("the folder must be there, and be writable"), "{error}");
+    assert!(error.contains("its directory must exist and be writable"), "{error}");
     let path = folder.path().join("a.pcapng");
     let first = Running::start(config(&file(&path)));
     let error = start_here(config(&file(&path))).unwrap_err().to_string();

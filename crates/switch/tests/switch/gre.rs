@@ -112,10 +112,10 @@ fn a_tunnel_needs_a_key_of_its_own_and_an_address_of_the_host() {
     let nowhere = ["1=gre:remote=127.0.0.2,local=192.0.2.9".to_owned()];
     let waiting = Running::start(config(&nowhere)).port(1);
     let warning = waiting.tunnel.unwrap().warning.unwrap();
-    assert!(warning.contains("192.0.2.9") && warning.contains("`ip address`"), "{warning}");
+    assert!(warning.contains("192.0.2.9") && warning.contains("`ip address add`"), "{warning}");
     for itself in ["1=gre:remote=127.0.0.1", "1=erspan:remote=127.0.0.1,session=1,version=2"] {
         let error = start_here(config(&[itself.to_owned()])).unwrap_err().to_string();
-        assert!(error.contains("own address"), "{error}");
+        assert!(error.contains("an address of this end"), "{error}");
     }
 }
 

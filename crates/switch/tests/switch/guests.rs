@@ -132,7 +132,7 @@ fn a_guest_that_misbehaves_is_cut_off_and_nobody_else_notices() {
         assert!(receiver.receive() == marked(60, attempt));
         until("the guest is cut off", || room.report(3).resets == u64::from(attempt));
         let why = room.report(3).last_reset.unwrap();
-        assert!(why.contains("outside of the memory"), "{why}");
+        assert!(why.contains("outside the shared memory"), "{why}");
         sender.send(&marked(60, 100));
         assert!(receiver.receive() == marked(60, 100));
     }
@@ -321,10 +321,10 @@ fn a_port_says_for_whom_it_waits() {
     let room = Room::new(1, ",client");
     let path = room.socket(1);
     let warning = || room.report(1).warning.unwrap_or_default();
-    until("nobody is there", || warning().contains("nobody has made that socket yet"));
+    until("nobody is there", || warning().contains("the socket does not exist yet"));
     drop(listen_at(&path, 8));
     show(&path);
-    until("nobody listens", || warning().contains("nobody listens there"));
+    until("nobody listens", || warning().contains("no process listens on it"));
     fs::remove_file(&path).unwrap();
     let listener = listen_at(&path, 8);
     show(&path);

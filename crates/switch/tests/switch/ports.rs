@@ -100,7 +100,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let lab = Lab::new(1);
     let text = |spec: &str| add(&lab, spec).unwrap_err().to_string();
     let taken = text("1=tap:other");
-    assert!(taken.contains("port 1 is there already (1=tap:eth0,netns="), "{taken}");
+    assert!(taken.contains("port 1 already exists (1=tap:eth0,netns="), "{taken}");
     assert!(taken.contains("`tapswitch port remove 1`"), "{taken}");
     let same = format!("2=netdev:eth0,netns={}", lab.host(1).name());
     assert!(text(&same).contains("the same interface or socket"), "{}", text(&same));

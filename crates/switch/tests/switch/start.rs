@@ -59,7 +59,7 @@ fn a_missing_or_unfit_interface_is_named() {
     let text = error(ports(&[&port("eth7")]));
     assert_names(&text, &[&port("eth7"), "interface eth7: not found", "ip link"]);
     let text = error(ports(&[&port("lo")]));
-    assert_names(&text, &[&port("lo"), "is no Ethernet interface"]);
+    assert_names(&text, &[&port("lo"), "is not an Ethernet interface"]);
 }
 
 #[test]
@@ -75,7 +75,10 @@ fn an_mtu_that_the_device_does_not_take_is_named() {
     assert_eq!((host.link().mtu, running.unwrap().port(1).mtu), (65_529, 65_521));
     let port = format!("{port},envelope=500");
     let text = error(ports(&[&port]));
-    assert_names(&text, &[&port, "eth0 takes no MTU of 66021", "500 bytes of tags", "envelope="]);
+    assert_names(
+        &text,
+        &[&port, "eth0 does not allow an MTU of 66021", "500 bytes of tags", "envelope="],
+    );
     assert_eq!(host.link().mtu, 1500, "as it was before all that");
 }
 

@@ -201,10 +201,10 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
         let (network, len) = if is_ipv6 { ("fd00::/64", 64) } else { ("10.0.0.0/24", 24) };
         let address = format!("{}/{len}", fabric.underlay.ip(0));
         let (route, address) = (format!("route X {network}"), format!("addr X {address}"));
-        fabric.obstruct([&route, "del", "add"], "no way leads to");
+        fabric.obstruct([&route, "del", "add"], "there is no route to");
         fabric.obstruct([&address, "del", "add"], "its address");
         if !is_ipv6 {
-            fabric.obstruct(["link set X", "down", "up"], "no way leads to");
+            fabric.obstruct(["link set X", "down", "up"], "there is no route to");
         }
     }
 }
@@ -219,7 +219,7 @@ fn a_tunnel_waits_for_its_way_from_the_start() {
         let (network, len) = if is_ipv6 { ("fd00::/64", 64) } else { ("10.0.0.0/24", 24) };
         let address = format!("addr X {}/{len}", Underlay::new(is_ipv6).ip(0));
         let route = format!("route X {network}");
-        for (command, why) in [(route, "no way leads to"), (address, "its address")] {
+        for (command, why) in [(route, "there is no route to"), (address, "its local address")] {
             let underlay = Underlay::new(is_ipv6);
             set(&underlay, &command, "del");
             let fabric = Fabric::on(underlay, tunnel, "", mtu);
@@ -405,11 +405,11 @@ fn a_switch_with_two_tunnels_that_the_kernel_cannot_tell_apart_does_not_start() 
     let nowhere = ["1=vxlan:remote=127.0.0.2,vni=1,local=192.0.2.9".to_owned()];
     let waiting = Running::start(config(&nowhere)).port(1);
     let warning = waiting.tunnel.unwrap().warning.unwrap();
-    assert!(warning.contains("192.0.2.9") && warning.contains("`ip address`"), "{warning}");
+    assert!(warning.contains("192.0.2.9") && warning.contains("`ip address add`"), "{warning}");
     for own in ["127.0.0.1", "::1"] {
         let itself = format!("1=vxlan:remote={own},vni=1");
         let error = start_here(config(&[itself])).unwrap_err().to_string();
-        assert!(error.contains(own) && error.contains("own address"), "{error}");
+        assert!(error.contains(own) && error.contains("an address of this end"), "{error}");
     }
 }
 

@@ -446,7 +446,7 @@ fn an_interface_without_room_for_tags_is_used_without_unless_room_is_asked_for()
     site.room.netlink.set_mtu("t0", 1500).unwrap();
     let asked = Running::try_start(config(&[site.end(1, "t0", "mtu=65521,envelope=8")]));
     let text = asked.err().unwrap().to_string();
-    assert!(text.contains("t0 takes no MTU of 65529"), "{text}");
+    assert!(text.contains("t0 does not allow an MTU of 65529"), "{text}");
     assert_eq!((site.mtu("t0"), site.alias("t0")), (1500, None));
 }
 

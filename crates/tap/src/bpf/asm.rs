@@ -319,13 +319,13 @@ pub(crate) enum Helper {
 /// Why a program could not be assembled: a bug in its source, or too many instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AssembleError {
-    #[error("instruction {at} jumps to label {label}, which is nowhere")]
+    #[error("instruction {at} jumps to label {label}, which is not defined")]
     Unbound { label: usize, at: usize },
-    #[error("label {label} is in two places")]
+    #[error("label {label} is defined twice")]
     BoundTwice { label: usize },
-    #[error("the jump from instruction {at} to {target} is farther than 32767")]
+    #[error("the jump from instruction {at} to {target} exceeds 32767 instructions")]
     TooFar { at: usize, target: usize },
-    #[error("{count} instructions are more than the {MAX_INSTRUCTIONS} that Linux takes")]
+    #[error("{count} instructions exceed Linux's limit of {MAX_INSTRUCTIONS}")]
     TooLong { count: usize },
 }
 

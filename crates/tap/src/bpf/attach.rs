@@ -24,7 +24,7 @@ pub enum AttachError {
     },
     /// The program is for the other type of device.
     #[error(
-        "{name} is a {is} device, and the program misreads its frames; load one with {}",
+        "{name} is a {is} device, whose frames the program would misread; load one built with {}",
         wanted(*is)
     )]
     OtherKind {
@@ -34,7 +34,7 @@ pub enum AttachError {
         is: Kind,
     },
     /// Any other error.
-    #[error("{name}: {call}: {source}; the call came with Linux 4.16")]
+    #[error("{name}: {call}: {source}; this needs Linux 4.16 or newer")]
     Refused {
         /// Name of the device.
         name: String,
@@ -88,10 +88,13 @@ impl Setter {
 fn device(queue: BorrowedFd<'_>) -> Result<(String, Kind), AttachError> {
     let not_a_queue = |what| AttachError::NotAQueue { fd: queue.as_raw_fd(), what };
     let (name, flags) = ioctl::interface(queue).map_err(|errno| match errno {
-        Errno::BADFD => not_a_queue("is no queue of a device, or the device was deleted"),
-        _ => not_a_queue("is no open /dev/net/tun"),
+        Errno::BADFD => {
+            not_a_queue("is not a queue of a tun/tap device, or the device was deleted")
+        }
+        _ => not_a_queue("is not an open /dev/net/tun"),
     })?;
-    let kind = Kind::from_flags(flags).ok_or(not_a_queue("is neither of a tap nor of a tun"))?;
+    let kind =
+        Kind::from_flags(flags).ok_or(not_a_queue("belongs to neither a tap nor a tun device"))?;
     Ok((name, kind))
 }
 

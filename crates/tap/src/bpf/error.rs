@@ -12,10 +12,10 @@ use super::asm::AssembleError;
 pub enum BpfError {
     /// `EPERM`.
     #[error(
-        "{name}: {call}: not permitted; loading eBPF programs needs CAP_BPF (Linux 5.8; before, \
-         CAP_SYS_ADMIN) as kernel.unprivileged_bpf_disabled is set: run as root or \
-         `setcap cap_bpf,cap_net_admin+ep PROGRAM`; in a container also its seccomp profile must \
-         permit bpf(2); before Linux 5.11 the limit of locked memory (`ulimit -l`) counts, too"
+        "{name}: {call}: not permitted; loading eBPF programs needs CAP_BPF (before Linux 5.8 \
+         CAP_SYS_ADMIN), as kernel.unprivileged_bpf_disabled is set: run as root or `setcap \
+         cap_bpf,cap_net_admin+ep PROGRAM`; in a container, the seccomp profile must permit \
+         bpf(2); before Linux 5.11, the limit of locked memory (`ulimit -l`) applies, too"
     )]
     NotPermitted {
         /// Name of the program.
@@ -41,8 +41,8 @@ pub enum BpfError {
     },
     /// The verifier refuses the program.
     #[error(
-        "{name}: the kernel's verifier refuses the program ({source}); this is a bug to report, \
-         with the kernel's version and these last lines of its log:\n{log}"
+        "{name}: the kernel's verifier rejected the program ({source}); please report this bug \
+         with the kernel's version and these last lines of the verifier's log:\n{log}"
     )]
     Rejected {
         /// Name of the program.

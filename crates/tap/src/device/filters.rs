@@ -50,15 +50,17 @@ impl Device {
         self.must_be_tap(what)?;
         let (addresses, all_multicast) = filter.map(TxFilter::arranged).unwrap_or_default();
         if filter.is_some() && addresses.is_empty() {
-            return Err(self.refused(what, "name one address at least: none means no filter"));
+            return Err(
+                self.refused(what, "name at least one address: an empty list would mean no filter")
+            );
         }
         let hashed = addresses.get(TxFilter::EXACT_COUNT..).unwrap_or_default();
         if let Some(&address) = hashed.iter().find(|address| !address.is_multicast()) {
             return Err(SettingError::TooManyAddresses { name: self.name.to_string(), address });
         }
         if addresses.len() > TxFilter::COUNT_MAX {
-            let remedy = "name 65535 addresses at most, or let all groups through with \
-                          all_multicast(true)";
+            let remedy =
+                "name at most 65535 addresses, or accept all groups with all_multicast(true)";
             return Err(self.refused(what, remedy));
         }
         let outcome = ioctl::set_tx_filter(&self.queues[0], &addresses, all_multicast);
@@ -93,7 +95,7 @@ impl Device {
         }
         let outcome = ioctl::attach_classic_filter(&self.queues[0], program);
         outcome.map_err(|errno| match errno {
-            Errno::INVAL => self.refused(what, "it ends with BPF_RET and jumps forwards only"),
+            Errno::INVAL => self.refused(what, "it must end with BPF_RET and jump only forwards"),
             _ => self.failed("TUNATTACHFILTER")(errno),
         })?;
         self.classic_filter = true;
@@ -128,7 +130,7 @@ impl Device {
     fn program_error(&self, what: &'static str, errno: Errno) -> SettingError {
         match errno {
             Errno::INVAL | Errno::BADF => {
-                self.refused(what, "hand over an eBPF program of type socket filter (Linux 4.16)")
+                self.refused(what, "pass an eBPF program of type socket filter (Linux 4.16)")
             }
             _ => self.failed(what)(errno),
         }

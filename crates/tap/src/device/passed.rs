@@ -109,10 +109,13 @@ impl Passed {
         let fd = fd.as_fd();
         let not_a_queue = |what| CreateError::NotAQueue { fd: fd.as_raw_fd(), what };
         let (name, flags) = ioctl::interface(fd).map_err(|errno| match errno {
-            Errno::BADFD => not_a_queue("it is no queue of a device, or the device was deleted"),
-            _ => not_a_queue("it is no open /dev/net/tun"),
+            Errno::BADFD => {
+                not_a_queue("it is not a queue of a tun/tap device, or the device was deleted")
+            }
+            _ => not_a_queue("it is not an open /dev/net/tun"),
         })?;
-        let kind = Kind::from_flags(flags).ok_or(not_a_queue("it is neither tap nor tun"))?;
+        let kind =
+            Kind::from_flags(flags).ok_or(not_a_queue("it is neither a tap nor a tun device"))?;
         let (_, address) = ioctl::hardware_address(fd).map_err(refused(&name, "SIOCGIFHWADDR"))?;
         let [a, b, c, d, e, f, ..] = address;
         let flags = flags.difference(Flags::DETACH_QUEUE | Flags::NO_PI);
@@ -131,7 +134,7 @@ impl Passed {
         if self.is(&link) {
             return Ok(link);
         }
-        Err(unknown("the interface of that name is another".to_owned()))
+        Err(unknown("another interface has that name".to_owned()))
     }
 
     /// True if `link` may be this device: nothing else about a file can be compared.

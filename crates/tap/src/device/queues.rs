@@ -18,7 +18,7 @@ impl Device {
     pub fn detach_queue(&mut self, queue: usize) -> Result<(), SettingError> {
         self.must_be_multi_queue(queue)?;
         if !self.is_attached(queue)? {
-            return Err(self.queue_state(queue, "it is detached already"));
+            return Err(self.queue_state(queue, "it is already detached"));
         }
         let outcome = ioctl::set_queue(&self.queues[queue], Flags::DETACH_QUEUE);
         outcome.map_err(self.failed("TUNSETQUEUE"))?;
@@ -38,13 +38,13 @@ impl Device {
     pub fn attach_queue(&mut self, queue: usize) -> Result<(), SettingError> {
         self.must_be_multi_queue(queue)?;
         if self.is_attached(queue)? {
-            return Err(self.queue_state(queue, "it is attached already"));
+            return Err(self.queue_state(queue, "it is already attached"));
         }
         let outcome = ioctl::set_queue(&self.queues[queue], Flags::ATTACH_QUEUE);
         outcome.map_err(self.failed("TUNSETQUEUE"))?;
         // With a classic filter on the device, Linux reports success and does nothing.
         if !self.is_attached(queue)? {
-            let what = "a classic filter on the device keeps it out; take that away first";
+            let what = "a classic filter on the device prevents it; remove the filter first";
             return Err(self.queue_state(queue, what));
         }
         if let Some(order) = &mut self.order {
@@ -96,7 +96,7 @@ impl Device {
         if self.multi_queue {
             return Ok(());
         }
-        let what = "the device has a single queue; make it with multi_queue(true)";
+        let what = "the device has a single queue; create it with multi_queue(true)";
         Err(self.queue_state(queue, what))
     }
 

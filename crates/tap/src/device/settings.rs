@@ -47,7 +47,7 @@ impl Device {
         let LinkType(link_type) = self.link_type()?;
         let outcome = ioctl::set_hardware_address(&self.queues[0], link_type, mac.0);
         outcome.map_err(|errno| match errno {
-            Errno::ADDRNOTAVAIL => self.refused(what, "it takes individual addresses, not zero"),
+            Errno::ADDRNOTAVAIL => self.refused(what, "use a unicast address other than zero"),
             Errno::BUSY => self.interface_up(what),
             _ => self.failed(what)(errno),
         })

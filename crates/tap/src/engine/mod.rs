@@ -266,15 +266,15 @@ pub struct OpenError {
 pub enum EngineError {
     /// The kernel has no io_uring (`ENOSYS`).
     #[error(
-        "io_uring: this kernel has none (Linux 5.1 with CONFIG_IO_URING), or a container's rules \
-         hide it; use EngineKind::Drain"
+        "io_uring: not available; it needs Linux 5.1 with CONFIG_IO_URING and, in a container, a \
+         seccomp profile that permits it; use EngineKind::Drain"
     )]
     UringMissing,
     /// `EPERM`.
     #[error(
         "io_uring: not permitted; kernel.io_uring_disabled is {disabled}: if it is 0, the \
-         container's rules (seccomp) are in the way, else allow it by \
-         `sysctl -w kernel.io_uring_disabled=0`, or use EngineKind::Drain"
+         container's seccomp profile forbids it; otherwise allow it with `sysctl -w \
+         kernel.io_uring_disabled=0`, or use EngineKind::Drain"
     )]
     UringForbidden {
         /// Value of the setting.
@@ -282,8 +282,8 @@ pub enum EngineError {
     },
     /// `EOPNOTSUPP`.
     #[error(
-        "io_uring: this kernel's tun devices cannot be asked without waiting (RWF_NOWAIT, Linux \
-         6.4); use EngineKind::Drain"
+        "io_uring: this kernel's tun devices have no nonblocking reads (RWF_NOWAIT, Linux 6.4); \
+         use EngineKind::Drain"
     )]
     UringBlocks,
     /// Any other error.

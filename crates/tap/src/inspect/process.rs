@@ -126,7 +126,11 @@ pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
         }
     }
     if hidden > 0 {
-        unseen.push(format!("what is held by {}: not permitted; {}", counted(hidden), remedy()));
+        unseen.push(format!(
+            "the devices that are held by {}: not permitted; {}",
+            counted(hidden),
+            remedy()
+        ));
     }
     found.sort_by_key(|suspect: &Suspect| {
         let Holder { started, pid, fd, .. } = suspect.holder;

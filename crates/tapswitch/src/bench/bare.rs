@@ -18,7 +18,7 @@ pub(crate) fn main(args: &BareForwarderArgs) -> Result<(), Failure> {
     let queues = args.tap.iter().map(|tap| open(tap)).collect::<Result<Vec<_>, _>>()?;
     match queues.as_slice() {
         [a, b, monitors @ ..] => forward(&[a, b], monitors),
-        _ => Err("the bare forwarder needs two --tap at least".into()),
+        _ => Err("the bare forwarder needs at least two --tap options".into()),
     }
 }
 

@@ -149,7 +149,7 @@ impl Stage {
         let deadline = Instant::now() + START_LIMIT;
         while !self.hosts[..2].iter().all(is_up) {
             if Instant::now() > deadline {
-                return Err("the interfaces did not come up within ten seconds".into());
+                return Err("the interfaces were not up within ten seconds".into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -14,7 +14,6 @@ pub(super) fn ours() -> Result<Vec<usize>, Failure> {
 pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(core);
-    sched_setaffinity(None, &set)
-        .map_err(|cause| format!("cannot stay on core {core}: {cause}"))?;
+    sched_setaffinity(None, &set).map_err(|cause| format!("cannot pin to core {core}: {cause}"))?;
     Ok(())
 }

@@ -53,10 +53,10 @@ impl Client {
                 match event {
                     event if wanted(&event) => return Ok(()),
                     ControllerEvent::Error { error, .. } => {
-                        return Err(format!("the switch refuses a rule: {}", error.kind).into());
+                        return Err(format!("the switch refused a rule: {}", error.kind).into());
                     }
                     ControllerEvent::Closed(reason) => {
-                        return Err(format!("the switch hangs up: {reason}").into());
+                        return Err(format!("the switch closed the connection: {reason}").into());
                     }
                     _ => {}
                 }

@@ -161,7 +161,7 @@ async fn wait_for(socket: &Path) -> Result<(), Failure> {
     let deadline = Instant::now() + COMMAND_LIMIT;
     while UnixStream::connect(socket).await.is_err() {
         if Instant::now() > deadline {
-            return Err(format!("nobody listens at {}", socket.display()).into());
+            return Err(format!("nothing listens on {}", socket.display()).into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -41,7 +41,7 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
     let CaptureSummary { frames, packets, longest, dropped, malformed, is_gone } = summary;
     tell!(
         "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
-         lost, {malformed} could not be cut"
+         lost, {malformed} trains could not be split"
     );
     if is_gone { Err(CaptureError::Gone { interface }.into()) } else { Ok(()) }
 }
@@ -277,7 +277,10 @@ impl Capture {
 }
 
 fn tell_down(interface: &str) {
-    tell!("tapswitch: {interface} is down: nothing comes in until somebody switches it on");
+    tell!(
+        "tapswitch: {interface} is down: nothing is received until it is up (`ip link set \
+         {interface} up`)"
+    );
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -298,8 +301,8 @@ pub(crate) enum CaptureError {
     Interface(OpenError),
     /// The interface does not carry Ethernet frames.
     #[error(
-        "interface {name}: carries no Ethernet frames (type {kind} instead of 1), and only those \
-         are captured here; `tcpdump -ni {name} -w FILE` takes others"
+        "interface {name}: has no Ethernet frames (type {kind} instead of 1), and only those can \
+         be captured; `tcpdump -ni {name} -w FILE` captures others"
     )]
     NotEthernet {
         /// Name of the interface.
@@ -317,8 +320,8 @@ pub(crate) enum CaptureError {
     },
     /// The interface was deleted or moved during the capture.
     #[error(
-        "interface {interface}: was deleted, or moved to another namespace; the file has what came \
-         before"
+        "interface {interface}: was deleted, or moved to another namespace; the file has the \
+         packets up to then"
     )]
     Gone {
         /// Name of the interface.

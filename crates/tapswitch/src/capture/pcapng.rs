@@ -62,7 +62,7 @@ fn since_1970(time: SystemTime) -> u64 {
 
 const APPLICATION: &str = concat!("tapswitch ", env!("CARGO_PKG_VERSION"));
 /// Meaning of the counters at the end of a file.
-const COMMENT: &str = "packets; of what was dropped, a train counts as one";
+const COMMENT: &str = "packets; a dropped train counts as one";
 
 #[cfg(test)]
 mod tests {

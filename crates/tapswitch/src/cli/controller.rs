@@ -97,8 +97,8 @@ impl FromStr for Listen {
 
 fn no_endpoint(text: &str) -> String {
     format!(
-        "'{text}' is no endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-         tcp:127.0.0.1:6653 or tls:[::]:6653; names of hosts are not looked up"
+        "'{text}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
+         tcp:127.0.0.1:6653 or tls:[::]:6653; host names are not resolved"
     )
 }
 
@@ -115,7 +115,7 @@ impl FromStr for StorePlace {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "" => Err("it is empty; expected a file, etcd://HOST:PORT,... or none".to_owned()),
+            "" => Err("empty value; expected a file, etcd://HOST:PORT,... or none".to_owned()),
             "none" => Ok(Self::None),
             url if url.contains("://") || url.starts_with("etcd:") || url.starts_with("etcds:") => {
                 url.parse().map(Self::Etcd).map_err(|error: ParseEtcdError| error.to_string())
@@ -139,13 +139,18 @@ impl StorePlace {
         let own = match (store_cert, store_key) {
             (None, None) => None,
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            _ => return Err("a certificate needs its key: store-cert, store-key".to_owned()),
+            _ => return Err("store-cert and store-key need each other".to_owned()),
         };
         etcd.login.clone_from(store_login);
         etcd.tls = match (store_ca, own) {
             (None, None) => None,
             (Some(ca), own) => Some(EtcdTls { ca: ca.clone(), own }),
-            (None, Some(_)) => return Err("who vouches for etcd, store-ca says".to_owned()),
+            (None, Some(_)) => {
+                return Err(
+                    "store-cert and store-key need store-ca, the CA of etcd's certificates"
+                        .to_owned(),
+                );
+            }
         };
         Ok(Self::Etcd(etcd))
     }
@@ -161,10 +166,10 @@ impl StorePlace {
     }
 }
 
-const ONLY_ETCD: &str = "a file is for a store in etcd alone, as in etcds://10.0.0.1:2379";
+const ONLY_ETCD: &str = "this file is only for a store in etcd, as in etcds://10.0.0.1:2379";
 
-const ONLY_SHARED: &str = "where others reach REST is for controllers that share a store in etcd, \
-                           as in etcd://10.0.0.1:2379; leave it out";
+const ONLY_SHARED: &str = "a REST URL is only for controllers that share a store in etcd, as in \
+                           etcd://10.0.0.1:2379; leave it out";
 
 /// URL at which others reach REST.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +186,7 @@ impl FromStr for RestUrl {
         match is_url {
             true => Ok(Self(text.to_owned())),
             false => Err(format!(
-                "'{text}' is no address of REST; expected a URL, as https://10.0.1.1:8653"
+                "'{text}' is not a URL of REST; expected one as in https://10.0.1.1:8653"
             )),
         }
     }
@@ -204,7 +209,8 @@ impl FromStr for RestPlace {
         }
         text.parse().map(Self::At).map_err(|_| {
             format!(
-                "'{text}' is no place for REST; expected ADDRESS:PORT or off, as 127.0.0.1:8653"
+                "'{text}' is not an address for REST; expected ADDRESS:PORT, as in 127.0.0.1:8653, \
+                 or off"
             )
         })
     }

@@ -285,8 +285,8 @@ impl FromStr for OffloadsArg {
             "tunnel" => Ok(Offloads::UDP_TUNNEL),
             "tunnel-csum" => Ok(Offloads::UDP_TUNNEL_CSUM),
             other => Err(format!(
-                "'{other}' is no offload; expected all, none, or some of csum, tso, tso4, tso6, \
-                 ecn, uso, tunnel, tunnel-csum"
+                "'{other}' is not an offload; expected all, none, or some of csum, tso, tso4, \
+                 tso6, ecn, uso, tunnel, tunnel-csum"
             )),
         };
         let words = text.split(',').map(one);
@@ -348,7 +348,7 @@ impl FromStr for QdiscArg {
             match limit.map(|option| option.strip_prefix("limit=").unwrap_or("")) {
                 None => spec,
                 Some(limit) => spec.limit(limit.parse().map_err(|_| {
-                    format!("'{text}': expected limit= and a number behind the comma")
+                    format!("'{text}': expected limit= and a number after the comma")
                 })?),
             };
         Ok(Self((kind != "default").then_some(spec)))
@@ -374,7 +374,7 @@ impl FromStr for AddressArg {
             (prefix_len <= most).then_some(Self { ip, prefix_len })
         };
         parsed().ok_or_else(|| {
-            format!("'{text}': expected an address and the length of its prefix, as 10.0.0.1/24")
+            format!("'{text}': expected an address and its prefix length, as in 10.0.0.1/24")
         })
     }
 }

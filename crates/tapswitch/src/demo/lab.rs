@@ -31,7 +31,7 @@ impl Lab {
         let make = |(number, role)| Host::create(number, role);
         let [sender, receiver, monitor] =
             <[_; 3]>::try_from((1..).zip(hosts).map(make).collect::<Result<Vec<_>, _>>()?)
-                .map_err(|_| "three hosts were wanted")?;
+                .map_err(|_| "three hosts are needed")?;
         let directory = hosts::directory()?;
         let running = start(&[&sender, &receiver, &monitor], &directory).await?;
         let lab = Self { running, directory, sender, receiver, monitor };

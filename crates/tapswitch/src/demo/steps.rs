@@ -115,7 +115,7 @@ fn caller() -> Caller {
 
 /// After the TAP is removed, nothing must be copied.
 async fn untapped_flow(lab: &Lab, checks: &mut Vec<Check>) -> Result<(), Failure> {
-    say("TAP removed; TCP again, nothing must reach the monitor");
+    say("TAP removed; TCP again; no frame may reach the monitor");
     let capture = RunningCapture::start(lab, "untapped.pcapng")?;
     let (namespace, target) = (&lab.sender.namespace, lab.receiver.ipv4().into());
     iperf::tcp(namespace, target, Duration::from_secs(1), &[]).await?;
@@ -256,9 +256,10 @@ async fn read_capture(
         tshark::dissect(&file, LONGEST_PACKET).await?;
     let text = format!("tshark reads {packets} packets of {} written", summary.packets);
     checks.push(Check::new(text, packets == summary.packets && packets > 0));
-    let text = format!("all have wire size ({oversize} longer than {LONGEST_PACKET} bytes)");
+    let text =
+        format!("all packets have wire size ({oversize} longer than {LONGEST_PACKET} bytes)");
     checks.push(Check::new(text, oversize == 0));
-    let text = format!("all checksums are right ({bad_checksums} wrong)");
+    let text = format!("all checksums are correct ({bad_checksums} wrong)");
     checks.push(Check::new(text, bad_checksums == 0));
     let is_limited = summary.packets >= CAPTURE_COUNT;
     Ok(PcapngReport { packets, longest, is_limited, oversize, bad_checksums })

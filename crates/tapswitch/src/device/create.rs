@@ -48,7 +48,7 @@ fn in_our_words(error: CreateError) -> Failure {
 
 /// Only root may create devices.
 #[derive(Debug, thiserror::Error)]
-#[error("{name}: not permitted; making a device needs CAP_NET_ADMIN: run as root")]
+#[error("{name}: not permitted; creating a device needs CAP_NET_ADMIN: run as root")]
 struct NotPermitted {
     name: String,
 }
@@ -56,8 +56,8 @@ struct NotPermitted {
 /// A device of that name exists.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name}: {by}; choose another name, change what it is with `tapswitch device set`, or delete \
-     it with `tapswitch device delete`"
+    "{name}: {by}; choose another name, change the existing device with `tapswitch device set`, or \
+     delete it with `tapswitch device delete`"
 )]
 struct Exists {
     name: String,

@@ -85,8 +85,8 @@ struct NoFeature {
 /// A feature that was enabled, and stays off nevertheless.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name}: {feature} is wanted now, but stays off: it needs another feature that is off, or its \
-     program has not asked for it (TUNSETOFFLOAD), and must do so itself"
+    "{name}: {feature} is now requested, but stays off: it needs another feature that is off, or \
+     its program has not requested it (TUNSETOFFLOAD), which only the program can do"
 )]
 struct Held {
     name: String,

@@ -91,11 +91,11 @@ fn elsewhere(name: &str, devices: &[Inspected]) -> Option<Failure> {
 /// Why the device was not found.
 #[derive(Debug, thiserror::Error)]
 enum FindError {
-    #[error("interface {name}: is no tun or tap device; `tapswitch device list` shows those")]
+    #[error("interface {name}: is not a tun or tap device; `tapswitch device list` shows those")]
     Other { name: String },
-    #[error("interface {name}: is there, but not among those that can be listed; try again")]
+    #[error("interface {name}: exists, but could not be listed; try again")]
     Hidden { name: String },
-    #[error("interface {name}: not found here, but in {namespaces}; name that with --netns")]
+    #[error("interface {name}: not found here, but in {namespaces}; select it with --netns")]
     Elsewhere { name: String, namespaces: String },
 }
 
@@ -110,7 +110,7 @@ fn unseen(found: &Inspection, netns: Option<&str>) -> Vec<String> {
 
 /// Reports failures of inspection on standard error: the output is incomplete.
 fn warn_unseen(unseen: &[String]) {
-    unseen.iter().for_each(|what| tell!("tapswitch: not seen: {}", printable(what)));
+    unseen.iter().for_each(|what| tell!("tapswitch: could not be examined: {}", printable(what)));
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
         let (device, _) = search("tap0", (4, 1), inspect, look).unwrap();
         assert_eq!((device.link.name.as_str(), looked.get()), ("tap0", 2));
         let error = search("lo", (4, 1), inspect, || Ok(link(None))).unwrap_err();
-        assert!(error.to_string().contains("no tun or tap device"), "{error}");
+        assert!(error.to_string().contains("not a tun or tap device"), "{error}");
         let error = search("tap0", (4, 1), Inspection::default, look).unwrap_err();
         assert!(error.to_string().contains("try again"), "{error}");
     }

@@ -87,7 +87,7 @@ fn check(
 /// Checks that depend on whether programs hold the device.
 fn check_holders(args: &DeviceSetArgs, device: &Inspected) -> Result<(), SetError> {
     if args.flags.is_any() && device.is_held() {
-        let remedy = "whoever opens it decides its flags; end that first";
+        let remedy = "the program that opens it decides its flags; stop it first";
         return Err(SetError::held(device, remedy));
     }
     if args.persistent == Some(Switch::Off) && !device.is_held() {
@@ -105,7 +105,11 @@ pub(super) fn delete(args: &DeviceDeleteArgs) -> Result<(), Failure> {
     // error.
     let is_hidden = !device.is_free() && rustix::process::geteuid().is_root();
     if (device.is_held() || is_hidden) && !args.force {
-        return Err(SetError::held(&device, "end that first, or delete it with --force").into());
+        return Err(SetError::held(
+            &device,
+            "stop that program first, or delete the device with --force",
+        )
+        .into());
     }
     let namespace = namespace(args.place.netns.as_deref())?;
     Ok(Netlink::open(&namespace)?.delete(&args.name)?)
@@ -138,7 +142,7 @@ fn handle(
 fn borrow(device: &Inspected) -> Result<Handle, SetError> {
     let mut sure = device.holders.iter().filter(|it| it.certainty == Certainty::Exact);
     let handle = sure.find_map(|holder| Handle::borrow(holder.pid, holder.fd).ok());
-    let remedy = "its file cannot be borrowed; run as root, or end that first";
+    let remedy = "its file cannot be borrowed; run as root, or stop that program first";
     handle.ok_or_else(|| SetError::held(device, remedy))
 }
 
@@ -216,7 +220,7 @@ fn check_offloads(
     SetError::check_offloads(name, wanted, header_len(args, device), remedy)?;
     let more = wanted.difference(device.offloads().unwrap_or_default());
     if device.is_held() && !more.is_empty() && !args.force {
-        let remedy = "it may not expect what it has not asked for; --force sets it nevertheless";
+        let remedy = "it may not expect what it has not requested; --force sets it anyway";
         return Err(SetError::held(device, remedy));
     }
     Ok(())
@@ -272,32 +276,35 @@ impl FlagArgs {
 /// Error of changing a device.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetError {
-    #[error("{name}: nothing to set was named; `tapswitch device set --help` lists what can be")]
+    #[error("{name}: no setting was given; `tapswitch device set --help` lists them")]
     Nothing { name: String },
     #[error("{name}: held by {holders}: {remedy}")]
     Held { name: String, holders: String, remedy: &'static str },
-    #[error("{name}: has no network header, which would say what was left undone; nothing can be")]
+    #[error(
+        "{name}: has no network header, which offloads need to say what is left to do; none can be \
+         on"
+    )]
     NoHeader { name: String },
     #[error(
-        "{name}: trains in tunnels need a network header of 24 bytes, and it has {len}: every read \
+        "{name}: tunnel offloads need a network header of 24 bytes, and it has {len}: every read \
          would lose a frame; {remedy}"
     )]
     ShortHeader { name: String, len: usize, remedy: &'static str },
     #[error(
-        "{name}: the network header is of {len} bytes, which none is: 10, 12, 20 or 24 are looked \
-         for; {remedy}"
+        "{name}: the network header is set to {len} bytes, which is no valid length: expected 10, \
+         12, 20 or 24; {remedy}"
     )]
     OddHeader { name: String, len: usize, remedy: &'static str },
     #[error(
-        "{name}: no program holds it, so it would be gone at once; `tapswitch device delete` does \
-         that"
+        "{name}: no program holds it, so it would be deleted at once; use `tapswitch device \
+         delete` for that"
     )]
     Unkept { name: String },
-    #[error("{name}: has no address {ip}/{prefix_len}; `tapswitch device show` tells those it has")]
+    #[error("{name}: has no address {ip}/{prefix_len}; `tapswitch device show` lists those it has")]
     NoAddress { name: String, ip: IpAddr, prefix_len: u8 },
-    #[error("{name}: this kernel has no IFF_BACKPRESSURE, which came with Linux 7.3")]
+    #[error("{name}: this kernel has no IFF_BACKPRESSURE, which needs Linux 7.3")]
     NoBackpressure { name: String },
-    #[error("{name}: no program holds it, and it has no carrier while that is so; start one first")]
+    #[error("{name}: a device that no program holds cannot have a carrier; start a program first")]
     Unheld { name: String },
     #[error(
         "{name}: all its queues are detached (TUNSETQUEUE), and Linux switches the carrier on only \
@@ -307,15 +314,14 @@ pub(super) enum SetError {
     #[error("{name}: its flags cannot be read; run as root (in a user namespace, by `unshare -m`)")]
     Flags { name: String },
     #[error(
-        "{name}: cannot be opened: {source}; it must be persistent, and you its owner and in its \
-         group, as far as it has those (`tapswitch device show`), or root"
+        "{name}: cannot be opened: {source}; it must be persistent, and you must be root, or its \
+         owner and in its group where those are set (`tapswitch device show`)"
     )]
     Open { name: String, source: std::io::Error },
     #[error("{name}: is a tun device, which has no MAC address; leave --mac out")]
     NoMac { name: String },
     #[error(
-        "{name}: {mac} is no address of one station; take one that is neither zero nor a \
-         group's (the first byte even)"
+        "{name}: {mac} is not a unicast address; use one other than zero whose first byte is even"
     )]
     Mac { name: String, mac: MacAddr },
     #[error("{name}: the kernel refuses the {what}: {source}")]

@@ -57,7 +57,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
             format!("{} frames in each queue's ring", grouped(view.queue_length.into())),
         ),
         ("qdisc", qdisc(view)),
-        ("back-pressure", backpressure(view.backpressure).to_owned()),
+        ("backpressure", backpressure(view.backpressure).to_owned()),
         ("to program", to_program(view, device)),
         ("from program", from_program(view)),
         ("gro", gro(view, device)),
@@ -86,7 +86,7 @@ fn open_to(view: &DeviceView, is_open_to_all: bool) -> String {
         (Some(owner), None) => format!("user {}", User(owner).text()),
         (None, Some(group)) => format!("group {}", Group(group).text()),
         (None, None) if is_open_to_all => "every user who may open /dev/net/tun".to_owned(),
-        (None, None) => "who has CAP_NET_ADMIN".to_owned(),
+        (None, None) => "users with CAP_NET_ADMIN".to_owned(),
     }
 }
 
@@ -101,8 +101,8 @@ fn offloads(views: &[OffloadView]) -> String {
     let mut parts = Vec::new();
     for (state, what) in [
         (OffloadState::On, "on"),
-        (OffloadState::NotAskedFor, "never asked for by a program"),
-        (OffloadState::Off, "off (not asked for, or switched off by ethtool)"),
+        (OffloadState::NotAskedFor, "never requested by a program"),
+        (OffloadState::Off, "off (not requested, or switched off by ethtool)"),
         (OffloadState::Unavailable, "not in this kernel"),
     ] {
         let names = names(state);
@@ -120,8 +120,8 @@ fn header(view: &DeviceView) -> String {
         (false, _) => "none".to_owned(),
         (true, Some(len)) => format!("{len} bytes"),
         (true, None) => {
-            "yes; only who opens it sees its length, as `tapswitch device doctor NAME` \
-                         does"
+            "yes; its length is known only once it is opened, as `tapswitch device doctor NAME` \
+             does"
                 .to_owned()
         }
     }
@@ -189,7 +189,9 @@ fn gro(view: &DeviceView, device: &Inspected) -> String {
             format!("off: the device does not use NAPI ({settings})")
         }
         (Some(_), Some(1..)) => format!("on: {settings}{forwarding}"),
-        (Some(_), Some(0)) => format!("without effect: nothing may be gathered ({settings})"),
+        (Some(_), Some(0)) => {
+            format!("without effect: it does not wait for packets to join ({settings})")
+        }
         _ => settings,
     }
 }

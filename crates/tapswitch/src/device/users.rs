@@ -50,7 +50,7 @@ impl Group {
 
 fn known(text: &str, number: Option<u32>, file: &str) -> Result<u32, String> {
     number.ok_or_else(|| match text.parse::<u32>() {
-        Ok(_) => format!("{text} is no number of anybody"),
+        Ok(_) => format!("{text} is not a valid ID"),
         Err(_) => format!("'{text}' is not in {file}; give a number"),
     })
 }

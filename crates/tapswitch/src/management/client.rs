@@ -124,8 +124,8 @@ pub(crate) enum AskError {
     NoneRunning,
     /// No running process has the part.
     #[error(
-        "no {part} is among the processes that run here: {sockets}; start one with `tapswitch \
-         {part}`, or name its socket with --socket"
+        "none of the running processes is a {part}: {sockets}; start one with `tapswitch {part}`, \
+         or name its socket with --socket"
     )]
     NoneHas {
         /// The part.
@@ -134,7 +134,7 @@ pub(crate) enum AskError {
         sockets: String,
     },
     /// Several running processes have the part.
-    #[error("several processes could be asked for a {part}: {sockets}; choose one with --socket")]
+    #[error("several processes have a {part}: {sockets}; choose one with --socket")]
     Several {
         /// The part.
         part: Part,
@@ -152,7 +152,7 @@ pub(crate) enum AskError {
     /// The process does not answer. It may still execute the request.
     #[error(
         "{}: no answer within {} s; the process is busy or stopped. A change may still be made: \
-         look before you ask for it again", path.display(), patience.as_secs()
+         check before you repeat it", path.display(), patience.as_secs()
     )]
     Silent {
         /// The socket.
@@ -161,7 +161,7 @@ pub(crate) enum AskError {
         patience: Duration,
     },
     /// The process does not accept this user.
-    #[error("{}: {source}; are you root?", path.display())]
+    #[error("{}: {source}; run as root", path.display())]
     Denied {
         /// The socket.
         path: PathBuf,
@@ -172,7 +172,11 @@ pub(crate) enum AskError {
     #[error("{0}")]
     Refused(String),
     /// The answer cannot be parsed.
-    #[error("{}: the answer is not understood ({source}); is it another version?", path.display())]
+    #[error(
+        "{}: cannot parse the answer ({source}); check that both are the same version of \
+         tapswitch",
+        path.display()
+    )]
     Answer {
         /// The socket.
         path: PathBuf,
@@ -245,7 +249,7 @@ mod tests {
         let source = (&ours).read(&mut [0]).unwrap_err();
         let text = AskError::from_io(Path::new("/c.sock"), source, TIMEOUT).to_string();
         let expected = "/c.sock: no answer within 15 s; the process is busy or stopped. A change \
-                        may still be made: look before you ask for it again";
+                        may still be made: check before you repeat it";
         assert_eq!(text, expected);
         drop(theirs);
     }
@@ -259,7 +263,7 @@ mod tests {
         let denied = io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
         let text =
             AskError::from_io(Path::new("/run/tapswitch/br0.sock"), denied, TIMEOUT).to_string();
-        let expected = "/run/tapswitch/br0.sock: Permission denied (os error 13); are you root?";
+        let expected = "/run/tapswitch/br0.sock: Permission denied (os error 13); run as root";
         assert_eq!(text, expected);
     }
 }

@@ -93,7 +93,7 @@ impl Management {
                 self.directories.add(directories);
                 (self.socket, self.obstacle) = (socket, None);
                 tracing::warn!(
-                    "somebody has deleted {}; the management socket is there again",
+                    "{} was deleted; the management socket has been created again",
                     path.display()
                 );
             }
@@ -101,8 +101,8 @@ impl Management {
                 let text = error.to_string();
                 if self.obstacle.as_ref() != Some(&text) {
                     tracing::error!(
-                        "the management socket is gone, and cannot be made again: {text}; it is \
-                         tried every {} s",
+                        "the management socket was deleted and cannot be created again: {text}; \
+                         trying again every {} s",
                         LOOK.as_secs()
                     );
                 }
@@ -182,7 +182,7 @@ async fn serve_one(mut stream: UnixStream, services: &Services) -> io::Result<()
     }
     let answer = match serde_json::from_str(&line) {
         Ok(request) => services.answer(request, &caller).await,
-        Err(error) => Answer::Error(format!("the request is not understood: {error}")),
+        Err(error) => Answer::Error(format!("cannot parse the request: {error}")),
     };
     let mut bytes = serde_json::to_vec(&answer)?;
     bytes.push(b'\n');
@@ -219,10 +219,10 @@ fn caller(stream: &UnixStream) -> Caller {
 /// The remedy if this process does not have the part that answers.
 fn missing(part: Part, request: &Request) -> String {
     let hint = match request {
-        Request::Show(Topic::Taps) => "; a controller shows its TAPs by `tapswitch policy list`",
+        Request::Show(Topic::Taps) => "; `tapswitch policy list` shows the TAPs of a controller",
         _ => "",
     };
-    format!("this process has no {part}; name the socket of one that has with --socket{hint}")
+    format!("this process has no {part}; use --socket to name a process that has one{hint}")
 }
 
 async fn ask_switch(switch: &tapswitch_switch::Handle, request: Request) -> Answer {
@@ -230,7 +230,7 @@ async fn ask_switch(switch: &tapswitch_switch::Handle, request: Request) -> Answ
         Request::Show(topic) => show_switch(switch, topic).await,
         Request::AddPort(spec) => said(switch.add_port(*spec).await),
         Request::RemovePort(number) => said(switch.remove_port(PortNo(number)).await),
-        _ => Answer::Error("that is for a controller".to_owned()),
+        _ => Answer::Error("only a controller answers this request".to_owned()),
     }
 }
 
@@ -245,7 +245,7 @@ async fn show_switch(switch: &tapswitch_switch::Handle, topic: Topic) -> Answer 
         Topic::Drops => said(switch.drops().await),
         Topic::Taps => said(switch.taps().await),
         Topic::Hosts | Topic::Switches | Topic::Links | Topic::Controller => {
-            Answer::Error("that is for a controller".to_owned())
+            Answer::Error("only a controller answers this request".to_owned())
         }
     }
 }
@@ -272,14 +272,14 @@ async fn ask_controller(
         Request::Show(Topic::Switches) => said(controller.switches().await),
         Request::Show(Topic::Links) => said(controller.links().await),
         Request::Show(Topic::Controller) => said(Ok::<_, String>(controller.cluster())),
-        _ => Answer::Error("that is for a switch".to_owned()),
+        _ => Answer::Error("only a switch answers this request".to_owned()),
     }
 }
 
 fn said<T: Serialize>(result: Result<T, impl std::fmt::Display>) -> Answer {
     match result.map(serde_json::to_value) {
         Ok(Ok(value)) => Answer::Ok(value),
-        Ok(Err(error)) => Answer::Error(format!("the answer cannot be written: {error}")),
+        Ok(Err(error)) => Answer::Error(format!("cannot encode the answer: {error}")),
         Err(error) => Answer::Error(error.to_string()),
     }
 }
@@ -332,7 +332,10 @@ mod tests {
         let bind = || Management::bind(&path, Services::default());
         fs::write(&path, "mine").unwrap();
         let refused = bind().unwrap_err().to_string();
-        assert!(refused.contains("is no socket; choose another path with --socket"), "{refused}");
+        assert!(
+            refused.contains("is not a socket; choose another path with --socket"),
+            "{refused}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
         fs::remove_file(&path).unwrap();
         let first = bind().unwrap();
@@ -361,7 +364,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
         management.renew();
-        assert!(management.obstacle.as_ref().is_some_and(|text| text.contains("is no socket")));
+        assert!(management.obstacle.as_ref().is_some_and(|text| text.contains("is not a socket")));
         fs::remove_file(&path).unwrap();
         management.renew();
         assert_eq!(management.obstacle, None);

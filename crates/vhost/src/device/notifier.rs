@@ -33,22 +33,19 @@ pub(super) fn take(file: File) -> Result<OwnedFd, NotifierError> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotifierError {
     /// It is not an eventfd.
-    #[error(
-        "no eventfd, and whoever uses anything else may have to wait for it; take a monitor that \
-         hands over eventfds"
-    )]
+    #[error("not an eventfd, and other files may block; use a VMM that passes eventfds")]
     Kind,
     /// There is none: the VMM expects polling.
     #[error(
-        "not there, and a ring is not polled for that; have the monitor hand over an eventfd, as \
-         QEMU does with ioeventfd=on"
+        "missing, and the switch does not poll rings; let the VMM pass an eventfd, as QEMU does \
+         with ioeventfd=on"
     )]
     Missing,
     /// Its kind cannot be determined.
-    #[error("not to be told from other files ({0}); mount /proc")]
+    #[error("of unknown type ({0}); mount /proc, which tells whether it is an eventfd")]
     Unknown(io::Error),
     /// The kernel refused.
-    #[error("not to be used: {0}")]
+    #[error("unusable: {0}")]
     Kernel(#[from] io::Error),
 }
 

@@ -354,10 +354,10 @@ pub enum RingError {
     #[error("a ring of {0} descriptors; expected 1 to 32768, a power of two in a split ring")]
     Size(u16),
     /// A part of the ring is outside of the guest's memory, or not aligned.
-    #[error("the ring lies outside of the memory that is shared, or is not aligned")]
+    #[error("the ring is outside the shared memory, or is not aligned")]
     Place,
     /// The base of a packed ring is beyond its end.
-    #[error("the ring is to go on at descriptor {0}, which is beyond its end")]
+    #[error("the ring should continue at descriptor {0}, which is beyond its end")]
     Base(u16),
     /// More buffers are available than fit into the ring, or buffers share descriptors.
     #[error("the driver made more buffers available than the ring holds")]
@@ -367,28 +367,28 @@ pub enum RingError {
     Descriptor(u16),
     /// A chain is longer than the ring, for example because it is circular, or has more than 1024
     /// descriptors.
-    #[error("a chain of descriptors does not end")]
+    #[error("a descriptor chain does not end")]
     Endless,
     /// A device-readable buffer in a receive queue, or a device-writable one in a transmit queue.
-    #[error("a buffer may not be used in the direction of its queue")]
+    #[error("a buffer has the wrong direction for its queue")]
     Direction,
     /// A buffer outside of the guest's memory.
-    #[error("a buffer lies outside of the memory that is shared")]
+    #[error("a buffer is outside the shared memory")]
     Address,
     /// An indirect table that was not negotiated, has an invalid length, or is nested.
-    #[error("a table of descriptors is not allowed there, or has no valid length")]
+    #[error("an indirect descriptor table is not allowed there, or has an invalid length")]
     Table,
     /// A chain of more than 1024 pieces, each within one region.
-    #[error("a chain of descriptors lies in more than {PIECE_COUNT_MAX} pieces")]
+    #[error("a descriptor chain has more than {PIECE_COUNT_MAX} pieces")]
     Pieces,
     /// A chain of more than 4 GiB.
-    #[error("a chain of descriptors is longer than 4 GiB")]
+    #[error("a descriptor chain is longer than 4 GiB")]
     TooLong,
     /// A receive buffer shorter than a network header.
-    #[error("a buffer to receive into has {0} bytes, less than a header")]
+    #[error("a receive buffer has {0} bytes, less than the network header")]
     Runt(u32),
     /// The file of the guest's memory was truncated.
-    #[error("memory that was shared has been taken away")]
+    #[error("shared memory has been removed")]
     Lost,
 }
 

@@ -93,7 +93,7 @@ fn a_file_that_is_cut_short_under_the_guests_frames() {
             assert!(vmm.work().is_empty());
             vmm.ended()
         });
-        assert_eq!(why, "queue 1: memory that was shared has been taken away");
+        assert_eq!(why, "queue 1: shared memory has been removed");
     }
 }
 
@@ -110,7 +110,7 @@ fn a_file_that_is_cut_short_under_its_rings() {
             vmm.work();
             vmm.ended()
         });
-        assert_eq!(why, "queue 1: memory that was shared has been taken away");
+        assert_eq!(why, "queue 1: shared memory has been removed");
     }
 }
 
@@ -127,7 +127,7 @@ fn a_file_that_is_cut_short_under_what_the_guest_receives() {
             assert!((0..9).any(|_| vmm.deliver(&[2; 60]) == lost));
             vmm.ended()
         });
-        assert_eq!(why, "queue 0: memory that was shared has been taken away");
+        assert_eq!(why, "queue 0: shared memory has been removed");
     }
 }
 
@@ -180,10 +180,7 @@ fn memory_that_is_exchanged_for_less_under_a_ring() {
             vmm.send(request::SET_VRING_ENABLE, &pair(TRANSMIT, 1), &[]);
             vmm.ended()
         });
-        assert_eq!(
-            why,
-            "queue 1: the ring lies outside of the memory that is shared, or is not aligned"
-        );
+        assert_eq!(why, "queue 1: the ring is outside the shared memory, or is not aligned");
     }
 }
 
@@ -208,7 +205,7 @@ fn a_region_that_is_taken_back_under_a_ring() {
         vmm.send(request::SET_VRING_KICK, &u64::from(TRANSMIT).to_le_bytes(), &[kick]);
         vmm.ended()
     });
-    assert!(why.starts_with("queue 1: the ring lies outside"), "{why}");
+    assert!(why.starts_with("queue 1: the ring is outside"), "{why}");
 }
 
 /// Sends a frame that is a byte of its own, at an address of its own.
@@ -306,7 +303,7 @@ fn a_region_that_is_exchanged_under_what_the_guest_sends() {
             assert!(vmm.work().is_empty());
             vmm.ended()
         });
-        assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+        assert_eq!(why, "queue 1: a buffer is outside the shared memory");
     }
 }
 

@@ -164,7 +164,7 @@ fn rings_of_sizes_that_there_are_not() {
     }
     for size in [0x1_0000u32, u32::MAX] {
         let why = told(request::SET_VRING_NUM, &pair(TRANSMIT, size), 0);
-        assert_eq!(why, format!("queue 1: {size} descriptors, 32768 at most"));
+        assert_eq!(why, format!("queue 1: {size} descriptors; at most 32768"));
     }
 }
 
@@ -190,7 +190,7 @@ fn rings_that_lie_nowhere_or_askew() {
             vmm.set_addresses(TRANSMIT, addresses);
             vmm.ended()
         });
-        assert!(why.starts_with("queue 1: the ring lies outside"), "{address:#x}: {why}");
+        assert!(why.starts_with("queue 1: the ring is outside"), "{address:#x}: {why}");
     }
     for (part, address) in [(0, start + 8), (1, start + 0x2002), (2, start + 0x1001)] {
         let mut addresses = good;
@@ -214,7 +214,7 @@ fn a_packed_ring_that_lies_askew() {
         vmm.set_addresses(TRANSMIT, [start, start + 0x2000, start + 0x1002]);
         vmm.ended()
     });
-    assert!(why.starts_with("queue 1: the ring lies outside"), "{why}");
+    assert!(why.starts_with("queue 1: the ring is outside"), "{why}");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_packed_ring_that_gets_shorter_than_where_it_stands() {
         vmm.share(&[[BASE, LEN, 2 * BASE, 0]]);
         vmm.ended()
     });
-    assert_eq!(why, "queue 1: the ring is to go on at descriptor 5, which is beyond its end");
+    assert_eq!(why, "queue 1: the ring should continue at descriptor 5, which is beyond its end");
 }
 
 /// Its end is not a violation: it may have died before it read an answer.
@@ -366,7 +366,7 @@ fn a_map_of_pages_that_is_short_and_gets_shorter() {
 #[test]
 fn features_that_were_not_offered() {
     let why = told(request::SET_FEATURES, &(1u64 << 60).to_le_bytes(), 0);
-    assert!(why.contains("more than were offered"), "{why}");
+    assert!(why.contains("some of them were not offered"), "{why}");
 }
 
 /// A file, whose file system may block any access; an epoll instance, which may contain such a
@@ -395,7 +395,7 @@ fn what_is_no_eventfd_neither_wakes_nor_is_written_to() {
                 vmm.send(request, &u64::from(TRANSMIT).to_le_bytes(), &[file.as_raw_fd()]);
                 vmm.ended()
             });
-            let expected = format!("queue 1: its {name} is no eventfd, ");
+            let expected = format!("queue 1: its {name} descriptor is not an eventfd, ");
             assert!(why.starts_with(&expected), "{kind}: {why}");
         }
     }
@@ -406,7 +406,10 @@ fn what_is_no_eventfd_neither_wakes_nor_is_written_to() {
 fn a_ring_that_is_to_be_polled() {
     let without = (u64::from(TRANSMIT) | 0x100).to_le_bytes();
     let why = told(request::SET_VRING_KICK, &without, 0);
-    assert!(why.starts_with("queue 1: its kick is not there, ") && why.contains("=on"), "{why}");
+    assert!(
+        why.starts_with("queue 1: its kick descriptor is missing, ") && why.contains("=on"),
+        "{why}"
+    );
     let end = attack(|| {
         let mut vmm = Vmm::start(modern(), TRANSMIT);
         vmm.send(request::SET_VRING_CALL, &without, &[]);

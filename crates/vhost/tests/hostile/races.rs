@@ -239,7 +239,7 @@ fn memory_that_is_cut_short_while_frames_are_read() {
                 vmm.work();
                 vmm.ended()
             });
-            assert_eq!(why, "queue 1: memory that was shared has been taken away");
+            assert_eq!(why, "queue 1: shared memory has been removed");
         }
     }
 }

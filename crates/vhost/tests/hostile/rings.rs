@@ -49,7 +49,7 @@ fn a_buffer_that_is_not_all_in_the_guests_memory() {
             (2 * BASE + BUFFERS, 72),
         ] {
             let why = reset(|| offered(features, &direct(address, len), |_| ()));
-            assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+            assert_eq!(why, "queue 1: a buffer is outside the shared memory");
         }
     }
 }
@@ -68,7 +68,7 @@ fn a_buffer_from_one_region_into_what_is_no_region() {
             assert!(vmm.work().is_empty());
             vmm.ended()
         });
-        assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+        assert_eq!(why, "queue 1: a buffer is outside the shared memory");
     }
 }
 
@@ -98,12 +98,12 @@ fn a_table_that_is_not_all_in_the_guests_memory() {
         for address in [BASE - 16, BASE + LEN - 16, u64::MAX - 15, 0] {
             let spoil = |vmm: &mut Vmm| vmm.guest.write(0, &address.to_le_bytes());
             let why = reset(|| offered(features, &table(), spoil));
-            assert_eq!(why, "queue 1: a buffer lies outside of the memory that is shared");
+            assert_eq!(why, "queue 1: a buffer is outside the shared memory");
         }
         for len in [0u32, 1, 15, 17, 16 * 1025, u32::MAX] {
             let spoil = |vmm: &mut Vmm| vmm.guest.write(8, &len.to_le_bytes());
             let why = reset(|| offered(features, &table(), spoil));
-            assert!(why.contains("a table of descriptors is not allowed there"), "{why}");
+            assert!(why.contains("an indirect descriptor table is not allowed there"), "{why}");
         }
     }
 }
@@ -112,14 +112,14 @@ fn a_table_that_is_not_all_in_the_guests_memory() {
 fn a_table_within_a_table() {
     let spoil = |vmm: &mut Vmm| vmm.guest.write_u16(TABLE + 12, 4);
     let why = reset(|| offered(modern(), &table(), spoil));
-    assert!(why.contains("a table of descriptors is not allowed there"), "{why}");
+    assert!(why.contains("an indirect descriptor table is not allowed there"), "{why}");
 }
 
 #[test]
 fn a_table_that_was_not_agreed_on() {
     for features in both_rings() {
         let why = reset(|| offered(features - Features::INDIRECT_DESC, &table(), |_| ()));
-        assert!(why.contains("a table of descriptors is not allowed there"), "{why}");
+        assert!(why.contains("an indirect descriptor table is not allowed there"), "{why}");
     }
 }
 
@@ -132,7 +132,7 @@ fn a_chain_in_a_circle() {
             vmm.guest.write_u16(14, 0);
         })
     });
-    assert_eq!(why, "queue 1: a chain of descriptors does not end");
+    assert_eq!(why, "queue 1: a descriptor chain does not end");
     // In a packed ring, a circle is a ring full of descriptors that all continue.
     let why = reset(|| {
         offered(modern() | Features::RING_PACKED, &direct(BASE + BUFFERS, 72), |vmm| {
@@ -142,7 +142,7 @@ fn a_chain_in_a_circle() {
             }
         })
     });
-    assert_eq!(why, "queue 1: a chain of descriptors does not end");
+    assert_eq!(why, "queue 1: a descriptor chain does not end");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_circle_within_a_table() {
         vmm.guest.write_u16(TABLE + 30, 0);
     };
     let why = reset(|| offered(modern(), &table(), spoil));
-    assert_eq!(why, "queue 1: a chain of descriptors does not end");
+    assert_eq!(why, "queue 1: a descriptor chain does not end");
 }
 
 // CVE-2020-10726, CVE-2020-14375: an index that was not checked.
@@ -215,7 +215,7 @@ fn a_buffer_to_write_in_the_queue_to_read_from() {
     for features in both_rings() {
         let writable = Buffer { writable: true, ..direct(BASE + BUFFERS, 72) };
         let why = reset(|| offered(features, &writable, |_| ()));
-        assert_eq!(why, "queue 1: a buffer may not be used in the direction of its queue");
+        assert_eq!(why, "queue 1: a buffer has the wrong direction for its queue");
         let why = reset(|| {
             let mut vmm = Vmm::start(features, RECEIVE);
             vmm.driver.offer(&vmm.guest, &direct(BASE + BUFFERS, 72)).unwrap();
@@ -223,7 +223,7 @@ fn a_buffer_to_write_in_the_queue_to_read_from() {
             assert_eq!(vmm.guest.read::<72>(BUFFERS), [0; 72], "nothing was written");
             vmm.ended()
         });
-        assert_eq!(why, "queue 0: a buffer may not be used in the direction of its queue");
+        assert_eq!(why, "queue 0: a buffer has the wrong direction for its queue");
     }
 }
 
@@ -240,7 +240,7 @@ fn buffers_to_receive_into_that_have_no_room_for_a_header() {
                 assert_eq!(vmm.guest.read::<72>(BUFFERS), [0; 72], "nothing was written");
                 vmm.ended()
             });
-            let expected = format!("queue 0: a buffer to receive into has {len} bytes");
+            let expected = format!("queue 0: a receive buffer has {len} bytes");
             assert!(why.starts_with(&expected), "{why}");
         }
     }

@@ -18,7 +18,7 @@ impl Overlaps {
     pub(super) fn left_out(&self) -> Option<String> {
         self.is_cut.then(|| {
             format!(
-                "it has more in common with other policies than is looked at ({} combinations)",
+                "it has more overlaps with other policies than are examined ({} combinations)",
                 self.regions.len()
             )
         })

@@ -224,7 +224,7 @@ impl Control {
             });
             rules += count.sum::<usize>();
             if rules > MAX_RULES {
-                let most = format!("up to {MAX_RULES} are looked at{AS_PLAN}");
+                let most = format!("up to {MAX_RULES} are examined{AS_PLAN}");
                 return Some(format!("it takes {rules} rules; {most}"));
             }
         }
@@ -316,7 +316,9 @@ impl<'a> Following<'a> {
     fn follow(&mut self, frames: &[(Place, Sample)], passes: usize) -> bool {
         let is_whole = self.follow_all(frames, passes);
         let remedy = self.remedy;
-        self.leave_out((!is_whole).then(|| format!("its frames have too many ways{remedy}")));
+        self.leave_out(
+            (!is_whole).then(|| format!("its frames have too many possible paths{remedy}")),
+        );
         is_whole
     }
 
@@ -355,7 +357,9 @@ impl<'a> Following<'a> {
         match (result, as_before) {
             (Ok(()), _) => self.proof.checked += 1,
             (_, Err(Trouble::Wrong(problem))) => {
-                self.leave_out(Some(format!("not all is as it should be already: {problem}")));
+                self.leave_out(Some(format!(
+                    "something is already wrong without the change: {problem}"
+                )));
             }
             (Err(Trouble::Wrong(problem)), Ok(())) => {
                 self.proof.checked += 1;
@@ -383,9 +387,9 @@ impl<'a> Following<'a> {
 }
 
 /// Reason for no verdict if a part of the work was not done.
-const NOT_LOOKED_AT: &str = "it was not looked at";
+const NOT_LOOKED_AT: &str = "it was not examined";
 /// Remedy.
-const AS_PLAN: &str = "; a dry run looks at all of it";
+const AS_PLAN: &str = "; a dry run examines all of it";
 /// Maximum rules in a trial: about a microsecond each, as when they are applied.
 const MAX_RULES: usize = 250_000;
 /// Maximum passages of switches: about a microsecond each.

@@ -71,12 +71,12 @@ fn stays_at_link(region: &Region) -> bool {
 
 fn note_on_own_frames(monitor: Place) -> String {
     format!(
-        "all its senders are at its monitor's port {monitor}: what came in by a port is not \
-         copied back to it"
+        "all its senders are at its monitor's port {monitor}: frames are not copied back to their \
+         ingress port"
     )
 }
 
 /// LLDP and the slow protocols (including LACP), which are always sent to bridge group addresses.
 const LINK_TYPES: [EtherType; 2] = [EtherType::LLDP, EtherType(0x8809)];
-const KEPT: &str = "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are for the next bridge: \
-                    switches do not forward them, and they are not copied";
+const KEPT: &str = "frames to 01:80:c2:00:00:0x (LLDP, STP, LACP, 802.1X) are link-local: switches \
+                    do not forward them, and they are not copied";

@@ -226,8 +226,8 @@ async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
     let policy = json!({"name": "all", "monitor": "3"});
     let answer = post(&server, "/api/v1/policies", &policy).await;
     assert_eq!(answer.refusal(), (409, "not-proved".to_owned()), "{}", answer.text);
-    let told = "switch 0x1 refused a rule that its frames meet";
-    let said = format!("it cannot be told where its frames would go: {told}");
+    let told = "switch 0x1 refused a rule that its frames match";
+    let said = format!("cannot determine where its frames would go: {told}");
     assert!(answer.text.contains(&said) && answer.text.contains("--force"), "{}", answer.text);
 
     let report = post(&server, "/api/v1/policies?force=true", &policy).await.json();
@@ -235,12 +235,12 @@ async fn what_cannot_be_proved_needs_force_and_is_told_to_everybody() {
     assert!(report["unproved"].as_str().unwrap().starts_with(told), "{report}");
     let path = "/api/v1/policies/all";
     let notes = get(&server, path).await.json()["notes"].to_string();
-    assert!(notes.contains("not all of it could be proved") && notes.contains(told), "{notes}");
+    assert!(notes.contains("not everything could be proved") && notes.contains(told), "{notes}");
     assert!(get(&server, "/api/v1/events/log").await.text.contains("\"unproved\":"));
     // A deletion does not need force.
     assert_eq!(ask_with(&server, ("DELETE", path), &[], vec![]).await.status, 200);
     let records = get(&server, "/api/v1/audit?limit=9").await.json()["items"].clone();
-    let made = format!("made, not all proved: {told}");
+    let made = format!("applied, not fully proved: {told}");
     for what in ["policy.add", "policy.delete"] {
         let is_it = |record: &&Value| {
             record["what"] == what && record["result"].as_str().unwrap().starts_with(&made)
@@ -268,7 +268,7 @@ async fn what_would_go_wrong_is_refused_with_a_frame_unless_it_is_forced() {
     let answer = post(&server, "/api/v1/policies", &links).await;
     assert_eq!(answer.refusal(), (409, "not-proved".to_owned()), "{}", answer.text);
     let problem = plan["proof"]["problems"][0].as_str().unwrap();
-    assert!(problem.contains("to 01:80:c2:00:00:0e (lldp) that comes in at 0x1/"), "{problem}");
+    assert!(problem.contains("to 01:80:c2:00:00:0e (lldp) that enters at 0x1/"), "{problem}");
     assert!(problem.ends_with("would arrive nowhere, not at 0x1/4 x1"), "{problem}");
     let said = answer.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(said.contains(problem) && said.contains("--force"), "{said}");

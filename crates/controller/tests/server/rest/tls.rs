@@ -104,7 +104,10 @@ async fn rest_by_tls_and_a_session_whose_cookie_stays_there() {
     assert_eq!(answer.status, 204);
     assert!(answer.headers["set-cookie"].to_str().unwrap().ends_with("; Secure"));
     let other = Authority::new();
-    assert!(other.connect(server.rest(), None).await.is_err(), "nobody vouches for it there");
+    assert!(
+        other.connect(server.rest(), None).await.is_err(),
+        "the CA of its certificates is missing there"
+    );
 }
 
 #[tokio::test]
@@ -227,7 +230,7 @@ async fn what_is_wrong_with_certificates_is_said() {
     let swapped = TlsFiles { cert: files.key.clone(), key: files.cert.clone(), ca: None };
     assert!(error(swapped).await.contains("no certificate"));
     let other = TlsFiles { key: authority.issue("other").key, ..files };
-    assert!(error(other).await.contains("not the certificate's key"));
+    assert!(error(other).await.contains("the key does not belong to the certificate"));
     let none = Config { listen_tls: vec!["127.0.0.1:0".parse().unwrap()], ..config() };
     let error = Server::bind(none).await.map(drop).unwrap_err().to_string();
     assert!(error.contains("--tls-cert"), "{error}");

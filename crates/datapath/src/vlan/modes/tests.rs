@@ -190,8 +190,8 @@ fn contradictions_of_a_provider_are_refused() {
     let pairs = |pairs: &[(u16, u16)]| {
         Translations::new(pairs.iter().map(|&(a, b)| (vid(a), vid(b))).collect())
     };
-    assert!(pairs(&[(1, 2), (1, 3)]).unwrap_err().to_string().contains("1 is there twice outside"));
-    assert!(pairs(&[(1, 3), (2, 3)]).unwrap_err().to_string().contains("3 is there twice inside"));
+    assert!(pairs(&[(1, 2), (1, 3)]).unwrap_err().to_string().contains("1 is given twice outside"));
+    assert!(pairs(&[(1, 3), (2, 3)]).unwrap_err().to_string().contains("3 is given twice inside"));
     let provider =
         |vlans, translations: &[(u16, u16)]| Provider::new(vlans, S, pairs(translations).unwrap());
     let listed = Some(set(&[(1, 2)]));

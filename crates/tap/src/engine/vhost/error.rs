@@ -16,8 +16,8 @@ use crate::{Prefix, RecvError, SendError};
 pub enum VhostError {
     /// The device does not exist (`ENOENT`, `ENODEV`, `ENXIO`).
     #[error(
-        "{PATH}: {source}; load the module with `modprobe vhost_net` (a kernel without \
-         CONFIG_VHOST_NET has none), in a container let the device in, or use another engine"
+        "{PATH}: {source}; load the module with `modprobe vhost_net` (the kernel needs \
+         CONFIG_VHOST_NET), give a container access to the device, or use another engine"
     )]
     Missing {
         /// Error of open(2).
@@ -34,8 +34,7 @@ pub enum VhostError {
     },
     /// The kernel lacks required features.
     #[error(
-        "{PATH}: feature bits {missing:#x} are missing, which Linux has since 4.0; use another \
-         engine"
+        "{PATH}: feature bits {missing:#x} are missing, which need Linux 4.0; use another engine"
     )]
     Features {
         /// Feature bits of virtio 1.2 §6 and §5.1.3.
@@ -43,8 +42,8 @@ pub enum VhostError {
     },
     /// The queue has protocol information, or a header length other than 12.
     #[error(
-        "the queue has {prefix} in front of each frame, while vhost-net knows a header of 12 bytes \
-         alone: make the device with that, or use another engine"
+        "the queue has {prefix} in front of each frame, but vhost-net supports only a header of 12 \
+         bytes: create the device with that, or use another engine"
     )]
     Layout {
         /// Layout of the queue.
@@ -52,8 +51,8 @@ pub enum VhostError {
     },
     /// Invalid sizes.
     #[error(
-        "{config:?}: receive_buffers must be a power of two from 64 to 32768, send_frames one up \
-         to 32768, send_bytes one from 128 KiB to 512 MiB"
+        "{config:?}: receive_buffers must be a power of two from 64 to 32768, send_frames a power \
+         of two up to 32768, and send_bytes a power of two from 128 KiB to 512 MiB"
     )]
     Config {
         /// The requested configuration.

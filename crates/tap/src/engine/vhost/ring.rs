@@ -341,12 +341,12 @@ impl Broken {
     /// Description for messages.
     pub(super) const fn what(self) -> &'static str {
         match self {
-            Self::OutOfTurn { .. } => "a buffer came back out of turn",
-            Self::TooMany { .. } => "more buffers came back than were out",
-            Self::Length { .. } => "a buffer came back with an impossible length",
-            Self::Count { .. } => "a frame came in an impossible number of buffers",
-            Self::Incomplete => "a frame came in part",
-            Self::Stopped => "the kernel refuses a ring",
+            Self::OutOfTurn { .. } => "a buffer was returned out of order",
+            Self::TooMany { .. } => "more buffers were returned than were in use",
+            Self::Length { .. } => "a buffer was returned with an impossible length",
+            Self::Count { .. } => "a frame occupies an impossible number of buffers",
+            Self::Incomplete => "a frame is incomplete",
+            Self::Stopped => "the kernel rejected a ring",
         }
     }
 }

@@ -118,7 +118,7 @@ impl Faucet {
         let before = lab.changes();
         let start = Instant::now();
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        kill_process(pid.ok_or("Faucet has ended")?, Signal::HUP)?;
+        kill_process(pid.ok_or("Faucet exited")?, Signal::HUP)?;
         while lab.changes() == before {
             self.check(start)?;
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -143,10 +143,12 @@ impl Faucet {
             text.ok().and_then(|text| text.lines().last().map(str::to_owned)).unwrap_or_default()
         };
         if self.child.try_wait()?.is_some() {
-            return Err(format!("Faucet ended; its last words: {}", log()).into());
+            return Err(format!("Faucet exited; last lines of its log: {}", log()).into());
         }
         if since.elapsed() > PATIENCE {
-            return Err(format!("Faucet does not get there; its last words: {}", log()).into());
+            return Err(
+                format!("Faucet did not finish in time; last lines of its log: {}", log()).into()
+            );
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
         let (mut rows, mut faucets) = (Vec::new(), Vec::new());
         for &switches in &args.switches {
             if switches < 3 {
-                return Err("--switches: two spines and a leaf are the least: 3 or more".into());
+                return Err("--switches: at least 3 are needed: two spines and a leaf".into());
             }
             tell!("{switches} switches");
             rows.push(measure(switches, args).await?);
@@ -135,7 +135,8 @@ async fn measure(switches: u64, args: &ControllerBenchArgs) -> Result<Row, Failu
         ..Config::default()
     };
     let server = Server::bind(config).await?;
-    let address = *server.local_addrs().first().ok_or("the controller listens nowhere")?;
+    let address =
+        *server.local_addrs().first().ok_or("the controller does not listen for switches")?;
     let handle = server.handle();
     let (end, mut ended) = watch::channel(());
     let serving = tokio::spawn(server.run(async move { _ = ended.changed().await }));
@@ -227,7 +228,7 @@ impl Lab {
     async fn cut_a_link(&self, handle: &Handle) -> Result<f64, Failure> {
         let leaf = 3;
         let port = self.hosts + MONITOR_PORTS + 1;
-        let (spine, at) = *self.world.cables.get(&(leaf, port)).ok_or("there is no such cable")?;
+        let (spine, at) = *self.world.cables.get(&(leaf, port)).ok_or("no such link")?;
         let start = Instant::now();
         for (switch, port) in [(leaf, port), (spine, at)] {
             self.tell(switch, Input::Link { port, is_up: false });
@@ -280,7 +281,9 @@ impl Lab {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err("the controller does not get there; see its log (--log info)".into());
+                return Err(
+                    "the controller did not finish in time; see its log (--log info)".into()
+                );
             }
             // Polling must not become the load.
             tokio::time::sleep(Duration::from_millis(5).max(asked.elapsed() * 4)).await;
@@ -338,7 +341,7 @@ async fn idle_percent() -> Result<f64, Failure> {
 /// User and system time (proc(5), `stat`, fields 14 and 15).
 fn processor_ticks() -> Result<u64, Failure> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    let fields = text.rsplit_once(')').ok_or("/proc/self/stat is not as expected")?.1;
+    let fields = text.rsplit_once(')').ok_or("/proc/self/stat has an unexpected format")?.1;
     let mut times = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     times.try_fold(0, |sum, ticks| Ok(sum + ticks?))
 }

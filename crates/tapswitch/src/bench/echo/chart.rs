@@ -17,7 +17,7 @@ pub(super) fn draw(rows: &[Row], machine: &str) -> String {
         chart.group(group);
     }
     if rows.iter().any(|row| !row.saturated) {
-        chart.foot("* the echo was not busy all the time: somebody else is what bounds");
+        chart.foot("* the echo was not busy all the time: the bottleneck is elsewhere");
     }
     chart.svg.finish(WIDTH, chart.y + MARGIN, ".number{font-size:11px}")
 }

@@ -74,7 +74,7 @@ impl Report {
         }
         print(&rows, "");
         if self.echo.iter().any(|row| !row.saturated) {
-            say!("* the echo was not busy all the time: somebody else is what bounds");
+            say!("* the echo was not busy all the time: the bottleneck is elsewhere");
         }
         if self.echo.iter().any(|row| row.singly) {
             say!("some senders sent single datagrams: this kernel sends no trains there");

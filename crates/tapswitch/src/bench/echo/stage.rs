@@ -33,7 +33,7 @@ impl Cores {
     /// Assigns the cores that this process may use.
     pub(super) fn look() -> Result<Self, Failure> {
         Self::share(&cores::ours()?).ok_or_else(|| {
-            "two cores at least are needed, one for the echo and one for the sender".into()
+            "at least two cores are needed, one for the echo and one for the sender".into()
         })
     }
 
@@ -117,7 +117,7 @@ impl Stage {
         } else {
             drop(sink);
             let counters = UdpCounters::of(&self.namespace)?;
-            believe(counters.strays == before.strays, "datagrams came back damaged")?;
+            believe(counters.strays == before.strays, "datagrams were corrupted")?;
         }
         let cores = self.cores.movers.len().min(cell.queues.into());
         let rates = Rates::of(&reflected, &sent, cores);
@@ -161,7 +161,7 @@ impl Stage {
         let sent: Sent = sender.outcome(self.window.limit()).await?;
         let received: Received = sink.outcome(self.window.limit()).await?;
         believe(received.bytes <= sent.bytes, "more was received than sent")?;
-        believe(received.seconds > 0.0, "the receiver did not come to an end")?;
+        believe(received.seconds > 0.0, "the receiver did not finish")?;
         Ok(received.window_bytes as f64 * 8.0 / received.seconds)
     }
 
@@ -250,7 +250,7 @@ struct UdpCounters {
 impl UdpCounters {
     fn of(namespace: &Namespace) -> Result<Self, Failure> {
         let text = namespace.enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
-        Self::parse(&text).ok_or_else(|| "/proc/net/snmp says nothing of UDP".into())
+        Self::parse(&text).ok_or_else(|| "/proc/net/snmp has no UDP counters".into())
     }
 
     /// Two lines, one with names and one with numbers (proc(5)).
@@ -266,12 +266,12 @@ impl UdpCounters {
 }
 
 fn believe(holds: bool, otherwise: &str) -> Result<(), Failure> {
-    if holds { Ok(()) } else { Err(format!("the measurement makes no sense: {otherwise}").into()) }
+    if holds { Ok(()) } else { Err(format!("the measurement is invalid: {otherwise}").into()) }
 }
 
 /// A candidate that loses frames does less work, and is not comparable.
 fn believe_lossless(lost: u64) -> Result<(), Failure> {
-    believe(lost == 0, &format!("the kernel did not take back {lost} of the frames"))
+    believe(lost == 0, &format!("the kernel did not accept {lost} of the frames"))
 }
 
 const WARM_UP_MS: u64 = 200;

@@ -97,7 +97,7 @@ impl Part {
         let mut part = Self::start(namespace, task)?;
         match part.line(START_LIMIT).await? {
             line if line == READY => Ok(part),
-            line => Err(format!("{}: said '{line}' instead of being ready", part.name).into()),
+            line => Err(format!("{}: printed '{line}' instead of being ready", part.name).into()),
         }
     }
 
@@ -116,7 +116,7 @@ impl Part {
         let line = tokio::time::timeout(limit, self.lines.next_line())
             .await
             .map_err(|_| format!("{name}: no answer within {limit:?}"))??;
-        line.ok_or_else(|| format!("{name}: ended without an answer").into())
+        line.ok_or_else(|| format!("{name}: exited without an answer").into())
     }
 }
 

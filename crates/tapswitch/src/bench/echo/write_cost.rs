@@ -91,7 +91,7 @@ impl WriteCost {
         let taken = Netlink::open(&Namespace::current()?)?.link(INTERFACE)?.stats.rx_packets;
         match taken >= frames {
             true => Ok(Written { frames, nanoseconds }),
-            false => Err(format!("{frames} frames were written, {taken} came").into()),
+            false => Err(format!("{frames} frames were written, {taken} arrived").into()),
         }
     }
 }

@@ -156,7 +156,7 @@ async fn wait_for_taps(switch: &Switch) -> Result<(), Failure> {
     let deadline = Instant::now() + LIMIT;
     while switch.taps()?.iter().all(|tap| tap.cookies.is_empty()) {
         if Instant::now() > deadline {
-            return Err(format!("no TAP was there within {LIMIT:?}").into());
+            return Err(format!("no TAP was installed within {LIMIT:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -92,16 +92,19 @@ pub(super) struct Row {
 
 pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
     if !has_netem().await? {
-        tell!("SKIP: this kernel cannot make a link long (no netem): {IN_A_GUEST}");
+        tell!("SKIP: this kernel cannot delay a link (no netem): {IN_A_GUEST}");
         return Ok(Vec::new());
     }
     let has_backpressure = Capabilities::probe()?.has_backpressure();
     if !has_backpressure {
-        tell!("SKIP: this kernel has no IFF_BACKPRESSURE, so half of the tables: {IN_A_GUEST}");
+        tell!(
+            "SKIP: this kernel has no IFF_BACKPRESSURE, so only half of the tables are measured: \
+             {IN_A_GUEST}"
+        );
     }
     let wireguard = wireguard(args);
     if wireguard.is_none() {
-        tell!("SKIP: wireguard-go is not there: {WIREGUARD_REMEDY}");
+        tell!("SKIP: wireguard-go was not found: {WIREGUARD_REMEDY}");
     }
     let cases = cases(args, has_backpressure, wireguard.is_some());
     let mut results = Results::new(cases.len());
@@ -194,7 +197,7 @@ impl Case {
     fn title(self) -> String {
         let [trains, backpressure] = [self.trains, self.backpressure].map(word);
         let (by, ms, queue) = (self.by.name(), self.round_trip_ms, self.queue);
-        format!("{by}, {ms} ms, ring of {queue}, trains {trains}, back-pressure {backpressure}")
+        format!("{by}, {ms} ms, ring of {queue}, trains {trains}, backpressure {backpressure}")
     }
 
     fn options(self) -> String {
@@ -331,8 +334,8 @@ impl Table {
     fn title(self) -> &'static str {
         match self {
             Self::RoundTrip => "By round trip",
-            Self::Ring => "By ring, over a long way",
-            Self::Tap => "By ring, over a short way",
+            Self::Ring => "By ring length, long round trip",
+            Self::Tap => "By ring length, short round trip",
         }
     }
 }
@@ -340,7 +343,7 @@ impl Table {
 pub(super) fn print_rows(rows: &[Row]) {
     for same in rows.chunk_by(|a, b| a.table == b.table) {
         let Some(first) = same.first() else { continue };
-        say!("\n{}: one TCP flow between two hosts that a tunnel joins", first.table.title());
+        say!("\n{}: one TCP flow between two hosts through a tunnel", first.table.title());
         let mut shown = table(&[
             "ROUND TRIP, ms ",
             "RING ",

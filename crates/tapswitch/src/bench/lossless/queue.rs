@@ -170,7 +170,7 @@ pub(super) fn print_rows(rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    say!("\nA host on a tap port, and a link that is slower than it");
+    say!("\nA host on a tap port sends over a slower link");
     let mut shown = table(&[
         "SENDS",
         "RING ",

@@ -39,7 +39,7 @@ impl Switch {
         let deadline = Instant::now() + START_LIMIT;
         while !socket.exists() {
             if let Some(status) = child.try_wait()? {
-                return Err(format!("the switch has ended ({status})").into());
+                return Err(format!("the switch exited ({status})").into());
             }
             if Instant::now() > deadline {
                 return Err(format!("the switch did not start within {START_LIMIT:?}").into());

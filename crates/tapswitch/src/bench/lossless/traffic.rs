@@ -84,7 +84,7 @@ pub(super) fn wait_for_path(from: &Host, to: &Host) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    Err(format!("nothing came from one host to the other within {START_LIMIT:?}").into())
+    Err(format!("no packet reached the other host within {START_LIMIT:?}").into())
 }
 
 /// Sends a load and measures it. Ends at once when this future is dropped.
@@ -370,7 +370,7 @@ fn datagrams(namespace: &Namespace) -> Result<u64, Failure> {
 /// `RetransSegs` of the namespace (`/proc/net/snmp`, RFC 4022).
 fn retransmits(namespace: &Namespace) -> Result<u64, Failure> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
-    segments_again(&namespace.enter(read)??).ok_or_else(|| "no counters of TCP".into())
+    segments_again(&namespace.enter(read)??).ok_or_else(|| "no TCP counters".into())
 }
 
 fn segments_again(snmp: &str) -> Option<u64> {

@@ -151,6 +151,6 @@ impl Report {
             ]);
         }
         print(&rows, "nothing was measured");
-        say!("idle with four ports: {:.2} % of a core (shall be below 0.5)", self.idle_percent);
+        say!("idle with four ports: {:.2} % of a core (goal: below 0.5)", self.idle_percent);
     }
 }

@@ -144,7 +144,7 @@ impl Waiting {
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
         let output = BufReader::new(output).lines();
         let telemetry = Telemetry::connect(&runtime, CONNECT_LIMIT).await.map_err(|error| {
-            format!("the guests found no switch within {CONNECT_LIMIT:?}: {error}")
+            format!("the guests did not connect to a switch within {CONNECT_LIMIT:?}: {error}")
         })?;
         let mut loader = Loader { child, input, output, telemetry, layout, load };
         match load {

@@ -74,7 +74,7 @@ async fn check_shares(stage: &Stage) -> Result<(), Failure> {
         return Ok(());
     }
     let (name, workers) = (stage.candidate.name(), stage.plan.workers);
-    Err(format!("{name}: {workers} threads were to forward, and did so many: {shares:?}").into())
+    Err(format!("{name}: {workers} threads should forward; frames per thread: {shares:?}").into())
 }
 
 fn row(index: usize, stages: &[Stage], rates: &Paired, total: Total) -> Row {

@@ -70,7 +70,7 @@ impl Prober {
 
     async fn hear(&mut self) -> Result<String, Failure> {
         let line = tokio::time::timeout(SERIES_LIMIT, self.output.next_line()).await??;
-        line.ok_or_else(|| "the prober has ended".into())
+        line.ok_or_else(|| "the prober exited".into())
     }
 }
 

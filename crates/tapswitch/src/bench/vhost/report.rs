@@ -79,7 +79,10 @@ impl Report {
         }
         print_if_any(&shown);
         if !self.pairs.is_empty() && self.cores.second == self.cores.guests {
-            say!("the second thread shares its core with the guests: there are but two");
+            say!(
+                "the second thread shares its core with the guests, as the machine has only two \
+                 cores"
+            );
         }
     }
 

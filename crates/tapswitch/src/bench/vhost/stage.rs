@@ -73,7 +73,7 @@ impl Stage {
     ) -> Result<Self, Failure> {
         for _ in 1..ATTEMPTS {
             match Self::try_set_up(candidate, plan, cores).await {
-                Err(error) => tell!("once more: {error}"),
+                Err(error) => tell!("trying again: {error}"),
                 stage => return stage,
             }
         }
@@ -126,7 +126,9 @@ impl Stage {
             }
             if Instant::now() > deadline {
                 let name = self.candidate.name();
-                return Err(format!("{name}: no frames came through in {START_LIMIT:?}").into());
+                return Err(
+                    format!("{name}: no frames were forwarded within {START_LIMIT:?}").into()
+                );
             }
         }
     }
@@ -161,7 +163,7 @@ impl Stage {
 
     /// CPU times of the threads of the switch and of the guests.
     fn threads(&self) -> Result<[Threads; 2], Failure> {
-        let guests = self.loader.id().ok_or("the guests have ended")?;
+        let guests = self.loader.id().ok_or("the guests exited")?;
         Ok([processor_times(self.switch.id()?)?, processor_times(guests)?])
     }
 }

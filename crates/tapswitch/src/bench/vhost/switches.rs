@@ -175,7 +175,7 @@ impl Switch {
             Program::Bare(child) | Program::Tapswitch(child, _) => child.id(),
             Program::OpenVswitch(ovs) => ovs.id(),
         };
-        Ok(id.ok_or("a switch has ended")?)
+        Ok(id.ok_or("a switch exited")?)
     }
 }
 

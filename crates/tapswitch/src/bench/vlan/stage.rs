@@ -239,7 +239,7 @@ impl Switch {
 
     /// CPU time of all its threads (proc(5), the first field of `schedstat`, nanoseconds).
     fn processor_time(&self) -> Result<Duration, Failure> {
-        let pid = self.child.id().ok_or("a switch has ended")?;
+        let pid = self.child.id().ok_or("a switch exited")?;
         let mut nanoseconds = 0;
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
             let text = match std::fs::read_to_string(thread?.path().join("schedstat")) {

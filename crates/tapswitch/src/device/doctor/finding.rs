@@ -58,7 +58,7 @@ impl fmt::Display for Finding {
         }
         write!(f, "  {rule}: {text}")?;
         match mend {
-            Some(command) if *is_sure => write!(f, "; mend: {command}"),
+            Some(command) if *is_sure => write!(f, "; fix: {command}"),
             Some(command) => write!(f, "; try: {command}"),
             None => Ok(()),
         }
@@ -73,7 +73,7 @@ impl Finding {
     }
 
     pub(super) fn unread_namespace(place: &Unread) -> Self {
-        let text = format!("{}: there may be devices of which nothing is said", place.reason);
+        let text = format!("{}: findings about devices there may be missing", place.reason);
         let found = Self::gap(Severity::Warning, "unread-namespace", text);
         Self { namespace: place.namespace.clone(), ..found }
     }

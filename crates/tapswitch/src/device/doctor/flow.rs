@@ -46,15 +46,15 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
     let (usual, causes) = (default_length(it), drop_causes(it.device));
     if length < usual {
         let text = format!(
-            "{dropped} dropped, and the ring holds {length}, fewer than \
-             the usual {usual}: it may have been too short (the count is of all that was dropped: \
-             {causes})"
+            "{dropped} dropped, and the ring holds {length}, fewer than the usual {usual}: it may \
+             be too short (the count includes all drops: {causes})"
         );
         let mend = it.set(&format!("--txqueuelen {usual}"));
         return Some(it.finding(Severity::Warning, "short-queue", text, mend));
     }
-    let text =
-        format!("{dropped} dropped since the device was made, with room for {length}: {causes}");
+    let text = format!(
+        "{dropped} dropped since the device was created, with a ring of {length}: {causes}"
+    );
     // The counter never decreases, so a ring that is already longer is no reason for an even longer
     // one.
     let longer = usual.saturating_mul(2);
@@ -80,7 +80,7 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     if it.device.tun.multi_queue {
         let who = match it.port {
             Some(SwitchPort { switch, port }) => format!(
-                "port {} of switch {switch} gets more with queues={cores} where it is made",
+                "configure port {} of switch {switch} with queues={cores} to get more",
                 port.port
             ),
             None => format!("{} may attach more queues", it.holders()),
@@ -90,8 +90,8 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     }
     // No command: it would end the program, and lose other settings of the device.
     let text = format!(
-        "{text}; only a device that is made anew, multi-queue, can have more: {} must ask for it, \
-         or who prepared the device",
+        "{text}; only a device that is created as multi-queue can have more: {} must request that, \
+         or whoever prepared the device",
         it.holders()
     );
     Some(it.finding(Severity::Hint, "one-queue", text, None))
@@ -106,9 +106,9 @@ fn default_steering(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{queues} queues: without a steering program (TUNSETSTEERINGEBPF; whether there is one \
-         cannot be seen) a flow moves to the queue on which it was last written, and each write \
-         costs a hash of its headers"
+        "{queues} queues: without a steering program (TUNSETSTEERINGEBPF; the kernel does not tell \
+         whether there is one) a flow moves to the queue on which it was last written, and each \
+         write costs a hash of its headers"
     );
     Some(it.finding(Severity::Hint, "default-steering", text, None))
 }
@@ -130,9 +130,9 @@ fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
     }
     let (kind, drops) = (&root.kind, grouped(root.drops));
     let text = format!(
-        "{drops} packets were dropped by the qdisc ({kind}) in front of the ring: more is sent for \
-         long than the program reads, and those are told who send too much; a longer ring or qdisc \
-         would make packets wait longer, not arrive"
+        "{drops} packets were dropped by the qdisc ({kind}) in front of the ring: for some time \
+         more was sent than the program reads, and the drops slow the senders down; a longer ring \
+         or qdisc would delay packets, not deliver more of them"
     );
     Some(it.finding(Severity::Hint, "qdisc-sheds", text, None))
 }
@@ -143,8 +143,8 @@ fn backpressure_unused(it: &Subject<'_>) -> Option<Finding> {
     if !is_off || it.machine.backpressure != Some(true) {
         return None;
     }
-    let text = "back-pressure is off: what does not fit into the ring is dropped instead of \
-                waiting in the qdisc";
+    let text = "backpressure is off: what does not fit into the ring is dropped instead of waiting \
+                in the qdisc";
     if it.is_held() {
         let text =
             format!("{text}; {} may ask for IFF_BACKPRESSURE when it opens it", it.holders());
@@ -163,7 +163,7 @@ fn no_backpressure(it: &Subject<'_>) -> Option<Finding> {
     let (major, minor) = it.machine.kernel;
     let text = format!(
         "this kernel ({major}.{minor}) has no IFF_BACKPRESSURE: what does not fit into the ring is \
-         dropped; Linux 7.3 and later can let it wait"
+         dropped; with Linux 7.3 or newer it can wait"
     );
     Some(it.finding(Severity::Hint, "no-backpressure", text, None))
 }

@@ -68,14 +68,14 @@ fn foreign_queue(it: &Subject<'_>) -> Option<Finding> {
         told.join(", ")
     );
     if is_family(&owners) {
-        let text = format!("{told}; the first has started the others, so that may be meant");
+        let text = format!("{told}; the first has started the others, so this may be intended");
         return Some(it.finding(Severity::Hint, "foreign-queue", text, None));
     }
     let suspect = match owners.iter().filter(is_other).collect::<Vec<_>>().as_slice() {
-        [one] => format!("; {} is not of the user who owns the device", one.pid),
+        [one] => format!("; {} does not run as the user who owns the device", one.pid),
         _ => String::new(),
     };
-    let text = format!("{told}{suspect}; end the one that does not belong there");
+    let text = format!("{told}{suspect}; stop the one that does not belong there");
     Some(it.finding(Severity::Warning, "foreign-queue", text, None))
 }
 
@@ -128,8 +128,8 @@ fn classic_filter(it: &Subject<'_>) -> Option<Finding> {
         |holder: &&Holder| holder.queue.is_some_and(|queue| !queue.flags.contains(Flags::NO_PI));
     let Holder { command, pid, .. } = it.device.holders.iter().find(has_filter)?;
     let text = format!(
-        "a classic filter is attached to it (TUNATTACHFILTER): a program that opens it next may be \
-         told that it has a queue, and have none; {command} ({pid}) must take it away \
+        "a classic filter is attached to it (TUNATTACHFILTER): the next program that opens it may \
+         be told that it has a queue without having one; {command} ({pid}) must detach it \
          (TUNDETACHFILTER) and use an eBPF filter"
     );
     Some(it.finding(Severity::Warning, "classic-filter", text, None))
@@ -148,8 +148,8 @@ fn tag_mtu(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "full-size frames of {upper} bear {tags} tags and need an MTU of {need} here, which is \
-         {mtu}: {controller} drops them if it is a bridge"
+        "full-size frames of {upper} have {tags} VLAN tags and need an MTU of {need} here, but it \
+         is {mtu}: {controller} drops them if it is a bridge"
     );
     Some(it.finding(Severity::Warning, "tag-mtu", text, it.set(&format!("--mtu {need}"))))
 }
@@ -168,7 +168,7 @@ fn send_buffer(it: &Subject<'_>) -> Option<Finding> {
     let len = limited.queue?.send_buffer_len;
     let text = format!(
         "{} ({}) has a send buffer of {len} bytes (TUNSETSNDBUF): each frame that it writes is \
-         copied into memory of its own, 10 to 14 % dearer",
+         copied into a separate buffer, which costs 10 to 14 % more",
         limited.command, limited.pid
     );
     Some(it.finding(Severity::Hint, "send-buffer", text, None))
@@ -182,13 +182,13 @@ fn open_to_all(it: &Subject<'_>) -> Option<Finding> {
     }
     let mend = user_of(it).and_then(|user| it.set(&format!("--owner {user}")));
     if it.device.tun.multi_queue {
-        let text = "it is multi-queue without owner and group: every user who may open \
-                    /dev/net/tun may attach a queue at any time, takes a share of the frames then, \
-                    and may write into the network behind it";
+        let text = "it is multi-queue and has neither owner nor group: any user who may open \
+                    /dev/net/tun can attach a queue at any time, receive a share of the frames, \
+                    and write into the network behind it";
         return Some(it.finding(Severity::Warning, "open-to-all", text, mend));
     }
-    let text = "it is persistent without owner and group: every user who may open /dev/net/tun may \
-                open it while no program holds it";
+    let text = "it is persistent and has neither owner nor group: any user who may open \
+                /dev/net/tun can open it while no program holds it";
     Some(it.finding(Severity::Hint, "open-to-all", text, mend))
 }
 

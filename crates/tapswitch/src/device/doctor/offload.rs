@@ -42,8 +42,8 @@ fn no_checksum(it: &Subject<'_>) -> Option<Finding> {
 /// The kernel segments TCP trains before the program reads them.
 fn no_trains(it: &Subject<'_>) -> Option<Finding> {
     let is_wanting = it.device.has(CSUM) && !(it.device.has(TSO4) && it.device.has(TSO6));
-    let text = "trains of TCP are not accepted: the kernel cuts each into packets, and a read \
-                moves 1.5 kB instead of up to 64 kB";
+    let text = "TCP trains are not accepted: the kernel cuts each into packets, and a read returns \
+                1.5 kB instead of up to 64 kB";
     if is_wanting { missing(it, "no-trains", text, &[TSO4, TSO6]) } else { None }
 }
 
@@ -53,7 +53,7 @@ fn no_udp_trains(it: &Subject<'_>) -> Option<Finding> {
     if it.machine.kernel < USO_SINCE || feature.active || !it.device.has(TSO4) {
         return None;
     }
-    let text = "trains of UDP (UDP_SEGMENT, QUIC) are not accepted: the kernel cuts them";
+    let text = "UDP trains (UDP_SEGMENT, QUIC) are not accepted: the kernel cuts them";
     let found = missing(it, "no-udp-trains", text, &[USO])?;
     Some(Finding { severity: Severity::Hint, ..found })
 }
@@ -73,8 +73,8 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
         let text = match it.port {
             // A switch only disables them if configured to.
             Some(SwitchPort { switch, port }) => format!(
-                "{text}; port {} of switch {switch} has offload=off: leave that out where it is \
-                 made",
+                "{text}; port {} of switch {switch} has offload=off: remove that option from its \
+                 configuration",
                 port.port
             ),
             None => format!(
@@ -88,14 +88,14 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     let (refused, unwanted): (Vec<_>, Vec<_>) = off.partition(|feature| feature.requested);
     if !refused.is_empty() || unwanted.is_empty() {
         let text = format!(
-            "{text}; {who} reads the network header, but has not asked for it (TUNSETOFFLOAD): it \
-             must do so itself, once it can read such frames"
+            "{text}; {who} reads the network header, but has not requested the offload \
+             (TUNSETOFFLOAD): only the program itself can, once it can read such frames"
         );
         return Some(it.finding(Severity::Warning, rule, text, None));
     }
     let text = format!(
-        "{text}; ethtool has switched it off, which can be undone, or {who} has not asked for it \
-         (TUNSETOFFLOAD): then it stays off until that does"
+        "{text}; either ethtool has switched it off, which can be undone, or {who} has not \
+         requested it (TUNSETOFFLOAD), and it stays off until it does"
     );
     let on: Vec<_> = unwanted.iter().map(|it| format!("--feature {}=on", it.name)).collect();
     let found = it.finding(Severity::Warning, rule, text, it.set(&on.join(" ")));
@@ -112,20 +112,20 @@ fn stale_offloads(it: &Subject<'_>) -> Option<Finding> {
         (false, true) => {
             let who = it.holders();
             let text = format!(
-                "{who} reads no network header, but offloads that were set before are still on: it \
-                 gets frames longer than the MTU and checksums that are incomplete"
+                "{who} reads no network header, but offloads of an earlier program are still on: \
+                 it gets frames longer than the MTU and incomplete checksums"
             );
             Some(it.finding(Severity::Error, "stale-offloads", text, mend))
         }
         (false, false) => {
-            let text = "it has no network header, but offloads that were set before are still on: \
-                        who opens it as it is gets frames that are not complete";
+            let text = "it has no network header, but offloads of an earlier program are still on: \
+                        a program that opens it as it is gets incomplete frames";
             Some(it.finding(Severity::Warning, "stale-offloads", text, mend))
         }
         (true, false) => {
             let text = format!(
-                "nobody holds it, and offloads that were set before are still on ({}): a program \
-                 that opens it must set its own, or gets frames that are not complete",
+                "no program holds it, and offloads of an earlier program are still on ({}): the \
+                 next program must set its own, or it gets incomplete frames",
                 active_offloads(it.device).join(" ")
             );
             Some(it.finding(Severity::Hint, "stale-offloads", text, mend))
@@ -141,14 +141,15 @@ fn odd_header(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "the network header is of {len} bytes (TUNSETVNETHDRSZ), which none is: frames do not lie \
-         where they are looked for, and each read into fewer bytes fails and loses a frame"
+        "the network header is set to {len} bytes (TUNSETVNETHDRSZ), which is no valid length: \
+         frames do not start where programs expect them, and each read into a shorter buffer fails \
+         and loses a frame"
     );
     if it.is_held() {
         let text = format!("{text}; {} must set 10, 12, 20 or 24", it.holders());
         return Some(it.finding(Severity::Error, "odd-header", text, None));
     }
-    let text = format!("{text}; a program that opens it next must set its own, or finds that");
+    let text = format!("{text}; the next program must set a valid one, or it inherits this one");
     let mend = it.set("--vnet-hdr 10");
     Some(it.finding(Severity::Warning, "odd-header", text, mend))
 }
@@ -162,8 +163,8 @@ fn short_tunnel_header(it: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "trains in tunnels are on with a network header of {len} bytes: every read fails and loses \
-         a frame; they need {TUNNEL_HEADER_LEN}"
+        "tunnel offloads are on with a network header of {len} bytes: every read fails and loses a \
+         frame; they need {TUNNEL_HEADER_LEN} bytes"
     );
     let others: Vec<_> =
         active_offloads(it.device).into_iter().filter(|name| !name.starts_with("tunnel")).collect();
@@ -204,7 +205,8 @@ fn udp_gro_forwarding(it: &Subject<'_>) -> Option<Finding> {
         );
         return Some(it.finding(Severity::Warning, "udp-gro-forwarding", text, mend));
     }
-    let text = format!("{names} is on; without NAPI it does nothing, with it a hazard");
+    let text =
+        format!("{names} is on; it has no effect without NAPI, and it is a hazard with NAPI");
     Some(it.finding(Severity::Hint, "udp-gro-forwarding", text, mend))
 }
 
@@ -214,8 +216,8 @@ fn napi_without_gro(it: &Subject<'_>) -> Option<Finding> {
     if !it.has_flag(Flags::NAPI) || timeout > 0 {
         return None;
     }
-    let text = "IFF_NAPI makes each write dearer, but GRO may gather nothing \
-                (gro_flush_timeout is 0): no packets are joined";
+    let text = "IFF_NAPI makes each write more expensive, but GRO does not wait for packets to \
+                join (gro_flush_timeout is 0)";
     let mend = it.set("--gro-flush-timeout 20000");
     Some(it.finding(Severity::Warning, "napi-without-gro", text, mend))
 }

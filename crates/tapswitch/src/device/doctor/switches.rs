@@ -73,8 +73,8 @@ fn ports(socket: &Path) -> Result<Vec<SwitchPort>, AskError> {
 fn unanswered(error: &AskError) -> String {
     match error {
         AskError::Silent { path, patience } => format!(
-            "the switch at {}: no answer within {} s, so it is busy or stopped; what is said of \
-             its ports may be wrong",
+            "the switch at {}: no answer within {} s, so it is busy or stopped; findings about its \
+             ports may be wrong",
             path.display(),
             patience.as_secs()
         ),

@@ -178,7 +178,7 @@ fn a_classic_filter_keeps_the_next_program_out() {
     set_queue(&mut device, |queue| queue.flags = Flags::TAP | Flags::VNET_HDR);
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity), ("classic-filter", Severity::Warning));
-    assert!(found.text.contains("qemu (7) must take it away"), "{found}");
+    assert!(found.text.contains("qemu (7) must detach it"), "{found}");
     device.tun.persistent = false;
     assert_eq!(findings(&device, &machine()), [], "nobody can open it next");
     (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
@@ -268,7 +268,7 @@ fn drops_are_held_against_the_length_of_the_queue() {
     let [short, kernel] = findings(&device, &old).try_into().unwrap();
     assert_eq!((short.rule, short.severity), ("short-queue", Severity::Warning));
     assert!(short.text.contains("1_234 frames"), "{short}");
-    assert!(short.text.contains("it may have been too short"), "{short}");
+    assert!(short.text.contains("it may be too short"), "{short}");
     assert_eq!(mend(&short), "tapswitch device set tap0 --txqueuelen 1000");
     assert_eq!((kernel.rule, kernel.severity), ("no-backpressure", Severity::Hint));
     assert!(kernel.text.contains("6.18"), "{kernel}");
@@ -324,7 +324,10 @@ fn one_queue_is_a_hint_where_there_are_more_cores() {
     assert_eq!((found.rule, found.severity), ("one-queue", Severity::Hint));
     assert!(found.text.contains("8 cores"));
     assert_eq!(found.mend, None, "it would end the program and lose what is set");
-    assert!(found.text.contains("made anew") && found.text.contains("qemu (7)"), "{found}");
+    assert!(
+        found.text.contains("created as multi-queue") && found.text.contains("qemu (7)"),
+        "{found}"
+    );
     let mut device = healthy();
     (device.tun.multi_queue, device.tun.queues) = (true, Some(1));
     assert_eq!(only(&device, &cores).mend, None, "its program may attach more");
@@ -354,12 +357,12 @@ fn ports_of_switches_are_told_what_switches_can_do() {
     assert_eq!(rules(&device, &port), []);
     device.tun.queues = Some(1);
     let [found] = rules(&device, &port).try_into().unwrap();
-    assert!(found.text.ends_with("port 2 of switch br0 gets more with queues=4 where it is made"));
+    assert!(found.text.ends_with("configure port 2 of switch br0 with queues=4 to get more"));
     device.tun.net_header = false;
     set_offloads(&mut device, false);
     let [found, _] = rules(&device, &port).try_into().unwrap();
     assert_eq!(found.rule, "no-checksum");
-    let remedy = "port 2 of switch br0 has offload=off: leave that out where it is made";
+    let remedy = "port 2 of switch br0 has offload=off: remove that option from its configuration";
     assert!(found.text.ends_with(remedy), "{found}");
 }
 
@@ -450,9 +453,9 @@ fn a_foreign_queue_is_told_by_its_programs() {
     assert_eq!((found.rule, found.severity), ("foreign-queue", Severity::Warning));
     assert_eq!(found.mend, None, "the newest may be the one that belongs there");
     assert!(found.text.contains("8 of user 4294967000 (nc -u ::1), 7 of user"), "{found}");
-    assert!(found.text.contains("8 is not of the user who owns the device"), "{found}");
+    assert!(found.text.contains("8 does not run as the user who owns the device"), "{found}");
     device.tun.owner = Some(1);
-    assert!(!only(&device, &machine()).text.contains("is not of the user"), "it may be either");
+    assert!(!only(&device, &machine()).text.contains("does not run as"), "it may be either");
     device.tun.owner = Some(0);
     device.holders[0].file = device.holders[1].file;
     assert_eq!(findings(&device, &machine()), [], "it was handed on");
@@ -468,7 +471,7 @@ fn a_program_may_share_out_its_queues() {
     device.holders.push(child);
     let found = only(&device, &machine());
     assert_eq!((found.rule, found.severity, &found.mend), ("foreign-queue", Severity::Hint, &None));
-    assert!(found.text.ends_with("the first has started the others, so that may be meant"));
+    assert!(found.text.ends_with("the first has started the others, so this may be intended"));
     for change in [
         |child: &mut Holder| child.uid = Some(1000),
         |child: &mut Holder| child.uid = None,
@@ -478,7 +481,7 @@ fn a_program_may_share_out_its_queues() {
         change(&mut device.holders[1]);
         let found = only(&device, &machine());
         assert_eq!((found.rule, found.severity), ("foreign-queue", Severity::Warning));
-        assert!(found.text.ends_with("end the one that does not belong there"), "{found}");
+        assert!(found.text.ends_with("stop the one that does not belong there"), "{found}");
     }
 }
 
@@ -557,7 +560,7 @@ fn a_multi_queue_device_without_an_owner_may_be_joined_by_everybody() {
         assert_eq!(findings(&device, &machine()), [], "Linux 7.3 asks for privilege");
         let found = only(&device, &before);
         assert_eq!((found.rule, found.severity), ("open-to-all", Severity::Warning));
-        assert!(found.text.contains("may attach a queue at any time"), "{found}");
+        assert!(found.text.contains("can attach a queue at any time"), "{found}");
         assert_eq!(mend(&found), "tapswitch device set tap0 --owner 0");
         device.tun.owner = Some(0);
         assert_eq!(findings(&device, &before), []);
@@ -603,7 +606,7 @@ fn the_worst_is_said_first_and_all_are_counted() {
     assert_eq!(summary(1, &found), "1 device: 1 error, 0 warnings, 1 hint");
     let line = found[0].to_string();
     assert!(line.starts_with("error    tap0  no-queue-length: the queue length is 0"), "{line}");
-    assert!(line.ends_with("; mend: tapswitch device set tap0 --txqueuelen 1000"), "{line}");
+    assert!(line.ends_with("; fix: tapswitch device set tap0 --txqueuelen 1000"), "{line}");
 }
 
 /// A device without findings on [`machine`].
@@ -649,7 +652,7 @@ fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
     assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
     assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
     assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
-    assert!(text(1500, 8).contains("give it an MTU of 1508"), "{}", text(1500, 8));
+    assert!(text(1500, 8).contains("set the interface's MTU to 1508"), "{}", text(1500, 8));
     assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
 }
 

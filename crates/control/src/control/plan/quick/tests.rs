@@ -240,10 +240,10 @@ fn a_verdict_is_told_with_null_where_nothing_was_proved() {
     let text = serde_json::to_string(&verdict).unwrap();
     assert_eq!(text, r#"{"proof":null,"unproved":"too large"}"#);
     assert_eq!(verdict.counterexample(), None);
-    let problems = vec!["a frame goes round".to_owned()];
+    let problems = vec!["a frame loops".to_owned()];
     let proof = Proof { is_proved: false, checked: 1, problems };
     let verdict = Verdict { proof: Some(proof), ..Verdict::default() };
-    assert_eq!(verdict.counterexample(), Some("a frame goes round"));
+    assert_eq!(verdict.counterexample(), Some("a frame loops"));
 }
 
 /// A change, and what goes before it where changes are looked at first.
