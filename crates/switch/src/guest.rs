@@ -58,6 +58,8 @@ enum GuestChange {
     Met,
     /// The set of running queues has changed.
     Status(Status),
+    /// It was moved here, and does not say so itself.
+    Announce(MacAddr),
     /// The session has ended.
     Ended(SessionEnd),
 }
@@ -166,10 +168,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Notes a change, if it is of this guest.
-    pub(crate) fn note(&mut self, news: GuestNews) {
+    /// Notes what happened, if it did to this guest. Answers the station that is to be announced,
+    /// if one is.
+    pub(crate) fn note(&mut self, news: GuestNews) -> Option<MacAddr> {
         if !Arc::ptr_eq(&self.device, &news.device) {
-            return;
+            return None;
         }
         match news.change {
             GuestChange::Waits(why) => {
@@ -195,11 +198,16 @@ impl Guest {
                 }
                 self.say(&self.what_runs());
             }
+            GuestChange::Announce(station) => {
+                self.say(&format!("the guest was moved here: {station} is announced for it"));
+                return Some(station);
+            }
             GuestChange::Ended(end) => {
                 self.is_met = false;
                 self.note_end(end);
             }
         }
+        None
     }
 
     /// The running queues as text.
@@ -405,9 +413,12 @@ impl Keeper {
     /// Runs one session. Returns its end, and whether its guest ran.
     fn serve(&self, stream: UnixStream) -> (SessionEnd, bool) {
         let has_run = Cell::new(false);
-        let observe = |status: Status| {
-            has_run.set(has_run.get() || status.pairs > 0);
-            self.tell(GuestChange::Status(status));
+        let observe = |news| match news {
+            vhost::News::Status(status) => {
+                has_run.set(has_run.get() || status.pairs > 0);
+                self.tell(GuestChange::Status(status));
+            }
+            vhost::News::Announce(station) => self.tell(GuestChange::Announce(MacAddr(station))),
         };
         (self.serve_alone(|| self.device.serve(stream, observe)), has_run.get())
     }

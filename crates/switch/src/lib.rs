@@ -18,6 +18,7 @@ pub mod account;
 mod agent;
 mod ahead;
 mod allowance;
+mod announcement;
 mod bell;
 mod beyond;
 mod borrowed;

@@ -16,9 +16,11 @@ use tapswitch_openflow::{
     Body, ControllerRole, ErrorKind, Message, MultipartRequest, MultipartRequestBody, PacketIn,
     PacketOut, PortNo, RoleMessage,
 };
+use tapswitch_wire::MacAddr;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::{self, Agent, Gone, Outcome, in_standard_words};
+use crate::announcement::rarp;
 use crate::clock;
 use crate::device::Device;
 use crate::fate::PacketFate;
@@ -433,12 +435,25 @@ impl Server {
     /// with that port's frames.
     fn send_packet(&self, packet: PacketOut, room: Option<PacketOutRoom>) {
         let PacketOut { in_port, actions, data, .. } = packet;
-        let mut buf = vec![0; HEADROOM];
-        buf.extend_from_slice(&data);
-        let label = format!("{in_port}/0");
+        let buf = behind_headroom(&data);
+        self.send_to_reader(in_port, Errand::PacketOut { in_port, buf, actions, room });
+    }
+
+    /// Has others learn where a station is that was moved here and does not say so itself: by a
+    /// frame as if it had sent it.
+    fn announce(&self, in_port: PortNo, station: MacAddr) {
+        // Its rings may run by what was told just now.
+        self.publish();
+        let buf = behind_headroom(&rarp(station));
+        self.send_to_reader(in_port, Errand::Frame { in_port, buf });
+    }
+
+    /// Gives an errand to the worker that reads a port, or to any if none does.
+    fn send_to_reader(&self, port: PortNo, errand: Errand) {
+        let label = format!("{port}/0");
         let reader = self.ports.worker_queues.iter().position(|queues| queues.contains(&label));
         if let Some(worker) = self.workers.get(reader.unwrap_or_default()) {
-            worker.send(Errand::PacketOut { in_port, buf, actions, room });
+            worker.send(errand);
         }
     }
 
@@ -608,10 +623,12 @@ impl Server {
     /// Handles a change of a guest or its VMM.
     fn handle_guest(&mut self, news: GuestNews) {
         let port = news.port;
-        if let Some(guest) = self.ports.find_mut(port).and_then(Device::guest_mut) {
-            guest.note(news);
-        }
+        let guest = self.ports.find_mut(port).and_then(Device::guest_mut);
+        let announced = guest.and_then(|guest| guest.note(news));
         self.update_port(port);
+        if let Some(station) = announced {
+            self.announce(port, station);
+        }
     }
 
     /// Updates the port in the datapath, and notifies the controllers if it has changed.
@@ -730,6 +747,11 @@ fn reads_counters(message: &Message) -> bool {
     use MultipartRequestBody::{Aggregate, Flow, Group, Meter, PortStats, Table};
     let Body::MultipartRequest(MultipartRequest { body, .. }) = &message.body else { return false };
     matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_) | Meter(_))
+}
+
+/// The packet, behind room for tags and headers.
+fn behind_headroom(packet: &[u8]) -> Vec<u8> {
+    [&[0; HEADROOM][..], packet].concat()
 }
 
 /// The link of an interface that is gone.

@@ -58,6 +58,8 @@ pub(crate) use turn::BURST_COUNT;
 pub(crate) enum Errand {
     /// Execute the actions on a controller's packet, which is stored behind [`HEADROOM`] bytes.
     PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action>, room: Option<PacketOutRoom> },
+    /// Handle a frame, which lies behind [`HEADROOM`] bytes, as if it came in by this port.
+    Frame { in_port: PortNo, buf: Vec<u8> },
     /// Confirm that all earlier errands are done and that the current tables are in use.
     Sync(u64),
     /// Read these queues of a port, and send to the port through `tx`.
@@ -477,6 +479,7 @@ impl Worker {
             match errand {
                 Errand::Stop => return Running::Ends,
                 Errand::Sync(number) => self.sync(number),
+                Errand::Frame { in_port, mut buf } => self.inject(in_port, &mut buf),
                 Errand::AddPort { number, tx, queues } => self.add_port(number, *tx, queues),
                 Errand::RemovePort(number, counters) => {
                     self.remove_port(number, counters.as_deref());
@@ -549,6 +552,31 @@ impl Worker {
         self.ports.forgive_pressure();
         self.ports.end_burst();
         self.ports.cut_off_faulty();
+    }
+
+    /// Handles a frame as if it came in by a port, if that is still there.
+    fn inject(&mut self, in_port: PortNo, buf: &mut [u8]) {
+        let (snapshot, macs): (Arc<Snapshot>, Arc<MacTable>) =
+            (self.shared.snapshot.load_full(), self.shared.macs.load_full());
+        let view = View { snapshot: &snapshot, macs: &macs, now: clock::coarse() };
+        let Some(port) = snapshot.ports.find(in_port) else { return };
+        let arrival =
+            Arrival { in_port, meta: NetHeader::PLAIN, buf, start: HEADROOM, beyond_len: 0 };
+        let admitted = match &port.mode {
+            Some(mode) => self.forwarder.admit(view, mode, arrival, None),
+            None => Some(arrival),
+        };
+        self.ports.begin_burst(true, view.now);
+        if let Some(arrival) = admitted {
+            let mut egress = WorkerEgress::new(&mut self.ports, &self.shared);
+            self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
+        }
+        self.frames += 1;
+        // Nobody is there to wait.
+        self.ports.forgive_pressure();
+        self.ports.end_burst();
+        self.ports.cut_off_faulty();
+        self.forwarder.end_burst(view.now);
     }
 
     fn counters(&self) -> &crate::shared::WorkerCounters {

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let serving = device.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            println!("session: {:?}", serving.serve(stream, |status| println!("{status:?}")));
+            println!("session: {:?}", serving.serve(stream, |news| println!("{news:?}")));
         }
     });
     let (from, to) = (device.transmit_queue(0), device.receive_queue(0));

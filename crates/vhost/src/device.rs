@@ -43,7 +43,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 
-use self::early::Enable;
+use self::early::{Early, Request};
 use self::notifier::NotifierError;
 use crate::features::Features;
 use crate::log::{DirtyLog, RingLog};
@@ -116,13 +116,14 @@ impl Device {
         self.queues.get(2 * index + 1)
     }
 
-    /// Serves one session on `stream`, until the VMM disconnects or violates the protocol. Every
-    /// ring is then stopped. Returns why the session ended. `observe` is called with each new
-    /// status of the device; it was [`Status::default`] before, and is again at the end.
+    /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
+    /// ring is stopped then. Answers why the session ended. `observe` is told each time that the
+    /// device's status has changed; it was [`Status::default`] before, and is again at the end. It
+    /// is told of announcements, too.
     pub fn serve(
         self: &Arc<Self>,
         stream: UnixStream,
-        mut observe: impl FnMut(Status),
+        mut observe: impl FnMut(News),
     ) -> SessionEnd {
         let (Ok(early), Some(number)) = (stream.try_clone(), self.begin(&stream)) else {
             return SessionEnd::Closed;
@@ -130,15 +131,19 @@ impl Device {
         let session = Arc::new(Mutex::new(Session::new(self.clone(), number)));
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
         let mut told = Status::default();
-        let mut tell = |status| {
-            if told != status {
+        let mut tell = |news| {
+            let is_old = matches!(news, News::Status(status) if status == told);
+            if let News::Status(status) = news {
                 told = status;
-                observe(status);
+            }
+            if !is_old {
+                observe(news);
             }
         };
         let error = loop {
-            match enable_early(&session, &early).and_then(|()| handler.handle_request()) {
-                Ok(()) => tell(lock(&session).status()),
+            let taken = take_early(&session, &early, &mut tell);
+            match taken.and_then(|()| handler.handle_request()) {
+                Ok(()) => tell(News::Status(lock(&session).status())),
                 Err(error) => break error,
             }
         };
@@ -147,7 +152,7 @@ impl Device {
         }
         let mut session = lock(&session);
         session.end();
-        tell(Status::default());
+        tell(News::Status(Status::default()));
         let fault = lock(&self.newest).fault.take();
         match (fault, session.refused.take(), error) {
             (Some(fault), _, _) => SessionEnd::Reset(fault),
@@ -210,6 +215,17 @@ impl Device {
             newest.connection.shut_down();
         }
     }
+}
+
+/// What a session tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Other queues run now.
+    Status(Status),
+    /// The guest was moved here and does not say so itself, for want of
+    /// `VIRTIO_NET_F_GUEST_ANNOUNCE`: a RARP frame with this address is to be sent as if it came
+    /// from the guest (`VHOST_USER_SEND_RARP`).
+    Announce([u8; 6]),
 }
 
 /// The running part of a device.
@@ -626,6 +642,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
@@ -692,17 +709,27 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Handles messages that enable rings while no features are set.
-fn enable_early(session: &Mutex<Session>, stream: &UnixStream) -> Result<()> {
+/// Takes what the handler does not.
+fn take_early(
+    session: &Mutex<Session>,
+    stream: &UnixStream,
+    tell: &mut impl FnMut(News),
+) -> Result<()> {
     // An error of the connection, not of a message.
     let failed = |error: io::Error| Error::SocketBroken(error);
-    while !lock(session).features.contains(Features::PROTOCOL_FEATURES) {
-        let Some(enable) = Enable::take(stream).map_err(failed)? else { break };
-        let outcome = lock(session).set_vring_enable(enable.index, enable.on);
-        enable.answer(stream, outcome.is_ok()).map_err(failed)?;
+    loop {
+        let is_set = lock(session).features.contains(Features::PROTOCOL_FEATURES);
+        let Some(early) = Early::take(stream, is_set).map_err(failed)? else { return Ok(()) };
+        let outcome = match early.request {
+            Request::Enable { index, on } => lock(session).set_vring_enable(index, on),
+            Request::Announce(station) => {
+                tell(News::Announce(station));
+                Ok(())
+            }
+        };
+        early.answer(stream, outcome.is_ok()).map_err(failed)?;
         outcome?;
     }
-    Ok(())
 }
 
 /// Queues come in pairs: the guest receives on the first and sends on the second (virtio 1.2

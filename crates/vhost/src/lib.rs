@@ -28,7 +28,7 @@
 //! let device = Device::new(1)?;
 //! let (stream, _) = UnixListener::bind("/run/vm0.sock")?.accept()?;
 //! let serving = device.clone();
-//! let tell = |status| println!("{status:?}");
+//! let tell = |news| println!("{news:?}");
 //! let session = std::thread::spawn(move || serving.serve(stream, tell));
 //! if let Some(queue) = device.transmit_queue(0) {
 //!     // Wait for the queue to be readable, then:
@@ -77,7 +77,7 @@ mod scatter;
 mod test_guest;
 
 pub use chain::{Chain, Chains};
-pub use device::{Device, MEMORY_LOST, SessionEnd, Status};
+pub use device::{Device, MEMORY_LOST, News, SessionEnd, Status};
 pub use features::{Features, NET_HEADER_LEN};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{Part, Undelivered};

@@ -452,6 +452,49 @@ fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     assert_eq!(room.switch.drops(2, "port_down"), 40);
 }
 
+/// After a move, by its monitor: what is for it follows it. Also where frames are tagged inside.
+#[test]
+fn a_guest_that_was_moved_is_announced_to_the_others() {
+    for options in ["", ",mode=access,vlan=5"] {
+        let room = Room::new(3, options);
+        room.switch.controller().apply(vec![Body::FlowMod(all_to(PortNo::NORMAL))]);
+        let mut guests = room.guests();
+        guests[0].send(&frame(MacAddr([0xff; 6]), STATION, &[], 60));
+        let mut marks = 0..;
+        let mut takers = |guests: &mut [Vm]| takers(&room, guests, marks.next().unwrap());
+        until("the station is known", || takers(&mut guests) == [true, false]);
+        guests[1].announce(STATION);
+        for guest in [0, 2] {
+            let is_rarp = |frame: &Vec<u8>| frame[6..14] == [2, 0, 0, 0, 0, 9, 0x80, 0x35];
+            eventually("its announcement", || {
+                guests[guest].try_receive().iter().any(is_rarp).then_some(())
+            });
+        }
+        until("the station is where it was moved to", || takers(&mut guests) == [false, true]);
+        room.switch.check_books();
+    }
+}
+
+/// Which of the first two guests gets a frame of the third one's for the station.
+fn takers(room: &Room, guests: &mut [Vm], mark: u8) -> [bool; 2] {
+    let mut sent = frame(STATION, MacAddr([2, 0, 0, 0, 0, 3]), &[], 60);
+    *sent.last_mut().unwrap() = mark;
+    guests[2].send(&sent);
+    let mut has = [false; 2];
+    let mut look = |guests: &mut [Vm]| {
+        for (has, guest) in has.iter_mut().zip(guests) {
+            *has |= guest.try_receive().contains(&sent);
+        }
+        has
+    };
+    eventually("the frame", || look(guests).contains(&true).then_some(()));
+    // The burst that sent it to one is over then.
+    room.switch.controller().barrier();
+    look(guests)
+}
+
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
 /// As with a balloon. The removed pages read as zeroes, including rings, and the next access
 /// allocates new pages.
 #[test]

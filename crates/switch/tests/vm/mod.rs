@@ -13,6 +13,7 @@
 mod test_guest;
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use tapswitch_switch::Config;
 use tapswitch_switch::report::GuestReport;
 use tapswitch_vhost::{Features, RingFeatures, RingPlace};
-use tapswitch_wire::NetHeader;
+use tapswitch_wire::{MacAddr, NetHeader};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
@@ -33,6 +34,8 @@ pub(crate) use test_guest::{BUFFERS, LEN};
 /// ring on which it receives, [`APART`] from the first.
 pub(crate) struct Vm {
     frontend: Frontend,
+    /// For what a front end does not say.
+    stream: UnixStream,
     sends: Guest,
     receives: Guest,
     send_ring: Driver,
@@ -63,6 +66,7 @@ impl Vm {
 
     pub(crate) fn connect(path: &PathBuf, features: Features) -> Self {
         let stream = eventually("a socket", || UnixStream::connect(path).ok());
+        let raw = stream.try_clone().unwrap();
         let mut frontend = Frontend::from_stream(stream, 4);
         frontend.set_owner().unwrap();
         frontend.get_features().unwrap();
@@ -76,6 +80,7 @@ impl Vm {
         };
         Self {
             frontend,
+            stream: raw,
             sends: Guest::new(),
             receives: Guest::new(),
             send_ring: ring(),
@@ -87,6 +92,14 @@ impl Vm {
             taken: 0,
             inbox: VecDeque::new(),
         }
+    }
+
+    /// Has the guest announced, as VMMs do for one that was moved and does not do so itself
+    /// (`VHOST_USER_SEND_RARP`).
+    pub(crate) fn announce(&mut self, station: MacAddr) {
+        let header = [19, 1, 8_u32].map(u32::to_ne_bytes).concat();
+        let message = [&header[..], &station.0, &[0; 2]].concat();
+        self.stream.write_all(&message).unwrap();
     }
 
     pub(crate) fn start_rings(&mut self) {

@@ -1,38 +1,51 @@
-//! Enabling rings before features are set.
+//! Messages that are taken in front of the `vhost` crate's handler, which would end the session.
 //!
-//! QEMU enables the first queue pair when it creates the device, long before a driver accepts
-//! features; this is permitted once protocol features have been negotiated ("Ring states" and
-//! `VHOST_USER_SET_VRING_ENABLE` in the vhost-user specification). The `vhost` crate's handler
-//! requires the features and would end the session. So while no features are set, this message is
-//! handled here.
+//! - Rings that are enabled before features are set. QEMU enables the first pair of queues when it
+//!   makes the device, long before a driver accepts features; it may, as protocol features have
+//!   been negotiated by then ("Ring states" and `VHOST_USER_SET_VRING_ENABLE` of the vhost-user
+//!   specification). The handler goes by what was set.
+//! - Announcements of a guest that was moved and does not announce itself
+//!   (`VHOST_USER_SEND_RARP`), which the handler does not know.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// A message that enables or disables a ring.
+/// What such a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Enable {
-    pub(super) index: u32,
-    pub(super) on: bool,
+pub(super) enum Request {
+    /// Enables a ring, or disables it.
+    Enable { index: u32, on: bool },
+    /// Announces the station with this address.
+    Announce([u8; 6]),
+}
+
+/// A message that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Early {
+    pub(super) request: Request,
+    number: u32,
     wants_reply: bool,
 }
 
-impl Enable {
-    /// Waits for the next message and takes it if it is of this kind. Any other message, and the
-    /// end of the connection, are left for the handler.
+impl Early {
+    /// Waits for the next message and takes it if it is of such a kind; one that enables a ring as
+    /// long as nothing `is_set`. Any other is left for the handler, as is the end of the
+    /// connection.
     ///
     /// # Errors
-    /// If the connection cannot be read.
-    pub(super) fn take(stream: impl AsFd) -> io::Result<Option<Self>> {
+    /// When the connection cannot be read.
+    pub(super) fn take(stream: impl AsFd, is_set: bool) -> io::Result<Option<Self>> {
         let mut bytes = [0; LEN];
         let header = &mut bytes[..HEADER_LEN];
         let (len, _) = recv(&stream, header, RecvFlags::PEEK | RecvFlags::WAITALL)?;
-        if len < HEADER_LEN || read_u32(&bytes, 0) != SET_VRING_ENABLE {
-            return Ok(None);
-        }
-        if read_u32(&bytes, 8) as usize != LEN - HEADER_LEN {
+        let is_one = match read_u32(&bytes, 0) {
+            SET_VRING_ENABLE => !is_set,
+            SEND_RARP => true,
+            _ => false,
+        };
+        if len < HEADER_LEN || !is_one || read_u32(&bytes, 8) as usize != LEN - HEADER_LEN {
             return Ok(None);
         }
         let (len, _) = recv(&stream, &mut bytes, RecvFlags::WAITALL)?;
@@ -40,8 +53,13 @@ impl Enable {
     }
 
     fn parse(bytes: &[u8; LEN]) -> Self {
-        let wants_reply = read_u32(bytes, 4) & NEED_REPLY != 0;
-        Self { index: read_u32(bytes, 12), on: read_u32(bytes, 16) != 0, wants_reply }
+        let [.., a, b, c, d, e, f, _, _] = *bytes;
+        let number = read_u32(bytes, 0);
+        let request = match number {
+            SEND_RARP => Request::Announce([a, b, c, d, e, f]),
+            _ => Request::Enable { index: read_u32(bytes, 12), on: read_u32(bytes, 16) != 0 },
+        };
+        Self { request, number, wants_reply: read_u32(bytes, 4) & NEED_REPLY != 0 }
     }
 
     /// Sends the result, if a reply was requested.
@@ -50,7 +68,7 @@ impl Enable {
     /// If the connection cannot be written.
     pub(super) fn answer(self, stream: impl AsFd, is_done: bool) -> io::Result<()> {
         if self.wants_reply {
-            let words = [SET_VRING_ENABLE, VERSION | REPLY, 8, u32::from(!is_done), 0];
+            let words = [self.number, VERSION | REPLY, 8, u32::from(!is_done), 0];
             let bytes = words.map(u32::to_ne_bytes).concat();
             send(stream, &bytes, SendFlags::NOSIGNAL)?;
         }
@@ -64,9 +82,10 @@ fn read_u32(bytes: &[u8; LEN], at: usize) -> u32 {
 
 /// Request, flags and payload length ("Message Specification"), in native byte order.
 const HEADER_LEN: usize = 12;
-/// A header, the ring's index, and whether to enable it.
+/// A header, and the ring's number and whether it is to be enabled, or an address and two bytes.
 const LEN: usize = HEADER_LEN + 8;
 const SET_VRING_ENABLE: u32 = 18;
+const SEND_RARP: u32 = 19;
 /// Flags in a header.
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
@@ -91,12 +110,27 @@ mod tests {
         monitor.write_all(&message(18, VERSION, &[3, 1])).unwrap();
         let other = message(2, VERSION, &[0, 0]);
         monitor.write_all(&other).unwrap();
-        let enable = Enable { index: 3, on: true, wants_reply: false };
-        assert_eq!(Enable::take(&ours).unwrap(), Some(enable));
-        assert_eq!(Enable::take(&ours).unwrap(), None);
+        let request = Request::Enable { index: 3, on: true };
+        let enable = Early { request, number: 18, wants_reply: false };
+        assert_eq!(Early::take(&ours, false).unwrap(), Some(enable));
+        assert_eq!(Early::take(&ours, false).unwrap(), None);
         let mut left = vec![0; other.len()];
         (&ours).read_exact(&mut left).unwrap();
         assert_eq!(left, other);
+    }
+
+    /// The handler takes what enables rings from when features are set, and announcements never.
+    #[test]
+    fn announcements_are_taken_at_any_time() {
+        let (mut monitor, ours) = UnixStream::pair().unwrap();
+        let (first, last) = (u32::from_ne_bytes([2, 0, 0, 0]), u32::from_ne_bytes([0, 9, 0, 0]));
+        for is_set in [false, true] {
+            monitor.write_all(&message(19, VERSION, &[first, last])).unwrap();
+            let taken = Early::take(&ours, is_set).unwrap().unwrap();
+            assert_eq!(taken.request, Request::Announce([2, 0, 0, 0, 0, 9]));
+        }
+        monitor.write_all(&message(18, VERSION, &[3, 1])).unwrap();
+        assert_eq!(Early::take(&ours, true).unwrap(), None);
     }
 
     #[test]
@@ -104,23 +138,23 @@ mod tests {
         let (mut monitor, ours) = UnixStream::pair().unwrap();
         monitor.write_all(&message(18, VERSION, &[3])).unwrap();
         drop(monitor);
-        assert_eq!(Enable::take(&ours).unwrap(), None);
+        assert_eq!(Early::take(&ours, false).unwrap(), None);
         let mut left = Vec::new();
         (&ours).read_to_end(&mut left).unwrap();
         assert_eq!(left.len(), 16);
-        assert_eq!(Enable::take(&ours).unwrap(), None, "the connection has ended");
+        assert_eq!(Early::take(&ours, false).unwrap(), None, "the connection has ended");
     }
 
     #[test]
     fn who_wants_an_answer_gets_one() {
         let (mut monitor, ours) = UnixStream::pair().unwrap();
-        for (is_done, code) in [(true, 0), (false, 1)] {
-            monitor.write_all(&message(18, VERSION | NEED_REPLY, &[0, 0])).unwrap();
-            let enable = Enable::take(&ours).unwrap().unwrap();
-            enable.answer(&ours, is_done).unwrap();
+        for (number, is_done, code) in [(18, true, 0), (18, false, 1), (19, true, 0)] {
+            monitor.write_all(&message(number, VERSION | NEED_REPLY, &[0, 0])).unwrap();
+            let early = Early::take(&ours, false).unwrap().unwrap();
+            early.answer(&ours, is_done).unwrap();
             let mut answer = [0; 20];
             monitor.read_exact(&mut answer).unwrap();
-            assert_eq!(answer.to_vec(), message(18, VERSION | REPLY, &[code, 0]));
+            assert_eq!(answer.to_vec(), message(number, VERSION | REPLY, &[code, 0]));
         }
     }
 }

@@ -38,8 +38,12 @@ impl Vmm {
         let serving = device.clone();
         let status = Arc::new(Mutex::default());
         let told = status.clone();
-        let session =
-            std::thread::spawn(move || serving.serve(theirs, |status| *lock(&told) = status));
+        let session = std::thread::spawn(move || {
+            serving.serve(theirs, |news| match news {
+                News::Status(status) => *lock(&told) = status,
+                News::Announce(station) => panic!("{station:?}"),
+            })
+        });
         let mut frontend = Frontend::from_stream(ours, 4);
         frontend.set_owner().unwrap();
         assert_eq!(frontend.get_features().unwrap(), Features::OFFERED.bits());
@@ -463,6 +467,28 @@ fn what_one_session_did_does_not_end_the_next() {
     next.device.reset(next.device.session(), "of its own");
     assert!(next.queue().lock().is_none());
     assert_eq!(next.session.join().unwrap(), SessionEnd::Reset("of its own".into()));
+}
+
+/// After it was moved, with a VMM that wants an answer and one that does not.
+#[test]
+fn a_guest_that_does_not_announce_itself_is_announced() {
+    use std::io::{Read, Write};
+    let device = Device::new(1).unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let session = std::thread::spawn(move || {
+        let mut told = Vec::new();
+        (device.serve(theirs, |news| told.push(news)), told)
+    });
+    for flags in [1, 9_u32] {
+        ours.write_all(&[19, flags, 8].map(u32::to_ne_bytes).concat()).unwrap();
+        ours.write_all(&[2, 0, 0, 0, 0, 7, 0, 0]).unwrap();
+    }
+    let mut answer = [0; 20];
+    ours.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..], [19, 5, 8, 0, 0].map(u32::to_ne_bytes).concat());
+    drop(ours);
+    let (end, told) = session.join().unwrap();
+    assert_eq!((end, told), (SessionEnd::Closed, vec![News::Announce([2, 0, 0, 0, 0, 7]); 2]));
 }
 
 /// Regardless of what a new session does meanwhile.
