@@ -333,7 +333,8 @@ impl Closure {
                 }
                 match self.regions.get(&region) {
                     None => _ = new.insert(region),
-                    // A region without members, whose frames all policies except, has no copying rules yet.
+                    // A region without members, whose frames all policies except, has no copying
+                    // rules yet.
                     Some(known) if known.members.is_empty() && tap.cells.includes(&region) => {
                         woken.insert(region);
                     }

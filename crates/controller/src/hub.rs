@@ -415,7 +415,7 @@ impl Hub {
         match connected.orders.messages.try_send(order) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                self.disconnect(switch, "it does not read from the connection")
+                self.disconnect(switch, "it does not read from the connection");
             }
             Err(TrySendError::Closed(_)) => self.disconnect(switch, "the connection ended"),
         }

@@ -244,7 +244,7 @@ fn elect(
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(elector.run(configured, ended)),
             Err(error) => {
-                tracing::error!("this controller cannot lead: cannot start a thread: {error}")
+                tracing::error!("this controller cannot lead: cannot start a thread: {error}");
             }
         }
     })

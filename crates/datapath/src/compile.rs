@@ -569,8 +569,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// From here on, matching a tag depends on all of them. The move itself depends on the outermost
-    /// one.
+    /// From here on, matching a tag depends on all of them. The move itself depends on the
+    /// outermost one.
     fn move_tags(&mut self) {
         self.tags_moved = true;
         self.consult(&ALL_TAGS);

@@ -56,7 +56,7 @@ impl<'a, E: Egress> Run<'a, E> {
     }
 
     /// Runs the steps in order. What nearly all programs consist of is done here, so that their
-    /// system calls are made in the caller's own function: see [`Forwarder::handle`].
+    /// system calls are made in the caller's own function: see [`super::Forwarder::handle`].
     #[expect(clippy::inline_always, reason = "a call here costs a fifth of the packet rate")]
     #[inline(always)]
     pub(super) fn ops(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {

@@ -375,7 +375,7 @@ fn a_packet_out_to_the_tables_is_remarked_too() {
     switch.flow(1, 1, &[ip(), Oxm::IpDscp(12)], &[apply(&[out(2)])]);
     let to_tables = Action::output(PortNo::TABLE);
     let frame = with_dscp(10);
-    assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables.clone()]), [2]);
+    assert_eq!(switch.packet_out(PortNo(1), &frame, std::slice::from_ref(&to_tables)), [2]);
     assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables, out(2)]), [3, 2]);
 }
 
