@@ -44,7 +44,7 @@ fn who_answers_where_it_was_keeps_its_copies() {
         assert_eq!(copied(&mut world), [3], "one frame moves nothing");
         world.send(3, &answer);
         assert_eq!(alarms(&world).len(), 1);
-        assert!(alarms(&world)[0].contains("is at 0x1/3, and somebody at 0x1/4"));
+        assert!(alarms(&world)[0].contains("is at 0x1/3, and a host at 0x1/4"));
         for _ in 0..3 {
             world.send(4, &arp_request(3, 1, None));
             world.pass(300);
@@ -93,8 +93,8 @@ fn who_cannot_be_asked_keeps_its_copies_while_its_port_is_up() {
         assert_eq!(copied(&mut world), [3]);
     }
     let [told, ..] = alarms(&world)[..] else { panic!("{:?}", world.events) };
-    assert!(told.contains("is at 0x1/3, and somebody at 0x1/4"), "{told}");
-    assert!(told.contains("take down the port where it was, or name the monitor by its port"));
+    assert!(told.contains("is at 0x1/3, and a host at 0x1/4"), "{told}");
+    assert!(told.contains("take its old port down, or name the monitor by its port"));
     assert_eq!(alarms(&world).len(), 3, "once each time");
     world.switch().set_link(3, false);
     world.run();
@@ -207,7 +207,7 @@ fn a_host_that_moves_again_and_again_is_asked_first() {
     assert_eq!(moves(&world), 5, "{:?}", world.events);
     let [told] = alarms(&world)[..] else { panic!("{:?}", world.events) };
     assert!(
-        told.contains("moved 5 times within 10 s, last to 0x1/4, and is seen at 0x1/3"),
+        told.contains("moved 5 times within 10 s, last to 0x1/4, and is now seen at 0x1/3"),
         "{told}"
     );
     // One of the two is gone: the host stays at the other port.

@@ -71,7 +71,7 @@ fn there_are_so_many_policies_only() {
     let mut world = World::with_limits(3, limits);
     world.tap(policy("a", "3"));
     world.tap(policy("b", "3"));
-    assert!(refusal(&mut world, policy("c", "3")).contains("there are 2 policies"));
+    assert!(refusal(&mut world, policy("c", "3")).contains("the limit of 2 policies is reached"));
 }
 
 #[test]

@@ -709,7 +709,8 @@ fn a_policy_that_some_switches_cannot_copy_for_says_which() {
     fabric.cut(1, 2, false);
     let told = told_of(&mut fabric, 500);
     let [Event::PolicyPartial { name, reason }] = &told[..] else { panic!("{told:?}") };
-    let expected = "frames that come in at 0x1 are not copied to monitor 0x3/2: no links";
+    let expected =
+        "frames that come in at 0x1 are not copied to monitor 0x3/2: there is no path of links";
     assert!(name == "all" && reason.starts_with(expected), "{reason}");
     assert_eq!(fabric.world.state("all"), PolicyState::Partial { reason: reason.clone() });
     assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(1, 2)]);

@@ -153,7 +153,7 @@ fn of_a_very_wide_policy_on_a_large_fabric_it_is_said_that_it_is_not_proved() {
     let mut fabric = large(98, 0);
     let wide = TapPolicy { dst_port: Some("1-100".parse().unwrap()), ..policy("wide", "0x5/2") };
     let verdict = judge(&mut fabric, Change::Add(&wide));
-    let reason = "it takes 4040000 rules; up to 250000 are looked at; a dry run examines all of it";
+    let reason = "it takes 4040000 rules; up to 250000 are examined; a dry run examines all of it";
     assert_eq!((verdict.proof, verdict.unproved.as_deref()), (None, Some(reason)));
     let all = judge(&mut fabric, Change::Add(&policy("all", "0x5/2")));
     assert!(all.proof.is_some_and(|proof| proof.is_proved && proof.checked > 100));
