@@ -161,7 +161,7 @@ fn a_header_of_an_odd_length() {
     });
     let found = found.unwrap();
     assert_eq!((&found["severity"], &found["mend"]), (&"error".into(), &Value::Null));
-    assert!(found["text"].as_str().unwrap().contains("of 100000 bytes"), "{found}");
+    assert!(found["text"].as_str().unwrap().contains("set to 100000 bytes"), "{found}");
     holder.kill().unwrap();
     holder.wait().unwrap();
 }

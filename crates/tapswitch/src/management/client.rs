@@ -238,7 +238,7 @@ mod tests {
         assert!(text.contains(&list(&[a.clone(), b.clone()])), "{text}");
         assert!(!text.contains("c.sock"), "{text}");
         let text = find_among(&[a, b], Controller).unwrap_err().to_string();
-        assert!(text.starts_with("no controller is among"), "{text}");
+        assert!(text.starts_with("none of the running processes is a controller"), "{text}");
         assert!(text.contains("b.sock"), "{text}");
     }
 

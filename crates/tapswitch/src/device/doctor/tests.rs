@@ -144,7 +144,7 @@ fn a_header_that_is_none_is_an_error() {
         set_queue(&mut device, |queue| queue.header_len = len);
         let found = only(&device, &machine());
         assert_eq!((found.rule, found.severity), ("odd-header", Severity::Error));
-        assert!(found.text.contains(&format!("of {len} bytes")), "{found}");
+        assert!(found.text.contains(&format!("set to {len} bytes")), "{found}");
         assert!(found.text.contains("qemu (7) must set 10, 12, 20 or 24"), "{found}");
     }
     for len in [10, 12, 20, 24] {
