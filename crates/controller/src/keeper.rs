@@ -51,7 +51,7 @@ struct Known {
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
-    /// Switches that were met in this run.
+    /// Switches stored in this run.
     met: BTreeSet<DatapathId>,
 }
 
@@ -207,14 +207,14 @@ impl Keeper {
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
     }
 
-    /// Keeps that a switch is there, once in each run: a controller that starts again expects it.
+    /// Stores a switch, once in each run: the controller expects it after a restart.
     pub(crate) async fn meet(self: Arc<Self>, switch: DatapathId) {
         let is_new = {
             let mut known = self.lock();
             known.met.len() < MAX_MET && known.met.insert(switch)
         };
         if is_new {
-            // If that fails the store has said so, and the switch is not expected.
+            // The store reports an error itself; the switch is then not expected.
             let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
         }
     }
@@ -582,8 +582,7 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
-/// Switches that are kept in one run: ten times as many as a controller has connections for, unless
-/// told otherwise.
+/// Maximum number of switches stored in one run: ten times the default limit of connections.
 const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);

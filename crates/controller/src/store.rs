@@ -102,7 +102,7 @@ pub(crate) struct Kept {
     pub(crate) policies: Vec<KeptPolicy>,
     /// Names of stored policies that cannot be decoded, and why.
     pub(crate) unreadable: Vec<(String, String)>,
-    /// Switches that connected lately.
+    /// Switches that connected recently.
     pub(crate) switches: BTreeSet<DatapathId>,
 }
 

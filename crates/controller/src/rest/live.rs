@@ -63,7 +63,7 @@ pub(super) async fn log(
     query.page(entries.map(|entry| (format!("{:020}", u64::MAX - entry.id), told(&entry))))
 }
 
-/// What whoever comes back has seen last, which is `expected` if it says anything.
+/// The `Last-Event-ID` of a client that reconnects, which must be `expected`.
 pub(super) fn last_seen<T: FromStr>(
     headers: &HeaderMap,
     expected: &str,

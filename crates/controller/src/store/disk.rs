@@ -367,7 +367,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
     Ok(Contents { identity, kept: Kept { policies, unreadable, switches }, head })
 }
 
-/// The switches that connected lately; others are forgotten.
+/// The switches that connected within [`SWITCH_AGE_MS`]; deletes older ones.
 fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId>, Failure> {
     let oldest = unix_time().0.saturating_sub(SWITCH_AGE_MS);
     let is_old = |time: &str| time.parse::<u64>().map_or(true, |time| time < oldest);
@@ -379,7 +379,7 @@ fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId
     Ok(switches)
 }
 
-/// What the time is kept by when a switch was met.
+/// Key of the time when the switch was last stored.
 fn switch_key(switch: DatapathId) -> String {
     format!("{SWITCH}{:016x}", switch.0)
 }
@@ -552,7 +552,7 @@ const AUDIT: TableDefinition<'_, u64, &str> = TableDefinition::new("audit");
 const NO_RECORD: &str = "the last record of the audit log is no record";
 const IDENTITY: &str = "identity";
 const SWITCH: &str = "switch ";
-/// A switch that did not connect for a month is not expected any more.
+/// A switch that did not connect for a month is no longer expected.
 const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
 /// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;

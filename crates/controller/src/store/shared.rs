@@ -214,7 +214,7 @@ impl SharedClerk {
                     ops.insert(self.keys.head(), put(self.keys.head(), line.clone()));
                     lines.push(line);
                 }
-                // Those who may lead are connected to all of them.
+                // Not stored: all candidates are connected to the switches.
                 Change::Meet(_) => {}
             }
         }
