@@ -270,7 +270,7 @@ impl Keeper {
         let recording = async move {
             if this.record(draft.clone()).await.is_err() {
                 // The store reports the cause.
-                tracing::error!("not in the audit log yet: {draft}");
+                tracing::error!("not written to the audit log yet: {draft}");
                 this.note(draft);
             }
         };
@@ -397,11 +397,11 @@ impl Known {
     /// after another controller became leader.
     fn owe(&mut self, term: u64, name: &str, (change, record): (Change, Draft)) {
         if self.goes_on(term) {
-            tracing::error!("not in the audit log yet: {record}");
+            tracing::error!("not written to the audit log yet: {record}");
             self.stale.insert(name.to_owned(), change);
             self.owed.push_of_change(record);
         } else {
-            tracing::error!("not in the audit log: {record}");
+            tracing::error!("not written to the audit log: {record}");
         }
     }
 

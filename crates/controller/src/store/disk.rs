@@ -147,20 +147,20 @@ impl Disk {
         let what = match (place, &self.database) {
             (Place::Nothing, Some(database)) => {
                 let (database, file) = write_anew(&path, database).map_err(failed)?;
-                tracing::warn!("the store {} was deleted: it is written anew", path.display());
+                tracing::warn!("the store {} was deleted: it is written again", path.display());
                 (self.database, self.file) = (Some(database), file);
                 self.leave();
                 return Ok(());
             }
-            (Place::Ours(_), _) => "somebody has written something else into the file",
+            (Place::Ours(_), _) => "something else was written into the file",
             (Place::Nothing, None) => "nothing is there now",
             (Place::Emptied, _) => {
                 self.give_up();
-                "somebody has emptied the file"
+                "the file was emptied"
             }
             (Place::Taken, _) => "another file is there now",
         };
-        let error = StoreError::new("it is not as it was", &what);
+        let error = StoreError::new("its file was changed by others", &what);
         Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
     }
 
@@ -558,22 +558,21 @@ const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
 const CACHE_LEN: usize = 16 << 20;
 /// Maximum records of a log in memory.
 pub(super) const MAX_IN_MEMORY: usize = 10_000;
-const NO_DIRECTORY: &str = "make the directory that the file shall be in, or choose another file \
-                            with --store";
-const NO_FILE: &str = "name a file in it with --store, such as controller.redb, which is made";
-const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or put back \
-                        a copy of it";
-const DAMAGED: &str = "it does not agree with itself";
-const NOT_OURS: &str = "let the user that runs the controller read and write it and its directory \
+const NO_DIRECTORY: &str = "create the directory of the file, or choose another file with --store";
+const NO_FILE: &str = "name a file in it with --store, such as controller.redb; it is created";
+const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or restore a \
+                        copy of it";
+const DAMAGED: &str = "its contents are inconsistent";
+const NOT_OURS: &str = "give the user that runs the controller access to it and its directory \
                         (chown, chmod), or choose another file with --store";
 const READ_ONLY: &str = "policies cannot be changed until it can be written; mount its file system \
-                         so that it can be, or choose another place with --store; what is in \
-                         force goes on";
-const TAKE_BACK: &str = "policies cannot be changed until it is put back there; or start the \
-                         controller again, to go on by what is there then; what is in force goes \
-                         on";
+                         writable, or choose another file with --store; active policies stay in \
+                         effect";
+const TAKE_BACK: &str = "policies cannot be changed until the former file is restored; or restart \
+                         the controller to continue with what is there then; active policies stay \
+                         in effect";
 pub(super) const IN_USE: &str =
-    "is another controller at work? stop it, or choose another file with --store";
+    "another controller uses it: stop that one, or choose another file with --store";
 
 #[cfg(test)]
 mod tests {
