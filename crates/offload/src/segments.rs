@@ -114,21 +114,22 @@ impl<'a> Segments<'a> {
     /// shorter than [`headers_len`](Self::headers_len).
     #[inline]
     pub fn next(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
-        // 1. A packet in the middle with its payload in one part: one pass over that, a copy of the
+        // 1. A middle packet with its payload in one part: one pass over that, a copy of the
         //    headers, up to four stores.
-        // 2. The first and the last, and all in a tunnel: twice the stores, and their sums.
+        // 2. The first and last packet, and all packets in a tunnel: twice the stores, and their
+        //    sums.
         // 3. A fragment.
-        // This is small enough to become part of its callers, so that what is given out stays in
-        // registers: who copied it out of memory in larger words than it was stored by would wait
-        // for those stores, and with them for the payload's sum.
+        //
+        // Small enough to be inlined, so that the result stays in registers. If the caller loaded
+        // it from memory in larger words than it was stored in, store forwarding would fail, and
+        // the load would wait for the stores and so for the payload's sum.
         if let Some(payload) = self.next_in_middle(headers_out) {
             return Some(Segment { headers_len: self.headers.len(), payload: [payload, &[]] });
         }
         self.next_at_end(headers_out)
     }
 
-    /// Writes the headers of the next packet and lends its payload, if that is neither the first
-    /// packet nor the last and its payload lies in one part, of which something is left.
+    /// The same for a middle packet whose payload is in one part that does not end with it.
     #[inline(never)]
     fn next_in_middle(&mut self, headers_out: &mut [u8]) -> Option<&'a [u8]> {
         let middle = self.middle.as_ref()?;

@@ -202,7 +202,7 @@ pub struct Coalescer {
     buckets: [u32; BUCKETS],
     /// The run that the last frame went to.
     last: u32,
-    /// The run that the next frame is looked for in first.
+    /// The run that is tried first for the next frame.
     expected: u32,
     /// What is compared, one for each shape that headers had lately.
     templates: Vec<Template>,
@@ -240,13 +240,14 @@ impl Coalescer {
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
-        // 1. The packet is the next one of the run that it is expected of, and as long: one masked
-        //    comparison with what was foretold, for which the first packet's headers serve. If it
-        //    is shorter, or else not quite so, field by field.
-        // 2. It continues another run: a hash of addresses and ports finds that.
-        // 3. Its headers have another shape, or it starts a run: they are parsed.
-        // Checksums are looked at only when a packet is fit for a run otherwise. One that nobody
-        // vouches for costs a pass over the payload on top.
+        // 1. The packet continues the expected run with a segment of the same length: one masked
+        //    comparison with the predicted headers, made from those of the run's first packet. A
+        //    shorter or slightly different one is compared field by field.
+        // 2. It continues another run: found by a hash of addresses and ports.
+        // 3. Its headers have another layout, or it starts a run: they are parsed.
+        //
+        // Checksums are verified only if the packet fits a run otherwise. Unless its metadata marks
+        // it as valid, that costs one more pass over the payload.
         self.runs.clear();
         self.next.clear();
         self.next.resize(batch.len(), NONE);
@@ -287,9 +288,9 @@ impl Coalescer {
         self.parse(bucket, buf, place, index);
     }
 
-    /// Notes that the frame went to the run at `at`, and what is expected of the next one: that it
-    /// goes where the frame went that followed this run's frame before. So it is where frames of
-    /// all flows come by turns, or of one only.
+    /// Records that the frame joined the run at `at`, and predicts the next one: the run whose
+    /// frame followed this run's previous frame. That is right if the frames of all flows
+    /// alternate, or if there is only one flow.
     #[inline]
     fn follow(&mut self, at: u32) {
         if let Some(run) = self.runs.get_mut(self.last as usize) {

@@ -37,8 +37,8 @@ pub(super) struct Run {
     pub(super) tail: u32,
     /// The next older run of the bucket.
     pub(super) older: u32,
-    /// The run that the frame behind its last one went to, or is expected to go to: at first this
-    /// one, then that of the time before.
+    /// Run of the frame that followed this run's last frame, which predicts it for the next time;
+    /// initially this run itself.
     pub(super) follower: u32,
     state: State,
     /// Packets on the wire so far.
