@@ -226,7 +226,7 @@ impl Keeper {
         if count == 0 {
             return Ok(());
         }
-        let what = format!("{count} policies of the store are in force from here on");
+        let what = format!("{count} stored policies take effect again");
         self.record(Draft::new(&Caller::controller(), What::ControllerStart, what)).await
     }
 
@@ -235,7 +235,7 @@ impl Keeper {
     pub(crate) fn note_stop(&self) {
         let count = self.lock().origins.len();
         if count > 0 {
-            let what = format!("{count} policies go on by the rules that switches have");
+            let what = format!("{count} policies stay in effect by the installed rules");
             self.note(Draft::new(&Caller::controller(), What::ControllerStop, what));
         }
     }
