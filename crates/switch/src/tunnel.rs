@@ -32,7 +32,7 @@ pub(crate) struct Tunnel {
     mtu: u32,
     mac: MacAddr,
     namespace: Namespace,
-    /// Index of the namespace in the switch's list.
+    /// Number of the watch on the namespace.
     pub(crate) namespace_index: usize,
     /// MTU of the path, or why there is none and the remedy, as of the last check.
     path: Result<u32, String>,
