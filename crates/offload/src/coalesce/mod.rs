@@ -87,7 +87,7 @@
 //! | a fixed outer identification forms a train, too | not joined | segmentation would increment it
 //! |
 //! | a partial outer checksum counts as valid | not joined | metadata describes one checksum |
-//! | `DATA_VALID` may be about the inner checksum | the inner one is summed | metadata has no level |
+//! | `DATA_VALID` may mean the inner checksum | the inner one is summed | metadata has no level |
 //! | GRE with checksum and key: compares the checksum as key | compares the key | correct |
 //!
 //! The outer headers of packets of equal length differ only in identification and IPv4 checksum:
