@@ -57,7 +57,7 @@ fn tunnels_that_carry_ethernet() {
         device.test(|path| {
             for train in all_trains() {
                 path.compare(&train);
-                // The kernel segments tagged trains before Geneve.
+                // The kernel segments tagged trains before Geneve encapsulates them.
                 if !path.device.name.contains("Geneve") {
                     path.compare(&train.tagged(&[C_TAG]));
                 }
@@ -97,7 +97,8 @@ fn metadata_of_the_kernels_own_making() {
         device.test(move |path| {
             for train in all_trains() {
                 path.compare_metadata(&train, has_checksum);
-                // The kernel segments trains with more tags before Geneve and VXLAN.
+                // The kernel segments trains with more tags before Geneve and VXLAN encapsulate
+                // them.
                 if path.device.name.contains("VXLAN") {
                     path.compare_metadata(&train.tagged(&[C_TAG]), has_checksum);
                 }
