@@ -571,8 +571,8 @@ const READ_ONLY: &str = "policies cannot be changed until it can be written; mou
 const TAKE_BACK: &str = "policies cannot be changed until the former file is restored; or restart \
                          the controller to continue with what is there then; active policies stay \
                          in effect";
-pub(super) const IN_USE: &str =
-    "another controller uses it: stop that one, or choose another file with --store";
+pub(super) const IN_USE: &str = "another process uses it, probably another controller: stop that \
+                                 one, or choose another file with --store";
 
 #[cfg(test)]
 mod tests {
