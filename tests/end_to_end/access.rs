@@ -92,7 +92,7 @@ fn a_full_disk_keeps_policies_from_changing_and_nothing_else() {
         let said = ask(&["policy", "add", &format!("p{count}"), "--monitor", "2"]);
         (said.code != Some(0)).then_some(said)
     });
-    refusal.refused(&["c.redb", "No space left", "make room", "goes on"]);
+    refusal.refused(&["c.redb", "No space left", "make room", "stay in effect"]);
     let (status, answer) = post(&room, "{\"name\":\"more\",\"monitor\":\"2\"}");
     assert_eq!((status, &answer["error"]["code"]), (503, &"store-unavailable".into()));
     let policies = ask(&["policy", "list", "--json"]).json();

@@ -131,7 +131,7 @@ pub struct Control {
     /// Earliest time for handling that, and the current delay.
     rewire_at: Millis,
     rewire_pause: Millis,
-    /// When a link that was used went last.
+    /// Time of the last failure of a used link.
     lost_at: Millis,
     /// Link ports of the flood tree.
     tree: Shared<BTreeSet<Place>>,
@@ -147,7 +147,7 @@ pub struct Control {
     clock: Clock,
     /// Trial: the desired state is computed, and nothing is sent.
     is_trial: bool,
-    /// Switches of which it is foreseen what comes of the next change.
+    /// Switches that hold the result of a trial for the next change.
     foreseen: Vec<DatapathId>,
 }
 

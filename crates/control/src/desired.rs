@@ -90,8 +90,8 @@ impl Desired {
         idle
     }
 
-    /// This was a copy, from which these changes were taken: they are to be taken again, from what
-    /// nobody shares any more.
+    /// Called on a trial's state that replaces ours, after which no other copy is left: merges the
+    /// changes into the base, and marks them as not sent.
     pub(crate) fn take_over(&mut self, changed: Set<Arc<FlowId>>, idle: Vec<Arc<GroupKey>>) {
         self.rules.join();
         self.group_uses.join();

@@ -101,7 +101,7 @@ pub(crate) struct GroupKey {
     pub(crate) path: Path,
 }
 
-/// Mostly it is compared with itself.
+/// Compares the addresses first: most comparisons are with the same object.
 impl PartialEq for GroupKey {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self.path == other.path && self.members == other.members

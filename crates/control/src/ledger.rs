@@ -205,8 +205,9 @@ impl Ledger {
         }
     }
 
-    /// What a rule matched while its group was read is, or is not, of those for whom both counted
-    /// until then.
+    /// Hands a rule over that matched packets while its group was read. They may have been counted
+    /// for the former members or for the new ones, so the counts of both are uncertain by their
+    /// number.
     fn adopt_from_others(&mut self, id: &Arc<FlowId>, members: Arc<[Member]>, later: Counts) {
         let Some(meter) = self.rules.get_mut(id) else { return };
         let reading = meter.reading.continued().doubted(later.packets);
@@ -317,9 +318,9 @@ impl Ledger {
         values.iter().any(|base| base.processed.packets > 0)
     }
 
-    /// What a group copied until now counts for those for whom it did, where it is to do the very
-    /// same for others, or for the same ones elsewhere: one that floods reaches all ports,
-    /// whichever of them is the monitor's.
+    /// Credits the copies of a group so far to its former members, if a group with the same buckets
+    /// but other members replaces it. That includes the same policies with a monitor at another
+    /// port: a flooding group reaches all ports, so its buckets stay the same.
     fn read_for_others(&mut self, id: GroupId, key: &GroupKey, values: &[BucketValue]) {
         let is_same = |meter: &&GroupMeter| {
             let old = &meter.key;

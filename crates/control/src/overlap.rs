@@ -141,8 +141,8 @@ impl Tap {
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
     }
 
-    /// Whether it takes as much room as another form of it, as far as that is told by what both
-    /// say: the identifiers of copies take none.
+    /// Whether both need the same room: they differ at most in the tags of their copies, which take
+    /// none.
     pub(crate) fn is_as_large_as(&self, other: &Self) -> bool {
         let ends =
             |tap: &Self| tap.aims.iter().map(|aim| Aim { tag: 0, ..*aim }).collect::<Vec<_>>();
@@ -291,7 +291,7 @@ impl Closure {
         tap.cells.regions().for_each(|own| self.taps_of.insert(&own, id));
         self.wide.extend(tap.is_wide.then_some(id));
         self.taps.insert(id, tap);
-        // Those that are there become its own, too.
+        // Existing regions within it become its own, too.
         let known = self.inside(id);
         for region in new {
             let new = self.overlap_of_all(region);
@@ -467,12 +467,12 @@ impl Closure {
         self.before.iter().map(|(region, old)| (old.as_ref(), self.regions.get(region)))
     }
 
-    /// Whether there is something to take.
+    /// Whether [`Self::take_changes`] would return anything.
     pub(crate) fn has_changed(&self) -> bool {
         !self.before.is_empty()
     }
 
-    /// This was a copy, and nobody shares it any more.
+    /// Merges a former copy's changes into its base, which no other copy shares.
     pub(crate) fn join(&mut self) {
         self.taps.join();
         self.regions.join();

@@ -66,7 +66,8 @@ impl Display for FlowId {
     }
 }
 
-/// Mostly it is compared with itself, or with one of another hash.
+/// Compares the addresses and hashes first: most comparisons are with the same object, or with one
+/// of another hash.
 impl PartialEq for FlowId {
     fn eq(&self, other: &Self) -> bool {
         let parts = |id: &Self| (id.hash, id.table, id.priority);
@@ -158,7 +159,7 @@ pub(crate) enum Outcome<G> {
 }
 
 impl<G> Outcome<G> {
-    /// The same outcome with another name for the group.
+    /// The same with another identifier of the group.
     pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Outcome<H> {
         match self {
             Self::Drop => Outcome::Drop,
@@ -266,7 +267,7 @@ impl<G> Rule<G> {
         Self { cookie: Cookie::new(kind, number), idle_timeout: 0, is_reported, outcome }
     }
 
-    /// The same outcome with another name for the group.
+    /// The same with another identifier of the group.
     pub(crate) fn map_group<H>(&self, name: impl FnOnce(&G) -> H) -> Rule<H> {
         Rule {
             cookie: self.cookie,

@@ -19,27 +19,27 @@ pub(crate) use branched::Branched;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared<T>(Arc<T>);
 
-/// A value at some time, to find out later whether it is still as it was then. It keeps nothing
-/// alive but a place in memory, so that no other value is taken for it.
+/// Identifies the state of a [`Shared`] value, to detect later changes. It keeps only the
+/// allocation, not the value, so that no other value gets the same address.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen<T>(Weak<T>);
 
 impl<T> Seen<T> {
-    /// Whether both are the same value at the same time.
+    /// Whether both identify the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
     }
 }
 
 impl<T> Shared<T> {
-    /// The value as it is now.
+    /// Identifies the current state.
     pub(crate) fn seen(&self) -> Seen<T> {
         Seen(Arc::downgrade(&self.0))
     }
 
-    /// Whether it has not changed since then. Copies that have not changed, either, are the same.
+    /// Whether the value is unchanged since then. An unchanged copy counts as the same value.
     pub(crate) fn is_as(&self, seen: &Seen<T>) -> bool {
-        // Whatever changes it while somebody has seen it, moves it elsewhere: `Arc::make_mut`.
+        // `Arc::make_mut` moves a value to another address if there is a `Weak` to it.
         std::ptr::eq(Arc::as_ptr(&self.0), seen.0.as_ptr())
     }
 }
@@ -199,14 +199,14 @@ impl<K: Clone + Ord, V: Clone> Forked<K, V> {
         })
     }
 
-    /// What changed while others had the same map is put into it, if they are gone.
+    /// Merges changes into the base, if no other copy shares it any more.
     pub(crate) fn join(&mut self) {
         if self.is_own() {
             self.own();
         }
     }
 
-    /// The same entries as [`Self::own_entries`] has.
+    /// As [`Self::own_entries`], by value.
     pub(crate) fn into_own_entries(self) -> impl Iterator<Item = (K, V)> {
         self.changes.into_iter().filter_map(|(key, value)| Some((key, value?)))
     }
@@ -334,7 +334,7 @@ mod tests {
         assert!(first.is_as(&seen) && second.is_as(&seen));
         second.push(2);
         assert!(first.is_as(&seen) && !second.is_as(&seen));
-        // Nobody shares it any more, and it changes all the same.
+        // The only owner: the change is detected nevertheless.
         drop(second);
         first.push(2);
         assert!(!first.is_as(&seen));

@@ -152,13 +152,13 @@ pub(crate) struct Switch {
     drifted: u64,
     /// In a trial only the desired state counts, not the messages.
     is_trial: bool,
-    /// What was found out last of the room that a policy takes.
+    /// The last result of fitting a policy.
     last_fitted: Option<Arc<LastFitted>>,
-    /// What it carries since what it shall hold changed otherwise.
+    /// The copies carried since the desired state changed otherwise.
     chronicle: Option<Chronicle>,
-    /// In a trial, the policy that was added last.
+    /// In a trial: the policy added last.
     tried: Option<Tried>,
-    /// What a trial of one policy more found, if that is to be made.
+    /// Result of a trial of one more policy, for when that is added.
     foreseen: Option<Arc<Foreseen>>,
 }
 
@@ -563,7 +563,8 @@ impl Switch {
         true
     }
 
-    /// A policy without what the switch has no words for.
+    /// The policy as this switch can express it: only our own switches know delivery contracts and
+    /// parts of packets.
     pub(super) fn in_its_words(&self, tap: Tap) -> Tap {
         match self.is_ours {
             true => tap,

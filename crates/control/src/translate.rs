@@ -196,7 +196,7 @@ pub(crate) fn copies_rule(tap: &TapRegion, key: HostKey, route: Route) -> (FlowI
     (copies_id(tap, key), copy_rule(Kind::TapHost, tap, Path::To(route)))
 }
 
-/// The same for many hosts. Those on one way share its group.
+/// As [`copies_rule`], for many hosts: those with the same route share a group.
 pub(crate) fn copies_rules(
     tap: &TapRegion,
     hosts: Vec<(HostKey, Route)>,
@@ -371,7 +371,7 @@ fn priority(tap: &TapRegion) -> u16 {
     TAP + 4 * tap.depth.min(MAX_DEPTH) + u16::from(tap.is_turned)
 }
 
-/// Ways whose groups are kept to be shared: where there are more, most are those of one host each.
+/// Routes whose groups are kept for sharing. Beyond that most routes lead to one host each.
 const MAX_KNOWN: usize = 16;
 /// Seconds without a frame until a host is forgotten, as for bridges (IEEE 802.1Q-2022 §8.8.3).
 pub(crate) const IDLE_TIMEOUT: u16 = 300;

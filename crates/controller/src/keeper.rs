@@ -51,7 +51,7 @@ struct Known {
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
-    /// Switches that were met in this run.
+    /// Switches stored in this run.
     met: BTreeSet<DatapathId>,
 }
 
@@ -207,14 +207,14 @@ impl Keeper {
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
     }
 
-    /// Keeps that a switch is there, once in each run: a controller that starts again expects it.
+    /// Stores a switch, once in each run: the controller expects it after a restart.
     pub(crate) async fn meet(self: Arc<Self>, switch: DatapathId) {
         let is_new = {
             let mut known = self.lock();
             known.met.len() < MAX_MET && known.met.insert(switch)
         };
         if is_new {
-            // If that fails the store has said so, and the switch is not expected.
+            // The store reports an error itself; the switch is then not expected.
             let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
         }
     }
@@ -226,7 +226,7 @@ impl Keeper {
         if count == 0 {
             return Ok(());
         }
-        let what = format!("{count} policies of the store are in force from here on");
+        let what = format!("{count} stored policies take effect again");
         self.record(Draft::new(&Caller::controller(), What::ControllerStart, what)).await
     }
 
@@ -235,7 +235,7 @@ impl Keeper {
     pub(crate) fn note_stop(&self) {
         let count = self.lock().origins.len();
         if count > 0 {
-            let what = format!("{count} policies go on by the rules that switches have");
+            let what = format!("{count} policies stay in effect by the installed rules");
             self.note(Draft::new(&Caller::controller(), What::ControllerStop, what));
         }
     }
@@ -270,7 +270,7 @@ impl Keeper {
         let recording = async move {
             if this.record(draft.clone()).await.is_err() {
                 // The store reports the cause.
-                tracing::error!("not in the audit log yet: {draft}");
+                tracing::error!("not written to the audit log yet: {draft}");
                 this.note(draft);
             }
         };
@@ -397,11 +397,11 @@ impl Known {
     /// after another controller became leader.
     fn owe(&mut self, term: u64, name: &str, (change, record): (Change, Draft)) {
         if self.goes_on(term) {
-            tracing::error!("not in the audit log yet: {record}");
+            tracing::error!("not written to the audit log yet: {record}");
             self.stale.insert(name.to_owned(), change);
             self.owed.push_of_change(record);
         } else {
-            tracing::error!("not in the audit log: {record}");
+            tracing::error!("not written to the audit log: {record}");
         }
     }
 
@@ -582,8 +582,7 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
-/// Switches that are kept in one run: ten times as many as a controller has connections for, unless
-/// told otherwise.
+/// Maximum number of switches stored in one run: ten times the default limit of connections.
 const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);

@@ -113,7 +113,7 @@ async fn serve_one(
     }
 }
 
-/// Shakes hands by TLS, which takes so long and no longer, whatever is said or not.
+/// Performs the TLS handshake, within [`HANDSHAKE`] in total.
 async fn shake_hands(stream: TcpStream, peer: &Peer, tls: &Tls) -> Option<TlsStream<TcpStream>> {
     let _handshake = peer.place.shake_hands();
     let (whose, deadline) = (format!("REST: {}", peer.address), Instant::now() + HANDSHAKE);

@@ -1,21 +1,20 @@
-//! Places for connections: there are so many and no more, and strangers make room.
+//! Places for connections: a fixed number of them, of which unidentified connections yield theirs.
 //!
-//! Whoever connects is a stranger until it has shown who it is: a switch by its features, a client
-//! of REST by a request that is allowed. When all places are taken, one more takes that of a
-//! stranger: of the network that has the most strangers, the one that has been there for longest.
-//! So whoever takes all places without a word pushes out themselves, and nobody who is known. Only
-//! when all are known is one more turned away.
+//! A connection is a *stranger* until its client has identified itself: a switch by its features, a
+//! REST client by an authorized request. If all places are taken, a new connection takes the place
+//! of a stranger: the oldest one of the network that has the most. So a client that fills all
+//! places without a word evicts only its own connections, and never an identified one. A connection
+//! is refused only if all others are identified.
 //!
-//! Clients of REST that are known may take many places as well, and hold them: each token of a
-//! viewer or an operator keeps a quarter of them, and viewers keep three quarters together. Beyond
-//! that they remain strangers, and make room.
+//! Identified REST clients have limits, too: each token of a viewer or an operator holds at most a
+//! quarter of the places, and all viewers together three quarters. Connections beyond that remain
+//! strangers.
 //!
-//! Who opens a connection of TLS and says nothing is to take no more than its part meanwhile: of
-//! one network an eighth of the places are for handshakes that are under way, and one more takes
-//! the place of the oldest of them.
+//! One network may have TLS handshakes in progress in at most an eighth of the places; one more
+//! evicts its oldest. So clients that connect and stay silent do not fill all places.
 //!
-//! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
-//! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
+//! Time limits are not here: a TLS handshake, the head of an HTTP request and the OpenFlow hello
+//! may take ten seconds each. They alone would not keep a client from reconnecting at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -40,7 +39,7 @@ struct Taken {
     /// Network of each connection, by number; older ones have smaller numbers.
     networks: HashMap<u64, IpAddr>,
     strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
-    /// Those of them that shake hands by TLS.
+    /// Strangers with a TLS handshake in progress.
     shaking: BTreeMap<IpAddr, BTreeSet<u64>>,
     /// Authorized REST clients, by number.
     clients: HashMap<u64, Client>,
@@ -75,7 +74,7 @@ pub(crate) struct Place {
     number: u64,
 }
 
-/// A handshake that is under way, until it is dropped.
+/// A TLS handshake in progress, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Handshake<'a>(&'a Place);
 
@@ -163,7 +162,7 @@ impl Taken {
         }
     }
 
-    /// One more of its network shakes hands, of which so many may at a time.
+    /// Starts a handshake; if its network has more than `max`, evicts the oldest of them.
     fn begin_handshake(&mut self, network: IpAddr, number: u64, max: usize) {
         if !self.networks.contains_key(&number) {
             return;
@@ -208,7 +207,7 @@ impl Taken {
 }
 
 impl Place {
-    /// Whoever is there shakes hands until what is returned is dropped.
+    /// Starts a TLS handshake, which lasts until the result is dropped.
     pub(crate) fn shake_hands(&self) -> Handshake<'_> {
         let max = (self.places.max / 8).max(1);
         self.places.lock().begin_handshake(self.network, self.number, max);
@@ -309,7 +308,7 @@ mod tests {
         let mut taken: Vec<_> = (0..5).map(|_| places.take(silent).unwrap()).collect();
         let (other, mut kept) = places.take(honest).unwrap();
         let _other = other.shake_hands();
-        // One has shaken hands; that was all.
+        // The first one has completed its handshake.
         drop(taken[0].0.shake_hands());
         let (shaking, mut evictions): (Vec<_>, Vec<_>) = taken
             .iter_mut()

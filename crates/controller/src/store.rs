@@ -102,7 +102,7 @@ pub(crate) struct Kept {
     pub(crate) policies: Vec<KeptPolicy>,
     /// Names of stored policies that cannot be decoded, and why.
     pub(crate) unreadable: Vec<(String, String)>,
-    /// Switches that connected lately.
+    /// Switches that connected recently.
     pub(crate) switches: BTreeSet<DatapathId>,
 }
 
@@ -189,7 +189,7 @@ impl Store {
         let (jobs, waiting) = mpsc::channel(MAX_JOBS);
         let clerk = Clerk { disk, head: contents.head.clone(), journal };
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(|| clerk.run(waiting));
-        spawned.map_err(|error| StoreError::new("no thread for it", &error))?;
+        spawned.map_err(|error| StoreError::new("its thread cannot be started", &error))?;
         Ok((Self { jobs, standing: None }, contents))
     }
 
@@ -362,7 +362,7 @@ pub(crate) const MAX_TOGETHER: usize = 64;
 /// as a whole.
 const MAX_BATCH_LEN: usize = 512 << 10;
 const MAKE_ROOM: &str = "policies cannot be changed until it can be written; make room on \
-     its disk, or choose another place with --store; what is in force goes on";
+     its disk, or choose another file with --store; active policies stay in effect";
 
 #[cfg(test)]
 mod tests {
@@ -388,7 +388,7 @@ mod tests {
             opened.map(|_| ()).unwrap_err().to_string()
         };
         let missing = error(directory.path().join("nowhere").join("store"));
-        assert!(missing.contains("make the directory"), "{missing}");
+        assert!(missing.contains("create the directory"), "{missing}");
         let no_file = error(directory.path().to_owned());
         assert!(no_file.contains("name a file in it"), "{no_file}");
         let path = directory.path().join("text");
@@ -526,7 +526,7 @@ mod tests {
             std::fs::write(&path, &foreign).unwrap();
             store.look().await;
             let refused = store.commit(changes(&b), TermId::ALONE).await.unwrap_err().to_string();
-            assert!(refused.contains("written something else into the file; "), "{refused}");
+            assert!(refused.contains("else was written into the file; "), "{refused}");
             assert!(store.records(Wanted::After(0), 1).await.is_err(), "nor is it read");
             assert_eq!(std::fs::read(&path).unwrap(), foreign, "it is left alone");
         }

@@ -45,7 +45,7 @@ impl Tls {
         Ok(&self.files.cert)
     }
 
-    /// Shakes hands with `peer` until then. Why that comes to nothing is told here.
+    /// Performs the handshake with `peer` before `deadline`. Logs a failure.
     pub(crate) async fn accept<S>(
         &self,
         stream: S,

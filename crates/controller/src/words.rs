@@ -16,7 +16,7 @@ pub fn in_words(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// What stands in backticks: the names that a parser says it knows.
+/// The texts in backticks: the names that a parser lists in its message.
 pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -81,7 +81,7 @@ struct Walk<'a, 'b> {
     /// Number of pushed tags in front of the remaining original ones.
     pushed: usize,
     cacheable: bool,
-    /// Where meters may have remarked the frame: the DSCPs that it may have by now.
+    /// DSCPs that the frame may have after meters with remark bands; empty if only one is possible.
     dscps: Vec<u8>,
     action_set: ActionSet,
     /// Reason, table and cookie for packet-ins.
@@ -177,8 +177,8 @@ impl<'a, 'b> Walk<'a, 'b> {
             };
             let mut looked_at = FlowKey::default();
             let found = table.lookup(&self.current, &mut looked_at).cloned();
-            // With more to do behind the tables, arms could not come together again: what a
-            // packet-out does there goes by the DSCP as it came.
+            // If actions follow the tables, as in a packet-out, the branches could not be joined
+            // again: such frames are looked up by their original DSCP.
             if is_last && self.is_undecided(&looked_at) {
                 return self.fork(id);
             }
@@ -239,7 +239,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         Walked { program, mask: self.cacheable.then_some(self.consulted) }
     }
 
-    /// Makes a program of what there is to do.
+    /// Builds the program from the collected steps.
     fn program(&mut self) -> Program {
         if !self.ops.iter().any(Op::is_exit) {
             self.ops.push(Op::Drop(DropReason::NoOutput));
@@ -612,7 +612,7 @@ impl Op {
         )
     }
 
-    /// True when it goes by the hash of the flow.
+    /// Whether it depends on the hash of the flow.
     fn wants_hash(&self) -> bool {
         match self {
             Self::Select { .. } => true,

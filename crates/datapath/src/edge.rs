@@ -30,7 +30,7 @@ pub enum DropReason {
     PortNoReceive,
     /// The ingress port's mode does not accept a frame with these tags: see [`crate::vlan`].
     VlanFiltered,
-    /// An IP fragment, while a controller has `OFPC_FRAG_DROP` set (OpenFlow 1.3.5 §7.3.2).
+    /// An IP fragment, while `OFPC_FRAG_DROP` is set (OpenFlow 1.3.5 §7.3.2).
     Fragment,
     /// No rule matched in a table without a table-miss rule (OpenFlow 1.3.5 §5.4).
     TableMiss,

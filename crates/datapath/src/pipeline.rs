@@ -376,7 +376,7 @@ impl Pipeline {
         rules.into_iter().map(|entry| Removal { entry, reason }).collect()
     }
 
-    /// Removes the rules that use one of those that are gone.
+    /// Removes the rules that use a deleted group or meter.
     fn remove_users<K: Copy + Eq + Hash, U: IntoIterator<Item = K>>(
         &mut self,
         gone: &[K],

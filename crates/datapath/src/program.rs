@@ -79,7 +79,7 @@ impl Program {
 pub(crate) struct Gate {
     /// Number of rules that a frame which ends here has matched.
     pub(crate) rule_count: usize,
-    /// What became of its tags by then.
+    /// Tags pushed and popped before it.
     pub(crate) tags: TagMoves,
     /// Frames that ended here, with their length at the ingress.
     pub(crate) ended: Tally,
@@ -92,17 +92,17 @@ impl Gate {
     }
 }
 
-/// What became of a frame's tags on its way to a step.
+/// Numbers of tags pushed and popped before a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TagMoves {
-    /// Those that were put in front of it.
+    /// Pushed tags in front of the remaining original ones.
     pub(crate) pushed: usize,
-    /// Its own that were taken away.
+    /// Popped tags of the original frame.
     pub(crate) popped: usize,
 }
 
 impl TagMoves {
-    /// How long a frame was when it came in that is `len` bytes long by now.
+    /// Length at the ingress of a frame that now has `len` bytes.
     pub(crate) fn len_before(self, len: usize) -> usize {
         let len = len + self.popped * ethernet::TAG_LEN;
         len.saturating_sub(self.pushed * ethernet::TAG_LEN)
@@ -154,8 +154,8 @@ pub(crate) enum Op {
     Select { arms: Box<[Arm]>, shares: Shares, len: usize },
     /// Run the next `len` steps as one output of several: a drop in there does not end the frame.
     Tables { len: usize },
-    /// Go on by the program for the DSCP that the frame has by now: one for each that a meter may
-    /// have left it with. Its tags were moved by then.
+    /// Continue with the program for the frame's current DSCP, one for each that a meter may have
+    /// set. `tags` were moved before.
     ByDscp { tags: TagMoves, arms: Box<[(u8, Program)]> },
     /// Drop under a name.
     Drop(DropReason),

@@ -1,8 +1,8 @@
-//! Completing partial checksums (virtio 1.2 §5.1.6.2).
+//! Completion of partial checksums (virtio 1.2 §5.1.6.2).
 //!
-//! A partial checksum field holds the sum of the pseudo-header. What is missing is the sum over
-//! everything from `csum_start` to the frame's end, the field itself included. SCTP's checksum is
-//! another one (module `sctp`).
+//! The field of a partial checksum contains the sum of the pseudo-header. To be added is the sum
+//! from `csum_start` to the end of the frame, including the field. SCTP's checksum differs (module
+//! `sctp`).
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{NetHeader, NetHeaderFlags, sctp, write_u16};
@@ -10,18 +10,19 @@ use tapswitch_wire::{NetHeader, NetHeaderFlags, sctp, write_u16};
 use crate::OffloadError;
 use crate::sctp::complete_sctp;
 
-/// Completes the partial checksum of the frame `headers ++ payload` and clears its flag; does
-/// nothing when the checksum is not partial. `payload` may be empty when the frame is contiguous.
+/// Completes the partial checksum of the frame `headers ++ payload`, and clears its flag. No effect
+/// without a partial checksum. `payload` may be empty for a contiguous frame.
 ///
-/// A sum of zero is stored as all ones, as Linux does whatever the protocol: UDP demands it
-/// (RFC 768), and every other reader of a checksum takes both for the same number.
+/// A checksum of zero is stored as all ones for every protocol, as in Linux: UDP requires it (RFC
+/// 768), and to the others both are the same number.
 ///
-/// An SCTP packet in no tunnel gets its CRC32c, whatever its field holds: four bytes are written.
+/// An SCTP packet that is not in a tunnel gets its CRC32c, whatever its field contains: four bytes
+/// are written.
 ///
 /// # Errors
 /// [`OffloadError::Train`] for a train; [`OffloadError::Metadata`] and
-/// [`OffloadError::ChecksumOutsideHeaders`] when the metadata lies, or an SCTP header does not lie
-/// within `headers`. The frame is untouched then.
+/// [`OffloadError::ChecksumOutsideHeaders`] if the metadata is inconsistent, or an SCTP header is
+/// not within `headers`. The frame is then unchanged.
 #[inline]
 pub fn complete_checksum(
     meta: &mut NetHeader,
@@ -46,17 +47,17 @@ pub fn complete_checksum(
     Ok(())
 }
 
-/// Where a partial checksum lies; both are inside the headers that it was made for.
+/// Position of a partial checksum, checked against the length of the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// First byte that is summed.
+    /// First byte of the sum.
     start: usize,
     /// The checksum field.
     field: usize,
 }
 
 impl Place {
-    /// What `meta` says, when that lies inside headers of `headers_len` bytes.
+    /// The position from `meta`, if it is within headers of `headers_len` bytes.
     #[inline]
     pub(crate) fn new(meta: &NetHeader, headers_len: usize) -> Result<Self, OffloadError> {
         let start = usize::from(meta.csum_start);
@@ -67,7 +68,7 @@ impl Place {
         Ok(Self { start, field })
     }
 
-    /// Sums and stores. `headers` has the length that the place was made for.
+    /// Computes and stores the checksum. `headers` has the length that was checked.
     #[inline]
     pub(crate) fn complete(self, headers: &mut [u8], payload: [&[u8]; 2]) {
         let summed = &headers[self.start..];
@@ -76,7 +77,7 @@ impl Place {
     }
 }
 
-/// Adds `parts`, the first of which starts `offset` bytes behind the start of what is summed.
+/// Adds `parts`, of which the first starts `offset` bytes after the start of the sum.
 #[inline]
 pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     let [first, second] = parts;
@@ -84,14 +85,14 @@ pub(crate) fn add_parts(sum: Sum, offset: usize, parts: [&[u8]; 2]) -> Sum {
     if second.is_empty() { sum } else { add_at(sum, offset + first.len(), second) }
 }
 
-/// The sum of a packet's payload, behind an even number of bytes.
+/// The sum of a packet's payload, which starts at an even offset.
 #[inline]
 pub(crate) fn sum_of_payload([first, second]: [&[u8]; 2]) -> Sum {
     let sum = Sum::of(first);
     if second.is_empty() { sum } else { add_at(sum, first.len(), second) }
 }
 
-/// Adds `bytes`, which start `offset` bytes behind the start of what is summed.
+/// Adds `bytes`, which start `offset` bytes after the start of the sum.
 #[cold]
 pub(crate) fn add_at(sum: Sum, offset: usize, bytes: &[u8]) -> Sum {
     sum.add_bytes_at(offset, bytes)
@@ -128,7 +129,7 @@ mod tests {
         frame[UDP_AT + 8..].fill(0);
         let mut sum = frame.clone();
         complete_checksum(&mut udp_meta(), &mut sum, &[]).unwrap();
-        // Adding the checksum as data leaves a sum of all ones, a checksum of zero.
+        // The sum including the checksum is all ones, so the checksum over it is zero.
         let checksum = [sum[UDP_AT + 6], sum[UDP_AT + 7]];
         frame[UDP_AT + 8..].copy_from_slice(&checksum);
         complete_checksum(&mut udp_meta(), &mut frame, &[]).unwrap();

@@ -1,30 +1,28 @@
-//! CRC32c (Castagnoli), the checksum of SCTP (RFC 9260 appendix A).
-//!
-//! Eight bytes at a time by eight tables of 1 KiB each (slicing-by-8, Kounavis and Berry 2005):
-//! about a byte per cycle, which does for packets that come by rarely.
+//! Slicing-by-8 (Kounavis and Berry 2005): eight bytes at a time by eight tables of 1 KiB each,
+//! about one byte per cycle, which suffices for rare packets.
 
-/// A CRC32c under way.
+/// An intermediate CRC32c.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crc32c(u32);
 
 impl Crc32c {
-    /// That of nothing.
+    /// The initial value.
     pub(crate) const START: Self = Self(u32::MAX);
 
-    /// Adds `bytes`, which follow what was added before.
+    /// Adds `bytes` after the previous ones.
     pub(crate) fn add(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks();
         let crc = words.iter().fold(self.0, |crc, word| add_word(crc, *word));
         Self(rest.iter().fold(crc, |crc, byte| crc >> 8 ^ entry(0, low_byte(crc) ^ byte)))
     }
 
-    /// What a field holds.
+    /// The value of the field.
     pub(crate) const fn finish(self) -> u32 {
         !self.0
     }
 }
 
-/// The byte that comes last has the first table: seven more have gone by since the first one.
+/// The last byte uses the first table; the first one, with seven bytes after it, the last.
 fn add_word(crc: u32, word: [u8; 8]) -> u32 {
     let [a, b, c, d, e, f, g, h] = (u64::from_le_bytes(word) ^ u64::from(crc)).to_le_bytes();
     let high = entry(7, a) ^ entry(6, b) ^ entry(5, c) ^ entry(4, d);
@@ -39,7 +37,7 @@ const fn low_byte(crc: u32) -> u8 {
     crc.to_le_bytes()[0]
 }
 
-/// What a byte comes to with as many bytes of zero behind it as there are tables before.
+/// Table `n` contains the CRC of each byte followed by `n` zero bytes.
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
@@ -70,7 +68,7 @@ const fn shift_out(byte: u32) -> u32 {
 }
 
 static TABLES: [[u32; 256]; 8] = tables();
-/// 0x1edc6f41 with its bits in reverse, as bits are taken from the low end.
+/// 0x1edc6f41 with reversed bits, as bits are processed from the low end.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a tunnel puts between two IP headers, walked from the outer to the inner one.
+//! Headers of a tunnel between two IP headers, parsed from the outer to the inner one.
 //!
-//! Which bytes a UDP tunnel has of its own is said by the longer metadata of Linux 6.17, or known
-//! from the destination port. On any other port it is found out by what each known tunnel would
-//! lead to: the checksum lies behind the inner IP header, and the metadata says where.
+//! The kind of a UDP tunnel follows from the longer metadata of Linux 6.17 or from the destination
+//! port. On any other port each known kind is tried: the metadata contains the position of the
+//! checksum, which must follow the inner IP header.
 
 use tapswitch_wire::{
     EtherType, LongNetHeader, MetadataError, NetHeaderFlags, ethernet, ip_proto, read_u16, tags,
@@ -12,10 +12,10 @@ use tapswitch_wire::{
 use crate::OffloadError;
 use crate::ip::{Ip, Version, inner_ip, version};
 
-/// What a tunnel puts between two IP headers, and whether that has a checksum to be completed.
+/// Kind of a tunnel, and whether it has a checksum to be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encapsulation {
-    /// Nothing: IP in IP (RFC 2003, RFC 2473, RFC 4213).
+    /// IP in IP (RFC 2003, RFC 2473, RFC 4213).
     Ip,
     /// GRE (RFC 2784, RFC 2890), with Ethernet inside (NVGRE, RFC 7637) or IP.
     Gre { has_checksum: bool },
@@ -23,8 +23,8 @@ pub(crate) enum Encapsulation {
     Udp { has_checksum: bool },
 }
 
-/// Walks the headers that a tunnel has of its own behind the IP header `outer`. Answers which it
-/// is, and the version and the start of the inner IP header.
+/// Parses the tunnel's own headers after the IP header `outer`. Returns its kind, and the version
+/// and start of the inner IP header.
 pub(crate) fn open(
     meta: &LongNetHeader,
     headers: &[u8],
@@ -34,8 +34,8 @@ pub(crate) fn open(
     Ok((encapsulation, inner.resolve(headers)?))
 }
 
-/// As [`open`], for a UDP tunnel on a port that says nothing, or something else: that known tunnel
-/// whose headers lead to the TCP or UDP header that the metadata speaks of, and no other.
+/// As [`open`], for a UDP tunnel whose port is unknown or misleading: the known kind whose headers
+/// lead to the TCP or UDP header that the metadata names.
 #[cold]
 pub(crate) fn search(
     meta: &LongNetHeader,
@@ -54,17 +54,17 @@ pub(crate) fn search(
     Some((encapsulation, UDP_TUNNELS.iter().find_map(lead_to)?))
 }
 
-/// True for an IP protocol that is a tunnel by itself.
+/// Whether an IP protocol is a tunnel without UDP.
 pub(crate) const fn is_alone(protocol: u8) -> bool {
     matches!(protocol, IPV4_INSIDE | IPV6_INSIDE | GRE)
 }
 
-/// True for the destination port of a UDP tunnel whose headers are known.
+/// Whether a destination port belongs to a known UDP tunnel.
 pub(crate) const fn is_known_port(port: u16) -> bool {
     matches!(port, VXLAN | VXLAN_LINUX | VXLAN_GPE | GENEVE)
 }
 
-/// What a tunnel has inside, and where.
+/// Protocol inside a tunnel, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inner {
     Ethernet(usize),
@@ -89,7 +89,7 @@ fn walk(
     let at = outer.upper_at;
     match outer.protocol {
         ip_proto::UDP => open_udp(meta, headers, at),
-        // The metadata speaks of a UDP tunnel.
+        // The metadata describes a UDP tunnel.
         _ if meta.is_tunnelled() => Err(MetadataError::Tunnel.into()),
         GRE => open_gre(headers, at),
         IPV4_INSIDE => Ok((Encapsulation::Ip, Inner::Ip(Version::V4, at))),
@@ -115,20 +115,20 @@ fn open_udp(
     Ok((encapsulation, inner))
 }
 
-/// What the UDP header at `at` says of its tunnel.
+/// Parses the UDP header at `at`.
 fn udp_tunnel(
     meta: &LongNetHeader,
     headers: &[u8],
     at: usize,
 ) -> Result<Encapsulation, OffloadError> {
     let header = chunk::<{ udp::HEADER_LEN }>(headers, at)?;
-    // A checksum that is there and not spoken of would be wrong in each packet.
+    // An existing checksum that the metadata does not mention would be wrong in each packet.
     let has_checksum = read_u16(&header, udp::field::CHECKSUM) != 0
         || meta.base.flags & NetHeaderFlags::UDP_TUNNEL_CSUM != 0;
     Ok(Encapsulation::Udp { has_checksum })
 }
 
-/// What the metadata says about the inside, whatever is in front of it.
+/// The inside according to the metadata, whatever the tunnel's own headers.
 fn said_inside(meta: &LongNetHeader, headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     let inner = usize::from(meta.inner_network);
     if usize::from(meta.outer_transport) != at {
@@ -137,7 +137,7 @@ fn said_inside(meta: &LongNetHeader, headers: &[u8], at: usize) -> Result<Inner,
     open_ip(headers, inner)
 }
 
-/// An IP header with nothing in front of it ("Foo over UDP" of Linux).
+/// An IP header directly in UDP ("Foo over UDP" of Linux).
 fn open_ip(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     match headers.get(at).map(|byte| byte >> 4) {
         Some(4) => Ok(Inner::Ip(Version::V4, at)),
@@ -152,8 +152,8 @@ fn open_vxlan(_headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     Ok(Inner::Ethernet(at + VXLAN_LEN))
 }
 
-/// "Generic Protocol Extension for VXLAN" (draft-ietf-nvo3-vxlan-gpe): the fourth byte says what
-/// follows.
+/// "Generic Protocol Extension for VXLAN" (draft-ietf-nvo3-vxlan-gpe): the fourth byte is the inner
+/// protocol.
 fn open_vxlan_gpe(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     let [_, _, _, next, ..] = chunk::<VXLAN_LEN>(headers, at)?;
     let inside = at + VXLAN_LEN;
@@ -175,7 +175,7 @@ fn open_geneve(headers: &[u8], at: usize) -> Result<Inner, OffloadError> {
     inside(EtherType(read_u16(&header, 2)), at + GENEVE_MIN_LEN + options)
 }
 
-/// RFC 2890 §2: flags and version, protocol, then what the flags say is there.
+/// RFC 2890 §2: flags and version, protocol, then the fields that the flags announce.
 fn open_gre(headers: &[u8], at: usize) -> Result<(Encapsulation, Inner), OffloadError> {
     let header = chunk::<GRE_MIN_LEN>(headers, at)?;
     let flags = read_u16(&header, 0);
@@ -191,7 +191,7 @@ fn open_gre(headers: &[u8], at: usize) -> Result<(Encapsulation, Inner), Offload
     Ok((Encapsulation::Gre { has_checksum }, inner))
 }
 
-/// What `ether_type` says is at `at`.
+/// The protocol `ether_type` at `at`.
 fn inside(ether_type: EtherType, at: usize) -> Result<Inner, OffloadError> {
     if ether_type == ETHERNET_INSIDE {
         return Ok(Inner::Ethernet(at));
@@ -199,7 +199,7 @@ fn inside(ether_type: EtherType, at: usize) -> Result<Inner, OffloadError> {
     Ok(Inner::Ip(version(ether_type)?, at))
 }
 
-/// The IP header of the inner frame at `at`, behind any tags.
+/// The IP header of the inner frame at `at`, after any tags.
 fn ethernet_inside(headers: &[u8], at: usize) -> Result<(Version, usize), OffloadError> {
     let frame = headers.get(at..).ok_or(OffloadError::Headers)?;
     let type_at = ethernet::field::ETHER_TYPE + tags::count(frame) * ethernet::TAG_LEN;
@@ -212,9 +212,9 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], OffloadErro
     rest.copied().ok_or(OffloadError::Headers)
 }
 
-/// Finds out what the header at an offset of a tunnel over UDP has inside.
+/// Parses a UDP tunnel's header at an offset, and returns the protocol inside.
 type Opener = fn(&[u8], usize) -> Result<Inner, OffloadError>;
-/// The tunnels over UDP that are known.
+/// The known UDP tunnels.
 const UDP_TUNNELS: [Opener; 4] = [open_vxlan, open_geneve, open_vxlan_gpe, open_ip];
 /// IP protocol: IPv4 in IP (RFC 2003).
 const IPV4_INSIDE: u8 = 4;
@@ -222,9 +222,9 @@ const IPV4_INSIDE: u8 = 4;
 const IPV6_INSIDE: u8 = 41;
 /// IP protocol: GRE (RFC 2784).
 const GRE: u8 = 47;
-/// What GRE and Geneve call Ethernet.
+/// Protocol number of Ethernet in GRE and Geneve.
 const ETHERNET_INSIDE: EtherType = EtherType(0x6558);
-/// Ports of the IANA, and the one that Linux had before there was one.
+/// Ports assigned by IANA, and the one that Linux used before.
 const VXLAN: u16 = 4789;
 const VXLAN_LINUX: u16 = 8472;
 const VXLAN_GPE: u16 = 4790;

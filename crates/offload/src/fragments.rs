@@ -1,12 +1,12 @@
-//! Cutting a datagram into IP fragments (legacy UFO; RFC 791 §3.2, RFC 8200 §4.5).
+//! Fragmentation of a datagram (legacy UFO; RFC 791 §3.2, RFC 8200 §4.5).
 //!
-//! Linux cuts such trains still and makes them no more (since 4.14); old guests do. `gso_size` is
-//! what each fragment but the last carries behind its IP header. The UDP header is carried by the
-//! first, with a checksum over the whole datagram.
+//! Linux still segments such trains and no longer creates them (since 4.14); old guests do.
+//! `gso_size` is the number of bytes after the IP header of each fragment except the last. The
+//! first one contains the UDP header, with a checksum over the whole datagram.
 //!
-//! Fragments of IPv4 keep the datagram's identification and lose its other flags. Fragments of IPv6
-//! get a fragment header in front of what only the first carries: all but hop-by-hop options,
-//! routing and the options in front of these.
+//! IPv4 fragments keep the datagram's identification and lose its other flags. IPv6 fragments get a
+//! fragment header before the part that only the first one contains: everything except hop-by-hop
+//! options, routing and the options before these.
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, udp, write_u16, write_u32};
@@ -16,12 +16,12 @@ use crate::layers::Layers;
 use crate::rewrite::{Network, Position, checked_len};
 use crate::{FRAGMENT_HEADER_LEN, IdRule, OffloadError, SplitOptions};
 
-/// The headers of a datagram's fragments.
+/// Headers of a datagram's fragments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fragments {
-    /// End in the datagram's headers of what each fragment repeats.
+    /// End of the headers that each fragment repeats.
     repeated: usize,
-    /// End of all of the datagram's headers.
+    /// End of all headers of the datagram.
     end: usize,
     /// The UDP checksum.
     checksum: u16,
@@ -34,24 +34,24 @@ enum Kind {
     V4 {
         /// Start of the header.
         at: usize,
-        /// Sum of the header without the three.
+        /// Sum of the header without these fields.
         sum: Sum,
     },
     /// IPv6: payload length and fragment header change.
     V6 {
         /// Start of the fixed header.
         at: usize,
-        /// Where the number of the fragment header goes.
+        /// Position of the next-header field that names the fragment header.
         next_header_at: usize,
-        /// The number that was there.
+        /// Its former value.
         next_header: u8,
         identification: u32,
     },
 }
 
 impl Fragments {
-    /// For the datagram with the headers `layers`, the payload of which has `payload` for its sum
-    /// and `payload_len` bytes.
+    /// For the datagram with the headers `layers`, and `payload_len` bytes of payload with the sum
+    /// `payload`.
     pub(crate) fn new(
         layers: &Layers,
         headers: &[u8],
@@ -71,7 +71,7 @@ impl Fragments {
         if !size.is_multiple_of(8) || size < fragments.first_only_len() {
             return Err(OffloadError::FragmentSize);
         }
-        // The fragment header counts, too: what fits without it may not fit with it.
+        // The fragment header counts: a fragment may exceed IP's maximum length only because of it.
         let carried = size.min(fragments.first_only_len() + payload_len);
         let longest = ip.length(fragments.headers_len() + carried);
         if longest > usize::from(u16::MAX) {
@@ -80,7 +80,7 @@ impl Fragments {
         Ok(fragments)
     }
 
-    /// Length of the headers of each fragment but the first.
+    /// Header length of each fragment except the first.
     pub(crate) fn headers_len(&self) -> usize {
         self.repeated + self.inserted_len()
     }
@@ -90,7 +90,7 @@ impl Fragments {
         self.end - self.repeated
     }
 
-    /// Bytes that each fragment has more than the datagram, between its headers.
+    /// Bytes inserted between the datagram's headers in each fragment.
     pub(crate) fn inserted_len(&self) -> usize {
         match self.kind {
             Kind::V4 { .. } => 0,
@@ -98,8 +98,8 @@ impl Fragments {
         }
     }
 
-    /// Makes `out` the headers of the fragment at `position`, of `frame_len` bytes, from those of
-    /// the datagram, and returns how long they are.
+    /// Writes the headers of the fragment at `position`, of `frame_len` bytes, to `out`, and
+    /// returns their length.
     pub(crate) fn write(
         &self,
         out: &mut [u8],
@@ -120,8 +120,8 @@ impl Fragments {
         end
     }
 
-    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves what is repeated
-    /// to the front, makes the checksum complete, and returns where the first fragment starts.
+    /// Prepares the datagram in `buf[start..]` for [`stamp`](Self::stamp): moves the repeated
+    /// headers to the front and completes the checksum. Returns the start of the first fragment.
     pub(crate) fn prepare(&self, buf: &mut [u8], start: usize) -> Result<usize, OffloadError> {
         let new = start.checked_sub(self.inserted_len()).ok_or(OffloadError::Headroom)?;
         let checksum_at = start + self.end - udp::HEADER_LEN + udp::field::CHECKSUM;
@@ -130,8 +130,8 @@ impl Fragments {
         Ok(new)
     }
 
-    /// Stores what differs between fragments into `headers`, of [`headers_len`](Self::headers_len)
-    /// bytes, which hold what is repeated.
+    /// Stores the fields that differ between fragments. `headers`, of
+    /// [`headers_len`](Self::headers_len) bytes, contains the repeated ones.
     pub(crate) fn stamp(&self, headers: &mut [u8], frame_len: usize, position: Position) {
         match self.kind {
             Kind::V4 { at, sum } => {
@@ -166,7 +166,7 @@ impl Kind {
         Self::V4 { at: ip.at, sum }
     }
 
-    /// Returns also where the fragment header goes.
+    /// Also returns the position of the fragment header.
     fn v6(headers: &[u8], ip: &Ip, checksum: u16, options: &SplitOptions) -> (usize, Self) {
         let (next_header_at, repeated) = first_fragmentable(headers, ip);
         let kind = Self::V6 {
@@ -179,8 +179,8 @@ impl Kind {
     }
 }
 
-/// Where the number of the first header that is not repeated lies, and where that header starts.
-/// Destination options count as such only behind a routing header (RFC 8200 §4.5).
+/// Positions of the next-header field that names the first header not repeated, and of that header.
+/// Destination options are repeated only before a routing header (RFC 8200 §4.5).
 fn first_fragmentable(headers: &[u8], ip: &Ip) -> (usize, usize) {
     let mut next_header_at = ip.at + ipv6::field::NEXT_HEADER;
     let mut at = ip.at + ipv6::HEADER_LEN;
@@ -197,7 +197,7 @@ fn first_fragmentable(headers: &[u8], ip: &Ip) -> (usize, usize) {
     (next_header_at, at)
 }
 
-/// The same for the same datagram and seed, and likely another for any other.
+/// Equal for the same datagram and seed, and most likely different otherwise.
 fn identification(headers: &[u8], ip: &Ip, checksum: u16, options: &SplitOptions) -> u32 {
     let addresses = ipv6::field::SRC.start..ipv6::field::DST.end;
     let ports = read_u16(headers, ip.upper_at).rotate_left(7) ^ read_u16(headers, ip.upper_at + 2);
@@ -228,11 +228,11 @@ fn checksum(
     Ok(sum.add(payload.partial()).udp_checksum())
 }
 
-/// Narrows an offset inside a datagram.
+/// Narrows an offset within a datagram.
 #[expect(clippy::cast_possible_truncation, reason = "checked when the datagram is taken")]
 const fn checked_offset(offset: u32) -> u16 {
     offset as u16
 }
 
-/// Multiplier of the hash FNV-1a with 32 bits.
+/// Multiplier of 32-bit FNV-1a.
 const FNV_PRIME: u32 = 0x0100_0193;

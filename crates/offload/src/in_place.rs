@@ -1,4 +1,4 @@
-//! Cutting a train where it lies.
+//! Segmentation in place.
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{LongNetHeader, NetHeader};
@@ -7,20 +7,20 @@ use crate::middle::Middle;
 use crate::plan::{Plan, Work};
 use crate::{OffloadError, SplitOptions};
 
-/// The packets of a train, one after the other, each in one piece: for who owns the train's bytes
-/// and needs them no more.
+/// Iterates over the packets of a train, each contiguous, for callers that own the train's bytes
+/// and no longer need them.
 ///
-/// Payload stays where it is. The headers of each packet are written in front of its payload, over
-/// the end of the packet before, which must thus be done with when the next one is asked for. What
-/// comes out is what [`Segments`](crate::Segments) makes of the same train, byte for byte.
+/// Payload is not moved. The headers of each packet are written before its payload, over the end of
+/// the previous packet, which must be finished before the next one is requested. The packets are
+/// identical to those of [`Segments`](crate::Segments).
 #[derive(Debug)]
 pub struct InPlace<'a> {
     buf: &'a mut [u8],
-    /// Start of the packet given out last, or of the first.
+    /// Start of the last returned packet, or of the first.
     at: usize,
-    /// Length of the headers that each packet has.
+    /// Header length of each packet.
     headers_len: usize,
-    /// Packets given out.
+    /// Number of returned packets.
     index: u32,
     plan: Plan,
     middle: Option<Middle>,
@@ -30,14 +30,14 @@ impl<'a> InPlace<'a> {
     /// Takes the train in `buf[start..]`.
     ///
     /// # Errors
-    /// As [`Segments::new`](crate::Segments::new), and [`OffloadError::Headroom`] when `start` is
-    /// below 8 for a datagram that becomes fragments of IPv6. Nothing is changed then.
+    /// As [`Segments::new`](crate::Segments::new), and [`OffloadError::Headroom`] if `start` is
+    /// below 8 for a datagram that becomes IPv6 fragments. The train is then unchanged.
     pub fn new(meta: &NetHeader, buf: &'a mut [u8], start: usize) -> Result<Self, OffloadError> {
         let meta = LongNetHeader::from(*meta);
         Self::with(&meta, &SplitOptions::default(), buf, start)
     }
 
-    /// As [`new`](Self::new), for trains in tunnels and with choices.
+    /// As [`new`](Self::new), for trains in tunnels and with options.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -57,12 +57,12 @@ impl<'a> InPlace<'a> {
         Ok(Self { buf, at, headers_len, index: 0, plan, middle })
     }
 
-    /// Makes the next packet and lends it, with `prefix` bytes in front of it that the caller may
-    /// overwrite, such as for a header of the device's. The headers of the packets to come are made
-    /// from this one's: who changes a field that all packets share changes it in those, too.
+    /// Builds the next packet and returns it, with `prefix` bytes before it that the caller may
+    /// overwrite, for example with a device's header. The headers of later packets are made from
+    /// this one's: a change of a field that all packets share also applies to them.
     ///
-    /// Returns `None` after the last packet, and also, without going on, when there are fewer than
-    /// `prefix` bytes in front of it.
+    /// Returns `None` after the last packet, and also, without progress, if there are fewer than
+    /// `prefix` bytes before it.
     #[inline]
     pub fn next(&mut self, prefix: usize) -> Option<&mut [u8]> {
         if self.remaining() == 0 {
@@ -76,7 +76,7 @@ impl<'a> InPlace<'a> {
         let end = self.buf.len().min(payload_at + size);
         let (headers, payload) = self.buf[at..end].split_at_mut(self.headers_len);
         let position = self.plan.position(self.index);
-        // The packet in front of the second one is not in the middle.
+        // The packet before the second one is not a middle packet.
         match &self.middle {
             Some(middle) if position.index > 1 && !position.is_last => {
                 middle.patch(headers, Sum::of(payload), position);
@@ -91,7 +91,7 @@ impl<'a> InPlace<'a> {
         Some(&mut self.buf[from..end])
     }
 
-    /// Packets still to come.
+    /// Number of remaining packets.
     #[inline]
     pub fn remaining(&self) -> u32 {
         self.plan.count - self.index

@@ -1,4 +1,4 @@
-//! An IP header of a train: how far it goes, and whether it can be repeated in each packet.
+//! An IP header of a train: its extent, and whether it can be repeated in each packet.
 
 use tapswitch_wire::{EtherType, GsoType, NetHeader, ip_proto, ipv4, ipv6, read_u16, tcp, udp};
 
@@ -10,9 +10,9 @@ pub(crate) struct Ip {
     pub(crate) version: Version,
     /// Start of the header.
     pub(crate) at: usize,
-    /// Protocol of what follows.
+    /// Protocol of the payload.
     pub(crate) protocol: u8,
-    /// Start of what follows.
+    /// Start of the payload.
     pub(crate) upper_at: usize,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Version {
 }
 
 impl Ip {
-    /// Reads the header of `version` at `at` and what of it must be repeated in each packet.
+    /// Reads the header of `version` at `at`, as far as each packet repeats it.
     pub(crate) fn read(headers: &[u8], at: usize, version: Version) -> Result<Self, OffloadError> {
         let packet = headers.get(at..).ok_or(OffloadError::Headers)?;
         let (protocol, len) = match version {
@@ -42,7 +42,7 @@ impl Ip {
         Ok(ip)
     }
 
-    /// What the length field counts of a frame of `frame_len` bytes.
+    /// Value of the length field for a frame of `frame_len` bytes.
     pub(crate) fn length(&self, frame_len: usize) -> usize {
         match self.version {
             Version::V4 => frame_len - self.at,
@@ -50,7 +50,7 @@ impl Ip {
         }
     }
 
-    /// Refuses what would be wrong when repeated.
+    /// Fails if repeating the header would be wrong.
     pub(crate) fn check(&self, headers: &[u8]) -> Result<(), OffloadError> {
         let header = &headers[self.at..self.upper_at];
         match self.version {
@@ -59,7 +59,7 @@ impl Ip {
         }
     }
 
-    /// End of the whole TCP or UDP header that follows.
+    /// End of the complete TCP or UDP header that follows.
     pub(crate) fn end_of_upper(&self, headers: &[u8]) -> Result<usize, OffloadError> {
         let upper = &headers[self.upper_at..];
         let len = match self.protocol {
@@ -70,7 +70,8 @@ impl Ip {
     }
 }
 
-/// The inner IP header of `version` at `at`, which must lead to what the metadata speaks of.
+/// The inner IP header of `version` at `at`, which must be followed by the protocol that the
+/// metadata implies.
 pub(crate) fn inner_ip(
     meta: &NetHeader,
     headers: &[u8],
@@ -85,7 +86,7 @@ pub(crate) fn inner_ip(
     Ok(ip)
 }
 
-/// The version of IP behind a type of Ethernet.
+/// The IP version of an EtherType.
 pub(crate) fn version(ether_type: EtherType) -> Result<Version, OffloadError> {
     match ether_type {
         EtherType::IPV4 => Ok(Version::V4),
@@ -94,7 +95,7 @@ pub(crate) fn version(ether_type: EtherType) -> Result<Version, OffloadError> {
     }
 }
 
-/// The protocol that a train of `gso_type` has over IP `version`.
+/// Transport protocol of a train of `gso_type` over IP `version`.
 pub(crate) fn protocol(gso_type: GsoType, version: Version) -> Result<u8, OffloadError> {
     match (gso_type.kind(), version) {
         (GsoType::TCPV4, Version::V4) | (GsoType::TCPV6, Version::V6) => Ok(ip_proto::TCP),
@@ -103,7 +104,7 @@ pub(crate) fn protocol(gso_type: GsoType, version: Version) -> Result<u8, Offloa
     }
 }
 
-/// A fragment's packets would all claim the same place in the datagram.
+/// All packets of a fragment would have the same offset in the datagram.
 fn check_ipv4(header: &[u8]) -> Result<(), OffloadError> {
     let fragment = read_u16(header, ipv4::field::FRAGMENT);
     if fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0 {
@@ -112,8 +113,8 @@ fn check_ipv4(header: &[u8]) -> Result<(), OffloadError> {
     Ok(())
 }
 
-/// Only those extension headers may be there that can be repeated as they are: Linux cuts behind
-/// hop-by-hop options, routing and destination options, and nothing else.
+/// Accepts only extension headers that can be repeated unchanged: like Linux, hop-by-hop options,
+/// routing and destination options.
 fn check_ipv6(headers: &[u8]) -> Result<(), OffloadError> {
     let mut protocol = headers[ipv6::field::NEXT_HEADER];
     let mut at = ipv6::HEADER_LEN;
@@ -132,10 +133,11 @@ fn check_ipv6(headers: &[u8]) -> Result<(), OffloadError> {
     Ok(())
 }
 
-/// The partial checksum must be the one of the transport header behind `ip`.
+/// Fails unless the partial checksum is that of the transport header after `ip`.
 pub(crate) fn check_place(meta: &NetHeader, ip: &Ip) -> Result<(), OffloadError> {
     if !meta.needs_checksum() {
-        // A train of TCP or of fragments without one gets it from nothing, as in Linux.
+        // A TCP train, or a datagram to be fragmented, gets its checksum computed from scratch, as
+        // in Linux.
         return match meta.gso_type.inner().kind() {
             GsoType::UDP_L4 => Err(OffloadError::ChecksumMissing),
             _ => Ok(()),

@@ -1,7 +1,7 @@
-//! The headers of a train, found to be what its metadata says.
+//! Headers of a train, checked against its metadata.
 //!
-//! A train in a tunnel is known by its metadata: `csum_start` lies behind an inner IP header, which
-//! the tunnel's own headers must lead to (module `encapsulation`).
+//! The metadata identifies a train in a tunnel: `csum_start` is after an inner IP header, to which
+//! the tunnel's own headers must lead (module `encapsulation`).
 
 use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, Parsed, ethernet, ip_proto, ipv4, parse};
 
@@ -9,14 +9,14 @@ use crate::OffloadError;
 use crate::encapsulation::{self, Encapsulation};
 use crate::ip::{Ip, Version, check_place, inner_ip, protocol, version};
 
-/// Where the headers of a train lie.
+/// Positions of a train's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
-    /// What is around the train's own IP header, when it is in a tunnel.
+    /// Outer headers of a train in a tunnel.
     pub(crate) outer: Option<Outer>,
     /// The train's own IP header.
     pub(crate) ip: Ip,
-    /// End of its TCP or UDP header, and of all headers.
+    /// End of its TCP or UDP header, which is the end of all headers.
     pub(crate) end: usize,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Layers {
 pub(crate) struct Outer {
     /// The outer IP header.
     pub(crate) ip: Ip,
-    /// What is in it; it lies at its `upper_at`.
+    /// Kind of the tunnel, whose header is at `upper_at` of the outer IP header.
     pub(crate) encapsulation: Encapsulation,
 }
 
 impl Layers {
-    /// Finds the headers of the train at the head of `headers` and judges them by `meta`.
+    /// Parses the headers of the train at the start of `headers`, and checks them against `meta`.
     pub(crate) fn find(meta: &LongNetHeader, headers: &[u8]) -> Result<Self, OffloadError> {
         let parsed = parse(headers).map_err(|_| OffloadError::Headers)?;
         match is_tunnelled(&meta.base, &parsed) {
@@ -73,7 +73,7 @@ impl Layers {
         let inside = encapsulation::open(meta, headers, &outer).and_then(|(encapsulation, at)| {
             Ok((encapsulation, inner_ip(&meta.base, headers, at.0, at.1)?))
         });
-        // Tunnels may be on any port; what theirs says of them counts first.
+        // Tunnels may be on any port; the kind that the port implies is tried first.
         let (encapsulation, ip) =
             inside.or_else(|error| encapsulation::search(meta, headers, &outer).ok_or(error))?;
         let end = ip.end_of_upper(headers)?;
@@ -81,8 +81,8 @@ impl Layers {
     }
 }
 
-/// Whether a train is in a tunnel: the metadata says so, or the outer headers may be those of a
-/// tunnel and the checksum lies so far behind them that there is room for an inner IP header.
+/// Whether a train is in a tunnel: according to the metadata, or because the outer headers may be
+/// those of a tunnel and leave room for an inner IP header before the checksum.
 fn is_tunnelled(meta: &NetHeader, Parsed { key, layout }: &Parsed) -> bool {
     if meta.gso_type.tunnel() != 0 {
         return true;

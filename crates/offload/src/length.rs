@@ -1,12 +1,12 @@
-//! How long a train's packets are, known without cutting it.
+//! Packet lengths of a train, computed without segmentation.
 
 use tapswitch_wire::{GsoType, NetHeader, udp};
 
-/// Length in bytes of the longest wire packet of a frame of `frame_len` bytes, the first
-/// `headers_len` of which are headers. This, not the train's own length, is what an MTU bounds.
+/// Length in bytes of the longest wire packet of a frame of `frame_len` bytes, of which
+/// `headers_len` are headers. An MTU limits this, not the train's own length.
 ///
-/// For a datagram that becomes IP fragments (UFO) of IPv4 it is that. Fragments of IPv6 have a
-/// header more ([`FRAGMENT_HEADER_LEN`]), which is not counted.
+/// For a datagram that becomes fragments (UFO) this is exact with IPv4. IPv6 fragments have an
+/// additional header ([`FRAGMENT_HEADER_LEN`]), which is not included.
 #[inline]
 pub fn segment_frame_len_max(meta: &NetHeader, headers_len: usize, frame_len: usize) -> usize {
     if meta.is_train() {
@@ -17,8 +17,8 @@ pub fn segment_frame_len_max(meta: &NetHeader, headers_len: usize, frame_len: us
     }
 }
 
-/// Bytes that a frame takes on the wire, where each packet of a train repeats the headers.
-/// [`NetHeader::wire_packets`] counts the packets. The headers of IPv6 fragments are not counted.
+/// Bytes of a frame on the wire, where each packet of a train repeats the headers.
+/// [`NetHeader::wire_packets`] counts the packets. Headers of IPv6 fragments are not included.
 #[inline]
 pub fn wire_bytes(meta: &NetHeader, headers_len: usize, frame_len: usize) -> u64 {
     let packets = meta.wire_packets(frame_len.saturating_sub(headers_len));
@@ -26,7 +26,7 @@ pub fn wire_bytes(meta: &NetHeader, headers_len: usize, frame_len: usize) -> u64
     frame_len as u64 + (u64::from(packets) - 1) * repeated as u64
 }
 
-/// Bytes of the headers that only the first packet has: UDP of a datagram in IP fragments.
+/// Bytes of the headers that only the first packet has: UDP for a fragmented datagram.
 #[inline]
 fn first_only_len(meta: &NetHeader) -> usize {
     if meta.gso_type.kind() == GsoType::UDP { udp::HEADER_LEN } else { 0 }

@@ -1,9 +1,8 @@
-//! The packets in the middle of a train: all but the first and the last have the same length and
-//! the same flags.
+//! Middle packets of a train: all except the first and the last have the same length and flags.
 //!
-//! Their headers differ in little: numbers and checksums. So the second packet's are written once,
-//! as if it had no payload, and what its checksums come to without the numbers is kept. A packet is
-//! then a copy of these headers with four stores (TCP over IPv4), or one (UDP over IPv6).
+//! Their headers differ only in numbers and checksums. So the second packet's headers are written
+//! once, as if without payload, and their sums without the numbers are stored. Each packet is then
+//! a copy of these headers with four stores (TCP over IPv4), or one (UDP over IPv6).
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{ipv4, read_u16, read_u32, tcp, udp, write_u16, write_u32};
@@ -11,7 +10,7 @@ use tapswitch_wire::{ipv4, read_u16, read_u32, tcp, udp, write_u16, write_u32};
 use crate::plan::{Plan, Upper, Work};
 use crate::rewrite::{Network, Position, Tcp, Udp, fixed, low_half, remove_u32};
 
-/// What is common to the packets in the middle of a train that is in no tunnel.
+/// State shared by the middle packets of a train that is not in a tunnel.
 #[derive(Clone, Debug)]
 pub(crate) struct Middle {
     headers: [u8; LEN_MAX],
@@ -19,20 +18,20 @@ pub(crate) struct Middle {
     upper: Checksum,
 }
 
-/// What differs in the headers of IPv4.
+/// Fields that differ in IPv4 headers.
 #[derive(Clone, Copy, Debug)]
 struct Identification {
     /// Start of the header in the frame.
     at: usize,
     /// Sum of the header without identification and checksum.
     sum: Sum,
-    /// Of the first packet.
+    /// Identification of the first packet.
     first: u16,
-    /// What is added to it from packet to packet.
+    /// Increment per packet.
     step: u16,
 }
 
-/// What differs in the headers of TCP and UDP. Sums are those of pseudo-header and header without
+/// Fields that differ in TCP and UDP headers. Sums are those of pseudo-header and header without
 /// sequence number and checksum.
 #[derive(Clone, Copy, Debug)]
 enum Checksum {
@@ -41,8 +40,8 @@ enum Checksum {
 }
 
 impl Middle {
-    /// For the train with these headers that `plan` cuts; `None` when it has no middle, is in a
-    /// tunnel, or has uncommonly long headers.
+    /// For the train with these headers and this `plan`; `None` if it has no middle packets, is in
+    /// a tunnel, or has unusually long headers.
     pub(crate) fn new(plan: &Plan, headers: &[u8]) -> Option<Self> {
         let Work::Cut(network, upper, None) = &plan.work else {
             return None;
@@ -60,14 +59,14 @@ impl Middle {
         Some(Self { headers: second, network, upper })
     }
 
-    /// Writes the headers of the packet at `position`, whose payload sums up to `payload`.
+    /// Writes the headers of the packet at `position`, whose payload has the sum `payload`.
     #[inline]
     pub(crate) fn write(&self, headers: &mut [u8], payload: Sum, position: Position) {
         copy(headers, &self.headers);
         self.patch(headers, payload, position);
     }
 
-    /// As [`Self::write`], into a copy of the headers of another packet in the middle.
+    /// As [`Self::write`], into a copy of another middle packet's headers.
     #[inline]
     pub(crate) fn patch(&self, headers: &mut [u8], payload: Sum, position: Position) {
         if let Some(network) = &self.network {
@@ -136,7 +135,7 @@ impl Checksum {
 }
 
 /// Copies at most [`LEN_MAX`] bytes of headers in blocks, the last of which overlaps the one
-/// before: a few loads and stores in place of a call for any length.
+/// before: a few loads and stores instead of a call.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8; LEN_MAX]) {
     let Some(last) = to.len().checked_sub(BLOCK) else {
@@ -151,8 +150,7 @@ fn copy(to: &mut [u8], from: &[u8; LEN_MAX]) {
     }
 }
 
-/// Longest headers in bytes that are kept: 7 tags before TCP over IPv6 with timestamps, for
-/// example.
+/// Maximum header length in bytes, for example 7 tags before TCP over IPv6 with timestamps.
 const LEN_MAX: usize = 128;
-/// Bytes that are copied at a time. The shortest headers, UDP over IPv4, have 42.
+/// Bytes copied at a time. The shortest headers, UDP over IPv4, have 42.
 const BLOCK: usize = 32;

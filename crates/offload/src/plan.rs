@@ -1,4 +1,4 @@
-//! What is to be done to the headers of each packet of a train, decided once for all of them.
+//! The header changes for each packet of a train, determined once for all of them.
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{GsoType, LongNetHeader, MetadataError, NetHeader, ip_proto};
@@ -10,31 +10,31 @@ use crate::rewrite::{Network, Position, Tcp, Udp};
 use crate::tunnel::Tunnel;
 use crate::{OffloadError, SplitOptions};
 
-/// How a train becomes packets.
+/// How a train is segmented.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// End of the train's headers.
     pub(crate) headers_end: usize,
-    /// Bytes behind the headers of each packet but the last, at least 1; of fragments, behind the
+    /// Bytes after the headers of each packet except the last, at least 1; for fragments, after the
     /// headers that each of them has.
     pub(crate) size: u16,
-    /// Packets that the train makes.
+    /// Number of packets.
     pub(crate) count: u32,
     pub(crate) work: Work,
 }
 
-/// What is done to the headers of each packet.
+/// Kind of change to each packet's headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    /// Nothing but completing the checksum.
+    /// Only the checksum is completed.
     Whole(Option<Place>),
-    /// The headers of the train are repeated.
+    /// The train's headers are repeated.
     Cut(Network, Upper, Option<Tunnel>),
     /// The IP header is repeated.
     Fragments(Fragments),
 }
 
-/// The transport header's part.
+/// The transport header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Upper {
     Tcp(Tcp),
@@ -42,8 +42,8 @@ pub(crate) enum Upper {
 }
 
 impl Plan {
-    /// For the train of `frame_len` bytes at the head of `headers`. `payload_sum` is asked for the
-    /// sum of what lies behind the headers, which start at the offset it is given.
+    /// For the train of `frame_len` bytes at the start of `headers`. `payload_sum` returns the sum
+    /// of the bytes after the headers, given their offset.
     pub(crate) fn new(
         meta: &LongNetHeader,
         options: &SplitOptions,
@@ -88,17 +88,16 @@ impl Plan {
         Ok(Self { headers_end: layers.end, size: meta.gso_size, count, work })
     }
 
-    /// The sum of a packet's `payload`, for [`write`](Self::write). It is taken before anything
-    /// else is known of the packet: a call in the midst of writing would have all that put aside
-    /// for it.
+    /// The sum of a packet's `payload`, for [`write`](Self::write). Computed before all other
+    /// values of the packet: a call in the middle of writing would make the compiler save them.
     #[expect(clippy::inline_always, reason = "see Self::write")]
     #[inline(always)]
     pub(crate) fn sum(&self, payload: [&[u8]; 2]) -> Sum {
         if matches!(self.work, Work::Cut(..)) { sum_of_payload(payload) } else { Sum::ZERO }
     }
 
-    /// Writes into `headers`, a copy of the train's, what the packet at `position` has different.
-    /// Its payload has `sum` for its sum.
+    /// Writes the fields of the packet at `position` into `headers`, a copy of the train's. `sum`
+    /// is that of its payload.
     #[expect(
         clippy::inline_always,
         reason = "so that what is known of the packet stays in registers"
@@ -119,7 +118,7 @@ impl Plan {
         }
     }
 
-    /// As [`Self::write`], for a packet of a train that is cut.
+    /// As [`Self::write`], for a packet of a segmented train.
     #[expect(clippy::inline_always, reason = "see Self::write")]
     #[inline(always)]
     pub(crate) fn write_cut(
@@ -130,8 +129,8 @@ impl Plan {
         position: Position,
     ) {
         // 1. TCP: 6 stores (IPv4) or 4 (IPv6).
-        // 2. UDP: the same with one store less.
-        // 3. In a tunnel: up to 5 stores more, and one pass over its headers.
+        // 2. UDP: one store less.
+        // 3. In a tunnel: up to 5 more stores, and one pass over its headers.
         let Work::Cut(network, upper, tunnel) = &self.work else {
             return;
         };
@@ -224,7 +223,7 @@ impl Upper {
     }
 }
 
-/// What must hold before the headers are looked at.
+/// Checks that precede parsing of the headers.
 fn check(meta: &LongNetHeader, frame_len: usize) -> Result<(), OffloadError> {
     if !meta.base.is_train() {
         return Err(OffloadError::NotATrain);
@@ -235,7 +234,7 @@ fn check(meta: &LongNetHeader, frame_len: usize) -> Result<(), OffloadError> {
     if meta.inner_network != 0 {
         return Ok(meta.check(frame_len)?);
     }
-    // A short header says that there is a tunnel, and not where: that is for the headers to say.
+    // A short network header flags a tunnel without its position, which the headers must show.
     let gso_type = meta.base.gso_type;
     if gso_type.tunnel() == GsoType::UDP_TUNNEL {
         return Err(MetadataError::Tunnel.into());
@@ -243,6 +242,6 @@ fn check(meta: &LongNetHeader, frame_len: usize) -> Result<(), OffloadError> {
     Ok(NetHeader { gso_type: gso_type.inner(), ..meta.base }.check(frame_len)?)
 }
 
-/// Length in bytes of the longest train that is cut: twice what any Linux interface lets a sender
-/// build (`GSO_MAX_SIZE` is 512 KiB). Bounds the packets of one train.
+/// Maximum length of a train in bytes: twice the maximum of any Linux interface (`GSO_MAX_SIZE` is
+/// 512 KiB). Limits the packets of one train.
 pub const TRAIN_LEN_MAX: usize = 1 << 20;

@@ -1,7 +1,7 @@
-//! What changes in the headers from one packet of a train to the next.
+//! Header fields that change from one packet of a train to the next.
 //!
-//! Each header's sum is taken once, without the fields that change. Writing a packet's headers is
-//! then copying the train's, storing those fields, and adding them to that sum.
+//! The sum of each header without these fields is computed once. Writing a packet's headers then
+//! means copying the train's, storing those fields, and adding them to that sum.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16, write_u32};
@@ -9,29 +9,29 @@ use tapswitch_wire::{ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u
 use crate::IdRule;
 use crate::ip::{Ip, Version};
 
-/// Which packet of the train it is.
+/// Position of a packet in the train.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
-    /// Packets before it.
+    /// Number of packets before it.
     pub(crate) index: u32,
-    /// Payload bytes before it.
+    /// Number of payload bytes before it.
     pub(crate) offset: u32,
-    /// No packet comes behind it.
+    /// Whether it is the last packet.
     pub(crate) is_last: bool,
 }
 
-/// The IP header's part.
+/// The IP header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Network {
     /// IPv4: total length, identification and header checksum change.
     V4 {
         /// Start of the header in the frame.
         at: usize,
-        /// Sum of the header without the three.
+        /// Sum of the header without these fields.
         sum: Sum,
         /// Identification of the first packet.
         identification: u16,
-        /// What is added to it from packet to packet.
+        /// Increment per packet.
         id_step: u16,
     },
     /// IPv6: the payload length changes.
@@ -42,7 +42,7 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// For the whole header `ip` of `headers`.
+    /// For the complete header `ip` of `headers`.
     pub(crate) fn new(headers: &[u8], ip: &Ip, rule: IdRule) -> Self {
         match ip.version {
             Version::V4 => Self::v4(&headers[..ip.upper_at], ip.at, rule),
@@ -62,7 +62,7 @@ impl Network {
         Self::V4 { at, sum, identification, id_step }
     }
 
-    /// What the length field counts of a frame of `frame_len` bytes.
+    /// Value of the length field for a frame of `frame_len` bytes.
     #[inline]
     pub(crate) fn length(&self, frame_len: usize) -> usize {
         match *self {
@@ -77,8 +77,9 @@ impl Network {
         let length = checked_len(self.length(frame_len));
         match *self {
             Self::V4 { at, sum, identification, id_step } => {
-                // Unless told otherwise Linux counts on even with "don't fragment" set: nothing in
-                // the metadata says that the sender's own packets all have the same identification.
+                // Unless configured otherwise, Linux increments it even with "don't fragment" set:
+                // the metadata does not tell whether the sender's own packets all have the same
+                // identification.
                 let step = low_half(index).wrapping_mul(id_step);
                 let identification = identification.wrapping_add(step);
                 let checksum = sum.add(length).add(identification).checksum();
@@ -109,12 +110,12 @@ impl Network {
     }
 }
 
-/// The TCP header's part: sequence number, flags and checksum change.
+/// The TCP header: sequence number, flags and checksum change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
     /// Start of the header in the frame.
     pub(crate) at: usize,
-    /// Sum of pseudo-header and header without the three and without a length.
+    /// Sum of pseudo-header and header without these fields and without a length.
     sum: Sum,
     /// Sum of the pseudo-header without a length.
     pseudo_header: Sum,
@@ -122,14 +123,14 @@ pub(crate) struct Tcp {
     pub(crate) sequence: u32,
     /// Flags of the train.
     flags: u8,
-    /// Those that only the first packet keeps.
+    /// Flags that only the first packet keeps.
     first_only: u8,
 }
 
 impl Tcp {
-    /// For the whole TCP header from `at` to the end of `headers`. `partial_of_len` is the length
-    /// that its partial checksum counts, or `None` when it holds none; `has_ecn` says that CWR is
-    /// the first packet's alone.
+    /// For the complete TCP header from `at` to the end of `headers`. `partial_of_len` is the
+    /// length in its partial checksum, `None` without one; `has_ecn` is whether only the first
+    /// packet has CWR.
     pub(crate) fn new(
         headers: &[u8],
         at: usize,
@@ -162,7 +163,7 @@ impl Tcp {
     }
 
     /// Stores the fields of the packet at `position`, a frame of `frame_len` bytes whose payload
-    /// sums up to `payload`.
+    /// has the sum `payload`.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -189,7 +190,7 @@ impl Tcp {
     }
 }
 
-/// The UDP header's part: length and checksum change.
+/// The UDP header: length and checksum change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Udp {
     /// Start of the header in the frame.
@@ -201,8 +202,7 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// For the whole UDP header at `at`, which holds a partial checksum of the length that the
-    /// header says.
+    /// For the complete UDP header at `at`, with a partial checksum for the length in the header.
     pub(crate) fn new(headers: &[u8], at: usize) -> Self {
         let header = &headers[at..];
         let pseudo_header = Sum::from_partial(read_u16(header, udp::field::CHECKSUM))
@@ -218,7 +218,7 @@ impl Udp {
         self.pseudo_header
     }
 
-    /// Stores the fields of a packet, a frame of `frame_len` bytes whose payload sums up to
+    /// Stores the fields of a packet, a frame of `frame_len` bytes whose payload has the sum
     /// `payload`.
     #[inline]
     pub(crate) fn write(&self, headers: &mut [u8], frame_len: usize, payload: Sum) {
@@ -232,8 +232,8 @@ impl Udp {
     }
 }
 
-/// The header at `at`, as a whole: one look at the length for all its fields. It is always there,
-/// as was seen when the train was taken.
+/// The header at `at`: a single length check for all its fields. It always exists, as checked when
+/// the train was accepted.
 #[inline]
 pub(crate) fn fixed<const LEN: usize>(headers: &mut [u8], at: usize) -> Option<&mut [u8; LEN]> {
     headers.get_mut(at..)?.first_chunk_mut()
@@ -250,7 +250,7 @@ pub(crate) const fn low_half(value: u32) -> u16 {
     value as u16
 }
 
-/// Narrows a length that was checked against `u16::MAX` when the train was taken.
+/// Narrows a length that was checked against `u16::MAX` when the train was accepted.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "checked when the train is taken")]
 pub(crate) const fn checked_len(len: usize) -> u16 {

@@ -1,13 +1,12 @@
-//! Completing the checksum of SCTP, a CRC32c (RFC 9260 §6.8 and appendix A).
+//! Completion of SCTP's checksum, a CRC32c (RFC 9260 §6.8 and appendix A).
 //!
-//! Linux leaves it undone where the interface promises to do it (`NETIF_F_SCTP_CRC`, which a veth
-//! does), and notes in the packet that it is no internet checksum (`csum_not_inet`).
-//! `virtio_net_hdr` has no word for that note: such a packet comes with a checksum to complete, 8
-//! bytes behind the SCTP header, and says no more. So the headers have to tell. The field holds
-//! nothing: there is no pseudo-header.
+//! Linux leaves it to interfaces with `NETIF_F_SCTP_CRC`, such as veth, and marks the packet as not
+//! having an internet checksum (`csum_not_inet`). `virtio_net_hdr` has no such mark: the packet
+//! arrives with a checksum to complete, 8 bytes after the start of the SCTP header, so only the
+//! headers identify it. There is no pseudo-header, so the field contains nothing.
 //!
-//! What is summed ends where the IP packet does, in front of Ethernet's padding. Where the length
-//! in the IP header lies, the frame's bytes decide.
+//! The sum ends at the end of the IP packet, before Ethernet's padding. If the IP length is
+//! invalid, it ends with the frame.
 
 use tapswitch_wire::sctp::{HEADER_LEN, field};
 use tapswitch_wire::{EtherType, Layout, NetHeader, Parsed, ip_proto, ipv4, ipv6, parse, read_u16};
@@ -15,10 +14,10 @@ use tapswitch_wire::{EtherType, Layout, NetHeader, Parsed, ip_proto, ipv4, ipv6,
 use crate::OffloadError;
 use crate::crc32c::Crc32c;
 
-/// True when `meta` leaves the checksum of SCTP undone in a frame with this `layout`.
+/// Whether `meta` requests SCTP's checksum in a frame with this `layout`.
 ///
-/// The kernel must not be given such a frame: it would take it for an internet checksum. Complete
-/// it first ([`complete_checksum`](crate::complete_checksum)).
+/// Do not pass such a frame to the kernel, which would compute an internet checksum. Complete it
+/// first ([`complete_checksum`](crate::complete_checksum)).
 #[inline]
 pub fn is_sctp_checksum(meta: &NetHeader, layout: &Layout) -> bool {
     usize::from(meta.csum_offset) == field::CHECKSUM
@@ -27,8 +26,8 @@ pub fn is_sctp_checksum(meta: &NetHeader, layout: &Layout) -> bool {
         && meta.needs_checksum()
 }
 
-/// Completes the checksum of the SCTP packet `headers ++ payload`; does nothing and returns false
-/// for a frame that is none.
+/// Completes the checksum of the SCTP packet `headers ++ payload`; returns false, without effect,
+/// for other frames.
 #[cold]
 pub(crate) fn complete_sctp(
     meta: &NetHeader,
@@ -39,7 +38,7 @@ pub(crate) fn complete_sctp(
         return Ok(false);
     };
     if !is_sctp_checksum(meta, &parsed.layout) {
-        // An internet checksum is none of SCTP's: its header is cut short, or lies elsewhere.
+        // A checksum at another place is not SCTP's: the header is truncated, or elsewhere.
         let is_sctp = parsed.key.ip_proto == ip_proto::SCTP;
         return if is_sctp { Err(OffloadError::ChecksumOutsideHeaders) } else { Ok(false) };
     }
@@ -58,7 +57,7 @@ pub(crate) fn complete_sctp(
     Ok(true)
 }
 
-/// Where the IP packet ends, as its header says.
+/// End of the IP packet according to its header.
 fn packet_end(headers: &[u8], Parsed { key, layout }: &Parsed) -> usize {
     let network = usize::from(layout.network);
     let (fixed, field) = match key.eth_type() {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
     use crate::complete_checksum;
 
-    /// An INIT chunk behind its header, with the checksum that `scapy` computes.
+    /// An INIT chunk after its header, with the checksum that `scapy` computes.
     const INIT: [u8; 48] = [
         0x9c, 0x40, 0x0f, 0x1c, 0, 0, 0, 0, 0x63, 0xbb, 0xc9, 0xa4, // header
         1, 0, 0, 0x24, 0x9c, 0x5b, 0x1e, 0xe7, 0, 1, 0xa0, 0, 0, 0x0a, 0xff, 0xff, // INIT
@@ -100,7 +99,7 @@ mod tests {
     #[test]
     fn any_length_and_padding_behind_it() {
         for len in 0..20 {
-            // The field is taken as zero, so whoever has it zero finds the same.
+            // The field counts as zero, so a receiver that clears it computes the same.
             let mut sctp = [&INIT[..8], &[0; 4], &INIT[12..12 + len]].concat();
             let crc = Crc32c::START.add(&sctp).finish();
             sctp[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -129,7 +128,7 @@ mod tests {
         for length in [0, 69, u16::MAX] {
             assert_eq!(complete(length), Ok(INIT.to_vec()), "{length}");
         }
-        // By this one the header of SCTP is not whole.
+        // With this length the SCTP header is incomplete.
         assert_eq!(complete(31), Err(OffloadError::ChecksumOutsideHeaders));
     }
 
@@ -184,14 +183,14 @@ mod tests {
         }
     }
 
-    /// The same with other bytes in the field, as if it had been left undone.
+    /// The same with other bytes in the field, as if not completed.
     fn undone(frame: &[u8], start: usize) -> Vec<u8> {
         let mut frame = frame.to_vec();
         frame[start + 8..start + 12].copy_from_slice(&[1, 2, 3, 4]);
         frame
     }
 
-    /// A frame with these tags that carries `sctp`, and where that starts.
+    /// A frame with these tags that contains `sctp`, and the offset of that.
     fn packet(tags: &[u32], is_v6: bool, sctp: &[u8]) -> (Vec<u8>, usize) {
         let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa];
         frame.extend(tags.iter().flat_map(|tag| tag.to_be_bytes()));

@@ -1,31 +1,31 @@
-//! Cutting a train into wire packets.
+//! Segmentation of a train into wire packets.
 //!
-//! What changes from packet to packet, after Linux's software segmentation:
+//! Fields that differ between packets, as in Linux's software segmentation:
 //!
 //! | field | value |
 //! |---|---|
 //! | lengths in IPv4, IPv6 and UDP | of this packet |
-//! | IPv4 identification | one more for each packet, "don't fragment" or not ([`SplitOptions`]) |
+//! | IPv4 identification | incremented per packet, even with "don't fragment" ([`SplitOptions`]) |
 //! | TCP sequence number | of the packet's first byte |
 //! | FIN, PSH | on the last packet only |
 //! | CWR | with the ECN bit on the first packet only (RFC 3168 §6.1.2), else on all |
 //! | checksums | complete |
 //!
-//! Everything else is repeated: tags, IP options, extension headers, TCP options, the headers of a
-//! tunnel. In a tunnel lengths, identifications and checksums of the outer headers change as those
-//! of the inner ones do. A datagram of UFO becomes IP fragments.
+//! Everything else is repeated: tags, IP options, extension headers, TCP options, a tunnel's
+//! headers. In a tunnel the outer lengths, identifications and checksums change like the inner
+//! ones. A UFO datagram becomes IP fragments.
 //!
-//! **CWR** has two meanings. RFC 3168 says it once, and its senders mark such a train with the ECN
-//! bit. To AccECN (RFC 9768 §3.2.2) it is a bit of a counter that all packets show; Linux has a
-//! mark for that (`SKB_GSO_TCP_ACCECN`), for which the metadata has no word. So where the ECN bit
-//! is missing, CWR is repeated as any other flag: taken away, it would tell the receiver of six
-//! marks that nobody set. Linux, left without its mark, takes it away; there we part from it.
+//! **CWR** has two meanings. In RFC 3168 it is sent once, and senders mark such a train with the
+//! ECN bit. In AccECN (RFC 9768 §3.2.2) it is a bit of a counter in all packets, which Linux marks
+//! with `SKB_GSO_TCP_ACCECN`; the metadata has no equivalent. So without the ECN bit, CWR is
+//! repeated like any other flag: clearing it would signal six marks to the receiver that nobody
+//! set. Linux clears it if its mark is lost; this is a difference.
 //!
-//! **Lengths that lie.** The frame's bytes decide, as in Linux: everything behind the headers is
-//! payload, whatever the IP and UDP lengths say. (The UDP length is taken out of the partial
-//! checksum again, where its sender put it.) A train shorter than Ethernet's minimum would thus
-//! have its padding cut along; no sender makes one. A train that fits one packet is passed on as
-//! it is, but for the checksum, so there a padded frame stays what it was.
+//! **Inconsistent lengths.** As in Linux, everything after the headers is payload, whatever the IP
+//! and UDP lengths. (The UDP length is subtracted from the partial checksum, where the sender added
+//! it.) So the padding of a train shorter than Ethernet's minimum would become payload; no sender
+//! makes one. A train that fits into one packet is passed unchanged except for the checksum,
+//! including padding.
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{LongNetHeader, NetHeader};
@@ -36,29 +36,29 @@ use crate::middle::Middle;
 use crate::plan::{Plan, Work};
 use crate::{OffloadError, SplitOptions};
 
-/// The packets of a train, one after the other. Each is as [`NetHeader::PLAIN`] says: nothing is
-/// left undone.
+/// Iterates over the packets of a train. Each is as with [`NetHeader::PLAIN`], with no deferred
+/// work.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
-    /// Headers of the train, Ethernet through TCP or UDP.
+    /// Headers of the train, from Ethernet to TCP or UDP.
     headers: &'a [u8],
-    /// Payload that no packet has taken yet; the first part is empty only when both are.
+    /// Remaining payload; the first part is empty only if both are.
     rest: [&'a [u8]; 2],
-    /// Payload behind that.
+    /// Payload after that.
     more: &'a [&'a [u8]],
-    /// Packets given out.
+    /// Number of returned packets.
     index: u32,
     plan: Plan,
     middle: Option<Middle>,
 }
 
 impl<'a> Segments<'a> {
-    /// Takes the train `headers ++ payload`. All headers through TCP or UDP, in a tunnel the inner
-    /// ones, lie within `headers`, and any part of the payload may follow them there.
+    /// Takes the train `headers ++ payload`. `headers` contains at least all headers through TCP or
+    /// UDP, in a tunnel the inner ones.
     ///
     /// # Errors
-    /// Anything but [`OffloadError::Train`], [`OffloadError::Scattered`] and
-    /// [`OffloadError::Headroom`]. Nothing that this accepts fails later.
+    /// All except [`OffloadError::Train`], [`OffloadError::Scattered`] and
+    /// [`OffloadError::Headroom`]. There are no later errors.
     pub fn new(
         meta: &NetHeader,
         headers: &'a [u8],
@@ -68,12 +68,12 @@ impl<'a> Segments<'a> {
         Self::take(&meta, &SplitOptions::default(), headers, payload, &[])
     }
 
-    /// As [`new`](Self::new), for trains in tunnels, with choices, and with a payload in any number
+    /// As [`new`](Self::new), for trains in tunnels, with options, and with payload in any number
     /// of parts.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`OffloadError::Scattered`] when the payload of a packet lies in
-    /// more than two parts. A part that is a multiple of `gso_size` long is always fine.
+    /// As [`new`](Self::new), and [`OffloadError::Scattered`] if the payload of a packet is in more
+    /// than two parts. Parts whose lengths are multiples of `gso_size` never cause it.
     pub fn with(
         meta: &LongNetHeader,
         options: &SplitOptions,
@@ -108,27 +108,28 @@ impl<'a> Segments<'a> {
         Ok(segments)
     }
 
-    /// Writes the next packet's headers to the start of `headers_out` and lends its payload.
+    /// Writes the next packet's headers to the start of `headers_out`, and returns its payload.
     ///
-    /// Returns `None` after the last packet, and also, without going on, when `headers_out` is
+    /// Returns `None` after the last packet, and also, without progress, if `headers_out` is
     /// shorter than [`headers_len`](Self::headers_len).
     #[inline]
     pub fn next(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
-        // 1. A packet in the middle with its payload in one part: one pass over that, a copy of the
+        // 1. A middle packet with its payload in one part: one pass over that, a copy of the
         //    headers, up to four stores.
-        // 2. The first and the last, and all in a tunnel: twice the stores, and their sums.
+        // 2. The first and last packet, and all packets in a tunnel: twice the stores, and their
+        //    sums.
         // 3. A fragment.
-        // This is small enough to become part of its callers, so that what is given out stays in
-        // registers: who copied it out of memory in larger words than it was stored by would wait
-        // for those stores, and with them for the payload's sum.
+        //
+        // Small enough to be inlined, so that the result stays in registers. If the caller loaded
+        // it from memory in larger words than it was stored in, store forwarding would fail, and
+        // the load would wait for the stores and so for the payload's sum.
         if let Some(payload) = self.next_in_middle(headers_out) {
             return Some(Segment { headers_len: self.headers.len(), payload: [payload, &[]] });
         }
         self.next_at_end(headers_out)
     }
 
-    /// Writes the headers of the next packet and lends its payload, if that is neither the first
-    /// packet nor the last and its payload lies in one part, of which something is left.
+    /// The same for a middle packet whose payload is in one part that does not end with it.
     #[inline(never)]
     fn next_in_middle(&mut self, headers_out: &mut [u8]) -> Option<&'a [u8]> {
         let middle = self.middle.as_ref()?;
@@ -182,8 +183,8 @@ impl<'a> Segments<'a> {
         Some(Segment { headers_len, payload })
     }
 
-    /// Length in bytes of the headers of each packet, of fragments those of the first, which are
-    /// the longest: what [`next`](Self::next) writes at most.
+    /// Maximum length in bytes of each packet's headers, as written by [`next`](Self::next); for
+    /// fragments that of the first.
     #[inline]
     pub fn headers_len(&self) -> usize {
         match &self.plan.work {
@@ -192,13 +193,13 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Packets still to come.
+    /// Number of remaining packets.
     #[inline]
     pub fn remaining(&self) -> u32 {
         self.plan.count - self.index
     }
 
-    /// Takes the payload of the next packet, at most `size` bytes, out of the rest.
+    /// Removes the payload of the next packet, at most `size` bytes, from the rest.
     #[inline]
     fn take_payload(&mut self, size: usize) -> [&'a [u8]; 2] {
         let [first, second] = self.rest;
@@ -215,7 +216,7 @@ impl<'a> Segments<'a> {
         [first, tail]
     }
 
-    /// Fills the rest's empty parts from behind, as far as there is anything.
+    /// Fills the rest's empty parts from `more`.
     #[inline]
     fn refill(&mut self) {
         if self.rest[0].is_empty() {
@@ -233,7 +234,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Looks for a packet with payload in more than two parts, by taking all.
+    /// Fails if a packet has payload in more than two parts, which is found by taking all.
     #[cold]
     fn check_parts(&self) -> Result<(), OffloadError> {
         let size = usize::from(self.plan.size);
@@ -257,9 +258,9 @@ impl<'a> Segments<'a> {
 /// One packet of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Bytes of headers that were written.
+    /// Number of header bytes written.
     pub headers_len: usize,
-    /// The payload, in this order. The second part is empty unless the packet's payload began in
+    /// The payload, in this order. The second part is empty unless the packet's payload starts in
     /// the train's `headers` and ends in its `payload`.
     pub payload: [&'a [u8]; 2],
 }
@@ -272,7 +273,7 @@ impl Segment<'_> {
     }
 }
 
-/// The sum of a payload in `parts`, behind an even number of bytes.
+/// The sum of a payload in `parts`, which starts at an even offset.
 fn sum_of_parts<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Sum {
     let (sum, _) =
         parts.fold((Sum::ZERO, 0), |(sum, at), part| (add_at(sum, at, part), at + part.len()));

@@ -1,9 +1,9 @@
-//! What changes in the headers of a tunnel from one packet of the train inside to the next: the
-//! outer IP header, and length and checksum of what lies between.
+//! Fields in a tunnel's headers that change from one packet of the inner train to the next: the
+//! outer IP header, and length and checksum of the tunnel.
 //!
-//! The outer checksum covers the payload, too, but needs no second pass over it. With its own
-//! checksum in place, what TCP or UDP inside sums up to is known: the complement of its
-//! pseudo-header's sum (Linux calls this local checksum offload).
+//! The outer checksum covers the payload, but needs no second pass over it: with its own checksum
+//! complete, the inner TCP or UDP sums up to the complement of its pseudo-header's sum (local
+//! checksum offload in Linux).
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{GsoType, NetHeaderFlags, ip_proto, udp, write_u16};
@@ -17,27 +17,27 @@ use crate::rewrite::{Network, checked_len};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tunnel {
     network: Network,
-    /// Start of what follows the outer IP header.
+    /// Start of the header after the outer IP header.
     at: usize,
     kind: Kind,
     /// Start of the inner TCP or UDP header.
     inner_at: usize,
 }
 
-/// What is written behind the outer IP header.
+/// Fields after the outer IP header that change.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Nothing,
-    /// A checksum over GRE and what it carries.
+    /// A checksum over GRE and its payload.
     GreChecksum,
     /// A length.
     Udp,
-    /// A length and a checksum; the pseudo-header's sum without a length.
+    /// A length and a checksum, with the sum of the pseudo-header without a length.
     UdpChecksum(Sum),
 }
 
 impl Tunnel {
-    /// For the tunnel `outer` of `headers` with TCP or UDP inside at `inner_at`.
+    /// For the tunnel `outer` of `headers`, with TCP or UDP inside at `inner_at`.
     pub(crate) fn new(
         headers: &[u8],
         outer: &Outer,
@@ -56,8 +56,8 @@ impl Tunnel {
         Self { network, at: outer.ip.upper_at, kind, inner_at }
     }
 
-    /// Stores the fields of the packet at `index`, a frame of `frame_len` bytes, all inner headers
-    /// of which are written. `pseudo_header` is the sum of the inner one without a length.
+    /// Stores the fields of the packet at `index`, a frame of `frame_len` bytes whose inner headers
+    /// are complete. `pseudo_header` is the sum of the inner one without a length.
     pub(crate) fn write(
         &self,
         headers: &mut [u8],
@@ -86,16 +86,16 @@ impl Tunnel {
         }
     }
 
-    /// Stores the fields of the outer IP header alone. Among packets that are as long as each
-    /// other, no other field of the tunnel's differs: what they carry sums up to the same.
+    /// Stores only the fields of the outer IP header. Between packets of equal length no other
+    /// field of the tunnel differs: the sums of their contents are equal.
     #[inline]
     pub(crate) fn write_network(&self, headers: &mut [u8], frame_len: usize, index: u32) {
         self.network.write(headers, frame_len, index);
     }
 
-    /// Makes the headers of a train's first packet those of the train, a frame of `frame_len`
-    /// bytes: lengths, and in UDP a partial checksum. That of GRE stays, as in Linux; it is written
-    /// anew for each packet.
+    /// Changes the headers of a train's first packet into those of the train, a frame of
+    /// `frame_len` bytes: lengths, and in UDP a partial checksum. GRE's is left, as in Linux; it is
+    /// written for each packet.
     pub(crate) fn write_train(&self, headers: &mut [u8], frame_len: usize) {
         self.network.write(headers, frame_len, 0);
         let len = checked_len(frame_len - self.at);
@@ -107,8 +107,8 @@ impl Tunnel {
         }
     }
 
-    /// Start of the outer UDP header and the bits of `gso_type` and `flags` that speak of it; all
-    /// zero for a tunnel that metadata has no words for.
+    /// Start of the outer UDP header, and its bits in `gso_type` and `flags`; all zero for a tunnel
+    /// that metadata does not describe.
     pub(crate) fn metadata(&self) -> (usize, u8, u8) {
         let flags = match self.kind {
             Kind::Nothing | Kind::GreChecksum => return (0, 0, 0),
@@ -122,15 +122,15 @@ impl Tunnel {
         (self.at, bits, flags)
     }
 
-    /// Sum from the tunnel's header to the packet's end, where the inner TCP or UDP sums up to
+    /// Sum from the tunnel's header to the packet's end, if the inner TCP or UDP sums up to
     /// `inner`.
     fn sum(&self, headers: &[u8], inner: u16) -> Sum {
         let between = &headers[self.at..self.inner_at];
-        // At an odd offset bytes are the other halves of their words (RFC 1071 §2 (B)).
+        // At an odd offset, bytes are in the other halves of their words (RFC 1071 §2 (B)).
         let inner = if between.len().is_multiple_of(2) { inner } else { inner.swap_bytes() };
         Sum::of(between).add(inner)
     }
 }
 
-/// Where the checksum lies in GRE that has one.
+/// Offset of the checksum in GRE.
 const GRE_CHECKSUM_AT: usize = 4;

@@ -1,4 +1,4 @@
-//! Whether the checksums of a packet are right.
+//! Verification of a packet's checksums.
 
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -7,34 +7,34 @@ use tapswitch_wire::{
 
 use crate::checksum::add_parts;
 
-/// What is known of the checksums of a packet.
+/// Validity of a packet's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
-    /// Of the IPv4 header. IPv6 has none.
+    /// IPv4 header. IPv6 has none.
     pub network: Verdict,
-    /// Of TCP, UDP, ICMP or ICMPv6.
+    /// TCP, UDP, ICMP or ICMPv6.
     pub transport: Verdict,
 }
 
-/// What is known of one checksum.
+/// Validity of one checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is right.
+    /// Valid.
     Valid,
-    /// It is wrong: a receiver drops the packet.
+    /// Wrong: a receiver drops the packet.
     Invalid,
-    /// There is none: IPv6, or UDP over IPv4 whose sender made none (RFC 768).
+    /// Absent: IPv6, or UDP over IPv4 without checksum (RFC 768).
     Absent,
-    /// It cannot be told: another protocol, a fragment, a packet that is cut short or on its way
-    /// by a source route.
+    /// Unknown: another protocol, a fragment, a truncated packet, or one with a source route that
+    /// has not reached its end.
     Unknown,
 }
 
-/// Verifies the checksums of the packet `headers ++ payload`, a plain frame: nothing was left
-/// undone to it. Goes through any tags and extension headers; all headers lie within `headers`, and
-/// any part of the payload may follow them there.
+/// Verifies the checksums of the packet `headers ++ payload`, a frame without deferred work. Parses
+/// any tags and extension headers; all headers are within `headers`, which may also contain
+/// payload.
 ///
-/// What IP does not count, such as Ethernet's padding, is not summed.
+/// Bytes beyond the IP length, such as Ethernet's padding, are not summed.
 #[must_use]
 pub fn verify(headers: &[u8], payload: &[u8]) -> Checksums {
     let unknown = Checksums { network: Verdict::Unknown, transport: Verdict::Unknown };
@@ -60,7 +60,7 @@ fn network(headers: &[u8], Parsed { key, layout }: &Parsed) -> Verdict {
     }
 }
 
-/// `None` when it cannot be told.
+/// `None` if unknown.
 fn transport(headers: &[u8], payload: &[u8], Parsed { key, layout }: &Parsed) -> Option<Verdict> {
     let at = usize::from(layout.transport?);
     let between = &headers[usize::from(layout.network)..at];
@@ -79,14 +79,14 @@ fn transport(headers: &[u8], payload: &[u8], Parsed { key, layout }: &Parsed) ->
     Some(verdict(add_parts(pseudo_header, 0, parts)))
 }
 
-/// The UDP checksum, and the length that it covers of the `len` bytes that IP carries.
+/// The UDP checksum, and how many of the `len` bytes of IP payload it covers.
 fn udp_checksum(headers: &[u8], at: usize, len: u16) -> Option<(u16, u16)> {
     let covered = read_u16(headers, at + udp::field::LENGTH);
     let is_inside = covered <= len && usize::from(covered) >= udp::HEADER_LEN;
     is_inside.then(|| (read_u16(headers, at + udp::field::CHECKSUM), covered))
 }
 
-/// The sum that a checksum over `len` bytes starts with; ICMP has none.
+/// Initial sum of a checksum over `len` bytes; ICMP has none.
 fn pseudo_header(key: &FlowKey, layout: &Layout, len: u16) -> Option<Sum> {
     let protocol = layout.protocol;
     match (key.eth_type(), protocol) {
@@ -101,7 +101,7 @@ fn pseudo_header(key: &FlowKey, layout: &Layout, len: u16) -> Option<Sum> {
     }
 }
 
-/// Bytes behind the whole IPv4 header `header`; `None` for a fragment.
+/// Bytes after the complete IPv4 header `header`; `None` for a fragment.
 fn upper_len_v4(header: &[u8]) -> Option<u16> {
     let fragment = read_u16(header, ipv4::field::FRAGMENT);
     if fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0 {
@@ -111,8 +111,8 @@ fn upper_len_v4(header: &[u8]) -> Option<u16> {
     read_u16(header, ipv4::field::TOTAL_LENGTH).checked_sub(header_len)
 }
 
-/// Bytes behind the whole IPv6 headers `headers`; `None` for a fragment, and where the packet is
-/// to be routed on: the pseudo-header has the last destination then (RFC 8200 §8.1).
+/// Bytes after the complete IPv6 headers `headers`; `None` for a fragment, and before the end of a
+/// source route, whose last destination is in the pseudo-header (RFC 8200 §8.1).
 fn upper_len_v6(headers: &[u8]) -> Option<u16> {
     let mut protocol = headers[ipv6::field::NEXT_HEADER];
     let mut at = ipv6::HEADER_LEN;
@@ -130,7 +130,7 @@ fn upper_len_v6(headers: &[u8]) -> Option<u16> {
     read_u16(headers, ipv6::field::PAYLOAD_LENGTH).checked_sub(extensions_len)
 }
 
-/// The first `len` bytes of `parts`, or `None` when there are not as many.
+/// The first `len` bytes of `parts`; `None` if there are fewer.
 fn first(len: u16, [head, tail]: [&[u8]; 2]) -> Option<[&[u8]; 2]> {
     let len = usize::from(len);
     match head.get(..len) {
@@ -139,10 +139,10 @@ fn first(len: u16, [head, tail]: [&[u8]; 2]) -> Option<[&[u8]; 2]> {
     }
 }
 
-/// A checksum is right when everything, itself included, sums up to all ones (RFC 1071 §1).
+/// A checksum is valid if everything, including itself, sums up to all ones (RFC 1071 §1).
 fn verdict(sum: Sum) -> Verdict {
     if sum.partial() == 0xffff { Verdict::Valid } else { Verdict::Invalid }
 }
 
-/// Extension header: authentication, which counts its length in 32-bit words (RFC 4302 §2.2).
+/// Extension header: authentication, with its length in 32-bit words (RFC 4302 §2.2).
 const AUTHENTICATION: u8 = 51;

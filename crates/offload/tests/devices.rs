@@ -1,14 +1,13 @@
-//! Trains that Linux's own tunnel devices make, cut by Linux and by us.
+//! Trains of Linux's own tunnel devices, segmented by Linux and by us.
 //!
-//! A train goes in by one tap and comes out, inside a tunnel, by another: through a bridge when the
-//! tunnel carries Ethernet, routed when it carries IP. The second tap takes no offloads, so the
-//! kernel has to cut the train; what it put around the first packet we put around the train, cut
-//! that, and the packets must be the kernel's, byte for byte. UDP tunnels are looked at in another
-//! way, too: with the offloads for tunnels on, the second tap hands out trains with the metadata of
-//! the kernel's own making.
+//! A train is written into one tap and leaves through another, inside a tunnel: bridged if the
+//! tunnel carries Ethernet, routed if it carries IP. The second tap has no offloads, so the kernel
+//! must segment the train. We put the outer headers of its first packet around the train and
+//! segment that; the packets must be identical to the kernel's. UDP tunnels are also tested in
+//! another way: with tunnel offloads, the second tap returns trains with the kernel's own metadata.
 //!
-//! Needs what `kernel.rs` needs. Devices that the kernel lacks are skipped loudly; a guest with
-//! Linux 7.3 has them all.
+//! Same requirements as `kernel.rs`. Devices that the kernel lacks are reported as skipped; a guest
+//! with Linux 7.3 has all of them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -58,7 +57,7 @@ fn tunnels_that_carry_ethernet() {
         device.test(|path| {
             for train in all_trains() {
                 path.compare(&train);
-                // Geneve has tagged trains cut before it puts anything around them.
+                // The kernel segments tagged trains before Geneve encapsulates them.
                 if !path.device.name.contains("Geneve") {
                     path.compare(&train.tagged(&[C_TAG]));
                 }
@@ -98,7 +97,8 @@ fn metadata_of_the_kernels_own_making() {
         device.test(move |path| {
             for train in all_trains() {
                 path.compare_metadata(&train, has_checksum);
-                // Geneve and VXLAN have trains with more tags cut before.
+                // The kernel segments trains with more tags before Geneve and VXLAN encapsulate
+                // them.
                 if path.device.name.contains("VXLAN") {
                     path.compare_metadata(&train.tagged(&[C_TAG]), has_checksum);
                 }
@@ -107,7 +107,7 @@ fn metadata_of_the_kernels_own_making() {
     }
 }
 
-/// Tunnels over UDP that are tested in every way.
+/// UDP tunnels, which are tested in both ways.
 fn udp_tunnels() -> [Device; 4] {
     [
         Device::new("VXLAN", "vxlan id 5 dstport 4789 REMOTE udpcsum", Outer::V4),
@@ -131,19 +131,19 @@ fn all_trains() -> impl Iterator<Item = Train> {
     kinds.into_iter().flat_map(|train| [train.clone(), train.sized(4001, 1001)])
 }
 
-/// A tunnel device to be made.
+/// A tunnel device.
 #[derive(Clone, Copy, Debug)]
 struct Device {
     name: &'static str,
-    /// What `ip link add … type` is told: REMOTE stands for both addresses, FAR for the other one.
+    /// Arguments of `ip link add … type`: REMOTE stands for both addresses, FAR for the other one.
     specification: &'static str,
     outer: Outer,
     is_routed: bool,
-    /// The versions of IP that it carries.
+    /// IP versions that it carries.
     carried: &'static [u8],
 }
 
-/// The IP that a tunnel runs over.
+/// IP version of the outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outer {
     V4,
@@ -164,7 +164,7 @@ impl Device {
         Self { carried, ..self }
     }
 
-    /// Runs `test` with a path through the device, in a namespace of its own.
+    /// Runs `test` with a path through the device, in a network namespace of its own.
     fn test(self, test: impl FnOnce(&Path) + Send + 'static) {
         let what = format!("trains in {}", self.name);
         let told = what.clone();
@@ -178,7 +178,7 @@ impl Device {
     }
 }
 
-/// What is written into `from` comes out of `to` inside a tunnel.
+/// A path on which frames written into `from` leave through `to` inside a tunnel.
 struct Path {
     from: Tap,
     to: Tap,
@@ -223,13 +223,13 @@ impl Path {
         ip("link set dev from address 02:00:00:00:00:0b mtu 8000 up")?;
         ip("link set dev tunnel up")?;
         for route in ["10.0.0.0/24", "fd00::/64"] {
-            // A device for one version of IP takes no route of the other.
+            // A device for one IP version rejects routes of the other.
             let _ = ip(&format!("route add {route} dev tunnel"));
         }
         fs::write("/proc/sys/net/ipv4/conf/from/rp_filter", "0")
     }
 
-    /// Has `train` cut by the kernel, and what the kernel put around it by us.
+    /// Segments `train` by the kernel, and with the kernel's outer headers by us.
     fn compare(&self, train: &Train) {
         let kernels = self.numbered_packets(train);
         let first_len = train.headers_len() - train.upper_at()
@@ -242,7 +242,7 @@ impl Path {
         self.assert_same(train, &ours, &kernels);
     }
 
-    /// Has `train` cut by us with the metadata that the kernel makes, and by the kernel.
+    /// Segments `train` by us with the kernel's metadata, and by the kernel.
     fn compare_metadata(&self, train: &Train, has_checksum: bool) {
         self.to.offload(ALL_OFFLOADS).unwrap();
         let (meta, frame) = self.forward(train);
@@ -270,7 +270,8 @@ impl Path {
         }
     }
 
-    /// The packets with outer identifications of 0, 1 and so on: each train starts with another.
+    /// The packets with outer identifications 0, 1 and so on, as each train starts with another
+    /// one.
     fn without_ids(&self, mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         if self.device.outer == Outer::V6 {
             return packets;
@@ -285,10 +286,10 @@ impl Path {
         packets
     }
 
-    /// The packets that the kernel cuts `train` into, their outer identifications one after the
-    /// other, or all the same. What is cut before it goes into the tunnel is numbered packet by
-    /// packet, and the kernel leaves out some numbers when its clock has ticked in between
-    /// (`ip_idents_reserve`): then once more.
+    /// The packets into which the kernel segments `train`, with consecutive or equal outer
+    /// identifications. A train that is segmented before the tunnel is numbered packet by packet,
+    /// and the kernel skips some numbers after a clock tick (`ip_idents_reserve`): then it is
+    /// repeated.
     fn numbered_packets(&self, train: &Train) -> Vec<Vec<u8>> {
         let mut tries = (1..TRIES).map(|_| self.packets(train));
         let is_numbered = |packets: &Vec<Vec<u8>>| {
@@ -302,7 +303,7 @@ impl Path {
         tries.find(is_numbered).unwrap_or_else(|| self.packets(train))
     }
 
-    /// The packets that the kernel cuts `train` into.
+    /// The packets into which the kernel segments `train`.
     fn packets(&self, train: &Train) -> Vec<Vec<u8>> {
         let count = train.payload_len.div_ceil(usize::from(train.gso_size));
         let first = self.forward(train);
@@ -326,7 +327,7 @@ impl Path {
         packet.unwrap_or_else(|| panic!("{}: the packet gets lost", self.device.name))
     }
 
-    /// The next packet of a train; other things come out, too, such as hellos of IPv6.
+    /// The next packet of a train, without others such as IPv6 neighbour discovery.
     fn next_before(&self, deadline: Instant) -> Option<(LongNetHeader, Vec<u8>)> {
         loop {
             let (meta, frame) = self.to.read(deadline)?;
@@ -336,7 +337,7 @@ impl Path {
         }
     }
 
-    /// Links come up asynchronously: sends frames until one arrives, and lets the others pass.
+    /// Links come up asynchronously: sends frames until one arrives, and discards the others.
     fn wait_until_it_forwards(&self) {
         let deadline = Instant::now() + PATIENCE;
         let soon = || Instant::now() + PATIENCE / 100;
@@ -355,13 +356,13 @@ impl Path {
     }
 }
 
-/// Both ports of a train, which nothing else here has.
+/// Both ports of all trains, which no other packet has.
 const PORTS: [u8; 4] = [0x9c, 0x40, 0x01, 0xbb];
-/// Bytes in front of the ports in any of these tunnels.
+/// Maximum bytes before the ports in any of these tunnels.
 const HEADERS_LEN_MAX: usize = 200;
-/// Checksum, TSO for both IPs, USO for both, UDP tunnels, and their checksum (`TUN_F_*`).
+/// Checksum, TSO for both IP versions, USO for both, UDP tunnels and their checksum (`TUN_F_*`).
 const ALL_OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x20 | 0x40 | 0x80 | 0x100;
-/// IPv6 is off elsewhere; packets are routed, whatever their sender.
+/// IPv6 is otherwise off; routes packets from any sender.
 const SWITCHES: [(&str, &str); 6] = [
     ("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0"),
     ("/proc/sys/net/ipv6/conf/default/disable_ipv6", "0"),
@@ -371,5 +372,5 @@ const SWITCHES: [(&str, &str); 6] = [
     ("/proc/sys/net/ipv4/conf/default/rp_filter", "0"),
 ];
 
-/// How often a train is cut until the kernel has numbered its packets one after the other.
+/// Maximum attempts until the kernel has numbered the packets of a train consecutively.
 const TRIES: usize = 10;

@@ -1,28 +1,30 @@
-//! Linux's own software segmentation as the judge.
+//! Comparison with Linux's software segmentation.
 //!
-//! Two taps hang on a bridge in a network namespace of their own. A train written into the first
-//! leaves through the second, which takes no offloads, so the kernel has to cut it. What comes out
-//! must be what [`Segments`](tapswitch_offload::Segments) makes of the same train, byte for byte.
-//! The namespace and all in it vanish with the thread that made it.
+//! Two taps are ports of a bridge in a network namespace. A train written into the first leaves
+//! through the second, which has no offloads, so the kernel must segment it. The result must be
+//! identical to that of [`Segments`](tapswitch_offload::Segments). The namespace and its devices
+//! disappear with the thread that created it.
 //!
-//! Where the two part on purpose (Linux 6.18):
-//! - A TCP train whose payload just fits one packet is lost in the kernel: the check of the
-//!   metadata counts options (and more, without a partial checksum) as payload and takes it for a
-//!   train, the cutting does not and refuses. We pass it on. In a tunnel a train of one packet
-//!   comes to harm whatever its size.
-//! - Later kernels (7.3) cut TCP trains with a `gso_size` below 8 as if it were 8. We believe it.
-//! - Without the ECN bit the kernel clears CWR on all packets but the first, unless the train is
-//!   marked as AccECN's (`SKB_GSO_TCP_ACCECN`), for which `virtio_net_hdr` has no word. We repeat
-//!   it then: who means the first packet's alone sets the bit (RFC 3168 §6.1.2, RFC 9768 §3.2.2).
-//! - The kernel does not know tags of type 0x9100 and at most 7 tags; we do.
-//! - Fragments of IPv6 behind extension headers: the kernel counts these as part of what the
-//!   fragment before carried, so a receiver finds gaps. We count what is carried (RFC 8200 §4.5).
-//! - The kernel takes trains in UDP tunnels from a tap, in other tunnels from its own devices only.
+//! Intended differences (Linux 6.18):
+//! - The kernel loses a TCP train whose payload just fits one packet: its check of the metadata
+//!   counts options (and more, without a partial checksum) as payload and accepts the train, and
+//!   segmentation then refuses it. We pass it on. In a tunnel, the kernel damages a train of one
+//!   packet of any size.
+//! - Later kernels (7.3) segment TCP trains with a `gso_size` below 8 as if it were 8. We use the
+//!   given one.
+//! - Without the ECN bit the kernel clears CWR on all packets except the first, unless the train is
+//!   marked as AccECN's (`SKB_GSO_TCP_ACCECN`), which `virtio_net_hdr` cannot express. We repeat
+//!   it: a sender of RFC 3168 §6.1.2 sets the bit (RFC 9768 §3.2.2).
+//! - The kernel does not parse tags of type 0x9100, and at most 7 tags; we do.
+//! - IPv6 fragments after extension headers: the kernel counts these in the offset, so a receiver
+//!   finds gaps. We count only the payload (RFC 8200 §4.5).
+//! - The kernel accepts trains in UDP tunnels from a tap, in other tunnels only from its own
+//!   devices.
 //! - The kernel repeats fragment fields and removes jumbo options; we refuse both.
-//! - Bridge netfilter would trim a frame to the IP length before it is cut; it is turned off here.
+//! - Bridge netfilter would trim a frame to the IP length before segmentation; it is disabled here.
 //!
-//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`](netns::KERNEL) or newer: older ones refuse and
-//! cut differently. Without them the tests say `SKIP:` and pass.
+//! Needs root, `/dev/net/tun`, `ip` and [`KERNEL`](netns::KERNEL) or newer: older kernels refuse
+//! and segment differently. Without them the tests print `SKIP:` and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
@@ -291,11 +293,11 @@ fn all_this_holds_on_linux_7_3() {
     LINUX_7_3.test_all();
 }
 
-/// A path through the kernel: what is written into `from` comes out of `to`.
+/// A path through the kernel: frames written into `from` leave through `to`.
 struct Path {
     from: Tap,
     to: Tap,
-    /// Markers sent so far.
+    /// Number of markers sent.
     markers: u16,
 }
 
@@ -315,7 +317,7 @@ impl Path {
         self.compare_frame(train, &train.frame());
     }
 
-    /// Has `frame`, a variant of what `train` makes, cut by both.
+    /// Segments `frame`, a variant of the frame of `train`, by both.
     fn compare_frame(&mut self, train: &Train, frame: &[u8]) {
         let kernels = self
             .forward(&train.long_meta(), frame)
@@ -331,7 +333,7 @@ impl Path {
         }
     }
 
-    /// Sends a frame and returns all frames that come out before the marker sent behind it.
+    /// Sends a frame and returns all frames that arrive before the marker sent after it.
     fn forward(&mut self, meta: &LongNetHeader, frame: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         self.from.write(meta, frame)?;
         let marker = self.send_marker();
@@ -342,7 +344,7 @@ impl Path {
             if frame == marker {
                 return Ok(frames);
             }
-            // Of fragments the kernel says that it knows the checksum to be right.
+            // The kernel marks the checksum of fragments as valid.
             let mut undone = meta;
             undone.base.flags &= !NetHeaderFlags::DATA_VALID;
             assert_eq!(undone, NetHeader::PLAIN.into(), "nothing is left undone");
@@ -365,7 +367,7 @@ impl Path {
         }
     }
 
-    /// A frame of a type for local experiments, another one each time.
+    /// A frame with an EtherType for local experiments, different each time.
     fn send_marker(&mut self) -> Vec<u8> {
         self.markers += 1;
         let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa, 0x88, 0xb5];
@@ -386,7 +388,7 @@ fn gso(meta: NetHeader, gso_type: GsoType) -> NetHeader {
     NetHeader { gso_type, ..meta }
 }
 
-/// Tag stacks, kinds and sizes, each with each.
+/// All combinations of tag stacks, kinds and sizes.
 fn every_kind_of_train() -> impl Iterator<Item = Train> {
     let stacks: [&[u32]; 6] =
         [&[], &[C_TAG], &[S_TAG], &[S_TAG, C_TAG], &[C_TAG, C_TAG], &[S_TAG, S_TAG, C_TAG]];
@@ -400,7 +402,7 @@ fn every_kind_of_train() -> impl Iterator<Item = Train> {
     })
 }
 
-/// UDP tunnels, which are all that a tap takes.
+/// UDP tunnels, the only ones that a tap accepts.
 fn udp_tunnels() -> [Encapsulation; 5] {
     let (has_checksum, tags) = (true, vec![]);
     [
@@ -412,7 +414,7 @@ fn udp_tunnels() -> [Encapsulation; 5] {
     ]
 }
 
-/// The seed that gives our fragments of `frame` the identification that the kernel diced.
+/// The seed that gives our fragments of `frame` the identification that the kernel chose.
 fn seed_of(train: &Train, frame: &[u8], kernels: &[Vec<u8>]) -> u32 {
     let (Ip::V6 { extensions }, Upper::Ufo) = (&train.ip, &train.upper) else {
         return 0;
@@ -423,7 +425,7 @@ fn seed_of(train: &Train, frame: &[u8], kernels: &[Vec<u8>]) -> u32 {
     identification(kernels).wrapping_sub(identification(&ours))
 }
 
-/// The same with tags that the kernel knows.
+/// The same with tags that the kernel parses.
 fn without_legacy_tags(mut train: Train) -> Train {
     for tag in &mut train.tags {
         *tag = if *tag == LEGACY_TAG { C_TAG } else { *tag };
@@ -431,8 +433,8 @@ fn without_legacy_tags(mut train: Train) -> Train {
     train
 }
 
-/// False for what the head of this file lists, and for USO trains of more than 128 datagrams,
-/// which the kernel does not take.
+/// False for the differences listed above, and for USO trains of more than 128 datagrams, which the
+/// kernel does not accept.
 fn is_for_the_kernel(train: &Train) -> bool {
     let size = usize::from(train.gso_size);
     let is_ufo = matches!(train.upper, Upper::Ufo);
@@ -452,14 +454,14 @@ fn is_for_the_kernel(train: &Train) -> bool {
     is_known && is_short && !is_odd
 }
 
-/// True for a train of several packets that all show CWR where we cut it.
+/// Whether we repeat CWR in a train of several packets.
 fn repeats_cwr(train: &Train) -> bool {
     let Upper::Tcp { flags, gso_bits, .. } = train.upper else { return false };
     let has_cwr = flags & tcp::CWR != 0 && gso_bits & GsoType::ECN == 0;
     has_cwr && train.payload_len > usize::from(train.gso_size)
 }
 
-/// True for a TCP train that kernels later than the one of the comparison cut into longer packets.
+/// Whether later kernels segment a TCP train into longer packets.
 fn is_rounded(train: &Train) -> bool {
     let is_tcp = matches!(train.upper, Upper::Tcp { .. });
     is_tcp && train.gso_size < 8 && netns::kernel_version() > netns::KERNEL
@@ -477,7 +479,7 @@ const SIZES: [(usize, u16); 8] = [
     (65_000, 1447),
 ];
 
-/// The same for datagrams that become fragments.
+/// The same for datagrams to be fragmented.
 const UFO_SIZES: [(usize, u16); 5] =
     [(5068, 1448), (2888, 1448), (1441, 1448), (65_000, 1440), (4001, 1000)];
 const DEFAULT: SplitOptions =

@@ -1,12 +1,13 @@
-//! What announces a station that does not do so itself.
+//! Announcement of a station that does not announce itself.
 
 use tapswitch_wire::{EtherType, MacAddr};
 
-/// A request reverse (RFC 903) by which a station asks everybody for its own address, as QEMU sends
-/// it for guests that were moved: nobody answers, and all bridges learn where the station is.
+/// A RARP request (RFC 903) of a station for its own address, as QEMU sends it for a migrated
+/// guest: nobody answers, and all bridges learn the station's new place.
 pub(crate) fn rarp(station: MacAddr) -> [u8; FRAME_LEN] {
     let (everybody, none) = ([0xff; 6], [0; 4]);
-    // Ethernet, IPv4, the lengths of their addresses, and the request.
+    // Hardware type Ethernet, protocol IPv4, the lengths of their addresses, operation "request
+    // reverse".
     let words = [1_u16, EtherType::IPV4.0, 0x0604, 3].map(u16::to_be_bytes);
     let parts: [&[u8]; 8] = [
         &everybody,
@@ -26,7 +27,7 @@ pub(crate) fn rarp(station: MacAddr) -> [u8; FRAME_LEN] {
     frame
 }
 
-/// The shortest frame of Ethernet, without its check sequence.
+/// Minimum length of an Ethernet frame without its FCS.
 const FRAME_LEN: usize = 60;
 const RARP: u16 = 0x8035;
 
@@ -34,7 +35,7 @@ const RARP: u16 = 0x8035;
 mod tests {
     use super::*;
 
-    /// Byte for byte what `announce_self_create` of QEMU makes (`net/announce.c`).
+    /// Identical to the frame of QEMU's `announce_self_create` (`net/announce.c`).
     #[test]
     fn it_is_what_qemu_sends() {
         let frame = rarp(MacAddr([2, 0, 0, 0, 0, 7]));

@@ -58,7 +58,7 @@ enum GuestChange {
     Met,
     /// The set of running queues has changed.
     Status(Status),
-    /// It was moved here, and does not say so itself.
+    /// The guest was migrated here and does not announce itself.
     Announce(MacAddr),
     /// The session has ended.
     Ended(SessionEnd),
@@ -168,8 +168,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Notes what happened, if it did to this guest. Answers the station that is to be announced,
-    /// if one is.
+    /// Records an event, if it concerns this guest. Returns the station to announce, if any.
     pub(crate) fn note(&mut self, news: GuestNews) -> Option<MacAddr> {
         if !Arc::ptr_eq(&self.device, &news.device) {
             return None;

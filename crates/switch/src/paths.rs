@@ -1,14 +1,15 @@
-//! Tunnels whose way has gone: the route to the other end, or the address at this one.
+//! Tunnels without a path: without a route to the remote end, or without their local address.
 //!
-//! A tunnel has no link of its own, and whether the other end is there nobody tells. But without a
-//! route, or without the address that the other end sends to, nothing gets there or comes back, and
-//! rules that watch the port are to take another way. So such a port is down.
+//! A tunnel has no link, and nothing reports whether the remote end is alive. But without a route
+//! no packet reaches it, and without the local address none comes back. Then the port is down, so
+//! that rules that watch it use another path.
 //!
-//! Nor is it open before there is one: its sockets are made then, and workers get them.
+//! A tunnel is opened only once there is a path: its sockets are created then and given to workers.
 //!
-//! The switch looks once a second, as nothing is watched but interfaces: a router that learns a
-//! hundred thousand routes would have it listen to each. When an interface beside a tunnel changes
-//! it looks at once, or nearly so: the kernel tells of the interface before it has changed routes.
+//! Paths are checked once a second. The switch does not subscribe to routes, because a router that
+//! learns a hundred thousand of them would cause as many messages. If an interface in a tunnel's
+//! namespace changes, they are checked after [`SOON_MS`], because the kernel reports interfaces
+//! before it changes routes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ use crate::server::Server;
 use crate::tunnel::Look;
 
 impl Ports {
-    /// Looks soon at the tunnels in a namespace where something has changed.
+    /// Schedules a check of tunnels after a change in this namespace.
     pub(crate) fn look_soon(&mut self, namespace: usize) {
         let mut tunnels = self.devices.iter().filter_map(Device::tunnel);
         if tunnels.any(|tunnel| tunnel.namespace_index == namespace) {
@@ -34,7 +35,7 @@ impl Ports {
         }
     }
 
-    /// The tunnels whose way has gone, or is there again or for the first time.
+    /// Tunnels whose path disappeared, returned, or appeared for the first time.
     fn changed_paths(&mut self) -> Vec<(PortNo, Look)> {
         let (gone, mut changed) = (self.gone_addresses(), Vec::new());
         for device in &mut self.devices {
@@ -50,8 +51,8 @@ impl Ports {
         changed
     }
 
-    /// Addresses of tunnels that are none of their namespace's any more. To look into a namespace
-    /// takes a thread: one for all tunnels there.
+    /// Local addresses of tunnels that no longer exist in their namespace. Entering a namespace
+    /// needs a thread: one for all tunnels there.
     fn gone_addresses(&self) -> HashSet<(usize, IpAddr)> {
         let mut asked: HashMap<usize, (&Namespace, HashSet<IpAddr>)> = HashMap::new();
         for tunnel in self.devices.iter().filter_map(Device::tunnel) {
@@ -62,7 +63,7 @@ impl Ports {
         let mut gone = HashSet::new();
         for (number, (namespace, addresses)) in asked {
             let look = || addresses.into_iter().filter(|it| !has_address(*it)).collect::<Vec<_>>();
-            // Who cannot look knows no better than before.
+            // If the namespace cannot be entered, the addresses count as present.
             let here = namespace.enter(look).unwrap_or_default();
             gone.extend(here.into_iter().map(|address| (number, address)));
         }
@@ -71,7 +72,7 @@ impl Ports {
 }
 
 impl Server {
-    /// Looks whether ways lead to the other ends of tunnels.
+    /// Checks the paths of all tunnels, and updates their ports.
     pub(crate) fn follow_paths(&mut self) {
         for (number, look) in self.ports.changed_paths() {
             if look == Look::Opened {
@@ -82,5 +83,5 @@ impl Server {
     }
 }
 
-/// Between a change of an interface and a look at routes. Looks follow each other no faster.
+/// Delay of a check after an interface has changed, and minimum time between such checks.
 const SOON_MS: u64 = 50;

@@ -324,7 +324,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives the workers what to read and to send by, if there is anything yet.
+    /// Gives the receivers and the transmit side of a device to the workers, if it has them yet.
     fn hand_over(&self, device: &Device, shares: Vec<Vec<RxQueue>>) {
         let number = device.spec.number;
         let pacing = Arc::new(Pacing::of_rings(device.spec.ring_count()));
@@ -338,7 +338,7 @@ impl Server {
         }
     }
 
-    /// Gives the workers what is behind a port that was there before.
+    /// Gives the workers the device of an existing port, which was opened late.
     pub(crate) fn begin_port(&mut self, number: PortNo) {
         let devices = &self.ports.devices;
         let Some(at) = devices.iter().position(|it| it.spec.number == number) else { return };

@@ -439,16 +439,16 @@ impl Server {
         self.send_to_reader(in_port, Errand::PacketOut { in_port, buf, actions, room });
     }
 
-    /// Has others learn where a station is that was moved here and does not say so itself: by a
-    /// frame as if it had sent it.
+    /// Announces a station that was migrated here and does not announce itself, with a frame as if
+    /// it came from there.
     fn announce(&self, in_port: PortNo, station: MacAddr) {
-        // Its rings may run by what was told just now.
+        // The rings' new state may still be unpublished.
         self.publish();
         let buf = behind_headroom(&rarp(station));
         self.send_to_reader(in_port, Errand::Frame { in_port, buf });
     }
 
-    /// Gives an errand to the worker that reads a port, or to any if none does.
+    /// Sends an errand to the worker that reads a port, or to the first one if none does.
     fn send_to_reader(&self, port: PortNo, errand: Errand) {
         let label = format!("{port}/0");
         let reader = self.ports.worker_queues.iter().position(|queues| queues.contains(&label));
@@ -749,7 +749,7 @@ fn reads_counters(message: &Message) -> bool {
     matches!(body, Flow(_) | Aggregate(_) | Table | PortStats(_) | Group(_) | Meter(_))
 }
 
-/// The packet, behind room for tags and headers.
+/// The packet after headroom for tags and headers.
 fn behind_headroom(packet: &[u8]) -> Vec<u8> {
     [&[0; HEADROOM][..], packet].concat()
 }

@@ -22,8 +22,8 @@ use crate::rx::{GreRx, RxDevice, VxlanRx};
 use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
-/// A tunnel. It is open once a way leads to its other end, and then for good; a switch may start
-/// before whatever learns its routes.
+/// A tunnel. It is opened once there is a path to its remote end, and stays open; so the switch may
+/// start before the routing daemon.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     spec: PortSpec,
@@ -32,22 +32,22 @@ pub(crate) struct Tunnel {
     mtu: u32,
     mac: MacAddr,
     namespace: Namespace,
-    /// Which of the switch's namespaces that is.
+    /// Number of the watch on the namespace.
     pub(crate) namespace_index: usize,
-    /// MTU of the path, or why nothing gets to the other end and what helps, as was seen last.
+    /// MTU of the path, or why there is none and the remedy, as of the last check.
     path: Result<u32, String>,
-    /// Limits the log lines about that.
+    /// Limits log lines about the path.
     lines: Allowance,
 }
 
-/// What it is to be.
+/// Parameters of a tunnel.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Vxlan(VxlanSpec),
     Gre(GreSpec),
 }
 
-/// What a tunnel has from when it is open.
+/// State of an open tunnel.
 #[derive(Debug)]
 struct Open {
     port: Port,
@@ -61,19 +61,19 @@ enum Port {
     Gre(Arc<GrePort>),
 }
 
-/// What a look at a tunnel has shown.
+/// Result of a check of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Nothing new.
+    /// Whether there is a path has not changed.
     Same,
-    /// There is a way and was none, or the other way round.
+    /// The path has appeared or disappeared.
     Changed,
-    /// The same, and the tunnel is open only now: there is something to read and to send by.
+    /// The tunnel has been opened: its receivers and transmit side are available.
     Opened,
 }
 
 impl Tunnel {
-    /// Opens the tunnel that `spec` describes, now or when there is a way.
+    /// Opens the tunnel of `spec`, or defers that until there is a path.
     pub(crate) fn open(spec: &PortSpec, kind: Kind) -> Result<Self, OpenPortError> {
         let namespace = interface::namespace(spec)
             .map_err(|source| OpenPortError::Namespace { port: spec.to_string(), source })?;
@@ -99,7 +99,7 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    /// Opens it if it can be. Within is why not, if that may pass.
+    /// Opens it if possible. The inner error is the reason if it may be temporary.
     fn try_open(&mut self) -> Result<Result<(), String>, OpenPortError> {
         let port = || self.spec.to_string();
         let opened = self.namespace.enter(|| self.kind.open());
@@ -131,8 +131,8 @@ impl Tunnel {
         self.open = Some(Open { port, underlay });
     }
 
-    /// Looks whether there is a way to the other end, and opens the tunnel if it is not and can be.
-    /// Its own address is there or not, as far as it has one.
+    /// Checks the path, and opens the tunnel if it is not open. `has_address` is whether the local
+    /// address exists, if the tunnel has one.
     pub(crate) fn look(&mut self, has_address: bool) -> Look {
         let was_open = self.open.is_some();
         let path = match was_open {
@@ -151,7 +151,8 @@ impl Tunnel {
         }
     }
 
-    /// Whatever keeps it from being opened now was no fault of its description when it came.
+    /// Every error is reported as a missing path, as the description was valid when the port was
+    /// added.
     fn open_late(&mut self) -> Result<u32, String> {
         self.try_open().map_err(|error| error.to_string())??;
         self.path_mtu(true)
@@ -180,7 +181,7 @@ impl Tunnel {
         if self.path.is_ok() { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// The address at this end, from when it is open.
+    /// The local address, once open.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.open.as_ref().map(|open| open.port.local_ip())
     }
@@ -195,7 +196,7 @@ impl Tunnel {
         port.path_mtu().map_err(|error| no_route(port.remote(), &error.to_string()))
     }
 
-    /// The largest payload that fits a path, beside the tags that were asked for.
+    /// Maximum payload for a path's MTU, with room for the requested tags.
     fn fitting_mtu(&self, path_mtu: u32) -> u32 {
         let tags = self.spec.envelope.map_or(0, u32::from);
         path_mtu.saturating_sub(self.kind.overhead() + tags)
@@ -214,7 +215,7 @@ impl Tunnel {
         self.mac
     }
 
-    /// Where its sockets are, or are to be.
+    /// Namespace of its sockets.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -229,7 +230,7 @@ impl Tunnel {
         words.to_owned()
     }
 
-    /// What there is to be read, from when it is open.
+    /// The receiver, once open.
     pub(crate) fn rx_device(&self) -> Option<RxDevice> {
         let (mtu, booked) = (self.mtu, Refused::default());
         Some(match self.open.as_ref()?.port.clone() {
@@ -240,7 +241,7 @@ impl Tunnel {
         })
     }
 
-    /// What to send by, from when it is open.
+    /// The transmit side, once open.
     pub(crate) fn tx_port(&self) -> Option<TxPort> {
         let device = match self.open.as_ref()?.port.clone() {
             Port::Vxlan(port) => TxDevice::Vxlan(port),
@@ -285,7 +286,7 @@ impl Tunnel {
 }
 
 impl Kind {
-    /// Opens it in the namespace of the calling thread.
+    /// Opens the sockets in the calling thread's namespace.
     fn open(&self) -> Result<Port, OpenError> {
         let port = match self {
             Self::Vxlan(vxlan) => Port::Vxlan(Arc::new(VxlanPort::open(&vxlan.config())?)),
@@ -294,7 +295,7 @@ impl Kind {
         check_ends(port.remote(), port.local_ip()).map(|()| port)
     }
 
-    /// The address of its port, of which the other end sees nothing.
+    /// MAC address of the port, which the remote end does not see.
     fn mac(&self, spec: &PortSpec) -> MacAddr {
         match self {
             Self::Vxlan(VxlanSpec { remote, local, udp_port, vni, .. }) => {
@@ -304,7 +305,7 @@ impl Kind {
         }
     }
 
-    /// Address of the other end.
+    /// Address of the remote end.
     fn remote(&self) -> IpAddr {
         match self {
             Self::Vxlan(vxlan) => vxlan.remote,
@@ -312,7 +313,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of each of its packets that are its own.
+    /// Bytes of encapsulation per packet.
     fn overhead(&self) -> u32 {
         match self {
             Self::Vxlan(vxlan) => overhead(vxlan.remote),

@@ -58,7 +58,7 @@ pub(crate) use turn::BURST_COUNT;
 pub(crate) enum Errand {
     /// Execute the actions on a controller's packet, which is stored behind [`HEADROOM`] bytes.
     PacketOut { in_port: PortNo, buf: Vec<u8>, actions: Vec<Action>, room: Option<PacketOutRoom> },
-    /// Handle a frame, which lies behind [`HEADROOM`] bytes, as if it came in by this port.
+    /// Handle a frame, which is stored behind [`HEADROOM`] bytes, as if it came in by this port.
     Frame { in_port: PortNo, buf: Vec<u8> },
     /// Confirm that all earlier errands are done and that the current tables are in use.
     Sync(u64),
@@ -554,7 +554,7 @@ impl Worker {
         self.ports.cut_off_faulty();
     }
 
-    /// Handles a frame as if it came in by a port, if that is still there.
+    /// Handles a frame as if it came in by a port, if that still exists.
     fn inject(&mut self, in_port: PortNo, buf: &mut [u8]) {
         let (snapshot, macs): (Arc<Snapshot>, Arc<MacTable>) =
             (self.shared.snapshot.load_full(), self.shared.macs.load_full());
@@ -572,7 +572,7 @@ impl Worker {
             self.forwarder.handle_coalesced(view, arrival, None, &mut egress);
         }
         self.frames += 1;
-        // Nobody is there to wait.
+        // No sender waits for full ports.
         self.ports.forgive_pressure();
         self.ports.end_burst();
         self.ports.cut_off_faulty();

@@ -147,7 +147,7 @@ pub(crate) struct SwitchArgs {
     pub(crate) fail_mode: FailMode,
     /// Tags that distinguish VLANs in MAC learning: outer (the outermost tag) or stack (the two
     /// outermost tags).
-    #[arg(long, value_name = "WHAT", default_value = "outer")]
+    #[arg(long, value_name = "outer|stack", default_value = "outer")]
     pub(crate) learning: Learning,
     /// Port of the switch, as `NUMBER=KIND:ARGUMENT[,OPTION...]`; may be repeated.
     ///
@@ -300,7 +300,7 @@ pub(crate) struct PolicyAddArgs {
     pub(crate) dst_port: Option<PortRange>,
     /// Direction: forward (source to destination) or both (also replies, with source and
     /// destination exchanged). Default: both, if such frames have replies.
-    #[arg(long, value_name = "WAY")]
+    #[arg(long, value_name = "DIRECTION")]
     pub(crate) direction: Option<Direction>,
     /// Print the changes on each switch, and whether it is proved that all frames reach their
     /// destinations; change nothing.
@@ -322,15 +322,15 @@ pub(crate) struct PolicyAddArgs {
     pub(crate) sample: Option<Sample>,
     /// VLAN tags of the copies: keep or strip (the two outermost tags; only the outermost on Open
     /// vSwitch).
-    #[arg(long, value_name = "HOW", default_value = "keep")]
+    #[arg(long, value_name = "keep|strip", default_value = "keep")]
     pub(crate) tags: Tagging,
     /// Where frames are copied if other rules rewrite them: ingress (before) or egress (after, on
     /// the way to the host of dst-mac).
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, value_name = "ingress|egress")]
     pub(crate) point: Option<Point>,
     /// How copies reach a monitor on another switch: svlan (with an additional tag) or rewrite
     /// (copied at the egress, with another destination address).
-    #[arg(long, value_name = "HOW", default_value = "svlan")]
+    #[arg(long, value_name = "svlan|rewrite", default_value = "svlan")]
     pub(crate) transport: Transport,
     /// Priority. If a switch has no room for all policies, the lowest gives way; among equals, the
     /// newest.
@@ -338,10 +338,10 @@ pub(crate) struct PolicyAddArgs {
     pub(crate) priority: u8,
     /// When the policy deletes itself: a time span such as 30m or 7d, or a time such as
     /// 2026-11-22T18:00:00Z.
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<Expiry>,
     /// When copies are made, in UTC: "Mon-Fri 08:00-18:00; Sat 10:00-12:00".
-    #[arg(long, value_name = "HOURS")]
+    #[arg(long, value_name = "SCHEDULE")]
     pub(crate) schedule: Option<Schedule>,
     /// Person responsible for the policy.
     #[arg(long, value_name = "TEXT")]
@@ -486,7 +486,7 @@ pub(crate) struct TapForwardArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) seconds: u64,
     /// Run only this measurement; may be repeated.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "MEASUREMENT")]
     pub(crate) only: Vec<Measure>,
     /// Omit Open vSwitch.
     #[arg(long)]
@@ -496,7 +496,7 @@ pub(crate) struct TapForwardArgs {
     #[arg(long)]
     pub(crate) pin: bool,
     /// Whether the switch joins single packets into trains: on, off or auto.
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "on|off|auto", default_value = "auto")]
     pub(crate) gro: Gro,
     /// TCP congestion control. One that paces, such as bbr, measures the kernel's timers.
     #[arg(long, value_name = "NAME", default_value = "cubic")]

@@ -116,10 +116,10 @@ impl Device {
         self.queues.get(2 * index + 1)
     }
 
-    /// Serves one session on `stream`, until the VMM goes or does something that it must not. Every
-    /// ring is stopped then. Answers why the session ended. `observe` is told each time that the
-    /// device's status has changed; it was [`Status::default`] before, and is again at the end. It
-    /// is told of announcements, too.
+    /// Serves one session on `stream`, until the VMM disconnects or violates the protocol. All
+    /// rings are stopped then. Returns why the session ended. Calls `observe` for each change of
+    /// the device's status, which was [`Status::default`] before and is again at the end, and for
+    /// announcements.
     pub fn serve(
         self: &Arc<Self>,
         stream: UnixStream,
@@ -217,14 +217,14 @@ impl Device {
     }
 }
 
-/// What a session tells of.
+/// An event of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Other queues run now.
+    /// The set of running queues has changed.
     Status(Status),
-    /// The guest was moved here and does not say so itself, for want of
-    /// `VIRTIO_NET_F_GUEST_ANNOUNCE`: a RARP frame with this address is to be sent as if it came
-    /// from the guest (`VHOST_USER_SEND_RARP`).
+    /// The guest was migrated here and cannot announce itself, as it lacks
+    /// `VIRTIO_NET_F_GUEST_ANNOUNCE`: send a RARP frame with this address as if it came from the
+    /// guest (`VHOST_USER_SEND_RARP`).
     Announce([u8; 6]),
 }
 
@@ -709,7 +709,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Takes what the handler does not.
+/// Handles messages that the `vhost` crate's handler would reject.
 fn take_early(
     session: &Mutex<Session>,
     stream: &UnixStream,

@@ -29,7 +29,7 @@ impl Clock {
         self.parts.append(&mut other.parts);
     }
 
-    /// A line for each of the longest parts, longest first.
+    /// One line for each part of at least [`WORTH_A_LINE`], longest first.
     pub(super) fn longest(&self) -> Vec<String> {
         let is_long = |part: &&(String, Duration)| part.1 >= WORTH_A_LINE;
         let mut parts: Vec<_> = self.parts.iter().filter(is_long).collect();

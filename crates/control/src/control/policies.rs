@@ -83,7 +83,7 @@ impl Control {
         Ok(())
     }
 
-    /// The controller is there, but makes no copies itself.
+    /// Fails if all copies go to the controller and no switch is up to make them.
     fn check_there_are_copies(&self, policy: &TapPolicy) -> Result<(), MonitorError> {
         let is_here = |monitor: &MonitorSpec| *monitor == MonitorSpec::Controller;
         let is_alone = !self.switches.values().any(Switch::is_up);

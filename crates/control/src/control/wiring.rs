@@ -221,9 +221,9 @@ impl Control {
         }
     }
 
-    /// Draws the conclusions of links that came or went, unless it just did: then those that came
-    /// or went meanwhile are looked at together. The first one that goes is looked at in any case:
-    /// frames are lost until then, and what just came or went may be a port of a host.
+    /// Handles changed links, unless it did so within the current delay: then later changes are
+    /// handled together. The first failure after a calm period is handled at once: frames are lost
+    /// until then, and the changes that started the delay may have concerned only host ports.
     pub(super) fn rewire(&mut self) {
         if self.is_first_loss() || self.now >= self.rewire_at {
             self.release_held();
@@ -234,7 +234,8 @@ impl Control {
         self.open_faded();
     }
 
-    /// Whether a link went, and none did for as long as changes are looked at together.
+    /// Whether a used link failed, and none did for longer than the current delay, at least
+    /// [`LEAST_PAUSE`].
     fn is_first_loss(&mut self) -> bool {
         // Avoids copying the fabric.
         let Some(fabric) = self.fabric.as_mut().filter(|it| it.has_lost()) else { return false };

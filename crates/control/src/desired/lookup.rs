@@ -61,7 +61,7 @@ impl Lookup {
         let Some(order) = self.order.get_mut() else { return };
         // A rule that matches fields which our frames do not have is never hit.
         let Some(wants) = Wants::of(id.matching()) else { return };
-        // It is there already only if it went while others had the same order.
+        // Only a rule that was removed while the order was shared may still be present.
         let may_be_there = self.gone > 0;
         if may_be_there && self.recent.has(id, &wants) {
             return;
@@ -86,8 +86,8 @@ impl Lookup {
         }
     }
 
-    /// What came, or went, in a copy that nobody shares any more is put into the order. Of these
-    /// changed rules, those that are not there any more went.
+    /// Merges the changes of a copy into the order, if that is not shared any more. The removed
+    /// rules are those of `changed` that are not in `rules`.
     pub(super) fn join(&mut self, changed: &Set<Arc<FlowId>>, rules: &Branched<Arc<FlowId>, Goal>) {
         let Some(order) = self.order.get_mut().and_then(Arc::get_mut) else { return };
         if Arc::get_mut(&mut self.recent).is_none() {
@@ -180,7 +180,7 @@ impl Order {
         }
     }
 
-    /// Takes rules that it does not have yet.
+    /// Adds the rules of another order, none of which are present.
     fn absorb(&mut self, other: Self) {
         self.len += other.len;
         for (table, new) in other.kinds {
@@ -249,7 +249,7 @@ impl Kind {
         true
     }
 
-    /// Takes the rules of another one, which it does not have yet.
+    /// Adds the rules of another one, none of which are present.
     fn absorb(&mut self, other: Self) {
         self.highest = self.highest.max(other.highest);
         for (values, mut rules) in other.rules {

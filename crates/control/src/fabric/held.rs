@@ -22,7 +22,7 @@ pub(super) struct Held {
     needed: BTreeSet<Link>,
     /// Those held since last taken.
     new: BTreeSet<Link>,
-    /// Whether a link that was used went since that was asked last.
+    /// Whether a used link failed since [`Fabric::take_lost`].
     has_lost: bool,
 }
 
@@ -45,12 +45,12 @@ impl Fabric {
         !self.held.links.is_empty()
     }
 
-    /// Whether a link that was used went since that was taken.
+    /// Whether a used link failed since [`Self::take_lost`].
     pub(crate) fn has_lost(&self) -> bool {
         self.held.has_lost
     }
 
-    /// What went is looked at.
+    /// Clears [`Self::has_lost`].
     pub(crate) fn take_lost(&mut self) {
         self.held.has_lost = false;
     }

@@ -6,13 +6,12 @@ use tapswitch_openflow::{Match, Oxm};
 
 use crate::rule::FlowId;
 
-/// The start of a match as numbers, which are in the same order as matches are, as far as they
-/// tell: those that are equal here may differ in what follows.
+/// The first fields of a match as numbers that compare as matches do. Matches with equal starts may
+/// differ in later fields, or in values that do not fit.
 type Start = [u64; 8];
 
-/// Puts rules in the order of their ranks, and those of one rank in that of their matches. A policy
-/// adds thousands of rules of a few ranks at once, and two matches have most fields in common: so
-/// they are compared as numbers.
+/// Sorts rules by rank, then by match. A policy adds thousands of rules of a few ranks at once, and
+/// most fields of two matches are equal, so the matches are compared as numbers first.
 pub(super) fn sorted_by<R: Ord>(
     ids: Vec<Arc<FlowId>>,
     rank: impl Fn(&FlowId) -> R,
@@ -25,7 +24,8 @@ pub(super) fn sorted_by<R: Ord>(
     keyed.into_iter().map(|(_, id)| id).collect()
 }
 
-/// Each field is a number, and another one if it has a mask; behind the last one there are zeros.
+/// Encodes each field as one number, followed by its mask if it has one. Zeros follow the last
+/// field.
 fn start(fields: &Match) -> Start {
     let mut start = Start::default();
     let mut rest = start.iter_mut();
@@ -42,7 +42,7 @@ fn start(fields: &Match) -> Start {
     start
 }
 
-/// A field and its mask. Of those that have too many bits it is left open what they are.
+/// A field and its mask. Wide values and masks are not encoded: the result is then marked [`OPEN`].
 fn word(field: &Oxm) -> (u64, Option<u64>) {
     let Some((field, value, mask)) = field.parts() else { return (u64::MAX, None) };
     let head = (field as u64 + 1) << FIELD_SHIFT;
@@ -55,11 +55,11 @@ fn word(field: &Oxm) -> (u64, Option<u64>) {
     }
 }
 
-/// A number has eight bits of the field, 48 of its value, and eight that say whether a mask
+/// Layout of a number: 8 bits for the field, 48 for its value, and 8 that tell whether a mask
 /// follows.
 const FIELD_SHIFT: u32 = 56;
 const VALUE_SHIFT: u32 = 8;
-/// Values from here on are not told apart.
+/// Values from this one on are not encoded.
 const MAX_VALUE: u64 = (1 << 48) - 1;
 const HAS_MASK: u64 = 1;
 const OPEN: u64 = 0xff;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// As when matches are compared field by field.
+        /// The order is that of comparing the matches field by field.
         #[test]
         fn rules_are_in_the_order_of_their_matches(
             rules in vec((0..2_u16, fields()), 0..40),

@@ -40,7 +40,7 @@ impl<T: Copy + Ord> Senders<T> {
         forget(&mut self.by_ip, &ip(region), &value);
     }
 
-    /// This was a copy, and nobody shares it any more.
+    /// Merges a former copy's changes into its base, which no other copy shares.
     pub(crate) fn join(&mut self) {
         self.by_mac.join();
         self.by_ip.join();

@@ -72,7 +72,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         before
     }
 
-    /// The same where there is none of this key, which is not looked for.
+    /// Inserts a key that is known to be absent, without a lookup in the base.
     pub(crate) fn insert_new(&mut self, key: K, value: V) {
         debug_assert!(!self.contains_key(&key), "there is one already");
         match self.own() {
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         self.len += 1;
     }
 
-    /// Changes a value, or makes one where there is none. Returns the key that is kept.
+    /// Changes or inserts the value of a key. Returns the stored key.
     pub(crate) fn change(&mut self, key: K, change: impl FnOnce(Option<&V>) -> V) -> (K, &V) {
         if self.own().is_none() {
             return self.change_beside(key, change);
@@ -131,7 +131,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Branched<K, V> {
         gone
     }
 
-    /// What changed while others had the same map is put into it, if they are gone.
+    /// Merges changes into the base, if no other copy shares it any more.
     pub(crate) fn join(&mut self) {
         self.own();
     }

@@ -1,8 +1,8 @@
-//! What a trial made of a switch, to be taken over when the change is made.
+//! Results of trials, which the change itself takes over.
 //!
-//! A policy is tried before it is made: its regions are found then, and its rules made, which takes
-//! as long as to make them again. What they are made from is not copied but marked, so that it is
-//! known whether any of it has changed since. If so, all is found and made anew.
+//! Before a policy is added, a trial computes its regions and rules, which is most of the work. The
+//! inputs are not copied; their states are identified, to detect whether any of them has changed
+//! since. If so, everything is computed again.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::shared::{Seen, Shared};
 use crate::translate::Wiring;
 use crate::ways::Ways;
 
-/// What a switch shall hold, and what that is made from, as it was.
+/// Identifies a switch's desired state and its inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Basis {
     closure: Seen<Closure>,
@@ -26,22 +26,23 @@ pub(super) struct Basis {
     wiring: Seen<Wiring>,
 }
 
-/// What a switch shall hold: as it was at some time, with what it carries since then. Before a
-/// policy is added to it, its copies are carried, which a trial and the change itself do alike.
+/// Identifies a desired state by an earlier one and the carried copies since. Both a trial and the
+/// change itself set up the copies that a switch carries for a policy before they add it; so the
+/// states differ, and the histories are equal.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     start: Seen<Desired>,
     steps: Vec<(u16, Option<Carry>)>,
 }
 
-/// A history up to some time.
+/// A history that ends with a known state.
 #[derive(Clone, Debug)]
 pub(super) struct Chronicle {
     history: History,
     end: Seen<Desired>,
 }
 
-/// A policy that is tried alone.
+/// A policy that was tried, and the state before.
 #[derive(Clone, Debug)]
 pub(super) struct Tried {
     tap: Tap,
@@ -49,16 +50,16 @@ pub(super) struct Tried {
     made: Option<Made>,
 }
 
-/// What came of it.
+/// The result of a trial.
 #[derive(Clone, Debug)]
 struct Made {
     after: Basis,
-    /// Rules that the switch would be told of.
+    /// Rules to be sent.
     changed: Set<Arc<FlowId>>,
     idle_groups: Vec<Arc<GroupKey>>,
 }
 
-/// What comes of a policy if nothing changes before.
+/// The result of adding a policy, valid while the inputs are as in `before`.
 #[derive(Debug)]
 pub(crate) struct Foreseen {
     tap: Tap,
@@ -77,7 +78,7 @@ impl PartialEq for History {
 }
 
 impl Switch {
-    /// What came of the policy that was tried, if nothing else did.
+    /// The result of the trial, if it did nothing but add that policy.
     pub(crate) fn into_foreseen(mut self) -> Option<Foreseen> {
         let Tried { tap, before, made } = self.tried.take()?;
         let Made { after, changed, idle_groups } = made?;
@@ -87,24 +88,25 @@ impl Switch {
         is_all.then_some(foreseen)
     }
 
-    /// A trial found this; or none did.
+    /// Sets or clears the result of a trial.
     pub(crate) fn set_foreseen(&mut self, foreseen: Option<Foreseen>) {
         self.foreseen = foreseen.map(Arc::new);
     }
 
-    /// The rules that are foreseen.
+    /// Address of the stored desired state.
     #[cfg(test)]
     pub(crate) fn foreseen_rules(&self) -> Option<*const Desired> {
         self.foreseen.as_ref().map(|it| std::ptr::from_ref(&*it.desired))
     }
 
-    /// Whether it is foreseen that a policy fits, whatever its copies are called on their way.
+    /// Whether a valid trial found that the policy fits, with whatever tags for its copies.
     pub(super) fn foresees(&self, tap: &Tap) -> bool {
         let foreseen = self.foreseen.as_ref();
         foreseen.is_some_and(|it| it.tap.is_as_large_as(tap) && self.is_as(&it.before))
     }
 
-    /// Applies a policy as it was foreseen. Returns false, and has done nothing, if it was not.
+    /// Applies a policy by the result of its trial. Returns false, without effect, if there is no
+    /// valid one.
     pub(super) fn take_foreseen(&mut self, tap: &Tap) -> bool {
         let Some(foreseen) = self.foreseen.take().and_then(Arc::into_inner) else { return false };
         if foreseen.tap != *tap || !self.is_as(&foreseen.before) {
@@ -113,30 +115,30 @@ impl Switch {
         self.closure = foreseen.closure;
         self.arrivals = foreseen.arrivals;
         self.desired = foreseen.desired;
-        // Nobody shares them any more with what was before.
+        // The former state, with which they were shared, is gone.
         self.closure.join();
         self.arrivals.join();
         self.desired.take_over(foreseen.changed, foreseen.idle_groups);
         true
     }
 
-    /// In a trial, notes that this policy was added to what was there.
+    /// In a trial: records the added policy and the state before.
     pub(super) fn note_tried(&mut self, tap: &Tap, before: Basis) {
         self.tried = Some(Tried { tap: tap.clone(), before, made: None });
     }
 
-    /// In a trial, takes it that the switch was told what changed.
+    /// In a trial: takes the changes as if they were sent.
     pub(super) fn take_told(&mut self) {
         let (changed, idle_groups) = self
             .with_history(|this| (this.desired.take_changed(), this.desired.take_idle_groups()));
         let after = self.basis();
         if let Some(tried) = &mut self.tried {
-            // If it is told more, it is not as it was after the first.
+            // A second set of changes makes the state differ from that after the first.
             tried.made.get_or_insert(Made { after, changed, idle_groups });
         }
     }
 
-    /// Notes that copies are carried so, after this.
+    /// Records a change of carried copies that followed `before`.
     pub(super) fn note_carry(&mut self, before: History, step: (u16, Option<Carry>)) {
         let History { start, mut steps } = before;
         steps.push(step);
@@ -144,7 +146,7 @@ impl Switch {
         self.chronicle = Some(Chronicle { history, end: self.desired.seen() });
     }
 
-    /// How what the switch shall hold came to be, as far as that is known.
+    /// The history of the desired state, or an empty one that starts with it.
     pub(super) fn history(&self) -> History {
         match self.current_chronicle().filter(|it| it.history.steps.len() < MAX_STEPS) {
             Some(chronicle) => chronicle.history.clone(),
@@ -152,7 +154,7 @@ impl Switch {
         }
     }
 
-    /// The same when changes are taken of what it shall hold.
+    /// Keeps the history while `take` takes changes from the desired state.
     pub(super) fn with_history<T>(&mut self, take: impl FnOnce(&mut Self) -> T) -> T {
         let history = self.current_chronicle().map(|it| it.history.clone());
         let taken = take(self);
@@ -185,5 +187,5 @@ impl Switch {
     }
 }
 
-/// Steps of a history that are kept: one policy makes a few.
+/// Maximum length of a history; one policy needs a few steps.
 const MAX_STEPS: usize = 16;

@@ -47,8 +47,8 @@ impl Fitted {
     }
 }
 
-/// What was found out of a policy, and what that depends on: it is asked for several times until
-/// the policy is added.
+/// The result of fitting a policy, and the inputs. It is needed several times before the policy is
+/// added.
 #[derive(Clone, Debug)]
 pub(super) struct LastFitted {
     asked: Tap,
@@ -94,7 +94,7 @@ impl Switch {
     /// Number of rules that a policy would add, including its intersections, if it fits.
     pub(crate) fn count_new_rules(&self, tap: &Tap, limits: &Limits) -> usize {
         match self.last_fitted().filter(|last| last.asked.cells == tap.cells) {
-            // However many monitors it has: nothing was left out because of those.
+            // With room for all intersections, the number does not depend on the monitors.
             Some(last) if self.is_within_half(&last.fitted, limits) => last.fitted.coming.rules,
             _ => self.fitted(tap, self.room(), limits).map_or(0, |fitted| fitted.coming.rules),
         }
@@ -206,7 +206,7 @@ impl Switch {
         self.last_fitted = Some(last.into());
     }
 
-    /// What was found out last, if it is still so.
+    /// The last result, if its inputs are unchanged.
     fn last_fitted(&self) -> Option<&LastFitted> {
         self.last_fitted.as_deref().filter(|last| {
             self.closure.is_as(&last.closure)
@@ -217,7 +217,7 @@ impl Switch {
         })
     }
 
-    /// Whether a policy has all that it has in common with others, because there is room.
+    /// Whether a policy gets all its intersections, as less than half of the room is used.
     fn is_within_half(&self, fitted: &Fitted, limits: &Limits) -> bool {
         let (half, Needed { regions, rules }) =
             (self.room().left(&limits.half_of_room()), &fitted.coming);

@@ -446,7 +446,7 @@ impl Switch {
     /// additions.
     fn apply_changes(&mut self) {
         self.growth = 0;
-        // What did not change is left alone: it is foreseen what comes of just that.
+        // Taking changes from a closure invalidates results of trials, even if there are none.
         if self.arrivals.has_changed() {
             let arrivals = self.arrivals.take_changes();
             self.replace_rules(&arrivals, Self::arrival_rules);

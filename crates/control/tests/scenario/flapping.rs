@@ -100,7 +100,7 @@ fn a_link_that_failed_once_or_twice_is_used_at_once() {
     fabric.flap_and_use(2, 150, 1);
 }
 
-/// Also where ports of hosts come and go all the time, for which links are looked at seldom.
+/// Also while host ports keep changing, which delays the handling of links.
 #[test]
 fn the_first_cut_is_acted_on_at_once_in_fabrics_of_any_size() {
     for (size, is_busy) in [4, 40].into_iter().flat_map(|size| [(size, false), (size, true)]) {

@@ -206,8 +206,8 @@ fn what_passes_while_a_switch_comes_back_to_other_monitors_adds_up() {
     }
 }
 
-/// The same where the policy stays and its monitor is elsewhere: that is seen while the switch is
-/// read, in what the monitor itself sends.
+/// The same if the policy stays and its monitor moves: the controller learns that from a frame of
+/// the monitor while it reads the switch.
 #[test]
 fn what_passes_while_a_switch_comes_back_and_the_monitor_moves_adds_up() {
     for (behind, is_foreign) in (0..20).flat_map(|at| [(at, false), (at, true)]) {

@@ -377,7 +377,7 @@ proptest! {
     }
 }
 
-/// What a proof found is taken over, with copies that other switches carry, and without.
+/// The result of a proof is taken over, both with and without copies that other switches carry.
 #[test]
 fn switches_are_told_the_same_whether_a_change_was_looked_at_or_not() {
     let [mut looking, mut other] = [(); 2].map(|()| {

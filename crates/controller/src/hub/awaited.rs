@@ -1,11 +1,10 @@
-//! Switches that a controller knows of and has not heard yet.
+//! Switches that a controller expects, and that have not reported their ports yet.
 //!
-//! One that has just begun to lead, or was started again, knows from the store at which switches
-//! monitors are. One that is alone knows from there which switches connected before, too, and as a
-//! follower it was connected to all of them. Until they have told their ports nothing can be said
-//! of what is there: a policy that names one of them, or a host that may be at one, is not wrong,
-//! but early. That is said for a while only: a switch that has gone for
-//! good shall not turn all mistakes into promises.
+//! After a start or a change of the leader, the store names the switches of monitors. A controller
+//! without a shared store also keeps the switches that connected before; a follower is connected to
+//! all of them itself. Until these switches have reported their ports, a request that refers to one
+//! of them, or to a host that may be at one, is refused as too early instead of wrong. That ends
+//! after [`PATIENCE`], because a switch may be gone for good.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ impl Known {
         Self { switches: control.monitor_switches().collect(), since: now }
     }
 
-    /// Those as well, which connected before.
+    /// Adds the switches that connected in earlier runs.
     pub(super) fn and(mut self, met: &BTreeSet<DatapathId>) -> Self {
         self.switches.extend(met);
         self
@@ -88,10 +87,11 @@ impl Awaited {
 }
 
 impl Hub {
-    /// A switch is up. Where others share the store, they are connected to it themselves.
+    /// Stores that a switch has connected. Not needed with a shared store, as all controllers are
+    /// connected to the switches.
     pub(super) fn meet(&self, switch: DatapathId) {
         if self.seat.is_alone() {
-            // It is written while the hub goes on.
+            // The hub does not wait for the store.
             tokio::spawn(Arc::clone(&self.keeper).meet(switch));
         }
     }

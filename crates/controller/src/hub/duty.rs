@@ -32,7 +32,7 @@ pub(crate) struct Blueprint {
     pub(crate) policies: Vec<TapPolicy>,
     /// Start of the controller, from which their durations count.
     pub(crate) start: Instant,
-    /// The switches that connected to it before that.
+    /// Switches that connected in earlier runs.
     pub(crate) met: BTreeSet<DatapathId>,
 }
 

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Whether plain HTTP comes, as far as can be told until then, when a handshake must be done: the
-/// first byte of a request is a letter, that of a handshake is not (RFC 8446, section 5.1).
+/// Whether the client speaks plain HTTP: a request starts with a letter, a handshake does not (RFC
+/// 8446 §5.1). False if nothing arrives before the deadline of the handshake.
 pub(super) async fn is_plain(stream: &TcpStream, deadline: Instant) -> bool {
     let mut first = [0];
     let peeked = tokio::time::timeout_at(deadline, stream.peek(&mut first)).await;

@@ -63,7 +63,7 @@ pub(super) async fn log(
     query.page(entries.map(|entry| (format!("{:020}", u64::MAX - entry.id), told(&entry))))
 }
 
-/// What whoever comes back has seen last, which is `expected` if it says anything.
+/// The `Last-Event-ID` of a client that reconnects, which must be `expected`.
 pub(super) fn last_seen<T: FromStr>(
     headers: &HeaderMap,
     expected: &str,
@@ -73,7 +73,7 @@ pub(super) fn last_seen<T: FromStr>(
         Refusal::malformed(message)
     };
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
-    // An event without an id was seen by nobody.
+    // Empty: the client has received no event with an id.
     match id.to_str().map_err(|_| malformed())?.trim() {
         "" => Ok(None),
         id => id.parse().map(Some).map_err(|_| malformed()),

@@ -65,7 +65,7 @@ pub(super) async fn packets(
     if let Some(Format::Pcapng) = query.download {
         return Ok(file(&last).into_response());
     }
-    // An id of another run says nothing of what was seen of this one.
+    // An id of another run is older than all packets of this one.
     let is_news = move |shown: &Arc<Shown>| seen.is_none_or(|seen| shown.id.is_after(seen));
     let first = stream::iter(last.into_iter().filter(is_news).map(|shown| event(&shown)));
     let recheck = recheck();

@@ -147,20 +147,20 @@ impl Disk {
         let what = match (place, &self.database) {
             (Place::Nothing, Some(database)) => {
                 let (database, file) = write_anew(&path, database).map_err(failed)?;
-                tracing::warn!("the store {} was deleted: it is written anew", path.display());
+                tracing::warn!("the store {} was deleted: it is written again", path.display());
                 (self.database, self.file) = (Some(database), file);
                 self.leave();
                 return Ok(());
             }
-            (Place::Ours(_), _) => "somebody has written something else into the file",
+            (Place::Ours(_), _) => "something else was written into the file",
             (Place::Nothing, None) => "nothing is there now",
             (Place::Emptied, _) => {
                 self.give_up();
-                "somebody has emptied the file"
+                "the file was emptied"
             }
             (Place::Taken, _) => "another file is there now",
         };
-        let error = StoreError::new("it is not as it was", &what);
+        let error = StoreError::new("its file was changed by others", &what);
         Err(error.with_remedy(TAKE_BACK).at(Some(&path)))
     }
 
@@ -367,7 +367,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
     Ok(Contents { identity, kept: Kept { policies, unreadable, switches }, head })
 }
 
-/// The switches that connected lately; others are forgotten.
+/// The switches that connected within [`SWITCH_AGE_MS`]; deletes older ones.
 fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId>, Failure> {
     let oldest = unix_time().0.saturating_sub(SWITCH_AGE_MS);
     let is_old = |time: &str| time.parse::<u64>().map_or(true, |time| time < oldest);
@@ -379,7 +379,7 @@ fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId
     Ok(switches)
 }
 
-/// What the time is kept by when a switch was met.
+/// Key of the time when the switch was last stored.
 fn switch_key(switch: DatapathId) -> String {
     format!("{SWITCH}{:016x}", switch.0)
 }
@@ -552,28 +552,27 @@ const AUDIT: TableDefinition<'_, u64, &str> = TableDefinition::new("audit");
 const NO_RECORD: &str = "the last record of the audit log is no record";
 const IDENTITY: &str = "identity";
 const SWITCH: &str = "switch ";
-/// A switch that did not connect for a month is not expected any more.
+/// A switch that did not connect for a month is no longer expected.
 const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
 /// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;
 /// Maximum records of a log in memory.
 pub(super) const MAX_IN_MEMORY: usize = 10_000;
-const NO_DIRECTORY: &str = "make the directory that the file shall be in, or choose another file \
-                            with --store";
-const NO_FILE: &str = "name a file in it with --store, such as controller.redb, which is made";
-const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or put back \
-                        a copy of it";
-const DAMAGED: &str = "it does not agree with itself";
-const NOT_OURS: &str = "let the user that runs the controller read and write it and its directory \
+const NO_DIRECTORY: &str = "create the directory of the file, or choose another file with --store";
+const NO_FILE: &str = "name a file in it with --store, such as controller.redb; it is created";
+const NO_STORE: &str = "it is no store, or damaged: choose another file with --store, or restore a \
+                        copy of it";
+const DAMAGED: &str = "its contents are inconsistent";
+const NOT_OURS: &str = "give the user that runs the controller access to it and its directory \
                         (chown, chmod), or choose another file with --store";
 const READ_ONLY: &str = "policies cannot be changed until it can be written; mount its file system \
-                         so that it can be, or choose another place with --store; what is in \
-                         force goes on";
-const TAKE_BACK: &str = "policies cannot be changed until it is put back there; or start the \
-                         controller again, to go on by what is there then; what is in force goes \
-                         on";
-pub(super) const IN_USE: &str =
-    "is another controller at work? stop it, or choose another file with --store";
+                         writable, or choose another file with --store; active policies stay in \
+                         effect";
+const TAKE_BACK: &str = "policies cannot be changed until the former file is restored; or restart \
+                         the controller to continue with what is there then; active policies stay \
+                         in effect";
+pub(super) const IN_USE: &str = "another process uses it, probably another controller: stop that \
+                                 one, or choose another file with --store";
 
 #[cfg(test)]
 mod tests {

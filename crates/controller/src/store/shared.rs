@@ -214,7 +214,7 @@ impl SharedClerk {
                     ops.insert(self.keys.head(), put(self.keys.head(), line.clone()));
                     lines.push(line);
                 }
-                // Those who may lead are connected to all of them.
+                // Not stored: all candidates are connected to the switches.
                 Change::Meet(_) => {}
             }
         }
@@ -277,13 +277,13 @@ impl SharedClerk {
             EtcdError::Unreachable(_) => UNTIL_IT_ANSWERS,
             _ => UNTIL_IT_DOES,
         };
-        let error = StoreError::new("etcd does not do it", error).with_remedy(remedy);
+        let error = StoreError::new("the request to etcd failed", error).with_remedy(remedy);
         error.at_place(&self.place)
     }
 
     fn deposed(&self) -> StoreError {
-        let error = StoreError::new("not written", &"this controller does not lead any more");
-        error.with_remedy("ask the one that does").at_place(&self.place)
+        let error = StoreError::new("not written", &"this controller does not lead any longer");
+        error.with_remedy("send the request to the leader").at_place(&self.place)
     }
 }
 
@@ -323,12 +323,14 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const NO_RECORD: &str = "the head of the audit log is no record";
-const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it does; see that most of its \
-     members run; what is in force goes on";
+const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it answers; check that most of \
+     its members run; active policies stay in effect";
 /// For errors whose text names the remedy.
-const UNTIL_IT_DOES: &str = "policies cannot be changed until it does; what is in force goes on";
-const PERHAPS_WRITTEN: &str = "the change may have been written, so look when it does; until then \
-     policies cannot be changed; see that most of its members run; what is in force goes on";
+const UNTIL_IT_DOES: &str =
+    "policies cannot be changed until that is remedied; active policies stay in effect";
+const PERHAPS_WRITTEN: &str = "the change may have been written: check when etcd answers again; \
+     until then policies cannot be changed; check that most of its members run; active policies \
+     stay in effect";
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,10 @@
 //! Packets that a meter may have remarked on their way to later tables.
 //!
-//! A meter comes first of a rule's instructions (OpenFlow 1.3.5 §5.9), and later tables match on
-//! the packet as it is by then (§5.3). What a remark makes of a packet depends on the moment, not
-//! on its flow. But the DSCPs that it can leave with are known, at most three of them. So the walk
-//! keeps them, and forks where a table looks at the DSCP: the program goes on by one arm for each,
-//! which a frame chooses by the DSCP that it has. A walk that comes to no such table does not fork,
-//! and one that passes no such meter has nothing to do here.
+//! The meter comes first among a rule's instructions (OpenFlow 1.3.5 §5.9), and later tables match
+//! the packet as it is then (§5.3). Whether a packet is remarked depends on the moment, not on its
+//! flow. But only a few DSCPs are possible, at most three. The walk tracks them, and forks where a
+//! table matches the DSCP: the program has one branch for each, and the frame's current DSCP
+//! selects it. A walk without such a meter or table does not fork.
 
 use std::mem::take;
 
@@ -19,7 +18,7 @@ use crate::program::{Op, Program, TagMoves};
 use crate::rewrite::dropped_sooner;
 
 impl Walk<'_, '_> {
-    /// Notes which DSCPs the frame may have behind the meter.
+    /// Adds the DSCPs that the frame may have after the meter.
     pub(super) fn note_remarks(&mut self, meter: &Meter) {
         let levels = meter.bands.iter().filter_map(|band| match band.spec.kind {
             MeterBandKind::DscpRemark { prec_level } => Some(prec_level),
@@ -48,12 +47,13 @@ impl Walk<'_, '_> {
         self.dscps = if all.len() > 1 { all } else { Vec::new() };
     }
 
-    /// Whether what was looked at depends on what a meter has made of the frame.
+    /// Whether a lookup depends on what a meter has done to the frame.
     pub(super) fn is_undecided(&self, looked_at: &FlowKey) -> bool {
         !self.dscps.is_empty() && looked_at.ip_tos & DSCP != 0
     }
 
-    /// Goes on from a table by an arm for each DSCP. Nothing comes behind the tables.
+    /// Continues at a table with one branch for each DSCP. Requires that no actions follow the
+    /// tables.
     pub(super) fn fork(&mut self, table: TableId) {
         let dscps = take(&mut self.dscps);
         let tags = TagMoves { pushed: self.pushed, popped: self.popped };
@@ -61,7 +61,7 @@ impl Walk<'_, '_> {
         self.ops.push(Op::ByDscp { tags, arms });
     }
 
-    /// The rest of the walk, for frames of this DSCP.
+    /// Compiles the rest of the walk for frames with this DSCP.
     fn arm(&mut self, table: TableId, dscp: u8) -> (u8, Program) {
         let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
         let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
@@ -84,5 +84,5 @@ fn dscp_bits() -> FlowKey {
     FlowKey { ip_tos: DSCP, ..FlowKey::default() }
 }
 
-/// The bits of the DSCP in a type of service or traffic class.
+/// Bits of the DSCP in the type of service or traffic class.
 const DSCP: u8 = 0xfc;

@@ -1,6 +1,6 @@
-//! Carrying out the program of a frame, step by step, and counting what becomes of the frame.
+//! Execution of a frame's program, step by step, with its counters.
 //!
-//! How the program was found is in [`super`], and so is why most of this is inlined.
+//! [`super`] explains how the program is found, and why most of this is inlined.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ impl<'a, E: Egress> Run<'a, E> {
         self.ends
     }
 
-    /// As [`Self::ops`], for steps within a step.
+    /// [`Self::ops`] for steps within a step.
     #[inline(never)]
     pub(super) fn nested(&mut self, ops: &'a [Op], frame: &mut Frame<'_>) {
         self.ops(ops, frame);
@@ -178,7 +178,7 @@ impl<'a, E: Egress> Run<'a, E> {
         Some(tail)
     }
 
-    /// Goes on by the program for the DSCP that the frame has by now.
+    /// Continues with the program for the frame's current DSCP.
     fn go_on(&mut self, tags: TagMoves, arms: &'a [(u8, Program)], frame: &mut Frame<'_>) {
         let dscp = rewrite::dscp(frame);
         if let Some((_, program)) = arms.iter().find(|(other, _)| dscp == Some(*other)) {

@@ -1,16 +1,16 @@
-//! IP fragments, where a controller wants them dropped (OpenFlow 1.3.5 §7.3.2).
+//! IP fragments, while a controller has them dropped (OpenFlow 1.3.5 §7.3.2).
 
 use crate::common::{Switch, apply, out, udp};
 use tapswitch_datapath::DropReason;
 use tapswitch_openflow::{Action, PortNo};
 use tapswitch_wire::EtherType;
 
-/// More fragments, or an offset of 8 bytes; none of both.
+/// Flags and offset: more fragments; an offset of 8 bytes; neither.
 const FIRST: [u8; 2] = [0x20, 0];
 const LATER: [u8; 2] = [0, 1];
 const WHOLE: [u8; 2] = [0x40, 0];
 
-/// A switch that sends all from port 1 to port 2.
+/// A switch that forwards all frames from port 1 to port 2.
 fn switch() -> Switch {
     let mut switch = Switch::new(3);
     switch.flow(0, 1, &[], &[apply(&[out(2)])]);
@@ -23,7 +23,7 @@ fn ipv4(fragment: [u8; 2]) -> Vec<u8> {
     frame
 }
 
-/// With a fragment header of this offset and flag, in front of UDP.
+/// A UDP packet with a fragment header with this offset and flag.
 fn ipv6(fragment: [u8; 2]) -> Vec<u8> {
     let mut frame = udp().bytes()[..12].to_vec();
     frame.extend(EtherType::IPV6.0.to_be_bytes());
@@ -53,7 +53,7 @@ fn fragments_are_dropped_by_name_as_long_as_a_controller_wants_it() {
     }
 }
 
-/// The tables take no fragment of the controller's either; the other outputs are none of theirs.
+/// In a packet-out, only the output to the tables drops the fragment.
 #[test]
 fn a_fragment_of_a_controllers_gets_to_no_table() {
     let mut switch = switch();

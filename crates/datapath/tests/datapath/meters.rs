@@ -255,7 +255,8 @@ fn a_remark_reaches_ipv6_behind_tags_and_leaves_others_alone() {
     assert_eq!(switch.sent(2), frame);
 }
 
-/// What a remark makes of a packet depends on the moment, so each is looked up as it is by then.
+/// Whether a meter remarks a packet depends on the moment, so each packet is looked up by its new
+/// DSCP.
 #[test]
 fn tables_behind_match_on_the_dscp_as_it_was_remarked() {
     let mut switch = metered(PACKETS, &[remark_above(1, 2, 1)]);
@@ -267,7 +268,7 @@ fn tables_behind_match_on_the_dscp_as_it_was_remarked() {
     switch.flow(2, 1, &[ip(), Oxm::IpDscp(12)], &[]);
     let frame = with_dscp(10);
     let ways: Vec<_> = (0..6).map(|_| switch.receive(1, &frame)).collect();
-    // Of the two that the meter passed as they were, table 2 knows nothing.
+    // Table 2 has no rule for the two that the meter did not remark.
     assert_eq!(ways, [vec![], vec![], vec![3], vec![3], vec![3], vec![3]]);
     assert_eq!(switch.sent(3)[15], 12 << 2 | 1);
     assert_checksums(switch.sent(3));
@@ -287,7 +288,7 @@ fn tables_behind_match_on_the_dscp_as_it_was_remarked() {
     assert_books(&switch, 6);
 }
 
-/// Also where each table remarks what the one before has.
+/// Each table remarks what the one before has remarked.
 #[test]
 fn remarks_add_up_from_table_to_table() {
     let mut switch = metered(PACKETS, &[remark_above(1, 1, 1)]);
@@ -321,7 +322,7 @@ fn a_dscp_that_is_set_behind_a_meter_is_that_for_all() {
     }
 }
 
-/// What a copy is marked with is its own.
+/// The DSCP that a bucket sets does not change that of the original frame.
 #[test]
 fn a_bucket_that_sets_the_dscp_leaves_that_of_the_frame_to_the_meter() {
     let mut switch = exhausted(&[remark_above(1, 1, 1)]);
@@ -334,7 +335,8 @@ fn a_bucket_that_sets_the_dscp_leaves_that_of_the_frame_to_the_meter() {
     assert_eq!((dscp(switch.sent(3)), dscp(switch.sent(2))), (46, 12));
 }
 
-/// A chain of meters whose tables all look at the DSCP has few arms in each, and very many in all.
+/// A chain of tables that all have meters and match the DSCP has few branches in each table, and
+/// very many in total.
 #[test]
 fn a_long_chain_of_remarks_is_bounded() {
     let bands = [remark_above(1, 1, 1), remark_above(2, 1, 2)];
@@ -354,7 +356,7 @@ fn a_long_chain_of_remarks_is_bounded() {
     assert_books(&switch, 4);
 }
 
-/// They need no programs of their own for it.
+/// Rules that do not match the DSCP need no branches.
 #[test]
 fn tables_that_do_not_look_at_the_dscp_see_one_flow() {
     let mut switch = metered(PACKETS, &[remark_above(1, 1, 1)]);
@@ -366,7 +368,8 @@ fn tables_that_do_not_look_at_the_dscp_see_one_flow() {
     assert_eq!(switch.forwarder.cache_stats().walks, 1);
 }
 
-/// In a packet-out with more outputs, what comes behind the tables goes on with one frame.
+/// A packet-out with several outputs is looked up by its original DSCP, as the actions after the
+/// tables continue with one frame.
 #[test]
 fn a_packet_out_to_the_tables_is_remarked_too() {
     let mut switch = exhausted(&[remark_above(1, 1, 1)]);

@@ -1,4 +1,4 @@
-//! What is around packets in a tunnel.
+//! Outer headers of packets in tunnels.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::encapsulation::{self, Encapsulation};
 use crate::ip::{Ip, Version};
 use crate::layers::{self, Outer};
 
-/// Parses the headers of `frame`, which are those of a tunnel that trains may be in.
+/// Parses the headers of `frame`, which belong to a tunnel that may contain trains.
 ///
-/// What the tunnel's own headers cannot lead through holds no packet of a train, and is in nobody's
-/// way; what they lead to and cannot be read may be one.
+/// If the tunnel's own headers cannot be parsed, the frame belongs to no train and affects none. If
+/// the headers inside cannot be parsed, it may belong to one.
 pub(super) fn find(frame: &[u8], parsed: &Parsed) -> Found {
     let outer = layers::network(parsed).and_then(|(version, at)| Ip::read(frame, at, version));
     let Ok(outer) = outer else {
@@ -37,7 +37,7 @@ pub(super) fn find(frame: &[u8], parsed: &Parsed) -> Found {
     }
 }
 
-/// True when nothing in front of the TCP or UDP header inside belongs to one packet only.
+/// Whether all headers before the inner TCP or UDP header can be repeated.
 fn can_repeat(frame: &[u8], headers: &Headers, outer: &Outer) -> bool {
     let is_plain = match outer.ip.version {
         Version::V4 => is_plain_v4(&frame[outer.ip.at..outer.ip.upper_at]),
@@ -46,8 +46,8 @@ fn can_repeat(frame: &[u8], headers: &Headers, outer: &Outer) -> bool {
     usize::from(headers.end) <= LEN_MAX && is_plain && headers.can_repeat(frame)
 }
 
-/// The bytes of the tunnel's own headers that differ between packets of a train: checksum and, in
-/// UDP, length. Both kinds of headers have them in the same place.
+/// The bytes of the tunnel's own headers that differ between packets of a train: the checksum and,
+/// in UDP, the length. Both kinds of headers have them at the same place.
 pub(super) fn varying(outer: &Outer) -> Range<usize> {
     let at = outer.ip.upper_at;
     match outer.encapsulation {
@@ -56,8 +56,8 @@ pub(super) fn varying(outer: &Outer) -> Range<usize> {
     }
 }
 
-/// True when what is around `other` up to `end`, the inner IP header, is the tunnel `outer` of
-/// `first`, too.
+/// Whether the headers of `other` up to `end`, the inner IP header, are of the tunnel `outer` of
+/// `first`.
 pub(super) fn is_same(outer: &Outer, end: usize, first: &[u8], other: &[u8]) -> bool {
     let Ip { version, at, upper_at, .. } = outer.ip;
     let (first_ip, other_ip) = (&first[at..upper_at], &other[at..upper_at]);
@@ -72,8 +72,8 @@ pub(super) fn is_same(outer: &Outer, end: usize, first: &[u8], other: &[u8]) -> 
         && has_own_checksum(outer, other)
 }
 
-/// True when `frame` has a checksum over UDP where the packets in the tunnel `outer` have one, and
-/// none where they have none: else it is not of their flow.
+/// Whether `frame` has a UDP checksum exactly if the packets in the tunnel `outer` have one.
+/// Otherwise it is of another flow.
 pub(super) fn has_own_checksum(outer: &Outer, frame: &[u8]) -> bool {
     let Encapsulation::Udp { has_checksum } = outer.encapsulation else {
         return true;

@@ -1,4 +1,4 @@
-//! To which flow a packet belongs, in a tunnel or not.
+//! The flow of a packet, in a tunnel or not.
 
 use tapswitch_wire::{EtherType, Parsed, ethernet, ip_proto, parse, read_u32, tcp, udp};
 
@@ -7,7 +7,7 @@ use super::{Tunnels, around};
 use crate::layers::Outer;
 
 impl Headers {
-    /// Parses the headers of `frame`, those inside `tunnels` too.
+    /// Parses the headers of `frame`, including those inside `tunnels`.
     #[inline]
     pub(super) fn find(frame: &[u8], tunnels: Tunnels) -> Found {
         let Ok(parsed @ Parsed { key, layout }) = parse(frame) else {
@@ -38,8 +38,8 @@ impl Headers {
         }
     }
 
-    /// True when `other` is a packet of the same flow as `first`, which has these headers with
-    /// `outer` around them; its TCP header may still be of another length.
+    /// Whether `other` is of the same flow as `first`, which has these headers and `outer`. Its TCP
+    /// header may have another length.
     #[inline]
     pub(super) fn is_same_flow(&self, outer: Option<&Outer>, first: &[u8], other: &[u8]) -> bool {
         let (network, transport) = (usize::from(self.network), usize::from(self.transport));

@@ -1,28 +1,29 @@
-//! Where the headers of a packet lie, and what of them tells flows apart.
+//! Positions of a packet's headers, and the fields that distinguish flows.
 
 use tapswitch_wire::{GsoType, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp};
 
 use crate::ip::{Ip, Version};
 use crate::layers::Outer;
 
-/// What a frame is to the coalescer.
+/// Class of a frame for coalescing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A packet of a flow, and what is around it in a tunnel.
+    /// A packet of a flow, with its outer headers if it is in a tunnel.
     Flow(Headers, Option<Outer>),
-    /// TCP or UDP, but of a flow that cannot be told or with headers that cannot be repeated: it
-    /// may belong to any train.
+    /// TCP or UDP with an unknown flow, or with headers that cannot be repeated: it may belong to
+    /// any train.
     Unclear,
-    /// Something else.
+    /// Anything else.
     Foreign,
 }
 
-/// IPv4 without options or IPv6, then TCP or UDP. Offsets are from the frame's first byte.
+/// IPv4 without options or IPv6, followed by TCP or UDP. Offsets are from the start of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) is_v4: bool,
     pub(super) is_tcp: bool,
-    /// End of the Ethernet header with its tags, behind which the IP header or a tunnel's lies.
+    /// End of the Ethernet header with its tags, where the IP header or the tunnel's outer one
+    /// starts.
     pub(super) link_end: u16,
     /// Start of the IP header.
     pub(super) network: u16,
@@ -33,7 +34,8 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Those of the TCP or UDP packet behind `ip` inside a tunnel over `outer`, if they are whole.
+    /// Headers of the TCP or UDP packet after `ip` inside a tunnel over `outer`, if they are
+    /// complete.
     pub(super) fn inside(frame: &[u8], outer: &Ip, ip: &Ip) -> Option<Self> {
         let to_u16 = |at: usize| u16::try_from(at).ok();
         Some(Self {
@@ -46,7 +48,7 @@ impl Headers {
         })
     }
 
-    /// True when nothing between Ethernet and TCP or UDP belongs to one packet only.
+    /// Whether all headers between Ethernet and TCP or UDP can be repeated.
     #[inline]
     pub(super) fn can_repeat(&self, frame: &[u8]) -> bool {
         let packet = &frame[usize::from(self.network)..usize::from(self.transport)];
@@ -57,12 +59,12 @@ impl Headers {
         }
     }
 
-    /// That of the IP header.
+    /// IP version.
     pub(super) fn version(&self) -> Version {
         if self.is_v4 { Version::V4 } else { Version::V6 }
     }
 
-    /// The kind of train that these packets make.
+    /// Kind of train that these packets form.
     #[inline]
     pub(super) fn gso_type(&self) -> GsoType {
         match (self.is_tcp, self.is_v4) {
@@ -72,13 +74,13 @@ impl Headers {
         }
     }
 
-    /// Where the checksum lies in the TCP or UDP header.
+    /// Position of the checksum in the TCP or UDP header.
     #[inline]
     pub(super) fn checksum_offset(&self) -> usize {
         if self.is_tcp { tcp::field::CHECKSUM } else { udp::field::CHECKSUM }
     }
 
-    /// A hash of the flow: what differs between most flows. `frame` may have other headers, but is
+    /// Hash of the fields that differ between most flows. `frame` may have other headers, but is
     /// long enough for these.
     #[inline]
     pub(super) fn hash(&self, frame: &[u8]) -> u32 {
@@ -93,7 +95,7 @@ impl Headers {
     }
 }
 
-/// Compares what tells IPv4 flows apart. Anything but a plain header is another flow.
+/// Compares the fields that distinguish IPv4 flows. A header that is not plain is of another flow.
 #[inline]
 pub(super) fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
     let (Some(first), Some(other)) = (first.first_chunk::<20>(), other.first_chunk::<20>()) else {
@@ -105,7 +107,7 @@ pub(super) fn is_same_v4(first: &[u8], other: &[u8]) -> bool {
         && !is_fragment(other)
 }
 
-/// Compares what tells IPv6 flows apart: all but traffic class, length and hop limit.
+/// Compares the fields that distinguish IPv6 flows: all except traffic class, length and hop limit.
 #[inline]
 pub(super) fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
     const VERSION_AND_LABEL: u32 = 0xf00f_ffff;
@@ -114,7 +116,7 @@ pub(super) fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
         && first[ipv6::field::SRC.start..] == other[ipv6::field::SRC.start..]
 }
 
-/// True for an IPv4 header without options and with no flag but "don't fragment".
+/// Whether an IPv4 header has no options and no flag except "don't fragment".
 pub(super) fn is_plain_v4(header: &[u8]) -> bool {
     let fragment = read_u16(header, ipv4::field::FRAGMENT);
     header.len() == ipv4::MIN_HEADER_LEN && fragment & !ipv4::DONT_FRAGMENT == 0
@@ -126,9 +128,9 @@ fn is_fragment(ipv4_header: &[u8]) -> bool {
     fragment & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0
 }
 
-/// The extension headers that Linux coalesces behind, and cuts behind (`ipv6_gso_pull_exthdrs`).
-/// A jumbo option says a length of its own. With segments left, checksums are those of another
-/// destination than the one in the IPv6 header (RFC 8200 §8.1).
+/// Extension headers after which Linux coalesces and segments (`ipv6_gso_pull_exthdrs`). A jumbo
+/// option contains a length of its own. With segments left, checksums are computed with another
+/// destination than that in the IPv6 header (RFC 8200 §8.1).
 #[cold]
 fn can_repeat_extensions(headers: &[u8]) -> bool {
     if ipv6::is_routed_on(headers) {
@@ -148,6 +150,6 @@ fn can_repeat_extensions(headers: &[u8]) -> bool {
     true
 }
 
-/// Longest headers of a train in bytes: 30 tags before TCP over IPv6 with all its options, for
-/// example.
+/// Maximum length of a train's headers in bytes, for example 30 tags before TCP over IPv6 with all
+/// its options.
 pub(super) const LEN_MAX: usize = 256;

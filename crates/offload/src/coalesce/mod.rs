@@ -1,24 +1,24 @@
-//! Coalescing a batch of received packets into trains (GRO), the reverse of [`Segments`].
+//! Coalescing of a batch of received packets into trains (GRO), the reverse of [`Segments`].
 //!
-//! A [`Coalescer`] takes the frames of one batch in the order of their arrival and makes [`Unit`]s
-//! of them: trains, and frames that stay alone. A train is the first packet's frame, its headers
-//! rewritten in place, and a list of where the payloads of the others lie: nothing is copied.
-//! Nothing is kept from batch to batch either, so no packet ever waits for one that may not come.
+//! A [`Coalescer`] takes the frames of one batch in the order of arrival, and returns [`Unit`]s:
+//! trains and single frames. A train consists of the first packet's frame with its headers
+//! rewritten in place, and a list of the positions of the other payloads; nothing is copied. No
+//! state is kept between batches, so no packet waits for later ones.
 //!
-//! **Contract.** [`Segments`] cuts each train into the packets that it was made of, byte for byte
-//! (those that came with a partial checksum come out complete). Packets of a flow stay in order;
-//! flows among each other go by their first packet. Nothing panics or reads past a frame, whatever
-//! bytes and metadata say. After [`Coalescer::new`] nothing allocates unless a batch is longer than
-//! announced.
+//! **Contract.** [`Segments`] splits each train into the packets that it was made of, byte for
+//! byte, except that partial checksums become complete. The order of packets within a flow is kept;
+//! flows are ordered by their first packets. Nothing panics or reads beyond a frame, whatever its
+//! bytes and metadata. After [`Coalescer::new`] nothing is allocated unless a batch exceeds the
+//! announced length.
 //!
 //! # Rules
 //!
-//! They are those of Linux's GRO, which `tests/kernel_gro/` holds them against.
+//! They are those of Linux's GRO; `tests/kernel_gro/` compares the two.
 //!
-//! | field | a packet joins a train when it is | Linux |
+//! | field | a packet joins a train if it is | Linux |
 //! |---|---|---|
 //! | Ethernet, tags with PCP and DEI | equal | `gro_list_prepare`, `vlan_gro_receive` |
-//! | IPv4 options, fragments | absent, both | `inet_gro_receive` |
+//! | IPv4 options, fragments | both absent | `inet_gro_receive` |
 //! | lengths of IP and UDP | those of the frame, no padding | same, `udp_gro_receive_segment` |
 //! | addresses, protocol | equal | same |
 //! | flow label, extension headers | equal | `ipv6_gro_receive` |
@@ -26,77 +26,78 @@
 //! | ToS or traffic class | equal | `inet_gro_flush`, `ipv6_gro_flush` |
 //! | TTL or hop limit | equal | same |
 //! | "don't fragment" | equal | same |
-//! | IPv4 identification | one more with each packet | `inet_gro_flush` |
+//! | IPv4 identification | incremented by 1 per packet | `inet_gro_flush` |
 //! | TCP sequence number | the next one | `tcp_gro_receive` |
 //! | TCP acknowledgement, window, options | equal | same |
-//! | TCP flags | equal, but for FIN, PSH | same |
+//! | TCP flags | equal, except FIN and PSH | same |
 //! | CWR | equal, a bit of a counter (RFC 9768) | same, in 7.3 |
 //! | PSH, FIN | set on the last packet, which ends the train | same |
 //! | URG, SYN, RST | never set | same |
-//! | payload | as long as the first one, a shorter one ends the train | same |
-//! | UDP checksum | there | `udp_gro_receive_segment` |
-//! | checksums | right by our own sum, or vouched for | `skb_gro_checksum_validate` |
-//! | train | of at most 65,535 bytes without Ethernet | `skb_gro_receive` |
-//! | UDP train | of at most 64 packets | `UDP_GRO_CNT_MAX` |
+//! | payload | as long as the first; a shorter one ends the train | same |
+//! | UDP checksum | present | `udp_gro_receive_segment` |
+//! | checksums | verified here or by metadata | `skb_gro_checksum_validate` |
+//! | train | at most 65,535 bytes without Ethernet | `skb_gro_receive` |
+//! | UDP train | at most 64 packets | `UDP_GRO_CNT_MAX` |
 //! | received train | TCP with the same packet size, no ECN bit | `tcp_gro_receive` |
 //!
-//! Where this differs from Linux on purpose:
+//! Intended differences from Linux:
 //!
-//! | Linux | here | why |
+//! | Linux | here | reason |
 //! |---|---|---|
-//! | a fixed identification makes a train, too | stays alone | cutting would count on |
-//! | the urgent pointer is ignored | it is equal | it would be lost |
-//! | a partial checksum is taken as right | it is looked at | cutting would repair a wrong one |
-//! | a checksum of `0xffff` may be right (not UDP) | stays alone | cutting writes zero |
-//! | a source route makes a train, too | stays alone before its end | sums are the end's |
-//! | what cannot be judged overtakes its flow's train | ends it | order |
-//! | 8 flows in each of 8 buckets | as many as the batch has packets | the batch bounds them |
-//! | UDP for those that ask (`rx-udp-gro-forwarding`) | always | a switch forwards |
-//! | nothing is seen behind tags of type 0x9100 | all is | they are tags here |
-//! | trains from user space are passed by | they go on | the metadata is checked here |
-//! | CWR on the first packet only makes a train, in 6.18 | it stays alone | see CWR above |
-//! | TCP trains of any number of packets | of at most 4096 | `NetHeader::PACKETS_MAX` |
-//! | headers of any length | of at most 256 bytes | bounded |
-//! | headers of any shapes | 12 shapes; one more ends all trains | bounded |
+//! | a fixed identification forms a train, too | not joined | segmentation would increment it |
+//! | the urgent pointer is ignored | must be equal | it would be lost |
+//! | a partial checksum counts as valid | verified | segmentation would repair a wrong one |
+//! | a checksum of `0xffff` may be valid (not UDP) | not joined | segmentation writes zero |
+//! | a source route forms a train, too | not joined before its end | checksums are the end's |
+//! | a packet of unknown validity overtakes its flow's train | ends it | order |
+//! | 8 flows in each of 8 buckets | as many as packets in the batch | the batch bounds them |
+//! | UDP on request (`rx-udp-gro-forwarding`) | always | a switch forwards |
+//! | tags of type 0x9100 are not parsed | parsed | they are tags here |
+//! | trains from user space are not joined | joined | the metadata is checked here |
+//! | CWR on the first packet only forms a train, in 6.18 | not joined | see CWR above |
+//! | TCP trains of any number of packets | at most 4096 | `NetHeader::PACKETS_MAX` |
+//! | headers of any length | at most 256 bytes | bounded |
+//! | headers of any layout | 12 layouts; one more ends all trains | bounded |
 //!
-//! What cannot be judged: a bad checksum or, over UDP, none; a fragment; IPv4 options; an IPv6
-//! routing header with segments left; UDP with padding or nothing in it.
+//! Of unknown validity are: a bad checksum or, over UDP, none; a fragment; IPv4 options; an IPv6
+//! routing header with segments left; UDP with padding or without payload.
 //!
 //! # Tunnels
 //!
-//! A Coalescer [that is told to](Coalescer::with_tunnels) looks into one tunnel: VXLAN and Geneve
-//! on the ports that they are known by, GRE and NVGRE, IP in IP. The rules above hold for what is
-//! inside; around it these:
+//! [On request](Coalescer::with_tunnels), packets inside one tunnel are joined: VXLAN and Geneve on
+//! their known ports, GRE and NVGRE, IP in IP. The rules above apply to the inner headers; these
+//! apply to the outer ones:
 //!
-//! | field | a packet joins a train when it is | Linux |
+//! | field | a packet joins a train if it is | Linux |
 //! |---|---|---|
-//! | outer IP header | as the inner one is | `gro_receive_network_flush` |
+//! | outer IP header | as the inner one | `gro_receive_network_flush` |
 //! | outer ports | equal | `udp_gro_receive` |
-//! | outer UDP checksum | in all packets, and right, or in none | same |
+//! | outer UDP checksum | in all packets and valid, or in none | same |
 //! | VXLAN | equal | `vxlan_gro_prepare_receive` |
 //! | Geneve with its options | equal | `geneve_gro_receive` |
 //! | GRE | without sequence numbers; flags, protocol and key equal | `gre_gro_receive` |
-//! | GRE checksum | right | same |
+//! | GRE checksum | valid | same |
 //! | inner Ethernet, tags | equal | `eth_gro_receive` |
 //!
-//! Where this differs from Linux on purpose:
+//! Intended differences from Linux:
 //!
-//! | Linux | here | why |
+//! | Linux | here | reason |
 //! |---|---|---|
-//! | needs a device or socket of the tunnel | the port tells | a switch forwards |
-//! | a fixed outer identification makes a train, too | stays alone | cutting would count on |
-//! | a partial outer checksum is taken as right | stays alone | metadata has one place for one |
-//! | who vouches may mean the checksum inside | it is summed | metadata has no level |
-//! | takes the checksum of GRE for the key, if there are both | takes the key | it is |
+//! | needs a device or socket of the tunnel | identified by the port | a switch forwards |
+//! | a fixed outer identification forms a train, too | not joined | segmentation would increment it
+//! |
+//! | a partial outer checksum counts as valid | not joined | metadata describes one checksum |
+//! | `DATA_VALID` may mean the inner checksum | the inner one is summed | metadata has no level |
+//! | GRE with checksum and key: compares the checksum as key | compares the key | correct |
 //!
-//! The outer headers of packets of equal length differ in identification and IPv4 checksum alone:
-//! a right checksum inside makes all that is carried sum up to the same. So they are foretold and
-//! compared as the inner ones are, and neither is summed.
+//! The outer headers of packets of equal length differ only in identification and IPv4 checksum:
+//! with a valid inner checksum, the sum of the tunnel's payload is constant. So they are predicted
+//! and compared like the inner ones, and not summed.
 //!
 //! Read RFC 9293 §3.1, RFC 768, RFC 6864 (identification), RFC 3168 §6.1.2 and RFC 9768 §3.2.2
 //! (CWR) first.
 //!
-//! Deliberately absent: tunnels in tunnels, received trains in tunnels.
+//! Out of scope: nested tunnels, received trains in tunnels.
 //!
 //! [`Segments`]: crate::Segments
 
@@ -116,22 +117,21 @@ use template::Template;
 use crate::encapsulation;
 use crate::layers::Outer;
 
-/// The tunnels inside of which packets become trains.
+/// Tunnels inside which packets are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tunnels {
-    /// None: what is around a packet is its flow.
+    /// None: the outer headers define the flow.
     #[default]
     None,
-    /// VXLAN and Geneve: their trains can be described by a network header of 24 bytes
-    /// ([`Unit::long_meta`]).
+    /// VXLAN and Geneve: a network header of 24 bytes describes their trains ([`Unit::long_meta`]).
     Udp,
-    /// GRE, NVGRE and IP in IP, too. No network header has words for these trains: nobody but
-    /// [`Segments`](crate::Segments) understands them.
+    /// Also GRE, NVGRE and IP in IP. No network header describes these trains: only
+    /// [`Segments`](crate::Segments) can split them.
     All,
 }
 
 impl Tunnels {
-    /// True for a packet with the outer headers `key` that may be in one of these.
+    /// Whether a packet with the outer headers `key` may be in one of these.
     #[inline]
     fn may_include(self, key: &FlowKey) -> bool {
         self != Self::None && self.include(key)
@@ -148,38 +148,38 @@ impl Tunnels {
 /// A frame of a batch: its metadata, and its bytes `start..end` in the batch's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// What the device says of it.
+    /// Metadata from the device.
     pub meta: NetHeader,
-    /// First byte.
+    /// Start.
     pub start: usize,
-    /// Behind the last byte.
+    /// End.
     pub end: usize,
 }
 
-/// A train, or a frame that stays alone.
+/// A train, or a single frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
     /// Index in the batch of its first frame, whose bytes come first.
     pub first: usize,
-    /// Its metadata; the frame's own when it stays alone.
+    /// Its metadata; for a single frame that of the frame.
     pub meta: NetHeader,
-    /// Where the outer UDP header of a train in a UDP tunnel starts, else zero.
+    /// Offset of the outer UDP header of a train in a UDP tunnel, otherwise 0.
     pub outer_transport: u16,
-    /// Where the inner IP header of a train in a UDP tunnel starts, else zero.
+    /// Offset of the inner IP header of a train in a UDP tunnel, otherwise 0.
     pub inner_network: u16,
-    /// Payloads that follow the first frame, as ranges of the batch's buffer, in order. All lie
-    /// behind that frame when the batch lies in order. Empty when it stays alone.
+    /// Payloads that follow the first frame, in order, as ranges of the batch's buffer. All follow
+    /// that frame in the buffer if the batch is in order there. Empty for a single frame.
     pub parts: &'a [Range<usize>],
 }
 
 impl Unit<'_> {
-    /// Number of frames of the batch that it is made of.
+    /// Number of frames of the batch in it.
     #[inline]
     pub fn frames(&self) -> usize {
         1 + self.parts.len()
     }
 
-    /// Its metadata as a network header of 24 bytes has it.
+    /// Its metadata as a network header of 24 bytes.
     pub fn long_meta(&self) -> LongNetHeader {
         LongNetHeader {
             outer_transport: self.outer_transport,
@@ -189,34 +189,34 @@ impl Unit<'_> {
     }
 }
 
-/// Makes trains of batches. See the [module](self).
+/// Joins the packets of a batch into trains. See the [module](self).
 #[derive(Debug)]
 pub struct Coalescer {
     /// In the order of their first frames.
     runs: Vec<Run>,
     /// For each frame of the batch, the next one of its run.
     next: Vec<u32>,
-    /// Payloads behind the first frames, those of a run together.
+    /// Payloads after the first frames, grouped by run.
     parts: Vec<Range<usize>>,
-    /// By hash of the flow, the youngest run; they are chained by age.
+    /// Youngest run by hash of the flow; older ones are linked from it.
     buckets: [u32; BUCKETS],
-    /// The run that the last frame went to.
+    /// Run of the last frame.
     last: u32,
-    /// The run that the next frame is looked for in first.
+    /// The run that is tried first for the next frame.
     expected: u32,
-    /// What is compared, one for each shape that headers had lately.
+    /// Comparison masks, one for each recent layout of headers.
     templates: Vec<Template>,
     tunnels: Tunnels,
 }
 
 impl Coalescer {
-    /// One for batches of at most `frames` frames; a longer one makes it grow. It does not look
-    /// into tunnels.
+    /// Creates one for batches of at most `frames` frames; a longer batch makes it grow. It does
+    /// not join inside tunnels.
     pub fn new(frames: usize) -> Self {
         Self::with_tunnels(frames, Tunnels::None)
     }
 
-    /// As [`new`](Self::new), for one that looks into `tunnels`.
+    /// As [`new`](Self::new), but joins inside `tunnels`.
     pub fn with_tunnels(frames: usize, tunnels: Tunnels) -> Self {
         Self {
             runs: Vec::with_capacity(frames),
@@ -230,23 +230,24 @@ impl Coalescer {
         }
     }
 
-    /// Makes units of `batch`, frames that lie in `buf` without overlapping. Of a train, the
-    /// headers in its first frame are rewritten; all other bytes stay as they are.
+    /// Joins the frames of `batch`, which do not overlap in `buf`. The headers of each train's
+    /// first frame are rewritten; all other bytes are unchanged.
     ///
-    /// A frame that does not lie within `buf` stays alone. What of frames that overlap becomes is
-    /// not said, but for that nothing panics.
+    /// A frame that is not within `buf` is not joined. The result for overlapping frames is
+    /// unspecified, but nothing panics.
     pub fn coalesce<'a>(
         &'a mut self,
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
-        // 1. The packet is the next one of the run that it is expected of, and as long: one masked
-        //    comparison with what was foretold, for which the first packet's headers serve. If it
-        //    is shorter, or else not quite so, field by field.
-        // 2. It continues another run: a hash of addresses and ports finds that.
-        // 3. Its headers have another shape, or it starts a run: they are parsed.
-        // Checksums are looked at only when a packet is fit for a run otherwise. One that nobody
-        // vouches for costs a pass over the payload on top.
+        // 1. The packet continues the expected run with a segment of the same length: one masked
+        //    comparison with the predicted headers, made from those of the run's first packet. A
+        //    shorter or slightly different one is compared field by field.
+        // 2. It continues another run: found by a hash of addresses and ports.
+        // 3. Its headers have another layout, or it starts a run: they are parsed.
+        //
+        // Checksums are verified only if the packet fits a run otherwise. Unless its metadata marks
+        // it as valid, that costs one more pass over the payload.
         self.runs.clear();
         self.next.clear();
         self.next.resize(batch.len(), NONE);
@@ -263,13 +264,13 @@ impl Coalescer {
         runs.iter().map(|run| run.unit(parts))
     }
 
-    /// Lets no run go on.
+    /// Ends all runs.
     fn forget(&mut self) {
         self.buckets = [NONE; BUCKETS];
         (self.last, self.expected) = (NONE, NONE);
     }
 
-    /// Puts the frame at `index` of the batch into its run, or a new one.
+    /// Adds the frame at `index` of the batch to its run, or to a new one.
     #[inline]
     fn take(&mut self, buf: &mut [u8], place: &Place, index: u32) {
         if self.append(self.expected, buf, place, index) {
@@ -287,9 +288,9 @@ impl Coalescer {
         self.parse(bucket, buf, place, index);
     }
 
-    /// Notes that the frame went to the run at `at`, and what is expected of the next one: that it
-    /// goes where the frame went that followed this run's frame before. So it is where frames of
-    /// all flows come by turns, or of one only.
+    /// Records that the frame joined the run at `at`, and predicts the next one: the run whose
+    /// frame followed this run's previous frame. That is right if the frames of all flows
+    /// alternate, or if there is only one flow.
     #[inline]
     fn follow(&mut self, at: u32) {
         if let Some(run) = self.runs.get_mut(self.last as usize) {
@@ -299,14 +300,14 @@ impl Coalescer {
         self.expected = self.runs.get(at as usize).map_or(at, |run| run.follower);
     }
 
-    /// The bucket of a frame whose headers have the shape that the last one's had.
+    /// Bucket of a frame, if its headers have the same layout as the last frame's.
     #[inline]
     fn foretell_bucket(&self, frame: &[u8]) -> Option<usize> {
         let headers = self.runs.get(self.last as usize)?.headers;
         (frame.len() >= usize::from(headers.end)).then(|| bucket(&headers, frame))
     }
 
-    /// Adds the frame at `index` to the run at `at`, if it is fit for it.
+    /// Adds the frame at `index` to the run at `at`, if it fits.
     #[inline]
     fn append(&mut self, at: u32, buf: &mut [u8], place: &Place, index: u32) -> bool {
         let Some(run) = self.runs.get_mut(at as usize) else {
@@ -328,7 +329,7 @@ impl Coalescer {
         true
     }
 
-    /// For a frame that continues no run of the bucket `tried`.
+    /// Handles a frame that continues no run of the bucket `tried`.
     fn parse(&mut self, tried: Option<usize>, buf: &mut [u8], place: &Place, index: u32) {
         let frame = &buf[place.start..place.end];
         let (headers, outer) = match Headers::find(frame, self.tunnels) {
@@ -362,8 +363,8 @@ impl Coalescer {
         self.runs.push(run);
     }
 
-    /// Index of the template of `headers` with `outer` around them. Where there are too many, all
-    /// are forgotten, and with them all runs.
+    /// Index of the template for `headers` and `outer`. If there are too many, all are dropped and
+    /// all runs end.
     fn template_of(&mut self, headers: Headers, outer: Option<Outer>) -> usize {
         let is_own = |known: &Template| known.headers == headers && known.outer == outer;
         if let Some(index) = self.templates.iter().position(is_own) {
@@ -377,7 +378,7 @@ impl Coalescer {
         self.templates.len() - 1
     }
 
-    /// Writes the trains' headers and lists their payloads.
+    /// Writes the trains' headers, and lists their payloads.
     fn gather(&mut self, buf: &mut [u8], batch: &[Place]) {
         for run in &mut self.runs {
             run.parts = self.parts.len()..self.parts.len();
@@ -395,22 +396,22 @@ impl Coalescer {
     }
 }
 
-/// The bucket of a frame that has these headers.
+/// Bucket of a frame with these headers.
 #[inline]
 fn bucket(headers: &Headers, frame: &[u8]) -> usize {
     headers.hash(frame) as usize % BUCKETS
 }
 
-/// Narrows an index of a batch; what no batch has becomes [`NONE`].
+/// Narrows an index of a batch; too large ones become [`NONE`].
 #[inline]
 fn to_u32(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(NONE)
 }
 
-/// No run, no frame.
+/// No run or frame.
 const NONE: u32 = u32::MAX;
-/// Chains of runs; more than a batch has flows as a rule.
+/// Number of hash buckets; usually more than the flows of a batch.
 const BUCKETS: usize = 64;
-/// Shapes of headers that are told apart at a time: IPv4 and IPv6, TCP with timestamps, TCP without
-/// and UDP, on two depths of tags or in two kinds of tunnels.
+/// Maximum number of header layouts at a time: IPv4 and IPv6, TCP with and without timestamps and
+/// UDP, at two depths of tags or in two kinds of tunnels.
 const SHAPES_MAX: usize = 12;

@@ -1,4 +1,4 @@
-//! A run: packets of one flow that follow each other, and the train that they make.
+//! A run: consecutive packets of one flow, and the train that they form.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::SplitOptions;
 use crate::layers::Outer;
 use crate::tunnel::Tunnel;
 
-/// Packets of one flow that follow each other.
+/// Consecutive packets of one flow.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// Metadata of the first frame, later of the train.
@@ -24,26 +24,26 @@ pub(super) struct Run {
     pub(super) headers: Headers,
     /// Index of the template of its headers.
     pub(super) template: usize,
-    /// True when it is in a tunnel.
+    /// Whether it is in a tunnel.
     is_inside: bool,
-    /// What the tunnel around it needs, known once a second packet has come.
+    /// State of the outer tunnel, set with the second packet.
     tunnel: Option<Tunnel>,
-    /// Where the first frame lies.
+    /// Position of the first frame.
     start: usize,
     end: usize,
-    /// Index in the batch of the first frame.
+    /// Index of the first frame in the batch.
     pub(super) first: u32,
-    /// Index in the batch of the last one.
+    /// Index of the last frame.
     pub(super) tail: u32,
-    /// The next older run of the bucket.
+    /// Next older run of the bucket.
     pub(super) older: u32,
-    /// The run that the frame behind its last one went to, or is expected to go to: at first this
-    /// one, then that of the time before.
+    /// Run of the frame that followed this run's last frame, which predicts it for the next time;
+    /// initially this run itself.
     pub(super) follower: u32,
     state: State,
-    /// Packets on the wire so far.
+    /// Number of wire packets so far.
     packets: u32,
-    /// Payload bytes of each packet but the last.
+    /// Payload bytes of each packet except the last.
     size: u32,
     /// Payload bytes so far.
     payload_len: u32,
@@ -55,35 +55,35 @@ pub(super) struct Run {
     first_flags: u8,
     /// FIN and PSH of the last packet.
     last_flags: u8,
-    /// What is summed of each packet, known once a second one has come.
+    /// Constant sums of the packets, set with the second packet.
     sums: Sums,
-    /// Where its payloads are listed.
+    /// Its payloads in the list.
     pub(super) parts: Range<usize>,
 }
 
-/// Whether a run goes on.
+/// Whether further packets may join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It may, if the checksums of its first packet are right.
+    /// They may, if the checksums of the first packet are valid.
     Untested,
-    /// It may.
+    /// They may.
     Open,
-    /// It has ended.
+    /// They may not.
     Ended,
 }
 
-/// Sums that all packets of a run have in common.
+/// Sums that are equal in all packets of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// The IPv4 header without length, identification and checksum.
+    /// IPv4 header without length, identification and checksum.
     ipv4: u16,
-    /// The pseudo-header without length.
+    /// Pseudo-header without length.
     pseudo_header: Sum,
 }
 
 impl Sums {
-    /// True when the IPv4 checksum is what cutting would write: all words add up to zero, of which
-    /// all ones is another form.
+    /// Whether the IPv4 checksum is the one that segmentation would write: all words add up to
+    /// zero, of which all ones is another form.
     #[inline]
     fn is_right_v4(&self, fields: &Fields) -> bool {
         let words = [self.ipv4, fields.ip_len, fields.identification, fields.ip_checksum];
@@ -93,13 +93,13 @@ impl Sums {
 }
 
 impl Run {
-    /// The frame at `index` of the batch, of no flow.
+    /// A single frame at `index` of the batch, of no flow.
     pub(super) fn alone(meta: NetHeader, index: u32) -> Self {
         let place = Place { meta, ..Place::default() };
         Self::with_state(&place, Headers::default(), index, State::Ended)
     }
 
-    /// What begins with `frame`, which lies at `place` and is at `index` of the batch.
+    /// A run that starts with `frame`, which is at `place` and at `index` of the batch.
     pub(super) fn new(
         place: &Place,
         frame: &[u8],
@@ -125,16 +125,15 @@ impl Run {
         Self { state: if may_go_on { State::Untested } else { State::Ended }, ..run }
     }
 
-    /// Payload bytes of each packet of a frame with `payload_len` of them, when it may begin a
-    /// train.
+    /// Payload bytes of each packet of a frame with `payload_len` bytes, if it may start a train.
     fn size_of(&self, meta: &NetHeader, payload_len: u32) -> Option<u32> {
         let size = if meta.is_train() { u32::from(meta.gso_size) } else { payload_len };
         let is_kind = !meta.is_train() || self.is_own_train(meta);
         (is_kind && size > 0 && payload_len > 0).then_some(size)
     }
 
-    /// True for a train of this run's kind. Linux makes none of UDP trains, and of one with the ECN
-    /// bit the packets differ in CWR.
+    /// Whether the frame is a train of this run's kind. Linux does not join UDP trains; and the
+    /// packets of a train with the ECN bit differ in CWR.
     fn is_own_train(&self, meta: &NetHeader) -> bool {
         self.headers.is_tcp && !self.is_inside && meta.gso_type == self.headers.gso_type()
     }
@@ -165,13 +164,13 @@ impl Run {
         }
     }
 
-    /// Length in bytes of the headers of each packet.
+    /// Length in bytes of each packet's headers.
     #[inline]
     pub(super) fn headers_len(&self) -> usize {
         usize::from(self.headers.end)
     }
 
-    /// What has become of it. `parts` are those of all runs.
+    /// The result. `parts` are those of all runs.
     pub(super) fn unit<'a>(&self, parts: &'a [Range<usize>]) -> Unit<'a> {
         let mut unit = Unit {
             first: self.first as usize,
@@ -188,20 +187,20 @@ impl Run {
         unit
     }
 
-    /// True when `frame` is a packet of this run's flow.
+    /// Whether `frame` is of this run's flow.
     #[inline]
     pub(super) fn has(&self, templates: &[Template], buf: &[u8], frame: &[u8]) -> bool {
         let outer = templates.get(self.template).and_then(|template| template.outer.as_ref());
         self.headers.is_same_flow(outer, &buf[self.start..self.end], frame)
     }
 
-    /// Lets no packet join any more.
+    /// Ends the run.
     pub(super) fn end(&mut self) {
         self.state = State::Ended;
     }
 
-    /// Takes `frame` if it is the next packet and fit for the train. `template` is that of the
-    /// run's headers.
+    /// Adds `frame` if it is the next packet and fits the train. `template` is that of the run's
+    /// headers.
     #[inline]
     pub(super) fn join(
         &mut self,
@@ -241,7 +240,7 @@ impl Run {
             && self.has_right_checksums(meta, frame, &fields)
             && self.is_right_around(outer, frame, self.packets);
         if !is_right {
-            // It is of this flow, and behind it nothing else may join.
+            // It is of this flow, so nothing after it may join.
             self.end();
             return false;
         }
@@ -249,13 +248,13 @@ impl Run {
         true
     }
 
-    /// Both ports, by which packets of most other flows are told apart at little cost.
+    /// Both ports, which distinguish most other flows at low cost.
     #[inline]
     fn ports<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8; 4]> {
         frame.get(self.transport()..)?.first_chunk()
     }
 
-    /// As [`Self::join`], for a packet whose headers are what was foretold.
+    /// As [`Self::join`], for a packet whose headers are as predicted.
     #[inline]
     fn join_foretold(&mut self, meta: &NetHeader, frame: &[u8]) -> bool {
         let upper = &frame[self.transport()..];
@@ -273,7 +272,7 @@ impl Run {
         is_fit
     }
 
-    /// Notes that a frame has joined.
+    /// Updates the state after a frame has joined.
     #[inline]
     fn go_on(&mut self, packets: u32, payload_len: u32, flags: u8) {
         self.packets += packets;
@@ -287,8 +286,8 @@ impl Run {
         }
     }
 
-    /// Makes the first packet's headers what is foretold of the next one's, a full packet alone
-    /// even where the first frame is a train; [`Self::finish`] puts that right.
+    /// Changes the first packet's headers into the prediction for the next one, of a single full
+    /// packet even if the first frame is a train; [`Self::finish`] restores them.
     #[inline]
     pub(super) fn foretell(&self, buf: &mut [u8]) {
         let frame = &mut buf[self.start..self.end];
@@ -316,8 +315,7 @@ impl Run {
         }
     }
 
-    /// The packets that a train with `payload_len` bytes of payload brings; zero when it may not
-    /// join.
+    /// Number of packets in a train with `payload_len` bytes of payload; 0 if it may not join.
     #[cold]
     fn packets_of(&self, meta: &NetHeader, payload_len: u32) -> u32 {
         let is_own = self.is_own_train(meta) && u32::from(meta.gso_size) == self.size;
@@ -325,7 +323,7 @@ impl Run {
         if is_own && self.packets + packets <= TCP_PACKETS_MAX { packets } else { 0 }
     }
 
-    /// The numbers that change from packet to packet are those of the next one.
+    /// Advances the predicted numbers to the next packet.
     #[inline]
     fn is_next(&self, fields: &Fields) -> bool {
         let identification = match self.headers.is_v4 {
@@ -339,7 +337,7 @@ impl Run {
         fields.identification == identification && fields.sequence == sequence
     }
 
-    /// What the first packet's headers must become for the train, and its metadata.
+    /// Writes the train's headers into the first packet, and its metadata.
     pub(super) fn finish(&mut self, buf: &mut [u8]) {
         let frame = &mut buf[self.start..self.end];
         let (network, transport) = (self.network(), self.transport());
@@ -370,7 +368,7 @@ impl Run {
     }
 
     fn train_meta(&self) -> NetHeader {
-        // No ECN bit: all packets have CWR, or none has.
+        // No ECN bit: CWR is set in all packets or in none.
         let kind = self.headers.gso_type();
         let (_, bits, flags) = self.tunnel.as_ref().map_or((0, 0, 0), Tunnel::metadata);
         NetHeader {
@@ -383,7 +381,7 @@ impl Run {
         }
     }
 
-    /// True when the checksums of the run's first packet are right.
+    /// Whether the checksums of the run's first packet are valid.
     #[inline]
     fn is_tested(&mut self, outer: Option<&Outer>, first: &[u8]) -> bool {
         if self.state == State::Untested {
@@ -419,7 +417,7 @@ impl Run {
         Sums { ipv4: ipv4.partial(), pseudo_header: pseudo_header_v4(src, dst, self.protocol(), 0) }
     }
 
-    /// True when the checksums of `frame` are what cutting would write.
+    /// Whether the checksums of `frame` are those that segmentation would write.
     #[inline]
     fn has_right_checksums(&self, meta: &NetHeader, frame: &[u8], fields: &Fields) -> bool {
         if self.headers.is_v4 && !self.sums.is_right_v4(fields) {
@@ -428,8 +426,8 @@ impl Run {
         self.has_right_sum(meta, &frame[self.transport()..], fields.checksum)
     }
 
-    /// True when the headers of the tunnel around `frame` are what cutting would write around the
-    /// packet at `index`.
+    /// Whether the outer headers of `frame` are those that segmentation would write for the packet
+    /// at `index`.
     #[inline]
     fn is_right_around(&self, outer: Option<&Outer>, frame: &[u8], index: u32) -> bool {
         match (outer, &self.tunnel) {
@@ -451,21 +449,22 @@ impl Run {
         written == headers
     }
 
-    /// True when the `checksum` of `upper`, TCP or UDP and payload, is what cutting would write.
+    /// Whether `checksum` of `upper`, TCP or UDP with payload, is the one that segmentation would
+    /// write.
     #[inline]
     fn has_right_sum(&self, meta: &NetHeader, upper: &[u8], checksum: u16) -> bool {
         if meta.needs_checksum() {
             let pseudo_header = self.sums.pseudo_header.add(to_u16(upper.len()));
             return checksum == pseudo_header.partial();
         }
-        // Of a train without a partial checksum, it is made from nothing.
-        // Of nested checksums, whoever vouches speaks of the outer one.
+        // A train without a partial checksum gets it computed from scratch. If checksums are
+        // nested, the metadata refers to the outer one.
         let is_valid = meta.flags & NetHeaderFlags::DATA_VALID != 0 && !self.is_inside;
         let is_vouched = meta.is_train() || is_valid;
         (!self.headers.is_tcp || checksum != 0xffff) && (is_vouched || self.is_right_sum(upper))
     }
 
-    /// One pass over TCP or UDP and payload.
+    /// Sums TCP or UDP and payload in one pass.
     #[inline(never)]
     fn is_right_sum(&self, upper: &[u8]) -> bool {
         let pseudo_header = self.sums.pseudo_header.add(to_u16(upper.len()));
@@ -488,13 +487,13 @@ impl Run {
     }
 }
 
-/// The fields that differ between packets of a train, as they are in one packet. Those that its
-/// headers do not have are zero.
+/// Values of the fields that differ between packets of a train, from one packet. Absent fields are
+/// zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fields {
-    /// What the IP header says of the length.
+    /// Length field of the IP header.
     ip_len: u16,
-    /// Flags and offset of an IPv4 fragment.
+    /// Flags and fragment offset of IPv4.
     fragment: u16,
     identification: u16,
     ip_checksum: u16,
@@ -505,7 +504,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Reads those of `frame`, which has these headers.
+    /// Reads the fields of `frame`, which has these headers.
     #[inline]
     fn read(headers: &Headers, frame: &[u8]) -> Self {
         let mut fields = Self::default();
@@ -535,8 +534,8 @@ impl Fields {
         fields
     }
 
-    /// The lengths in the headers are those of the frame, flags of fragments that nobody uses are
-    /// not set, and UDP has a checksum.
+    /// Whether the length fields match the frame, unused fragment flags are clear, and UDP has a
+    /// checksum.
     #[inline]
     fn are_true(&self, headers: &Headers, frame: &[u8]) -> bool {
         let behind = |at: u16| frame.len() - usize::from(at);
@@ -552,7 +551,7 @@ impl Fields {
     }
 }
 
-/// A partial checksum, if there is one, is that of TCP or UDP, and nothing unknown is said.
+/// Whether a partial checksum, if any, is that of TCP or UDP, and no unknown flag is set.
 #[inline]
 fn is_clear(meta: &NetHeader, headers: &Headers) -> bool {
     const KNOWN: u8 = NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID;
@@ -568,7 +567,7 @@ const fn to_u16(len: usize) -> u16 {
     len as u16
 }
 
-/// Narrows the length of a payload whose packet's length field says the same.
+/// Narrows the length of a payload that matches the packet's length field.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "an IP packet has at most 65,575 bytes")]
 const fn to_u32(len: usize) -> u32 {
@@ -583,15 +582,16 @@ const fn low_half(packets: u32) -> u16 {
 
 /// Flags that only a train's last packet may have.
 const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;
-/// Flags of a packet behind which no other joins (Linux `tcp_gro_receive`).
+/// Flags of a packet after which no other joins (Linux `tcp_gro_receive`).
 const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
-/// Most packets of a TCP train: a train that any metadata could describe, headers and all.
+/// Maximum packets of a TCP train, so that metadata can describe any train, with its headers.
 #[expect(clippy::cast_possible_truncation, reason = "a few thousand")]
 const TCP_PACKETS_MAX: u32 = NetHeader::PACKETS_MAX as u32 / 2;
-/// Most packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
+/// Maximum packets of a UDP train (Linux `UDP_GRO_CNT_MAX`).
 const UDP_PACKETS_MAX: u32 = 64;
-/// Longest train in bytes: 65,535 behind the Ethernet header (Linux `GRO_LEGACY_MAX_SIZE`).
+/// Maximum length of a train in bytes: 65,535 after the Ethernet header (Linux
+/// `GRO_LEGACY_MAX_SIZE`).
 const LEN_MAX: usize = 65_535 + ethernet::HEADER_LEN;

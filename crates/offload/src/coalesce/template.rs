@@ -1,4 +1,4 @@
-//! What must be equal in the headers of a train's packets.
+//! Comparison masks for the headers of a train's packets.
 
 use tapswitch_wire::{ipv4, ipv6, tcp, udp};
 
@@ -7,20 +7,20 @@ use super::headers::{Headers, LEN_MAX};
 use crate::ip::Version;
 use crate::layers::Outer;
 
-/// Masks over headers of one shape.
+/// Masks for headers of one layout.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) headers: Headers,
-    /// What is around them in a tunnel.
+    /// Outer headers in a tunnel.
     pub(super) outer: Option<Outer>,
-    /// The bits that are equal in all packets of a train.
+    /// Bits that are equal in all packets of a train.
     mask: [u8; LEN_MAX],
-    /// The bits that can be foretold of the next packet, if it is a full one.
+    /// Bits that are predictable for the next packet, if it has full length.
     foretold: [u8; LEN_MAX],
 }
 
 impl Template {
-    /// That of `headers`, at most [`LEN_MAX`] bytes, with `outer` in front.
+    /// Creates the masks for `headers`, of at most [`LEN_MAX`] bytes, with `outer` before them.
     pub(super) fn new(headers: Headers, outer: Option<Outer>) -> Self {
         let (mask, foretold) = ([0xff; LEN_MAX], [0xff; LEN_MAX]);
         let mut template = Self { headers, outer, mask, foretold };
@@ -59,14 +59,14 @@ impl Template {
         self.mask[at..at + len].fill(0);
     }
 
-    /// True when `other` has headers of this shape that are equal to those of `first`, which has
-    /// them, but for what differs between packets.
+    /// Whether `other` has headers of this layout that equal those of `first`, except for the
+    /// fields that differ between packets.
     #[inline]
     pub(super) fn is_equal(&self, first: &[u8], other: &[u8]) -> bool {
         self.is_equal_under(&self.mask, first, other)
     }
 
-    /// The same, when `first` has become what is foretold of the next packet.
+    /// The same, if `first` contains the prediction for the next packet.
     #[inline]
     pub(super) fn is_foretold(&self, first: &[u8], other: &[u8]) -> bool {
         self.is_equal_under(&self.foretold, first, other)
@@ -85,12 +85,12 @@ impl Template {
             blocks.zip(mask.chunks_exact(BLOCK)).fold(0, |all, ((first, other), mask)| {
                 all | differing(first.first_chunk(), other.first_chunk(), mask.first_chunk())
             });
-        // Headers are longer than a block; the last one overlaps what was compared before.
+        // Headers are longer than a block; the last block overlaps compared bytes.
         differs | differing(first.last_chunk(), other.last_chunk(), mask.last_chunk()) == 0
     }
 }
 
-/// The bits of `mask` in which two blocks differ, all in one word. What is no block differs.
+/// Bits of `mask` in which two blocks differ, combined in one word. A missing block differs.
 #[inline]
 fn differing(first: Option<&Block>, other: Option<&Block>, mask: Option<&Block>) -> u64 {
     let (Some(first), Some(other), Some(mask)) = (first, other, mask) else {
@@ -103,5 +103,5 @@ fn differing(first: Option<&Block>, other: Option<&Block>, mask: Option<&Block>)
 }
 
 type Block = [u8; BLOCK];
-/// Bytes that are compared at a time. The shortest headers, UDP over IPv4, have 42.
+/// Bytes compared at a time. The shortest headers, UDP over IPv4, have 42.
 const BLOCK: usize = 32;

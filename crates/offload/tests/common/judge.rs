@@ -1,11 +1,11 @@
-//! What another implementation (`etherparse`) makes of packets.
+//! Checks of packets with another implementation (`etherparse`).
 
 use etherparse::{Ipv4Slice, Ipv6Slice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use tapswitch_wire::{GsoType, tcp};
 
 use super::{Ip, Train, Upper};
 
-/// Checks one packet of `train` by what `etherparse` reads out of it.
+/// Checks one packet of `train` as parsed by `etherparse`.
 pub fn judge(train: &Train, frame: &[u8], index: usize, count: usize) {
     let packet = &frame[train.network_at()..];
     // Etherparse refuses lengths that do not fit the slice.
@@ -54,7 +54,7 @@ pub fn judge_checksums(packet: &[u8]) {
         (Some(NetSlice::Ipv6(ip)), Some(transport)) => checksums_v6(ip, transport),
         other => panic!("no IP packet: {other:?}"),
     };
-    // Both stand for zero; only UDP tells them apart.
+    // Both represent zero, and differ only in UDP.
     let zero = |checksum: u16| if checksum == 0xffff { 0 } else { checksum };
     assert_eq!(zero(found), zero(expected));
     if matches!(sliced.transport, Some(TransportSlice::Udp(_))) {

@@ -1,4 +1,4 @@
-//! Makes trains for the tests, and cuts them.
+//! Creates and segments trains.
 #![allow(
     dead_code,
     unused_imports,
@@ -24,7 +24,7 @@ mod tunnel;
 
 pub use tunnel::{Encapsulation, Tunnel, tunnels};
 
-/// A train as its sender made it.
+/// A train as built by its sender.
 #[derive(Clone, Debug)]
 pub struct Train {
     /// TPID and TCI of each tag, outermost first.
@@ -33,26 +33,26 @@ pub struct Train {
     pub ip: Ip,
     /// The transport layer.
     pub upper: Upper,
-    /// Payload bytes behind the headers.
+    /// Payload bytes after the headers.
     pub payload_len: usize,
     /// Payload bytes of each packet.
     pub gso_size: u16,
-    /// Whether the metadata speaks of a partial checksum.
+    /// Whether the metadata describes a partial checksum.
     pub is_partial: bool,
-    /// What is around it; the tags are in front of that.
+    /// Outer headers, after the tags.
     pub tunnel: Option<Tunnel>,
 }
 
 /// The network layer of a [`Train`].
 #[derive(Clone, Debug)]
 pub enum Ip {
-    /// IPv4 with so many 32-bit words of options.
+    /// IPv4.
     V4 {
         /// Words of options, 0..=10.
         options: u8,
         /// The "don't fragment" flag.
         dont_fragment: bool,
-        /// Of the first packet.
+        /// Identification of the first packet.
         identification: u16,
     },
     /// IPv6 with these extension headers, 8 bytes each.
@@ -65,20 +65,20 @@ pub enum Ip {
 /// The transport layer of a [`Train`].
 #[derive(Clone, Debug)]
 pub enum Upper {
-    /// TCP with so many 32-bit words of options.
+    /// TCP.
     Tcp {
         /// Words of options, 0..=10.
         options: u8,
         /// Flags of the train.
         flags: u8,
-        /// Of the first byte.
+        /// Sequence number of the first byte.
         sequence: u32,
-        /// Bits beside the GSO type.
+        /// Flags of the GSO type.
         gso_bits: u8,
     },
     /// UDP.
     Udp,
-    /// UDP to be cut into IP fragments.
+    /// UDP to be fragmented.
     Ufo,
 }
 
@@ -88,7 +88,7 @@ pub const S_TAG: u32 = 0x88a8_00c8;
 pub const LEGACY_TAG: u32 = 0x9100_0005;
 
 impl Train {
-    /// 3 1/2 packets of TCP over IPv4, as plain as can be.
+    /// 3 1/2 packets of plain TCP over IPv4.
     pub fn tcp_v4() -> Self {
         Self {
             tags: Vec::new(),
@@ -151,7 +151,7 @@ impl Train {
         self
     }
 
-    /// The same with these bits beside the GSO type.
+    /// The same with these flags of the GSO type.
     pub fn gso_bits(mut self, new: u8) -> Self {
         if let Upper::Tcp { gso_bits, .. } = &mut self.upper {
             *gso_bits = new;
@@ -196,7 +196,7 @@ impl Train {
         }
     }
 
-    /// The metadata that goes with the frame.
+    /// The metadata of the frame.
     pub fn meta(&self) -> NetHeader {
         let (kind, csum_offset) = match (&self.upper, &self.ip) {
             (Upper::Tcp { gso_bits, .. }, Ip::V4 { .. }) => (GsoType::TCPV4.0 | gso_bits, 16),
@@ -221,7 +221,7 @@ impl Train {
         }
     }
 
-    /// The long metadata that goes with the frame.
+    /// The long metadata of the frame.
     pub fn long_meta(&self) -> LongNetHeader {
         let base = self.meta();
         if base.gso_type.tunnel() == 0 {
@@ -248,7 +248,7 @@ impl Train {
         frame
     }
 
-    /// The IP packet, without what is around it.
+    /// The IP packet without outer headers.
     fn packet(&self) -> Vec<u8> {
         let upper_len = self.upper_len() + self.payload_len;
         let (mut packet, pseudo_header) = self.ip.packet(self.protocol(), upper_len);
@@ -348,12 +348,12 @@ fn ipv6(extensions: &[u8], protocol: u8, upper_len: usize) -> Vec<u8> {
     headers
 }
 
-/// Cuts the train `headers ++ payload` into frames.
+/// Segments the train `headers ++ payload` into frames.
 pub fn cut(meta: &NetHeader, headers: &[u8], payload: &[u8]) -> Result<Vec<Vec<u8>>, OffloadError> {
     Ok(frames_of(Segments::new(meta, headers, payload)?))
 }
 
-/// Cuts the train `headers` and `parts` into frames.
+/// Segments the train `headers` and `parts` into frames.
 pub fn cut_with(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -363,8 +363,8 @@ pub fn cut_with(
     Ok(frames_of(Segments::with(meta, options, headers, parts)?))
 }
 
-/// Cuts the train `frame` where it lies, behind `headroom` bytes and with `prefix` bytes in front
-/// of each packet overwritten.
+/// Segments the train `frame` in place, with `headroom` bytes before it, and overwrites `prefix`
+/// bytes before each packet.
 pub fn cut_in_place(
     meta: &LongNetHeader,
     options: &SplitOptions,
@@ -396,8 +396,8 @@ fn frames_of(mut segments: Segments) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The frame of `train` with the first payload word such that the first packet's checksum is zero
-/// before UDP's rule is applied.
+/// The frame of `train` with the first payload word chosen so that the first packet's checksum is
+/// zero before UDP's rule is applied.
 pub fn with_zero_checksum(train: &Train) -> Vec<u8> {
     let (meta, mut frame) = (train.meta(), train.frame());
     let field = train.upper_at() + usize::from(meta.csum_offset);
@@ -408,7 +408,7 @@ pub fn with_zero_checksum(train: &Train) -> Vec<u8> {
     frame
 }
 
-/// The train's frame with some bytes of its headers replaced, and cut short.
+/// The train's frame with some header bytes replaced, and truncated.
 pub fn damaged(train: &Train, damage: &[(Index, u8)], len: Index) -> Vec<u8> {
     let mut frame = train.frame();
     for (at, value) in damage {
@@ -422,7 +422,7 @@ pub fn damaged(train: &Train, damage: &[(Index, u8)], len: Index) -> Vec<u8> {
 pub fn trains() -> impl Strategy<Value = Train> {
     let tags = vec(select(&[C_TAG, S_TAG, LEGACY_TAG][..]), 0..6);
     let size = (0usize..9000, 1u16..3000).prop_map(|(payload_len, gso_size)| {
-        // Packets of few bytes make many packets; keep trains below a thousand of them.
+        // Small packets are many packets; keep trains below a thousand of them.
         (payload_len, gso_size.max((payload_len / 500) as u16))
     });
     (tags, ips(), uppers(), size, any::<bool>()).prop_map(
@@ -441,7 +441,7 @@ pub fn trains() -> impl Strategy<Value = Train> {
 /// Any datagram with up to 5 tags that becomes fewer than 600 fragments.
 pub fn datagrams() -> impl Strategy<Value = Train> {
     (trains(), any::<bool>()).prop_map(|(train, is_partial)| {
-        // A fragment's length is a multiple of 8, and all extension headers fit the first.
+        // A fragment's length is a multiple of 8, and the first has room for all extension headers.
         let gso_size = train.gso_size.max(40).next_multiple_of(8);
         Train { upper: Upper::Ufo, gso_size, is_partial, ..train }
     })

@@ -1,4 +1,4 @@
-//! Network namespaces with taps, for tests that ask the kernel.
+//! Network namespaces with taps, for tests with the kernel.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 pub use tapswitch_helpers::{kernel_version, skip};
 use tapswitch_wire::LongNetHeader;
 
-/// A tap device with a header that is long enough for tunnels, and without offloads until
+/// A tap device with a network header long enough for tunnels, without offloads until
 /// [`offload`](Self::offload).
 pub struct Tap(File);
 
@@ -39,7 +39,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Says what the reader takes: bits `TUN_F_*`.
+    /// Sets the offloads that the reader accepts: bits `TUN_F_*`.
     pub fn offload(&self, bits: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the descriptor is open, and TUNSETOFFLOAD takes an integer, no pointer.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOFFLOAD, bits) })
@@ -67,9 +67,9 @@ impl Tap {
     }
 }
 
-/// Runs `test` in a network namespace of its own, in a thread of its own: the harness may run
-/// tests in the main thread, which must stay where it is. Without the prerequisites says that
-/// `what` is skipped.
+/// Runs `test` in a network namespace of its own, in a thread of its own, because the harness may
+/// run tests in the main thread, whose namespace must not change. Without the prerequisites, prints
+/// that `what` is skipped.
 pub fn run(what: &str, test: impl FnOnce() + Send + 'static) {
     if let Err(missing) = prerequisites() {
         skip(&format!("{what}: {missing}"));
@@ -79,7 +79,7 @@ pub fn run(what: &str, test: impl FnOnce() + Send + 'static) {
         // SAFETY: only CLONE_FILES could invalidate what other threads hold, and it is not set.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
         for (switch, value) in SWITCHES {
-            // What a kernel has no switch for needs no switching.
+            // A kernel without the switch does not need it.
             let _ = fs::write(switch, value);
         }
         test();
@@ -118,7 +118,7 @@ fn check(returned: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// No hellos of IPv6 on new interfaces, no packet filter in the bridge.
+/// No IPv6 messages on new interfaces, no packet filter in the bridge.
 const SWITCHES: [(&str, &str); 4] = [
     ("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1"),
     ("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"),
@@ -126,7 +126,7 @@ const SWITCHES: [(&str, &str); 4] = [
     ("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0"),
 ];
 
-/// How long the kernel may take; it needs milliseconds.
+/// Timeout for the kernel, which needs milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel that cutting is compared with.
+/// Minimum kernel for the comparison.
 pub const KERNEL: (u32, u32) = (6, 18);

@@ -1,4 +1,4 @@
-//! What is around a train in a tunnel.
+//! Outer headers of trains in tunnels.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,29 +12,29 @@ use super::{C_TAG, Ip, ips};
 pub struct Tunnel {
     /// The outer IP header.
     pub ip: Ip,
-    /// What is between both IP headers.
+    /// Headers between both IP headers.
     pub encapsulation: Encapsulation,
-    /// The version of the IP header inside.
+    /// The inner IP header.
     pub inner: Ip,
 }
 
-/// What a tunnel puts between two IP headers.
+/// Headers between two IP headers.
 #[derive(Clone, Debug)]
 pub enum Encapsulation {
-    /// Nothing.
+    /// None: IP in IP.
     Ip,
-    /// GRE, with Ethernet inside that has these tags, or IP.
+    /// GRE, with Ethernet with these tags inside, or IP.
     Gre {
         /// Whether there is a key.
         has_key: bool,
         /// Whether there is a checksum.
         has_checksum: bool,
-        /// Tags of the inner frame; without a frame `None`.
+        /// Tags of the inner frame; `None` for IP.
         tags: Option<Vec<u32>>,
     },
     /// VXLAN.
     Vxlan {
-        /// Whether the outer checksum is to be made.
+        /// Whether the outer checksum is to be computed.
         has_checksum: bool,
         /// Tags of the inner frame.
         tags: Vec<u32>,
@@ -43,9 +43,9 @@ pub enum Encapsulation {
     Geneve {
         /// Words of options.
         options: u8,
-        /// Whether the outer checksum is to be made.
+        /// Whether the outer checksum is to be computed.
         has_checksum: bool,
-        /// Tags of the inner frame; without a frame `None`.
+        /// Tags of the inner frame; `None` for IP.
         tags: Option<Vec<u32>>,
     },
 }
@@ -62,7 +62,7 @@ impl Tunnel {
         self.ip.len() + self.header().len()
     }
 
-    /// The number of the protocol in the outer IP header.
+    /// Protocol number in the outer IP header.
     fn protocol(&self) -> u8 {
         match (&self.encapsulation, &self.inner) {
             (Encapsulation::Ip, Ip::V4 { .. }) => 4,
@@ -72,7 +72,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether there is an outer checksum to be made.
+    /// Whether an outer checksum is to be computed.
     pub fn has_checksum(&self) -> bool {
         match self.encapsulation {
             Encapsulation::Ip => false,
@@ -82,7 +82,7 @@ impl Tunnel {
         }
     }
 
-    /// Bits of the GSO type, and flags.
+    /// Flags of the GSO type, and header flags.
     pub fn bits_and_flags(&self) -> (u8, u8) {
         if self.protocol() != ip_proto::UDP {
             return (0, 0);
@@ -110,7 +110,7 @@ impl Tunnel {
         frame.extend(upper);
     }
 
-    /// What is between both IP headers, lengths and checksums zero.
+    /// The headers between both IP headers, with lengths and checksums zero.
     fn header(&self) -> Vec<u8> {
         let ether_type = self.inner.ether_type();
         match &self.encapsulation {
@@ -159,7 +159,7 @@ fn inner_frame(tags: Option<&[u32]>, ether_type: [u8; 2]) -> Vec<u8> {
     frame
 }
 
-/// Any tunnel; what is `inner` is for the train to say.
+/// Any tunnel; the train determines `inner`.
 pub fn tunnels() -> impl Strategy<Value = Tunnel> {
     (ips(), encapsulations()).prop_map(|(ip, encapsulation)| Tunnel {
         inner: ip.clone(),

@@ -1,4 +1,4 @@
-//! A tap device with NAPI in a namespace of its own.
+//! A tap device with NAPI in a network namespace.
 
 use std::cell::RefCell;
 use std::fs;
@@ -14,7 +14,7 @@ use tapswitch_wire::{NetHeader, NetHeaderFlags, parse};
 use crate::packets::around::Around;
 use crate::packets::{C_TAG, Frame, Packet, coalesce, frames, wire_packets};
 
-/// The way of packets into the kernel, and what its stack sees.
+/// Passes packets into the kernel, and captures what its stack receives.
 pub(crate) struct Kernel {
     queue: tap::Queue,
     far_end: PacketPort,
@@ -23,7 +23,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// `None`, said loudly, when it cannot be made here.
+    /// `None`, with a message, if it cannot be created.
     pub(crate) fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
@@ -38,7 +38,7 @@ impl Kernel {
         };
         let device = namespace.enter(make).unwrap();
         let mut netlink = Netlink::open(&namespace).unwrap();
-        // A switch, like a router, sees datagrams that are for nobody here.
+        // A switch, like a router, receives datagrams that are not for its host.
         netlink.set_feature_by_name("t0", "rx-udp-gro-forwarding", true).unwrap();
         Sysfs::open(&namespace).unwrap().write("t0", "gro_flush_timeout", FLUSH_NS).unwrap();
         netlink.set_up("t0").unwrap();
@@ -49,15 +49,15 @@ impl Kernel {
         Some(Self { queue, far_end, knows_udp_trains, namespace })
     }
 
-    /// What can be compared: before Linux 6.2, nobody is told of UDP trains.
+    /// Kinds that can be compared: before Linux 6.2, metadata does not describe UDP trains.
     pub(crate) fn kinds(&self) -> Vec<Packet> {
         let mut kinds = Packet::of_every_kind().to_vec();
         kinds.truncate(if self.knows_udp_trains { 4 } else { 2 });
         kinds
     }
 
-    /// Makes the devices that open the kernel's ports and load its modules for tunnels; those that
-    /// it has none of are told by [`Self::sees_inside`].
+    /// Creates the devices that open the kernel's ports and load its modules for tunnels.
+    /// [`Self::sees_inside`] shows which are missing.
     pub(crate) fn make_tunnels(&self) {
         for (name, kind) in TUNNELS {
             let add = format!("link add {name} type {kind} external");
@@ -68,17 +68,17 @@ impl Kernel {
         }
     }
 
-    /// Whether trains are made inside such a tunnel.
+    /// Whether trains are formed inside such a tunnel.
     pub(crate) fn sees_inside(&self, around: &Around) -> bool {
         self.joins(&Packet::tcp_v4().inside(around))
     }
 
-    /// Whether trains are made behind a tag.
+    /// Whether trains are formed after a tag.
     pub(crate) fn sees_through_tags(&self) -> bool {
         self.joins(&Packet::tcp_v4().tagged(&[C_TAG]))
     }
 
-    /// Whether `packet` and the next one become a train of their innermost flow.
+    /// Whether `packet` and the next one form a train of their innermost flow.
     fn joins(&self, packet: &Packet) -> bool {
         let packets = packet.stream(2);
         (0..ATTEMPTS).any(|_| {
@@ -87,7 +87,7 @@ impl Kernel {
         })
     }
 
-    /// Compares what the kernel makes of `packets` with what we make of them.
+    /// Compares the kernel's result for `packets` with ours.
     pub(crate) fn compare(&self, packets: &[Packet]) {
         let sent = frames(packets);
         let ours = coalesce(&sent).into_iter().map(|made| (made.meta, made.bytes));
@@ -105,7 +105,7 @@ impl Kernel {
         });
     }
 
-    /// Repeats what a tick of the kernel's clock may have spoilt.
+    /// Repeats a comparison, as a tick of the kernel's clock may disturb it.
     pub(crate) fn until_untouched(
         &self,
         mut holds: impl FnMut() -> bool,
@@ -116,7 +116,7 @@ impl Kernel {
         }
     }
 
-    /// Sends packets and returns all that the stack sees of them.
+    /// Sends packets and returns what the stack receives.
     pub(crate) fn forward(&self, sent: &[Frame]) -> Vec<Frame> {
         let whole: Vec<_> =
             sent.iter().map(|(meta, bytes)| [&meta.encode()[..], bytes].concat()).collect();
@@ -138,8 +138,8 @@ impl Kernel {
     }
 }
 
-/// By flow, because the order of flows is another; without what is a hint, says that the kernel has
-/// verified a checksum, or speaks of tunnels, for which packet sockets have no words.
+/// Sorts by flow, because the order of flows differs, and removes hints, marks of verified
+/// checksums, and descriptions of tunnels, which packet sockets do not report.
 fn normal(mut frames: Vec<Frame>) -> Vec<Frame> {
     frames.sort_by_key(|(_, bytes)| {
         let key = parse(bytes).unwrap().key;
@@ -165,16 +165,16 @@ fn shapes(frames: &[Frame]) -> Vec<(usize, NetHeader)> {
     frames.iter().map(|(meta, bytes)| (bytes.len(), *meta)).collect()
 }
 
-/// Says that something is not compared.
+/// Prints that something is not compared.
 pub(crate) fn skip(reason: &str) {
     tapswitch_helpers::skip(&format!("the kernel's GRO: {reason}"));
 }
 
-/// Names and kinds of devices that make the kernel look into tunnels.
+/// Names and kinds of devices that enable GRO inside tunnels.
 const TUNNELS: [(&str, &str); 4] =
     [("v0", "vxlan dstport 4789"), ("g0", "geneve"), ("e0", "gretap"), ("e1", "ip6gretap")];
-/// How long packets wait for each other in nanoseconds.
+/// How long packets wait for others, in nanoseconds.
 const FLUSH_NS: &str = "10000000";
-/// Times that a comparison may be spoilt.
+/// Maximum attempts of a comparison.
 const ATTEMPTS: u32 = 200;
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,17 +1,16 @@
-//! Linux's own GRO as the judge.
+//! Comparison with Linux's GRO.
 //!
-//! Packets are written into a tap device with NAPI, whose `gro_flush_timeout` lets them wait for
-//! each other; a packet socket on the device sees what the stack sees. That must be what
-//! [`Coalescer`](tapswitch_offload::Coalescer) makes of the same packets in one batch: the same
-//! trains with the same metadata, byte for byte.
+//! Packets are written into a tap device with NAPI, whose `gro_flush_timeout` makes them wait for
+//! others; a packet socket on the device receives what the stack receives. That must be identical
+//! to the result of [`Coalescer`](tapswitch_offload::Coalescer) for the same packets in one batch:
+//! the same trains with the same metadata, byte for byte.
 //!
-//! The kernel gives trains up at each tick of its clock, ours are whole batches. So a comparison is
-//! repeated until no tick fell into it; trains that we do not make, or make otherwise, differ each
-//! time. Where the two differ on purpose stands in the documentation of `coalesce`; those cases
-//! are left out here, but for the last test, which says that they are as told.
+//! The kernel flushes trains at each clock tick, and we at the end of a batch. So a comparison is
+//! repeated until no tick disturbs it; a real difference appears each time. Intended differences
+//! are documented in `coalesce` and omitted here, except in the last test, which checks them.
 //!
-//! Needs root and `/dev/net/tun`; without them the tests say `SKIP:` and pass. Tags need the
-//! kernel's `8021q` and most tunnels devices of their own, so all tests run in a guest, too.
+//! Needs root and `/dev/net/tun`; otherwise the tests print `SKIP:` and pass. Tags need the
+//! kernel's `8021q`, and most tunnels need their devices, so all tests also run in a guest.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod kernel;
@@ -205,7 +204,7 @@ fn what_differs_on_purpose() {
     }
 }
 
-/// Up to five flows, interleaved, some of the packets odd, missing or out of order.
+/// Up to five interleaved flows, with some packets unusual, missing or out of order.
 fn batches(kinds: Vec<Packet>) -> impl Strategy<Value = Vec<Packet>> {
     let flows = vec((select(kinds), 1usize..1400, 1usize..12), 1..6);
     let oddities = vec((any::<Index>(), 0u8..12), 0..5);

@@ -45,7 +45,7 @@ fn fields_around_packets_that_differ() {
         |a| set_v4(a, |id, _| *id = id.wrapping_add(5)),
     ];
     let Some((kernel, tunnels)) = kernel() else { return };
-    // Before, the identification of the innermost header was looked at alone.
+    // Before, only the innermost identification was compared.
     let later = if release() >= (6, 10) { since_6_10 } else { &[] };
     for around in tunnels {
         for change in changes.iter().chain(later) {
@@ -133,7 +133,7 @@ fn what_differs_on_purpose_in_tunnels() {
     }
 }
 
-/// Up to five flows, interleaved, some of the packets odd, missing or out of order.
+/// Up to five interleaved flows, with some packets unusual, missing or out of order.
 fn batches(kinds: Vec<Packet>) -> impl Strategy<Value = Vec<Packet>> {
     let flows = vec((select(kinds), 1usize..1400, 1usize..12), 1..6);
     let oddities = vec((any::<Index>(), 0u8..8), 0..5);
@@ -170,18 +170,19 @@ fn make_odd(packet: &mut Packet, oddity: u8) {
     }
 }
 
-/// A kernel, and the tunnels that it looks into. `None`, said loudly, when there are none.
+/// A kernel, and the tunnels inside which it forms trains. `None`, with a message, if there are
+/// none.
 fn kernel() -> Option<(Kernel, Vec<Around>)> {
     let kernel = Kernel::new()?;
     kernel.make_tunnels();
     let tunnels: Vec<_> = Around::of_every_kind()
         .into_iter()
-        // Linux takes the checksum in front of the key for the key.
+        // Linux compares the checksum before the key instead of the key.
         .filter(|around| {
             let has_key = matches!(around.kind, Kind::Gre { key: true, .. });
             !has_key || around.checksum == Checksum::None
         })
-        // Linux 6.1 takes the addresses inside for the outer UDP checksum of a train.
+        // Linux 6.1 computes a train's outer UDP checksum from the inner addresses.
         .filter(|around| {
             let has_checksum = around.is_udp() && around.checksum == Checksum::Right;
             !has_checksum || release() >= (6, 10)
@@ -198,7 +199,7 @@ fn kernel() -> Option<(Kernel, Vec<Around>)> {
     (!tunnels.is_empty()).then_some((kernel, tunnels))
 }
 
-/// Each tunnel with each kind of packet that the kernel tells of.
+/// Each tunnel with each kind of packet that the kernel describes.
 fn pairs<'a>(
     kernel: &Kernel,
     tunnels: &'a [Around],

@@ -1,4 +1,4 @@
-//! What becomes of a batch of packets, one rule a test, and that cutting undoes it.
+//! Coalescing of a batch of packets, one rule per test, and that segmentation reverses it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use crate::packets::{
@@ -259,7 +259,7 @@ fn an_ipv4_checksum_that_is_wrong_makes_no_train() {
 #[test]
 fn trains_have_a_largest_length() {
     for (packet, size, expected) in [
-        // 52 bytes of headers behind Ethernet, 65,483 of payload.
+        // 52 bytes of headers after Ethernet, 65,483 of payload.
         (Packet::tcp_v4(), 1448, 45),
         (Packet::tcp_v4(), 9000, 7),
         (Packet::tcp_v4().tagged(&[C_TAG]), 1448, 45),
@@ -405,8 +405,8 @@ proptest! {
     }
 }
 
-/// Up to five flows of a few packets each, interleaved, some of the packets odd, lost, doubled or
-/// out of order.
+/// Up to five interleaved flows of a few packets, some of them unusual, lost, duplicated or out of
+/// order.
 fn batches() -> impl Strategy<Value = Vec<Packet>> {
     let flows = vec((0u8..4, 0usize..4, 1usize..300, 1usize..12), 1..6);
     let oddities = vec((any::<Index>(), 0u8..16), 0..6);

@@ -1,4 +1,4 @@
-//! What becomes of packets in tunnels: trains inside them, and that cutting undoes it.
+//! Coalescing of packets in tunnels, and that segmentation reverses it.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "helpers of tests")]
 
 use crate::packets::around::{Around, Kind};
@@ -235,7 +235,7 @@ fn what_a_tunnel_carries_besides_flows_is_in_nobodys_way() {
 #[test]
 fn trains_in_tunnels_have_a_largest_length_too() {
     for (packet, size, expected) in [
-        // 20, 8, 8, 14, 20 and 32 bytes of headers behind Ethernet.
+        // 20, 8, 8, 14, 20 and 32 bytes of headers after Ethernet.
         (Packet::tcp_v4(), 32_716, 2),
         (Packet::tcp_v4(), 32_717, 1),
         (Packet::udp_v4(), 10, 64),
@@ -272,8 +272,8 @@ proptest! {
     }
 }
 
-/// Up to five flows of a few packets each, each in a tunnel of its own, interleaved, some of the
-/// packets odd, lost, doubled or out of order.
+/// Up to five interleaved flows of a few packets, each in its own tunnel, some packets unusual,
+/// lost, duplicated or out of order.
 fn batches() -> impl Strategy<Value = Vec<Packet>> {
     let kinds = (select(Packet::of_every_kind().to_vec()), select(Around::of_every_kind()));
     let flows = vec((kinds, 0usize..3, 1usize..300, 1usize..12), 1..6);

@@ -1,4 +1,4 @@
-//! Datagrams cut into IP fragments: what a receiver puts together again is the datagram.
+//! Fragmented datagrams: reassembly results in the datagram.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -35,7 +35,7 @@ fn fragments_of_ipv4_count_in_units_of_eight() {
     let train = Train::ufo_v4();
     let frames = cut(&train.meta(), &train.frame(), &[]).unwrap();
     let fields: Vec<_> = frames.iter().map(|f| (read_u16(f, 16), read_u16(f, 20))).collect();
-    // The first carries the UDP header; "don't fragment" would be a joke.
+    // The first contains the UDP header; "don't fragment" is cleared.
     assert_eq!(fields, [(1468, 0x2000), (1468, 0x20b5), (1468, 0x216a), (752, 0x021f)]);
     assert!(frames.iter().all(|frame| read_u16(frame, 18) == 0xfffe), "one identification");
     for frame in &frames {
@@ -77,7 +77,7 @@ fn options_behind_a_routing_header_travel_in_the_first_fragment() {
     let frames = cut(&train.meta(), &train.frame(), &[]).unwrap();
     assert_eq!(frames.len(), 4);
     for (index, frame) in frames.iter().enumerate() {
-        // Fixed header, three that are repeated, the fragment header.
+        // Fixed header, three repeated ones, the fragment header.
         assert_eq!((frame[20], frame[54], frame[62], frame[70]), (0, options, 43, 44));
         assert_eq!(frame[78], options);
         assert_eq!(read_u16(frame, 80) & 0xfff8, 1448 * index as u16);
@@ -133,7 +133,7 @@ fn completed(train: &Train) -> Vec<u8> {
     frame
 }
 
-/// What a receiver makes of fragments that come in order.
+/// The result of reassembling fragments in order.
 fn joined(train: &Train, frames: &[Vec<u8>]) -> Vec<u8> {
     assert!(matches!(train.upper, Upper::Ufo));
     let at = train.network_at();
@@ -165,7 +165,7 @@ fn joined(train: &Train, frames: &[Vec<u8>]) -> Vec<u8> {
     undo(train, datagram, repeated)
 }
 
-/// Takes out of a datagram what made it a fragment.
+/// Removes the fragment's fields from a datagram.
 fn undo(train: &Train, mut datagram: Vec<u8>, repeated: usize) -> Vec<u8> {
     let at = train.network_at();
     match train.ip {
@@ -196,7 +196,7 @@ fn undo(train: &Train, mut datagram: Vec<u8>, repeated: usize) -> Vec<u8> {
     datagram
 }
 
-/// Where the fragment header lies behind extension headers of 8 bytes each.
+/// Offset of the fragment header after extension headers of 8 bytes each.
 fn fragment_header(frame: &[u8], at: usize) -> usize {
     let (mut next, mut header) = (frame[at + 6], at + 40);
     while next != ipv6::FRAGMENT {

@@ -1,4 +1,4 @@
-//! Cut where it lies, or lying in many parts: the packets are the same.
+//! Segmentation in place, and of payload in many parts: the packets are the same.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -82,7 +82,7 @@ fn fragments_of_ipv6_need_room_in_front() {
     assert!(InPlace::new(&train.meta(), &mut [], 1).is_err());
 }
 
-/// Whether a packet's payload lies in more than two parts that are not empty.
+/// Whether a packet's payload is in more than two non-empty parts.
 fn is_scattered(train: &Train, packets: &[Vec<u8>], parts: &[&[u8]]) -> bool {
     let total: usize = parts.iter().map(|part| part.len()).sum();
     let size = usize::from(train.gso_size);
@@ -108,7 +108,7 @@ fn is_scattered(train: &Train, packets: &[Vec<u8>], parts: &[&[u8]]) -> bool {
     false
 }
 
-/// Where the part of a datagram starts that only the first fragment carries.
+/// Start of the headers that only the first fragment contains.
 fn unfragmentable(train: &Train) -> usize {
     match &train.ip {
         crate::common::Ip::V4 { .. } => train.upper_at(),

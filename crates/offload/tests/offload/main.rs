@@ -1,6 +1,6 @@
-//! Cutting, joining and checksums, from outside of the crate.
+//! Segmentation, coalescing and checksums through the public interface.
 //!
-//! One program, as each file by itself would take as long to link. Files beside this folder make
+//! One program, because each file would take as long to link. Files beside this directory create
 //! devices.
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Properties of every train, with another implementation (`etherparse`) as the judge.
+//! Properties of every train, checked with another implementation (`etherparse`).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! What a cut train looks like, one rule a test.
+//! Segmented trains, one rule per test.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use crate::common::{ACK, C_TAG, Ip, LEGACY_TAG, S_TAG, Train, cut, cut_with, with_zero_checksum};
@@ -61,7 +61,7 @@ fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
     let last = ACK | tcp::FIN | tcp::PSH;
     for (bits, expected) in [
         (ECN, [ACK | CWR, ACK, ACK, last]),
-        // A bit of a counter, which all packets show (RFC 9768 §3.2.2).
+        // A bit of a counter, which all packets have (RFC 9768 §3.2.2).
         (0, [ACK | CWR, ACK | CWR, ACK | CWR, last | CWR]),
     ] {
         let train = Train::tcp_v4().flags(last | CWR).gso_bits(bits);
@@ -72,7 +72,7 @@ fn fin_and_psh_come_last_and_cwr_comes_first_where_the_metadata_says_so() {
     }
 }
 
-/// "BIG TCP": the length in the IP header is zero, since it has not the bits.
+/// "BIG TCP": the length in the IP header is zero, because the field is too small.
 #[test]
 fn trains_longer_than_an_ip_header_can_say_are_cut() {
     for (train, length_at) in [(Train::tcp_v4(), 16), (Train::tcp_v6(), 18)] {
@@ -89,7 +89,7 @@ fn trains_longer_than_an_ip_header_can_say_are_cut() {
     }
 }
 
-/// AccECN's counter (RFC 9768 §3.1.1) is of three bits, in two bytes.
+/// AccECN's counter (RFC 9768 §3.1.1) has three bits, in two bytes.
 #[test]
 fn all_packets_show_the_counter_of_accurate_ecn() {
     for counter in 0..8_u8 {
@@ -314,7 +314,7 @@ fn gso(meta: NetHeader, gso_type: GsoType) -> NetHeader {
     NetHeader { gso_type, ..meta }
 }
 
-/// What becomes of a TCP train in an 802.3 frame, whose length field would have to be cut too.
+/// The error for a TCP train in an 802.3 frame, whose length field would have to change, too.
 fn snap() -> OffloadError {
     let train = Train::tcp_v4();
     let mut frame = train.frame();

@@ -1,4 +1,4 @@
-//! The tag operations against the plainest model there is: a list of tags.
+//! Tag operations compared with a simple model: a list of tags.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -31,7 +31,7 @@ proptest! {
         expected.tags = model.iter().map(|tag| u32::from_be_bytes(bytes(*tag))).collect();
         prop_assert_eq!(stack.frame(), expected.frame());
         prop_assert_eq!(stack.meta.base, expected.meta());
-        // A train under a changed stack is cut as one that was made with it.
+        // A train with changed tags is segmented like one built with them.
         let ours = cut(&stack.meta.base, stack.frame(), &[]).unwrap();
         prop_assert_eq!(ours, cut(&expected.meta(), &expected.frame(), &[]).unwrap());
     }
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// What may be done to a stack.
+/// Operations on a stack.
 #[derive(Clone, Debug)]
 enum Step {
     Push(Tag),
@@ -106,7 +106,7 @@ impl Stack {
         self.buf.get(self.start..).unwrap_or_default()
     }
 
-    /// Does `step` to a stack of `len` tags; one beyond the last is asked for, too.
+    /// Applies `step` to a stack of `len` tags; also to one beyond the last.
     fn apply(&mut self, step: &Step, len: usize) -> bool {
         let Self { buf, start, meta } = self;
         let from = (*start).min(buf.len());
@@ -135,7 +135,7 @@ impl Stack {
     }
 }
 
-/// Does `step` to a list, with headroom for `room` more tags. False when nothing was to be done.
+/// Applies `step` to a list, with headroom for `room` more tags. False if it has no effect.
 fn apply_to_list(step: &Step, list: &mut Vec<Tag>, room: usize) -> bool {
     let len = list.len();
     match step {

@@ -1,4 +1,4 @@
-//! Trains inside tunnels: what is around each packet, and what is refused.
+//! Trains in tunnels: outer headers of each packet, and refusals.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -34,7 +34,7 @@ proptest! {
             judge(&train, segment, index, frames.len());
             judge_outside(&train, segment, index);
         }
-        // Without offsets the headers are found all the same.
+        // Without offsets the headers are found as well.
         prop_assert_eq!(cut(&meta.base, headers, payload).unwrap(), frames);
     }
 
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// Checks what is around one packet.
+/// Checks the outer headers of one packet.
 fn judge_outside(train: &Train, frame: &[u8], index: usize) {
     let tunnel = train.tunnel.as_ref().unwrap();
     let at = 14 + 4 * train.tags.len();
@@ -113,7 +113,7 @@ fn a_checksum_that_nobody_spoke_of_is_made_right_too() {
 
 #[test]
 fn whatever_is_between_is_repeated_when_the_metadata_says_where_it_ends() {
-    // A port that nobody knows, and a header of an odd length.
+    // An unknown port, and a header of odd length.
     let train = vxlan(Train::udp_v4());
     let mut frame = train.frame();
     frame[36..38].copy_from_slice(&[0x99, 0x99]);
@@ -131,14 +131,14 @@ fn whatever_is_between_is_repeated_when_the_metadata_says_where_it_ends() {
     assert_eq!(cut(&meta.base, &frame, &[]), Err(unknown));
 }
 
-/// Whatever the port: the metadata says where the inner header is, and only one kind of tunnel
-/// leads there.
+/// Any port: the metadata contains the position of the inner header, to which only one kind of
+/// tunnel leads.
 #[test]
 fn tunnels_are_found_on_any_port() {
     let bare = |train: Train| {
         let mut train = in_geneve(train);
         let mut frame = train.frame();
-        // Behind the UDP header: 8 bytes of Geneve and 8 of its options.
+        // After the UDP header: 8 bytes of Geneve and 8 of its options.
         frame.drain(42..58);
         train.tunnel = None;
         (NetHeader { csum_start: 42 + train.ip.len() as u16, ..train.meta() }, frame)
@@ -159,14 +159,14 @@ fn tunnels_are_found_on_any_port() {
             assert!(packets.len() > 1);
             for packet in &mut packets {
                 assert_eq!(verify(packet, &[]).network, Verdict::Valid);
-                // Its own checksum goes by the port, too.
+                // The outer checksum depends on the port, too.
                 packet[36..38].fill(0);
                 packet[40..42].fill(0);
             }
             let expected = expected.get_or_insert_with(|| packets.clone());
             assert!(packets == *expected, "{number} at port {port}");
         }
-        // And not without evidence.
+        // Not without evidence.
         frame[36..38].copy_from_slice(&9999_u16.to_be_bytes());
         for csum_start in [meta.csum_start + 2, meta.csum_start + 20] {
             let unknown = OffloadError::Unsupported("a UDP tunnel on an unknown port");

@@ -1,4 +1,4 @@
-//! What is said of checksums, right and wrong.
+//! Verification of valid and wrong checksums.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -36,7 +36,7 @@ proptest! {
             let at = headers_len + split.index(packet.len() - headers_len + 1);
             let (headers, payload) = packet.split_at(at);
             prop_assert_eq!(verify(headers, payload), valid);
-            // One wrong bit of the payload or of the ports is always seen.
+            // One wrong bit in the payload or ports is always detected.
             let from = train.upper_at();
             let behind = packet.len() - padding;
             let candidates = (from..from + 4).chain(headers_len..behind).collect::<Vec<_>>();

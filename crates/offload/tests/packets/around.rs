@@ -4,7 +4,7 @@ use super::{Checksum, Ends, Head, Ip};
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{ip_proto, write_u16};
 
-/// What is around a packet in a tunnel, field by field.
+/// Outer headers of a packet in a tunnel, field by field.
 #[derive(Clone, Debug)]
 pub struct Around {
     /// The outer IP header.
@@ -13,19 +13,19 @@ pub struct Around {
     pub tos: u8,
     /// Its TTL or hop limit.
     pub ttl: u8,
-    /// Which flow: the last byte of the source address, and part of the source port over UDP.
+    /// Selects the flow: last byte of the source address, and part of the source port over UDP.
     pub flow: u8,
-    /// What is between both IP headers.
+    /// Headers between both IP headers.
     pub kind: Kind,
     /// Network identifier or key.
     pub id: u8,
-    /// What is with the checksum of UDP or GRE.
+    /// State of the checksum of UDP or GRE.
     pub checksum: Checksum,
-    /// Where there is Ethernet inside, its tags.
+    /// Tags of inner Ethernet.
     pub tags: Vec<u32>,
 }
 
-/// What a tunnel has between two IP headers.
+/// Headers between two IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// VXLAN.
@@ -44,12 +44,12 @@ pub enum Kind {
         /// Whether there is Ethernet inside.
         ethernet: bool,
     },
-    /// Nothing: IP in IP.
+    /// IP in IP.
     Ip,
 }
 
 impl Kind {
-    /// All of them, in some of their forms.
+    /// All kinds, in some of their variants.
     pub const ALL: [Self; 8] = [
         Self::Vxlan,
         Self::Geneve { options: 0, ethernet: true },
@@ -63,7 +63,7 @@ impl Kind {
 }
 
 impl Around {
-    /// A tunnel of this kind over IPv4, with a checksum where there is a place for it.
+    /// A tunnel of this kind over IPv4, with a checksum if the kind has one.
     pub fn v4(kind: Kind) -> Self {
         Self {
             ip: Ip::V4 { id: 0xfffd, fragment: 0, options: 0 },
@@ -108,8 +108,8 @@ impl Around {
         self.ip.len() + self.header([8, 0]).len()
     }
 
-    /// Type and outer packet around `packet`, which begins with its type. Sums are those of
-    /// `summed`.
+    /// EtherType and outer packet around `packet`, which starts with its EtherType. Sums are
+    /// computed over `summed`.
     pub fn wrap(&self, packet: &[u8], summed: &[u8]) -> Vec<u8> {
         let (ether_type, packet) = packet.split_first_chunk().unwrap();
         let mut upper = self.header(*ether_type);
@@ -136,7 +136,7 @@ impl Around {
         frame
     }
 
-    /// Where the checksum lies behind the outer IP header, if there is one.
+    /// Offset of the checksum after the outer IP header, if there is one.
     fn checksum_at(&self) -> Option<usize> {
         let at = match self.kind {
             Kind::Ip => return None,
@@ -155,7 +155,7 @@ impl Around {
         }
     }
 
-    /// What is between both IP headers, lengths and checksums zero.
+    /// The headers between both IP headers, with lengths and checksums zero.
     fn header(&self, ether_type: [u8; 2]) -> Vec<u8> {
         let protocol = |ethernet| if ethernet { [0x65, 0x58] } else { ether_type };
         let (mut header, ethernet) = match self.kind {

@@ -1,4 +1,4 @@
-//! Makes packets as a wire brings them, and has them coalesced and cut.
+//! Creates packets as received from a wire, and coalesces and segments them.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -34,7 +34,7 @@ pub const LEGACY_TAG: u32 = 0x9100_0005;
 pub struct Packet {
     /// TPID and TCI of each tag, outermost first.
     pub tags: Vec<u32>,
-    /// The tunnel that it is in.
+    /// Its tunnel.
     pub around: Option<Around>,
     /// The network layer.
     pub ip: Ip,
@@ -42,17 +42,17 @@ pub struct Packet {
     pub tos: u8,
     /// TTL or hop limit.
     pub ttl: u8,
-    /// Which flow: the last byte of the source address, and part of the source port.
+    /// Selects the flow: last byte of the source address, and part of the source port.
     pub flow: u8,
     /// The transport layer.
     pub upper: Upper,
-    /// What it carries.
+    /// Payload.
     pub payload: Vec<u8>,
-    /// What is with the checksum of the transport layer.
+    /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Bytes behind the packet, as Ethernet pads.
+    /// Bytes after the packet, as Ethernet pads.
     pub padding: usize,
-    /// Payload of each packet when it is a train.
+    /// Payload of each packet of a train.
     pub gso_size: u16,
 }
 
@@ -99,18 +99,18 @@ pub enum Upper {
     Udp,
 }
 
-/// What is with the checksum of a [`Packet`].
+/// State of the checksum of a [`Packet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is right.
+    /// Valid.
     Right,
-    /// It is wrong.
+    /// Wrong.
     Wrong,
-    /// It is right, and the metadata says so.
+    /// Valid, and marked so in the metadata.
     Vouched,
-    /// It is partial.
+    /// Partial.
     Partial,
-    /// It is zero: none.
+    /// Zero: absent.
     None,
 }
 
@@ -156,7 +156,7 @@ impl Packet {
         [Self::tcp_v4(), Self::tcp_v6(), Self::udp_v4(), Self::udp_v6()]
     }
 
-    /// The packet that comes behind this one, as long.
+    /// The packet that follows this one, with the same length.
     pub fn next(&self) -> Self {
         let mut next = self.clone();
         let count =
@@ -174,7 +174,7 @@ impl Packet {
         next
     }
 
-    /// `count` packets that follow each other, this one the first.
+    /// `count` consecutive packets, starting with this one.
     pub fn stream(&self, count: usize) -> Vec<Self> {
         std::iter::successors(Some(self.clone()), |packet| Some(packet.next()))
             .take(count)
@@ -239,7 +239,7 @@ impl Packet {
         }
     }
 
-    /// Where the checksum lies in the TCP or UDP header.
+    /// Offset of the checksum in the TCP or UDP header.
     pub fn checksum_offset(&self) -> usize {
         match self.upper {
             Upper::Tcp { .. } => 16,
@@ -247,7 +247,7 @@ impl Packet {
         }
     }
 
-    /// The metadata that comes with it.
+    /// Its metadata.
     pub fn meta(&self) -> NetHeader {
         let gso_type = match (self.gso_size, &self.upper, &self.ip) {
             (0, ..) => GsoType::NONE,
@@ -275,7 +275,7 @@ impl Packet {
         match &self.around {
             None => frame.extend(self.packet(self.checksum)),
             Some(around) => {
-                // What is partial is summed as it will be.
+                // A partial checksum is summed as if complete.
                 let is_partial = self.checksum == Checksum::Partial;
                 let sent = if is_partial { Checksum::Right } else { self.checksum };
                 frame.extend(around.wrap(&self.packet(self.checksum), &self.packet(sent)));
@@ -334,8 +334,8 @@ impl Packet {
     }
 }
 
-/// Frames of a stream of TCP over IPv6 that is on a source route: not at its last destination, for
-/// which its checksums are. Somebody vouches for them.
+/// Frames of a TCP stream over IPv6 with a source route that has not reached its end, for which the
+/// checksums are computed. The metadata marks them as valid.
 pub fn routed_on() -> Vec<Frame> {
     let ip = Ip::V6 { label: 1, extensions: vec![ipv6::DESTINATION_OPTIONS, ipv6::ROUTING] };
     let packet = Packet { ip, ..Packet::tcp_v6() }.sized(40).with(Checksum::Vouched);
@@ -348,7 +348,7 @@ pub fn routed_on() -> Vec<Frame> {
     frames
 }
 
-/// What an IP header says besides.
+/// Further fields of an IP header.
 struct Head {
     protocol: u8,
     tos: u8,
@@ -373,7 +373,7 @@ impl Ip {
         }
     }
 
-    /// Appends type and header; returns the pseudo-header's sum without a length.
+    /// Appends EtherType and header; returns the pseudo-header's sum without a length.
     fn append(&self, frame: &mut Vec<u8>, head: &Head, upper_len: usize) -> Sum {
         match self {
             Self::V4 { id, fragment, options } => {
@@ -438,32 +438,32 @@ fn append_ipv6(
 /// Metadata and bytes.
 pub type Frame = (NetHeader, Vec<u8>);
 
-/// What devices deliver of these packets.
+/// These packets as devices deliver them.
 pub fn frames(packets: &[Packet]) -> Vec<Frame> {
     packets.iter().map(|packet| (packet.meta(), packet.frame())).collect()
 }
 
-/// A unit with its bytes in one piece.
+/// A unit with contiguous bytes.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Index of its first frame.
     pub first: usize,
-    /// How many frames it is made of.
+    /// Number of its frames.
     pub frames: usize,
     /// Its metadata.
     pub meta: NetHeader,
-    /// The same with where the parts of a tunnel lie.
+    /// The same with the offsets of a tunnel's headers.
     pub long: LongNetHeader,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Has `frames` coalesced, in tunnels too, which lie in one buffer with some room between.
+/// Coalesces `frames`, inside tunnels too, from one buffer with gaps.
 pub fn coalesce(frames: &[Frame]) -> Vec<Made> {
     coalesce_inside(Tunnels::All, frames)
 }
 
-/// The same, in these tunnels.
+/// The same for these tunnels.
 pub fn coalesce_inside(tunnels: Tunnels, frames: &[Frame]) -> Vec<Made> {
     let mut buf = Vec::new();
     let mut batch = Vec::new();
@@ -496,8 +496,8 @@ pub fn coalesce_inside(tunnels: Tunnels, frames: &[Frame]) -> Vec<Made> {
     made.collect()
 }
 
-/// Checks that a train is cut alike where its payload lies as in one piece, and by the short
-/// metadata as by the long one.
+/// Checks that a train is segmented alike if its payload is contiguous or in parts, and with short
+/// or long metadata.
 fn check_parts<'a>(long: &LongNetHeader, head: &[u8], parts: impl Iterator<Item = &'a [u8]>) {
     let parts: Vec<_> = parts.collect();
     let scattered = Segments::with(long, &SplitOptions::default(), head, &parts).unwrap();
@@ -506,7 +506,7 @@ fn check_parts<'a>(long: &LongNetHeader, head: &[u8], parts: impl Iterator<Item 
     assert_eq!(cut(scattered), cut(Segments::new(&long.base, &whole, &[]).unwrap()));
 }
 
-/// The packets that a frame is on the wire, complete.
+/// The complete wire packets of a frame.
 pub fn wire_packets((meta, bytes): &Frame) -> Vec<Vec<u8>> {
     if !meta.is_train() {
         let (mut meta, mut bytes) = (*meta, bytes.clone());
@@ -530,7 +530,7 @@ fn cut(mut segments: Segments<'_>) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Completing a checksum writes all ones for zero whatever the protocol, cutting does so for UDP.
+/// Completing a checksum stores all ones for zero with every protocol, segmentation only with UDP.
 fn as_when_cut(bytes: &mut [u8], at: usize) {
     let protocol = parse(bytes).unwrap().layout.protocol;
     if protocol == ip_proto::TCP && read_u16(bytes, at) == 0xffff {
@@ -538,13 +538,13 @@ fn as_when_cut(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// How many frames each unit is made of.
+/// Number of frames in each unit.
 pub fn counts(packets: &[Packet]) -> Vec<usize> {
     coalesce(&frames(packets)).iter().map(|made| made.frames).collect()
 }
 
-/// Has `frames` coalesced and cut again, and checks that nothing changed: bytes, and their order
-/// within each flow.
+/// Coalesces and segments `frames`, and checks that neither bytes nor the order within each flow
+/// changed.
 pub fn check_round_trip(frames: &[Frame]) -> Vec<Made> {
     let made = coalesce(frames);
     assert_eq!(made.iter().map(|made| made.frames).sum::<usize>(), frames.len());
@@ -573,8 +573,7 @@ fn by_flow(packets: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     packets
 }
 
-/// The packets of all flows in the order in which `order` picks flows; what is left comes at the
-/// end, flow by flow.
+/// The packets of all flows in the order given by `order`; the remaining ones follow, flow by flow.
 pub fn interleave(flows: impl Iterator<Item = Vec<Packet>>, order: &[Index]) -> Vec<Packet> {
     let mut flows: Vec<_> = flows.map(Vec::into_iter).collect();
     let mut packets: Vec<_> =
@@ -583,8 +582,8 @@ pub fn interleave(flows: impl Iterator<Item = Vec<Packet>>, order: &[Index]) -> 
     packets
 }
 
-/// The frames of such packets, some with a byte that is any among the first `within`, some with any
-/// metadata.
+/// The frames of such packets, some with an arbitrary byte among the first `within`, some with
+/// arbitrary metadata.
 pub fn damaged(
     packets: impl Strategy<Value = Vec<Packet>>,
     within: usize,
@@ -605,7 +604,7 @@ pub fn damaged(
     })
 }
 
-/// Swaps packets, doubles them or loses them, for 0, 1 and 2.
+/// Swaps (0), duplicates (1) or removes (2) packets.
 pub fn shuffle(packets: &mut Vec<Packet>, shuffles: Vec<(Index, Index, u8)>) {
     for (one, other, action) in shuffles {
         let (one, other) = (one.index(packets.len()), other.index(packets.len()));

@@ -1,7 +1,7 @@
-//! What is told of meters (OpenFlow 1.3.5 §7.3.5.12 to §7.3.5.14).
+//! Replies about meters (OpenFlow 1.3.5 §7.3.5.12 to §7.3.5.14).
 //!
-//! Bytes are those of packets on the wire, which is what meters measure: a train has more of them
-//! than in the counters of flows, where its headers are there once.
+//! Byte counts are of packets on the wire, as meters measure them: for a train they exceed those of
+//! flow counters, which count its headers once.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tapswitch_openflow::{ErrorKind, METER_ALL};
 
 use super::{Refusal, duration};
 
-/// The counters of one meter, or of all.
+/// Counters of one meter, or of all.
 pub(super) fn statistics(
     pipeline: &Pipeline,
     wanted: u32,
@@ -40,7 +40,7 @@ fn band_stats(band: &Band) -> MeterBandStats {
     MeterBandStats { packet_band_count: totals.packets, byte_band_count: totals.bytes }
 }
 
-/// One meter, or all, as they were added.
+/// Configuration of one meter, or of all, as added.
 pub(super) fn configurations(
     snapshot: &Snapshot,
     wanted: u32,
@@ -53,7 +53,7 @@ pub(super) fn configurations(
     Ok(select(snapshot, wanted)?.into_iter().map(config).collect())
 }
 
-/// What meters can do. Nothing is coloured here.
+/// Features of meters. There are no colours.
 pub(super) fn features() -> MeterFeatures {
     MeterFeatures {
         max_meter: u32::try_from(MAX_METERS).unwrap_or(u32::MAX),
@@ -64,7 +64,7 @@ pub(super) fn features() -> MeterFeatures {
     }
 }
 
-/// "All" may be none, but one that is asked for by its number must be there.
+/// Fails for a single meter that does not exist; `OFPM_ALL` may select none.
 fn select(snapshot: &Snapshot, wanted: u32) -> Result<Vec<&Arc<Meter>>, Refusal> {
     if wanted == METER_ALL {
         return Ok(snapshot.meters.iter().collect());

@@ -228,7 +228,7 @@ impl Agent {
 
     fn flow_mod(&mut self, change: &FlowMod, now: Millis) -> Result<Outcome, Refusal> {
         let mut outcome = went(self.pipeline.handle_flow_mod(change, now)?, now);
-        // What deletes has no use for a packet, whatever the field says (OpenFlow 1.3.5 §7.3.4.1).
+        // A deleting command ignores the buffer id (OpenFlow 1.3.5 §7.3.4.1).
         if change.buffer_id != BufferId::NO_BUFFER && !change.command.deletes() {
             // The rule is in force; the packet to apply it to was never buffered.
             outcome.error = Some(ErrorKind::OFPBRC_BUFFER_UNKNOWN);
@@ -276,7 +276,7 @@ impl Agent {
     }
 
     fn set_config(&mut self, config: SwitchConfig) -> Result<Outcome, Refusal> {
-        // Nothing puts fragments together here, and nothing said so (`OFPC_IP_REASM`).
+        // Fragments are not reassembled, and `OFPC_IP_REASM` is not announced.
         if ![ConfigFlags::FRAG_NORMAL, ConfigFlags::FRAG_DROP].contains(&config.flags) {
             return Err(ErrorKind::OFPSCFC_BAD_FLAGS.into());
         }
@@ -344,12 +344,12 @@ fn reply(body: Body) -> Outcome {
     Outcome { replies: vec![body], ..Outcome::default() }
 }
 
-/// What comes of a change by which these rules went.
+/// The outcome of a change that removed these rules.
 fn went(removals: Vec<Removal>, now: Millis) -> Outcome {
     Outcome { gone: Gone::of(removals, now), ..Outcome::default() }
 }
 
-/// Nothing about a table can be configured, so anything that names one is fine.
+/// Tables have no configuration, so any request with a valid table succeeds.
 fn table_mod(change: TableMod) -> Result<Outcome, Refusal> {
     let known = change.table_id == TableId::ALL || change.table_id.0 < TABLE_COUNT;
     known.then(Outcome::default).ok_or_else(|| ErrorKind::OFPTMFC_BAD_TABLE.into())

@@ -47,8 +47,7 @@ impl Sent {
         self.message_type == MessageType::FlowMod as u8 && self.body.get(17).is_some_and(is_command)
     }
 
-    /// Whether it has the switch send no byte of a packet. Open vSwitch says later that it sends
-    /// 128, the default.
+    /// Whether it sets a miss_send_len of 0. Open vSwitch then reports 128, the default.
     pub(crate) fn sets_no_len(&self) -> bool {
         self.message_type == MessageType::SetConfig as u8 && self.body.ends_with(&[0, 0])
     }

@@ -145,7 +145,7 @@ impl Pair {
         }
     }
 
-    /// Whether a step is a frame by a port that is told to keep what no rule is for.
+    /// Whether a step is a frame from a port with `OFPPC_NO_PACKET_IN`.
     fn keeps_misses(&self, step: &Step) -> bool {
         let keeps = |port| self.config(port).contains(PortConfig::NO_PACKET_IN);
         matches!(step, Step::Frame(frame) if keeps(frame.port))

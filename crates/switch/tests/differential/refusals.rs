@@ -117,10 +117,10 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Groups that do not exist.
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_WATCH),
-    // Commands that later versions have.
+    // Commands of later versions.
     (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_COMMAND),
-    // There is nothing left to configure in a table, and there are as many as either says: table
-    // 254 is none of them. Fragments are not put together, and some lengths are reserved.
+    // Tables have no configuration, and table 254 exceeds the number that both announce. Fragments
+    // are not reassembled, and some lengths are reserved.
     (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_CONFIG),
     (MessageType::TableMod, ErrorKind::OFPTMFC_BAD_TABLE),
     (MessageType::SetConfig, ErrorKind::OFPSCFC_BAD_FLAGS),

@@ -452,7 +452,8 @@ fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     assert_eq!(room.switch.drops(2, "port_down"), 40);
 }
 
-/// After a move, by its monitor: what is for it follows it. Also where frames are tagged inside.
+/// After a migration the VMM announces the guest, and frames for it go to its new port, also with
+/// VLANs.
 #[test]
 fn a_guest_that_was_moved_is_announced_to_the_others() {
     for options in ["", ",mode=access,vlan=5"] {
@@ -475,7 +476,7 @@ fn a_guest_that_was_moved_is_announced_to_the_others() {
     }
 }
 
-/// Which of the first two guests gets a frame of the third one's for the station.
+/// Which of the first two guests receives a frame from the third one to the station.
 fn takers(room: &Room, guests: &mut [Vm], mark: u8) -> [bool; 2] {
     let mut sent = frame(STATION, MacAddr([2, 0, 0, 0, 0, 3]), &[], 60);
     *sent.last_mut().unwrap() = mark;
@@ -488,7 +489,7 @@ fn takers(room: &Room, guests: &mut [Vm], mark: u8) -> [bool; 2] {
         has
     };
     eventually("the frame", || look(guests).contains(&true).then_some(()));
-    // The burst that sent it to one is over then.
+    // After this, the burst that delivered it is complete.
     room.switch.controller().barrier();
     look(guests)
 }

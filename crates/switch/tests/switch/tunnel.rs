@@ -177,7 +177,7 @@ fn the_mtu_of_a_path_is_what_it_is_now() {
     for tunnel in ["vxlan:vni=42", "gre:key=42"] {
         let mut fabric = Fabric::over(false, tunnel, "", 1450);
         ping(&fabric.hosts[0], &fabric.hosts[1]);
-        // It is what the switch has seen last, which looks when something changes.
+        // The report is from the last check, which changes trigger.
         let comes_to = |fabric: &Fabric, mtu| {
             until(&format!("{tunnel}: {mtu}"), || fabric.tunnel(0).1.path_mtu == mtu);
         };
@@ -209,7 +209,7 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
     }
 }
 
-/// As when a switch starts before the daemon that learns its routes.
+/// The switch may start before the routing daemon.
 #[test]
 fn a_tunnel_waits_for_its_way_from_the_start() {
     if !can_run() {
@@ -239,7 +239,7 @@ fn a_tunnel_waits_for_its_way_from_the_start() {
     }
 }
 
-/// The address at this end is the one that the route prefers, once there is one.
+/// The local address is the route's preferred source, once there is a route.
 #[test]
 fn a_tunnel_that_waits_for_its_way_has_no_address_before() {
     if !can_run() {
@@ -256,7 +256,7 @@ fn a_tunnel_that_waits_for_its_way_has_no_address_before() {
     assert_eq!(tunnel(&switch), format!("{}:4789", underlay.ip(0)));
 }
 
-/// Runs a command of ip(8) about the first site's uplink, with this word in the place of the X.
+/// Runs a command of ip(8) on the first site's uplink, with `word` in place of the X.
 fn set(underlay: &Underlay, command: &str, word: &str) {
     let command = format!("{} dev eth0", command.replace('X', word));
     let words: Vec<_> = command.split(' ').collect();

@@ -34,7 +34,7 @@ pub(crate) use test_guest::{BUFFERS, LEN};
 /// ring on which it receives, [`APART`] from the first.
 pub(crate) struct Vm {
     frontend: Frontend,
-    /// For what a front end does not say.
+    /// For messages that `Frontend` does not implement.
     stream: UnixStream,
     sends: Guest,
     receives: Guest,
@@ -94,7 +94,7 @@ impl Vm {
         }
     }
 
-    /// Has the guest announced, as VMMs do for one that was moved and does not do so itself
+    /// Announces the guest, as VMMs do after a migration if it does not do so itself
     /// (`VHOST_USER_SEND_RARP`).
     pub(crate) fn announce(&mut self, station: MacAddr) {
         let header = [19, 1, 8_u32].map(u32::to_ne_bytes).concat();

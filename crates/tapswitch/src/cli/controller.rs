@@ -17,7 +17,7 @@ pub(crate) struct ControllerArgs {
     /// Where to keep policies and the audit log: a file, none, or etcd for several controllers that
     /// elect a leader, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS, or etcds:// with TLS.
     /// Default: /var/lib/tapswitch/controller.redb if it can be written (as root), else none.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<StorePlace>,
     /// Address of the REST interface: ADDRESS:PORT, or off.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8653")]

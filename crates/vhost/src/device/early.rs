@@ -1,27 +1,27 @@
-//! Messages that are taken in front of the `vhost` crate's handler, which would end the session.
+//! Messages that are handled before the `vhost` crate's handler, which would end the session.
 //!
-//! - Rings that are enabled before features are set. QEMU enables the first pair of queues when it
-//!   makes the device, long before a driver accepts features; it may, as protocol features have
-//!   been negotiated by then ("Ring states" and `VHOST_USER_SET_VRING_ENABLE` of the vhost-user
-//!   specification). The handler goes by what was set.
-//! - Announcements of a guest that was moved and does not announce itself
-//!   (`VHOST_USER_SEND_RARP`), which the handler does not know.
+//! - Enabling rings before features are set. QEMU enables the first pair of queues when it creates
+//!   the device, long before a driver accepts features. That is valid, because protocol features
+//!   are already negotiated ("Ring states" and `VHOST_USER_SET_VRING_ENABLE` of the vhost-user
+//!   specification); but the handler requires that features were set.
+//! - Announcements of a migrated guest that does not announce itself (`VHOST_USER_SEND_RARP`),
+//!   which the handler does not implement.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// What such a message asks for.
+/// The request of such a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Enables a ring, or disables it.
+    /// Enables or disables a ring.
     Enable { index: u32, on: bool },
     /// Announces the station with this address.
     Announce([u8; 6]),
 }
 
-/// A message that was taken.
+/// A received message of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Early {
     pub(super) request: Request,
@@ -30,12 +30,12 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Waits for the next message and takes it if it is of such a kind; one that enables a ring as
-    /// long as nothing `is_set`. Any other is left for the handler, as is the end of the
-    /// connection.
+    /// Waits for the next message and receives it if it is of this kind: an announcement, or one
+    /// that enables a ring while features are not set (`is_set`). Any other message, and the end of
+    /// the connection, is left to the handler.
     ///
     /// # Errors
-    /// When the connection cannot be read.
+    /// If the connection cannot be read.
     pub(super) fn take(stream: impl AsFd, is_set: bool) -> io::Result<Option<Self>> {
         let mut bytes = [0; LEN];
         let header = &mut bytes[..HEADER_LEN];
@@ -82,7 +82,7 @@ fn read_u32(bytes: &[u8; LEN], at: usize) -> u32 {
 
 /// Request, flags and payload length ("Message Specification"), in native byte order.
 const HEADER_LEN: usize = 12;
-/// A header, and the ring's number and whether it is to be enabled, or an address and two bytes.
+/// A header, followed by the ring's index and state, or by an address and two bytes.
 const LEN: usize = HEADER_LEN + 8;
 const SET_VRING_ENABLE: u32 = 18;
 const SEND_RARP: u32 = 19;
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(left, other);
     }
 
-    /// The handler takes what enables rings from when features are set, and announcements never.
+    /// Once features are set, the handler enables rings; it never handles announcements.
     #[test]
     fn announcements_are_taken_at_any_time() {
         let (mut monitor, ours) = UnixStream::pair().unwrap();

@@ -469,7 +469,7 @@ fn what_one_session_did_does_not_end_the_next() {
     assert_eq!(next.session.join().unwrap(), SessionEnd::Reset("of its own".into()));
 }
 
-/// After it was moved, with a VMM that wants an answer and one that does not.
+/// After a migration, by a VMM that requests a reply and one that does not.
 #[test]
 fn a_guest_that_does_not_announce_itself_is_announced() {
     use std::io::{Read, Write};

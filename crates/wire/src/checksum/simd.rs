@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn all_are_equal_wherever_in_a_line_long_inputs_start() {
-        // The shortest and the longest that are summed line by line, and their neighbours.
+        // The shortest and longest lengths that are summed by cache lines, and their neighbours.
         let (shortest, longest) = (512, (2 << 16) - 64);
         let lens = [shortest - 1, shortest, shortest + 1, 1024, 1448, longest, longest + 1];
         let (random, ones) = (bytes(longest + 65), vec![0xff; longest + 65]);

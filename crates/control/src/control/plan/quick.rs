@@ -135,7 +135,7 @@ impl Control {
         Ok(judged)
     }
 
-    /// What a trial made of switches is taken over when the change is made.
+    /// Keeps the results of a trial, which the change takes over.
     fn keep_foreseen(&mut self, trial: Self) {
         for (id, tried) in trial.switches.into_own_entries() {
             if let Some(foreseen) = tried.into_foreseen()
@@ -147,7 +147,7 @@ impl Control {
         }
     }
 
-    /// What was found before is of no use any more.
+    /// Discards the results of earlier trials.
     fn forget_foreseen(&mut self) {
         for id in std::mem::take(&mut self.foreseen) {
             if let Some(switch) = self.switches.get_mut(&id) {

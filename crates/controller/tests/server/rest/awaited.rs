@@ -24,7 +24,7 @@ async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong
     server.wait_for_ports(1).await;
     let kept = json!({"name": "kept", "monitor": "0x1/3"});
     assert_eq!(post(&server, "/api/v1/policies", &kept).await.status, 201);
-    // One that is linked to it, perhaps, and that no policy names.
+    // A switch without policies, which may be linked to the first one.
     let other = Script::connect(2, server.address).await;
     server.wait_for_ports(2).await;
     server.stop().await;

@@ -28,7 +28,7 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
     let mut back = Events::open_at(&server, PACKETS, &[("last-event-id", &seen)]).await;
     assert_eq!(last_byte(&back.next_of("packet").await), "01", "what was seen comes again");
     assert_eq!(last_byte(&back.next_of("packet").await), "02");
-    // An id of another run, or none, hides nothing.
+    // An id of another run, or an empty one, skips no packet.
     for id in ["1-99", ""] {
         let mut other = Events::open_at(&server, PACKETS, &[("last-event-id", id)]).await;
         assert_eq!(last_byte(&other.next_of("packet").await), "00");
@@ -171,7 +171,7 @@ async fn who_looks_at_packets_is_on_record() {
     assert_eq!(watch["result"], "accepted");
 }
 
-/// Nothing is accepted of which it is known already that it comes to nothing.
+/// A policy that cannot work is refused at once.
 #[tokio::test]
 async fn what_nobody_can_copy_is_refused_by_one_record() {
     let server = Running::start(with_rest()).await;

@@ -39,9 +39,9 @@ async fn policies_and_records_outlive_the_server() {
     let records = get(&server, "/api/v1/audit?limit=2").await.json();
     let told =
         |index: usize| (&records["items"][index]["what"], &records["items"][index]["result"]);
-    let start = json!("2 policies of the store are in force from here on");
+    let start = json!("2 stored policies take effect again");
     assert_eq!(told(0), (&json!("controller.start"), &start));
-    let stop = json!("2 policies go on by the rules that switches have");
+    let stop = json!("2 policies stay in effect by the installed rules");
     assert_eq!(told(1), (&json!("controller.stop"), &stop));
     assert_eq!(records["total"], 6);
     assert_eq!(get(&server, "/api/v1/config").await.json()["store"], "disk");

@@ -121,7 +121,7 @@ async fn plain_http_is_answered_by_what_to_ask_instead() {
     assert!(answer.text.contains("https://"), "{}", answer.text);
 }
 
-/// Whoever connects and says nothing has a part of the places, also when all others are free.
+/// Silent connections get a part of the places, even if all others are free.
 #[tokio::test]
 async fn who_begins_handshakes_and_does_not_end_them_takes_few_places() {
     let (authority, tokens) = (Authority::new(), TokenFile::make());
@@ -135,7 +135,7 @@ async fn who_begins_handshakes_and_does_not_end_them_takes_few_places() {
     let bearer = format!("Bearer {}", tokens.viewer);
     let metric = "tapswitch_controller_connections_evicted_total{of=\"rest\"} ";
     until(async || {
-        // Who does shake hands is served.
+        // A client that completes the handshake is served.
         let stream = authority.connect(server.rest(), None).await.unwrap();
         let (request, headers) = (("GET", "/metrics"), [("authorization", bearer.as_str())]);
         let text = exchange(stream, server.rest(), request, &headers, vec![]).await.text;

@@ -53,7 +53,7 @@ pub(crate) struct EchoArgs {
     #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
     seconds: f64,
     /// Run only this measurement; may be repeated.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "MEASUREMENT")]
     only: Vec<Part>,
     /// Measure only this candidate; may be repeated, as all following options.
     #[arg(long, value_name = "CANDIDATE")]

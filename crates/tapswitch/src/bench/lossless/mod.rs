@@ -54,7 +54,7 @@ pub(crate) struct LosslessArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue: Vec<u32>,
     /// Part queue: whether the switch reads ahead of what it can send.
-    #[arg(long, value_name = "WHEN", default_values = ["on", "off"])]
+    #[arg(long, value_name = "on|off|default", default_values = ["on", "off"])]
     drain_ahead: Vec<DrainAhead>,
     /// Part monitor: only this contract.
     #[arg(long, value_name = "CONTRACT")]
@@ -65,10 +65,10 @@ pub(crate) struct LosslessArgs {
     table: Vec<Table>,
     /// Part paper: whether the hosts send trains, or single packets as the paper's programs read
     /// them.
-    #[arg(long, value_name = "WHETHER", default_values = ["off", "on"])]
+    #[arg(long, value_name = "on|off", default_values = ["off", "on"])]
     trains: Vec<Switch>,
     /// Part paper: connection between the two switches.
-    #[arg(long, value_name = "WHAT", default_value = "vxlan")]
+    #[arg(long, value_name = "LINK", default_value = "vxlan")]
     middle: Middle,
     /// Part paper: path of wireguard-go, to be measured for comparison. Default: the installed one,
     /// if any.

@@ -38,7 +38,7 @@ pub(crate) struct OffloadArgs {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     milliseconds: u64,
     /// Run only this measurement; may be repeated.
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "MEASUREMENT")]
     only: Vec<Part>,
     /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]

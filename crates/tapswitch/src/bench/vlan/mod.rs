@@ -53,7 +53,8 @@ pub(crate) struct VlanArgs {
     #[arg(long, value_name = "KIND", default_value = "tap")]
     link: LinkKind,
     /// Whether the switches join received packets into trains.
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["on", "off", "auto"])]
+    #[arg(long, value_name = "on|off|auto", default_value = "auto")]
+    #[arg(value_parser = ["on", "off", "auto"])]
     gro: String,
     /// Also write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]

@@ -89,7 +89,7 @@ fn load_256(vector: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) }
 }
 
-/// With AVX-512, of any length.
+/// Sums any number of bytes with AVX-512.
 #[target_feature(enable = "avx512vbmi2")]
 fn sum_avx512(bytes: &[u8]) -> u64 {
     let (mut even, mut odd) = (Lanes512::new(), Lanes512::new());
@@ -137,10 +137,10 @@ impl Lanes512 {
     }
 }
 
-/// With AVX-512, from [`Dots::LEN_MIN`] to [`Dots::LEN_MAX`] bytes, a cache line at a time: a load
-/// that touches two of them costs two, and more where they are not in the first-level cache. Bytes
-/// in front of the first one count as zeros. Where those are odd in number, all others are the
-/// other halves of their words (RFC 1071 §2 (B)).
+/// Sums from [`Dots::LEN_MIN`] to [`Dots::LEN_MAX`] bytes with AVX-512, by aligned cache lines: a
+/// load that crosses two costs two, and more if they are not in the L1 cache. Missing bytes at the
+/// start of the first line count as zeros. If their number is odd, all others are in the other
+/// halves of their words (RFC 1071 §2 (B)).
 #[target_feature(enable = "avx512vbmi2,avx512vnni")]
 fn sum_lines(bytes: &[u8]) -> u64 {
     let before = bytes.as_ptr().addr() % 64;
@@ -148,7 +148,8 @@ fn sum_lines(bytes: &[u8]) -> u64 {
         return scalar::sum_short(bytes);
     };
     let lines = &bytes[64 - before..];
-    // Additions take five cycles: as many sums under way hide that, and a few more.
+    // The dot product has a latency of five cycles; this many independent sums hide it, with a few
+    // to spare.
     let mut dots = [Dots::new(); 8];
     let (blocks, rest) = lines.as_chunks::<512>();
     for block in blocks {
@@ -169,17 +170,17 @@ fn sum_lines(bytes: &[u8]) -> u64 {
     if before.is_multiple_of(2) { sum } else { sum.rotate_left(8) }
 }
 
-/// Sums of words, two of a vector in each 32-bit lane. The dot product with ones adds both by one
-/// operation, but takes words as signed: made signed by turning its highest bit, a word counts 2^15
-/// less than it is.
+/// Sums of words, with two words of each vector added to each 32-bit lane by one dot product with
+/// ones. It takes signed words: with its highest bit inverted, a word counts as 2^15 less than its
+/// value.
 #[derive(Clone, Copy)]
 struct Dots(__m512i);
 
 impl Dots {
-    /// Length in bytes from which on it pays to begin with a part of a cache line.
+    /// Minimum length in bytes: below it, a partial first line costs more than it saves.
     const LEN_MIN: usize = 512;
-    /// Bytes whose words no sum overflows for: 2^16 words that count at most 2^15 each, without
-    /// those of one vector since the first and the last may be parts.
+    /// Maximum length in bytes, so that the sum over all lanes fits into 32 bits: 2^16 words of at
+    /// most 2^15 each, less one vector because the first and the last may be partial.
     const LEN_MAX: usize = (2 << 16) - 64;
 
     #[inline]
@@ -195,7 +196,7 @@ impl Dots {
         self.0 = _mm512_dpwssd_epi32(self.0, signed, _mm512_set1_epi16(1));
     }
 
-    /// The sum of all, to which so many vectors were added.
+    /// The total sum, after `added` vectors.
     #[inline]
     #[target_feature(enable = "avx512vbmi2,avx512vnni")]
     fn join([a, b, c, d, e, f, g, h]: [Self; 8], added: usize) -> u64 {
@@ -203,7 +204,7 @@ impl Dots {
         let (left, right) =
             (join(join(a.0, b.0), join(c.0, d.0)), join(join(e.0, f.0), join(g.0, h.0)));
         let signed = _mm512_reduce_add_epi32(join(left, right));
-        // Each of 32 words was 2^15 too low. With all of that the sum is not negative.
+        // Adds 2^15 for each of the 32 words of a vector; the total is not negative.
         ((added as u64) << 20).wrapping_add_signed(i64::from(signed))
     }
 }

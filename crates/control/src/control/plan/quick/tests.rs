@@ -49,7 +49,7 @@ fn control_with(limits: Limits) -> Control {
     control
 }
 
-/// Returns what the switch is told.
+/// Returns the messages to the switch.
 fn run(control: &mut Control) -> Vec<Transmit> {
     let mut told = Vec::new();
     while let Some(transmit) = control.poll_transmit() {
@@ -246,10 +246,10 @@ fn a_verdict_is_told_with_null_where_nothing_was_proved() {
     assert_eq!(verdict.counterexample(), Some("a frame loops"));
 }
 
-/// A change, and what goes before it where changes are looked at first.
+/// A change, and what precedes it on the control plane that tries changes first.
 #[derive(Clone, Debug)]
 struct Step {
-    /// What is done with the policy: it comes, replaces that of its name, or goes.
+    /// The operation: below 5 add, 5 replace, above 5 delete.
     what: u8,
     policy: TapPolicy,
     before: Before,
@@ -258,11 +258,11 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Nothing,
-    /// The change is looked at.
+    /// A trial of the change.
     Look,
-    /// It is, and then a host is seen at this port.
+    /// A trial, after which a host appears at this port.
     LookAndHost(u8),
-    /// Another one is.
+    /// A trial of another change.
     LookElsewhere,
 }
 
@@ -307,7 +307,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step.prop_map(|(what, policy, before)| Step { what, policy, before }), 1..12)
 }
 
-/// Changes as they are told, and in any order what follows when nothing uses groups any more.
+/// Changes in the order sent; deletions of unused groups and requests, which follow in any order,
+/// are sorted.
 fn in_order(told: Vec<Transmit>) -> (Vec<Body>, Vec<String>) {
     let is_late = |body: &Body| match body {
         Body::GroupMod(change) => change.command == GroupModCommand::Delete,
@@ -320,8 +321,8 @@ fn in_order(told: Vec<Transmit>) -> (Vec<Body>, Vec<String>) {
     (changes, late)
 }
 
-/// Does the same with both, of which one looks at changes first. Returns whether what was found
-/// then was taken over.
+/// Makes the change on both control planes, of which one may try it first. Returns whether the
+/// result of the trial was taken over.
 fn step(looking: &mut Control, other: &mut Control, step: &Step) -> bool {
     let elsewhere = policy("elsewhere", "3");
     match step.before {
@@ -349,8 +350,8 @@ fn step(looking: &mut Control, other: &mut Control, step: &Step) -> bool {
     foreseen.is_some_and(|rules| std::ptr::eq(rules, looking.desired()))
 }
 
-/// Switches are told the same whether a change was looked at before or not, whatever else happens
-/// in between, and however little room there is.
+/// A trial does not change the messages to the switches, whatever happens between it and the
+/// change, and with little room as well.
 #[test]
 fn what_a_look_found_is_taken_over_where_it_is_still_so() {
     let taken = Cell::new(0);
