@@ -324,7 +324,7 @@ fn what_can_be_seen_to_be_wrong_changes_nothing() {
         ("--mtu 1400 --persistent off", &["no program holds it", "`tapswitch device delete`"][..]),
         ("--vnet-hdr off --offloads csum", &["no network header"]),
         ("--mtu 1400 --offloads csum,tso,tunnel", &["24 bytes, and it has 10", "--vnet-hdr"]),
-        ("--up --carrier on", &["no program holds it"]),
+        ("--up --carrier on", &["that no program holds"]),
         ("--up --delete-address 9.9.9.9/24", &["no address 9.9.9.9/24", "`tapswitch device show`"]),
         ("--up --feature no-such-feature=on", &["no-such-feature", "ethtool -k t0"]),
     ] {
@@ -358,7 +358,7 @@ fn a_header_may_have_any_length_that_there_is() {
 
     let mut python: Command = room.namespace.command("python3");
     Said::by(python.args(["-c", ODD_HEADER])).well();
-    room.device("set t0 --offloads csum").refused(&["of 100000 bytes", "--vnet-hdr"]);
+    room.device("set t0 --offloads csum").refused(&["set to 100000 bytes", "--vnet-hdr"]);
     let found = rule("odd-header").unwrap();
     assert_eq!(found["severity"], "warning", "nobody reads it: {found}");
     room.shell(found["mend"].as_str().unwrap()).well();

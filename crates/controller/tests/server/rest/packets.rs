@@ -36,7 +36,7 @@ async fn who_comes_back_to_packets_gets_those_after_the_last_one() {
     for (path, id) in [(PACKETS, "7"), (PACKETS, "x"), ("/api/v1/events", "7-1")] {
         let answer = ask_with(&server, ("GET", path), &[("last-event-id", id)], Vec::new()).await;
         assert_eq!(answer.refusal(), (400, "malformed".to_owned()), "{id}: {}", answer.text);
-        assert!(answer.text.contains("leave it out to start anew"), "{}", answer.text);
+        assert!(answer.text.contains("omit it to start anew"), "{}", answer.text);
     }
 }
 
