@@ -136,7 +136,7 @@ fn errors_name_the_interface_and_the_namespace() {
         refused.to_string().contains("mtu greater than device maximum"),
         "the kernel's own words are told: {refused}"
     );
-    assert!(refused.to_string().contains("it takes 68 to 65535 bytes"), "{refused}");
+    assert!(refused.to_string().contains("it allows 68 to 65535 bytes"), "{refused}");
 }
 
 #[test]

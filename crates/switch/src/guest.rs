@@ -610,7 +610,7 @@ mod tests {
             note(&mut guest, GuestChange::Met);
             note(&mut guest, GuestChange::Ended(SessionEnd::Closed));
         }
-        assert!(guest.said.contains("which has 2") && guest.said.contains("queues="));
+        assert!(guest.said.contains("the port (2)") && guest.said.contains("queues="));
         for _ in 1..LINE_COUNT {
             assert!(guest.lines.take(), "it took one line");
         }
