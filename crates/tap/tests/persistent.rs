@@ -180,7 +180,7 @@ fn a_device_of_somebody_else_is_refused_with_its_owner() {
         without_privilege();
         Device::create(&config("tap0").exclusive(false)).unwrap_err()
     });
-    assert!(error.to_string().contains("user 4711 alone"), "{error}");
+    assert!(error.to_string().contains("only user 4711"), "{error}");
     let remedy = "`ip link del tap0; ip tuntap add tap0 mode tap user USER`";
     assert!(error.to_string().contains(remedy), "{error}");
 }

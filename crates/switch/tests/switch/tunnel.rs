@@ -202,7 +202,7 @@ fn a_tunnel_is_down_while_no_way_leads_to_its_other_end() {
         let address = format!("{}/{len}", fabric.underlay.ip(0));
         let (route, address) = (format!("route X {network}"), format!("addr X {address}"));
         fabric.obstruct([&route, "del", "add"], "there is no route to");
-        fabric.obstruct([&address, "del", "add"], "its address");
+        fabric.obstruct([&address, "del", "add"], "its local address");
         if !is_ipv6 {
             fabric.obstruct(["link set X", "down", "up"], "there is no route to");
         }
