@@ -142,7 +142,7 @@ impl Tap {
     }
 
     /// Whether it takes as much room as another form of it, as far as that is told by what both
-    /// say: the identifiers of copies take none.
+    /// say: the identifiers of copies take none, nor does the name.
     pub(crate) fn is_as_large_as(&self, other: &Self) -> bool {
         let ends =
             |tap: &Self| tap.aims.iter().map(|aim| Aim { tag: 0, ..*aim }).collect::<Vec<_>>();

@@ -108,8 +108,8 @@ impl Control {
         changes: &[Change<'_>],
         share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
     ) -> Result<Vec<Judged>, String> {
-        self.forget_foreseen();
-        // Evaluates pending input first, which is not part of the changes.
+        // Evaluates pending input first, which is not part of the changes, and forgets what the last
+        // trial found.
         self.settle();
         let now = self.trial();
         let mut then = now.clone();
@@ -147,8 +147,9 @@ impl Control {
         }
     }
 
-    /// What was found before is of no use any more.
-    fn forget_foreseen(&mut self) {
+    /// Changes that were made right after a trial have taken over what it found. The rest is not
+    /// kept: while it is there, maps are shared with it, and their changes are kept beside them.
+    pub(in crate::control) fn forget_foreseen(&mut self) {
         for id in std::mem::take(&mut self.foreseen) {
             if let Some(switch) = self.switches.get_mut(&id) {
                 switch.set_foreseen(None);
