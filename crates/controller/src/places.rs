@@ -11,13 +11,15 @@
 //! that they remain strangers, and make room.
 //!
 //! Who opens a connection of TLS and says nothing is to take no more than its part meanwhile: of
-//! one network an eighth of the places are for handshakes that are under way, and one more takes
-//! the place of the oldest of them.
+//! one network an eighth of the places are for handshakes that take longer than a second, and one
+//! more takes the place of the oldest of them. Faster ones are not counted: behind a proxy, or an
+//! address that many share, honest clients begin many at once, or beside somebody who begins them
+//! only to push out others.
 //!
 //! How long a stranger may take is not decided here: for TLS, for a head of HTTP and for the hello
 //! of OpenFlow there are ten seconds each. That alone keeps nobody from coming again at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,8 +42,8 @@ struct Taken {
     /// Network of each connection, by number; older ones have smaller numbers.
     networks: HashMap<u64, IpAddr>,
     strangers: BTreeMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
-    /// Those of them that shake hands by TLS.
-    shaking: BTreeMap<IpAddr, BTreeSet<u64>>,
+    /// Those of them that shake hands by TLS, since when.
+    shaking: BTreeMap<IpAddr, BTreeMap<u64, Instant>>,
     /// Authorized REST clients, by number.
     clients: HashMap<u64, Client>,
     last: u64,
@@ -163,18 +165,17 @@ impl Taken {
         }
     }
 
-    /// One more of its network shakes hands, of which so many may at a time.
-    fn begin_handshake(&mut self, network: IpAddr, number: u64, max: usize) {
+    /// One more of its network shakes hands, of which so many may take long at a time.
+    fn begin_handshake(&mut self, (network, number): (IpAddr, u64), max: usize, now: Instant) {
         if !self.networks.contains_key(&number) {
             return;
         }
         let shaking = self.shaking.entry(network).or_default();
-        shaking.insert(number);
-        if shaking.len() > max
-            && let Some(oldest) = shaking.first().copied()
-        {
-            self.evict_one(network, oldest);
-        }
+        shaking.insert(number, now);
+        let is_slow = |since: Instant| now.saturating_duration_since(since) >= FAIR_HANDSHAKE;
+        let slow = shaking.iter().filter(|(_, since)| is_slow(**since)).map(|(number, _)| *number);
+        let slow: Vec<_> = slow.take(shaking.len().saturating_sub(max)).collect();
+        slow.into_iter().for_each(|number| self.evict_one(network, number));
     }
 
     fn end_handshake(&mut self, network: IpAddr, number: u64) {
@@ -211,7 +212,8 @@ impl Place {
     /// Whoever is there shakes hands until what is returned is dropped.
     pub(crate) fn shake_hands(&self) -> Handshake<'_> {
         let max = (self.places.max / 8).max(1);
-        self.places.lock().begin_handshake(self.network, self.number, max);
+        let who = (self.network, self.number);
+        self.places.lock().begin_handshake(who, max, Instant::now());
         Handshake(self)
     }
 
@@ -270,6 +272,8 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// What a handshake of an honest client takes at most: some round trips, around the world, too.
+const FAIR_HANDSHAKE: Duration = Duration::from_secs(1);
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -303,24 +307,30 @@ mod tests {
     }
 
     #[test]
-    fn of_one_network_so_many_shake_hands_at_a_time() {
+    fn of_one_network_so_many_handshakes_take_long_at_a_time() {
         let places = Places::new("test", 16);
         let (silent, honest) = (address("192.0.2.1"), address("192.0.2.2"));
-        let mut taken: Vec<_> = (0..5).map(|_| places.take(silent).unwrap()).collect();
+        let mut taken: Vec<_> = (0..6).map(|_| places.take(silent).unwrap()).collect();
         let (other, mut kept) = places.take(honest).unwrap();
         let _other = other.shake_hands();
         // One has shaken hands; that was all.
         drop(taken[0].0.shake_hands());
-        let (shaking, mut evictions): (Vec<_>, Vec<_>) = taken
-            .iter_mut()
-            .map(|(place, eviction)| (place.shake_hands(), eviction))
-            .skip(1)
-            .unzip();
-        let evicted: Vec<_> = evictions.iter_mut().map(|it| is_evicted(it)).collect();
-        assert_eq!(evicted, [true, true, false, false], "the oldest ones");
+        let (start, max) = (Instant::now(), 2);
+        let begin = |place: &Place, since: Duration| {
+            let who = (place.network, place.number);
+            places.lock().begin_handshake(who, max, start + since);
+        };
+        let evicted = |taken: &mut Vec<(Place, Eviction)>| {
+            taken.iter_mut().map(|(_, it)| is_evicted(it)).collect::<Vec<_>>()
+        };
+        // Honest ones, perhaps, who share an address.
+        (1..5).for_each(|at| begin(&taken[at].0, FAIR_HANDSHAKE / 2));
+        assert_eq!(evicted(&mut taken), [false; 6]);
+        begin(&taken[5].0, FAIR_HANDSHAKE * 2);
+        assert_eq!(evicted(&mut taken), [false, true, true, true, false, false], "the oldest ones");
         assert!(!is_evicted(&mut kept), "others are not concerned");
-        assert_eq!(places.counts(), PlaceCounts { open: 4, evicted: 2, refused: 0 });
-        drop(shaking);
+        assert_eq!(places.counts(), PlaceCounts { open: 4, evicted: 3, refused: 0 });
+        taken.iter().for_each(|(place, _)| drop(Handshake(place)));
         assert_eq!(places.lock().shaking.len(), 1);
     }
 
