@@ -213,9 +213,9 @@ impl Keeper {
             let mut known = self.lock();
             known.met.len() < MAX_MET && known.met.insert(switch)
         };
-        if is_new {
-            // If that fails the store has said so, and the switch is not expected.
-            let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
+        if is_new && self.commit(vec![Change::Meet(switch)], self.store.term()).await.is_err() {
+            // The store has said so. It is tried again when the switch connects again.
+            self.lock().met.remove(&switch);
         }
     }
 
@@ -584,7 +584,7 @@ const ACCEPTED: &str = "accepted";
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
 /// Switches that are kept in one run: ten times as many as a controller has connections for, unless
 /// told otherwise.
-const MAX_MET: usize = 40_960;
+pub(crate) const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum frequency of checking that the store's file is in place.
