@@ -108,8 +108,8 @@ impl Control {
         changes: &[Change<'_>],
         share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
     ) -> Result<Vec<Judged>, String> {
-        // Evaluates pending input first, which is not part of the changes, and forgets what the last
-        // trial found.
+        // Evaluates pending input first, which is not part of the changes, and forgets what the
+        // last trial found.
         self.settle();
         let now = self.trial();
         let mut then = now.clone();
