@@ -504,7 +504,7 @@ impl Control {
             self.finish_deletions();
             let is_settled = self.policies.dirty.is_empty() && self.unsettled_tags.is_empty();
             if is_settled && self.shaken.is_empty() && self.touched.is_empty() {
-                return;
+                return self.forget_foreseen();
             }
         }
     }

@@ -141,8 +141,8 @@ impl Tap {
         self.aims.iter().map(move |aim| Member { policy, aim: *aim, delivery, part })
     }
 
-    /// Whether both need the same room: they differ at most in the tags of their copies, which take
-    /// none.
+    /// Whether it takes as much room as another form of it, as far as that is told by what both
+    /// say: the identifiers of copies take none, nor does the name.
     pub(crate) fn is_as_large_as(&self, other: &Self) -> bool {
         let ends =
             |tap: &Self| tap.aims.iter().map(|aim| Aim { tag: 0, ..*aim }).collect::<Vec<_>>();

@@ -213,9 +213,9 @@ impl Keeper {
             let mut known = self.lock();
             known.met.len() < MAX_MET && known.met.insert(switch)
         };
-        if is_new {
-            // The store reports an error itself; the switch is then not expected.
-            let _ = self.commit(vec![Change::Meet(switch)], self.store.term()).await;
+        if is_new && self.commit(vec![Change::Meet(switch)], self.store.term()).await.is_err() {
+            // The store reports the error itself. This is tried again when the switch reconnects.
+            self.lock().met.remove(&switch);
         }
     }
 
@@ -583,7 +583,7 @@ const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
 /// Maximum number of switches stored in one run: ten times the default limit of connections.
-const MAX_MET: usize = 40_960;
+pub(crate) const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum frequency of checking that the store's file is in place.

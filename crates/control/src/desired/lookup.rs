@@ -383,15 +383,17 @@ mod tests {
     }
 
     proptest! {
-        /// For any additions and removals since the order was built or copied, and any filter.
+        /// For any additions and removals since the order was built or copied, or was joined with
+        /// them when no other has it any more, and any filter.
         #[test]
         fn the_first_rule_is_found(
             steps in vec((any::<bool>(), ids(), frames()), 1..400),
         ) {
             let (mut rules, mut lookup) = (Branched::default(), Lookup::default());
-            let mut other = None;
+            let (mut other, mut changed) = (None, Set::default());
             for (at, (comes, id, frame)) in steps.into_iter().enumerate() {
                 let id = Arc::new(id);
+                changed.insert(id.clone());
                 if comes {
                     let mark = u32::from(id.priority) << 1 | u32::from(at % 3 > 0);
                     lookup.note_added(&id, rules.len());
@@ -400,12 +402,18 @@ mod tests {
                     lookup.note_removed(&id, rules.len());
                 }
                 match (at % 16, &mut other) {
-                    (3, _) => other = Some((rules.clone(), lookup.clone())),
-                    (5 | 8, Some((other_rules, other_lookup))) => {
+                    (3, _) => other = Some((rules.clone(), lookup.clone(), changed.clone())),
+                    (5 | 8, Some((other_rules, other_lookup, other_changed))) => {
                         std::mem::swap(&mut rules, other_rules);
                         std::mem::swap(&mut lookup, other_lookup);
+                        std::mem::swap(&mut changed, other_changed);
                     }
                     (11, _) => other = None,
+                    // With the other one, or without.
+                    (6 | 13, _) => {
+                        rules.join();
+                        lookup.join(&std::mem::take(&mut changed), &rules);
+                    }
                     _ => {}
                 }
                 let counts = |goal: &Goal| goal.cookie.number() & 1 > 0;

@@ -51,6 +51,10 @@ fn word(field: &Oxm) -> (u64, Option<u64>) {
         (Ok(value), Some(Ok(mask))) if value < MAX_VALUE => {
             (head | value << VALUE_SHIFT | HAS_MASK, Some(mask))
         }
+        // Masks that do not fit are greater than those that do.
+        (Ok(value), Some(Err(_))) if value < MAX_VALUE => {
+            (head | value << VALUE_SHIFT | OPEN, None)
+        }
         _ => (head | MAX_VALUE << VALUE_SHIFT | OPEN, None),
     }
 }
@@ -88,7 +92,8 @@ mod tests {
     }
 
     fn fields() -> impl Strategy<Value = Match> {
-        let addresses = prop_oneof![Just(0_u128), Just(1), Just(u128::MAX)];
+        // With a mask of all bits, there is none.
+        let addresses = prop_oneof![Just(0_u128), Just(1), Just(!1), Just(u128::MAX)];
         let metadata = prop_oneof![Just(0_u64), Just(1 << 48), Just(u64::MAX)];
         let field = prop_oneof![
             (0..2_u32).prop_map(|port| Oxm::InPort(PortNo(port))),

@@ -191,6 +191,23 @@ mod tests {
                     0..40 => maps.push(maps[at].clone()),
                     40..60 if maps.len() > 1 => _ = maps.swap_remove(at),
                     120..130 => maps[at].0.join(),
+                    130..160 => {
+                        let (map, model) = &mut maps[at];
+                        let before = model.get(&key).copied();
+                        model.insert(key, before.unwrap_or(key) ^ 1);
+                        let (_, value) = map.change(key, |seen| {
+                            assert_eq!(seen.copied(), before);
+                            seen.unwrap_or(&key) ^ 1
+                        });
+                        prop_assert_eq!(Some(value), model.get(&key));
+                    }
+                    160..190 => {
+                        let (map, model) = &mut maps[at];
+                        if model.insert(key, what).is_some() {
+                            map.remove_entry(&key);
+                        }
+                        map.insert_new(key, what);
+                    }
                     _ => {
                         let (map, model) = &mut maps[at];
                         let (told, modelled) = match what {

@@ -118,8 +118,10 @@ impl Switch {
     pub(super) fn add_tap(&mut self, tap: &Tap, limits: &Limits) -> Result<(), BudgetError> {
         let last = self.last_fitted().filter(|last| last.asked.is_as_large_as(tap));
         let fitted = match last.map(|last| last.fitted.clone()) {
-            Some(Fitted { tap: known, coming, arriving }) => {
-                Fitted { tap: Tap { aims: tap.aims.clone(), ..known }, coming, arriving }
+            // Only the form is that of the known one: identifiers of copies may differ, and so does
+            // the name if a policy of the same size was refused, whose number this one has.
+            Some(known) => {
+                Fitted { tap: Tap { is_wide: known.tap.is_wide, ..tap.clone() }, ..known }
             }
             None => self.fitted(tap, self.room(), limits)?,
         };

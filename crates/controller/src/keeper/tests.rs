@@ -247,3 +247,10 @@ async fn who_was_deposed_without_knowing_it_writes_records() {
     put(&claim).await.unwrap_err();
     assert!(keeper.lock().stale.is_empty(), "that was of a term before");
 }
+
+#[tokio::test]
+async fn a_switch_that_could_not_be_kept_is_kept_when_it_connects_again() {
+    let keeper = Keeper::new(Store::closed(), []);
+    Arc::clone(&keeper).meet(DatapathId(1)).await;
+    assert!(keeper.lock().met.is_empty());
+}

@@ -3,6 +3,7 @@
 
 mod guarded;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -362,21 +363,36 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
         None => Head::empty(),
         Some(line) => Head::of(&line).ok_or_else(|| io::Error::other(NO_RECORD))?,
     };
-    let switches = read_switches(&mut write.open_table(META)?)?;
+    let switches = read_switches(&mut write.open_table(META)?, unix_time().0)?;
     write.commit()?;
     Ok(Contents { identity, kept: Kept { policies, unreadable, switches }, head })
 }
 
-/// The switches that connected within [`SWITCH_AGE_MS`]; deletes older ones.
-fn read_switches(meta: &mut Table<'_, &str, &str>) -> Result<BTreeSet<DatapathId>, Failure> {
-    let oldest = unix_time().0.saturating_sub(SWITCH_AGE_MS);
-    let is_old = |time: &str| time.parse::<u64>().map_or(true, |time| time < oldest);
-    meta.retain(|key, time| switch_of(key).is_none() || !is_old(time))?;
-    let mut switches = BTreeSet::new();
+/// The switches that connected in the last run of the controller, or in an earlier one within
+/// [`SWITCH_AGE_MS`]: at most [`MAX_SWITCHES`], the most recent ones. Deletes the others, and
+/// begins a new run.
+fn read_switches(
+    meta: &mut Table<'_, &str, &str>,
+    now: u64,
+) -> Result<BTreeSet<DatapathId>, Failure> {
+    let last_start = meta.get(START)?.and_then(|time| time.value().parse().ok()).unwrap_or(0);
+    let mut met = Vec::new();
     for entry in meta.iter()? {
-        switches.extend(switch_of(entry?.0.value()));
+        let (key, time) = entry?;
+        let Some(switch) = switch_of(key.value()) else { continue };
+        // The time is that of its first connection in a run, and a run may take many months.
+        let time = time.value().parse::<u64>().unwrap_or(0);
+        met.push((if time > last_start { now } else { time }, switch));
     }
-    Ok(switches)
+    met.sort_unstable_by_key(|met| Reverse(*met));
+    met.truncate(MAX_SWITCHES);
+    met.retain(|(time, _)| *time >= now.saturating_sub(SWITCH_AGE_MS));
+    meta.retain(|key, _| switch_of(key).is_none())?;
+    for (time, switch) in &met {
+        meta.insert(&*switch_key(*switch), &*time.to_string())?;
+    }
+    meta.insert(START, &*now.to_string())?;
+    Ok(met.into_iter().map(|(_, switch)| switch).collect())
 }
 
 /// Key of the time when the switch was last stored.
@@ -552,8 +568,12 @@ const AUDIT: TableDefinition<'_, u64, &str> = TableDefinition::new("audit");
 const NO_RECORD: &str = "the last record of the audit log is no record";
 const IDENTITY: &str = "identity";
 const SWITCH: &str = "switch ";
+/// Key of the time of the last start.
+const START: &str = "start";
 /// A switch that did not connect for a month is no longer expected.
 const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
+/// Maximum number of switches kept from one run to the next: as many as are stored in one.
+const MAX_SWITCHES: usize = crate::keeper::MAX_MET;
 /// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;
 /// Maximum records of a log in memory.
@@ -587,5 +607,35 @@ mod tests {
         OpenOptions::new().write(true).open(&path).unwrap().set_len(500_000).unwrap();
         let damaged = Disk::open(&config).map(drop).unwrap_err().to_string();
         assert!(damaged.contains("no store, or damaged"), "{damaged}");
+    }
+
+    /// A run of these that starts at some time, in days.
+    fn run(database: &Database, day: u64, met: &[u64]) -> Vec<u64> {
+        let write = database.begin_write().unwrap();
+        let mut meta = write.open_table(META).unwrap();
+        let now = day * 24 * 3600 * 1000;
+        let known = read_switches(&mut meta, now).ok().unwrap();
+        for switch in met {
+            let time = (now + 5000).to_string();
+            meta.insert(&*switch_key(DatapathId(*switch)), time.as_str()).unwrap();
+        }
+        drop(meta);
+        write.commit().unwrap();
+        known.into_iter().map(|switch| switch.0).collect()
+    }
+
+    #[test]
+    fn switches_of_the_last_run_are_expected_however_long_it_took() {
+        let database = builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        assert!(run(&database, 100, &[1, 2]).is_empty());
+        // They stayed connected for forty days, and did not come back before the next start.
+        assert_eq!(run(&database, 140, &[]), [1, 2]);
+        assert_eq!(run(&database, 140, &[1]), [1, 2]);
+        assert_eq!(run(&database, 165, &[]), [1, 2]);
+        assert_eq!(run(&database, 171, &[]), [1], "the other one has gone for a month");
+        assert!(run(&database, 400, &[3]).is_empty());
+        // The clock was put back.
+        assert_eq!(run(&database, 10, &[]), [3]);
+        assert_eq!(run(&database, 11, &[]), [3]);
     }
 }

@@ -108,8 +108,8 @@ impl Control {
         changes: &[Change<'_>],
         share_out: impl FnOnce(&[Change<'_>], &Look<'_>) -> Vec<Verdict>,
     ) -> Result<Vec<Judged>, String> {
-        self.forget_foreseen();
-        // Evaluates pending input first, which is not part of the changes.
+        // Evaluates pending input first, which is not part of the changes, and forgets what the
+        // last trial found.
         self.settle();
         let now = self.trial();
         let mut then = now.clone();
@@ -147,8 +147,9 @@ impl Control {
         }
     }
 
-    /// Discards the results of earlier trials.
-    fn forget_foreseen(&mut self) {
+    /// Drops the remaining results of trials. A change right after its trial has taken them over;
+    /// as long as they exist, maps are shared with them, and changes are kept beside the maps.
+    pub(in crate::control) fn forget_foreseen(&mut self) {
         for id in std::mem::take(&mut self.foreseen) {
             if let Some(switch) = self.switches.get_mut(&id) {
                 switch.set_foreseen(None);

@@ -1,5 +1,6 @@
 //! Proofs of deliberately corrupted rules: each fault must be found.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -17,7 +18,7 @@ use crate::desired::Desired;
 use crate::group::GroupKey;
 use crate::rule::{Cookie, FlowId, Kind, Outcome, Rule, TAPS};
 use crate::translate::Goal;
-use crate::{Direction, IpProto, Limits, Millis, Transmit, Vlan};
+use crate::{Direction, IpProto, Limits, Millis, Monitors, Transmit, Vlan};
 
 const SWITCH: DatapathId = DatapathId(1);
 
@@ -33,20 +34,24 @@ fn control() -> Control {
 
 fn control_with(limits: Limits) -> Control {
     let mut control = Control::new(limits);
-    let features = FeaturesReply {
-        datapath_id: SWITCH,
-        n_buffers: 0,
-        n_tables: 254,
-        auxiliary_id: 0,
-        capabilities: Capabilities::FLOW_STATS,
-    };
-    control.handle_connected(&features, Millis(0));
+    connect(&mut control, SWITCH);
     run(&mut control);
     for host in [1, 2] {
         control.handle_message(SWITCH, &Body::PacketIn(arp(host)), Millis(0));
     }
     run(&mut control);
     control
+}
+
+fn connect(control: &mut Control, datapath_id: DatapathId) {
+    let features = FeaturesReply {
+        datapath_id,
+        n_buffers: 0,
+        n_tables: 254,
+        auxiliary_id: 0,
+        capabilities: Capabilities::FLOW_STATS,
+    };
+    control.handle_connected(&features, Millis(0));
 }
 
 /// Returns the messages to the switch.
@@ -262,6 +267,12 @@ enum Before {
     Look,
     /// A trial, after which a host appears at this port.
     LookAndHost(u8),
+    /// It is, and then the switch connects again.
+    LookAndConnect,
+    /// It is, while a copy of all is there.
+    LookBesideCopy,
+    /// It is, and then another one is.
+    LookTwice,
     /// A trial of another change.
     LookElsewhere,
 }
@@ -301,6 +312,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Before::Nothing),
         5 => Just(Before::Look),
         1 => (1..=4_u8).prop_map(Before::LookAndHost),
+        1 => Just(Before::LookAndConnect),
+        1 => Just(Before::LookBesideCopy),
+        1 => Just(Before::LookTwice),
         1 => Just(Before::LookElsewhere),
     ];
     let step = (0..8_u8, policy, before);
@@ -325,11 +339,13 @@ fn in_order(told: Vec<Transmit>) -> (Vec<Body>, Vec<String>) {
 /// result of the trial was taken over.
 fn step(looking: &mut Control, other: &mut Control, step: &Step) -> bool {
     let elsewhere = policy("elsewhere", "3");
-    match step.before {
-        Before::Nothing => {}
-        Before::Look | Before::LookAndHost(_) => _ = looking.judge(step.change()),
-        Before::LookElsewhere => _ = looking.judge(Change::Add(&elsewhere)),
+    if !matches!(step.before, Before::Nothing | Before::LookElsewhere) {
+        let _ = looking.judge(step.change());
     }
+    if matches!(step.before, Before::LookTwice | Before::LookElsewhere) {
+        let _ = looking.judge(Change::Add(&elsewhere));
+    }
+    let _copy = matches!(step.before, Before::LookBesideCopy).then(|| looking.clone());
     let at = |control: &Control| control.switches.get(&SWITCH).unwrap().clone();
     let foreseen = at(looking).foreseen_rules();
     if let Before::LookAndHost(host) = step.before {
@@ -337,17 +353,23 @@ fn step(looking: &mut Control, other: &mut Control, step: &Step) -> bool {
             control.handle_message(SWITCH, &Body::PacketIn(arp(host)), Millis(0));
         }
     }
+    if let Before::LookAndConnect = step.before {
+        for control in [&mut *looking, &mut *other] {
+            connect(control, SWITCH);
+        }
+    }
     let [made, expected] = [&mut *looking, &mut *other]
         .map(|control| control.make(step.change()).map_err(|error| error.to_string()));
     assert_eq!(made, expected);
     assert_eq!(in_order(run(looking)), in_order(run(other)), "{step:?}");
-    let (looking, other) = (at(looking), at(other));
-    let rules = |at: &crate::switch::Switch| {
-        let rules = at.desired().rules().map(|(id, goal)| (id.to_string(), goal.clone()));
-        rules.collect::<std::collections::BTreeMap<_, _>>()
-    };
-    assert_eq!(rules(&looking), rules(&other), "{step:?}");
-    foreseen.is_some_and(|rules| std::ptr::eq(rules, looking.desired()))
+    assert_eq!(rules(looking), rules(other), "{step:?}");
+    foreseen.is_some_and(|rules| std::ptr::eq(rules, at(looking).desired()))
+}
+
+/// What the first switch shall hold.
+fn rules(control: &Control) -> BTreeMap<String, Goal> {
+    let rules = control.switches.get(&SWITCH).unwrap().desired().rules();
+    rules.map(|(id, goal)| (id.to_string(), goal.clone())).collect()
 }
 
 /// A trial does not change the messages to the switches, whatever happens between it and the
@@ -366,4 +388,46 @@ fn what_a_look_found_is_taken_over_where_it_is_still_so() {
     });
     result.unwrap();
     assert!(taken.get() > 100, "{}", taken.get());
+}
+
+/// Else maps would be shared with it, and each change kept beside them, until the next trial.
+#[test]
+fn what_a_look_found_is_kept_until_all_else_is_settled_and_no_longer() {
+    let mut control = control();
+    let is_kept =
+        |control: &Control| control.switches.get(&SWITCH).unwrap().foreseen_rules().is_some();
+    control.judge(Change::Add(&policy("new", "3"))).unwrap();
+    assert!(is_kept(&control));
+    control.handle_message(SWITCH, &Body::PacketIn(arp(1)), Millis(0));
+    assert!(is_kept(&control));
+    run(&mut control);
+    assert!(!is_kept(&control));
+}
+
+/// The room that a refused policy would take is known of some switches, and the next policy has
+/// its number.
+#[test]
+fn rules_do_not_bear_the_name_of_a_refused_policy() {
+    let from = |name: &str, host, monitors: &[&str]| TapPolicy {
+        src_mac: Some(mac(host)),
+        monitor: Monitors::new(monitors.iter().map(|it| it.parse().unwrap()).collect()),
+        ..policy(name, "3")
+    };
+    let [mut refusing, mut other] = [(); 2].map(|()| {
+        let mut control = control_with(Limits { max_regions: 2, ..Limits::default() });
+        connect(&mut control, DatapathId(2));
+        run(&mut control);
+        for (name, host) in [("a", 1), ("b", 2)] {
+            control.add_policy(from(name, host, &["0x2/3"]), WhenMissing::Refuse).unwrap();
+        }
+        run(&mut control);
+        control
+    });
+    let both = ["0x1/3", "0x2/3"];
+    refusing.add_policy(from("refused", 3, &both), WhenMissing::Refuse).unwrap_err();
+    for control in [&mut refusing, &mut other] {
+        control.add_policy(from("new", 3, &both), WhenMissing::Wait).unwrap();
+        run(control);
+    }
+    assert_eq!(rules(&refusing), rules(&other));
 }
