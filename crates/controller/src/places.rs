@@ -164,7 +164,7 @@ impl Taken {
         }
     }
 
-    /// Begins a handshake. At most `most` of one network may take long at a time.
+    /// Begins a handshake. At most `max` of one network may take long at a time.
     fn begin_handshake(&mut self, (network, number): (IpAddr, u64), max: usize, now: Instant) {
         if !self.networks.contains_key(&number) {
             return;
