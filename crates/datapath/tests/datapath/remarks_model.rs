@@ -224,7 +224,9 @@ proptest! {
         for burst in &bursts {
             for packet in burst {
                 switch.handle(1, &packet.bytes(), NetHeader::PLAIN);
-                let seen = |(port, bytes, _): &(_, Vec<u8>, _)| (*port, dscp_of(bytes), bytes.len());
+                let seen = |(port, bytes, _): &(u32, Vec<u8>, _)| {
+                    (*port, dscp_of(bytes), bytes.len())
+                };
                 let sent: Vec<_> = switch.out.sent.iter().map(seen).collect();
                 prop_assert_eq!(sent, model.handle(packet), "{:?}", packet);
             }

@@ -152,8 +152,8 @@ impl Uring {
         self.queue
     }
 
-    /// Receives up to [`Self::reads`] frames after those in `burst`. Returns their bytes if more may
-    /// be queued and the burst has room.
+    /// Receives up to [`Self::reads`] frames after those in `burst`. Returns their bytes if more
+    /// may be queued and the burst has room.
     fn recv_batch(&mut self, burst: &mut Burst) -> Option<usize> {
         if self.ring.is_broken() {
             self.pending.extend(fill(&self.queue, self.layout, burst));
