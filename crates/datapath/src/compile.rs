@@ -83,6 +83,8 @@ struct Walk<'a, 'b> {
     cacheable: bool,
     /// DSCPs that the frame may have after meters with remark bands; empty if only one is possible.
     dscps: Vec<u8>,
+    /// Number of enclosing arms for a DSCP.
+    forks: usize,
     action_set: ActionSet,
     /// Reason, table and cookie for packet-ins.
     source: Source,
@@ -130,6 +132,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             pushed: 0,
             cacheable: true,
             dscps: Vec::new(),
+            forks: 0,
             action_set: ActionSet::default(),
             source,
             snaplen: None,

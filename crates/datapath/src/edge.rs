@@ -48,7 +48,8 @@ pub enum DropReason {
     NoLiveBucket,
     /// The rule names a group that was deleted.
     NoSuchGroup,
-    /// Groups chain deeper than the switch follows, or need more steps than it executes.
+    /// Groups, or meters that remark, chain deeper than the switch follows, or groups need more
+    /// steps than it executes.
     TooDeep,
     /// An action does not apply to the frame.
     BadAction,

@@ -13,7 +13,9 @@ use tapswitch_tap::{
 };
 
 mod common;
-use common::cable::{Cable, assert_same, frame, is_ours, kinds, numbered, one_queue, plain_frame};
+use common::cable::{
+    Cable, assert_same, frame, is_ours, kinds, numbered, one_queue, plain_frame, udp,
+};
 use common::{Host, LINUX_7_3, PATIENCE, can_tap, config, forbid, knows_udp_trains};
 
 #[test]
@@ -49,6 +51,28 @@ fn what_was_received_is_sent_on_without_being_touched() {
             assert!(second.from.send(&burst).is_complete());
         }
         assert_same(&second.receive(), &sent, &format!("{kind:?}"));
+    }
+}
+
+/// Each is sent on before the next ones push it out of the cache.
+#[test]
+fn a_burst_ends_after_a_few_long_frames() {
+    if !can_tap() || !knows_udp_trains() {
+        return;
+    }
+    for kind in kinds() {
+        let mut cable = Cable::new(EngineKind::Drain, kind);
+        // Half of what a burst should have, at most.
+        let sent: Vec<_> = (0..12).map(|number| udp(number, 20_000, 1400)).collect();
+        cable.send(&sent);
+        let mut burst = Burst::new(cable.to.burst_size());
+        let (mut count, mut longest) = (0, 0);
+        while cable.to.recv(&mut burst).unwrap() > 0 {
+            let ours = burst.iter().filter(|frame| is_ours(frame.bytes())).count();
+            (count, longest) = (count + ours, longest.max(ours));
+        }
+        // A frame of the kernel's may be in front, and has more asked for at once.
+        assert!(count == sent.len() && longest <= 5, "{kind:?}: {longest} of {count} at once");
     }
 }
 

@@ -12,6 +12,7 @@ use tapswitch_openflow::{MeterBandKind, Oxm, TableId};
 use tapswitch_wire::FlowKey;
 
 use super::Walk;
+use crate::DropReason;
 use crate::field::presence;
 use crate::meter::Meter;
 use crate::program::{Op, Program, TagMoves};
@@ -42,6 +43,7 @@ impl Walk<'_, '_> {
         for before in all.clone() {
             all.extend(levels.iter().map(|level| dropped_sooner(before, *level)));
         }
+        // The lowest is the one without any remark: see `Run::go_on`.
         all.sort_unstable();
         all.dedup();
         self.dscps = if all.len() > 1 { all } else { Vec::new() };
@@ -52,12 +54,17 @@ impl Walk<'_, '_> {
         !self.dscps.is_empty() && looked_at.ip_tos & DSCP != 0
     }
 
-    /// Continues at a table with one branch for each DSCP. Requires that no actions follow the
-    /// tables.
+    /// Goes on from a table by an arm for each DSCP. Nothing comes behind the tables. Each arm may
+    /// fork again, so a long chain is dropped: it would have thousands of arms.
     pub(super) fn fork(&mut self, table: TableId) {
         let dscps = take(&mut self.dscps);
+        if self.forks >= MAX_DEPTH {
+            return self.ops.push(Op::Drop(DropReason::TooDeep));
+        }
+        self.forks += 1;
         let tags = TagMoves { pushed: self.pushed, popped: self.popped };
         let arms = dscps.into_iter().map(|dscp| self.arm(table, dscp)).collect();
+        self.forks -= 1;
         self.ops.push(Op::ByDscp { tags, arms });
     }
 
@@ -67,10 +74,10 @@ impl Walk<'_, '_> {
         let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
         let around = (take(&mut self.ops), take(&mut self.rules), take(&mut self.gates));
         let (missed, arrival) = (self.missed.take(), self.arrival.take());
+        // Those that a meter at the end of the arm before may leave are none of this arm.
+        self.dscps.clear();
         self.current.ip_tos = dscp << 2 | self.current.ip_tos & !DSCP;
-        if self.spend() {
-            self.tables_from(table, true);
-        }
+        self.tables_from(table, true);
         let program = self.program();
         (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
         (self.fallen, self.action_set) = (fallen, action_set);
@@ -86,3 +93,5 @@ fn dscp_bits() -> FlowKey {
 
 /// Bits of the DSCP in the type of service or traffic class.
 const DSCP: u8 = 0xfc;
+/// Longest chain of forks on the way of a frame, as of groups: no precedence rises more than twice.
+const MAX_DEPTH: usize = 16;

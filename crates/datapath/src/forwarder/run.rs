@@ -172,19 +172,26 @@ impl<'a, E: Egress> Run<'a, E> {
                     return self.end(DropReason::Metered);
                 }
             },
-            Op::ByDscp { tags, arms } => self.go_on(*tags, arms, frame),
+            Op::ByDscp { tags, arms } => return self.go_on(*tags, arms, frame),
             Op::Drop(reason) => self.drop(*reason),
         }
         Some(tail)
     }
 
-    /// Continues with the program for the frame's current DSCP.
-    fn go_on(&mut self, tags: TagMoves, arms: &'a [(u8, Program)], frame: &mut Frame<'_>) {
+    /// The steps for the DSCP that the frame has by now, as nothing comes behind. A malformed
+    /// header has none, and what tables know of it is what an action has set: no meter remarks
+    /// that, and it is the lowest, the first.
+    fn go_on(
+        &self,
+        tags: TagMoves,
+        arms: &'a [(u8, Program)],
+        frame: &Frame<'_>,
+    ) -> Option<&'a [Op]> {
         let dscp = rewrite::dscp(frame);
-        if let Some((_, program)) = arms.iter().find(|(other, _)| dscp == Some(*other)) {
-            program.run.add(tags.len_before(frame.len()), self.packets);
-            self.nested(&program.ops, frame);
-        }
+        let own = arms.iter().find(|(other, _)| dscp == Some(*other));
+        let (_, program) = own.or(arms.first())?;
+        program.run.add(tags.len_before(frame.len()), self.packets);
+        Some(&program.ops)
     }
 
     fn bucket(

@@ -14,6 +14,7 @@ mod fragments;
 mod groups;
 mod meters;
 mod packet_in;
+mod remarks_model;
 mod rewrite;
 mod rules;
 mod rules_model;

@@ -335,25 +335,29 @@ fn a_bucket_that_sets_the_dscp_leaves_that_of_the_frame_to_the_meter() {
     assert_eq!((dscp(switch.sent(3)), dscp(switch.sent(2))), (46, 12));
 }
 
-/// A chain of tables that all have meters and match the DSCP has few branches in each table, and
-/// very many in total.
+/// Each table may fork again, so a chain of all tables would have tens of thousands of arms.
 #[test]
 fn a_long_chain_of_remarks_is_bounded() {
-    let bands = [remark_above(1, 1, 1), remark_above(2, 1, 2)];
-    let mut switch = metered(PACKETS, &bands);
-    for table in 0..100 {
-        let instructions = [Instruction::Meter(1), goto(table + 1)];
-        for dscp in [10, 12, 14] {
-            switch.flow(table, 1, &[ip(), Oxm::IpDscp(dscp)], &instructions);
+    for (last, is_short) in [(16, true), (17, false), (253, false)] {
+        // So much that no packet is remarked: each may be at every table.
+        let bands = [remark_above(1000, 1000, 1), remark_above(2000, 2000, 2)];
+        let mut switch = metered(PACKETS, &bands);
+        let dscps = [10, 12, 14].map(Oxm::IpDscp);
+        for table in 0..=last {
+            let instructions = match table == last {
+                true => vec![apply(&[out(2)])],
+                false => vec![Instruction::Meter(1), goto(table + 1)],
+            };
+            dscps.iter().for_each(|dscp| {
+                switch.flow(table, 2, &[ip(), dscp.clone()], &instructions);
+            });
         }
+        assert_eq!(switch.receive(1, &with_dscp(14)), [2], "no DSCP but one is possible");
+        let passes = switch.receive(1, &with_dscp(10)) == [2];
+        let dropped = switch.drops(1, DropReason::TooDeep);
+        assert_eq!((passes, dropped), (is_short, u64::from(!is_short)), "{last} tables");
+        assert_books(&switch, 2);
     }
-    switch.flow(100, 1, &[ip(), Oxm::IpDscp(14)], &[apply(&[out(2)])]);
-    let sent = switch.receive(1, &with_dscp(10));
-    assert!(sent == [2] || switch.drops(1, DropReason::TooDeep) == 1, "{sent:?}");
-    let mut last = Vec::new();
-    (0..3).for_each(|_| last = switch.receive(1, &with_dscp(14)));
-    assert_eq!(last, [2], "no DSCP but one is possible");
-    assert_books(&switch, 4);
 }
 
 /// Rules that do not match the DSCP need no branches.

@@ -9,8 +9,9 @@
 //! **The contract**, the same for all engines:
 //!
 //! - [`Engine::recv`] replaces the contents of a [`Burst`] by queued frames, until none is left
-//!   (`EAGAIN`) or the burst is full. It never blocks and never allocates. It never returns a part
-//!   of a frame.
+//!   (`EAGAIN`) or the burst is full. [`Uring`] ends a burst earlier, while its frames are still in
+//!   the cache. So only an empty burst shows that none is left. It never blocks and never
+//!   allocates. It never returns a part of a frame.
 //! - [`Engine::send`] sends frames in the given order, and reports each one that was not sent with
 //!   the reason. A refused frame does not affect the others. If the queue is full or gone, the call
 //!   ends and reports the position: the frames from there on were not tried, so the caller can
@@ -108,8 +109,8 @@ impl Engine {
         }
     }
 
-    /// Replaces the contents of `burst` by queued frames, until none is left or it is full. Returns
-    /// their number; 0 means that no frame is queued.
+    /// Replaces the contents of `burst` by queued frames, until none is left or it is full, or
+    /// earlier. Returns their number; only 0 means that no frame is queued.
     ///
     /// # Errors
     /// [`RecvError::Gone`], or [`RecvError::Lost`] once for each lost frame. Frames received before

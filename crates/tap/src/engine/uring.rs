@@ -95,7 +95,13 @@ impl Uring {
     /// As [`Engine::recv`](crate::Engine::recv).
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         burst.begin(self.layout);
-        while self.pending.is_empty() && self.recv_batch(burst) {}
+        let mut bytes = 0;
+        while self.pending.is_empty()
+            && bytes < BURST_LEN
+            && let Some(more) = self.recv_batch(burst)
+        {
+            bytes += more;
+        }
         match self.pending.pop() {
             Some(error) if burst.is_empty() => Err(error),
             Some(error) => {
@@ -146,12 +152,12 @@ impl Uring {
         self.queue
     }
 
-    /// Receives up to [`Self::reads`] frames after those in `burst`. Returns whether more may be
-    /// queued and the burst has room.
-    fn recv_batch(&mut self, burst: &mut Burst) -> bool {
+    /// Receives up to [`Self::reads`] frames after those in `burst`. Returns their bytes if more
+    /// may be queued and the burst has room.
+    fn recv_batch(&mut self, burst: &mut Burst) -> Option<usize> {
         if self.ring.is_broken() {
             self.pending.extend(fill(&self.queue, self.layout, burst));
-            return false;
+            return None;
         }
         let rooms = burst.spread(self.layout).take(self.reads);
         let results = self.ring.read(rooms);
@@ -164,7 +170,7 @@ impl Uring {
         if received + spoiled < results.len() || spoiled > 0 {
             self.note_losses(&results, spoiled);
         }
-        all_found && bytes < BURST_LEN
+        all_found.then_some(bytes)
     }
 
     /// Records the frames that the kernel lost.
@@ -208,8 +214,8 @@ impl AsFd for Uring {
     }
 }
 
-/// Bytes after which a burst ends: 32 frames of 1514 bytes, or one long train, so that a frame is
-/// still in the cache when it is sent on.
+/// Bytes after which a burst ends, by one call or several: 32 frames of 1514 bytes, or one long
+/// train, so that a frame is still in the cache when it is sent on.
 const BURST_LEN: usize = 48 * 1024;
 
 /// Packets to send by one call, whose frames are consecutive.
