@@ -256,6 +256,34 @@ fn a_tunnel_that_waits_for_its_way_has_no_address_before() {
     assert_eq!(tunnel(&switch), format!("{}:4789", underlay.ip(0)));
 }
 
+/// Meanwhile its frames are dropped by name, with a remedy. It can be removed, and added again.
+#[test]
+fn a_tunnel_that_waits_for_its_way_drops_by_name_and_can_be_removed() {
+    if !can_run() {
+        return;
+    }
+    let underlay = Underlay::new(false);
+    set(&underlay, "route X 10.0.0.0/24", "del");
+    let fabric = Fabric::on(underlay, VXLAN, "", 1450);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    let switch = &fabric.switches[0];
+    let from = udp(a, a.ip(), 0);
+    from.send_to(&[1; 100], (b.ip(), 9)).unwrap();
+    until("a drop", || switch.drops(TUNNEL, "port_down") > 0);
+    let drops = runtime().block_on(switch.handle().drops()).unwrap();
+    let drop = drops.iter().find(|drop| drop.reason == "port_down").unwrap();
+    assert_eq!(drop.remedy, fabric.tunnel(0).1.warning);
+    runtime().block_on(switch.handle().remove_port(PortNo(TUNNEL))).unwrap();
+    let again = fabric.underlay.tunnel(0, VXLAN, "").parse().unwrap();
+    runtime().block_on(switch.handle().add_port(again)).unwrap();
+    assert_eq!(fabric.tunnel(0).0.state, "no-link");
+    set(&fabric.underlay, "route X 10.0.0.0/24", "add");
+    until("the tunnel is up", || fabric.tunnel(0).0.state == "up");
+    ping(a, b);
+    runtime().block_on(switch.handle().remove_port(PortNo(TUNNEL))).unwrap();
+    switch.check_books();
+}
+
 /// Runs a command of ip(8) on the first site's uplink, with `word` in place of the X.
 fn set(underlay: &Underlay, command: &str, word: &str) {
     let command = format!("{} dev eth0", command.replace('X', word));
