@@ -43,7 +43,7 @@ impl Walk<'_, '_> {
         for before in all.clone() {
             all.extend(levels.iter().map(|level| dropped_sooner(before, *level)));
         }
-        // The lowest is the one without any remark: see `Run::go_on`.
+        // The lowest is the DSCP without a remark: see `Run::go_on`.
         all.sort_unstable();
         all.dedup();
         self.dscps = if all.len() > 1 { all } else { Vec::new() };
@@ -54,8 +54,8 @@ impl Walk<'_, '_> {
         !self.dscps.is_empty() && looked_at.ip_tos & DSCP != 0
     }
 
-    /// Goes on from a table by an arm for each DSCP. Nothing comes behind the tables. Each arm may
-    /// fork again, so a long chain is dropped: it would have thousands of arms.
+    /// Continues at a table by one arm per DSCP. No steps follow the tables. Each arm may fork
+    /// again; a long chain, which would have thousands of arms, is dropped.
     pub(super) fn fork(&mut self, table: TableId) {
         let dscps = take(&mut self.dscps);
         if self.forks >= MAX_DEPTH {
@@ -74,7 +74,7 @@ impl Walk<'_, '_> {
         let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
         let around = (take(&mut self.ops), take(&mut self.rules), take(&mut self.gates));
         let (missed, arrival) = (self.missed.take(), self.arrival.take());
-        // Those that a meter at the end of the arm before may leave are none of this arm.
+        // What a meter at the end of the previous arm may leave does not concern this one.
         self.dscps.clear();
         self.current.ip_tos = dscp << 2 | self.current.ip_tos & !DSCP;
         self.tables_from(table, true);
@@ -93,5 +93,5 @@ fn dscp_bits() -> FlowKey {
 
 /// Bits of the DSCP in the type of service or traffic class.
 const DSCP: u8 = 0xfc;
-/// Longest chain of forks on the way of a frame, as of groups: no precedence rises more than twice.
+/// Maximum forks on the path of a frame, as for groups: a drop precedence rises at most twice.
 const MAX_DEPTH: usize = 16;

@@ -178,9 +178,9 @@ impl<'a, E: Egress> Run<'a, E> {
         Some(tail)
     }
 
-    /// The steps for the DSCP that the frame has by now, as nothing comes behind. A malformed
-    /// header has none, and what tables know of it is what an action has set: no meter remarks
-    /// that, and it is the lowest, the first.
+    /// The steps for the current DSCP of the frame; no steps follow the tables. A malformed header
+    /// has no DSCP, and for tables it has the one that an action set. No meter remarks that, so it
+    /// is the lowest, which is the first.
     fn go_on(
         &self,
         tags: TagMoves,
