@@ -16,14 +16,20 @@ use crate::shared::{Seen, Shared};
 use crate::translate::Wiring;
 use crate::ways::Ways;
 
+/// Identifies what a switch's rules are made from.
+#[derive(Clone, Debug)]
+pub(super) struct Inputs {
+    closure: Seen<Closure>,
+    arrivals: Seen<Closure>,
+    ways: Seen<Ways>,
+    wiring: Seen<Wiring>,
+}
+
 /// Identifies a switch's desired state and its inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Basis {
-    closure: Seen<Closure>,
-    arrivals: Seen<Closure>,
+    inputs: Inputs,
     desired: History,
-    ways: Seen<Ways>,
-    wiring: Seen<Wiring>,
 }
 
 /// Identifies a desired state by an earlier one and the carried copies since. Both a trial and the
@@ -168,22 +174,30 @@ impl Switch {
     }
 
     pub(super) fn basis(&self) -> Basis {
-        Basis {
+        Basis { inputs: self.inputs(), desired: self.history() }
+    }
+
+    fn is_as(&self, basis: &Basis) -> bool {
+        self.has_inputs(&basis.inputs)
+            && self.history() == basis.desired
+            && !self.desired.has_changed()
+    }
+
+    pub(super) fn inputs(&self) -> Inputs {
+        Inputs {
             closure: self.closure.seen(),
             arrivals: self.arrivals.seen(),
-            desired: self.history(),
             ways: self.ways.seen(),
             wiring: self.wiring.seen(),
         }
     }
 
-    fn is_as(&self, basis: &Basis) -> bool {
-        self.closure.is_as(&basis.closure)
-            && self.arrivals.is_as(&basis.arrivals)
-            && self.history() == basis.desired
-            && !self.desired.has_changed()
-            && self.ways.is_as(&basis.ways)
-            && self.wiring.is_as(&basis.wiring)
+    /// Whether the inputs are unchanged since then.
+    pub(super) fn has_inputs(&self, inputs: &Inputs) -> bool {
+        self.closure.is_as(&inputs.closure)
+            && self.arrivals.is_as(&inputs.arrivals)
+            && self.ways.is_as(&inputs.ways)
+            && self.wiring.is_as(&inputs.wiring)
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use tapswitch_openflow::{DatapathId, PortNo};
 
 use super::Switch;
+use super::foreseen::Inputs;
 use crate::overlap::{Budget, Closure, Needed, PolicyId, Tap, TapRegion};
 use crate::region::Region;
-use crate::shared::{Seen, Shared};
+use crate::shared::Shared;
 use crate::translate::{Wiring, region_rule_count};
 use crate::ways::Ways;
 use crate::{BudgetError, Limits};
@@ -52,10 +53,7 @@ impl Fitted {
 #[derive(Clone, Debug)]
 pub(super) struct LastFitted {
     asked: Tap,
-    closure: Seen<Closure>,
-    arrivals: Seen<Closure>,
-    ways: Seen<Ways>,
-    wiring: Seen<Wiring>,
+    inputs: Inputs,
     rule_count: usize,
     fitted: Fitted,
 }
@@ -196,27 +194,16 @@ impl Switch {
     }
 
     fn note_fitted(&mut self, asked: Tap, fitted: Fitted) {
-        let last = LastFitted {
-            asked,
-            closure: self.closure.seen(),
-            arrivals: self.arrivals.seen(),
-            ways: self.ways.seen(),
-            wiring: self.wiring.seen(),
-            rule_count: self.tap_count(),
-            fitted,
-        };
+        let (inputs, rule_count) = (self.inputs(), self.tap_count());
+        let last = LastFitted { asked, inputs, rule_count, fitted };
         self.last_fitted = Some(last.into());
     }
 
     /// The last result, if its inputs are unchanged.
     fn last_fitted(&self) -> Option<&LastFitted> {
-        self.last_fitted.as_deref().filter(|last| {
-            self.closure.is_as(&last.closure)
-                && self.arrivals.is_as(&last.arrivals)
-                && self.ways.is_as(&last.ways)
-                && self.wiring.is_as(&last.wiring)
-                && self.tap_count() == last.rule_count
-        })
+        self.last_fitted
+            .as_deref()
+            .filter(|last| self.has_inputs(&last.inputs) && self.tap_count() == last.rule_count)
     }
 
     /// Whether a policy gets all its intersections, as less than half of the room is used.
