@@ -34,7 +34,7 @@ pub(crate) struct Desired {
     changed: Set<Arc<FlowId>>,
     /// Groups that lost their last rule since last taken.
     idle_groups: Vec<Arc<GroupKey>>,
-    /// Number of rules that copy.
+    /// Number of rules that copy, including those in conflict with one that is kept.
     tap_count: usize,
     /// Number of groups that only fork.
     fork_count: usize,
@@ -45,6 +45,7 @@ pub(crate) struct Desired {
 impl Desired {
     /// Adds a rule.
     pub(crate) fn insert(&mut self, (id, rule): (FlowId, Goal)) {
+        self.tap_count += usize::from(copies(&rule));
         match self.rules.get_key_value(&id) {
             None => self.put(Arc::new(id), rule),
             Some((id, kept)) if kept.cookie.0 >= rule.cookie.0 => {
@@ -66,10 +67,12 @@ impl Desired {
         {
             doubles.swap_remove(index);
             self.forget_empty(id);
+            self.tap_count -= usize::from(copies(rule));
         } else if self.rules.get(id) == Some(rule)
             && let Some(id) = self.take(id)
         {
             self.put_next(id);
+            self.tap_count -= usize::from(copies(rule));
         }
     }
 
@@ -140,7 +143,8 @@ impl Desired {
         self.rules.iter()
     }
 
-    /// Number of rules that copy.
+    /// Number of rules that copy. Of rules in conflict each counts, so that a policy takes the same
+    /// room whatever else there is.
     pub(crate) const fn tap_count(&self) -> usize {
         self.tap_count
     }
@@ -162,7 +166,6 @@ impl Desired {
 
     fn put(&mut self, id: Arc<FlowId>, mut rule: Goal) {
         if let Outcome::Group(key) = &mut rule.outcome {
-            self.tap_count += usize::from(!key.is_fork());
             self.use_group(key);
         }
         self.close_count += usize::from(is_close(&id));
@@ -174,7 +177,6 @@ impl Desired {
     fn take(&mut self, id: &FlowId) -> Option<Arc<FlowId>> {
         let (id, rule) = self.rules.remove_entry(id)?;
         if let Outcome::Group(key) = &rule.outcome {
-            self.tap_count -= usize::from(!key.is_fork());
             self.leave_group(key);
         }
         self.close_count -= usize::from(is_close(&id));
@@ -229,6 +231,11 @@ impl Desired {
             Some(uses) => _ = self.group_uses.insert(key.clone(), uses - 1),
         }
     }
+}
+
+/// Whether the frames of a rule are copied.
+fn copies(rule: &Goal) -> bool {
+    matches!(&rule.outcome, Outcome::Group(key) if !key.is_fork())
 }
 
 /// Whether a rule outside the copying table matches IP addresses or ports. Rules for neighbour
@@ -335,7 +342,7 @@ mod tests {
             let mut desired = Desired::default();
             desired.insert(first.clone());
             desired.insert(second.clone());
-            assert_eq!(desired.find(&low.0), Some(&high.1));
+            assert_eq!((desired.find(&low.0), desired.tap_count()), (Some(&high.1), 2));
             desired.remove(&high);
             assert_eq!((desired.find(&low.0), desired.tap_count()), (Some(&low.1), 1));
             desired.remove(&low);

@@ -28,6 +28,13 @@ impl Room<'_> {
         let rules_left = limits.max_tap_rules.saturating_sub(self.rule_count);
         Budget { switch: self.switch, max_regions: limits.max_regions, rules_left }
     }
+
+    /// Whether nothing exceeds its limit.
+    fn is_within(&self, limits: &Limits) -> bool {
+        let Limits { max_tap_rules, max_regions, .. } = *limits;
+        let regions = self.closure.region_count().max(self.arrivals.region_count());
+        self.rule_count <= max_tap_rules && regions <= max_regions
+    }
 }
 
 /// A policy in the form that fits, and what it adds.
@@ -145,12 +152,8 @@ impl Switch {
         // Includes the room of removed ones.
         self.growth = self.count_growth();
         let budget = self.room().left(limits);
-        let (ways, wiring) = (&self.ways, &self.wiring);
-        let mut gone = self.arrivals.mend(budget, |arrivals, region| {
-            arrival_rule_count(region, (arrivals, &BTreeSet::new()), ways)
-        });
-        gone.extend(self.closure.mend(budget, |_, region| copy_rule_count(region, (ways, wiring))));
-        for id in gone {
+        let closures = (&mut *self.closure, &mut *self.arrivals);
+        for id in mend(closures, budget, (&self.ways, &self.wiring)) {
             self.drop_tap(id);
             self.stale.insert(id);
         }
@@ -184,12 +187,24 @@ impl Switch {
         // Usually there are none, which makes all that follows useless.
         applied.closure.first_to_give_way().filter(is_lower)?;
         loop {
-            if let Ok(fitted) = self.fitted(tap, self.room_beside(&applied), limits) {
+            let room = self.room_beside(&applied);
+            if room.is_within(limits)
+                && let Ok(fitted) = self.fitted(tap, room, limits)
+            {
                 fitted.insert(&mut applied.closure, &mut applied.arrivals);
                 return Some(applied);
             }
             let (_, id) = applied.closure.first_to_give_way().filter(is_lower)?;
             applied.remove(id);
+            self.mend_beside(&mut applied);
+        }
+    }
+
+    /// Adds what the remaining wide policies need, even beyond the limits.
+    fn mend_beside(&self, Applied { closure, arrivals }: &mut Applied) {
+        if closure.has_wide() {
+            let all = Budget { switch: self.id, max_regions: usize::MAX, rules_left: usize::MAX };
+            mend((closure, arrivals), all, (&self.ways, &self.wiring));
         }
     }
 
@@ -279,6 +294,19 @@ impl Switch {
         let rule_count = self.desired.tap_count().saturating_add_signed(growth);
         Room { switch: self.id, closure, arrivals, rule_count }
     }
+}
+
+/// Adds what wide policies need in both closures. Returns those without room.
+fn mend(
+    (closure, arrivals): (&mut Closure, &mut Closure),
+    budget: Budget,
+    (ways, wiring): (&Ways, &Wiring),
+) -> Vec<PolicyId> {
+    let mut gone = arrivals.mend(budget, |arrivals, region| {
+        arrival_rule_count(region, (arrivals, &BTreeSet::new()), ways)
+    });
+    gone.extend(closure.mend(budget, |_, region| copy_rule_count(region, (ways, wiring))));
+    gone
 }
 
 /// Number of rules of a region for incoming frames.

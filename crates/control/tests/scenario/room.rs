@@ -264,6 +264,14 @@ fn who_gave_way_is_let_in_again_as_soon_as_it_can_be() {
     let_in(&mut with_rules(22, 6), policies);
 }
 
+#[test]
+fn who_gives_way_of_several_is_decided_once() {
+    let wanted = [(2, 1, 6), (0, 1, 5), (4, 0, 5), (2, 0, 5), (4, 1, 6)].into_iter();
+    let names = (0..).map(|number| format!("p{number}"));
+    let policies = wanted.zip(names).map(|(one, name)| urgent(one, &name));
+    let_in(&mut with_rules(34, 7), policies);
+}
+
 /// If not every switch has all routes, a region takes two rules for unknown destinations.
 #[test]
 fn rules_for_groups_count_too() {

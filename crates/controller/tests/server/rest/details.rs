@@ -11,6 +11,8 @@ async fn with_switch() -> (Running, Script) {
     let server = Running::start(with_rest()).await;
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
+    // The server knows its rules before the switch has them.
+    until(async || switch.state.lock().unwrap().rules.len() == 8).await;
     (server, switch)
 }
 
