@@ -384,24 +384,22 @@ impl Switch {
     /// they had never been removed. Until it is decided which policies stay, rules are only
     /// counted, because building those for thousands of hosts is slow.
     fn shrink(&mut self, limits: &Limits) {
-        let (max, mut may_return) = (limits.max_tap_rules, true);
-        while self.desired.tap_count() > max && !self.closure.taps().is_empty() {
-            for id in self.give_up_newest(limits).into_iter().rev() {
-                let tap = self.wanted.get(&id).filter(|_| may_return).cloned();
-                if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
-                    self.drop_tap(id);
-                    self.over_budget.insert(id, BudgetError::Outgrown { max });
-                    // There may be room now for a policy removed earlier.
-                    self.crowd = usize::MAX;
-                    self.signals.news.insert(id);
-                }
-                self.growth = self.count_growth();
-            }
-            self.apply_changes();
-            // Rules produced by two regions are counted twice, so there may be more rules than
-            // counted.
-            may_return = false;
+        let max = limits.max_tap_rules;
+        if self.desired.tap_count() <= max {
+            return;
         }
+        for id in self.give_up_newest(limits).into_iter().rev() {
+            let tap = self.wanted.get(&id).cloned();
+            if tap.is_none_or(|tap| self.add_tap(&tap, limits).is_err()) {
+                self.drop_tap(id);
+                self.over_budget.insert(id, BudgetError::Outgrown { max });
+                // There may be room now for a policy removed earlier.
+                self.crowd = usize::MAX;
+                self.signals.news.insert(id);
+            }
+            self.growth = self.count_growth();
+        }
+        self.apply_changes();
     }
 
     /// Removes policies, the newest first, until the number of rules is within its limit.
