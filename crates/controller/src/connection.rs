@@ -81,6 +81,11 @@ impl Connection {
         }
     }
 
+    /// Its place among the connections.
+    pub(crate) const fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Runs the connection until it ends.
     pub(crate) async fn run(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let (mut reader, mut writer) = tokio::io::split(stream);

@@ -8,6 +8,7 @@ use tapswitch_control::{Control, Discovery, Limits, Millis};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::server::TlsStream;
 
 use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
 use crate::connection::Connection;
@@ -16,7 +17,7 @@ use crate::hub::{Blueprint, Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input};
-use crate::places::Places;
+use crate::places::{Place, Places};
 use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
@@ -335,8 +336,8 @@ impl Acceptor {
             match tls {
                 None => connection.run(stream).await,
                 Some(tls) => {
-                    let deadline = tokio::time::Instant::now() + HANDSHAKE;
-                    if let Some(stream) = tls.accept(stream, &peer.to_string(), deadline).await {
+                    if let Some(stream) = shake_hands(stream, connection.place(), peer, &tls).await
+                    {
                         connection.run(stream).await;
                     }
                 }
@@ -353,6 +354,18 @@ impl Acceptor {
             }
         });
     }
+}
+
+/// Performs the TLS handshake, within [`HANDSHAKE`] and the bound on slow ones of a network.
+async fn shake_hands(
+    stream: TcpStream,
+    place: &Place,
+    peer: SocketAddr,
+    tls: &Tls,
+) -> Option<TlsStream<TcpStream>> {
+    let _handshake = place.shake_hands();
+    let deadline = tokio::time::Instant::now() + HANDSHAKE;
+    tls.accept(stream, &peer.to_string(), deadline).await
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

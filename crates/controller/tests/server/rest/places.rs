@@ -17,7 +17,7 @@ fn narrow(max_connections: usize) -> Config {
 }
 
 /// Value of a metric for clients or switches.
-async fn metric(server: &Running, name: &str, of: &str) -> u64 {
+pub(super) async fn metric(server: &Running, name: &str, of: &str) -> u64 {
     let text = get(server, "/metrics").await.text;
     let start = format!("tapswitch_controller_connections{name}{{of=\"{of}\"}} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&start));

@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::client::{TokenFile, exchange, with_rest};
+use super::places::metric;
 use crate::running::{Running, config, until};
 use crate::script::Script;
 
@@ -216,6 +217,34 @@ async fn switches_by_tls() {
     Script::connect(3, server.address).await.closed().await;
     let switches = server.handle.switches().await.unwrap();
     assert_eq!(switches.iter().map(|report| report.switch.0).collect::<Vec<_>>(), [1]);
+}
+
+/// The same for switches, of which many may be behind one address.
+#[tokio::test]
+async fn switches_that_begin_handshakes_and_do_not_end_them_take_few_places() {
+    let authority = Authority::new();
+    let tls = TlsFiles { ca: Some(authority.path("ca.pem")), ..authority.issue("openflow") };
+    let listen_tls = vec!["127.0.0.1:0".parse().unwrap()];
+    let config = Config { tls: Some(tls), listen: vec![], listen_tls, ..with_rest() };
+    let server = Running::start(Config { max_connections: 16, ..config }).await;
+    let own = authority.issue("switch");
+    let mut switches = Vec::new();
+    for id in 1..=4 {
+        let stream = authority.connect(server.address, Some(&own)).await.unwrap();
+        switches.push(Script::on(id, stream, Arc::default()));
+        server.wait_for_ports(id).await;
+    }
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    until(async || {
+        // Most of the silent ones make room, although places are free.
+        drop(authority.connect(server.address, Some(&own)).await.unwrap());
+        metric(&server, "_evicted_total", "switches").await >= 4
+    })
+    .await;
+    assert!(switches.iter().all(|switch| !switch.is_closed()), "they have shaken hands");
 }
 
 #[tokio::test]
