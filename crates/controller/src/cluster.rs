@@ -93,6 +93,14 @@ impl TermId {
     pub(crate) const fn of(generation: u64) -> Self {
         Self(Some(generation))
     }
+
+    /// Its generation; zero without one.
+    pub(crate) const fn generation(self) -> u64 {
+        match self.0 {
+            Some(generation) => generation,
+            None => 0,
+        }
+    }
 }
 
 impl Standing {
@@ -170,6 +178,17 @@ impl Keys {
     /// Range of all policies. `0` is the character after `/`.
     pub(crate) fn policies(&self) -> (String, String) {
         (format!("{}/policies/", self.prefix), format!("{}/policies0", self.prefix))
+    }
+
+    /// A switch that connected to a leader, by its datapath id; its value is a
+    /// [`Met`](crate::store::Met).
+    pub(crate) fn switch(&self, id: &str) -> String {
+        format!("{}{id}", self.switches().0)
+    }
+
+    /// Range of all switches.
+    pub(crate) fn switches(&self) -> (String, String) {
+        (format!("{}/switches/", self.prefix), format!("{}/switches0", self.prefix))
     }
 
     /// State of the audit log after its last record.

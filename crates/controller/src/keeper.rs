@@ -22,7 +22,9 @@ use crate::change::{How, accepted};
 use crate::clock::{now_text, unix_time};
 use crate::cluster::TermId;
 use crate::owed::{Owed, Taken};
-use crate::store::{Change, KeptPolicy, MAX_TOGETHER, Records, Store, StoreError, Wanted};
+use crate::store::{
+    Change, KeptPolicy, MAX_MET, MAX_TOGETHER, Records, Store, StoreError, Wanted,
+};
 use crate::{Caller, RequestError};
 
 /// Metadata of policies.
@@ -51,7 +53,7 @@ struct Known {
     term: u64,
     /// Whether another controller leads.
     has_ended: bool,
-    /// Switches stored in this run.
+    /// Switches stored in this run or term.
     met: BTreeSet<DatapathId>,
 }
 
@@ -96,6 +98,7 @@ impl Keeper {
     pub(crate) fn begin(&self, policies: impl IntoIterator<Item = KeptPolicy>) {
         let mut known = self.lock();
         known.origins = origins(policies);
+        known.met.clear();
         known.next_term();
         known.has_ended = false;
     }
@@ -207,7 +210,8 @@ impl Keeper {
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;
     }
 
-    /// Stores a switch, once in each run: the controller expects it after a restart.
+    /// Stores a switch, once in each run or term: the controller expects it after a restart, and
+    /// so does the next leader.
     pub(crate) async fn meet(self: Arc<Self>, switch: DatapathId) {
         let is_new = {
             let mut known = self.lock();
@@ -582,8 +586,6 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
-/// Maximum number of switches stored in one run: ten times the default limit of connections.
-pub(crate) const MAX_MET: usize = 40_960;
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum frequency of checking that the store's file is in place.

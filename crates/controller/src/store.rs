@@ -9,6 +9,7 @@
 //! instead of a thread, and a guard so that only the leader changes policies.
 
 mod disk;
+mod met;
 mod shared;
 
 use std::borrow::Cow;
@@ -30,6 +31,7 @@ use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
 use crate::keeper::Origin;
 use disk::Disk;
+pub(crate) use met::{MAX_MET, Met, expected_of_terms, key_of, switch_of};
 use shared::SharedClerk;
 
 /// Location of policies and audit log.

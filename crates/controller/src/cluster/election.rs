@@ -10,24 +10,29 @@
 //! which is about two seconds and keeps leases alive; and when its hub is stuck. A follower that
 //! sees far more of the fabric ends the term as well (`view`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, watch};
 
 use super::term::STUCK;
 use super::view::View;
 use super::{EtcdConfig, Keys, Leader, Term};
+use crate::clock::unix_time;
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::Blueprint;
 use crate::keeper::Keeper;
 use crate::news::Input;
-use crate::store::{Kept, KeptPolicy, MAX_TOGETHER, StoreError};
+use crate::store::{
+    Kept, KeptPolicy, MAX_TOGETHER, Met, StoreError, expected_of_terms, key_of, switch_of,
+};
 
 /// Result of the election.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// This controller leads, with these policies.
+    /// This controller leads, with these policies and switches.
     Lead { generation: u64, kept: Kept },
     /// Another one leads, or none is known.
     Follow { leader: Option<Leader> },
@@ -196,7 +201,7 @@ impl Elector {
         generation: u64,
         mut asked_at: Instant,
     ) {
-        let kept = match self.read_policies(&mut asked_at).await {
+        let kept = match self.read_kept(generation, &mut asked_at).await {
             Ok(kept) => kept,
             Err(error) => {
                 self.note::<()>(Err(error));
@@ -280,27 +285,74 @@ impl Elector {
         Ok(())
     }
 
-    /// Reads all policies, which no one else can change now.
+    /// Reads what only a leader changes.
+    async fn read_kept(
+        &mut self,
+        generation: u64,
+        asked_at: &mut Instant,
+    ) -> Result<Kept, EtcdError> {
+        let switches = self.read_switches(generation, asked_at).await?;
+        Ok(Kept { switches, ..self.read_policies(asked_at).await? })
+    }
+
     async fn read_policies(&mut self, asked_at: &mut Instant) -> Result<Kept, EtcdError> {
-        let (mut start, end) = self.keys.policies();
-        let prefix_len = start.len();
+        let range = self.keys.policies();
+        let prefix_len = range.0.len();
         let mut kept = Kept::default();
+        for entry in self.read_range(range, asked_at).await? {
+            match serde_json::from_str::<KeptPolicy>(&entry.value) {
+                Ok(policy) => kept.policies.push(policy),
+                Err(error) => {
+                    let name = entry.key.get(prefix_len..).unwrap_or_default().to_owned();
+                    kept.unreadable.push((name, error.to_string()));
+                }
+            }
+        }
+        kept.policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
+        Ok(kept)
+    }
+
+    /// Reads the switches that are expected, and deletes the others.
+    async fn read_switches(
+        &mut self,
+        generation: u64,
+        asked_at: &mut Instant,
+    ) -> Result<BTreeSet<DatapathId>, EtcdError> {
+        let range = self.keys.switches();
+        let prefix_len = range.0.len();
+        let found = self.read_range(range, asked_at).await?;
+        let met = found.iter().filter_map(|entry| {
+            let switch = switch_of(entry.key.get(prefix_len..)?)?;
+            Some((switch, serde_json::from_str(&entry.value).unwrap_or_default()))
+        });
+        let met: Vec<(_, Met)> = met.collect();
+        let expected = expected_of_terms(&met, unix_time().0);
+        let gone = met.iter().filter(|(switch, _)| !expected.contains(switch));
+        let gone: Vec<_> = gone.map(|(switch, _)| self.keys.switch(&key_of(*switch))).collect();
+        let ours = Compare::Created { key: self.keys.leader(), revision: generation.cast_signed() };
+        for some in gone.chunks(MAX_TOGETHER) {
+            let delete = |key: &String| Op::Delete { key: key.clone() };
+            let deletions: Vec<_> = some.iter().map(delete).collect();
+            self.client.txn(std::slice::from_ref(&ours), &deletions, &[]).await?;
+            self.keep_lease(asked_at).await?;
+        }
+        Ok(expected)
+    }
+
+    /// Reads this range page by page; no one else can change it now.
+    async fn read_range(
+        &mut self,
+        (mut start, end): (String, String),
+        asked_at: &mut Instant,
+    ) -> Result<Vec<KeyValue>, EtcdError> {
+        let mut all = Vec::new();
         loop {
             let page = self.client.range(&start, Some(&end), PAGE_COUNT).await?;
             let is_last = page.kvs.len() < PAGE_COUNT;
-            for entry in page.kvs {
-                match serde_json::from_str::<KeptPolicy>(&entry.value) {
-                    Ok(policy) => kept.policies.push(policy),
-                    Err(error) => {
-                        let name = entry.key.get(prefix_len..).unwrap_or_default().to_owned();
-                        kept.unreadable.push((name, error.to_string()));
-                    }
-                }
-                start = format!("{}\0", entry.key);
-            }
-            if is_last {
-                kept.policies.sort_by(|a, b| a.origin.created_at.cmp(&b.origin.created_at));
-                return Ok(kept);
+            all.extend(page.kvs);
+            match all.last().filter(|_| !is_last) {
+                Some(KeyValue { key, .. }) => start = format!("{key}\0"),
+                None => return Ok(all),
             }
             self.keep_lease(asked_at).await?;
         }
@@ -373,7 +425,7 @@ const RENEWALS: u32 = 4;
 /// Maximum duration of an election among etcd's members with default timeouts, beyond our own
 /// lease.
 const ETCD_ELECTION: Duration = Duration::from_secs(1);
-/// Policies read at once.
+/// Entries read at once.
 const PAGE_COUNT: usize = 1000;
 
 #[cfg(test)]

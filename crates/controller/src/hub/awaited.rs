@@ -1,10 +1,10 @@
 //! Switches that a controller expects, and that have not reported their ports yet.
 //!
-//! After a start or a change of the leader, the store names the switches of monitors. A controller
-//! without a shared store also keeps the switches that connected before; a follower is connected to
-//! all of them itself. Until these switches have reported their ports, a request that refers to one
-//! of them, or to a host that may be at one, is refused as too early instead of wrong. That ends
-//! after [`PATIENCE`], because a switch may be gone for good.
+//! After a start or a change of the leader, the store names the switches of monitors, and those
+//! that connected before; a follower is usually connected to all of them itself. Until these
+//! switches have reported their ports, a request that refers to one of them, or to a host that may
+//! be at one, is refused as too early instead of wrong. That ends after [`PATIENCE`], because a
+//! switch may be gone for good.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Known {
         Self { switches: control.monitor_switches().collect(), since: now }
     }
 
-    /// Adds the switches that connected in earlier runs.
+    /// Adds the switches that connected in earlier runs or terms.
     pub(super) fn and(mut self, met: &BTreeSet<DatapathId>) -> Self {
         self.switches.extend(met);
         self
@@ -87,13 +87,10 @@ impl Awaited {
 }
 
 impl Hub {
-    /// Stores that a switch has connected. Not needed with a shared store, as all controllers are
-    /// connected to the switches.
+    /// Stores that a switch has connected.
     pub(super) fn meet(&self, switch: DatapathId) {
-        if self.seat.is_alone() {
-            // The hub does not wait for the store.
-            tokio::spawn(Arc::clone(&self.keeper).meet(switch));
-        }
+        // The hub does not wait for the store.
+        tokio::spawn(Arc::clone(&self.keeper).meet(switch));
     }
 
     /// Switches that have not reported their ports yet.

@@ -185,14 +185,15 @@ impl Hub {
         }
     }
 
-    fn lead(&mut self, generation: u64, kept: Kept) {
+    fn lead(&mut self, generation: u64, mut kept: Kept) {
         let now = self.tick();
+        let met = std::mem::take(&mut kept.switches);
         match self.blueprint.build(kept, now) {
             Ok((control, policies)) => {
                 let what = format!("generation {generation}, {} policies", policies.len());
                 tracing::info!("leading, {what}");
                 self.journal.begin();
-                self.known = Known::of(&control, Instant::now());
+                self.known = Known::of(&control, Instant::now()).and(&met);
                 self.control = control;
                 self.history = History::new(Instant::now());
                 self.keeper.begin(policies);

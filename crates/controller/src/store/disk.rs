@@ -3,7 +3,6 @@
 
 mod guarded;
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,6 +19,7 @@ use redb::{
 };
 use tapswitch_openflow::DatapathId;
 
+use super::met::{self, expected};
 use super::{
     Change, Contents, Identity, Kept, KeptPolicy, Records, StoreConfig, StoreError, Wanted,
 };
@@ -369,8 +369,7 @@ fn read_all(database: &Database) -> Result<Contents, Failure> {
 }
 
 /// The switches that connected in the last run of the controller, or in an earlier one within
-/// [`SWITCH_AGE_MS`]: at most [`MAX_SWITCHES`], the most recent ones. Deletes the others, and
-/// begins a new run.
+/// a month. Deletes the others, and begins a new run.
 fn read_switches(
     meta: &mut Table<'_, &str, &str>,
     now: u64,
@@ -384,9 +383,7 @@ fn read_switches(
         let time = time.value().parse::<u64>().unwrap_or(0);
         met.push((if time > last_start { now } else { time }, switch));
     }
-    met.sort_unstable_by_key(|met| Reverse(*met));
-    met.truncate(MAX_SWITCHES);
-    met.retain(|(time, _)| *time >= now.saturating_sub(SWITCH_AGE_MS));
+    let met = expected(met, now);
     meta.retain(|key, _| switch_of(key).is_none())?;
     for (time, switch) in &met {
         meta.insert(&*switch_key(*switch), &*time.to_string())?;
@@ -397,11 +394,11 @@ fn read_switches(
 
 /// Key of the time when the switch was last stored.
 fn switch_key(switch: DatapathId) -> String {
-    format!("{SWITCH}{:016x}", switch.0)
+    format!("{SWITCH}{}", met::key_of(switch))
 }
 
 fn switch_of(key: &str) -> Option<DatapathId> {
-    u64::from_str_radix(key.strip_prefix(SWITCH)?, 16).map(DatapathId).ok()
+    met::switch_of(key.strip_prefix(SWITCH)?)
 }
 
 /// Reads the identity, which is generated for a new store.
@@ -570,10 +567,6 @@ const IDENTITY: &str = "identity";
 const SWITCH: &str = "switch ";
 /// Key of the time of the last start.
 const START: &str = "start";
-/// A switch that did not connect for a month is no longer expected.
-const SWITCH_AGE_MS: u64 = 30 * 24 * 3600 * 1000;
-/// Maximum number of switches kept from one run to the next: as many as are stored in one.
-const MAX_SWITCHES: usize = crate::keeper::MAX_MET;
 /// Cache size of the database, which is small; the default is one gigabyte.
 const CACHE_LEN: usize = 16 << 20;
 /// Maximum records of a log in memory.

@@ -1,8 +1,8 @@
 //! The store in etcd, shared by several controllers.
 //!
 //! Every change is one transaction of policies, audit records and the head of the log. It is
-//! guarded by the head, so that there is one log for all controllers, and, if it changes policies,
-//! by the leader's term (`crate::cluster`).
+//! guarded by the head, so that there is one log for all controllers, and, if it changes policies
+//! or notes a switch that connected, by the leader's term (`crate::cluster`).
 //!
 //! A transaction whose response was lost may have been executed. Before a retry the log is read: if
 //! it contains our record, the transaction was executed.
@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Change, Identity, Job, Records, StoreError, Waiting, Wanted, collect, disk, tell};
+use super::{
+    Change, Identity, Job, Met, Records, StoreError, Waiting, Wanted, collect, disk, key_of, tell,
+};
 use crate::audit::Head;
+use crate::clock::unix_time;
 use crate::cluster::{EtcdConfig, Keys, Standing, TermId};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse, Way};
 use crate::journal::Journal;
@@ -59,8 +62,9 @@ impl SharedClerk {
                 Job::Commit(first) => {
                     let mut batch = vec![first];
                     next = collect(&mut batch, &mut jobs, MAX_BATCH);
-                    let (guarded, open): (Vec<_>, Vec<_>) =
-                        batch.into_iter().partition(|waiting| changes_policies(&waiting.changes));
+                    let (guarded, open): (Vec<_>, Vec<_>) = batch
+                        .into_iter()
+                        .partition(|waiting| waiting.changes.iter().any(is_guarded));
                     let term = self.standing.borrow().term();
                     let (current, late) = guarded.into_iter().partition(|of| of.term == term);
                     self.refuse(late);
@@ -142,7 +146,7 @@ impl SharedClerk {
         };
         let Some(mut compare) = self.guard(changes, term) else { return Ok(Attempt::Deposed) };
         compare.push(Compare::Written { key: self.keys.head(), revision });
-        let (new_head, lines, ops) = self.plan(changes, head)?;
+        let (new_head, lines, ops) = self.plan((changes, term), head)?;
         // If the response is lost, the head is unknown.
         self.head = None;
         *written = Some(lines.clone());
@@ -172,7 +176,7 @@ impl SharedClerk {
 
     /// Conditions for the changes; `None` if this controller may not make them.
     fn guard(&self, changes: &[&Change], term: TermId) -> Option<Vec<Compare>> {
-        if !changes.iter().copied().any(is_policy) {
+        if !changes.iter().copied().any(is_guarded) {
             return Some(Vec::new());
         }
         match *self.standing.borrow() {
@@ -189,7 +193,7 @@ impl SharedClerk {
     /// once.
     fn plan(
         &self,
-        changes: &[&Change],
+        (changes, term): (&[&Change], TermId),
         mut head: Head,
     ) -> Result<(Head, Vec<String>, Vec<Op>), EtcdError> {
         let unwritable = |error: serde_json::Error| EtcdError::Refused(error.to_string());
@@ -214,8 +218,12 @@ impl SharedClerk {
                     ops.insert(self.keys.head(), put(self.keys.head(), line.clone()));
                     lines.push(line);
                 }
-                // Not stored: all candidates are connected to the switches.
-                Change::Meet(_) => {}
+                Change::Meet(switch) => {
+                    let key = self.keys.switch(&key_of(*switch));
+                    let met = Met { generation: term.generation(), at_ms: unix_time().0 };
+                    let value = serde_json::to_string(&met).map_err(unwritable)?;
+                    ops.insert(key.clone(), put(key, value));
+                }
             }
         }
         Ok((head, lines, ops.into_values().collect()))
@@ -297,12 +305,9 @@ enum Attempt {
     Again,
 }
 
-fn changes_policies(changes: &[Change]) -> bool {
-    changes.iter().any(is_policy)
-}
-
-const fn is_policy(change: &Change) -> bool {
-    matches!(change, Change::Put(_) | Change::Delete(_))
+/// Whether only the leader may make it.
+const fn is_guarded(change: &Change) -> bool {
+    matches!(change, Change::Put(_) | Change::Delete(_) | Change::Meet(_))
 }
 
 /// Head of the log from its last record.

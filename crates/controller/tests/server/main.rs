@@ -11,5 +11,6 @@ mod running;
 mod script;
 
 mod connections;
+mod etcd;
 mod requests;
 mod rest;

@@ -12,3 +12,5 @@ mod packets;
 mod places;
 mod store;
 mod tls;
+
+pub(crate) use client::exchange;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tapswitch_channel::{Config, SwitchConnection, SwitchEvent};
+use tapswitch_channel::{Config, ConnectionId, Roles, SwitchConnection, SwitchEvent};
 use tapswitch_openflow::multipart::{
     BucketCounter, FlowStats, GroupDesc, GroupFeatures, GroupStats, PortStats,
 };
@@ -116,6 +116,7 @@ async fn run(
     mut said: mpsc::UnboundedReceiver<Body>,
 ) {
     let mut channel = SwitchConnection::new(Config::default(), Instant::now());
+    let mut roles = Roles::new();
     let mut buf = vec![0; 64 << 10];
     loop {
         // First, as messages after a barrier follow its reply.
@@ -127,6 +128,10 @@ async fn run(
                 }
                 SwitchEvent::Closed(_) => return,
                 SwitchEvent::Ready => {}
+                SwitchEvent::RoleRequest { xid, request } => {
+                    let answer = roles.handle_request(ConnectionId(0), channel.role(), request);
+                    channel.answer_role(xid, request, answer).unwrap();
+                }
                 other => panic!("{other:?}"),
             }
         }

@@ -7,6 +7,7 @@ use crate::etcd::fake::FakeEtcd;
 use crate::keeper::Origin;
 use crate::store::{KeptPolicy, MAX_TOGETHER, Store};
 use tapswitch_control::TapPolicy;
+use tapswitch_openflow::DatapathId;
 
 /// A controller with etcd, which leads or not.
 struct Rig {
@@ -131,6 +132,22 @@ async fn the_last_change_of_a_policy_counts() {
     let changes = vec![Change::Delete("a".to_owned()), Change::Put(kept)];
     rig.store.commit(changes, rig.store.term()).await.unwrap();
     assert_eq!(rig.policies().len(), 1);
+}
+
+#[tokio::test]
+async fn the_leader_keeps_the_switches_that_connected() {
+    let rig = Rig::start().await;
+    let meet = |id| rig.store.commit(vec![Change::Meet(DatapathId(id))], rig.store.term());
+    meet(1).await.unwrap_err();
+    rig.lead();
+    meet(0xab).await.unwrap();
+    meet(1).await.unwrap();
+    rig.record().await.unwrap();
+    let keys = ["/t/switches/0000000000000001", "/t/switches/00000000000000ab"];
+    assert_eq!(rig.etcd.keys("/t/switches/"), keys);
+    let met: Met = serde_json::from_str(&rig.etcd.value(keys[0]).unwrap()).unwrap();
+    assert_eq!(TermId::of(met.generation), rig.store.term());
+    assert!(met.at_ms > 0);
 }
 
 #[tokio::test]

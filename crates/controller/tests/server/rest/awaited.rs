@@ -5,6 +5,7 @@ use tapswitch_controller::{Config, StoreConfig};
 
 use super::client::{Answer, get, post, with_rest};
 use super::store::restart;
+use crate::etcd::Etcd;
 use crate::running::{Running, until};
 use crate::script::Script;
 
@@ -18,8 +19,27 @@ fn is_early(answer: &Answer) {
 #[tokio::test]
 async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong() {
     let directory = tempfile::tempdir().unwrap();
-    let config = Config { store: StoreConfig::File(directory.path().join("c")), ..with_rest() };
+    let store = StoreConfig::File(directory.path().join("c"));
+    switches_are_awaited(Config { store, ..with_rest() }, async || {}).await;
+}
+
+#[tokio::test]
+async fn a_leader_awaits_the_switches_of_the_last_one() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let are_kept = async || until(async || etcd.count("/t/switches/").await == 2).await;
+    switches_are_awaited(Config { store: etcd.store(), ..with_rest() }, are_kept).await;
+}
+
+/// Waits until a controller, which may share its store, answers.
+async fn leads(server: &Running) {
+    until(async || get(server, "/api/v1/cluster").await.json()["role"] != "follower").await;
+}
+
+/// Restarts a controller to which two switches were connected; `are_kept` waits until both are in
+/// its store.
+async fn switches_are_awaited(config: Config, are_kept: impl AsyncFnOnce()) {
     let server = Running::start(config.clone()).await;
+    leads(&server).await;
     let switch = Script::connect(1, server.address).await;
     server.wait_for_ports(1).await;
     let kept = json!({"name": "kept", "monitor": "0x1/3"});
@@ -27,10 +47,12 @@ async fn what_is_asked_of_switches_that_are_still_to_come_is_early_and_not_wrong
     // A switch without policies, which may be linked to the first one.
     let other = Script::connect(2, server.address).await;
     server.wait_for_ports(2).await;
+    are_kept().await;
     server.stop().await;
     let (state, _) = (switch.disconnect().await, other.disconnect().await);
 
     let server = restart(config).await;
+    leads(&server).await;
     let policies = "/api/v1/policies";
     let new = |monitor: &str| json!({"name": "new", "monitor": monitor, "dst-port": 80});
     for monitor in ["0x1/4", "4", "p4", "02:00:00:00:00:09", "10.0.0.9"] {
