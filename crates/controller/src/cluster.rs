@@ -1,4 +1,5 @@
-//! Several controllers with one store: one of them leads.
+//! Several controllers with one store: one of them leads. Here are the roles, and the keys of the
+//! store; how they elect a leader is in `crate::election`.
 //!
 //! Copies cross switches, and changes take two phases over all of them, so one controller plans for
 //! a whole fabric (`docs/adr/0021`). The leader holds a key in etcd, bound to a lease that it
@@ -9,15 +10,10 @@
 //! changes nothing.
 
 mod config;
-mod election;
-mod term;
-mod view;
 
 use serde::{Deserialize, Serialize};
 
 pub use config::{EtcdConfig, EtcdTls, ParseEtcdError};
-pub(crate) use election::{Elector, Verdict};
-pub(crate) use term::Term;
 
 use crate::RequestError;
 

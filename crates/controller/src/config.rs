@@ -1,11 +1,12 @@
-//! Configuration of the server.
+//! Configuration of the server and of REST.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tapswitch_control::{Limits, TapPolicy};
 
-use crate::{RestConfig, StoreConfig, TlsFiles};
+use crate::{StoreConfig, TlsFiles};
 
 /// Configuration of the server.
 #[derive(Clone, Debug)]
@@ -45,6 +46,24 @@ pub struct Config {
     pub max_events: usize,
 }
 
+/// Configuration of REST.
+#[derive(Clone, Debug)]
+pub struct RestConfig {
+    /// Listening address. By default reachable from this machine only.
+    pub listen: SocketAddr,
+    /// File of tokens; without it the user that runs the controller, and root, may do everything,
+    /// and other users may only read.
+    pub tokens: Option<PathBuf>,
+    /// Certificate and key, for HTTPS.
+    pub tls: Option<TlsFiles>,
+    /// Whether to listen on non-loopback addresses without tokens or TLS.
+    pub is_insecure: bool,
+    /// Time without progress after which a write ends its connection.
+    pub write_timeout: Duration,
+    /// Maximum connections. When it is reached, unauthenticated ones are closed for new ones.
+    pub max_connections: usize,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -67,5 +86,20 @@ impl Default for Config {
     }
 }
 
+impl Default for RestConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], REST_PORT)),
+            tokens: None,
+            tls: None,
+            is_insecure: false,
+            write_timeout: Duration::from_secs(30),
+            max_connections: 512,
+        }
+    }
+}
+
 /// Port assigned to OpenFlow by IANA.
 const OPENFLOW_PORT: u16 = 6653;
+/// Next to OpenFlow's 6653.
+const REST_PORT: u16 = 8653;

@@ -16,10 +16,10 @@ use crate::clock::unix_time;
 use crate::cluster::{Access, ClusterReport, Leader, Standing, TermId};
 use crate::hub::{Loads, PolicyChange, Request, Wish};
 use crate::journal::Journal;
-use crate::keeper::{Claim, Keeper, Origin, refused};
+use crate::keeper::{Claim, Keeper, refused};
 use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
-use crate::store::{KeptPolicy, Records, StoreError, Wanted};
+use crate::store::{KeptPolicy, Origin, Records, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
 /// Sends requests to a running [`crate::Server`]. Cheap to clone.

@@ -11,7 +11,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tapswitch_control::{Expiry, TapPolicy};
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{Notify, watch};
@@ -19,11 +18,11 @@ use tokio::sync::{Notify, watch};
 use crate::audit::{Draft, What};
 use crate::caller::{CONFIGURATION, NOBODY};
 use crate::change::{How, accepted};
-use crate::clock::{now_text, unix_time};
+use crate::clock::unix_time;
 use crate::cluster::TermId;
 use crate::owed::{Owed, Taken};
 use crate::store::{
-    Change, KeptPolicy, MAX_MET, MAX_TOGETHER, Records, Store, StoreError, Wanted,
+    Change, KeptPolicy, MAX_MET, MAX_TOGETHER, Origin, Records, Store, StoreError, Wanted,
 };
 use crate::{Caller, RequestError};
 
@@ -55,35 +54,6 @@ struct Known {
     has_ended: bool,
     /// Switches stored in this run or term.
     met: BTreeSet<DatapathId>,
-}
-
-/// Origin of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// When it was added or the controller started with it; RFC 3339.
-    pub created_at: String,
-    /// Who added it; `configuration` for a policy of the configuration file.
-    pub owner: String,
-    /// When it was last changed, if ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed_at: Option<String>,
-    /// Who changed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed_by: Option<String>,
-}
-
-impl Origin {
-    /// Origin of a policy added now.
-    pub(crate) fn now(owner: impl Into<String>) -> Self {
-        let (created_at, owner) = (now_text(), owner.into());
-        Self { created_at, owner, changed_at: None, changed_by: None }
-    }
-
-    /// The origin with a change now.
-    fn changed_by(self, who: &str) -> Self {
-        let (changed_at, changed_by) = (Some(now_text()), Some(who.to_owned()));
-        Self { changed_at, changed_by, ..self }
-    }
 }
 
 impl Keeper {

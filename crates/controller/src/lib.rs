@@ -17,7 +17,7 @@
 //! id, and would replace each other forever.
 //!
 //! **Several controllers** may share a store in etcd. One of them leads by a lease; the others stay
-//! connected to all switches and take over when it is gone: `cluster`, `hub::duty`.
+//! connected to all switches and take over when it is gone: `election`, `hub::duty`.
 //!
 //! **Shutdown.** The server closes its connections and changes nothing: the switches continue to
 //! forward and copy by their rules.
@@ -31,6 +31,7 @@ mod cluster;
 mod config;
 mod connection;
 mod copies;
+mod election;
 mod error;
 mod etcd;
 pub mod exposition;
@@ -61,13 +62,11 @@ pub use audit::{ChainError, Verifier};
 pub use caller::{Caller, Role};
 pub use change::{Applied, How};
 pub use cluster::{ClusterReport, ClusterRole, EtcdConfig, EtcdTls, Leader, ParseEtcdError};
-pub use config::Config;
+pub use config::{Config, RestConfig};
 pub use error::{BindError, RequestError};
 pub use handle::Handle;
-pub use keeper::Origin;
-pub use rest::RestConfig;
 pub use server::Server;
-pub use store::{Identity, StoreConfig, StoreError};
+pub use store::{Identity, Origin, StoreConfig, StoreError};
 pub use tapswitch_tls::{TlsError, TlsFiles};
 pub use tokens::{NewToken, TokenError};
 pub use words::{in_words, quoted};

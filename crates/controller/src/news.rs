@@ -8,7 +8,7 @@ use tapswitch_control::Ticket;
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, RoleMessage};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::Verdict as Election;
+use crate::election::Verdict as Election;
 
 /// Input of the hub.
 #[derive(Debug)]

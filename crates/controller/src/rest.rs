@@ -27,7 +27,6 @@ mod topology;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,42 +52,11 @@ use crate::net::{self, Peer, Terms};
 use crate::places::Places;
 use crate::tls::Tls;
 use crate::tokens::Tokens;
-use crate::{BindError, Caller, Handle, Role, StoreConfig, TlsFiles};
+use crate::{BindError, Caller, Handle, RestConfig, Role, StoreConfig};
 use access::{Admitted, Gate, Rejection};
 use ending::Ending;
 use error::Refusal;
 use series::AllSeries;
-
-/// Configuration of REST.
-#[derive(Clone, Debug)]
-pub struct RestConfig {
-    /// Listening address. By default reachable from this machine only.
-    pub listen: SocketAddr,
-    /// File of tokens; without it the user that runs the controller, and root, may do everything,
-    /// and other users may only read.
-    pub tokens: Option<PathBuf>,
-    /// Certificate and key, for HTTPS.
-    pub tls: Option<TlsFiles>,
-    /// Whether to listen on non-loopback addresses without tokens or TLS.
-    pub is_insecure: bool,
-    /// Time without progress after which a write ends its connection.
-    pub write_timeout: Duration,
-    /// Maximum connections. When it is reached, unauthenticated ones are closed for new ones.
-    pub max_connections: usize,
-}
-
-impl Default for RestConfig {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], REST_PORT)),
-            tokens: None,
-            tls: None,
-            is_insecure: false,
-            write_timeout: Duration::from_secs(30),
-            max_connections: 512,
-        }
-    }
-}
 
 /// A bound REST server; [`Self::run`] serves.
 #[derive(Debug)]
@@ -505,8 +473,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
 
 /// Prefix of all paths; a second version would have another.
 const BASE: &str = "/api/v1";
-/// Next to OpenFlow's 6653.
-const REST_PORT: u16 = 8653;
 const MAX_BODY_LEN: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum age of counters that are used without a new request.

@@ -10,8 +10,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::server::TlsStream;
 
-use crate::cluster::{Elector, EtcdConfig, Leader, Standing};
+use crate::cluster::{EtcdConfig, Leader, Standing};
 use crate::connection::Connection;
+use crate::election::Elector;
 use crate::etcd::Way;
 use crate::hub::{Blueprint, Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;

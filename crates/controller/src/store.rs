@@ -26,10 +26,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::{Draft, Head, json_len};
 use crate::caller::CONFIGURATION;
+use crate::clock::now_text;
 use crate::cluster::{EtcdConfig, Standing, TermId};
 use crate::etcd::Way;
 use crate::journal::{Journal, Kind};
-use crate::keeper::Origin;
 use disk::Disk;
 pub(crate) use met::{MAX_MET, Met, expected_of_terms, key_of, switch_of};
 use shared::SharedClerk;
@@ -69,6 +69,35 @@ impl KeptPolicy {
             true => format!(" {name}").into(),
             false => name.into(),
         }
+    }
+}
+
+/// Origin of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// When it was added or the controller started with it; RFC 3339.
+    pub created_at: String,
+    /// Who added it; `configuration` for a policy of the configuration file.
+    pub owner: String,
+    /// When it was last changed, if ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<String>,
+    /// Who changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<String>,
+}
+
+impl Origin {
+    /// Origin of a policy added now.
+    pub(crate) fn now(owner: impl Into<String>) -> Self {
+        let (created_at, owner) = (now_text(), owner.into());
+        Self { created_at, owner, changed_at: None, changed_by: None }
+    }
+
+    /// The origin with a change now.
+    pub(crate) fn changed_by(self, who: &str) -> Self {
+        let (changed_at, changed_by) = (Some(now_text()), Some(who.to_owned()));
+        Self { changed_at, changed_by, ..self }
     }
 }
 

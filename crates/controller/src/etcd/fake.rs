@@ -53,6 +53,7 @@ impl FakeEtcd {
             )
             .route("/v3/kv/txn", post(txn))
             .route("/v3/lease/grant", post(async || Json(json!({ "ID": "7", "TTL": "2" }))))
+            .route("/v3/lease/keepalive", post(async || Json(json!({ "result": { "TTL": "2" } }))))
             .route("/v3/lease/revoke", post(async || Json(json!({}))))
             .with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });

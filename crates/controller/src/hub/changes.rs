@@ -22,7 +22,7 @@ use crate::RequestError;
 use crate::change::{Applied, How};
 use crate::cluster::TermId;
 use crate::journal::Kind;
-use crate::keeper::Origin;
+use crate::store::Origin;
 
 /// Receives the result of a change.
 pub(crate) type AppliedReply = oneshot::Sender<Result<Applied, RequestError>>;

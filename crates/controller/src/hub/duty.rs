@@ -17,11 +17,11 @@ use crate::Caller;
 use crate::audit::{Draft, What};
 use crate::caller::CONFIGURATION;
 use crate::clock::unix_time;
-use crate::cluster::{Leader, Standing, Term, Verdict};
+use crate::cluster::{Leader, Standing};
+use crate::election::{Term, Verdict};
 use crate::error::BindError;
-use crate::keeper::Origin;
 use crate::news::Order;
-use crate::store::{Kept, KeptPolicy};
+use crate::store::{Kept, KeptPolicy, Origin};
 
 /// Parts of every new control plane.
 #[derive(Clone, Debug)]

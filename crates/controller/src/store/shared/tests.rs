@@ -4,8 +4,7 @@ use super::*;
 use crate::Caller;
 use crate::audit::{Draft, Verifier, What};
 use crate::etcd::fake::FakeEtcd;
-use crate::keeper::Origin;
-use crate::store::{KeptPolicy, MAX_TOGETHER, Store};
+use crate::store::{KeptPolicy, MAX_TOGETHER, Origin, Store};
 use tapswitch_control::TapPolicy;
 use tapswitch_openflow::DatapathId;
 

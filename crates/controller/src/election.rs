@@ -10,6 +10,9 @@
 //! which is about two seconds and keeps leases alive; and when its hub is stuck. A follower that
 //! sees far more of the fabric ends the term as well (`view`).
 
+mod term;
+mod view;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +20,8 @@ use std::time::{Duration, Instant};
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, watch};
 
-use super::term::STUCK;
-use super::view::View;
-use super::{EtcdConfig, Keys, Leader, Term};
 use crate::clock::unix_time;
+use crate::cluster::{EtcdConfig, Keys, Leader};
 use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
 use crate::hub::Blueprint;
 use crate::keeper::Keeper;
@@ -28,6 +29,9 @@ use crate::news::Input;
 use crate::store::{
     Kept, KeptPolicy, MAX_TOGETHER, Met, StoreError, expected_of_terms, key_of, switch_of,
 };
+use term::STUCK;
+pub(crate) use term::Term;
+use view::View;
 
 /// Result of the election.
 #[derive(Debug)]
