@@ -7,15 +7,12 @@
 //! functions are marked: such functions have no code of their own, even in a build without
 //! optimisation, which is what is examined here. A closure in one of them would have code, and
 //! cannot be marked.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{built, successful};
+use crate::common::{built, successful};
 
 #[test]
 fn from_read_to_write_there_is_one_function() {

@@ -7,22 +7,15 @@
 //!
 //! After an intended change, `TAPSWITCH_RECORD=1 cargo test -p tapswitch-instructions` writes the
 //! record anew; the commit shows the effect.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::cast_precision_loss,
-    reason = "test code; counts have less than 53 bits"
-)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
-use common::{built, successful};
 use serde::{Deserialize, Serialize};
+
+use crate::common::{built, successful};
 
 #[test]
 fn no_packet_takes_more_instructions_than_on_record() {
@@ -110,15 +103,29 @@ impl Counter {
     }
 
     fn measure(&self) -> Record {
-        let listing = successful(&mut self.valgrind(&[]));
+        let listing = successful(&mut self.valgrind("callgrind.out", &[]));
         let listing = String::from_utf8(listing.stdout).unwrap();
         let (loops, cases) = listing.split_once('\n').unwrap();
         let rustc = successful(Command::new("rustc").arg("--version")).stdout;
         Record {
             rustc: String::from_utf8(rustc).unwrap().trim().to_owned(),
             loops: loops.to_owned(),
-            instructions: cases.lines().filter_map(|line| self.per_unit(line)).collect(),
+            instructions: self.measure_all(&cases.lines().collect::<Vec<_>>()),
         }
+    }
+
+    /// Measures these cases, on all processors: the counts do not depend on what else runs.
+    fn measure_all(&self, cases: &[&str]) -> BTreeMap<String, f64> {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let measure = |first| {
+            let cases = cases.iter().skip(first).step_by(workers);
+            cases.filter_map(|line| self.per_unit(line)).collect::<Vec<_>>()
+        };
+        thread::scope(|scope| {
+            let running: Vec<_> =
+                (0..workers).map(|first| scope.spawn(move || measure(first))).collect();
+            running.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        })
     }
 
     /// True if the case can run: cases with devices need privilege.
@@ -142,21 +149,21 @@ impl Counter {
 
     /// All instructions of a run.
     fn count(&self, name: &str, turns: u32) -> u64 {
-        let file = self.folder.path().join(format!("{name}-{turns}"));
-        successful(&mut self.valgrind(&[name, &turns.to_string()]));
-        std::fs::rename(self.folder.path().join("callgrind.out"), &file).unwrap();
-        let text = std::fs::read_to_string(&file).unwrap();
+        let file = format!("{name}-{turns}");
+        successful(&mut self.valgrind(&file, &[name, &turns.to_string()]));
+        let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap();
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         total.expect("callgrind says how many there were").trim().parse().unwrap()
     }
 
-    fn valgrind(&self, args: &[&str]) -> Command {
+    /// The program with these arguments, whose counts go to that file.
+    fn valgrind(&self, file: &str, args: &[&str]) -> Command {
         let is_apart = can_make_devices();
         let mut command = Command::new(if is_apart { "unshare" } else { "valgrind" });
         if is_apart {
             command.args(["--net", "sh", "-c", QUIETLY, "valgrind"]);
         }
-        let out = self.folder.path().join("callgrind.out");
+        let out = self.folder.path().join(file);
         command.args(["--tool=callgrind", "--quiet"]);
         command.arg(format!("--callgrind-out-file={}", out.display()));
         command.arg(&self.program).args(args);
