@@ -24,6 +24,7 @@
 //! continues at its used index, which VMMs assume then, or at the position found from its flags; no
 //! table of buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
+mod arrival;
 mod early;
 mod notifier;
 
@@ -43,6 +44,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 
+use self::arrival::{ArrivalError, whole_message};
 use self::early::{Early, Request};
 use self::notifier::NotifierError;
 use crate::features::Features;
@@ -709,7 +711,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Handles messages that the `vhost` crate's handler would reject.
+/// Waits for a message for the `vhost` crate's handler, and handles those before it that the handler
+/// would reject.
 fn take_early(
     session: &Mutex<Session>,
     stream: &UnixStream,
@@ -718,6 +721,11 @@ fn take_early(
     // An error of the connection, not of a message.
     let failed = |error: io::Error| Error::SocketBroken(error);
     loop {
+        match whole_message(stream) {
+            Ok(()) => {}
+            Err(ArrivalError::Io(error)) => return Err(failed(error)),
+            Err(late) => return lock(session).refuse(&late.to_string()),
+        }
         let is_set = lock(session).features.contains(Features::PROTOCOL_FEATURES);
         let Some(early) = Early::take(stream, is_set).map_err(failed)? else { return Ok(()) };
         let outcome = match early.request {

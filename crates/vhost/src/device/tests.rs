@@ -491,6 +491,32 @@ fn a_guest_that_does_not_announce_itself_is_announced() {
     assert_eq!((end, told), (SessionEnd::Closed, vec![News::Announce([2, 0, 0, 0, 0, 7]); 2]));
 }
 
+/// A stream has no boundaries: a busy VMM, or a proxy between, may divide messages anywhere.
+#[test]
+fn a_message_in_pieces_is_one_message() {
+    use std::io::{Read, Write};
+    let device = Device::new(1).unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let session = std::thread::spawn(move || device.serve(theirs, |_| ()));
+    ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let words = |words: &[u32]| words.iter().flat_map(|it| it.to_ne_bytes()).collect::<Vec<_>>();
+    // An announcement, and the size of a ring; then a question, whose answer ends the turn.
+    for message in [words(&[19, 1, 8, 2, 7]), words(&[8, 1, 8, 1, 256])] {
+        for at in 1..message.len() {
+            ours.write_all(&message[..at]).unwrap();
+            // The session has most likely seen the first piece by then.
+            std::thread::sleep(Duration::from_millis(1));
+            ours.write_all(&message[at..]).unwrap();
+            ours.write_all(&words(&[1, 1, 0])).unwrap();
+            let mut answer = [0; 20];
+            ours.read_exact(&mut answer).unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert_eq!(answer[..12], words(&[1, 5, 8]));
+        }
+    }
+    drop(ours);
+    assert_eq!(session.join().unwrap(), SessionEnd::Closed);
+}
+
 /// Regardless of what a new session does meanwhile.
 #[test]
 fn no_session_is_left_when_a_device_is_closed() {
