@@ -128,7 +128,10 @@ pub enum OpenGuestError {
         source: io::Error,
     },
     /// No file descriptors.
-    #[error(transparent)]
+    #[error(
+        "a file descriptor for a queue: {0}; raise the limit of open files (`ulimit -n`, \
+         LimitNOFILE= of systemd)"
+    )]
     Io(#[from] io::Error),
 }
 
@@ -480,12 +483,14 @@ impl Keeper {
         }
         match socket.listener.accept() {
             Ok((stream, _)) => Ok(Some(stream)),
-            Err(error) => {
-                // The VMM has disconnected, or there are no file descriptors.
-                tracing::debug!("port {}: {error}", self.port);
-                self.ends_within(RETRY);
-                Ok(None)
-            }
+            Err(error) => match not_accepted(&error) {
+                Some(why) => Err(why),
+                None => {
+                    tracing::debug!("port {}: {error}", self.port);
+                    self.ends_within(RETRY);
+                    Ok(None)
+                }
+            },
         }
     }
 
@@ -508,6 +513,17 @@ impl Keeper {
             news = back;
         }
     }
+}
+
+/// Why a VMM that waits cannot be accepted; `None` if it has disconnected.
+fn not_accepted(error: &io::Error) -> Option<String> {
+    let is_ours = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+    is_ours.then(|| {
+        format!(
+            "a VMM waits, and cannot be accepted: {error}; raise the limit of open files (`ulimit \
+             -n`, LimitNOFILE= of systemd)"
+        )
+    })
 }
 
 /// Rejects VMMs that connect during a session, until it ends. One that replaces a VMM that has just
@@ -629,5 +645,13 @@ mod tests {
         assert_eq!(guest.said, warning);
         note(&mut guest, GuestChange::Met);
         assert_eq!(guest.report().warning, None);
+    }
+
+    /// It would look like a VMM that does not come.
+    #[test]
+    fn a_monitor_that_waits_while_files_run_out_is_told_of() {
+        let why = |errno: Errno| not_accepted(&errno.into());
+        assert!(why(Errno::MFILE).is_some_and(|why| why.contains("limit of open files")));
+        assert_eq!(why(Errno::CONNABORTED), None, "it has gone");
     }
 }
