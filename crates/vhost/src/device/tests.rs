@@ -355,21 +355,27 @@ fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
             ring.publish();
             Some(outcome)
         };
+        let is_unready = || queue.shortage().map(|shortage| shortage.is_unready);
         eventually("the ring runs", || queue.lock().is_some());
+        assert_eq!(is_unready(), None, "nothing was for it");
         assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+        assert_eq!(is_unready(), Some(true));
         let buffer = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 72) };
         // Once around a packed ring, and again.
         for _ in 0..16 {
             vmm.driver.offer(&vmm.guest, &buffer).unwrap();
             assert_eq!(deliver(), Some(Ok(())));
             vmm.driver.reap(&vmm.guest);
+            assert_eq!(is_unready(), None);
         }
         assert_eq!(deliver(), Some(Err(Undelivered::Full)));
+        // A shortage that no frame meets again is over: a stall of this thread would look like it.
+        eventually("a shortage", || deliver().is_some() && is_unready() == Some(false));
         vmm.share(0, LEN);
         vmm.frontend.get_features().unwrap();
         assert_eq!(deliver(), Some(Err(Undelivered::Full)), "the memory was shared anew");
         vmm.frontend.get_vring_base(0).unwrap();
-        assert_eq!(deliver(), None);
+        assert_eq!((deliver(), is_unready()), (None, None));
         // The guest is restarted within the session.
         vmm.guest.write(0, &[0; 0x4000]);
         vmm.start_ring(0, &place);
