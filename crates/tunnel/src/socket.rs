@@ -44,7 +44,8 @@ pub(crate) fn set_deaf(fd: impl AsFd) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Lets the socket be bound to an address without a port, so that it can be bound again (Linux 4.2).
+/// Lets the socket be bound to an address without a port, so that it can be bound again (Linux
+/// 4.2).
 pub(crate) fn set_no_port(fd: impl AsFd) -> io::Result<()> {
     set(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }

@@ -713,8 +713,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Waits for a message for the `vhost` crate's handler, and handles those before it that the handler
-/// would reject.
+/// Waits for a message for the `vhost` crate's handler, and handles those before it that it would
+/// reject.
 fn take_early(
     session: &Mutex<Session>,
     stream: &UnixStream,

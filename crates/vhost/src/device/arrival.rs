@@ -8,8 +8,8 @@
 //! A VMM may wait between two messages for as long as it likes, but not within one: [`PATIENCE`].
 //!
 //! Limits: the pieces wait in the socket, so the sender's buffer bounds their number: 278 of a byte
-//! by default (Linux 6.18). Descriptors belong to a header's first piece: if that is shorter than the header, the
-//! rest is not waited for, as it cannot be examined without taking the descriptors.
+//! by default (Linux 6.18). Descriptors belong to a header's first piece: if that is shorter than
+//! the header, the rest is not waited for, as it cannot be examined without taking the descriptors.
 
 use std::io;
 use std::os::fd::AsFd;
