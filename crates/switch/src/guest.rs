@@ -26,7 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use tapswitch_channel::Backoff;
 use tapswitch_openflow::{PortNo, PortState};
-use tapswitch_vhost::{self as vhost, Features, SessionEnd, Status};
+use tapswitch_vhost::{self as vhost, Features, SessionEnd, Shortage, Status};
 use tapswitch_wire::MacAddr;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -128,7 +128,10 @@ pub enum OpenGuestError {
         source: io::Error,
     },
     /// No file descriptors.
-    #[error(transparent)]
+    #[error(
+        "a file descriptor for a queue: {0}; raise the limit of open files (`ulimit -n`, \
+         LimitNOFILE= of systemd)"
+    )]
     Io(#[from] io::Error),
 }
 
@@ -305,10 +308,31 @@ impl Guest {
             rings: (pairs > 0).then(|| rings(features).to_owned()),
             features: format!("{:#x}", features.bits()),
             feature_names: features.iter_names().map(|(name, _)| name.to_lowercase()).collect(),
-            warning: is_blank.then(|| BLANK_MEMORY.to_owned()).or_else(|| self.obstacle.clone()),
+            warning: self.warning(is_blank),
             sessions: self.sessions,
             resets: self.resets,
             last_reset: self.last_reset.clone(),
+        }
+    }
+
+    /// What keeps the guest from running or receiving.
+    fn warning(&self, is_blank: bool) -> Option<String> {
+        let blank = is_blank.then(|| BLANK_MEMORY.to_owned());
+        let obstacle = self.obstacle.clone();
+        let all: Vec<_> = blank.into_iter().chain(obstacle).chain(self.shortage()).collect();
+        (!all.is_empty()).then(|| all.join("; and "))
+    }
+
+    /// The longest shortage of receive buffers, unless it has just begun: a busy guest has one now
+    /// and then.
+    fn shortage(&self) -> Option<String> {
+        let queues = (0..).map_while(|index| self.device.receive_queue(index));
+        let short = queues.filter_map(|queue| queue.shortage()).max_by_key(|it| it.age)?;
+        let seconds = short.age.as_secs();
+        match short {
+            Shortage { is_unready: true, .. } => Some(format!("for {seconds} s, {NO_BUFFERS_YET}")),
+            Shortage { age, .. } if age < HICCUP => None,
+            Shortage { .. } => Some(format!("for {seconds} s, {TOO_FEW_BUFFERS}")),
         }
     }
 
@@ -480,12 +504,14 @@ impl Keeper {
         }
         match socket.listener.accept() {
             Ok((stream, _)) => Ok(Some(stream)),
-            Err(error) => {
-                // The VMM has disconnected, or there are no file descriptors.
-                tracing::debug!("port {}: {error}", self.port);
-                self.ends_within(RETRY);
-                Ok(None)
-            }
+            Err(error) => match not_accepted(&error) {
+                Some(why) => Err(why),
+                None => {
+                    tracing::debug!("port {}: {error}", self.port);
+                    self.ends_within(RETRY);
+                    Ok(None)
+                }
+            },
         }
     }
 
@@ -508,6 +534,17 @@ impl Keeper {
             news = back;
         }
     }
+}
+
+/// Why a VMM that waits cannot be accepted; `None` if it has disconnected.
+fn not_accepted(error: &io::Error) -> Option<String> {
+    let is_ours = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+    is_ours.then(|| {
+        format!(
+            "a VMM waits, and cannot be accepted: {error}; raise the limit of open files (`ulimit \
+             -n`, LimitNOFILE= of systemd)"
+        )
+    })
 }
 
 /// Rejects VMMs that connect during a session, until it ends. One that replaces a VMM that has just
@@ -567,6 +604,14 @@ const BLANK_MEMORY: &str = "the guest's memory appears to be empty: its VMM has 
                             a private copy instead of shared memory; give the VM shared memory, as \
                             in QEMU's -object memory-backend-memfd,id=mem,size=SIZE,share=on -numa \
                             node,memdev=mem";
+const NO_BUFFERS_YET: &str = "the guest has provided no receive buffers, and frames for it are \
+                              dropped: its driver provides them once its interface is up (`ip \
+                              link set IFNAME up` in the guest)";
+const TOO_FEW_BUFFERS: &str = "the guest has provided no receive buffers, or too few, and frames \
+                               wait for it: it is overloaded or hangs (see its console); stall=MS \
+                               limits how long senders wait for it";
+/// A shortage of receive buffers that is shorter is none to speak of.
+const HICCUP: Duration = Duration::from_secs(1);
 /// Time between two checks that the socket's file still exists.
 const LOOK: Duration = Duration::from_secs(2);
 /// Time between two connection attempts.
@@ -629,5 +674,13 @@ mod tests {
         assert_eq!(guest.said, warning);
         note(&mut guest, GuestChange::Met);
         assert_eq!(guest.report().warning, None);
+    }
+
+    /// It would look like a VMM that does not come.
+    #[test]
+    fn a_monitor_that_waits_while_files_run_out_is_told_of() {
+        let why = |errno: Errno| not_accepted(&errno.into());
+        assert!(why(Errno::MFILE).is_some_and(|why| why.contains("limit of open files")));
+        assert_eq!(why(Errno::CONNABORTED), None, "it has gone");
     }
 }

@@ -67,7 +67,10 @@ pub enum WatchError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A thread or its end signal cannot be created.
-    #[error("cannot monitor the interfaces: {0}")]
+    #[error(
+        "cannot monitor the interfaces: {0}; raise the limits of open files and threads \
+         (LimitNOFILE= and TasksMax= of systemd)"
+    )]
     Io(#[from] io::Error),
 }
 

@@ -91,7 +91,10 @@ pub enum OpenPortError {
         source: OpenFileError,
     },
     /// The kernel refuses an eventfd.
-    #[error("port {port}: eventfd: {source}")]
+    #[error(
+        "port {port}: eventfd: {source}; raise the limit of open files (`ulimit -n`, LimitNOFILE= \
+         of systemd)"
+    )]
     Eventfd {
         /// The port's description.
         port: String,

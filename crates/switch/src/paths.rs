@@ -9,21 +9,17 @@
 //! Paths are checked once a second. The switch does not subscribe to routes, because a router that
 //! learns a hundred thousand of them would cause as many messages. If an interface in a tunnel's
 //! namespace changes, they are checked after [`SOON_MS`], because the kernel reports interfaces
-//! before it changes routes.
-
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+//! before it changes routes. A check costs a few system calls per tunnel and no thread
+//! ([`tapswitch_tunnel::Probe`]), unless a tunnel is opened.
 
 use tapswitch_datapath::Millis;
-use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
-use tapswitch_tunnel::has_address;
 
 use crate::clock;
 use crate::device::Device;
 use crate::ports::Ports;
 use crate::server::Server;
-use crate::tunnel::Look;
+use crate::tunnel::{Look, Tunnel};
 
 impl Ports {
     /// Schedules a check of tunnels after a change in this namespace.
@@ -37,37 +33,15 @@ impl Ports {
 
     /// Tunnels whose path disappeared, returned, or appeared for the first time.
     fn changed_paths(&mut self) -> Vec<(PortNo, Look)> {
-        let (gone, mut changed) = (self.gone_addresses(), Vec::new());
+        let mut changed = Vec::new();
         for device in &mut self.devices {
             let number = device.spec.number;
-            let Some(tunnel) = device.tunnel_mut() else { continue };
-            let is_gone = |local| gone.contains(&(tunnel.namespace_index, local));
-            let has_address = !tunnel.local_ip().is_some_and(is_gone);
-            match tunnel.look(has_address) {
-                Look::Same => {}
-                look => changed.push((number, look)),
+            match device.tunnel_mut().map(Tunnel::look) {
+                None | Some(Look::Same) => {}
+                Some(look) => changed.push((number, look)),
             }
         }
         changed
-    }
-
-    /// Local addresses of tunnels that no longer exist in their namespace. Entering a namespace
-    /// needs a thread: one for all tunnels there.
-    fn gone_addresses(&self) -> HashSet<(usize, IpAddr)> {
-        let mut asked: HashMap<usize, (&Namespace, HashSet<IpAddr>)> = HashMap::new();
-        for tunnel in self.devices.iter().filter_map(Device::tunnel) {
-            let unasked = (tunnel.namespace(), HashSet::new());
-            let (_, addresses) = asked.entry(tunnel.namespace_index).or_insert(unasked);
-            addresses.extend(tunnel.local_ip());
-        }
-        let mut gone = HashSet::new();
-        for (number, (namespace, addresses)) in asked {
-            let look = || addresses.into_iter().filter(|it| !has_address(*it)).collect::<Vec<_>>();
-            // If the namespace cannot be entered, the addresses count as present.
-            let here = namespace.enter(look).unwrap_or_default();
-            gone.extend(here.into_iter().map(|address| (number, address)));
-        }
-        gone
     }
 }
 

@@ -256,7 +256,10 @@ pub enum AddPortError {
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// The kernel refuses a thread for a guest or a file.
-    #[error("cannot start a thread for a guest or a file: {0}")]
+    #[error(
+        "cannot start a thread for a guest or a file: {0}; raise the limits of threads and open \
+         files (TasksMax= and LimitNOFILE= of systemd)"
+    )]
     Thread(#[from] std::io::Error),
     /// The switch has stopped.
     #[error(transparent)]

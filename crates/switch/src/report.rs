@@ -195,7 +195,7 @@ pub struct GuestReport {
     pub features: String,
     /// Their names in the virtio specification.
     pub feature_names: Vec<String>,
-    /// What prevents the guest from running, and the remedy.
+    /// What prevents the guest from running or receiving, and the remedy.
     pub warning: Option<String>,
     /// Number of sessions with a VMM.
     pub sessions: u64,

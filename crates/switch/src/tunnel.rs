@@ -9,7 +9,9 @@ use std::time::Duration;
 use tapswitch_datapath::DropReason;
 use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortState;
-use tapswitch_tunnel::{Counters, GrePort, OpenError, Receiver, Refused, VxlanPort, overhead};
+use tapswitch_tunnel::{
+    Counters, GrePort, OpenError, Probe, Receiver, Refused, VxlanPort, overhead,
+};
 use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
@@ -23,7 +25,8 @@ use crate::shed::{QueueingReport, Underlay};
 use crate::tx::{GreTx, Takes, TxDevice, TxPort};
 
 /// A tunnel. It is opened once there is a path to its remote end, and stays open; so the switch may
-/// start before the routing daemon.
+/// start before the routing daemon. Opening it takes a thread in its namespace, so whether there is
+/// a path is asked first, which takes none.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     spec: PortSpec,
@@ -32,6 +35,7 @@ pub(crate) struct Tunnel {
     mtu: u32,
     mac: MacAddr,
     namespace: Namespace,
+    probe: Probe,
     /// Number of the watch on the namespace.
     pub(crate) namespace_index: usize,
     /// MTU of the path, or why there is none and the remedy, as of the last check.
@@ -75,8 +79,11 @@ pub(crate) enum Look {
 impl Tunnel {
     /// Opens the tunnel of `spec`, or defers that until there is a path.
     pub(crate) fn open(spec: &PortSpec, kind: Kind) -> Result<Self, OpenPortError> {
-        let namespace = interface::namespace(spec)
-            .map_err(|source| OpenPortError::Namespace { port: spec.to_string(), source })?;
+        let port = || spec.to_string();
+        let lost = |source| OpenPortError::Namespace { port: port(), source };
+        let namespace = interface::namespace(spec).map_err(lost)?;
+        let probe = namespace.enter(|| kind.probe()).map_err(lost)?;
+        let probe = probe.map_err(|source| OpenPortError::Tunnel { port: port(), source })?;
         let mut tunnel = Self {
             spec: spec.clone(),
             mtu: 0,
@@ -84,13 +91,14 @@ impl Tunnel {
             kind,
             open: None,
             namespace,
+            probe,
             namespace_index: 0,
             path: Ok(0),
             lines: Allowance::new(LINE_COUNT, SILENCE),
         };
         tunnel.mtu = spec.mtu.unwrap_or_else(|| tunnel.fitting_mtu(ETHERNET_MTU));
         match tunnel.try_open()? {
-            Ok(()) => tunnel.path = tunnel.path_mtu(true),
+            Ok(()) => tunnel.path = tunnel.path_mtu(),
             Err(why) => {
                 tunnel.path = Err(why);
                 tunnel.tell();
@@ -108,11 +116,10 @@ impl Tunnel {
                 self.note_open(port);
                 Ok(Ok(()))
             }
-            Err(OpenError::NoRoute { remote }) => Ok(Err(no_route(remote, "not yet"))),
-            Err(OpenError::NotLocal { address }) => {
-                Ok(Err(no_address(address.ip(), "does not exist")))
-            }
-            Err(source) => Err(OpenPortError::Tunnel { port: port(), source }),
+            Err(source) => match no_path(&source) {
+                Some(why) => Ok(Err(why)),
+                None => Err(OpenPortError::Tunnel { port: port(), source }),
+            },
         }
     }
 
@@ -131,17 +138,15 @@ impl Tunnel {
         self.open = Some(Open { port, underlay });
     }
 
-    /// Checks the path, and opens the tunnel if it is not open. `has_address` is whether the local
-    /// address exists, if the tunnel has one.
-    pub(crate) fn look(&mut self, has_address: bool) -> Look {
+    /// Checks the path, and opens the tunnel if it is not open.
+    pub(crate) fn look(&mut self) -> Look {
         let was_open = self.open.is_some();
-        let path = match was_open {
-            true => self.path_mtu(has_address),
-            false => self.open_late(),
-        };
+        let path = if was_open { self.path_mtu() } else { self.open_late() };
         let has_changed = path.is_err() != self.path.is_err();
+        // What keeps it down may change: there is a route now, but its UDP port is taken.
+        let is_news = path.as_ref().err() != self.path.as_ref().err();
         self.path = path;
-        if has_changed {
+        if is_news {
             self.tell();
         }
         match (has_changed, was_open) {
@@ -154,8 +159,14 @@ impl Tunnel {
     /// Every error is reported as a missing path, as the description was valid when the port was
     /// added.
     fn open_late(&mut self) -> Result<u32, String> {
-        self.try_open().map_err(|error| error.to_string())??;
-        self.path_mtu(true)
+        let said = |error: &OpenError| no_path(error).unwrap_or_else(|| error.to_string());
+        self.probe.find_path().map_err(|error| said(&error))?;
+        self.try_open().map_err(|error| match error {
+            // Whoever reads it knows which port it is about.
+            OpenPortError::Tunnel { source, .. } => source.to_string(),
+            error => error.to_string(),
+        })??;
+        self.path_mtu()
     }
 
     /// Logs the state of the route, at a limited rate.
@@ -181,19 +192,14 @@ impl Tunnel {
         if self.path.is_ok() { PortState::LIVE } else { PortState::LINK_DOWN }
     }
 
-    /// The local address, once open.
-    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
-        self.open.as_ref().map(|open| open.port.local_ip())
-    }
-
-    /// The current MTU of the path, or why there is none and the remedy. `has_address` is whether
-    /// the local address exists.
-    fn path_mtu(&self, has_address: bool) -> Result<u32, String> {
+    /// The current MTU of the path, or why there is none and the remedy.
+    fn path_mtu(&self) -> Result<u32, String> {
         let Some(Open { port, .. }) = &self.open else { return self.path.clone() };
-        if !has_address {
+        if !self.probe.has_address(port.local_ip()) {
             return Err(no_address(port.local_ip(), "is gone"));
         }
-        port.path_mtu().map_err(|error| no_route(port.remote(), &error.to_string()))
+        let said = |error| no_path(&error).unwrap_or_else(|| error.to_string());
+        port.path_mtu().map_err(said)
     }
 
     /// Maximum payload for a path's MTU, with room for the requested tags.
@@ -295,6 +301,14 @@ impl Kind {
         check_ends(port.remote(), port.local_ip()).map(|()| port)
     }
 
+    /// Opens a socket that finds out whether there is a path, in the calling thread's namespace.
+    fn probe(&self) -> Result<Probe, OpenError> {
+        match self {
+            Self::Vxlan(vxlan) => Probe::vxlan(&vxlan.config()),
+            Self::Gre(gre) => Probe::gre(&gre.config()),
+        }
+    }
+
     /// MAC address of the port, which the remote end does not see.
     fn mac(&self, spec: &PortSpec) -> MacAddr {
         match self {
@@ -331,7 +345,7 @@ impl Kind {
 }
 
 impl Port {
-    fn path_mtu(&self) -> io::Result<u32> {
+    fn path_mtu(&self) -> Result<u32, OpenError> {
         match self {
             Self::Vxlan(port) => port.path_mtu(),
             Self::Gre(port) => port.path_mtu(),
@@ -385,11 +399,20 @@ impl Port {
     }
 }
 
-fn no_route(remote: IpAddr, why: &str) -> String {
-    format!(
-        "there is no route to {remote} ({why}): add a route, or bring up the interface that the \
-         route uses (`ip route get {remote}` in the port's namespace)"
-    )
+/// Why there is no path, and the remedy, if the error may be temporary.
+fn no_path(error: &OpenError) -> Option<String> {
+    Some(match error {
+        OpenError::NoRoute { remote } => format!(
+            "there is no route to {remote}: add a route, or bring up the interface that the route \
+             uses (`ip route get {remote}` in the port's namespace)"
+        ),
+        OpenError::Refusing { remote, kind } => format!(
+            "there is no route to {remote} but one of type {kind}, which refuses packets: replace \
+             it (`ip route get {remote}` in the port's namespace)"
+        ),
+        OpenError::NotLocal { address } => no_address(address.ip(), "does not exist"),
+        _ => return None,
+    })
 }
 
 fn no_address(local: IpAddr, what: &str) -> String {
@@ -420,3 +443,6 @@ const LINE_COUNT: u32 = 16;
 const SILENCE: Duration = Duration::from_secs(60);
 /// The path's MTU if the kernel does not report one.
 const ETHERNET_MTU: u32 = 1500;
+
+#[cfg(test)]
+mod tests;

@@ -28,13 +28,24 @@ pub enum OpenError {
         /// The requested address.
         address: SocketAddr,
     },
-    /// There is no route to the remote (`ENETUNREACH`, `EHOSTUNREACH`).
+    /// There is no route to the remote (`ENETUNREACH`).
     #[error(
         "{remote}: no route from this network namespace; add one and check it with `ip route get`"
     )]
     NoRoute {
         /// The remote.
         remote: IpAddr,
+    },
+    /// The route to the remote refuses packets (`EINVAL`, `EACCES`, `EHOSTUNREACH`).
+    #[error(
+        "{remote}: its route from this network namespace is of type {kind}, which refuses packets; \
+         replace it and check it with `ip route get`"
+    )]
+    Refusing {
+        /// The remote.
+        remote: IpAddr,
+        /// The type of the route: `blackhole`, `prohibit` or `unreachable`.
+        kind: &'static str,
     },
     /// The local address has the other IP version, or the remote is not a unicast address.
     #[error("{remote}: {what}")]
@@ -78,11 +89,21 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn new(remote: IpAddr, call: &'static str, errno: Errno) -> Self {
+    /// An error of connecting, which looks up the route. Each type of route that refuses packets
+    /// has an error of its own (`fib_props` in Linux `net/ipv4/fib_semantics.c`,
+    /// `ip6_rt_type_to_error` in `net/ipv6/route.c`).
+    pub(crate) fn connect(remote: IpAddr, errno: Errno) -> Self {
         match errno {
-            Errno::NETUNREACH | Errno::HOSTUNREACH => Self::NoRoute { remote },
-            _ => Self::Io { remote, call, source: errno.into() },
+            Errno::NETUNREACH => Self::NoRoute { remote },
+            Errno::INVAL => Self::Refusing { remote, kind: "blackhole" },
+            Errno::ACCESS => Self::Refusing { remote, kind: "prohibit" },
+            Errno::HOSTUNREACH => Self::Refusing { remote, kind: "unreachable" },
+            _ => Self::new(remote, "connect", errno),
         }
+    }
+
+    pub(crate) fn new(remote: IpAddr, call: &'static str, errno: Errno) -> Self {
+        Self::Io { remote, call, source: errno.into() }
     }
 }
 

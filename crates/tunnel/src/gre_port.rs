@@ -17,15 +17,15 @@ use crate::counters::Tally;
 use crate::cut::Cut;
 use crate::error::is_unreachable;
 use crate::gre::{About, Carrier, GreRefusal, Prefix, outer_tci};
-use crate::port::MAX_PARTS;
+use crate::port::{MAX_PARTS, connect};
 use crate::{Counters, OpenError, RECV_BUF_LEN, RecvError, Refused, SendError, socket};
 
 /// Configuration of a [`GrePort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreConfig {
-    remote: IpAddr,
+    pub(crate) remote: IpAddr,
     carrier: Carrier,
-    local: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
     receive_buffer_len: usize,
     send_buffer_len: usize,
 }
@@ -45,7 +45,7 @@ impl GreConfig {
         self
     }
 
-    fn local_or_any(&self) -> IpAddr {
+    pub(crate) fn local_or_any(&self) -> IpAddr {
         self.local.unwrap_or(match self.remote {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -295,9 +295,10 @@ impl GrePort {
     /// Current MTU of the path to the remote in bytes, as known to the kernel.
     ///
     /// # Errors
-    /// If there is no route.
-    pub fn path_mtu(&self) -> io::Result<u32> {
-        Ok(socket::path_mtu(&self.sender, SocketAddr::new(self.remote, 0))?)
+    /// [`OpenError::NoRoute`], [`OpenError::Refusing`].
+    pub fn path_mtu(&self) -> Result<u32, OpenError> {
+        let failed = |errno| OpenError::connect(self.remote, errno);
+        socket::path_mtu(&self.sender, SocketAddr::new(self.remote, 0)).map_err(failed)
     }
 
     /// Maximum bytes of packets waiting to be received, as granted by the kernel.
@@ -349,7 +350,7 @@ fn open_receiver(config: &GreConfig) -> Result<OwnedFd, OpenError> {
     crate::port::set_buffer(&fd, config.receive_buffer_len).map_err(failed("SO_RCVBUF"))?;
     socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     bind(&fd, remote, config.local_or_any())?;
-    rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
+    connect(&fd, SocketAddr::new(remote, 0))?;
     while rustix::net::recv(&fd, &mut [0u8; 1], rustix::net::RecvFlags::TRUNC).is_ok() {}
     Ok(fd)
 }
@@ -364,7 +365,7 @@ fn open_sender(config: &GreConfig, local: IpAddr) -> Result<OwnedFd, OpenError> 
     socket::set_errors_told(&fd, remote).map_err(failed("IP_RECVERR"))?;
     crate::port::set_send_buffer(&fd, config.send_buffer_len).map_err(failed("SO_SNDBUF"))?;
     bind(&fd, remote, local)?;
-    rustix::net::connect(&fd, &SocketAddr::new(remote, 0)).map_err(failed("connect"))?;
+    connect(&fd, SocketAddr::new(remote, 0))?;
     Ok(fd)
 }
 

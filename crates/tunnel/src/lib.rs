@@ -59,7 +59,6 @@
 //! **Out of scope:** multicast and learning of remotes (one port, one remote); GPE, GBP and other
 //! uses of the reserved bits; scope identifiers of link-local addresses.
 
-mod address;
 mod again;
 mod config;
 mod congestion;
@@ -70,13 +69,13 @@ mod gre;
 mod gre_port;
 mod partial;
 mod port;
+mod probe;
 mod receiver;
 mod runs;
 mod segments;
 mod socket;
 mod vxlan;
 
-pub use address::has_address;
 pub use config::{Config, SEND_BUFFER_LEN, SENDERS, VXLAN_PORT};
 pub use counters::{Counters, Refused};
 pub use cut::Cut;
@@ -85,6 +84,7 @@ pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};
 pub use gre_port::{GRE_MAX_PACKETS, GreConfig, GrePort};
 pub use partial::left_undone;
 pub use port::{MAX_PARTS, VxlanPort};
+pub use probe::Probe;
 pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};
 pub use runs::{DATAGRAMS_LEN_MAX, MAX_PACKETS};
 pub use vxlan::{HEADER_LEN, Refusal, Vni, frame_of, header, overhead};

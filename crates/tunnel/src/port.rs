@@ -208,10 +208,11 @@ impl VxlanPort {
     /// interface, or less if a router reported it.
     ///
     /// # Errors
-    /// If there is no route.
-    pub fn path_mtu(&self) -> io::Result<u32> {
+    /// [`OpenError::NoRoute`], [`OpenError::Refusing`].
+    pub fn path_mtu(&self) -> Result<u32, OpenError> {
         let remote = SocketAddr::new(self.remote, self.local.port());
-        Ok(socket::path_mtu(&self.senders[0], remote)?)
+        let failed = |errno| OpenError::connect(self.remote, errno);
+        socket::path_mtu(&self.senders[0], remote).map_err(failed)
     }
 
     /// Maximum bytes of datagrams waiting to be received, as granted by the kernel: twice the
@@ -274,7 +275,7 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
     let wrong = |what| Err(OpenError::Address { remote, what });
     let is_broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
     if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
-        return wrong("is not the address of a host; give the unicast address of the remote");
+        return wrong(NO_HOST);
     }
     if matches!(remote, IpAddr::V6(remote) if remote.is_unicast_link_local()) {
         return wrong("is a link-local address; give a routable one");
@@ -286,6 +287,21 @@ pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenErr
         return wrong("has another IP version than local=; use the same version for both");
     }
     Ok(())
+}
+
+/// Connects a socket to the remote.
+pub(crate) fn connect(fd: &OwnedFd, remote: SocketAddr) -> Result<(), OpenError> {
+    let failed = |errno| OpenError::connect(remote.ip(), errno);
+    match rustix::net::connect(fd, &remote) {
+        // A route refuses packets, or the remote is a broadcast address of one of our networks,
+        // which this permits.
+        Err(Errno::ACCESS) => {
+            sockopt::set_socket_broadcast(fd, true).map_err(failed)?;
+            rustix::net::connect(fd, &remote).map_err(failed)?;
+            Err(OpenError::Address { remote: remote.ip(), what: NO_HOST })
+        }
+        outcome => outcome.map_err(failed),
+    }
 }
 
 /// Bound before it is connected, it may have received datagrams of others in between: those are
@@ -301,8 +317,7 @@ fn open_receiver(config: &Config) -> Result<OwnedFd, OpenError> {
     socket::set_class_told(&fd, remote).map_err(failed("IP_RECVTOS"))?;
     let address = SocketAddr::new(config.local_or_any(), config.port);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
-    let anywhere = SocketAddr::new(remote, 0);
-    rustix::net::connect(&fd, &anywhere).map_err(failed("connect"))?;
+    connect(&fd, SocketAddr::new(remote, 0))?;
     while rustix::net::recv(&fd, &mut [0u8; 1], rustix::net::RecvFlags::TRUNC).is_ok() {}
     Ok(fd)
 }
@@ -321,7 +336,7 @@ fn open_sender(config: &Config, local: IpAddr) -> Result<OwnedFd, OpenError> {
     set_send_buffer(&fd, share).map_err(failed("SO_SNDBUF"))?;
     let address = SocketAddr::new(local, 0);
     rustix::net::bind(&fd, &address).map_err(|errno| OpenError::bind(remote, address, errno))?;
-    rustix::net::connect(&fd, &SocketAddr::new(remote, config.port)).map_err(failed("connect"))?;
+    connect(&fd, SocketAddr::new(remote, config.port))?;
     Ok(fd)
 }
 
@@ -337,6 +352,7 @@ pub(crate) fn set_send_buffer(fd: &OwnedFd, len: usize) -> rustix::io::Result<()
         .or_else(|_| sockopt::set_socket_send_buffer_size(fd, len))
 }
 
+const NO_HOST: &str = "is not the address of a host; give the unicast address of the remote";
 /// Maximum number of parts of a frame for [`VxlanPort::send`].
 pub const MAX_PARTS: usize = 16;
 

@@ -44,6 +44,12 @@ pub(crate) fn set_deaf(fd: impl AsFd) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Lets the socket be bound to an address without a port, so that it can be bound again (Linux
+/// 4.2).
+pub(crate) fn set_no_port(fd: impl AsFd) -> io::Result<()> {
+    set(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
 /// The address that the socket is bound to.
 pub(crate) fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?)

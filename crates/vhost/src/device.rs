@@ -24,6 +24,7 @@
 //! continues at its used index, which VMMs assume then, or at the position found from its flags; no
 //! table of buffers in flight is needed (`docs/adr/0013-no-table-of-buffers-in-flight.md`).
 
+mod arrival;
 mod early;
 mod notifier;
 
@@ -43,6 +44,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 
+use self::arrival::{ArrivalError, whole_message};
 use self::early::{Early, Request};
 use self::notifier::NotifierError;
 use crate::features::Features;
@@ -125,8 +127,11 @@ impl Device {
         stream: UnixStream,
         mut observe: impl FnMut(News),
     ) -> SessionEnd {
-        let (Ok(early), Some(number)) = (stream.try_clone(), self.begin(&stream)) else {
-            return SessionEnd::Closed;
+        let begun = stream.try_clone().and_then(|early| Ok((early, self.begin(&stream)?)));
+        let (early, number) = match begun {
+            Ok((early, Some(number))) => (early, number),
+            Ok((_, None)) => return SessionEnd::Closed,
+            Err(error) => return SessionEnd::Refused(no_descriptor(&error)),
         };
         let session = Arc::new(Mutex::new(Session::new(self.clone(), number)));
         let mut handler = BackendReqHandler::from_stream(stream, session.clone());
@@ -164,18 +169,17 @@ impl Device {
         }
     }
 
-    /// Registers a new session and returns its number; `None` if no more are accepted, or if its
-    /// connection cannot be duplicated.
-    fn begin(&self, stream: &UnixStream) -> Option<SessionNumber> {
+    /// Registers a new session and returns its number; `None` if no more are accepted.
+    fn begin(&self, stream: &UnixStream) -> io::Result<Option<SessionNumber>> {
         let mut newest = lock(&self.newest);
         if matches!(newest.connection, Connection::Closed) {
-            return None;
+            return Ok(None);
         }
-        let connection = Connection::Open(stream.try_clone().ok()?);
+        let connection = Connection::Open(stream.try_clone()?);
         let number = newest.number.next();
         // A violation found after the end of the session before does not concern this one.
         *newest = Newest { number, connection, fault: None };
-        Some(number)
+        Ok(Some(number))
     }
 
     /// The session that began last.
@@ -709,7 +713,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// Handles messages that the `vhost` crate's handler would reject.
+/// Waits for a message for the `vhost` crate's handler, and handles those before it that it would
+/// reject.
 fn take_early(
     session: &Mutex<Session>,
     stream: &UnixStream,
@@ -718,6 +723,11 @@ fn take_early(
     // An error of the connection, not of a message.
     let failed = |error: io::Error| Error::SocketBroken(error);
     loop {
+        match whole_message(stream) {
+            Ok(()) => {}
+            Err(ArrivalError::Io(error)) => return Err(failed(error)),
+            Err(late) => return lock(session).refuse(&late.to_string()),
+        }
         let is_set = lock(session).features.contains(Features::PROTOCOL_FEATURES);
         let Some(early) = Early::take(stream, is_set).map_err(failed)? else { return Ok(()) };
         let outcome = match early.request {
@@ -730,6 +740,14 @@ fn take_early(
         early.answer(stream, outcome.is_ok()).map_err(failed)?;
         outcome?;
     }
+}
+
+/// Why a connection cannot be duplicated, which its session needs.
+fn no_descriptor(error: &io::Error) -> String {
+    format!(
+        "its connection cannot be duplicated: {error}; raise the limit of open files (`ulimit -n`, \
+         LimitNOFILE= of systemd)"
+    )
 }
 
 /// Queues come in pairs: the guest receives on the first and sends on the second (virtio 1.2

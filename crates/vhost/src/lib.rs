@@ -73,6 +73,7 @@ mod net;
 mod queue;
 mod ring;
 mod scatter;
+mod shortage;
 #[cfg(test)]
 mod test_guest;
 
@@ -84,3 +85,4 @@ pub use net::{Part, Undelivered};
 pub use queue::{Held, Queue, Running, SessionNumber};
 pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};
 pub use scatter::{MAX_PIECES, send_parts, write_parts};
+pub use shortage::Shortage;

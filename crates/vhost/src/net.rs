@@ -289,6 +289,7 @@ impl Running {
     #[cold]
     fn too_little(&self, count: usize) -> Undelivered {
         if count == 0 && self.is_unready() {
+            self.note_shortage();
             return Undelivered::Unready;
         }
         let slots = |index| self.peek(index).map_or(0, |chain| usize::from(chain.slots));
@@ -296,7 +297,10 @@ impl Running {
         let last = count.checked_sub(1).map_or(1, slots);
         match taken + last > usize::from(self.ring_size()) {
             true => Undelivered::TooLong,
-            false => Undelivered::Full,
+            false => {
+                self.note_shortage();
+                Undelivered::Full
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use crate::chain::{Chain, Chains};
 use crate::features::Features;
 use crate::log::RingLog;
 use crate::ring::{Ring, RingError};
+use crate::shortage::{Shortage, ShortageNote};
 
 /// Identifies the session of a ring: the sessions of a device have different numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub struct Queue {
     running: Arc<Mutex<Option<Running>>>,
     /// Whether there is a ring, or will be again as soon as its VMM has completed a change.
     is_running: AtomicBool,
+    shortage: Arc<ShortageNote>,
     /// Readable when the driver has notified us, or a ring was started.
     poll: OwnedFd,
     started: OwnedFd,
@@ -80,7 +82,8 @@ impl Queue {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let started = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &started, NO_DATA, EDGES)?;
-        Ok(Self { running: Arc::default(), is_running: AtomicBool::new(false), poll, started })
+        let (running, shortage, is_running) = (Arc::default(), Arc::default(), false.into());
+        Ok(Self { running, is_running, shortage, poll, started })
     }
 
     /// Locks the ring for a burst; the content is `None` while it is stopped. Waits for the current
@@ -104,6 +107,12 @@ impl Queue {
         self.is_running.load(Ordering::Relaxed)
     }
 
+    /// Whether the guest provides too few buffers for the frames that it is to receive. Takes no
+    /// lock, and does not look into the guest's memory: known from the frames.
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.shortage.read()
+    }
+
     /// Acknowledges notifications.
     #[inline]
     pub fn acknowledge(&self) {
@@ -124,6 +133,7 @@ impl Queue {
             epoll::add(&self.poll, kick, NO_DATA, EDGES)?;
         }
         running.notify();
+        running.shortage = self.shortage.clone();
         *place = Some(running);
         self.is_running.store(true, Ordering::Relaxed);
         // The counter is full if the worker has been woken and has not looked yet.
@@ -146,6 +156,7 @@ impl Queue {
     pub(crate) fn let_go(&self) {
         let _place = self.lock();
         self.is_running.store(false, Ordering::Relaxed);
+        self.shortage.end();
     }
 
     /// Removes the ring for good if it belongs to this session.
@@ -187,6 +198,8 @@ pub struct Running {
     waits: bool,
     /// The driver has made a chain available since it started the ring, as far as is known.
     was_filled: bool,
+    /// The note of the queue.
+    shortage: Arc<ShortageNote>,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
     /// Notifications sent.
@@ -216,6 +229,7 @@ impl Running {
             pieces_written: 0,
             waits: false,
             was_filled,
+            shortage: Arc::default(),
             kick,
             call,
             calls: 0,
@@ -311,11 +325,26 @@ impl Running {
                 Ok(())
             }
             Ok(count) => {
-                self.was_filled |= count > 0;
+                if count > 0 && !self.was_filled {
+                    self.note_first();
+                }
                 Ok(())
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Notes that the driver has made its first chain available.
+    #[cold]
+    fn note_first(&mut self) {
+        self.was_filled = true;
+        self.shortage.end();
+    }
+
+    /// Notes that a frame has found too few buffers.
+    #[cold]
+    pub(crate) fn note_shortage(&self) {
+        self.shortage.begin(self.base(), self.is_unready());
     }
 
     /// Restores whether the driver has ever made a chain available.

@@ -438,11 +438,15 @@ fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     let drops = runtime().block_on(room.switch.handle().drops()).unwrap();
     let remedy = drops[0].remedy.as_deref().unwrap();
     assert!(remedy.contains("its interface was not up"), "{remedy}");
+    // It has not written to its memory either, which is told as well.
+    let tells = |what| room.report(2).warning.is_some_and(|warning| warning.contains(what));
+    assert!(tells("no receive buffers, and frames for it are dropped"));
     booting.set_up();
     for mark in 0..40 {
         sender.send(&marked(60, mark));
         assert!(booting.receive() == marked(60, mark) && other.receive() == marked(60, mark));
     }
+    assert!(!tells("receive buffers"));
     // From here on it is a guest that may be slow.
     room.switch.controller().apply(vec![wire(1, 2)]);
     for mark in 0..40 {
@@ -450,6 +454,12 @@ fn nobody_waits_for_a_guest_whose_interface_is_not_up() {
     }
     until("the sender waits", || !room.switch.port(2).pressure.holds_up.is_empty());
     assert_eq!(room.switch.drops(2, "port_down"), 40);
+    until("it is told", || tells("no receive buffers, or too few, and frames wait for it"));
+    until("it takes what waits", || {
+        booting.try_receive();
+        room.switch.port(2).pressure.queued.frames == 0
+    });
+    until("it is not told any more", || !tells("receive buffers"));
 }
 
 /// After a migration the VMM announces the guest, and frames for it go to its new port, also with

@@ -239,6 +239,43 @@ fn a_tunnel_waits_for_its_way_from_the_start() {
     }
 }
 
+/// A routing daemon may have installed a route that refuses packets until it knows a better one.
+#[test]
+fn a_tunnel_waits_while_its_route_refuses_packets() {
+    if !can_run() {
+        return;
+    }
+    let trials = [
+        (false, "vxlan:vni=42", 1450, "blackhole"),
+        (false, "gre:key=42", 1458, "unreachable"),
+        (true, "vxlan:vni=42", 1430, "prohibit"),
+        (true, "gre:key=42", 1434, "blackhole"),
+    ];
+    for (is_ipv6, tunnel, mtu, kind) in trials {
+        let underlay = Underlay::new(is_ipv6);
+        let family = if is_ipv6 { "-6" } else { "-4" };
+        let remote = underlay.ip(1).to_string();
+        let set = |underlay: &Underlay, word| {
+            let output = underlay.run(0, "ip", &[family, "route", word, kind, &remote]);
+            assert!(output.status.success(), "{output:?}");
+        };
+        set(&underlay, "add");
+        let fabric = Fabric::on(underlay, tunnel, "", mtu);
+        let is_down = || {
+            let (port, report) = fabric.tunnel(0);
+            let is_told = report.warning.is_some_and(|why| why.contains(kind));
+            port.state == "no-link" && is_told
+        };
+        assert!(is_down(), "{:?}", fabric.tunnel(0));
+        set(&fabric.underlay, "del");
+        until("the tunnel is up", || fabric.tunnel(0).0.state == "up");
+        let [a, b] = &fabric.hosts[..] else { unreachable!() };
+        ping(a, b);
+        set(&fabric.underlay, "add");
+        until("the tunnel is down again", is_down);
+    }
+}
+
 /// The local address is the route's preferred source, once there is a route.
 #[test]
 fn a_tunnel_that_waits_for_its_way_has_no_address_before() {

@@ -12,6 +12,8 @@ use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::arrival::{HEADER_LEN, read_u32};
+
 /// The request of such a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -30,7 +32,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Waits for the next message and receives it if it is of this kind: an announcement, or one
+    /// Receives the next message, which has arrived, if it is of this kind: an announcement, or one
     /// that enables a ring while features are not set (`is_set`). Any other message, and the end of
     /// the connection, is left to the handler.
     ///
@@ -39,7 +41,7 @@ impl Early {
     pub(super) fn take(stream: impl AsFd, is_set: bool) -> io::Result<Option<Self>> {
         let mut bytes = [0; LEN];
         let header = &mut bytes[..HEADER_LEN];
-        let (len, _) = recv(&stream, header, RecvFlags::PEEK | RecvFlags::WAITALL)?;
+        let (len, _) = recv(&stream, header, RecvFlags::PEEK)?;
         let is_one = match read_u32(&bytes, 0) {
             SET_VRING_ENABLE => !is_set,
             SEND_RARP => true,
@@ -76,12 +78,6 @@ impl Early {
     }
 }
 
-fn read_u32(bytes: &[u8; LEN], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// Request, flags and payload length ("Message Specification"), in native byte order.
-const HEADER_LEN: usize = 12;
 /// A header, followed by the ring's index and state, or by an address and two bytes.
 const LEN: usize = HEADER_LEN + 8;
 const SET_VRING_ENABLE: u32 = 18;

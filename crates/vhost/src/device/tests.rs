@@ -355,21 +355,27 @@ fn a_ring_that_the_driver_has_never_filled_is_told_from_one_that_is_full() {
             ring.publish();
             Some(outcome)
         };
+        let is_unready = || queue.shortage().map(|shortage| shortage.is_unready);
         eventually("the ring runs", || queue.lock().is_some());
+        assert_eq!(is_unready(), None, "nothing was for it");
         assert_eq!(deliver(), Some(Err(Undelivered::Unready)));
+        assert_eq!(is_unready(), Some(true));
         let buffer = Buffer { writable: true, ..Buffer::to_read(BASE + BUFFERS, 72) };
         // Once around a packed ring, and again.
         for _ in 0..16 {
             vmm.driver.offer(&vmm.guest, &buffer).unwrap();
             assert_eq!(deliver(), Some(Ok(())));
             vmm.driver.reap(&vmm.guest);
+            assert_eq!(is_unready(), None);
         }
         assert_eq!(deliver(), Some(Err(Undelivered::Full)));
+        // A shortage that no frame meets again is over: a stall of this thread would look like it.
+        eventually("a shortage", || deliver().is_some() && is_unready() == Some(false));
         vmm.share(0, LEN);
         vmm.frontend.get_features().unwrap();
         assert_eq!(deliver(), Some(Err(Undelivered::Full)), "the memory was shared anew");
         vmm.frontend.get_vring_base(0).unwrap();
-        assert_eq!(deliver(), None);
+        assert_eq!((deliver(), is_unready()), (None, None));
         // The guest is restarted within the session.
         vmm.guest.write(0, &[0; 0x4000]);
         vmm.start_ring(0, &place);
@@ -489,6 +495,32 @@ fn a_guest_that_does_not_announce_itself_is_announced() {
     drop(ours);
     let (end, told) = session.join().unwrap();
     assert_eq!((end, told), (SessionEnd::Closed, vec![News::Announce([2, 0, 0, 0, 0, 7]); 2]));
+}
+
+/// A stream has no boundaries: a busy VMM, or a proxy between, may divide messages anywhere.
+#[test]
+fn a_message_in_pieces_is_one_message() {
+    use std::io::{Read, Write};
+    let device = Device::new(1).unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let session = std::thread::spawn(move || device.serve(theirs, |_| ()));
+    ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let words = |words: &[u32]| words.iter().flat_map(|it| it.to_ne_bytes()).collect::<Vec<_>>();
+    // An announcement, and the size of a ring; then a question, whose answer ends the turn.
+    for message in [words(&[19, 1, 8, 2, 7]), words(&[8, 1, 8, 1, 256])] {
+        for at in 1..message.len() {
+            ours.write_all(&message[..at]).unwrap();
+            // The session has most likely seen the first piece by then.
+            std::thread::sleep(Duration::from_millis(1));
+            ours.write_all(&message[at..]).unwrap();
+            ours.write_all(&words(&[1, 1, 0])).unwrap();
+            let mut answer = [0; 20];
+            ours.read_exact(&mut answer).unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert_eq!(answer[..12], words(&[1, 5, 8]));
+        }
+    }
+    drop(ours);
+    assert_eq!(session.join().unwrap(), SessionEnd::Closed);
 }
 
 /// Regardless of what a new session does meanwhile.
