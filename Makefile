@@ -6,11 +6,13 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help demo test bench bench-guest build install tidy format clean
+.PHONY: help demo test soak bench bench-guest build install tidy format clean
 
 help:
 	@echo 'make demo     build the release binary and run the demo (as root)'
 	@echo 'make test     run all checks and tests (tests that need root are skipped without it)'
+	@echo 'make soak     search for defects with random seeds, for half an hour or MINUTES=... (root'
+	@echo '              and Open vSwitch for the comparison with it)'
 	@echo 'make bench    compare with bare loops, Open vSwitch and tun-rs (as root; minutes);'
 	@echo '              BENCH=NAME runs only that one (tap-forward, echo, vlan, vhost, offload,'
 	@echo '              lossless, controller) with ARGS=...'
@@ -29,6 +31,11 @@ test: cargo page
 	@scripts/install-packages --optional iperf3 tshark tcpdump ping ip ovs-vswitchd python3-venv \
 	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd mn
 	$(CARGO) xtask check
+
+MINUTES ?= 30
+soak: cargo
+	@scripts/install-packages --optional tcpdump ovs-vswitchd
+	$(CARGO) xtask soak --minutes $(MINUTES)
 
 BENCH ?= tap-forward echo vlan vhost offload lossless controller
 bench: cargo page

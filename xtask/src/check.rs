@@ -7,14 +7,17 @@
 //! `N passed, N failed, N skipped`.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 mod clock;
+mod soak;
 
 use clock::Clock;
+pub(crate) use soak::run as soak;
 
 /// Results of the run so far.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,7 +73,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         tally.step(name, held);
     }
     tally.begin("tests");
-    tests("cargo test", cargo_tests(root), &mut tally);
+    let seed = seed(std::env::var_os(SEED));
+    println!("seed of the property tests: {SEED}={}", seed.display());
+    tests("cargo test", cargo_tests(root, &seed), &mut tally);
     tally.begin("tests of the page");
     tests("scripts/test-ui", page_tests(root), &mut tally);
     tally.clock.end();
@@ -95,10 +100,15 @@ fn page(root: &Path, tally: &mut Tally) {
     tally.step("format and types of the page", check.status().is_ok_and(|s| s.success()));
 }
 
-fn cargo_tests(root: &Path) -> Command {
+/// The seed of the property tests: the same in each run, unless the environment has another one.
+fn seed(of_environment: Option<OsString>) -> OsString {
+    of_environment.unwrap_or_else(|| "1".into())
+}
+
+fn cargo_tests(root: &Path, seed: &OsStr) -> Command {
     let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
     // Shows the output of passed tests too, so that skipped ones can be counted.
-    command.args(["--", "--show-output"]);
+    command.args(["--", "--show-output"]).env(SEED, seed);
     command
 }
 
@@ -260,6 +270,9 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// proptest's environment variable for the seed of random cases.
+const SEED: &str = "PROPTEST_RNG_SEED";
+
 /// Limits the summary: a diff may be long, and the output above has all of it.
 const CAUSE_LINES: u8 = 12;
 
@@ -291,6 +304,16 @@ mod tests {
         ]);
         assert_eq!((tally.really_passed(), tally.failed, tally.skipped()), (9, 1, 1));
         assert_eq!(tally.failures, ["a::b"]);
+    }
+
+    /// What a check finds is a change's fault, not a seed's.
+    #[test]
+    fn the_seed_is_the_same_in_each_run_unless_it_is_given() {
+        assert_eq!(seed(None), seed(None));
+        assert_eq!(seed(Some("7".into())), "7");
+        let command = cargo_tests(Path::new("."), &seed(None));
+        let mut set = command.get_envs();
+        assert!(set.any(|(name, value)| name == SEED && value == Some(&seed(None))));
     }
 
     #[test]

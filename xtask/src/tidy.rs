@@ -106,7 +106,7 @@ pub(crate) fn check(root: &Path) -> io::Result<Report> {
 }
 
 /// Collects all files below `folder` except generated ones.
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+pub(crate) fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();

@@ -11,6 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tapswitch_control::{Direction, Filter, PolicyError, TapPolicy};
+use tapswitch_helpers::cases;
 
 /// For each frame, whether tcpdump passes it. The filter is not optimized: libpcap 1.10.3 optimizes
 /// `src and dst net 2001:db8::/126 and (arp or net 2001:db8::/126)` to one that rejects everything.
@@ -246,8 +247,7 @@ impl Both {
 }
 
 fn config() -> ProptestConfig {
-    let cases = if has_tcpdump() { 96 } else { 0 };
-    ProptestConfig { cases, ..ProptestConfig::default() }
+    ProptestConfig::with_cases(if has_tcpdump() { cases(96) } else { 0 })
 }
 
 proptest! {

@@ -45,6 +45,15 @@ pub fn kernel_version() -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
+/// How many cases a property test runs of which `usual` are enough, since they take longer or
+/// shorter than others: as many more or fewer as `PROPTEST_CASES` asks of all tests, and at least
+/// one.
+pub fn cases(usual: u32) -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse::<u32>().ok());
+    let scaled = u64::from(usual) * u64::from(asked.unwrap_or(PROPTEST_CASES));
+    u32::try_from(scaled / u64::from(PROPTEST_CASES)).unwrap_or(u32::MAX).max(1)
+}
+
 /// A name that no other test and no other run uses.
 pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -89,6 +98,9 @@ pub fn wait_readable(files: &[&impl AsFd]) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     poll(&mut files, Some(&timeout)).unwrap();
 }
+
+/// What proptest runs unless it is told otherwise.
+const PROPTEST_CASES: u32 = 256;
 
 /// How long a test waits for what should happen at once.
 pub const PATIENCE: Duration = Duration::from_secs(30);

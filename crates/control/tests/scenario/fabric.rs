@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{DatapathId, TableId};
 
@@ -477,7 +478,7 @@ fn churn(seed: &[u8], limits: &Limits) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases(24)))]
 
     #[test]
     fn nothing_is_lost_or_doubled_whatever_comes_and_goes(

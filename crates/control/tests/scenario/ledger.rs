@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::Delivery;
 
 use crate::fabric::Fabric;
@@ -496,7 +497,7 @@ fn check(report: &PolicyReport) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
     fn the_ledger_adds_up_whatever_happens(steps in vec(step(), 1..60), is_foreign: bool) {

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Body, ErrorKind, TableId};
 
 use crate::fabric::Fabric;
@@ -332,7 +333,7 @@ fn compare_together(fabric: &mut Fabric, changes: &[Change<'_>]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
     /// For any topology, any policies, and confirmed or unconfirmed changes.
     #[test]

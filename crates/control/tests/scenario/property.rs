@@ -10,6 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Body, PortNo};
 use tapswitch_wire::ip_proto;
 
@@ -415,7 +416,7 @@ fn passed_once(model: &mut Model) -> Vec<(Packet, Vec<u32>)> {
 
 /// A quarter of the usual number of cases, as each takes long.
 fn config() -> ProptestConfig {
-    ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4))
+    ProptestConfig::with_cases(cases(64))
 }
 
 proptest! {

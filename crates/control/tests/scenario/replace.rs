@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Body, ErrorKind};
 
 use crate::fabric::Fabric;
@@ -170,7 +171,7 @@ fn versions(seed: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(cases(12)))]
 
     #[test]
     fn versions_with_far_monitors_follow_each_other(seed in vec(any::<u8>(), 1..12)) {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tapswitch_control::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Action, Instruction, Oxm, PortNo};
 use tapswitch_wire::MacAddr;
 
@@ -293,7 +294,7 @@ fn check_told(expected: &Told, told: &[Told]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
 
     /// On any fabric the rules are those of Algorithm 1, and copies arrive.
     #[test]

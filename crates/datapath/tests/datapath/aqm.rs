@@ -15,12 +15,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tapswitch_datapath::{Codel, mark_ce};
+use tapswitch_helpers::cases;
 
 const MS: u64 = 1_000_000;
 const CE: u8 = 3;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
 
     /// Queues that stand, drain and stand again, in phases of random length.
     #[test]

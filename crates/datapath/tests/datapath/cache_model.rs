@@ -14,6 +14,7 @@ use crate::common::{Ip, Switch, apply, goto, host, ip, mac, matching, out, tcp};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Action, Instruction, Masked, Oxm, PortNo};
 use tapswitch_wire::{EtherType, parse};
 
@@ -179,7 +180,7 @@ fn read_rules(rules: &[Rule], in_port: u32, packet: &Ip) -> Option<Vec<(u32, Vec
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(400)))]
 
     #[test]
     fn a_warm_cache_does_what_the_rules_say(

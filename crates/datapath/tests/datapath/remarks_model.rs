@@ -17,6 +17,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tapswitch_datapath::DropReason;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{
     Action, Instruction, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand, Oxm,
     TableId,
@@ -209,7 +210,7 @@ fn dscp_of(frame: &[u8]) -> u8 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(600)))]
 
     #[test]
     fn each_frame_is_looked_up_as_the_meters_have_left_it(

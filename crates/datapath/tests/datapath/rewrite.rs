@@ -15,11 +15,12 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use tapswitch_helpers::cases;
 use tapswitch_openflow::{Action, Oxm};
 use tapswitch_wire::{EtherType, NetHeader, NetHeaderFlags, ip_proto};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
 
     #[test]
     fn incremental_updates_equal_checksums_computed_anew(

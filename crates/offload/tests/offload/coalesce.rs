@@ -8,6 +8,7 @@ use crate::packets::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tapswitch_helpers::cases;
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{GsoType, NetHeader, NetHeaderFlags, ipv6, read_u16, tcp, write_u16};
 
@@ -391,7 +392,7 @@ fn a_place_outside_the_buffer_stays_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(500)))]
 
     #[test]
     fn cutting_undoes_coalescing(packets in batches()) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tapswitch_helpers::cases;
 
 use super::*;
 use crate::segments::SINGLY_COUNT;
@@ -426,7 +427,7 @@ fn tagged_packet(kind: usize, tags: usize, class: u8, len: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
 
     /// RFC 6040 §4.1, normal mode, for any frames, single and batched, over both IP versions.
     #[test]

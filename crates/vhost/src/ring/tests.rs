@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use tapswitch_helpers::cases;
 
 use super::*;
 use crate::test_guest::{BASE, BUFFERS, Buffer, Driver, Guest};
@@ -468,7 +469,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
     fn every_buffer_comes_once_and_goes_back_once(

@@ -1,6 +1,7 @@
 //! Tests of the receive ring, for any use of its buffers by the device.
 
 use proptest::prelude::*;
+use tapswitch_helpers::cases;
 
 use super::super::device::{Device, pattern};
 use super::*;
@@ -86,7 +87,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     /// Frames arrive whole, once and in order, for any lengths, any batching by the device, and any
     /// wrap of the ring and its indices.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use tapswitch_helpers::cases;
 
 use super::super::device::{Device, pattern};
 use super::*;
@@ -81,7 +82,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(cases(128)))]
 
     /// The device finds each frame as it was sent, in order, even if it reads it just before
     /// returning it: nothing that it owns is overwritten. A frame is refused only if there is no
