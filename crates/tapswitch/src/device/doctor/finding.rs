@@ -8,7 +8,7 @@ use tapswitch_tap::inspect::{Holder, Inspected, Unread};
 
 use super::switches::SwitchPort;
 use crate::device::machine::Machine;
-use crate::device::text::quoted;
+use crate::text::quoted;
 
 /// A finding about a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use tapswitch_tap::inspect::Holder;
 use tapswitch_tap::{Flags, Kind};
 
 use super::finding::{Finding, Rule, Severity, Subject};
-use crate::device::users::User;
+use crate::users::User;
 
 pub(super) const RULES: &[Rule] = &[
     down,
