@@ -16,7 +16,7 @@ use tapswitch_switch::{
 };
 use toml::Spanned;
 
-use crate::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace, configure};
+use crate::controller::{self, FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
 use crate::switch::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
 
 /// What `tapswitch run` runs.
@@ -217,9 +217,7 @@ fn distinct<T: PartialEq>(
 fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
     let files = section.files()?;
-    let mut config = tapswitch_controller::Config { listen: vec![], ..Default::default() };
-    configure(&mut config, &section.listens()?, (&store, rest), &files);
-    Ok(config)
+    Ok(controller::config(&section.listens()?, (&store, rest), &files))
 }
 
 fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fault> {

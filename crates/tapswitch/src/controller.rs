@@ -85,8 +85,7 @@ pub(crate) fn main(args: &ControllerArgs) -> Result<(), Box<dyn std::error::Erro
     let socket = args.socket.path("controller");
     let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
     let store = store.with_rest_url(args.rest_url.clone())?;
-    let mut controller = Config { listen: vec![], ..Default::default() };
-    configure(&mut controller, &args.listen, (&store, args.rest), &args.files);
+    let controller = config(&args.listen, (&store, args.rest), &args.files);
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
 }
 
@@ -112,13 +111,13 @@ fn default_store() -> StorePlace {
     }
 }
 
-/// Adds store, REST address and files to a controller's configuration.
-pub(crate) fn configure(
-    config: &mut Config,
+/// The configuration of a controller with these addresses, store and files.
+pub(crate) fn config(
     listen: &[Listen],
     (store, rest): (&StorePlace, RestPlace),
     files: &FilesArgs,
-) {
+) -> Config {
+    let mut config = Config { listen: vec![], ..Config::default() };
     for at in listen {
         match *at {
             Listen::Tcp(address) => config.listen.push(address),
@@ -145,6 +144,7 @@ pub(crate) fn configure(
             ..RestConfig::default()
         }),
     };
+    config
 }
 
 /// An address to accept switches on.
