@@ -9,6 +9,7 @@ mod finding;
 mod flow;
 mod health;
 mod offload;
+mod subject;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,10 @@ use std::process::ExitCode;
 
 use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
-pub(super) use self::finding::names;
-use self::finding::{Finding, Severity, Subject};
+pub(super) use self::subject::names;
+
+use self::finding::{Finding, Severity};
+use self::subject::Subject;
 use self::switches::{SwitchPort, Switches};
 use super::args::{DeviceDoctorArgs, PlaceArgs};
 use super::machine::Machine;
