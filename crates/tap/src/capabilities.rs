@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::{self, Errno};
 
-use crate::{CreateError, Flags, HeaderLen, Offloads, ioctl, probe};
+use crate::{Flags, HeaderLen, Offloads, ioctl};
 
 /// Capabilities of the kernel ([`Self::probe`]) or of one device
 /// ([`Device::capabilities`](crate::Device::capabilities)).
@@ -28,14 +28,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Determines the capabilities of this kernel. The first call of a process takes some 20 ms and
-    /// uses a temporary network namespace: no frame and no event is visible outside.
-    ///
-    /// # Errors
-    /// [`CreateError`]: no `/dev/net/tun`, or no privilege to create a namespace (`CAP_SYS_ADMIN`)
-    /// and a device in it.
-    pub fn probe() -> Result<Self, CreateError> {
-        probe::kernel()
+    /// Of a kernel or a device with these features and offloads in either direction.
+    pub(crate) const fn new(features: Flags, receive: Offloads, send: Offloads) -> Self {
+        let has_tunnels = receive.union(send).intersects(Offloads::TUNNEL);
+        let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
+        Self { features, longest_header, receive, send }
     }
 
     /// True if a full ring can stop the queueing discipline instead of dropping

@@ -1,5 +1,6 @@
 //! A tun/tap device: creation, settings and state.
 
+mod existing;
 mod explain;
 mod filters;
 mod found;
@@ -8,15 +9,15 @@ mod passed;
 mod queues;
 mod settings;
 
-use std::os::fd::OwnedFd;
-
 use rustix::io::Errno;
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
+use tapswitch_netlink::{Link, LinkError, Namespace};
 use tapswitch_wire::MacAddr;
 
 pub use found::Found;
-use passed::Passed;
 pub use settings::ByteOrder;
+
+use existing::{LABEL, look, look_in};
+use passed::Passed;
 
 use crate::{Capabilities, DeviceName, Flags, Kind, Prefix, Queue, SettingError, ioctl};
 
@@ -135,7 +136,7 @@ impl Device {
     /// Returns the interface called `name` in the caller's namespace if it is this device and not
     /// another one of that name. `errno` is why the kernel did not return the device's namespace.
     fn look_here(&self, name: &str, errno: Errno) -> Result<Link, LinkError> {
-        let link = open::look(name)?;
+        let link = look(name)?;
         let is_it = Passed::of(&self.queues[0]).is_ok_and(|passed| passed.is(&link));
         if is_it && (self.index == 0 || self.index == link.index) {
             return Ok(link);
@@ -187,11 +188,3 @@ impl Device {
         }
     }
 }
-
-/// Looks up the interface `name` in `namespace`.
-fn look_in(namespace: OwnedFd, name: &str) -> Result<Link, LinkError> {
-    Netlink::open(&Namespace::from_fd(namespace, LABEL)?)?.link(name)
-}
-
-/// Label in messages for a namespace that was obtained from a queue.
-const LABEL: &str = "(the device's)";

@@ -285,6 +285,11 @@ pub enum CreateError {
 }
 
 impl CreateError {
+    /// Converts the errno of a call that the kernel refused for the device `name`.
+    pub(crate) fn refused(name: &str, call: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::Ioctl { name: name.to_owned(), call, source: errno.into() }
+    }
+
     pub(crate) fn open(errno: Errno) -> Self {
         let source = errno.into();
         match errno {

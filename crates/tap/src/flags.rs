@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bitflags::bitflags;
+use tapswitch_netlink::{TunInfo, TunKind};
 
 use crate::LinkType;
 
@@ -69,6 +70,14 @@ impl Kind {
         match self {
             Self::Tap => Flags::TAP,
             Self::Tun => Flags::TUN,
+        }
+    }
+
+    /// The type of an existing device.
+    pub(crate) const fn of(info: &TunInfo) -> Self {
+        match info.kind {
+            TunKind::Tap => Self::Tap,
+            TunKind::Tun => Self::Tun,
         }
     }
 

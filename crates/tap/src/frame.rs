@@ -10,11 +10,10 @@ mod layout;
 use std::io::IoSlice;
 
 pub use burst::{Burst, BurstSize, Frames, FramesMut};
-pub(crate) use layout::{MAX_PREFIX_LEN, PrefixBytes, protocol_of};
+pub(crate) use layout::{PrefixBytes, protocol_of};
 use tapswitch_wire::{EtherType, LongNetHeader, NetHeader};
 
 use crate::{PacketInfo, Prefix};
-use burst::Slot;
 
 /// A read-only frame in a [`Burst`].
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +194,17 @@ impl FrameMut<'_> {
     fn packet_at(&self) -> usize {
         self.frame_at() - self.layout.len()
     }
+}
+
+/// Location of a frame, in bytes from the start of the slab of a [`Burst`].
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Start of the headroom, after the previous frame.
+    base: usize,
+    /// First byte of the frame, where its prefix ends.
+    start: usize,
+    /// Length of the frame, without prefix.
+    len: usize,
 }
 
 /// A frame to send: one in a [`Burst`], or metadata and parts of memory.

@@ -24,10 +24,11 @@
 
 mod handle;
 mod process;
+mod unseen;
 
 use tapswitch_netlink::{
     Address, FeatureState, Link, LinkError, Namespace, Netlink, Qdisc, Survey, Sysfs, TunInfo,
-    TunKind, survey,
+    survey,
 };
 
 use crate::{Flags, Kind, Offloads};
@@ -38,6 +39,7 @@ pub use process::{Certainty, Holder};
 pub(crate) use process::holders_of;
 
 use process::Suspect;
+use unseen::{counted, remedy};
 
 /// Result of [`inspect`].
 #[derive(Clone, Debug, Default)]
@@ -173,10 +175,7 @@ impl Inspected {
 
     /// Whether it carries Ethernet frames or IP packets.
     pub fn kind(&self) -> Kind {
-        match self.tun.kind {
-            TunKind::Tap => Kind::Tap,
-            TunKind::Tun => Kind::Tun,
-        }
+        Kind::of(&self.tun)
     }
 
     /// True if `flag` is known to be set.
@@ -259,19 +258,6 @@ fn places(survey: Survey, unseen: &mut Vec<String>) -> Vec<Place> {
         unseen.push(format!("namespace {name}: cannot be opened; `ip netns del {name}` if stale"));
     }
     survey.namespaces.into_iter().filter_map(place).collect()
-}
-
-fn counted(processes: usize) -> String {
-    if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") }
-}
-
-/// The privilege that shows more.
-fn remedy() -> &'static str {
-    if rustix::process::geteuid().is_root() {
-        "this root user may not inspect all of them: run outside of any container"
-    } else {
-        "run as root, outside of any container"
-    }
 }
 
 fn place(namespace: Namespace) -> Option<Place> {

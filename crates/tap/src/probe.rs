@@ -18,17 +18,33 @@ use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, NetHeaderFlags};
 use crate::capabilities::negotiate;
 use crate::{Capabilities, CreateError, Flags, HeaderLen, Offloads, ioctl};
 
-/// Capabilities of this kernel. A result is kept for the whole process, an error is not.
-pub(crate) fn kernel() -> Result<Capabilities, CreateError> {
-    static KNOWN: OnceLock<Capabilities> = OnceLock::new();
-    if let Some(known) = KNOWN.get() {
-        return Ok(*known);
+impl Capabilities {
+    /// Determines the capabilities of this kernel. The first call of a process takes some 20 ms and
+    /// uses a temporary network namespace: no frame and no event is visible outside.
+    ///
+    /// # Errors
+    /// [`CreateError`]: no `/dev/net/tun`, or no privilege to create a namespace (`CAP_SYS_ADMIN`)
+    /// and a device in it.
+    pub fn probe() -> Result<Self, CreateError> {
+        // A result is kept for the whole process, an error is not.
+        static KNOWN: OnceLock<Capabilities> = OnceLock::new();
+        if let Some(known) = KNOWN.get() {
+            return Ok(*known);
+        }
+        let thread = thread::Builder::new().name("tap-probe".to_owned()).spawn(ask);
+        let found = thread
+            .and_then(|thread| thread.join().map_err(|_| io::Error::other("the thread panicked")))
+            .map_err(|source| failed("a thread", source))??;
+        Ok(*KNOWN.get_or_init(|| found))
     }
-    let thread = thread::Builder::new().name("tap-probe".to_owned()).spawn(ask);
-    let found = thread
-        .and_then(|thread| thread.join().map_err(|_| io::Error::other("the thread panicked")))
-        .map_err(|source| failed("a thread", source))??;
-    Ok(*KNOWN.get_or_init(|| found))
+
+    /// Upper bound of the capabilities of a device with this header whose offloads other programs
+    /// have set.
+    pub(crate) fn at_most(features: Flags, net_header: HeaderLen) -> Self {
+        let receive = Offloads::DEFAULT.within(net_header);
+        let send = Self::probe().map_or(receive, |kernel| kernel.send.intersection(receive));
+        Self::new(features, receive, send)
+    }
 }
 
 fn failed(call: &'static str, source: impl Into<io::Error>) -> CreateError {
@@ -49,9 +65,7 @@ fn ask() -> Result<Capabilities, CreateError> {
     // The header now has its maximum length, which tunnelled trains need.
     let receive =
         negotiate(&fd, Offloads::DEFAULT).map_err(|errno| failed("TUNSETOFFLOAD", errno))?;
-    let has_tunnels = send.union(receive).intersects(Offloads::TUNNEL);
-    let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
-    Ok(Capabilities { features, longest_header, receive, send })
+    Ok(Capabilities::new(features, receive, send))
 }
 
 /// Tries every train type, those for a short header first: Linux supports tunnels only with the

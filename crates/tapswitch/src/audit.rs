@@ -2,17 +2,35 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::Value;
 use tapswitch_controller::Verifier;
 
-use crate::cli::controller::AuditArgs;
-use crate::management::{Request, ask};
+use crate::management::{AskArgs, Request, ask};
 use crate::table::{is_in_vain, print, table};
 
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AuditArgs {
+    /// Wait for new records and print them.
+    #[arg(long, conflicts_with_all = ["export", "verify"])]
+    pub(crate) follow: bool,
+    /// Write all records to this file as lines of JSON; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export: Option<PathBuf>,
+    /// Verify that no record was changed, removed or inserted.
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Read the records from an export instead of a running controller.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["export", "follow"])]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
 
 /// Reads the log as the arguments say.
 pub(crate) fn main(args: &AuditArgs) -> Result<(), Failure> {

@@ -11,14 +11,13 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
-use tapswitch_controller::{RestConfig, StoreConfig, TlsFiles};
 use tapswitch_switch::{
     Config as SwitchConfig, DatapathId, Endpoint, FailMode, Learning, PortSpec, Tls, Transport,
 };
 use toml::Spanned;
 
-use crate::cli::controller::{FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
-use crate::cli::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
+use crate::controller::{self, FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
+use crate::switch::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
 
 /// What `tapswitch run` runs.
 #[derive(Debug)]
@@ -218,44 +217,7 @@ fn distinct<T: PartialEq>(
 fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
     let files = section.files()?;
-    let mut config = controller_config(vec![], vec![]);
-    configure(&mut config, &section.listens()?, (&store, rest), &files);
-    Ok(config)
-}
-
-/// Adds store, REST address and files to a controller's configuration.
-pub(crate) fn configure(
-    config: &mut tapswitch_controller::Config,
-    listen: &[Listen],
-    (store, rest): (&StorePlace, RestPlace),
-    files: &FilesArgs,
-) {
-    for at in listen {
-        match *at {
-            Listen::Tcp(address) => config.listen.push(address),
-            Listen::Tls(address) => config.listen_tls.push(address),
-        }
-    }
-    config.store = match store {
-        StorePlace::None => StoreConfig::None,
-        StorePlace::File(path) => StoreConfig::File(path.clone()),
-        StorePlace::Etcd(etcd) => StoreConfig::Etcd(etcd.clone()),
-    };
-    let tls = |ca: &Option<PathBuf>| {
-        let (cert, key) = (files.tls_cert.clone()?, files.tls_key.clone()?);
-        Some(TlsFiles { cert, key, ca: ca.clone() })
-    };
-    config.tls = tls(&files.tls_ca);
-    config.rest = match rest {
-        RestPlace::Off => None,
-        RestPlace::At(listen) => Some(RestConfig {
-            listen,
-            tokens: files.tokens.clone(),
-            tls: tls(&files.rest_ca),
-            is_insecure: files.insecure,
-            ..RestConfig::default()
-        }),
-    };
+    Ok(controller::config(&section.listens()?, (&store, rest), &files))
 }
 
 fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fault> {
@@ -569,14 +531,6 @@ impl fmt::Display for Quoted<'_> {
 
 /// Maximum number of characters of a quoted line.
 const SOURCE_LEN_MAX: usize = 160;
-
-/// A controller configuration in which policies wait for what they name.
-pub(crate) fn controller_config(
-    listen: Vec<std::net::SocketAddr>,
-    policies: Vec<TapPolicy>,
-) -> tapswitch_controller::Config {
-    tapswitch_controller::Config { listen, policies, ..Default::default() }
-}
 
 fn default_bridge() -> String {
     "br0".to_owned()

@@ -35,6 +35,7 @@ mod bench;
 mod capture;
 mod cli;
 mod config;
+mod controller;
 mod daemon;
 mod demo;
 mod device;
@@ -42,14 +43,20 @@ mod hosts;
 mod iperf;
 mod management;
 mod metrics;
+mod on_off;
 mod output;
 mod policy;
 mod port;
 mod process;
+mod run;
+mod runtime;
 mod show;
+mod switch;
 mod table;
+mod text;
 mod token;
 mod tshark;
+mod users;
 
 use std::process::ExitCode;
 
@@ -71,7 +78,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // It may contain names that others chose.
-            tell!("tapswitch: {}", device::text::printable_lines(&error.to_string()));
+            tell!("tapswitch: {}", text::printable_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -80,9 +87,9 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         Command::Demo(args) => return demo::main(&args),
-        Command::Run(args) => daemon::run(&args)?,
-        Command::Switch(args) => daemon::switch(args)?,
-        Command::Controller(args) => daemon::controller(&args)?,
+        Command::Run(args) => run::main(&args)?,
+        Command::Switch(args) => switch::main(args)?,
+        Command::Controller(args) => controller::main(&args)?,
         Command::Policy(args) => return Ok(policy::main(args)?),
         Command::Token(args) => token::main(args)?,
         Command::Audit(args) => audit::main(&args)?,

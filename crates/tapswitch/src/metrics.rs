@@ -14,9 +14,8 @@ use tapswitch_controller::exposition::{Exposition, Kind, Labels};
 use tapswitch_controller::metrics::put_policies;
 use tapswitch_switch::report::{PauseReport, PortReport, SwitchReport, TrafficReport};
 
-use crate::cli::AskArgs;
-use crate::management::{AskError, Part, Request, Topic, ask};
-use crate::show::print_json;
+use crate::management::{AskArgs, AskError, Part, Request, Topic, ask};
+use crate::table::print_json;
 
 /// The data to export.
 #[derive(Debug, Default, Serialize)]

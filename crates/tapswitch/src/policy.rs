@@ -1,5 +1,7 @@
 //! `tapswitch policy`: TAP policies of a running controller.
 
+mod args;
+
 use std::process::ExitCode;
 
 use comfy_table::Table;
@@ -10,12 +12,12 @@ use tapswitch_control::{
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::{Delivery, PortNo};
 
-use crate::cli::{
-    AskArgs, PolicyAddArgs, PolicyArgs, PolicyCommand, PolicyDeleteArgs, PolicyNameArgs,
-};
-use crate::management::{AskError, Request, ask};
-use crate::show::print_json;
-use crate::table::{grouped, print, table};
+use crate::management::{AskArgs, AskError, Request, ask};
+use crate::table::{grouped, print, print_json, table};
+
+pub(crate) use args::PolicyArgs;
+
+use args::{PolicyAddArgs, PolicyCommand, PolicyDeleteArgs, PolicyNameArgs};
 
 /// Executes a command. A dry run fails if its result is not proved.
 pub(crate) fn main(args: PolicyArgs) -> Result<ExitCode, AskError> {

@@ -2,10 +2,43 @@
 
 use std::path;
 
+use clap::{Args, Subcommand};
 use tapswitch_switch::{PortKind, PortSpec};
 
-use crate::cli::port::{PortArgs, PortCommand};
-use crate::management::{AskError, Request, ask};
+use crate::management::{AskError, Request, SocketArgs, ask};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PortArgs {
+    #[command(subcommand)]
+    pub(crate) command: PortCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PortCommand {
+    /// Add a port to a running switch, without disturbing other ports.
+    Add(Box<PortAddArgs>),
+    /// Remove a port, and the device or socket that the switch created for it. Rules that refer to
+    /// the port stay and drop.
+    Remove(PortRemoveArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PortAddArgs {
+    /// Port as for `tapswitch switch --port`: 5=tap:vm5,netns=blue or 6=vhost:/run/vm6.sock.
+    #[arg(value_name = "N=KIND:NAME[,OPTION]...")]
+    pub(crate) port: PortSpec,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PortRemoveArgs {
+    /// Number of the port, or local.
+    #[arg(value_name = "N", value_parser = tapswitch_switch::parse_port_number)]
+    pub(crate) number: tapswitch_openflow::PortNo,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
 
 /// Executes a command.
 pub(crate) fn main(args: PortArgs) -> Result<(), AskError> {

@@ -6,18 +6,56 @@ mod rings;
 
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tapswitch_control::{HostReport, LinkReport, MonitorPort, SwitchReport as ConnectedSwitch};
 use tapswitch_controller::{ClusterReport, ClusterRole};
 use tapswitch_switch::report::{
-    BooksReport, BucketReport, CountReport, DropReport, DropsReport, FlowReport, GroupReport,
-    GuestReport, MeterReport, PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
+    BooksReport, BucketReport, CountReport, DropReport, FlowReport, GroupReport, GuestReport,
+    MeterReport, PortReport, SwitchReport, TapReport, TunnelReport, WorkerReport,
 };
 
-use crate::cli::{AskArgs, ShowArgs, ShowWhat};
-use crate::management::{AskError, Request, Topic, ask};
-use crate::table::{grouped, print, table};
+use crate::management::{AskArgs, AskError, Request, Topic, ask};
+use crate::table::{drops_text, grouped, print, print_json, table};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ShowArgs {
+    /// What to show.
+    pub(crate) what: ShowWhat,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShowWhat {
+    /// The switch as a whole, and its controllers.
+    Switch,
+    /// Ports: state, traffic, drops.
+    Ports,
+    /// Rules of all tables.
+    Flows,
+    /// Groups and their buckets.
+    Groups,
+    /// Meters and their bands: measured, dropped and marked packets.
+    Meters,
+    /// Workers: frames read, and how their programs were found.
+    Workers,
+    /// All drops, by port and reason.
+    Drops,
+    /// TAPs: matched, delivered and dropped copies.
+    Taps,
+    /// Hosts that the controller has learned.
+    Hosts,
+    /// Switches connected to the controller.
+    Switches,
+    /// Links between switches that the controller has discovered.
+    Links,
+    /// Role of the controller among those that share its store, and the leader.
+    Controller,
+    /// Counters of ports and TAPs in Prometheus text format.
+    Metrics,
+}
 
 /// Queries the process and prints the answer.
 pub(crate) fn main(args: &ShowArgs) -> Result<(), AskError> {
@@ -59,14 +97,6 @@ fn show<T: DeserializeOwned + Serialize>(
         print(&report);
     }
     Ok(())
-}
-
-/// Prints indented JSON.
-pub(crate) fn print_json(data: &impl Serialize) {
-    match serde_json::to_string_pretty(data) {
-        Ok(text) => say!("{text}"),
-        Err(error) => tell!("tapswitch: cannot write JSON: {error}"),
-    }
 }
 
 fn switch(report: &SwitchReport) {
@@ -610,15 +640,6 @@ fn controller(report: &ClusterReport) {
         leader.map_or_else(|| "-".to_owned(), |leader| leader.generation.to_string()),
     ]);
     print(&rows, "");
-}
-
-/// Formats drops for a table cell: `oversize=3 port_down=1`, or a dash.
-pub(crate) fn drops_text(drops: &DropsReport) -> String {
-    if drops.is_empty() {
-        return "-".to_owned();
-    }
-    let texts: Vec<_> = drops.iter().map(|(reason, count)| format!("{reason}={count}")).collect();
-    texts.join(" ")
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! Text tables: columns with headings, numbers right-aligned.
+//! Output of commands: text tables, with numbers right-aligned, or JSON.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use tapswitch_switch::report::DropsReport;
 
 /// Creates a table with these headings. A trailing space marks a column of numbers.
 pub(crate) fn table(headings: &[&str]) -> Table {
@@ -62,6 +64,14 @@ pub(crate) fn print(table: &Table, nothing: &str) {
     }
 }
 
+/// Prints indented JSON.
+pub(crate) fn print_json(data: &impl Serialize) {
+    match serde_json::to_string_pretty(data) {
+        Ok(text) => say!("{text}"),
+        Err(error) => tell!("tapswitch: cannot write JSON: {error}"),
+    }
+}
+
 /// Formats a number with a separator after each three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -73,6 +83,15 @@ pub(crate) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Formats drops for a table cell: `oversize=3 port_down=1`, or a dash.
+pub(crate) fn drops_text(drops: &DropsReport) -> String {
+    if drops.is_empty() {
+        return "-".to_owned();
+    }
+    let texts: Vec<_> = drops.iter().map(|(reason, count)| format!("{reason}={count}")).collect();
+    texts.join(" ")
 }
 
 #[cfg(test)]

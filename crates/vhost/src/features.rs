@@ -2,8 +2,6 @@
 
 use bitflags::bitflags;
 
-use crate::ring::RingFeatures;
-
 bitflags! {
     /// The feature bits that we know.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +91,17 @@ impl Features {
             indirect: self.contains(Self::INDIRECT_DESC),
         }
     }
+}
+
+/// Negotiated features that concern rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingFeatures {
+    /// `VIRTIO_F_RING_PACKED`.
+    pub packed: bool,
+    /// `VIRTIO_F_RING_EVENT_IDX`.
+    pub event_index: bool,
+    /// `VIRTIO_F_INDIRECT_DESC`.
+    pub indirect: bool,
 }
 
 /// Length in bytes of the network header with `num_buffers`.

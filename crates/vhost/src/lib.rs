@@ -79,10 +79,10 @@ mod test_guest;
 
 pub use chain::{Chain, Chains};
 pub use device::{Device, MEMORY_LOST, News, SessionEnd, Status};
-pub use features::{Features, NET_HEADER_LEN};
+pub use features::{Features, NET_HEADER_LEN, RingFeatures};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{Part, Undelivered};
 pub use queue::{Held, Queue, Running, SessionNumber};
-pub use ring::{Direction, Ring, RingError, RingFeatures, RingPlace};
+pub use ring::{Direction, Ring, RingError, RingPlace};
 pub use scatter::{MAX_PIECES, send_parts, write_parts};
 pub use shortage::Shortage;

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::chain::{Chain, Chains};
+use crate::features::RingFeatures;
 use crate::memory::{GuestMemory, MapError, Mapping};
-use crate::ring::{RingFeatures, RingPlace};
+use crate::ring::RingPlace;
 
 /// A dirty bitmap shared with the VMM.
 pub(crate) struct DirtyLog {

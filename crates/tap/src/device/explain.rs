@@ -1,9 +1,9 @@
 //! Explains why the kernel refused to open a device.
 
 use rustix::io::Errno;
-use tapswitch_netlink::{Link, LinkError, Namespace, TunInfo, TunKind};
+use tapswitch_netlink::{Link, LinkError, Namespace};
 
-use super::open::{look, queue_count, refused};
+use super::existing::{look, queue_count};
 use crate::config::NameWish;
 use crate::{Config, CreateError, Flags, Kind, Mismatch, Taken, inspect};
 
@@ -39,7 +39,9 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
             CreateError::NameTaken { name, by }
         }
         // No existing interface can differ, so the name or the flags are refused.
-        (Errno::INVAL, _) if there.is_none() && is_certain => refused(&name, "TUNSETIFF")(errno),
+        (Errno::INVAL, _) if there.is_none() && is_certain => {
+            CreateError::refused(&name, "TUNSETIFF")(errno)
+        }
         (Errno::INVAL, _) => {
             let multi_queue = flags.contains(Flags::MULTI_QUEUE);
             let known = there.as_ref().and_then(|link| mismatch(link, flags));
@@ -47,7 +49,7 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
             CreateError::Mismatch { name, what }
         }
         (Errno::TOOBIG, _) => CreateError::TooManyQueues { name, queues: config.queues.get() },
-        _ => refused(&name, "TUNSETIFF")(errno),
+        _ => CreateError::refused(&name, "TUNSETIFF")(errno),
     }
 }
 
@@ -55,7 +57,7 @@ pub(super) fn attach_error(config: &Config, kind: Kind, flags: Flags, errno: Err
 pub(super) fn link_type_error(name: &str, is: u16, errno: Errno) -> CreateError {
     match errno {
         Errno::BUSY => CreateError::InterfaceUp { name: name.to_owned(), is },
-        _ => refused(name, "TUNSETLINK")(errno),
+        _ => CreateError::refused(name, "TUNSETLINK")(errno),
     }
 }
 
@@ -68,7 +70,7 @@ pub(super) fn owner_error(
 ) -> CreateError {
     match errno {
         Errno::INVAL => CreateError::Unmapped { name: name.to_owned(), whom, number },
-        _ => refused(name, "TUNSETOWNER, TUNSETGROUP")(errno),
+        _ => CreateError::refused(name, "TUNSETOWNER, TUNSETGROUP")(errno),
     }
 }
 
@@ -92,7 +94,7 @@ fn mismatch(link: &Link, flags: Flags) -> Option<Mismatch> {
     let Some(info) = &link.tun else {
         return Some(Mismatch::OtherDriver { kind: link.kind.clone() });
     };
-    let is = kind_of(info);
+    let is = Kind::of(info);
     if !flags.contains(is.flag()) {
         return Some(Mismatch::OtherKind { is });
     }
@@ -110,7 +112,7 @@ fn not_permitted(name: String, kind: Kind, flags: Flags, there: Option<&Link>) -
         let command = command(&name, kind, is_multi_queue);
         return CreateError::NotPermitted { name, kind, command };
     };
-    let command = command(&name, kind_of(&info), info.multi_queue);
+    let command = command(&name, Kind::of(&info), info.multi_queue);
     let allowed = match (info.owner, info.group) {
         (Some(user), Some(group)) => format!("user {user} in group {group}"),
         (Some(user), None) => format!("user {user}"),
@@ -131,13 +133,6 @@ fn numbered_not_permitted(pattern: String, kind: Kind, flags: Flags) -> CreateEr
 fn command(name: &str, kind: Kind, is_multi_queue: bool) -> String {
     let more = if is_multi_queue { " multi_queue" } else { "" };
     format!("ip tuntap add {name} mode {kind} user USER{more}")
-}
-
-pub(super) fn kind_of(info: &TunInfo) -> Kind {
-    match info.kind {
-        TunKind::Tap => Kind::Tap,
-        TunKind::Tun => Kind::Tun,
-    }
 }
 
 /// Flags that not every kernel knows: name, first release, and alternative.

@@ -1,10 +1,10 @@
 //! Saves and restores the state of an existing device.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use tapswitch_netlink::{Namespace, Netlink};
 
-use super::open::Opened;
 use crate::capabilities::negotiate;
 use crate::inspect::offloads_among;
 use crate::{Offloads, Queue, ioctl};
@@ -19,12 +19,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Reads the state of the device of this first file, before anything is set. `None` if it
-    /// cannot be read.
-    pub(super) fn of(first: &Opened) -> Option<Self> {
-        let header_len = ioctl::header_len(&first.fd).ok()?;
+    /// Reads the state of the device `name` of this first queue, before anything is set. `None` if
+    /// it cannot be read.
+    pub(super) fn of(first: impl AsFd, name: &str) -> Option<Self> {
+        let header_len = ioctl::header_len(first).ok()?;
         let netlink = Netlink::open(&Namespace::current().ok()?).ok()?;
-        let offloads = offloads_among(&netlink.features(&first.name).ok()?);
+        let offloads = offloads_among(&netlink.features(name).ok()?);
         Some(Self { header_len, offloads })
     }
 

@@ -1,17 +1,18 @@
 //! Creates and opens devices.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Sysfs, TunInfo};
+use tapswitch_netlink::{Link, LinkError, Namespace, Sysfs, TunInfo};
 
+use super::existing::{look_up, net_header, queue_count};
 use super::{Device, Found, explain};
 use crate::capabilities::negotiate;
 use crate::config::NameWish;
 use crate::{
     Capabilities, Config, CreateError, DeviceName, Flags, HeaderLen, Kind, LinkType, Mismatch,
-    Offloads, Prefix, Queue, Wish, ioctl, probe,
+    Offloads, Prefix, Queue, Wish, ioctl,
 };
 
 impl Device {
@@ -31,17 +32,17 @@ impl Device {
         let mut opener = Opener::new(config)?;
         opener.look_first()?;
         let first = opener.open_first()?;
-        let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
+        let index =
+            index_of(&first.name).map_err(CreateError::refused(&first.name, "SIOCGIFINDEX"))?;
         let in_use = !config.exclusive && opener.take_over(&first)?;
         let is_free = !config.exclusive && !in_use;
-        let found = if is_free { Found::of(&first) } else { None };
-        let (receive, send) = if in_use {
-            most(opener.prefix.net_header)
+        let found = if is_free { Found::of(&first.fd, &first.name) } else { None };
+        let capabilities = if in_use {
+            Capabilities::at_most(opener.features, opener.prefix.net_header)
         } else {
             opener.apply(&first)?;
-            opener.offloads(&first)?
+            opener.negotiate(&first)?
         };
-        let capabilities = capabilities(opener.features, receive, send);
         let name = DeviceName::from_kernel(first.name.clone());
         let queues = opener.open_others(first)?;
         opener.finish(name.as_str(), &queues[0])?;
@@ -93,12 +94,12 @@ impl Device {
         }
         // The device may have been deleted since the lookup, and this be a new one of the same
         // name.
-        let index = index_of(&first.name).map_err(refused(&first.name, "SIOCGIFINDEX"))?;
+        let index =
+            index_of(&first.name).map_err(CreateError::refused(&first.name, "SIOCGIFINDEX"))?;
         if index != link.index {
             return Err(not_found());
         }
-        opener.prefix = prefix_of(&first.fd, &info).map_err(bad_header(&first.name))?;
-        let (receive, send) = most(opener.prefix.net_header);
+        opener.prefix = prefix_of(&first, &info)?;
         let queues = opener.open_others(first)?;
         Ok(Self {
             name: name.clone(),
@@ -106,7 +107,7 @@ impl Device {
             kind: opener.kind,
             prefix: opener.prefix,
             multi_queue: info.multi_queue,
-            capabilities: capabilities(opener.features, receive, send),
+            capabilities: Capabilities::at_most(opener.features, opener.prefix.net_header),
             queues: queues.into(),
             order: None,
             classic_filter: false,
@@ -116,9 +117,9 @@ impl Device {
 }
 
 /// A file that is a queue, and the name of its device.
-pub(super) struct Opened {
-    pub(super) fd: OwnedFd,
-    pub(super) name: String,
+struct Opened {
+    fd: OwnedFd,
+    name: String,
 }
 
 /// Opens files as queues of one device.
@@ -139,7 +140,8 @@ impl<'a> Opener<'a> {
             return Err(CreateError::Contradiction { name: name.to_owned(), what });
         }
         let fd = ioctl::open_tun().map_err(CreateError::open)?;
-        let features = ioctl::features(&fd).map_err(refused(name, "TUNGETFEATURES"))?;
+        let features =
+            ioctl::features(&fd).map_err(CreateError::refused(name, "TUNGETFEATURES"))?;
         let has_backpressure = features.contains(Flags::BACKPRESSURE);
         let mut flags = config.flags();
         flags.set(
@@ -166,7 +168,7 @@ impl<'a> Opener<'a> {
         let has_header = self.prefix.net_header != HeaderLen::None;
         let is_alike = info.packet_info == self.prefix.packet_info && info.net_header == has_header;
         // The kernel refuses a device of another type.
-        let is_kind = explain::kind_of(&info) == self.kind;
+        let is_kind = Kind::of(&info) == self.kind;
         if !is_kind || !info.multi_queue || queue_count(&info) == 0 || is_alike {
             return Ok(());
         }
@@ -203,7 +205,8 @@ impl<'a> Opener<'a> {
     fn open_queue_of(&self, name: &str, exclusive: Flags) -> Result<Opened, CreateError> {
         let fd = ioctl::open_tun().map_err(CreateError::open)?;
         if let Some(index) = self.config.index {
-            ioctl::set_index(&fd, index.get()).map_err(refused(name, "TUNSETIFINDEX"))?;
+            ioctl::set_index(&fd, index.get())
+                .map_err(CreateError::refused(name, "TUNSETIFINDEX"))?;
         }
         let flags = self.flags | exclusive;
         let name = ioctl::attach(&fd, name, flags)
@@ -212,7 +215,7 @@ impl<'a> Opener<'a> {
         match ioctl::interface(&fd) {
             Ok(_) => Ok(Opened { fd, name }),
             Err(Errno::BADFD) => Err(CreateError::StaleFilter { name }),
-            Err(errno) => Err(refused(&name, "TUNGETIFF")(errno)),
+            Err(errno) => Err(CreateError::refused(&name, "TUNGETIFF")(errno)),
         }
     }
 
@@ -221,7 +224,7 @@ impl<'a> Opener<'a> {
     fn clear_stale_filter(&self) -> Result<(), CreateError> {
         let without = Opener { flags: self.flags | Flags::NO_PI, ..*self };
         let Opened { fd, name } = without.open_queue(Flags::empty())?;
-        ioctl::detach_classic_filter(&fd).map_err(refused(&name, "TUNDETACHFILTER"))
+        ioctl::detach_classic_filter(&fd).map_err(CreateError::refused(&name, "TUNDETACHFILTER"))
     }
 
     /// Returns the first queue and opens the others.
@@ -240,7 +243,7 @@ impl<'a> Opener<'a> {
             let what = Mismatch::OtherDriver { kind: link.kind.clone() };
             return Err(CreateError::Mismatch { name: link.name.clone(), what });
         };
-        self.kind = explain::kind_of(&info);
+        self.kind = Kind::of(&info);
         self.flags.remove(Flags::TAP | Flags::TUN);
         self.flags.insert(self.kind.flag());
         self.flags.set(Flags::MULTI_QUEUE, info.multi_queue);
@@ -257,7 +260,8 @@ impl<'a> Opener<'a> {
     /// True if the device's queues use NAPI and this one does not: the flag belongs to the device,
     /// but each file uses the value that it was opened with.
     fn has_napi(&self, first: &Opened) -> Result<bool, CreateError> {
-        let (_, flags) = ioctl::interface(&first.fd).map_err(refused(&first.name, "TUNGETIFF"))?;
+        let (_, flags) =
+            ioctl::interface(&first.fd).map_err(CreateError::refused(&first.name, "TUNGETIFF"))?;
         Ok(flags.difference(self.flags).contains(Flags::NAPI))
     }
 
@@ -287,7 +291,7 @@ impl<'a> Opener<'a> {
         if queue_count(&info) > 1 {
             return self.must_be_as_wanted(first, &info).map(|()| true);
         }
-        let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
+        let (refused, fd) = (|call| CreateError::refused(&first.name, call), &first.fd);
         let steering = ioctl::set_steering(fd, None).or_else(unknown_call);
         steering.map_err(refused("TUNSETSTEERINGEBPF"))?;
         let filter = ioctl::set_filter(fd, None).or_else(unknown_call);
@@ -301,7 +305,7 @@ impl<'a> Opener<'a> {
 
     /// Linux ignores the flags of additional files, so either side would misread frames.
     fn must_be_as_wanted(&self, first: &Opened, info: &TunInfo) -> Result<(), CreateError> {
-        let is = prefix_of(&first.fd, info).map_err(bad_header(&first.name))?;
+        let is = prefix_of(first, info)?;
         if is == self.prefix {
             return Ok(());
         }
@@ -311,7 +315,7 @@ impl<'a> Opener<'a> {
 
     /// Sets the configured properties that a persistent device keeps.
     fn apply(&self, first: &Opened) -> Result<(), CreateError> {
-        let (refused, fd) = (|call| refused(&first.name, call), &first.fd);
+        let (refused, fd) = (|call| CreateError::refused(&first.name, call), &first.fd);
         if self.prefix.net_header != HeaderLen::None {
             let len = self.prefix.net_header.bytes();
             ioctl::set_header_len(fd, len).map_err(refused("TUNSETVNETHDRSZ"))?;
@@ -333,21 +337,24 @@ impl<'a> Opener<'a> {
         outcome.map_err(|errno| explain::link_type_error(&first.name, is, errno))
     }
 
-    /// Returns the offloads for received and for sent frames. Without a header there are none,
-    /// which must be set as well: a persistent device would keep the offloads of its former user.
-    fn offloads(&self, first: &Opened) -> Result<(Offloads, Offloads), CreateError> {
+    /// Sets the offloads for received frames. Without a header there are none, which must be set as
+    /// well: a persistent device would keep the offloads of its former user.
+    fn negotiate(&self, first: &Opened) -> Result<Capabilities, CreateError> {
         let possible = Offloads::all().within(self.prefix.net_header);
-        let set = |cap| negotiate(&first.fd, cap).map_err(refused(&first.name, "TUNSETOFFLOAD"));
-        let send = match probe::kernel() {
+        let set = |cap| {
+            negotiate(&first.fd, cap).map_err(CreateError::refused(&first.name, "TUNSETOFFLOAD"))
+        };
+        let send = match Capabilities::probe() {
             Ok(kernel) => kernel.send.intersection(possible),
             Err(_) => set(possible)?,
         };
-        Ok((set(self.config.offloads.intersection(possible))?, send))
+        let receive = set(self.config.offloads.intersection(possible))?;
+        Ok(Capabilities::new(self.features, receive, send))
     }
 
     /// Steps that must come last because they outlive a failure.
     fn finish(&self, name: &str, first: &Queue) -> Result<(), CreateError> {
-        let refused = |call| refused(name, call);
+        let refused = |call| CreateError::refused(name, call);
         if let Some(user) = self.config.owner {
             let error = |errno| explain::owner_error(name, "user", user, errno);
             ioctl::set_owner(first, user).map_err(error)?;
@@ -368,52 +375,9 @@ const NOT_FOR_A_GUEST: Flags =
     Flags::NAPI.union(Flags::NAPI_FRAGS).union(Flags::BACKPRESSURE).union(Flags::NO_CARRIER);
 
 /// Returns the metadata layout of an existing device.
-pub(super) fn prefix_of(fd: impl AsFd, info: &TunInfo) -> rustix::io::Result<Prefix> {
-    let net_header = if info.net_header {
-        // Linux accepts any length; the layout of unknown ones is undefined.
-        HeaderLen::from_bytes(ioctl::header_len(fd)?).ok_or(Errno::PROTO)?
-    } else {
-        HeaderLen::None
-    };
+fn prefix_of(first: &Opened, info: &TunInfo) -> Result<Prefix, CreateError> {
+    let net_header = net_header(&first.fd, &first.name, info.net_header)?;
     Ok(Prefix { packet_info: info.packet_info, net_header })
-}
-
-/// Number of open queues, attached or not. Only reported for multi-queue devices.
-pub(super) fn queue_count(info: &TunInfo) -> u32 {
-    info.queues.unwrap_or(0).saturating_add(info.disabled_queues.unwrap_or(0))
-}
-
-/// Upper bound of the offloads, received and sent, of a device with this header whose offloads
-/// other programs have set.
-pub(super) fn most(net_header: HeaderLen) -> (Offloads, Offloads) {
-    let receive = Offloads::DEFAULT.within(net_header);
-    let send = probe::kernel().map_or(receive, |kernel| kernel.send.intersection(receive));
-    (receive, send)
-}
-
-/// Capabilities of one device.
-pub(super) const fn capabilities(
-    features: Flags,
-    receive: Offloads,
-    send: Offloads,
-) -> Capabilities {
-    let has_tunnels = receive.union(send).intersects(Offloads::TUNNEL);
-    let longest_header = if has_tunnels { HeaderLen::Tunnel } else { HeaderLen::V1 };
-    Capabilities { features, longest_header, receive, send }
-}
-
-/// As [`look`]; `None` if the interface certainly does not exist.
-fn look_up(name: &str) -> Result<Option<Link>, CreateError> {
-    match look(name) {
-        Ok(link) => Ok(Some(link)),
-        Err(LinkError::NotFound { .. }) => Ok(None),
-        Err(source) => Err(CreateError::Link { name: name.to_owned(), source: Box::new(source) }),
-    }
-}
-
-/// Looks up the interface `name` in the namespace of the calling thread.
-pub(super) fn look(name: &str) -> Result<Link, LinkError> {
-    Netlink::open(&Namespace::current()?)?.link(name)
 }
 
 /// Index of the interface `name` in the namespace of the calling thread. Any socket will do.
@@ -426,12 +390,4 @@ fn index_of(name: &str) -> rustix::io::Result<u32> {
 /// If the kernel does not know the call, there is nothing to reset.
 fn unknown_call(errno: Errno) -> rustix::io::Result<()> {
     if errno == Errno::INVAL { Ok(()) } else { Err(errno) }
-}
-
-pub(super) fn bad_header(name: &str) -> impl Fn(Errno) -> CreateError {
-    refused(name, "TUNGETVNETHDRSZ, a header that is not of 10, 12, 20 or 24 bytes")
-}
-
-pub(super) fn refused(name: &str, call: &'static str) -> impl Fn(Errno) -> CreateError {
-    move |errno| CreateError::Ioctl { name: name.to_owned(), call, source: errno.into() }
 }

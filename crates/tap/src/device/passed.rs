@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use tapswitch_netlink::Link;
 
 use super::Device;
-use super::open::{bad_header, capabilities, look, most, refused};
-use crate::{CreateError, DeviceName, Flags, HeaderLen, Kind, Prefix, Queue, ioctl};
+use super::existing::{look, look_in, net_header};
+use crate::{Capabilities, CreateError, DeviceName, Flags, Kind, Prefix, Queue, ioctl};
 
 impl Device {
     /// Takes over one queue that another program opened; see [`Self::from_fds`].
@@ -116,7 +116,8 @@ impl Passed {
         })?;
         let kind =
             Kind::from_flags(flags).ok_or(not_a_queue("it is neither a tap nor a tun device"))?;
-        let (_, address) = ioctl::hardware_address(fd).map_err(refused(&name, "SIOCGIFHWADDR"))?;
+        let (_, address) =
+            ioctl::hardware_address(fd).map_err(CreateError::refused(&name, "SIOCGIFHWADDR"))?;
         let [a, b, c, d, e, f, ..] = address;
         let flags = flags.difference(Flags::DETACH_QUEUE | Flags::NO_PI);
         Ok(Self { name, kind, flags, mac: [a, b, c, d, e, f], place: Place::of(fd) })
@@ -126,7 +127,7 @@ impl Passed {
     fn link(&self, fd: &OwnedFd) -> Result<Link, CreateError> {
         let unknown = |what| CreateError::UnknownPrefix { name: self.name.clone(), what };
         let link = match ioctl::device_namespace(fd) {
-            Ok(namespace) => super::look_in(namespace, &self.name),
+            Ok(namespace) => look_in(namespace, &self.name),
             Err(_) => look(&self.name),
         };
         let link = link.map_err(|error| unknown(error.to_string()))?;
@@ -140,7 +141,7 @@ impl Passed {
     /// True if `link` may be this device: nothing else about a file can be compared.
     pub(super) fn is(&self, link: &Link) -> bool {
         let Some(info) = &link.tun else { return false };
-        super::explain::kind_of(info) == self.kind
+        Kind::of(info) == self.kind
             && info.net_header == self.flags.contains(Flags::VNET_HDR)
             && info.multi_queue == self.flags.contains(Flags::MULTI_QUEUE)
             && info.persistent == self.flags.contains(Flags::PERSIST)
@@ -154,19 +155,13 @@ impl Passed {
         index: u32,
     ) -> Result<Device, CreateError> {
         let name = self.name.as_str();
-        let net_header = if self.flags.contains(Flags::VNET_HDR) {
-            let len = ioctl::header_len(&fds[0]).map_err(bad_header(name))?;
-            HeaderLen::from_bytes(len).ok_or(Errno::PROTO).map_err(bad_header(name))?
-        } else {
-            HeaderLen::None
-        };
+        let net_header = net_header(&fds[0], name, self.flags.contains(Flags::VNET_HDR))?;
         let prefix = Prefix { packet_info, net_header };
-        let features = ioctl::features(&fds[0]).map_err(refused(name, "TUNGETFEATURES"))?;
-        let (receive, send) = most(net_header);
+        let refused = |call| CreateError::refused(name, call);
+        let features = ioctl::features(&fds[0]).map_err(refused("TUNGETFEATURES"))?;
         for fd in &fds {
-            let flags = rustix::fs::fcntl_getfl(fd).map_err(refused(name, "F_GETFL"))?;
-            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
-                .map_err(refused(name, "F_SETFL"))?;
+            let flags = rustix::fs::fcntl_getfl(fd).map_err(refused("F_GETFL"))?;
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(refused("F_SETFL"))?;
         }
         let queue = |fd| Queue::new(fd, self.kind, prefix);
         Ok(Device {
@@ -174,7 +169,7 @@ impl Passed {
             kind: self.kind,
             prefix,
             multi_queue: self.flags.contains(Flags::MULTI_QUEUE),
-            capabilities: capabilities(features, receive, send),
+            capabilities: Capabilities::at_most(features, net_header),
             queues: fds.into_iter().map(queue).collect(),
             order: None,
             classic_filter: false,

@@ -14,8 +14,8 @@ use std::fmt;
 
 use tapswitch_wire::NetHeader;
 
-use super::layout::protocol_of;
-use super::{Frame, FrameMut, MAX_PREFIX_LEN};
+use super::layout::{MAX_PREFIX_LEN, protocol_of};
+use super::{Frame, FrameMut, Slot};
 use crate::{MAX_FRAME_LEN, PacketInfo, Prefix};
 
 /// Capacity of a [`Burst`].
@@ -108,17 +108,6 @@ pub struct Burst {
     end: usize,
     /// Layout of all prefixes.
     layout: Prefix,
-}
-
-/// Location of a frame, in bytes from the start of the slab.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    /// Start of the headroom, after the previous frame.
-    pub(super) base: usize,
-    /// First byte of the frame, where its prefix ends.
-    pub(super) start: usize,
-    /// Length of the frame, without prefix.
-    pub(super) len: usize,
 }
 
 impl Burst {

@@ -15,7 +15,8 @@ use rustix::thread::CapabilitySet;
 use tapswitch_netlink::Namespace;
 
 use super::handle::is_same_file;
-use super::{Handle, QueueState, counted, remedy};
+use super::unseen::{counted, remedy};
+use super::{Handle, QueueState};
 
 /// An open file of a process that is a queue of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,13 +5,19 @@
 
 use std::os::fd::AsFd;
 
+use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::{Config, Device, Queue, RECV_BUF_LEN};
 
-use crate::cli::BareForwarderArgs;
-
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BareForwarderArgs {
+    /// Tap device to create, as NAME,NETNS; the first two are connected, all others get copies.
+    #[arg(long, value_name = "NAME,NETNS")]
+    pub(crate) tap: Vec<String>,
+}
 
 /// Creates the devices and forwards until killed.
 pub(crate) fn main(args: &BareForwarderArgs) -> Result<(), Failure> {

@@ -9,14 +9,25 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use tapswitch_netlink::Namespace;
 
-use crate::cli::UdpFloodArgs;
 use crate::process;
 
 use super::candidate::Stage;
 
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct UdpFloodArgs {
+    /// Destination, as ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) to: SocketAddr,
+    /// Duration in seconds.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+}
 
 /// Sends until the time is over.
 pub(crate) fn main(args: &UdpFloodArgs) -> Result<(), Failure> {

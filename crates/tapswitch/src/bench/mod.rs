@@ -22,21 +22,65 @@ mod tap_forward;
 mod vhost;
 mod vlan;
 
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::cli::{BenchArgs, BenchCommand};
-use crate::daemon::{StopSignals, block_on};
 use crate::output::OutputFile;
 use crate::process;
+use crate::runtime::{StopSignals, block_on};
 
-pub(crate) use controller::ControllerBenchArgs;
-pub(crate) use echo::{EchoArgs, PartArgs};
-pub(crate) use lossless::LosslessArgs;
-pub(crate) use offload::OffloadArgs;
-pub(crate) use vhost::{ProbeArgs, VhostArgs};
-pub(crate) use vlan::VlanArgs;
+use bare::BareForwarderArgs;
+use controller::ControllerBenchArgs;
+use echo::{EchoArgs, PartArgs};
+use flood::UdpFloodArgs;
+use lossless::LosslessArgs;
+use offload::OffloadArgs;
+use tap_forward::TapForwardArgs;
+use vhost::{ProbeArgs, VhostArgs};
+use vlan::VlanArgs;
 
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Forwarding between tap devices in two namespaces, compared with a bare forwarder and Open
+    /// vSwitch.
+    TapForward(TapForwardArgs),
+    /// Tap device that returns packets with exchanged addresses, with and without offloads,
+    /// compared with a bare loop and tun-rs.
+    Echo(EchoArgs),
+    /// Cost of VLAN tags: none to three tags between two switches, TCP and UDP, one flow and many.
+    Vlan(VlanArgs),
+    /// Guests on vhost-user ports: forwarding and copying by frame size, compared with Open vSwitch
+    /// with DPDK and a bare loop.
+    Vhost(VhostArgs),
+    /// Processing of frames without a device: checksums, segmentation, coalescing, tags.
+    Offload(OffloadArgs),
+    /// Loss where a queue is full: rings of every length, slow links, slow monitors and long paths,
+    /// with and without backpressure.
+    Lossless(LosslessArgs),
+    /// Controller with many simulated switches, hosts and policies: time until all are installed,
+    /// for one policy, for many, and after a link failure.
+    Controller(ControllerBenchArgs),
+    /// Sender of the round trips that vhost measures.
+    #[command(hide = true)]
+    VhostProbe(ProbeArgs),
+    /// One of the processes that echo measures with.
+    #[command(hide = true)]
+    EchoPart(PartArgs),
+    /// The bare forwarder that tap-forward compares with: two file descriptors, read and write.
+    #[command(hide = true)]
+    BareForwarder(BareForwarderArgs),
+    /// Sender of small datagrams that tap-forward uses.
+    #[command(hide = true)]
+    UdpFlood(UdpFloodArgs),
+}
 
 /// Runs one benchmark.
 pub(crate) fn main(args: BenchArgs) -> Result<(), Failure> {

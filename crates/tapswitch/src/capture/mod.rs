@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use tapswitch_netdev::{BIG_RECV_BUF_LEN, Config, HEADROOM_MIN, OpenError, PacketPort, RecvError};
@@ -18,10 +19,31 @@ use tapswitch_netlink::{Namespace, NamespaceError, Netlink};
 use tapswitch_offload::{Segments, complete_checksum};
 use tapswitch_wire::{NetHeader, parse};
 
-use crate::cli::CaptureArgs;
-use crate::daemon::{StopSignals, block_on};
+use crate::runtime::{StopSignals, block_on};
 
 use pcapng::PcapngWriter;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CaptureArgs {
+    /// Interface whose received frames are written.
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) interface: String,
+    /// Namespace of the interface: a name of `ip netns`, or a path such as /proc/PID/ns/net.
+    #[arg(long, value_name = "NS")]
+    pub(crate) netns: Option<String>,
+    /// Output file, overwritten if it exists; - for standard output, as in `| tshark -r -`.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: PathBuf,
+    /// Bytes of each packet to keep; 0 for all.
+    #[arg(short, long, value_name = "LEN", default_value_t = WHOLE_PACKET)]
+    pub(crate) snaplen: usize,
+    /// Stop after N packets.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Stop after N seconds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: Option<u64>,
+}
 
 /// `tapswitch capture`: runs until a signal or a limit.
 pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> {
@@ -354,15 +376,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CaptureArgs,
+    }
 
     /// The configuration that `tapswitch capture` derives from these arguments.
     fn told(words: &[&str]) -> CaptureConfig {
-        let words = [&["tapswitch", "capture", "-i", "eth0", "-w", "-"], words].concat();
-        match Cli::parse_from(words).command {
-            Command::Capture(args) => config(args),
-            other => panic!("{other:?}"),
-        }
+        config(Line::parse_from([&["capture", "-i", "eth0", "-w", "-"], words].concat()).args)
     }
 
     #[test]

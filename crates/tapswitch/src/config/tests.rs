@@ -1,5 +1,6 @@
 //! Tests of configuration files and their errors.
 
+use tapswitch_controller::StoreConfig;
 use tapswitch_switch::usable_cores;
 
 use super::*;

@@ -9,7 +9,6 @@ use tapswitch_switch::report::{PortReport, TapReport};
 use tapswitch_switch::{Config, DatapathId, Endpoint, FailMode, Handle as Switch};
 use tempfile::TempDir;
 
-use crate::config::controller_config;
 use crate::daemon::{Parts, Running};
 use crate::hosts::{self, Host, INTERFACE};
 
@@ -111,7 +110,8 @@ async fn start(hosts: &[&Host], directory: &TempDir) -> Result<Running, Failure>
         ports,
         ..Config::new("demo", DatapathId(1))
     };
-    let controller = Some(controller_config(vec![address], Vec::new()));
+    let controller =
+        Some(tapswitch_controller::Config { listen: vec![address], ..Default::default() });
     let socket = directory.path().join("management.sock");
     Running::start(Parts { controller, switch: Some(switch), socket, file: None }).await
 }

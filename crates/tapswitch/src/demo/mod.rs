@@ -12,18 +12,34 @@ mod lab;
 mod report;
 mod steps;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::cli::DemoArgs;
-use crate::daemon::{StopSignals, block_on};
+use clap::Args;
+
 use crate::hosts;
 use crate::output::OutputFile;
 use crate::process;
+use crate::runtime::{StopSignals, block_on};
 
 use lab::Lab;
 use report::DemoReport;
 
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoArgs {
+    /// Also write the table to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Length of each measurement in seconds.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Leave everything running for exploration, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
 
 /// Runs the demonstration. Exit status 0 only if every check succeeded.
 pub(crate) fn main(args: &DemoArgs) -> Result<ExitCode, Failure> {

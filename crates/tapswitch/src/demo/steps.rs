@@ -13,7 +13,7 @@ use crate::capture::{Capture, CaptureConfig, CaptureError, CaptureSummary, WHOLE
 use crate::hosts::{Host, INTERFACE};
 use crate::iperf::{self, Iperf};
 use crate::process;
-use crate::show::drops_text;
+use crate::table::drops_text;
 use crate::tshark::{self, Dissected};
 
 use super::lab::Lab;

@@ -2,8 +2,8 @@
 
 use tapswitch_netlink::{Namespace, Netlink, Sysfs};
 
+use super::args::SettingArgs;
 use super::{Failure, features};
-use crate::cli::device::SettingArgs;
 
 /// Settings made so far, in words.
 #[derive(Debug, Default)]

@@ -6,10 +6,11 @@
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Config, CreateError, Device, HeaderLen, Offloads, Taken, Wish};
 
+use super::args::{DeviceCreateArgs, HeaderArg};
 use super::change::{Done, apply};
 use super::set::{BY_OPTION, SetError};
 use super::{Failure, namespace};
-use crate::cli::device::{DeviceCreateArgs, HeaderArg, Switch};
+use crate::on_off::OnOff;
 
 pub(super) fn main(args: &DeviceCreateArgs) -> Result<(), Failure> {
     let namespace = namespace(args.place.netns.as_deref())?;
@@ -72,7 +73,7 @@ fn finish(device: &Device, namespace: &Namespace, args: &DeviceCreateArgs) -> Re
 
 fn config(args: &DeviceCreateArgs) -> Config {
     let (flags, settings) = (&args.flags, &args.settings);
-    let is_on = |switch: Option<Switch>| switch.is_some_and(Switch::is_on);
+    let is_on = |switch: Option<OnOff>| switch.is_some_and(OnOff::is_on);
     let wish = if is_on(flags.backpressure) { Wish::Required } else { Wish::Off };
     let mut config = Config::new(args.name.clone())
         .kind(args.kind.into())

@@ -4,7 +4,7 @@
 use tapswitch_netlink::{FeatureState, Netlink};
 
 use super::Failure;
-use crate::cli::device::FeatureArg;
+use super::args::FeatureArg;
 
 /// Changes a feature, or all features of a group.
 pub(super) fn set(netlink: &mut Netlink, name: &str, wanted: &FeatureArg) -> Result<(), Failure> {

@@ -2,14 +2,13 @@
 
 use tapswitch_tap::inspect::{Inspected, inspect};
 
+use super::args::DeviceListArgs;
 use super::machine::Machine;
-use super::text::printable;
-use super::users::User;
 use super::view::DeviceView;
 use super::{Failure, namespace, unseen, warn_unseen};
-use crate::cli::device::DeviceListArgs;
-use crate::show::print_json;
-use crate::table::{print, table};
+use crate::table::{print, print_json, table};
+use crate::text::printable;
+use crate::users::User;
 
 pub(super) fn main(args: &DeviceListArgs) -> Result<(), Failure> {
     let place = args.netns.as_deref().map(|netns| namespace(Some(netns))).transpose()?;

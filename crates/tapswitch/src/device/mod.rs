@@ -3,6 +3,7 @@
 //! Everything is read from the kernel when the command runs; there is no file and no daemon.
 //! [`tapswitch_tap::inspect`] collects the state of devices; this module prints and changes it.
 
+mod args;
 mod change;
 mod create;
 mod doctor;
@@ -11,9 +12,6 @@ mod list;
 mod machine;
 mod set;
 mod show;
-pub(crate) mod text;
-pub(crate) mod users;
-
 mod view;
 
 use std::process::ExitCode;
@@ -21,8 +19,11 @@ use std::process::ExitCode;
 use tapswitch_netlink::{Link, LinkError, Namespace, NamespaceError, Netlink};
 use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
-use self::text::printable;
-use crate::cli::device::{DeviceArgs, DeviceCommand, PlaceArgs};
+use crate::text::printable;
+
+use args::{DeviceCommand, PlaceArgs};
+
+pub(crate) use args::DeviceArgs;
 
 type Failure = Box<dyn std::error::Error>;
 

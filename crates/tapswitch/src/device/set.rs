@@ -10,14 +10,13 @@ use tapswitch_netlink::{Namespace, Netlink};
 use tapswitch_tap::inspect::{Certainty, Handle, Inspected};
 use tapswitch_tap::{Flags, HeaderLen, Kind, MacAddr, Offloads};
 
+use super::args::{AddressArg, DeviceDeleteArgs, DeviceSetArgs, FlagArgs, HeaderArg, OffloadsArg};
 use super::change::{Done, apply};
 use super::doctor::names;
 use super::machine::Machine;
 use super::view::TUNNEL_HEADER_LEN;
 use super::{Failure, features, find, namespace};
-use crate::cli::device::{
-    AddressArg, DeviceDeleteArgs, DeviceSetArgs, FlagArgs, HeaderArg, OffloadsArg, Switch,
-};
+use crate::on_off::OnOff;
 
 pub(super) fn main(args: &DeviceSetArgs) -> Result<(), Failure> {
     let mut done = Done::default();
@@ -90,10 +89,10 @@ fn check_holders(args: &DeviceSetArgs, device: &Inspected) -> Result<(), SetErro
         let remedy = "the program that opens it decides its flags; stop it first";
         return Err(SetError::held(device, remedy));
     }
-    if args.persistent == Some(Switch::Off) && !device.is_held() {
+    if args.persistent == Some(OnOff::Off) && !device.is_held() {
         return Err(SetError::Unkept { name: args.name.clone() });
     }
-    if args.carrier == Some(Switch::On) && device.queue_count() == 0 {
+    if args.carrier == Some(OnOff::On) && device.queue_count() == 0 {
         return Err(SetError::unread(device));
     }
     Ok(())
@@ -250,7 +249,7 @@ impl FlagArgs {
 
     /// Refuses flags that this kernel does not have.
     pub(super) fn check(&self, name: &str) -> Result<(), SetError> {
-        let is_wanted = self.backpressure.is_some_and(Switch::is_on);
+        let is_wanted = self.backpressure.is_some_and(OnOff::is_on);
         if is_wanted && Machine::here().backpressure == Some(false) {
             return Err(SetError::NoBackpressure { name: name.to_owned() });
         }
@@ -262,8 +261,8 @@ impl FlagArgs {
         for (wanted, bit) in [
             (self.vnet_hdr.map(HeaderArg::is_on), Flags::VNET_HDR),
             (self.pi.map(|pi| !pi.is_on()), Flags::NO_PI),
-            (self.napi.map(Switch::is_on), Flags::NAPI),
-            (self.backpressure.map(Switch::is_on), Flags::BACKPRESSURE),
+            (self.napi.map(OnOff::is_on), Flags::NAPI),
+            (self.backpressure.map(OnOff::is_on), Flags::BACKPRESSURE),
         ] {
             if let Some(on) = wanted {
                 flags.set(bit, on);
@@ -395,8 +394,8 @@ mod tests {
     fn flags_change_by_name_and_packet_information_is_the_other_way_round() {
         let args = FlagArgs {
             vnet_hdr: Some(HeaderArg::V1),
-            pi: Some(Switch::On),
-            napi: Some(Switch::Off),
+            pi: Some(OnOff::On),
+            napi: Some(OnOff::Off),
             backpressure: None,
         };
         assert!(args.is_any() && !FlagArgs::default().is_any());

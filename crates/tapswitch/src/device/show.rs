@@ -3,15 +3,14 @@
 use tapswitch_tap::Flags;
 use tapswitch_tap::inspect::Inspected;
 
+use super::args::DeviceNameArgs;
 use super::list::state;
 use super::machine::Machine;
-use super::text::printable;
-use super::users::{Group, User};
 use super::view::{Backpressure, DeviceView, OffloadState, OffloadView, drop_causes};
 use super::{Failure, find, warn_unseen};
-use crate::cli::device::DeviceNameArgs;
-use crate::show::print_json;
-use crate::table::grouped;
+use crate::table::{grouped, print_json};
+use crate::text::printable;
+use crate::users::{Group, User};
 
 pub(super) fn main(args: &DeviceNameArgs) -> Result<(), Failure> {
     let (device, unseen) = find(&args.name, &args.place)?;

@@ -4,6 +4,7 @@
 //! `{"ok":[…]}` or `{"error":"…"}`. Only the owner may connect (mode 0600), because access to the
 //! socket allows to see and copy traffic.
 
+mod args;
 mod client;
 mod server;
 
@@ -14,6 +15,7 @@ use tapswitch_control::TapPolicy;
 use tapswitch_controller::How;
 use tapswitch_switch::PortSpec;
 
+pub(crate) use args::{AskArgs, ServeArgs, SocketArgs};
 pub(crate) use client::{AskError, ask, ask_within, sockets};
 pub(crate) use server::{Management, Services};
 
@@ -106,7 +108,7 @@ pub(crate) enum Answer {
 }
 
 /// Default path of a socket.
-pub(crate) fn default_path(name: &str) -> PathBuf {
+fn default_path(name: &str) -> PathBuf {
     // A name may contain dots.
     Path::new(DIRECTORY).join(format!("{name}.sock"))
 }

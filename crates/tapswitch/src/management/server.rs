@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Answer, DIRECTORY, Part, Request, Topic};
-use crate::device::users::User;
+use crate::users::User;
 
 /// The parts of this process.
 #[derive(Clone, Debug, Default)]

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Begun, Chain, Chains, PIECE_COUNT_MAX};
-use crate::features::NET_HEADER_LEN;
+use crate::features::{NET_HEADER_LEN, RingFeatures};
 use crate::memory::{GuestBytes, GuestMemory};
 
 use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
@@ -53,17 +53,6 @@ pub enum Direction {
     Transmit,
     /// The guest receives: the device writes.
     Receive,
-}
-
-/// Negotiated features that concern rings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingFeatures {
-    /// `VIRTIO_F_RING_PACKED`.
-    pub packed: bool,
-    /// `VIRTIO_F_RING_EVENT_IDX`.
-    pub event_index: bool,
-    /// `VIRTIO_F_INDIRECT_DESC`.
-    pub indirect: bool,
 }
 
 /// The addresses of a ring in the VMM's address space, as in vhost-user messages.

@@ -22,10 +22,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace,
-    SIZE_MAX, WRITE, Walk, barrier, low_half, passes,
+    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, WRITE,
+    Walk, barrier, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
+use crate::features::RingFeatures;
 use crate::memory::GuestMemory;
 
 mod resume;

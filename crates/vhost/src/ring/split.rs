@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Half, Head, INDIRECT, NEXT, RingError, RingFeatures, RingPlace, SIZE_MAX,
-    Walk, barrier, passes,
+    CHAIN_COUNT_MAX, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Walk, barrier,
+    passes,
 };
 use crate::chain::{Begun, Chain, Chains};
+use crate::features::RingFeatures;
 use crate::memory::GuestMemory;
 
 /// The state of a split ring. All counts are modulo 65536.

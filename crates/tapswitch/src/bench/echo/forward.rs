@@ -9,8 +9,8 @@ use tapswitch_netlink::{Namespace, Netlink};
 use crate::bench::cores::stay_on;
 
 use super::means::{self, Means};
-use super::reflect::{Sample, Window, measure};
-use super::task::announce;
+use super::measure::{Sample, Window, measure};
+use super::ready::announce;
 
 type Failure = Box<dyn std::error::Error>;
 

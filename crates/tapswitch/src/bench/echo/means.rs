@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tapswitch_netlink::Namespace;
 use tapswitch_tap::{Config, Device, EngineKind, Kind, Offloads, Queue};
 
-use super::reflect::{Mover, Reflect};
+use super::measure::Mover;
 use super::swap::Layer;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -68,15 +68,21 @@ impl Means {
 }
 
 /// One echo per queue of a new device.
-pub(super) fn echoes(task: &Reflect, name: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
-    let (layer, engine) = (task.layer, task.means.engine());
-    let queues = || open(name, layer, task.offloads, task.queues);
-    match task.means {
-        Means::Bare => boxed(queues()?, |queue| Ok(bare::Echo::new(queue.into(), layer))),
+pub(super) fn echoes(
+    means: Means,
+    name: &str,
+    layer: Layer,
+    offloads: bool,
+    queues: u16,
+) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    let engine = means.engine();
+    let open = || open(name, layer, offloads, queues);
+    match means {
+        Means::Bare => boxed(open()?, |queue| Ok(bare::Echo::new(queue.into(), layer))),
         Means::Drain | Means::Uring => {
-            boxed(queues()?, |queue| ours::Echo::new(queue, engine, layer))
+            boxed(open()?, |queue| ours::Echo::new(queue, engine, layer))
         }
-        Means::TunRs => peer_echoes(task, name),
+        Means::TunRs => peer_echoes(name, offloads, queues),
     }
 }
 
@@ -120,8 +126,8 @@ pub(super) fn open(
 }
 
 #[cfg(feature = "peers")]
-fn peer_echoes(task: &Reflect, name: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
-    tun_rs::echoes(name, task.offloads, task.queues)
+fn peer_echoes(name: &str, offloads: bool, queues: u16) -> Result<Vec<Box<dyn Mover>>, Failure> {
+    tun_rs::echoes(name, offloads, queues)
 }
 
 #[cfg(feature = "peers")]
@@ -130,7 +136,7 @@ fn peer_forwarder(between: &[Namespace; 2], name: &str) -> Result<Box<dyn Mover>
 }
 
 #[cfg(not(feature = "peers"))]
-fn peer_echoes(_: &Reflect, _: &str) -> Result<Vec<Box<dyn Mover>>, Failure> {
+fn peer_echoes(_: &str, _: bool, _: u16) -> Result<Vec<Box<dyn Mover>>, Failure> {
     Err(WITHOUT_PEERS.into())
 }
 

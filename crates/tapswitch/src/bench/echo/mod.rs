@@ -10,6 +10,8 @@ mod cell;
 mod chart;
 mod forward;
 mod means;
+mod measure;
+mod ready;
 mod reflect;
 mod report;
 mod results;

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdout};
 use crate::process;
 
 use super::forward::Forward;
+use super::ready::READY;
 use super::reflect::Reflect;
 use super::traffic::{Send, Sink};
 use super::write_cost::WriteCost;
@@ -58,11 +59,6 @@ impl Task {
             Self::WriteCost(_) => "the writer",
         }
     }
-}
-
-/// Tells the parent that this process is ready.
-pub(super) fn announce() {
-    say!("{READY}");
 }
 
 fn finish(outcome: &impl Serialize) -> Result<(), Failure> {
@@ -120,5 +116,4 @@ impl Part {
     }
 }
 
-const READY: &str = "ready";
 const START_LIMIT: Duration = Duration::from_secs(10);

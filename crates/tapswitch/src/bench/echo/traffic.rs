@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::bench::bulk::{PIECE_LEN, connect, memory_file, push, take};
 use crate::bench::cores::stay_on;
 
-use super::reflect::Window;
-use super::task::announce;
+use super::measure::Window;
+use super::ready::announce;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -20,8 +20,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::device::Switch;
 use crate::hosts;
+use crate::on_off::OnOff;
 use crate::output::OutputFile;
 use crate::process;
 
@@ -66,7 +66,7 @@ pub(crate) struct LosslessArgs {
     /// Part paper: whether the hosts send trains, or single packets as the paper's programs read
     /// them.
     #[arg(long, value_name = "on|off", default_values = ["off", "on"])]
-    trains: Vec<Switch>,
+    trains: Vec<OnOff>,
     /// Part paper: connection between the two switches.
     #[arg(long, value_name = "LINK", default_value = "vxlan")]
     middle: Middle,

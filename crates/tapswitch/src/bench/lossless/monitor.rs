@@ -14,8 +14,7 @@ use tapswitch_switch::report::{BucketReport, TapReport};
 
 use crate::bench::candidate::free_endpoint;
 use crate::hosts;
-use crate::show::drops_text;
-use crate::table::{grouped, print, table};
+use crate::table::{drops_text, grouped, print, table};
 
 use super::results::{Judged, Results, Sample, Summary, ms};
 use super::stage::{Switch, link_host, tap_host};

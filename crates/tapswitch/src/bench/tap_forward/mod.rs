@@ -6,11 +6,13 @@
 
 mod report;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tapswitch_switch::Gro;
 
-use crate::cli::{Measure, TapForwardArgs};
 use crate::hosts;
 use crate::iperf;
 use crate::output::OutputFile;
@@ -24,6 +26,44 @@ use super::{run, write_data};
 use report::{Report, Row};
 
 type Failure = Box<dyn std::error::Error>;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TapForwardArgs {
+    /// Rounds; each measures every candidate once. At least 6 for confidence intervals.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=999))]
+    pub(crate) rounds: u64,
+    /// Length of each measurement in seconds.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) seconds: u64,
+    /// Run only this measurement; may be repeated.
+    #[arg(long, value_name = "MEASUREMENT")]
+    pub(crate) only: Vec<Measure>,
+    /// Omit Open vSwitch.
+    #[arg(long)]
+    pub(crate) without_ovs: bool,
+    /// Pin the programs of the hosts to the first core and the forwarder to the second, to exclude
+    /// effects of the scheduler.
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// Whether the switch joins single packets into trains: on, off or auto.
+    #[arg(long, value_name = "on|off|auto", default_value = "auto")]
+    pub(crate) gro: Gro,
+    /// TCP congestion control. One that paces, such as bbr, measures the kernel's timers.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub(crate) congestion: String,
+    /// Also write the results to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// A measurement of `bench tap-forward`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Measure {
+    TcpOneFlow,
+    TcpFourFlows,
+    SmallUdp,
+}
 
 /// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &TapForwardArgs) -> Result<(), Failure> {

@@ -5,10 +5,9 @@ use serde::Serialize;
 use crate::bench::candidate::Candidate;
 use crate::bench::machine::Machine;
 use crate::bench::paired::{Paired, Ratio, Verdict};
-use crate::cli::{Measure, TapForwardArgs};
 use crate::table::{print, table};
 
-use super::Contender;
+use super::{Contender, Measure, TapForwardArgs};
 
 /// All results.
 #[derive(Debug, Serialize)]

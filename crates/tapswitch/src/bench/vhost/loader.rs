@@ -9,6 +9,8 @@
 //! guests, and nothing overflows by design. Frames that a switch loses nevertheless are missing
 //! from then on, which the ledger shows. A `net_null` device discards the monitors' frames.
 
+mod trains;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use super::dpdk;
 use super::layout::{Layout, Sockets};
 use super::telemetry::{PortCounts, Telemetry};
-use super::trains;
+
+pub(super) use trains::TRAIN_LEN;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -52,7 +55,7 @@ pub(super) enum Rings {
 pub(super) enum Load {
     /// Frames of a length that each measurement sets, with the guests' cheapest drivers.
     Frames,
-    /// TCP trains, see [`super::trains`].
+    /// TCP trains, see [`trains`].
     Trains,
 }
 

@@ -17,10 +17,10 @@ mod pairs;
 mod probe;
 mod report;
 mod results;
+mod setup;
 mod stage;
 mod switches;
 mod telemetry;
-mod trains;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -217,7 +217,7 @@ impl VhostArgs {
 
     fn sizes(&self, load: Load) -> Vec<usize> {
         if load == Load::Trains {
-            return vec![trains::FRAME_LEN + CHECK_SEQUENCE_LEN];
+            return vec![loader::TRAIN_LEN + CHECK_SEQUENCE_LEN];
         }
         let given: Vec<_> = self.sizes.iter().copied().map(usize::from).collect();
         let all = if self.quick { &QUICK_SIZES[..] } else { &SIZES };

@@ -12,7 +12,7 @@ use crate::process;
 
 use super::dpdk;
 use super::loader::Load;
-use super::switches::Setup;
+use super::setup::Setup;
 
 type Failure = Box<dyn std::error::Error>;
 

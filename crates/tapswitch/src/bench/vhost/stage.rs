@@ -13,7 +13,8 @@ use super::cases::{Entry, Task, add_groups};
 use super::layout::{Layout, Sockets};
 use super::loader::{Guests, Load, Loader, Passage, Rings};
 use super::probe::{PROBE_INTERFACE, PROBE_PORT, Prober};
-use super::switches::{Candidate, Setup, Switch, processor_times};
+use super::setup::Setup;
+use super::switches::{Candidate, Switch, processor_times};
 
 /// Assignment of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -2,7 +2,8 @@
 
 use tapswitch_tap::Kind;
 
-use super::finding::{Finding, Rule, Severity, Subject};
+use super::finding::{Finding, Severity};
+use super::subject::{Rule, Subject};
 use super::switches::SwitchPort;
 use crate::device::view::{Backpressure, backpressure, drop_causes};
 use crate::table::grouped;

@@ -4,8 +4,9 @@ use tapswitch_netlink::Link;
 use tapswitch_tap::inspect::Holder;
 use tapswitch_tap::{Flags, Kind};
 
-use super::finding::{Finding, Rule, Severity, Subject};
-use crate::device::users::User;
+use super::finding::{Finding, Severity};
+use super::subject::{Rule, Subject};
+use crate::users::User;
 
 pub(super) const RULES: &[Rule] = &[
     down,

@@ -9,6 +9,7 @@ mod finding;
 mod flow;
 mod health;
 mod offload;
+mod subject;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -17,14 +18,16 @@ use std::process::ExitCode;
 
 use tapswitch_tap::inspect::{Inspected, Inspection, inspect};
 
-pub(super) use self::finding::names;
-use self::finding::{Finding, Severity, Subject};
+pub(super) use self::subject::names;
+
+use self::finding::{Finding, Severity};
+use self::subject::Subject;
 use self::switches::{SwitchPort, Switches};
+use super::args::{DeviceDoctorArgs, PlaceArgs};
 use super::machine::Machine;
-use super::text::{printable, printable_lines};
 use super::{Failure, find, namespace};
-use crate::cli::device::{DeviceDoctorArgs, PlaceArgs};
-use crate::show::print_json;
+use crate::table::print_json;
+use crate::text::{printable, printable_lines};
 
 pub(super) fn main(args: &DeviceDoctorArgs) -> ExitCode {
     match diagnose(args) {

@@ -2,7 +2,8 @@
 
 use tapswitch_tap::{Flags, HeaderLen};
 
-use super::finding::{Finding, Rule, Severity, Subject};
+use super::finding::{Finding, Severity};
+use super::subject::{Rule, Subject};
 use super::switches::SwitchPort;
 use crate::device::view::{
     CSUM, GRO_LIST, MANGLE_ID, TSO4, TSO6, TUNNEL, TUNNEL_CSUM, TUNNEL_HEADER_LEN,

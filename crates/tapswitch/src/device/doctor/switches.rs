@@ -9,7 +9,7 @@ use tapswitch_switch::report::{PortReport, SwitchReport};
 use tapswitch_tap::inspect::Inspected;
 
 use super::finding::{Finding, HERE, Severity};
-use crate::cli::device::DeviceDoctorArgs;
+use crate::device::args::DeviceDoctorArgs;
 use crate::device::namespace;
 use crate::management::{AskError, Request, Topic, ask_within, sockets};
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, read, write};
 
-use crate::bench::echo::reflect::Mover;
+use crate::bench::echo::measure::Mover;
 use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
 use super::{BURST_COUNT, Failure};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tapswitch_tap::{Burst, Engine, EngineKind, NetHeader, Queue, Sent};
 
-use crate::bench::echo::reflect::Mover;
+use crate::bench::echo::measure::Mover;
 use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
 use super::Failure;

@@ -12,7 +12,7 @@ use tun_rs::{
     DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, Layer as TheirLayer, SyncDevice, VIRTIO_NET_HDR_LEN,
 };
 
-use crate::bench::echo::reflect::Mover;
+use crate::bench::echo::measure::Mover;
 use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
 use super::{BURST_COUNT, Failure};

@@ -1,13 +1,18 @@
-//! The command line of `controller`, `token` and `audit`.
+//! `tapswitch controller`: a controller alone.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::{Args, Subcommand, ValueEnum};
-use tapswitch_controller::{EtcdConfig, EtcdTls, ParseEtcdError, Role};
+use clap::Args;
+use tapswitch_controller::{
+    Config, EtcdConfig, EtcdTls, ParseEtcdError, RestConfig, StoreConfig, TlsFiles,
+};
 
-use super::{AskArgs, ServeArgs};
+use crate::daemon::{Parts, serve};
+use crate::management::ServeArgs;
+use crate::runtime::block_on;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerArgs {
@@ -73,6 +78,73 @@ pub(crate) struct FilesArgs {
     /// Serve REST to other machines without tokens or without TLS.
     #[arg(long)]
     pub(crate) insecure: bool,
+}
+
+/// Runs it until a stop signal.
+pub(crate) fn main(args: &ControllerArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let socket = args.socket.path("controller");
+    let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
+    let store = store.with_rest_url(args.rest_url.clone())?;
+    let controller = config(&args.listen, (&store, args.rest), &args.files);
+    block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
+}
+
+/// The default store of a controller, if it can be written.
+fn default_store() -> StorePlace {
+    let path = Path::new(STORE);
+    let made = path.parent().map_or(Ok(()), |directory| {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    });
+    let may = made.and_then(|()| {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    });
+    match may {
+        Ok(_) => StorePlace::File(path.to_owned()),
+        Err(error) => {
+            tracing::warn!(
+                "{STORE}: {error}: policies and the audit log are kept only in memory; choose \
+                 another file with --store"
+            );
+            StorePlace::None
+        }
+    }
+}
+
+/// The configuration of a controller with these addresses, store and files.
+pub(crate) fn config(
+    listen: &[Listen],
+    (store, rest): (&StorePlace, RestPlace),
+    files: &FilesArgs,
+) -> Config {
+    let mut config = Config { listen: vec![], ..Config::default() };
+    for at in listen {
+        match *at {
+            Listen::Tcp(address) => config.listen.push(address),
+            Listen::Tls(address) => config.listen_tls.push(address),
+        }
+    }
+    config.store = match store {
+        StorePlace::None => StoreConfig::None,
+        StorePlace::File(path) => StoreConfig::File(path.clone()),
+        StorePlace::Etcd(etcd) => StoreConfig::Etcd(etcd.clone()),
+    };
+    let tls = |ca: &Option<PathBuf>| {
+        let (cert, key) = (files.tls_cert.clone()?, files.tls_key.clone()?);
+        Some(TlsFiles { cert, key, ca: ca.clone() })
+    };
+    config.tls = tls(&files.tls_ca);
+    config.rest = match rest {
+        RestPlace::Off => None,
+        RestPlace::At(listen) => Some(RestConfig {
+            listen,
+            tokens: files.tokens.clone(),
+            tls: tls(&files.rest_ca),
+            is_insecure: files.insecure,
+            ..RestConfig::default()
+        }),
+    };
+    config
 }
 
 /// An address to accept switches on.
@@ -216,67 +288,8 @@ impl FromStr for RestPlace {
     }
 }
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TokenArgs {
-    #[command(subcommand)]
-    pub(crate) command: TokenCommand,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum TokenCommand {
-    /// Create a token, and print it once with the lines for the token file, which only contain its
-    /// hash.
-    New {
-        /// Name of the token's owner, as it appears in the audit log.
-        name: String,
-        /// Role of the token.
-        #[arg(long, value_name = "ROLE")]
-        role: RoleName,
-        /// Append the lines to this file, created with access for its owner alone, and print only
-        /// the token.
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
-    },
-}
-
-/// Permissions of a token.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum RoleName {
-    /// Read.
-    Viewer,
-    /// Also add and delete policies.
-    Operator,
-    /// Also read the audit log.
-    Admin,
-}
-
-impl From<RoleName> for Role {
-    fn from(name: RoleName) -> Self {
-        match name {
-            RoleName::Viewer => Self::Viewer,
-            RoleName::Operator => Self::Operator,
-            RoleName::Admin => Self::Admin,
-        }
-    }
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct AuditArgs {
-    /// Wait for new records and print them.
-    #[arg(long, conflicts_with_all = ["export", "verify"])]
-    pub(crate) follow: bool,
-    /// Write all records to this file as lines of JSON; - for standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) export: Option<PathBuf>,
-    /// Verify that no record was changed, removed or inserted.
-    #[arg(long)]
-    pub(crate) verify: bool,
-    /// Read the records from an export instead of a running controller.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["export", "follow"])]
-    pub(crate) file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) ask: AskArgs,
-}
+/// Default store of a controller.
+const STORE: &str = "/var/lib/tapswitch/controller.redb";
 
 #[cfg(test)]
 mod tests {

@@ -11,8 +11,7 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use tapswitch_pcapng as pcapng;
 
-use super::Failure;
-use super::loader::Loader;
+use super::{Failure, Loader};
 
 /// Additional options of the guests.
 pub(super) fn options() -> [String; 1] {
@@ -38,7 +37,7 @@ fn file() -> Result<Vec<u8>, Failure> {
     let mut file = Vec::new();
     pcapng::begin(&mut file, "tapswitch", "trains", 0);
     for number in 0..UNDER_WAY {
-        let mut frame = Vec::with_capacity(FRAME_LEN);
+        let mut frame = Vec::with_capacity(TRAIN_LEN);
         let headers = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
             .ipv4([198, 18, 0, 1], [198, 18, 0, 2], 64)
             .tcp(40_000, 5201, number * u32::try_from(PAYLOAD_LEN)?, u16::MAX)
@@ -111,7 +110,7 @@ const OFFLOADS: [(&str, &str); 6] = [
 ];
 const CHECKSUM: (&str, &str) = ("tx", "tcp_cksum");
 /// Length of a train in bytes without the check sequence.
-pub(super) const FRAME_LEN: usize = 14 + 20 + 20 + PAYLOAD_LEN;
+pub(in crate::bench::vhost) const TRAIN_LEN: usize = 14 + 20 + 20 + PAYLOAD_LEN;
 /// As many segments as fit an IP packet.
 const PAYLOAD_LEN: usize = 44 * SEGMENT_LEN;
 const SEGMENT_LEN: usize = 1460;
@@ -127,7 +126,7 @@ mod tests {
     #[test]
     fn a_train_is_one_packet_of_ip() {
         let file = file().unwrap();
-        assert!(FRAME_LEN - 14 <= usize::from(u16::MAX));
+        assert!(TRAIN_LEN - 14 <= usize::from(u16::MAX));
         let mut packets = 0;
         let mut rest = &file[..];
         while let Some(len) = pcapng::next_block(rest) {
@@ -136,7 +135,7 @@ mod tests {
         }
         assert_eq!(packets, 16);
         let frame = file.windows(2).position(|type_| type_ == [0x08, 0x00]).unwrap();
-        let packet = etherparse::SlicedPacket::from_ethernet(&file[frame - 12..][..FRAME_LEN]);
+        let packet = etherparse::SlicedPacket::from_ethernet(&file[frame - 12..][..TRAIN_LEN]);
         assert!(packet.unwrap().transport.is_some());
     }
 }

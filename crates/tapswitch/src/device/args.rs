@@ -9,7 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use tapswitch_netlink::QdiscSpec;
 use tapswitch_tap::{DeviceName, HeaderLen, Kind, MacAddr, Offloads};
 
-use crate::device::users::{Group, User};
+use crate::on_off::OnOff;
+use crate::users::{Group, User};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
@@ -119,10 +120,10 @@ pub(crate) struct DeviceSetArgs {
     /// Whether the device remains when its last program closes it. Off needs a program that holds
     /// the device; otherwise use `delete`.
     #[arg(long, value_name = "on|off")]
-    pub(crate) persistent: Option<Switch>,
+    pub(crate) persistent: Option<OnOff>,
     /// Set the carrier. A program must hold the device.
     #[arg(long, value_name = "on|off")]
-    pub(crate) carrier: Option<Switch>,
+    pub(crate) carrier: Option<OnOff>,
     /// Address to remove; may be repeated.
     #[arg(long, value_name = "IP/LEN")]
     pub(crate) delete_address: Vec<AddressArg>,
@@ -142,13 +143,13 @@ pub(crate) struct FlagArgs {
     pub(crate) vnet_hdr: Option<HeaderArg>,
     /// Four bytes of packet information before each frame.
     #[arg(long, value_name = "on|off")]
-    pub(crate) pi: Option<Switch>,
+    pub(crate) pi: Option<OnOff>,
     /// Pass written frames through NAPI, and through GRO if --gro-flush-timeout is set.
     #[arg(long, value_name = "on|off")]
-    pub(crate) napi: Option<Switch>,
+    pub(crate) napi: Option<OnOff>,
     /// Make a full ring stop the qdisc instead of dropping (Linux 7.3).
     #[arg(long, value_name = "on|off")]
-    pub(crate) backpressure: Option<Switch>,
+    pub(crate) backpressure: Option<OnOff>,
 }
 
 /// Settings for creation and for later changes.
@@ -200,19 +201,6 @@ pub(crate) struct SettingArgs {
     /// Set the interface down.
     #[arg(long, conflicts_with = "up")]
     pub(crate) down: bool,
-}
-
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-impl Switch {
-    pub(crate) fn is_on(self) -> bool {
-        self == Self::On
-    }
 }
 
 /// Whether there is a network header, and its length.

@@ -29,7 +29,7 @@ pub(crate) fn printable_lines(text: &str) -> String {
 }
 
 /// `word` as one word of a POSIX shell. `None` if it contains unprintable characters.
-pub(super) fn quoted(word: &str) -> Option<String> {
+pub(crate) fn quoted(word: &str) -> Option<String> {
     if !word.chars().all(is_harmless) {
         return None;
     }
