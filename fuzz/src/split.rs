@@ -4,7 +4,8 @@ mod tunnel;
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use tapswitch_offload::{
-    IdRule, InPlace, Segments, SplitOptions, Verdict, segment_frame_len_max, verify, wire_bytes,
+    ChecksumRule, IdRule, InPlace, Segments, SplitOptions, Verdict, complete_checksum,
+    segment_frame_len_max, verify, wire_bytes,
 };
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
@@ -46,8 +47,12 @@ pub fn split_long(data: &[u8]) {
         return;
     };
     let rule = |bit: u8| if choices & bit != 0 { IdRule::Fixed } else { IdRule::Increment };
-    let options =
-        SplitOptions { id: rule(1), outer_id: rule(2), fragment_seed: u32::from(choices) };
+    let options = SplitOptions {
+        id: rule(1),
+        outer_id: rule(2),
+        fragment_seed: u32::from(choices),
+        checksum: ChecksumRule::Complete,
+    };
     let packets = cut_in_all_ways(&meta, &options, frame.len().min(at.into()), frame);
     if let (Some(packets), Ok(whole)) = (packets, parse(frame))
         && !packets.is_fragmented
@@ -88,6 +93,7 @@ fn cut_in_all_ways(
         packets.as_ref().map(|packets| packets.frames.clone())
     );
     let packets = packets?;
+    check_partial(meta, options, frame, &packets.frames);
     if !packets.is_fragmented {
         let payloads = packets.frames.iter().map(|packet| &packet[packets.headers_len..]);
         assert_eq!(payloads.collect::<Vec<_>>().concat(), frame[packets.headers_len..]);
@@ -137,6 +143,27 @@ fn cut_in_place(
         frames.push(packet.to_vec());
     }
     Some(frames)
+}
+
+/// Cuts the train into packets with partial checksums, which are `complete` once completed.
+fn check_partial(meta: &LongNetHeader, options: &SplitOptions, frame: &[u8], complete: &[Vec<u8>]) {
+    let options = SplitOptions { checksum: ChecksumRule::Partial, ..*options };
+    let segments = Segments::with(meta, &options, frame, &[]);
+    let told = segments.map(|segments| segments.net_header()).unwrap_or_default();
+    let packets = cut(meta, &options, frame, &[]).map(|packets| packets.frames);
+    assert_eq!(cut_in_place(meta, &options, frame), packets);
+    let mut packets = packets.unwrap_or_default();
+    assert_eq!(packets.len(), complete.len());
+    let field = usize::from(told.csum_start) + usize::from(told.csum_offset);
+    for (packet, complete) in packets.iter_mut().zip(complete) {
+        assert_eq!(complete_checksum(&mut told.clone(), packet, &[]), Ok(()));
+        let mut complete = complete.clone();
+        // Zero has two forms, and this one is written when a checksum is completed.
+        if told.needs_checksum() && complete[field..field + 2] == [0, 0] {
+            write_u16(&mut complete, field, 0xffff);
+        }
+        assert_eq!(*packet, complete);
+    }
 }
 
 /// The fragments carry what the datagram had behind the repeated headers, except for the checksum.

@@ -113,14 +113,18 @@ impl PacketPort {
         write(self.fd.as_fd()).map(drop).map_err(|errno| self.send_error(errno, 1))
     }
 
-    /// Sends at most [`MAX_PACKETS`] packets without offloads, each of which consists of three
-    /// parts, which may be empty. Never blocks or allocates: one sendmmsg(2), and another one if
-    /// the kernel stops in between.
+    /// Sends at most [`MAX_PACKETS`] packets with the same metadata, each of which consists of
+    /// three parts, which may be empty. Never blocks or allocates: one sendmmsg(2), and another one
+    /// if the kernel stops in between.
     ///
     /// Returns how many were sent, and the error that stopped it: that packet and the following
     /// ones were not sent.
-    pub fn send_packets(&self, packets: &[[IoSlice<'_>; 3]]) -> (usize, Result<(), SendError>) {
-        let header = NetHeader::PLAIN.encode();
+    pub fn send_packets(
+        &self,
+        header: &NetHeader,
+        packets: &[[IoSlice<'_>; 3]],
+    ) -> (usize, Result<(), SendError>) {
+        let header = header.encode();
         let header = IoSlice::new(&header[..socket::VNET_HEADER_LEN]);
         let mut pieces = [[header; 4]; MAX_PACKETS];
         let Some(places) = pieces.get_mut(..packets.len()) else {

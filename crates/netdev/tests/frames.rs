@@ -73,15 +73,18 @@ fn packets_are_sent_together_in_order() {
         .zip(&ranges)
         .map(|(frame, ranges)| ranges.clone().map(|range| IoSlice::new(&frame[range])))
         .collect();
-    assert_eq!(wire.a.send_packets(&packets), (packets.len(), Ok(())));
-    assert_eq!(wire.a.send_packets(&packets[..1]), (1, Ok(())));
-    assert_eq!(wire.a.send_packets(&[]), (0, Ok(())));
+    assert_eq!(wire.a.send_packets(&NetHeader::PLAIN, &packets), (packets.len(), Ok(())));
+    assert_eq!(wire.a.send_packets(&NetHeader::PLAIN, &packets[..1]), (1, Ok(())));
+    assert_eq!(wire.a.send_packets(&NetHeader::PLAIN, &[]), (0, Ok(())));
     for expected in sent.iter().chain([&sent[0]]) {
         let (header, received) = receive(&wire.b, |_, frame| is_ours(frame));
         assert_eq!((header, &received), (NetHeader::PLAIN, expected));
     }
     let too_many = [&packets[..], &packets[..1]].concat();
-    assert_eq!(wire.a.send_packets(&too_many), (0, Err(SendError::TooManyParts)));
+    assert_eq!(
+        wire.a.send_packets(&NetHeader::PLAIN, &too_many),
+        (0, Err(SendError::TooManyParts))
+    );
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn a_packet_that_is_not_sent_holds_up_those_behind_it() {
     let wire = Wire::new();
     let sent = [100, 200, 2000, 300].map(|len| frame(&[], len));
     let packets = [0, 1, 2, 3].map(|index: usize| [&sent[index][..], &[], &[]].map(IoSlice::new));
-    assert_eq!(wire.a.send_packets(&packets), (2, Err(SendError::Oversize)));
+    assert_eq!(wire.a.send_packets(&NetHeader::PLAIN, &packets), (2, Err(SendError::Oversize)));
     send(&wire.a, &NetHeader::PLAIN, &frame(&[], 60)).unwrap();
     let lengths = [(); 3].map(|()| receive(&wire.b, |_, frame| is_ours(frame)).1.len());
     assert_eq!(lengths, [100, 200, 60]);

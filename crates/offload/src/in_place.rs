@@ -79,7 +79,7 @@ impl<'a> InPlace<'a> {
         // The packet before the second one is not a middle packet.
         match &self.middle {
             Some(middle) if position.index > 1 && !position.is_last => {
-                middle.patch(headers, Sum::of(payload), position);
+                middle.patch(headers, self.plan.sum_of_part(payload), position);
             }
             _ => {
                 let sum = self.plan.sum([payload, &[]]);
@@ -89,6 +89,12 @@ impl<'a> InPlace<'a> {
         self.at = at;
         self.index += 1;
         Some(&mut self.buf[from..end])
+    }
+
+    /// The metadata of each packet, as of [`Segments`](crate::Segments::net_header).
+    #[inline]
+    pub fn net_header(&self) -> NetHeader {
+        self.plan.meta
     }
 
     /// Number of remaining packets.

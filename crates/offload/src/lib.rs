@@ -36,7 +36,8 @@
 //!
 //! **Cost.** One pass over the payload, for its checksum, and a copy of the headers for each
 //! packet, from a template except for the first and the last. The checksum of an outer tunnel is
-//! derived from the same pass.
+//! derived from the same pass. For a port that takes partial checksums the payload is not read
+//! ([`ChecksumRule::Partial`]); the outer checksum does not depend on it.
 //!
 //! Out of scope: I/O, nested tunnels, UFO in tunnels.
 //!
@@ -71,7 +72,7 @@ pub use coalesce::Coalescer;
 pub use error::OffloadError;
 pub use in_place::InPlace;
 pub use length::{FRAGMENT_HEADER_LEN, segment_frame_len_max, wire_bytes};
-pub use options::{IdRule, SplitOptions};
+pub use options::{ChecksumRule, IdRule, SplitOptions};
 pub use plan::TRAIN_LEN_MAX;
 pub use sctp::is_sctp_checksum;
 pub use segments::{Segment, Segments};

@@ -35,8 +35,21 @@ struct Identification {
 /// sequence number and checksum.
 #[derive(Clone, Copy, Debug)]
 enum Checksum {
-    Tcp { at: usize, sum: Sum, sequence: u32 },
-    Udp { at: usize, sum: Sum },
+    Tcp {
+        at: usize,
+        sum: Sum,
+        sequence: u32,
+    },
+    Udp {
+        at: usize,
+        sum: Sum,
+    },
+    /// Partial ones are equal, as the lengths are.
+    PartialTcp {
+        at: usize,
+        sequence: u32,
+    },
+    PartialUdp,
 }
 
 impl Middle {
@@ -55,7 +68,10 @@ impl Middle {
         let frame_len = headers.len() + usize::from(plan.size);
         plan.write_cut(written, frame_len, Sum::ZERO, plan.position(1));
         let network = Identification::new(network, written);
-        let upper = Checksum::new(upper, written, plan.position(1));
+        let upper = match plan.meta.needs_checksum() {
+            true => Checksum::partial(upper),
+            false => Checksum::new(upper, written, plan.position(1)),
+        };
         Some(Self { headers: second, network, upper })
     }
 
@@ -114,6 +130,13 @@ impl Checksum {
         }
     }
 
+    fn partial(upper: &Upper) -> Self {
+        match *upper {
+            Upper::Tcp(Tcp { at, sequence, .. }) => Self::PartialTcp { at, sequence },
+            Upper::Udp(_) => Self::PartialUdp,
+        }
+    }
+
     #[inline]
     fn write(&self, headers: &mut [u8], payload: Sum, offset: u32) {
         match *self {
@@ -130,6 +153,12 @@ impl Checksum {
                     write_u16(header, udp::field::CHECKSUM, sum.add_sum(payload).udp_checksum());
                 }
             }
+            Self::PartialTcp { at, sequence } => {
+                if let Some(header) = fixed::<{ tcp::MIN_HEADER_LEN }>(headers, at) {
+                    write_u32(header, tcp::field::SEQUENCE, sequence.wrapping_add(offset));
+                }
+            }
+            Self::PartialUdp => {}
         }
     }
 }

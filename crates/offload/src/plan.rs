@@ -1,14 +1,16 @@
 //! The header changes for each packet of a train, determined once for all of them.
 
 use tapswitch_wire::checksum::Sum;
-use tapswitch_wire::{GsoType, LongNetHeader, MetadataError, NetHeader, ip_proto};
+use tapswitch_wire::{
+    GsoType, LongNetHeader, MetadataError, NetHeader, NetHeaderFlags, ip_proto, tcp, udp, write_u16,
+};
 
 use crate::checksum::{Place, sum_of_payload};
 use crate::fragments::Fragments;
 use crate::layers::Layers;
-use crate::rewrite::{Network, Position, Tcp, Udp};
+use crate::rewrite::{Network, Position, Tcp, Udp, checked_len};
 use crate::tunnel::Tunnel;
-use crate::{OffloadError, SplitOptions};
+use crate::{ChecksumRule, OffloadError, SplitOptions};
 
 /// How a train is segmented.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) size: u16,
     /// Number of packets.
     pub(crate) count: u32,
+    /// Metadata of each packet.
+    pub(crate) meta: NetHeader,
     pub(crate) work: Work,
 }
 
@@ -60,11 +64,12 @@ impl Plan {
         }
         let count = meta.base.wire_packets(frame_len - layers.end);
         let work = if count == 1 && layers.outer.is_none() {
-            Work::whole(&meta.base, layers.end)?
+            Work::whole(&meta.base, options, layers.end)?
         } else {
             Work::cut(&meta.base, options, headers, &layers, frame_len)?
         };
-        Ok(Self { headers_end: layers.end, size: meta.base.gso_size, count, work })
+        let (size, meta) = (meta.base.gso_size, packet_meta(&meta.base, options));
+        Ok(Self { headers_end: layers.end, size, count, meta, work })
     }
 
     fn fragments(
@@ -81,11 +86,17 @@ impl Plan {
         let carried = fragments.first_only_len() + payload_len;
         // A datagram has at most 8,192 fragments.
         let count = carried.div_ceil(usize::from(meta.gso_size));
-        let (count, work) = match u32::try_from(count).unwrap_or(u32::MAX) {
-            0 | 1 => (1, Work::whole(meta, layers.end)?),
-            count => (count, Work::Fragments(fragments)),
-        };
-        Ok(Self { headers_end: layers.end, size: meta.gso_size, count, work })
+        let (headers_end, size) = (layers.end, meta.gso_size);
+        Ok(match u32::try_from(count).unwrap_or(u32::MAX) {
+            0 | 1 => {
+                let work = Work::whole(meta, options, layers.end)?;
+                Self { headers_end, size, count: 1, meta: packet_meta(meta, options), work }
+            }
+            count => {
+                let work = Work::Fragments(fragments);
+                Self { headers_end, size, count, meta: NetHeader::PLAIN, work }
+            }
+        })
     }
 
     /// The sum of a packet's `payload`, for [`write`](Self::write). Computed before all other
@@ -93,7 +104,14 @@ impl Plan {
     #[expect(clippy::inline_always, reason = "see Self::write")]
     #[inline(always)]
     pub(crate) fn sum(&self, payload: [&[u8]; 2]) -> Sum {
-        if matches!(self.work, Work::Cut(..)) { sum_of_payload(payload) } else { Sum::ZERO }
+        let is_summed = matches!(self.work, Work::Cut(..)) && !self.meta.needs_checksum();
+        if is_summed { sum_of_payload(payload) } else { Sum::ZERO }
+    }
+
+    /// The same for a middle packet, whose `payload` is in one part.
+    #[inline]
+    pub(crate) fn sum_of_part(&self, payload: &[u8]) -> Sum {
+        if self.meta.needs_checksum() { Sum::ZERO } else { Sum::of(payload) }
     }
 
     /// Writes the fields of the packet at `position` into `headers`, a copy of the train's. `sum`
@@ -130,7 +148,9 @@ impl Plan {
     ) {
         // 1. TCP: 6 stores (IPv4) or 4 (IPv6).
         // 2. UDP: one store less.
-        // 3. In a tunnel: up to 5 more stores, and one pass over its headers.
+        // 3. A partial checksum: stored over the complete one, which is that of no payload.
+        // 4. In a tunnel: up to 5 more stores, and one pass over its headers. These are the same
+        //    with a partial checksum inside.
         let Work::Cut(network, upper, tunnel) = &self.work else {
             return;
         };
@@ -138,6 +158,9 @@ impl Plan {
         match upper {
             Upper::Tcp(tcp) => tcp.write(headers, frame_len, sum, position),
             Upper::Udp(udp) => udp.write(headers, frame_len, sum),
+        }
+        if self.meta.needs_checksum() {
+            upper.write_partial(headers, frame_len);
         }
         if let Some(tunnel) = tunnel {
             tunnel.write(headers, frame_len, position.index, upper.pseudo_header());
@@ -171,9 +194,13 @@ impl Plan {
 }
 
 impl Work {
-    fn whole(meta: &NetHeader, headers_len: usize) -> Result<Self, OffloadError> {
+    fn whole(
+        meta: &NetHeader,
+        options: &SplitOptions,
+        headers_len: usize,
+    ) -> Result<Self, OffloadError> {
         let place = meta.needs_checksum().then(|| Place::new(meta, headers_len)).transpose()?;
-        Ok(Self::Whole(place))
+        Ok(Self::Whole(place.filter(|_| options.checksum == ChecksumRule::Complete)))
     }
 
     fn cut(
@@ -221,6 +248,25 @@ impl Upper {
             Self::Udp(udp) => udp.pseudo_header(),
         }
     }
+
+    /// Stores the partial checksum of a packet, a frame of `frame_len` bytes.
+    fn write_partial(&self, headers: &mut [u8], frame_len: usize) {
+        let (at, field) = match self {
+            Self::Tcp(tcp) => (tcp.at, tcp::field::CHECKSUM),
+            Self::Udp(udp) => (udp.at, udp::field::CHECKSUM),
+        };
+        let sum = self.pseudo_header().add(checked_len(frame_len - at));
+        write_u16(headers, at + field, sum.partial());
+    }
+}
+
+/// The metadata of each packet of a train that does not become fragments.
+fn packet_meta(train: &NetHeader, options: &SplitOptions) -> NetHeader {
+    if options.checksum == ChecksumRule::Complete || !train.needs_checksum() {
+        return NetHeader::PLAIN;
+    }
+    let NetHeader { csum_start, csum_offset, .. } = *train;
+    NetHeader { flags: NetHeaderFlags::NEEDS_CSUM, csum_start, csum_offset, ..NetHeader::PLAIN }
 }
 
 /// Checks that precede parsing of the headers.

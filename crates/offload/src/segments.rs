@@ -9,7 +9,7 @@
 //! | TCP sequence number | of the packet's first byte |
 //! | FIN, PSH | on the last packet only |
 //! | CWR | with the ECN bit on the first packet only (RFC 3168 §6.1.2), else on all |
-//! | checksums | complete |
+//! | checksums | complete; TCP's and UDP's partial on request ([`ChecksumRule`]) |
 //!
 //! Everything else is repeated: tags, IP options, extension headers, TCP options, a tunnel's
 //! headers. In a tunnel the outer lengths, identifications and checksums change like the inner
@@ -26,6 +26,8 @@
 //! it.) So the padding of a train shorter than Ethernet's minimum would become payload; no sender
 //! makes one. A train that fits into one packet is passed unchanged except for the checksum,
 //! including padding.
+//!
+//! [`ChecksumRule`]: crate::ChecksumRule
 
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{LongNetHeader, NetHeader};
@@ -36,8 +38,8 @@ use crate::middle::Middle;
 use crate::plan::{Plan, Work};
 use crate::{OffloadError, SplitOptions};
 
-/// Iterates over the packets of a train. Each is as with [`NetHeader::PLAIN`], with no deferred
-/// work.
+/// Iterates over the packets of a train. None is a train, and unless
+/// [partial checksums](crate::ChecksumRule::Partial) were asked for, no work is deferred.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     /// Headers of the train, from Ethernet to TCP or UDP.
@@ -114,8 +116,8 @@ impl<'a> Segments<'a> {
     /// shorter than [`headers_len`](Self::headers_len).
     #[inline]
     pub fn next(&mut self, headers_out: &mut [u8]) -> Option<Segment<'a>> {
-        // 1. A middle packet with its payload in one part: one pass over that, a copy of the
-        //    headers, up to four stores.
+        // 1. A middle packet with its payload in one part: one pass over that unless its checksum
+        //    is partial, a copy of the headers, up to four stores.
         // 2. The first and last packet, and all packets in a tunnel: twice the stores, and their
         //    sums.
         // 3. A fragment.
@@ -139,7 +141,7 @@ impl<'a> Segments<'a> {
             return None;
         }
         let out = headers_out.get_mut(..self.headers.len())?;
-        middle.write(out, Sum::of(payload), self.plan.position(self.index));
+        middle.write(out, self.plan.sum_of_part(payload), self.plan.position(self.index));
         self.rest[0] = rest;
         self.index += 1;
         Some(payload)
@@ -181,6 +183,12 @@ impl<'a> Segments<'a> {
         let headers_len = fragments.write(out, self.headers, frame_len, position);
         self.index += 1;
         Some(Segment { headers_len, payload })
+    }
+
+    /// The metadata of each packet: [`NetHeader::PLAIN`], or a partial checksum.
+    #[inline]
+    pub fn net_header(&self) -> NetHeader {
+        self.plan.meta
     }
 
     /// Maximum length in bytes of each packet's headers, as written by [`next`](Self::next); for

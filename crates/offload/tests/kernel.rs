@@ -43,7 +43,7 @@ use netns::{PATIENCE, Tap, ip};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tapswitch_guest::{Rig, Series};
-use tapswitch_offload::{IdRule, Segments, SplitOptions, complete_checksum};
+use tapswitch_offload::{ChecksumRule, IdRule, Segments, SplitOptions, complete_checksum};
 use tapswitch_wire::{GsoType, LongNetHeader, NetHeader, NetHeaderFlags, ipv6, read_u32, tcp};
 
 const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(&["tun", "bridge"]).programs(&["ip"]);
@@ -482,5 +482,9 @@ const SIZES: [(usize, u16); 8] = [
 /// The same for datagrams to be fragmented.
 const UFO_SIZES: [(usize, u16); 5] =
     [(5068, 1448), (2888, 1448), (1441, 1448), (65_000, 1440), (4001, 1000)];
-const DEFAULT: SplitOptions =
-    SplitOptions { id: IdRule::Increment, outer_id: IdRule::Increment, fragment_seed: 0 };
+const DEFAULT: SplitOptions = SplitOptions {
+    id: IdRule::Increment,
+    outer_id: IdRule::Increment,
+    fragment_seed: 0,
+    checksum: ChecksumRule::Complete,
+};

@@ -12,7 +12,8 @@
 //! 7. A train of a kind that the port does not take (see [`takes`]): cut into packets, each an
 //!    iovec, a batch of headers at a time. A packet socket takes a batch by one sendmmsg(2). A tap
 //!    device has no such call: a cut train costs one write(2) per packet, including the receiver's
-//!    stack, which dominates. The payload is read once, for the checksum, and never copied.
+//!    stack, which dominates. The payload is never copied. It is read once, for the checksum,
+//!    unless the port takes partial ones: see [`TxPort::packet_checksums`].
 //! 8. A copy that is truncated: see [`part`].
 //! 9. A file takes frames into its buffer: see [`record`].
 //! 10. A frame for a full port, or for one with queued frames, is copied to a queue: see [`queue`]
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
 use tapswitch_netdev::MAX_PACKETS;
-use tapswitch_offload::{Segments, SplitOptions, complete_checksum};
+use tapswitch_offload::{ChecksumRule, Segments, SplitOptions, complete_checksum};
 use tapswitch_tunnel as tunnel;
 use tapswitch_wire::{NET_HEADER_LEN, NetHeader};
 
@@ -165,7 +166,7 @@ impl TxPort {
             Err(SendFault::Rejected) if frame.meta.is_train() => {
                 // A train that cannot be cut either is invalid itself, and says nothing about its
                 // kind.
-                self.send_cut(frame, beyond, 0)?;
+                self.send_cut_complete(frame, beyond)?;
                 self.cut_kind(frame.meta.gso_type);
                 Ok(())
             }
@@ -245,20 +246,45 @@ impl TxPort {
         beyond: Beyond<'_>,
         done: u32,
     ) -> Result<(), DropReason> {
-        self.cut_to(frame, beyond, done, usize::MAX)
+        self.cut_to(frame, beyond, done, usize::MAX, self.packet_checksums())
     }
 
-    /// As [`Self::send_cut`], but only the first `snaplen` bytes of each packet.
+    /// As [`Self::send_cut`], with all checksums complete.
+    #[cold]
+    fn send_cut_complete(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+    ) -> Result<(), DropReason> {
+        self.cut_to(frame, beyond, 0, usize::MAX, ChecksumRule::Complete)
+    }
+
+    /// The checksums of packets that a train was cut into: partial if the port would take the
+    /// checksum of a single packet, so that neither the switch nor the receiver reads the payload
+    /// for it. A device that has just refused a train may have refused its checksum.
+    fn packet_checksums(&self) -> ChecksumRule {
+        let is_partial = match &self.device {
+            TxDevice::Guest(guest) => guest.takes_checksum(),
+            _ => self.takes.checksum && self.cut_until.is_none(),
+        };
+        if is_partial { ChecksumRule::Partial } else { ChecksumRule::Complete }
+    }
+
+    /// As [`Self::send_cut`], but only the first `snaplen` bytes of each packet, and with these
+    /// checksums. A truncated packet has a complete one.
     fn cut_to(
         &mut self,
         frame: &Frame<'_>,
         beyond: Beyond<'_>,
         done: u32,
         snaplen: usize,
+        checksum: ChecksumRule,
     ) -> Result<(), DropReason> {
         match self.device {
-            TxDevice::Vxlan(_) => self.cut::<{ tunnel::MAX_PACKETS }>(frame, beyond, done, snaplen),
-            _ => self.cut::<CUT_COUNT>(frame, beyond, done, snaplen),
+            TxDevice::Vxlan(_) => {
+                self.cut::<{ tunnel::MAX_PACKETS }>(frame, beyond, done, snaplen, checksum)
+            }
+            _ => self.cut::<CUT_COUNT>(frame, beyond, done, snaplen, checksum),
         }
     }
 
@@ -269,9 +295,11 @@ impl TxPort {
         beyond: Beyond<'_>,
         done: u32,
         snaplen: usize,
+        checksum: ChecksumRule,
     ) -> Result<(), DropReason> {
         let mut parts = [&[][..]; PIECES_MAX];
-        let mut packets = segments(&mut parts, frame, beyond, &mut self.fetched)?;
+        let mut packets = segments(&mut parts, frame, beyond, &mut self.fetched, checksum)?;
+        let meta = packets.net_header();
         let place_len = NET_HEADER_LEN + packets.headers_len();
         if self.headers.len() < COUNT * place_len {
             self.headers.resize(COUNT * place_len, 0);
@@ -286,7 +314,8 @@ impl TxPort {
             for place in self.headers.chunks_exact_mut(place_len).take(COUNT) {
                 let (header, headers) = place.split_at_mut(NET_HEADER_LEN);
                 let Some(packet) = packets.next(headers) else { break };
-                header.copy_from_slice(&NetHeader::PLAIN.encode());
+                header.copy_from_slice(&meta.encode());
+                batch[count].meta = meta;
                 batch[count].headers = &place[..NET_HEADER_LEN + packet.headers_len];
                 batch[count].payload = packet.payload;
                 batch[count].len = packet.frame_len();
@@ -331,6 +360,7 @@ fn segments<'a>(
     frame: &'a Frame<'_>,
     beyond: Beyond<'_>,
     fetched: &'a mut Vec<u8>,
+    checksum: ChecksumRule,
 ) -> Result<Segments<'a>, DropReason> {
     let count = if beyond.is_empty() {
         gather(parts, frame.parts()).ok_or(DropReason::CannotSegment)?
@@ -338,7 +368,7 @@ fn segments<'a>(
         parts[0] = beyond.join(frame, fetched);
         1
     };
-    let (meta, options) = (frame.meta.into(), SplitOptions::default());
+    let (meta, options) = (frame.meta.into(), SplitOptions { checksum, ..SplitOptions::default() });
     Segments::with(&meta, &options, frame.head(), &parts[..count])
         .map_err(|_| DropReason::CannotSegment)
 }
@@ -353,10 +383,12 @@ fn gather<T>(places: &mut [T], items: impl Iterator<Item = T>) -> Option<usize> 
     Some(count)
 }
 
-/// A packet that a train was cut into, with its checksum complete.
+/// A packet that a train was cut into.
 #[derive(Clone, Copy, Debug, Default)]
 struct CutPacket<'a> {
-    /// A plain network header, followed by the packet's own headers.
+    /// Its metadata: plain, or a partial checksum. The same for all packets of a train.
+    meta: NetHeader,
+    /// The metadata as a network header, followed by the packet's own headers.
     headers: &'a [u8],
     payload: [&'a [u8]; 2],
     /// Length in bytes of the whole packet, which may be truncated here.

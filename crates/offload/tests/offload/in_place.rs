@@ -8,8 +8,8 @@
 use crate::common::{Train, cut_in_place, cut_with, datagrams, trains, tunnelled_trains};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
-use tapswitch_offload::{IdRule, InPlace, OffloadError, SplitOptions};
+use proptest::sample::{Index, select};
+use tapswitch_offload::{ChecksumRule, IdRule, InPlace, OffloadError, SplitOptions};
 
 proptest! {
     #[test]
@@ -128,7 +128,13 @@ fn any_train() -> impl Strategy<Value = Train> {
 
 fn any_options() -> impl Strategy<Value = SplitOptions> {
     let rule = |is_fixed| if is_fixed { IdRule::Fixed } else { IdRule::Increment };
-    (any::<bool>(), any::<bool>(), any::<u32>()).prop_map(move |(id, outer_id, fragment_seed)| {
-        SplitOptions { id: rule(id), outer_id: rule(outer_id), fragment_seed }
-    })
+    let checksum = select(&[ChecksumRule::Complete, ChecksumRule::Partial][..]);
+    (any::<bool>(), any::<bool>(), any::<u32>(), checksum).prop_map(
+        move |(id, outer_id, fragment_seed, checksum)| SplitOptions {
+            id: rule(id),
+            outer_id: rule(outer_id),
+            fragment_seed,
+            checksum,
+        },
+    )
 }

@@ -12,6 +12,7 @@ mod coalesce;
 mod coalesce_tunnels;
 mod fragments;
 mod in_place;
+mod partial;
 mod property;
 mod segments;
 mod tags;

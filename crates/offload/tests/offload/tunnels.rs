@@ -10,12 +10,16 @@ use crate::common::{C_TAG, Encapsulation, Ip, S_TAG, Train, Tunnel, Upper, cut, 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tapswitch_offload::{IdRule, OffloadError, SplitOptions, Verdict, verify};
+use tapswitch_offload::{ChecksumRule, IdRule, OffloadError, SplitOptions, Verdict, verify};
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{GsoType, LongNetHeader, MetadataError, NetHeader, parse, read_u16};
 
-const DEFAULT: SplitOptions =
-    SplitOptions { id: IdRule::Increment, outer_id: IdRule::Increment, fragment_seed: 0 };
+const DEFAULT: SplitOptions = SplitOptions {
+    id: IdRule::Increment,
+    outer_id: IdRule::Increment,
+    fragment_seed: 0,
+    checksum: ChecksumRule::Complete,
+};
 
 proptest! {
     #[test]

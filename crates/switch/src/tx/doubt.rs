@@ -6,7 +6,8 @@
 //! sender's frames must not harm others that use the port:
 //!
 //! - A kind of train that was refused, while its packets were taken, is cut for [`CUT_TIME`]; then
-//!   the kernel is tried again.
+//!   the kernel is tried again. Until then no packet of a train has a partial checksum: that may be
+//!   what was refused.
 //! - A train that finds the port congested is checked: one that cannot be cut is dropped.
 //! - A frame that has waited at the head of the queue for [`DOUBT_TIME`], with the port congested,
 //!   is completed or cut here: its packets can then be refused only for lack of room.
@@ -16,6 +17,7 @@
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
+use tapswitch_offload::ChecksumRule;
 use tapswitch_wire::GsoType;
 
 use super::queue::Waiting;
@@ -35,7 +37,8 @@ impl TxPort {
 
     fn can_cut(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> bool {
         let mut parts = [&[][..]; PIECES_MAX];
-        segments(&mut parts, frame, beyond, &mut self.fetched).is_ok()
+        let rule = ChecksumRule::Complete;
+        segments(&mut parts, frame, beyond, &mut self.fetched, rule).is_ok()
     }
 
     /// Cuts trains of this kind for [`CUT_TIME`].
@@ -68,7 +71,7 @@ impl TxPort {
             return Err(DropReason::EgressFull);
         }
         if meta.is_train() {
-            self.send_cut(&frame, Beyond::NONE, 0)?;
+            self.send_cut_complete(&frame, Beyond::NONE)?;
             self.cut_kind(meta.gso_type);
             return Ok(());
         }

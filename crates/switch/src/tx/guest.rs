@@ -181,6 +181,12 @@ impl GuestTx {
             || features().is_none_or(|features| Takes::from(features).takes(frame))
     }
 
+    /// Whether the guest takes partial checksums.
+    pub(super) fn takes_checksum(&self) -> bool {
+        let ring = self.held.as_ref().and_then(|held| held.as_ref());
+        ring.is_some_and(|ring| ring.features().contains(Features::GUEST_CSUM))
+    }
+
     /// Copies the frame into the guest's next buffers.
     #[inline]
     pub(super) fn send(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
@@ -193,7 +199,7 @@ impl GuestTx {
     fn send_packet(&mut self, packet: &CutPacket<'_>) -> Result<(), SendFault> {
         let pieces = packet.bare_pieces();
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        self.deliver(pieces[0], &NetHeader::PLAIN, len, pieces.into_iter().map(Part::Ours))
+        self.deliver(pieces[0], &packet.meta, len, pieces.into_iter().map(Part::Ours))
     }
 
     #[inline]

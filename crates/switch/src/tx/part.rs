@@ -8,7 +8,7 @@
 //! A frame whose packets are all short enough is sent like any other, trains whole.
 
 use tapswitch_datapath::{DropReason, Frame, HEADROOM};
-use tapswitch_offload::complete_checksum;
+use tapswitch_offload::{ChecksumRule, complete_checksum};
 use tapswitch_vhost::Part;
 use tapswitch_wire::{Layout, NetHeader};
 
@@ -33,7 +33,7 @@ impl TxPort {
         }
         self.device.set_cut(Some(snaplen));
         let sent = match frame.meta.is_train() {
-            true => self.cut_to(frame, beyond, done, snaplen),
+            true => self.cut_to(frame, beyond, done, snaplen, ChecksumRule::Complete),
             false => self.send_truncated(frame, beyond, snaplen),
         };
         self.device.set_cut(None);

@@ -20,11 +20,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use crate::pressure::tcp_train;
 use crate::vm::*;
 use rustix::fs::{FallocateFlags, fallocate};
+use tapswitch_offload::complete_checksum;
 use tapswitch_openflow::{Action, Body, GroupModCommand, Oxm, PortNo};
 use tapswitch_vhost::Features;
-use tapswitch_wire::{EtherType, MacAddr};
+use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 
@@ -63,6 +65,35 @@ fn frames_and_copies_go_from_guest_to_guest() {
         (1..=3).for_each(|number| {
             until("the port is down", || room.switch.port(number).state == "no-link");
         });
+    }
+}
+
+/// Only those that it negotiated: a guest without them would take a partial checksum for a wrong
+/// one.
+#[test]
+fn packets_of_a_train_have_the_checksums_that_a_guest_takes() {
+    let sending = split() | Features::CSUM | Features::HOST_TSO4;
+    let packets = |features| {
+        let room = Room::new(2, "");
+        room.switch.controller().apply(join(1, 2));
+        let (mut from, mut to) = (room.guest(1, sending), room.guest(2, features));
+        let (header, bytes) = tcp_train(3500, 1000);
+        let len = from.write_first(&header, &bytes);
+        assert!(from.try_send_first(len));
+        let mut packets = Vec::new();
+        until("four packets", || {
+            packets.extend(to.try_receive_with());
+            packets.len() == 4
+        });
+        packets
+    };
+    let complete = packets(split());
+    assert!(complete.iter().all(|(header, _)| *header == NetHeader::PLAIN));
+    let partial = packets(split() | Features::GUEST_CSUM);
+    for ((mut header, mut packet), (_, complete)) in partial.into_iter().zip(complete) {
+        assert!(header.needs_checksum() && !header.is_train(), "{header:?}");
+        complete_checksum(&mut header, &mut packet, &[]).unwrap();
+        assert!(packet == complete, "other bytes");
     }
 }
 

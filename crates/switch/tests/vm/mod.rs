@@ -300,6 +300,11 @@ impl Vm {
 
     /// Frames that have arrived, of one buffer each.
     pub(crate) fn try_receive(&mut self) -> Vec<Vec<u8>> {
+        self.try_receive_with().into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// The same with their metadata.
+    pub(crate) fn try_receive_with(&mut self) -> Vec<(NetHeader, Vec<u8>)> {
         let used = self.receive_ring.reap(&self.receives);
         let frames = frames_in(&self.receives, self.offered, &used);
         used.iter().for_each(|_| self.offer(RECEIVE));
@@ -328,16 +333,16 @@ impl SecondRing {
         let used = self.driver.reap(&self.guest);
         let frames = frames_in(&self.guest, self.offered, &used);
         used.iter().for_each(|_| self.offer());
-        frames
+        frames.into_iter().map(|(_, frame)| frame).collect()
     }
 }
 
-/// The frames in `used` buffers, after `offered` ones were provided.
-fn frames_in(guest: &Guest, offered: u64, used: &[(u16, u32)]) -> Vec<Vec<u8>> {
+/// The frames in `used` buffers, after `offered` ones were provided, with their metadata.
+fn frames_in(guest: &Guest, offered: u64, used: &[(u16, u32)]) -> Vec<(NetHeader, Vec<u8>)> {
     let frame = |(slot, (_, len)): (u64, &(u16, u32))| {
         let at = BUFFERS + slot % u64::from(RING_SIZE) * BUFFER_LEN;
         let bytes = guest.read::<{ BUFFER_LEN as usize }>(at);
-        bytes[12..*len as usize].to_vec()
+        (NetHeader::decode(bytes[..12].try_into().unwrap()), bytes[12..*len as usize].to_vec())
     };
     (offered - u64::from(RING_SIZE)..).zip(used).map(frame).collect()
 }

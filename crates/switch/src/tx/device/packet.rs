@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tapswitch_datapath::Frame;
 use tapswitch_netdev::{self as netdev, PacketPort};
 use tapswitch_vhost::{self as vhost, Part};
+use tapswitch_wire::NetHeader;
 
 use super::{CutPacket, SOCKET_LEN_MIN, SendFault, Transmit, bare_all};
 use crate::beyond::Beyond;
@@ -31,7 +32,9 @@ impl Transmit for Arc<PacketPort> {
 
     fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
         let pieces: [_; netdev::MAX_PACKETS] = bare_all(packets);
-        let (sent, outcome) = self.send_packets(&pieces[..packets.len()]);
+        // They are of one train, so their metadata is the same.
+        let meta = packets.first().map_or(NetHeader::PLAIN, |first| first.meta);
+        let (sent, outcome) = self.send_packets(&meta, &pieces[..packets.len()]);
         (sent, outcome.map_err(SendFault::from))
     }
 

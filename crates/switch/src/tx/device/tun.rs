@@ -5,7 +5,6 @@ use std::io::IoSlice;
 
 use tapswitch_datapath::Frame;
 use tapswitch_vhost::{self as vhost, Part};
-use tapswitch_wire::NetHeader;
 use tapswitch_wire::ethernet::HEADER_LEN;
 
 use super::{CutPacket, SendFault, Transmit, until_one_fails};
@@ -33,9 +32,9 @@ impl Transmit for TunQueue {
     }
 
     fn transmit_packets(&mut self, packets: &[CutPacket<'_>]) -> (usize, Result<(), SendFault>) {
-        let meta = NetHeader::PLAIN.encode();
-        let meta = &meta[..self.net_header_len()];
         until_one_fails(packets, |packet| {
+            let meta = self.net_header(packet.meta).encode();
+            let meta = &meta[..self.net_header_len()];
             let [headers, first, second] = packet.bare_pieces();
             let headers = headers.get(HEADER_LEN..).unwrap_or_default();
             let parts = [meta, headers, first, second];
