@@ -274,8 +274,9 @@ fn say(text: &str) {
 const POLICY: &str = "demo";
 /// Time for TCP to reach its rate, before each measurement.
 const WARM_UP: Duration = Duration::from_millis(800);
-/// Time that the flow continues after the last measurement.
-const AFTER: Duration = Duration::from_millis(400);
+/// Time that the flow continues after the last measurement. A busy machine takes it to add the TAP,
+/// which must find the flow running.
+const AFTER: Duration = Duration::from_millis(2400);
 /// Time limit for closing connections, generous for a busy machine.
 const REST_LIMIT: Duration = Duration::from_secs(10);
 /// Packets in the capture: a fraction of a second of such a flow.
