@@ -36,7 +36,8 @@ pub struct Config {
     /// ones.
     pub max_connections: usize,
     /// Time for an older connection of a switch to show a sign of life when there is a newer one.
-    /// If it does, the newer one is refused, else it replaces the older one.
+    /// If it does, the newer one is refused, else it replaces the older one; if this is zero, at
+    /// once.
     pub takeover_after: Duration,
     /// Maximum time for which a request waits for switches.
     pub request_timeout: Duration,

@@ -21,12 +21,16 @@ pub(super) struct Contest {
 }
 
 impl Hub {
-    /// A switch has connected. If it was connected already, the older connection is probed.
+    /// A switch has connected. If it was connected already, the older connection is probed, unless
+    /// it has no time to answer.
     pub(super) fn handle_ready(&mut self, id: DatapathId, new: Connected) {
         let Some(old) = self.switches.get(&id) else {
             tracing::info!("{} connected from {}", Name(id), new.peer);
             return self.accept(id, new);
         };
+        if self.takeover_after.is_zero() {
+            return self.take_the_place(id, new);
+        }
         old.orders.is_heard.store(false, Ordering::Relaxed);
         let under_way = self.contests.get(&id).map(|contest| contest.until);
         let until = under_way.unwrap_or(new.since + self.takeover_after);
@@ -92,8 +96,7 @@ impl Hub {
         };
         let over: Vec<_> = self.contests.extract_if(is_over).collect();
         for (id, contest) in over {
-            // With a time of zero the older one has no chance to answer.
-            let old = self.switches.get(&id).filter(|_| !self.takeover_after.is_zero());
+            let old = self.switches.get(&id);
             match old.is_some_and(|old| old.orders.is_heard.load(Ordering::Relaxed)) {
                 true => self.refuse(id, contest.new),
                 false => self.take_the_place(id, contest.new),

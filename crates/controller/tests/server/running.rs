@@ -52,7 +52,7 @@ impl Running {
 
     pub(crate) async fn stop(self) -> Handle {
         self.stop.send(()).unwrap();
-        self.task.await.unwrap();
+        within(self.task).await.unwrap();
         self.handle
     }
 
@@ -66,13 +66,17 @@ impl Running {
     }
 }
 
-/// Waits until the condition holds. The timeout is generous, so that only a condition that never
-/// holds fails the test.
+/// Waits until the condition holds.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it never came");
+    within(waiting).await;
+}
+
+/// Waits for what comes. The timeout is generous, so that only what never comes fails the test.
+pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it never came")
 }

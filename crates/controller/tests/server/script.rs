@@ -17,6 +17,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::running::within;
+
 /// Tables and behaviour of a switch. Survives its connections.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -83,13 +85,13 @@ impl Script {
     /// Closes the connection.
     pub(crate) async fn disconnect(self) -> Arc<Mutex<State>> {
         drop(self.says);
-        self.task.await.unwrap();
+        within(self.task).await.unwrap();
         self.state
     }
 
     /// Waits until the controller closes the connection.
     pub(crate) async fn closed(self) {
-        self.task.await.unwrap();
+        within(self.task).await.unwrap();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
