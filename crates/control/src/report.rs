@@ -144,11 +144,12 @@ impl PolicyState {
     }
 }
 
-/// A port that receives copies.
+/// A port that receives copies. The controller as a monitor, to which all switches send copies, is
+/// serialised without a switch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "told::Port", into = "told::Port")]
 pub struct MonitorPort {
-    /// The switch.
-    #[serde(with = "as_switch_name")]
+    /// The switch; that of [`Self::of_controller`] is none.
     pub switch: DatapathId,
     /// Number of the port.
     pub port: u32,
@@ -157,17 +158,31 @@ pub struct MonitorPort {
 }
 
 impl MonitorPort {
+    /// The controller, as the monitor of a policy.
+    pub fn of_controller() -> Self {
+        Self::unnamed(Place::CONTROLLER)
+    }
+
+    /// Whether this is the port CONTROLLER of a switch or of all switches.
+    pub const fn is_controller(&self) -> bool {
+        self.port == PortNo::CONTROLLER.0
+    }
+
     /// A port without a known name.
     pub(crate) fn unnamed(place: Place) -> Self {
         let is_controller = place.port == PortNo::CONTROLLER;
         let name = if is_controller { "controller".to_owned() } else { String::new() };
         Self { switch: place.switch, port: place.port.0, name }
     }
+
+    const fn place(&self) -> Place {
+        Place { switch: self.switch, port: PortNo(self.port) }
+    }
 }
 
 impl std::fmt::Display for MonitorPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", crate::text::switch_name(self.switch), self.port)
+        self.place().fmt(f)
     }
 }
 
@@ -335,4 +350,60 @@ pub struct HostReport {
     /// Addresses seen only as the source of its packets, not in ARP or neighbour discovery.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "as_texts")]
     pub unproven_addresses: Vec<IpAddr>,
+}
+
+/// Serialised forms.
+mod told {
+    use serde::{Deserialize, Serialize};
+    use tapswitch_openflow::DatapathId;
+
+    use super::MonitorPort;
+    use crate::place::Place;
+    use crate::text::as_switch_name;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Switch(#[serde(with = "as_switch_name")] DatapathId);
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Port {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        switch: Option<Switch>,
+        port: u32,
+        name: String,
+    }
+
+    impl From<MonitorPort> for Port {
+        fn from(at: MonitorPort) -> Self {
+            let switch = (at.place() != Place::CONTROLLER).then_some(Switch(at.switch));
+            Self { switch, port: at.port, name: at.name }
+        }
+    }
+
+    impl From<Port> for MonitorPort {
+        fn from(told: Port) -> Self {
+            let Port { switch, port, name } = told;
+            Self { switch: switch.map_or(Place::CONTROLLER.switch, |Switch(id)| id), port, name }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `0xffffffffffffffff` would look like a switch.
+    #[test]
+    fn the_controller_as_a_monitor_is_told_without_a_switch() {
+        let controller = MonitorPort::of_controller();
+        let of_switch = MonitorPort { switch: DatapathId(1), ..controller.clone() };
+        for (port, text) in [
+            (controller, r#"{"port":4294967293,"name":"controller"}"#),
+            (of_switch, r#"{"switch":"0x1","port":4294967293,"name":"controller"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&port).unwrap(), text);
+            assert_eq!(serde_json::from_str::<MonitorPort>(text).unwrap(), port);
+        }
+        assert_eq!(MonitorPort::of_controller().to_string(), "the controller");
+    }
 }

@@ -10,7 +10,7 @@ use tapswitch_control::{
     Verdict,
 };
 use tapswitch_controller::{Applied, How};
-use tapswitch_openflow::{Delivery, PortNo};
+use tapswitch_openflow::Delivery;
 
 use crate::management::{AskArgs, AskError, Request, ask};
 use crate::table::{grouped, print, print_json, table};
@@ -219,10 +219,13 @@ fn outcomes(report: &PolicyReport) -> Table {
     for copies in &report.copied {
         let port = &copies.monitor;
         let mut row = |what: String, packets: u64, bytes: Option<u64>| {
-            let is_controller = port.port == PortNo::CONTROLLER.0;
+            let numbered = |number: &dyn std::fmt::Display| match port.is_controller() {
+                true => "-".to_owned(),
+                false => number.to_string(),
+            };
             rows.add_row([
-                if is_controller { "-".to_owned() } else { port.switch.to_string() },
-                if is_controller { "-".to_owned() } else { port.port.to_string() },
+                numbered(&port.switch),
+                numbered(&port.port),
                 port.name.clone(),
                 what,
                 grouped(packets),
@@ -295,7 +298,7 @@ fn monitor(report: &PolicyReport) -> String {
     match report.monitors.as_slice() {
         [] => report.policy.monitor.to_string(),
         ports => {
-            let real = ports.iter().filter(|port| port.port != PortNo::CONTROLLER.0);
+            let real = ports.iter().filter(|port| !port.is_controller());
             let real: Vec<_> =
                 real.map(|port| format!("port {} {}", port.port, port.name)).collect();
             match real.is_empty() {
@@ -366,11 +369,7 @@ mod tests {
     fn the_controller_as_a_monitor_has_no_number() {
         let mut shown = report(7, 0, 0);
         shown.policy = TapPolicy::new("p", "controller".parse().unwrap());
-        let to = MonitorPort {
-            switch: tapswitch_switch::DatapathId(0),
-            port: PortNo::CONTROLLER.0,
-            name: "controller".to_owned(),
-        };
+        let to = MonitorPort::of_controller();
         (shown.monitors, shown.copied[0].monitor) = (vec![to.clone()], to);
         assert_eq!(monitor(&shown), "controller");
         let text = outcomes(&shown).trim_fmt();

@@ -8,17 +8,21 @@ export interface Counts {
   bytes: number;
 }
 
-/** A switch port to which copies go. */
-export interface MonitorPort {
+/** A port of a switch. */
+export interface SwitchPort {
   switch: string;
   port: number;
   /** The last known name if the port is gone; empty if the controller does not know one. */
   name: string;
 }
 
+/** A port to which copies go. The controller as a monitor, for all switches, is of no switch. */
+export type MonitorPort = Partial<Pick<SwitchPort, "switch">> & Omit<SwitchPort, "switch">;
+
 /** Copies to one monitor, and what became of them. */
 export interface Copied extends Counts {
-  monitor: MonitorPort;
+  /** A port of the switch that reports the outcome; for the controller, that switch's CONTROLLER. */
+  monitor: SwitchPort;
   delivered: Counts;
   flooded: number;
   in_flight: number;

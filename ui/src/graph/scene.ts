@@ -148,7 +148,7 @@ function onRing(node: Point, i: number, count: number): Point {
 
 /** Where copies for a port are drawn to: its host, or a place of its own without one. */
 export function outlet(monitor: MonitorPort, scene: Frame, known: Spot[]): Outlet | undefined {
-  const node = scene.index.get(monitor.switch);
+  const node = monitor.switch === undefined ? undefined : scene.index.get(monitor.switch);
   if (node === undefined) return undefined;
   const at = known.find(
     ({ host }) => host.switch === monitor.switch && host.port === String(monitor.port),
@@ -182,7 +182,9 @@ export function ways(reports: PolicyReport[], scene: Frame, known: Spot[]): Way[
 function pathsOf(report: PolicyReport): CopyPath[] {
   const told = paths(report);
   if (told.length > 0) return told;
-  return monitorPorts(report).map((monitor) => ({ monitor, hops: [{ switch: monitor.switch }] }));
+  return monitorPorts(report).flatMap((monitor) =>
+    monitor.switch === undefined ? [] : { monitor, hops: [{ switch: monitor.switch }] },
+  );
 }
 
 function line(path: CopyPath, report: PolicyReport, scene: Frame, known: Spot[]): Point[] {

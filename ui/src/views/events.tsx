@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { listen, liveness } from "../api/live";
 import { useResource } from "../api/resource";
-import type { AuditRecord, ListOf, LoggedEvent, MonitorPort } from "../api/types";
+import type { AuditRecord, ListOf, LoggedEvent, SwitchPort } from "../api/types";
 import { count, dateTime, isolated } from "../model/format";
 import { monitorNames } from "../model/policy";
 import { Empty, Failure, Heading, Search, Table, Tag, Waiting } from "../parts/basics";
@@ -155,10 +155,10 @@ const SENTENCES: Record<string, (event: LoggedEvent) => string | undefined> = {
   },
 };
 
-const isPort = (value: unknown): value is MonitorPort =>
+const isPort = (value: unknown): value is SwitchPort =>
   typeof value === "object" && value !== null && "switch" in value && "port" in value;
 
-const portText = ({ switch: id, port, name }: MonitorPort): string =>
+const portText = ({ switch: id, port, name }: SwitchPort): string =>
   `${id}/${port}${name ? ` (${name})` : ""}`;
 
 const because = (reason: unknown): string => (typeof reason === "string" ? `: ${reason}` : "");

@@ -6,7 +6,7 @@ import { useResource } from "../api/resource";
 import type {
   HostReport,
   ListOf,
-  MonitorPort,
+  SwitchPort,
   PolicyReport,
   SwitchReport,
   Topology,
@@ -107,7 +107,7 @@ function useHostsOf(switches: string[]): HostReport[] {
   return useMemo(() => switches.flatMap((id) => known.current.get(id)?.hosts ?? []), [key, turn]);
 }
 
-const switchOf = (port: unknown): string => (port as MonitorPort | undefined)?.switch ?? "";
+const switchOf = (port: unknown): string => (port as SwitchPort | undefined)?.switch ?? "";
 
 const hostsOf = (id: string): Promise<HostReport[] | undefined> =>
   get<ListOf<HostReport>>(`/hosts${query({ switch: id, limit: 100 })}`).then(

@@ -143,6 +143,6 @@ test("this page becomes a monitor of a policy, and nothing else of it changes", 
 
 test("the controller as a monitor has no numbers", () => {
   assert.equal(monitorText(monitor), "watch0 (0x1/3)");
-  const here = { switch: "0xffffffffffffffff", port: 0xfffffffd, name: "controller" };
+  const here = { port: 0xfffffffd, name: "controller" };
   assert.equal(monitorText(here), "controller");
 });
