@@ -397,7 +397,10 @@ impl<'a, E: Egress> Run<'a, E> {
         if learns && src.is_unicast() && !macs.refresh(from, self.in_port, now) {
             self.egress.learn(Sighting { station: from, port: self.in_port });
         }
+        // The table learns of a sender a moment later, but it is here.
+        let is_to_itself = learns && src == dst && src.is_unicast();
         match macs.port(Station { vlan, mac: dst }) {
+            _ if is_to_itself => self.drop(DropReason::InputPort),
             Some(port) if port == self.in_port => self.drop(DropReason::InputPort),
             Some(port) => {
                 let outlet = outlets.find(port);

@@ -13,6 +13,7 @@ mod forwarding;
 mod fragments;
 mod groups;
 mod meters;
+mod normal;
 mod packet_in;
 mod remarks_model;
 mod rewrite;

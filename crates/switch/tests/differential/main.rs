@@ -22,6 +22,7 @@ mod filters;
 mod frames;
 mod known;
 mod messages;
+mod normal;
 mod ovs;
 mod pair;
 mod peer;
@@ -54,6 +55,23 @@ fn pipelines_forward_alike() {
         let small = smallest(case, |case| difference(&mut pair, case).is_some_and(is_like));
         let difference = difference(&mut pair, &small).unwrap_or(first);
         failures.push(format!("seed {seed}: {difference}{small}"));
+        if failures.len() == FAILURES {
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn stations_are_learned_alike() {
+    let Some(mut pair) = Pair::start() else { return };
+    let mut failures = Vec::new();
+    for seed in seeds(1).step_by(NORMAL_STEP) {
+        let case = normal::case(seed);
+        let [theirs, ours] = pair.observe_learning(&case);
+        if let Some(difference) = Difference::between(&[theirs, ours]) {
+            failures.push(format!("seed {seed}: {difference}{case}"));
+        }
         if failures.len() == FAILURES {
             break;
         }
@@ -148,6 +166,8 @@ const RESET: u64 = 40;
 const ROUNDS: u64 = 300;
 /// One of this many pipelines has a SELECT group: comparing each bucket separately takes longer.
 const SELECT_STEP: usize = 10;
+/// One of this many seeds is for a case with learned stations.
+const NORMAL_STEP: usize = 5;
 /// Messages per pipeline.
 const MESSAGES: u64 = 25;
 /// Failures after which the test ends.

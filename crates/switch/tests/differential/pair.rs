@@ -58,6 +58,15 @@ impl Pair {
 
     /// The behaviour of both in a case.
     pub(crate) fn observe(&mut self, case: &Case) -> [Observed; 2] {
+        self.observe_with(case, |_| {})
+    }
+
+    /// As [`Self::observe`]; what each step changes in the MAC tables is known at the next.
+    pub(crate) fn observe_learning(&mut self, case: &Case) -> [Observed; 2] {
+        self.observe_with(case, |pair| pair.ovs.settle())
+    }
+
+    fn observe_with(&mut self, case: &Case, behind_step: impl Fn(&mut Self)) -> [Observed; 2] {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
         for step in &case.steps {
             self.take(step);
@@ -72,6 +81,7 @@ impl Pair {
                 }
                 observed.steps.push(passed);
             }
+            behind_step(self);
         }
         self.ovs.settle();
         for (side, observed) in self.sides.iter_mut().zip(&mut observed) {
