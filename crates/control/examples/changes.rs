@@ -26,6 +26,11 @@ use std::time::{Duration, Instant};
 use tapswitch_control::*;
 use tapswitch_openflow::*;
 use tapswitch_wire::{EtherType, MacAddr};
+use tikv_jemallocator::Jemalloc;
+
+/// As in `tapswitch`.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
