@@ -219,13 +219,9 @@ fn outcomes(report: &PolicyReport) -> Table {
     for copies in &report.copied {
         let port = &copies.monitor;
         let mut row = |what: String, packets: u64, bytes: Option<u64>| {
-            let numbered = |number: &dyn std::fmt::Display| match port.is_controller() {
-                true => "-".to_owned(),
-                false => number.to_string(),
-            };
             rows.add_row([
-                numbered(&port.switch),
-                numbered(&port.port),
+                port.switch.to_string(),
+                if port.is_controller() { "-".to_owned() } else { port.port.to_string() },
                 port.name.clone(),
                 what,
                 grouped(packets),
@@ -365,17 +361,20 @@ mod tests {
         assert_eq!(lines.len(), 4);
     }
 
+    /// Each switch sends it copies of its own.
     #[test]
-    fn the_controller_as_a_monitor_has_no_number() {
+    fn the_controller_as_a_monitor_has_a_line_for_each_switch() {
         let mut shown = report(7, 0, 0);
         shown.policy = TapPolicy::new("p", "controller".parse().unwrap());
         let to = MonitorPort::of_controller();
-        (shown.monitors, shown.copied[0].monitor) = (vec![to.clone()], to);
+        shown.copied[0].monitor =
+            MonitorPort { switch: tapswitch_switch::DatapathId(7), ..to.clone() };
+        shown.monitors = vec![to];
         assert_eq!(monitor(&shown), "controller");
         let text = outcomes(&shown).trim_fmt();
         let line = text.lines().nth(1).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        assert_eq!(cells, ["-", "-", "controller", "delivered", "7", "700"]);
+        assert_eq!(cells, ["0000000000000007", "-", "controller", "delivered", "7", "700"]);
     }
 
     #[test]
