@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -109,7 +110,16 @@ fn cargo_tests(root: &Path, seed: &OsStr) -> Command {
     let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
     // Shows the output of passed tests too, so that skipped ones can be counted.
     command.args(["--", "--show-output"]).env(SEED, seed);
+    if std::env::var_os(THREADS).is_none() {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        command.env(THREADS, threads(processors).to_string());
+    }
     command
+}
+
+/// Tests at once. Those with switches and guests wait a third of the time.
+const fn threads(processors: usize) -> usize {
+    processors + processors.div_ceil(2)
 }
 
 /// The page's tests, which run the binary that cargo's tests have built.
@@ -272,6 +282,9 @@ fn cargo(root: &Path, args: &[&str]) -> Command {
 
 /// proptest's environment variable for the seed of random cases.
 const SEED: &str = "PROPTEST_RNG_SEED";
+
+/// libtest's environment variable for the number of tests at once.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Limits the summary: a diff may be long, and the output above has all of it.
 const CAUSE_LINES: u8 = 12;
