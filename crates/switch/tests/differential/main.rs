@@ -46,56 +46,34 @@ use tapswitch_openflow::ErrorKind;
 
 #[test]
 fn pipelines_forward_alike() {
-    let Some(mut pair) = Pair::start() else { return };
-    let mut failures = Vec::new();
-    for seed in seeds(1) {
+    check_each(1, |pair, seed| {
         let case = Case::random(seed);
-        let Some(first) = difference(&mut pair, &case) else { continue };
+        let first = difference(pair, &case)?;
         let is_like = |other: Difference| first.is_like(&other);
-        let small = smallest(case, |case| difference(&mut pair, case).is_some_and(is_like));
-        let difference = difference(&mut pair, &small).unwrap_or(first);
-        failures.push(format!("seed {seed}: {difference}{small}"));
-        if failures.len() == FAILURES {
-            break;
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+        let small = smallest(case, |case| difference(pair, case).is_some_and(is_like));
+        let difference = difference(pair, &small).unwrap_or(first);
+        Some(format!("{difference}{small}"))
+    });
 }
 
 #[test]
 fn stations_are_learned_alike() {
-    let Some(mut pair) = Pair::start() else { return };
-    let mut failures = Vec::new();
-    for seed in seeds(1).step_by(NORMAL_STEP) {
+    check_each(NORMAL_STEP, |pair, seed| {
         let case = normal::case(seed);
-        let [theirs, ours] = pair.observe_learning(&case);
-        if let Some(difference) = Difference::between(&[theirs, ours]) {
-            failures.push(format!("seed {seed}: {difference}{case}"));
-        }
-        if failures.len() == FAILURES {
-            break;
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+        let difference = Difference::between(&pair.observe_learning(&case))?;
+        Some(format!("{difference}{case}"))
+    });
 }
 
 #[test]
 fn selects_pick_what_they_may() {
-    let Some(mut pair) = Pair::start() else { return };
-    let mut failures = Vec::new();
-    for seed in seeds(1).step_by(SELECT_STEP) {
+    check_each(SELECT_STEP, |pair, seed| {
         let case = selects::case(seed);
-        if selects::fault(&mut pair, &case).is_none() {
-            continue;
-        }
-        let small = smallest(case, |case| selects::fault(&mut pair, case).is_some());
-        let fault = selects::fault(&mut pair, &small).unwrap_or_default();
-        failures.push(format!("seed {seed}: {fault}\n{small}"));
-        if failures.len() == FAILURES {
-            break;
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+        selects::fault(pair, &case)?;
+        let small = smallest(case, |case| selects::fault(pair, case).is_some());
+        let fault = selects::fault(pair, &small).unwrap_or_default();
+        Some(format!("{fault}\n{small}"))
+    });
 }
 
 #[test]
@@ -144,6 +122,16 @@ fn messages_are_answered_alike() {
             break;
         }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Examines every `step`-th seed: `failure` describes what is wrong with its case.
+fn check_each(step: usize, mut failure: impl FnMut(&mut Pair, u64) -> Option<String>) {
+    let Some(mut pair) = Pair::start() else { return };
+    let all = seeds(1).step_by(step);
+    let failing =
+        all.filter_map(|seed| Some(format!("seed {seed}: {}", failure(&mut pair, seed)?)));
+    let failures: Vec<_> = failing.take(FAILURES).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
