@@ -445,6 +445,14 @@ impl<'m> GuestBytes<'m> {
         len
     }
 
+    /// Prefetches the cache lines from offset `start` to `end`, but no more than a usual frame has:
+    /// lines that are not used soon displace others, and the processor itself continues long copies.
+    #[inline]
+    pub(crate) fn prefetch_lines(self, start: usize, end: usize) {
+        let end = end.min(self.len()).min(PREFETCH_LEN);
+        (start..end).step_by(LINE_LEN).for_each(|at| self.prefetch(at));
+    }
+
     /// Prefetches the cache line at offset `at`, which another processor may have written.
     /// PREFETCHW, for lines that we write, made no measurable difference.
     #[inline]
@@ -485,6 +493,10 @@ impl fmt::Debug for GuestBytes<'_> {
 /// Limit of one guest's memory in bytes. A sparse file costs its owner nothing, while our address
 /// space of 2^47 is shared by all guests.
 const MEMORY_LEN_MAX: u64 = 4 << 40;
+/// Bytes of a cache line.
+pub(crate) const LINE_LEN: usize = 64;
+/// Bytes at the start of a buffer that are prefetched at most: a packet of usual length.
+const PREFETCH_LEN: usize = 2048;
 /// `TMPFS_MAGIC`, also of memfds.
 const TMPFS: i64 = 0x0102_1994;
 /// `RAMFS_MAGIC`, which replaces tmpfs in kernels without it.

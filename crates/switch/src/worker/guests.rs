@@ -168,6 +168,9 @@ impl Worker {
         }
         let mut handled = 0;
         for at in 0..count.min(BATCH_COUNT) {
+            if let Some(next) = ring.peek(1) {
+                ring.prefetch_frame(&next, HEAD_LEN);
+            }
             if let Some(chain) = ring.peek(0) {
                 self.handle_guest(index, view, ring, chain, at);
                 ring.complete(0);
