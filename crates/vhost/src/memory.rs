@@ -25,9 +25,9 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-use rustix::mm::{MapFlags, ProtFlags};
+mod mapping;
 
-use crate::guard::Guarded;
+pub(crate) use self::mapping::Mapping;
 
 /// A region as described by the VMM (vhost-user `VHOST_USER_SET_MEM_TABLE`).
 #[derive(Debug)]
@@ -133,8 +133,16 @@ struct Region {
     guest_address: u64,
     user_address: u64,
     len: u64,
-    mapping: Mapping,
+    /// First byte of `mapping`, which many accesses need.
+    start: NonNull<u8>,
+    mapping: Arc<Mapping>,
 }
+
+// SAFETY: the mapping is plain shared memory, the same from every thread; it is only copied from
+// and to, and stays as long as the region.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
 
 /// Bytes of all regions together.
 pub(crate) fn len_of(regions: &[RegionSpec]) -> u64 {
@@ -207,7 +215,7 @@ impl GuestMemory {
     /// The guest address of `bytes`, which are in one region: the inverse of [`Self::find`].
     pub(crate) fn guest_address(&self, bytes: GuestBytes<'_>) -> Option<u64> {
         self.regions.iter().find_map(|region| {
-            let start = region.mapping.start().as_ptr() as usize;
+            let start = region.start.as_ptr() as usize;
             let offset = (bytes.start.as_ptr() as usize).checked_sub(start)? as u64;
             (offset < region.len).then(|| region.guest_address + offset)
         })
@@ -238,7 +246,7 @@ impl GuestMemory {
     /// True if the VMM has truncated memory: the bytes read from there were zero.
     #[inline]
     pub fn was_lost(&self) -> bool {
-        self.regions.iter().any(|region| region.mapping.guarded.was_hit())
+        self.regions.iter().any(|region| region.mapping.was_hit())
     }
 }
 
@@ -256,9 +264,9 @@ impl Region {
         if len == 0 || !fits(guest_address) || !fits(user_address) || !fits(offset) {
             return Err(MemoryError::Range { guest_address, len });
         }
-        let mapping = Mapping::new(file, offset, len)
+        let mapping = Mapping::shared(file, offset, len)
             .map_err(|source| MemoryError::Unmappable { guest_address, source })?;
-        Ok(Self { guest_address, user_address, len, mapping })
+        Ok(Self { guest_address, user_address, len, start: mapping.start(), mapping })
     }
 
     /// The `len` bytes at `address` of a region that starts at `start`.
@@ -271,21 +279,9 @@ impl Region {
         // Both fit: the whole region is mapped here.
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         // SAFETY: `offset` is at most the mapping's length, checked above.
-        let start = unsafe { self.mapping.start().add(offset) };
+        let start = unsafe { self.start.add(offset) };
         Some(GuestBytes { start, len, memory: PhantomData })
     }
-}
-
-/// Page size of `file` in bytes; `None` for a kind that is not accepted.
-fn page_size(file: &OwnedFd) -> Result<Option<usize>, rustix::io::Errno> {
-    let stat = rustix::fs::fstatfs(file)?;
-    // On hugetlbfs, the block size is the page size.
-    let huge = usize::try_from(stat.f_bsize).ok().filter(|size| size.is_power_of_two());
-    Ok(match stat.f_type {
-        TMPFS | RAMFS => Some(rustix::param::page_size()),
-        HUGETLBFS => huge,
-        _ => None,
-    })
 }
 
 fn is_zero(bytes: GuestBytes<'_>) -> bool {
@@ -296,82 +292,6 @@ fn is_zero(bytes: GuestBytes<'_>) -> bool {
         page[..len].iter().all(|byte| *byte == 0)
     })
 }
-
-/// A mapped file whose truncation does not end the process.
-pub(crate) struct Mapping {
-    /// Dropped first: the addresses of a removed mapping may be reused at once.
-    guarded: Guarded,
-    mapped: Mapped,
-}
-
-impl Mapping {
-    /// Maps `len` bytes at `offset`; their sum does not overflow.
-    pub(crate) fn new(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, MapError> {
-        let page_size = page_size(file)?.ok_or(MapError::Kind)?;
-        let file_len = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        let end = offset.saturating_add(len);
-        if file_len < end {
-            return Err(MapError::TooShort { file_len, end });
-        }
-        let mapped = Mapped::new(file, offset, len, page_size)?;
-        let guarded = Guarded::new(mapped.base as usize, mapped.len, page_size);
-        Ok(Self { guarded: guarded.ok_or(MapError::TooMany)?, mapped })
-    }
-
-    /// The first byte of the mapping, which is valid as long as `self`.
-    #[inline]
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.mapped.start
-    }
-}
-
-/// A mapped file.
-struct Mapped {
-    /// First byte of the region.
-    start: NonNull<u8>,
-    /// The whole mapping, which includes the rest of the region's first and last page.
-    base: *mut libc::c_void,
-    len: usize,
-}
-
-impl Mapped {
-    fn new(
-        file: &OwnedFd,
-        offset: u64,
-        len: u64,
-        page_size: usize,
-    ) -> Result<Self, rustix::io::Errno> {
-        const OVERFLOW: rustix::io::Errno = rustix::io::Errno::OVERFLOW;
-        let in_front = offset % page_size as u64;
-        let len = len.checked_add(in_front).and_then(|len| usize::try_from(len).ok());
-        let len = len.and_then(|len| len.checked_next_multiple_of(page_size)).ok_or(OVERFLOW)?;
-        let at = offset - in_front;
-        let in_front = usize::try_from(in_front).map_err(|_| OVERFLOW)?;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address chosen by the kernel affects no other.
-        let base = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), len, access, flags | MapFlags::NORESERVE, file, at)
-        }?;
-        // SAFETY: `in_front` is less than a page, and the mapping has at least one byte behind it.
-        let start = NonNull::new(unsafe { base.cast::<u8>().add(in_front) }).ok_or(OVERFLOW)?;
-        Ok(Self { start, base, len })
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the range is the one that `new` mapped; `GuestBytes` borrow the memory that owns
-        // it, so none is left.
-        // A mapping that cannot be removed stays; nothing can be done about it.
-        let _ = unsafe { rustix::mm::munmap(self.base, self.len) };
-    }
-}
-
-// SAFETY: the mapping is plain shared memory, the same from every thread; it is only copied from
-// and to, and unmapped once.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
 
 /// Bytes of a guest's memory, which may change at any time.
 #[derive(Clone, Copy)]
@@ -497,12 +417,6 @@ const MEMORY_LEN_MAX: u64 = 4 << 40;
 pub(crate) const LINE_LEN: usize = 64;
 /// Bytes at the start of a buffer that are prefetched at most: a packet of usual length.
 const PREFETCH_LEN: usize = 2048;
-/// `TMPFS_MAGIC`, also of memfds.
-const TMPFS: i64 = 0x0102_1994;
-/// `RAMFS_MAGIC`, which replaces tmpfs in kernels without it.
-const RAMFS: i64 = 0x8584_58f6;
-/// `HUGETLBFS_MAGIC`.
-const HUGETLBFS: i64 = 0x9584_58f6;
 /// Bytes of a region that are examined for zeroes: they contain a PC's tables and firmware, or the
 /// boot code of other machines.
 const BLANK_LEN: u64 = 1 << 20;

@@ -1,6 +1,7 @@
 //! Tests of address lookup, and of files that are refused.
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 use rustix::fs::MemfdFlags;
 
@@ -74,6 +75,35 @@ fn memory_that_is_taken_away_reads_as_zeroes() {
     bytes.read(&mut out);
     assert_eq!(out, [9; 64], "a page of our own");
     assert!(!Guest::new().memory.was_lost(), "a place in the table is used again clean");
+}
+
+#[test]
+fn devices_of_one_machine_have_one_mapping() {
+    let guest = Guest::new();
+    let again = || GuestMemory::new(&[Guest::region(guest.file(), 0, LEN)]).unwrap();
+    let address = |memory: &GuestMemory| memory.find(BASE, 1).unwrap().as_ptr();
+    let second = again();
+    assert_eq!(address(&second), address(&guest.memory));
+    let half = GuestMemory::new(&[Guest::region(guest.file(), 0, LEN / 2)]).unwrap();
+    assert_ne!(address(&half), address(&guest.memory), "another range");
+    assert_ne!(address(&Guest::new().memory), address(&guest.memory), "another file");
+
+    rustix::fs::ftruncate(guest.file(), 0).unwrap();
+    second.find(BASE, 1).unwrap().write(&[1]);
+    assert!(second.was_lost() && guest.memory.was_lost(), "both devices are reset");
+    rustix::fs::ftruncate(guest.file(), LEN).unwrap();
+    let third = again();
+    assert!(address(&third) != address(&second) && !third.was_lost());
+    assert_eq!(address(&again()), address(&third));
+}
+
+#[test]
+fn nobody_shares_a_mapping_that_the_kernel_refuses() {
+    let guest = Guest::new();
+    let path = format!("/proc/self/fd/{}", guest.file().as_raw_fd());
+    let file = OwnedFd::from(std::fs::File::open(path).unwrap());
+    let spec = RegionSpec { file, ..Guest::region(guest.file(), 0, LEN) };
+    assert!(error(&[spec]).contains("Permission denied"), "opened for reading only");
 }
 
 #[test]
