@@ -1,4 +1,4 @@
-//! Filtering of asynchronous messages (OpenFlow 1.3.5 §6.3.5, §7.3.10).
+//! Filtering of asynchronous messages (OpenFlow 1.3.5 §6.3.7, §7.3.10).
 
 use tapswitch_openflow::{AsyncConfig, Body, ControllerRole};
 

@@ -1,4 +1,4 @@
-//! Detects a lost peer (OpenFlow 1.3.5 §6.3.2, §7.5.2).
+//! Detects a lost peer (OpenFlow 1.3.5 §6.3.4, §7.5.2).
 //!
 //! With *i* the interval: any received byte proves that the peer is alive. After *i* of silence an
 //! echo request is sent; after *i* more the peer is considered dead. So a lost peer is detected

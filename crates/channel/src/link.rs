@@ -1,5 +1,5 @@
 //! The common part of both ends: framing, hello, echo, keepalive, error messages, the outbox
-//! (OpenFlow 1.3.5 §6.3.1, §6.3.2, §7.4.4, §7.5).
+//! (OpenFlow 1.3.5 §6.3.3, §6.3.4, §7.4.4, §7.5).
 //!
 //! States: *Hello* until the version is negotiated; only a hello or an error is accepted. *Open*:
 //! messages in both directions. *Closed*: nothing is read or sent any more; the remaining bytes of

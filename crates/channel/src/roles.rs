@@ -1,4 +1,4 @@
-//! Master election (OpenFlow 1.3.5 §6.3.5, §7.3.9).
+//! Master election (OpenFlow 1.3.5 §6.3.7, §7.3.9).
 //!
 //! A switch has one [`Roles`] for all its connections. It stores the master and the highest
 //! generation ID so far; each connection stores its own role.

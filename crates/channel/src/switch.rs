@@ -1,7 +1,7 @@
 //! The switch's end of a connection.
 //!
 //! A message of the controller is checked in this order: can it be parsed, is it for a switch, may
-//! this controller send it (§6.3.5), could any switch execute it ([`Message::check`]). The rest is
+//! this controller send it (§6.3.7), could any switch execute it ([`Message::check`]). The rest is
 //! the caller's, in the order of arrival, including barriers. Messages after a barrier or a role
 //! request are not examined before that is answered.
 
@@ -392,7 +392,7 @@ pub fn only_asks(body: &Body) -> bool {
     }
 }
 
-/// Whether a message sends packets or changes the switch, which a slave must not (§6.3.5). A
+/// Whether a message sends packets or changes the switch, which a slave must not (§6.3.7). A
 /// connection refuses these from a slave; a caller that executes requests later must check again.
 pub fn changes_state(body: &Body) -> bool {
     match body {

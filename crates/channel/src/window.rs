@@ -1,4 +1,4 @@
-//! Limits the requests that a switch handles at once (OpenFlow 1.3.5 §6.3.5, §7.3.8).
+//! Limits the requests that a switch handles at once (OpenFlow 1.3.5 §6.2, §6.3.7).
 //!
 //! A request with an answer is open until it is answered. No more messages are returned to the
 //! caller while

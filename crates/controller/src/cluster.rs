@@ -5,7 +5,7 @@
 //! a whole fabric (`docs/adr/0021`). The leader holds a key in etcd, bound to a lease that it
 //! renews. The revision that created the key is the *generation* of its term, which increases with
 //! each election. It guards both outputs of a leader: switches refuse a master with an older
-//! generation (`generation_id`, OpenFlow 1.3.5 §6.3.5), and etcd refuses changes of policies unless
+//! generation (`generation_id`, OpenFlow 1.3.5 §6.3.7), and etcd refuses changes of policies unless
 //! the key is still that of the term. So a leader that does not know yet that it was deposed
 //! changes nothing.
 

@@ -42,7 +42,7 @@ pub enum DropReason {
     Metered,
     /// Addressed to the bridge group (IEEE 802.1Q-2022 §8.6.3), which NORMAL must not forward.
     BridgeReserved,
-    /// The only output is the ingress port (OpenFlow 1.3.5 §5.12).
+    /// The only output is the ingress port (OpenFlow 1.3.5 §7.2.1, `OFPP_IN_PORT`).
     InputPort,
     /// The group has no bucket, or no live one.
     NoLiveBucket,

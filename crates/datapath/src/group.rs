@@ -192,8 +192,10 @@ impl GroupTable {
     }
 
     /// True if one of the objects that a bucket watches is live, a port or a group, or if it
-    /// watches nothing (OpenFlow 1.3.5 §6.5). A group is live if one of its buckets is, so the
-    /// search covers all groups that can be reached, each once.
+    /// watches nothing. By the letter of OpenFlow 1.3.5 §6.5 such a bucket is not live; but then no
+    /// group of plain buckets could be watched, or select one, so it is here as in Open vSwitch. A
+    /// group is live if one of its buckets is, so the search covers all groups that can be reached,
+    /// each once.
     pub fn is_live(&self, bucket: &Bucket, ports: &Ports) -> bool {
         let (mut open, mut seen) = (vec![bucket], HashSet::new());
         while let Some(bucket) = open.pop() {
@@ -211,7 +213,7 @@ impl GroupTable {
     }
 
     /// Adds, changes or deletes groups, by a change that [has been checked](Self::check_mod).
-    /// Returns the deleted groups; rules that use them must be deleted too (OpenFlow 1.3.5 §6.4).
+    /// Returns the deleted groups; rules that use them must be deleted too (OpenFlow 1.3.5 §6.5).
     pub(crate) fn handle_mod(
         &mut self,
         spec: &GroupMod,

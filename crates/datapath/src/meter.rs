@@ -205,7 +205,7 @@ impl MeterTable {
     /// Adds, changes or deletes meters, by a change that [has been checked](Self::check_mod).
     /// Returns the deleted meters; rules that use them must be deleted too.
     ///
-    /// A modified meter keeps its counters; its bands are new (§7.3.4.4).
+    /// A modified meter keeps its counters; its bands are new (§6.6).
     pub(crate) fn handle_mod(&mut self, spec: &MeterMod, now: Millis, workers: usize) -> Vec<u32> {
         if spec.command == MeterModCommand::Delete {
             return self.delete(spec.meter_id);

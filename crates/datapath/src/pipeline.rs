@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// Incremented by every change.
     pub epoch: u64,
     /// True while the switch ignores its rules and forwards by NORMAL: fail-mode standalone
-    /// (OpenFlow 1.3.5 §6.4 "fail standalone mode").
+    /// (OpenFlow 1.3.5 §6.3.5).
     pub standalone: bool,
     /// Bytes of a packet for the controller where no action says how many: with an invalid TTL
     /// (OpenFlow 1.3.5 §7.3.2).
@@ -147,7 +147,7 @@ impl Pipeline {
         }
     }
 
-    /// Adds, changes or deletes groups (OpenFlow 1.3.5 §6.4). Returns the rules that were deleted
+    /// Adds, changes or deletes groups (OpenFlow 1.3.5 §6.5). Returns the rules that were deleted
     /// with a group.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl Pipeline {
         Ok(self.remove_users(&gone, FlowRemovedReason::GROUP_DELETE, FlowEntry::groups))
     }
 
-    /// Adds, changes or deletes meters (OpenFlow 1.3.5 §7.3.4.4). Returns the rules that were
+    /// Adds, changes or deletes meters (OpenFlow 1.3.5 §6.6). Returns the rules that were
     /// deleted with a meter.
     ///
     /// # Errors

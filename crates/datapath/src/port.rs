@@ -138,7 +138,7 @@ impl Ports {
     }
 
     /// The ports of ALL and FLOOD: every standard port (OpenFlow 1.3.5 §4.5), which includes
-    /// [`PortNo::LOCAL`] (§4.1), except those that take no floods ([`Port::is_flooded`]).
+    /// [`PortNo::LOCAL`] (§4.2), except those that take no floods ([`Port::is_flooded`]).
     #[inline]
     pub fn flooded(&self) -> &[PortNo] {
         &self.flooded

@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Skips `len` bytes of padding without checking them (§7.1.1).
+    /// Skips `len` bytes of padding without checking them (§7.1.2).
     pub(crate) fn skip(&mut self, len: usize) -> Result<(), Fault> {
         self.bytes(len).map(|_| ())
     }

@@ -8,8 +8,8 @@ use crate::{CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER, CheckError, ErrorK
 pub struct SwitchConfig {
     /// Handling of IP fragments.
     pub flags: ConfigFlags,
-    /// Bytes of a packet to send to the controller on a miss without a table-miss entry;
-    /// [`crate::CONTROLLER_MAX_LEN_NO_BUFFER`] for whole packets, unbuffered.
+    /// Bytes of a packet to send to the controller where no output action says how many, as for an
+    /// invalid TTL; [`crate::CONTROLLER_MAX_LEN_NO_BUFFER`] for whole packets, unbuffered.
     pub miss_send_len: u16,
 }
 
@@ -32,7 +32,7 @@ impl SwitchConfig {
 layout_codec!(SwitchConfig { flags, miss_send_len });
 
 impl Default for SwitchConfig {
-    /// Initial configuration: no special handling of fragments, the first 128 bytes of a miss.
+    /// Initial configuration: no special handling of fragments, 128 bytes where no action says more.
     fn default() -> Self {
         Self { flags: ConfigFlags::FRAG_NORMAL, miss_send_len: DEFAULT_MISS_SEND_LEN }
     }

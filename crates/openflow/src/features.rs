@@ -14,7 +14,7 @@ pub struct FeaturesReply {
     pub n_buffers: u32,
     /// Number of flow tables.
     pub n_tables: u8,
-    /// 0 for the main connection, else the number of the auxiliary one (§6.3.6).
+    /// 0 for the main connection, else the number of the auxiliary one (§6.3.8).
     pub auxiliary_id: u8,
     /// Capabilities.
     pub capabilities: Capabilities,

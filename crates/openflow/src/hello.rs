@@ -1,4 +1,4 @@
-//! Hello and version negotiation (OpenFlow 1.3.5 §7.5.1, §6.3.1).
+//! Hello and version negotiation (OpenFlow 1.3.5 §7.5.1, §6.3.3).
 //!
 //! The version in the header of a hello is the highest that its sender supports, so a hello is
 //! decoded whatever its version. Below 1.3 it has no elements: what follows the header is ignored.
@@ -22,7 +22,7 @@ impl Hello {
         Self { version: VERSION, elements: vec![HelloElement::VersionBitmap(vec![1 << VERSION])] }
     }
 
-    /// Whether the sender of this hello and an end that supports exactly 1.3 agree on 1.3 (§6.3.1):
+    /// Whether the sender of this hello and an end that supports exactly 1.3 agree on 1.3 (§6.3.3):
     /// by the bitmap if there is one, else by the lower of the two versions.
     pub fn agrees_on_1_3(&self) -> bool {
         let bitmap = self.elements.iter().find_map(|element| match element {

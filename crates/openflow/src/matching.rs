@@ -29,7 +29,7 @@ impl Match {
     }
 
     /// Validates the match: known fields, each once and after its prerequisites (§7.2.3.6), with
-    /// values and masks in range (§7.2.3.5).
+    /// values and masks in range (§7.2.3.4, §7.2.3.5).
     pub fn check(&self) -> Result<(), CheckError> {
         self.context().map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Controller roles and asynchronous messages (OpenFlow 1.3.5 §6.3.5, §7.3.9, §7.3.10).
+//! Controller roles and asynchronous messages (OpenFlow 1.3.5 §6.3.7, §7.3.9, §7.3.10).
 
 use crate::codec::{Codec, Reader, Writer, closed_codec, layout_codec};
 use crate::fault::Fault;
@@ -52,7 +52,7 @@ pub struct AsyncConfig {
 }
 
 impl Default for AsyncConfig {
-    /// Initial configuration of a connection (§6.3.5): a slave receives port-status only; the
+    /// Initial configuration of a connection (§7.3.10): a slave receives port-status only; the
     /// others receive everything except packet-in for an invalid TTL.
     fn default() -> Self {
         Self {

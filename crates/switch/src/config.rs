@@ -107,7 +107,7 @@ impl Config {
     }
 }
 
-/// Behaviour while no controller is connected (OpenFlow 1.3.5 §6.3.2).
+/// Behaviour while no controller is connected (OpenFlow 1.3.5 §6.3.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailMode {

@@ -110,7 +110,7 @@ impl Context {
     }
 }
 
-/// Checks value and mask against the field's width and each other (§7.2.3.5).
+/// Checks value and mask against the field's width (§6.4) and each other (§7.2.3.4).
 pub(crate) fn check_bits(
     info: &Info,
     value: u128,

@@ -59,7 +59,7 @@ impl Frames {
 
 /// Whether both switches execute these messages alike, which holds for all generated ones. Pushed
 /// tags get values: without them, Open vSwitch uses zeroes, and our switch the values of the tag
-/// below, as OpenFlow requires (1.3.5 §5.11). A set that decrements the TTL has an output:
+/// below, as OpenFlow requires (1.3.5 §5.12.1). A set that decrements the TTL has an output:
 /// otherwise Open vSwitch executes nothing of it. No set both decrements the TTL and pushes a tag:
 /// it decrements first, and if the TTL expires the tag has no values.
 pub(crate) fn are_comparable(messages: &[Body]) -> bool {

@@ -21,7 +21,7 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&E
         // OVS checks the role of the sender before it decodes the message.
         (Some(ErrorKind::OFPBRC_IS_SLAVE), Some(_)) => true,
         // OVS reports a wrong length of the message, our switch the part that is inconsistent
-        // (1.3.5 §7.5.4).
+        // (1.3.5 §7.4.4).
         (Some(ErrorKind::OFPBRC_BAD_LEN), Some(ours)) if PARTS.contains(&ours) => true,
         // Of several errors, our switch first reports an unknown command, group, match or action.
         (Some(_), Some(ours)) if FIRST.contains(&ours) => true,

@@ -300,7 +300,7 @@ fn table_features_are_well_formed_for_all_tables() {
         let kinds: Vec<_> = table.properties.iter().map(Property::kind).collect();
         let distinct: BTreeSet<_> = kinds.iter().collect();
         assert_eq!(distinct.len(), kinds.len(), "a property twice");
-        // Required of every table by OpenFlow 1.3.5 §7.3.5.5.2.
+        // Required of every table by OpenFlow 1.3.5 §7.3.5.5.1.
         for required in [0, 2, 4, 6, 8, 10, 12, 14] {
             assert!(kinds.contains(&required), "table {id} lacks property {required}");
         }
