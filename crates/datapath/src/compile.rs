@@ -48,7 +48,7 @@ pub(crate) fn compile(
     match walk.check_ingress() {
         true => {}
         false if snapshot.standalone => walk.ops.push(walk.normal()),
-        false => walk.tables(true),
+        false => walk.tables(),
     }
     walk.finish()
 }
@@ -159,12 +159,12 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.snapshot.ports.find(PortNo(self.current.in_port()))
     }
 
-    /// `is_last` is true if nothing follows the tables.
-    fn tables(&mut self, is_last: bool) {
+    /// Nothing follows the tables.
+    fn tables(&mut self) {
         if self.snapshot.drops_fragments && self.is_fragment() {
             return self.ops.push(Op::Drop(DropReason::Fragment));
         }
-        self.tables_from(TableId(0), is_last);
+        self.tables_from(TableId(0));
     }
 
     fn is_fragment(&mut self) -> bool {
@@ -172,7 +172,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.current.fragment & FRAGMENT != 0
     }
 
-    fn tables_from(&mut self, first: TableId, is_last: bool) {
+    fn tables_from(&mut self, first: TableId) {
         let mut next = Some(first);
         while let Some(id) = next {
             let Some(table) = self.snapshot.table(id) else {
@@ -180,9 +180,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             };
             let mut looked_at = FlowKey::default();
             let found = table.lookup(&self.current, &mut looked_at).cloned();
-            // If actions follow the tables, as in a packet-out, the branches could not be joined
-            // again: such frames are looked up by their original DSCP.
-            if is_last && self.is_undecided(&looked_at) {
+            if self.is_undecided(&looked_at) {
                 return self.fork(id);
             }
             self.consult(&looked_at);
@@ -194,7 +192,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             self.rules.push(rule.clone());
             next = self.rule(&rule);
         }
-        self.run_action_set(is_last);
+        self.run_action_set();
     }
 
     /// Executes one rule's instructions, in the order of OpenFlow 1.3.5 §5.9. Returns the table to
@@ -230,11 +228,11 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// Several rules may have written the set: what it sends to the controller has no rule's cookie
     /// (OpenFlow 1.3.5 §7.4.1), and is not a table miss.
-    fn run_action_set(&mut self, is_last: bool) {
+    fn run_action_set(&mut self) {
         let (reason, cookie) = (PacketInReason::ACTION, NO_COOKIE);
         self.source = Source { reason, cookie, ..self.source };
         let actions = take(&mut self.action_set).into_actions();
-        self.apply(&actions, 0, is_last);
+        self.apply(&actions, 0, true);
     }
 
     fn finish(mut self) -> Walked {
@@ -286,17 +284,32 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Submits a packet of the controller to the tables. A drop in there does not end later
-    /// outputs.
+    /// Submits a packet of the controller to the tables. As to any output, that is a copy (OpenFlow
+    /// 1.3.5 §5.11): what becomes of it in there does not concern the actions that follow, if any.
     fn submit(&mut self, is_last: bool) {
-        let (source, place) = (self.source, self.ops.len());
-        self.tables(is_last);
-        self.source = source;
-        if !is_last {
-            let mut body = self.ops.split_off(place);
-            self.ops.push(Op::Tables { len: body.len() });
-            self.ops.append(&mut body);
+        if is_last {
+            return self.tables();
         }
+        let tags = self.tag_moves();
+        let program = Box::new(self.apart(Self::tables));
+        self.ops.push(Op::Tables { tags, program });
+    }
+
+    /// The steps of `walk` as a program of their own. Afterwards, everything is as before.
+    fn apart(&mut self, walk: impl FnOnce(&mut Self)) -> Program {
+        let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
+        let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
+        let (dscps, source) = (self.dscps.clone(), self.source);
+        let around = (take(&mut self.ops), take(&mut self.rules), take(&mut self.gates));
+        let (missed, arrival) = (self.missed.take(), self.arrival.take());
+        walk(self);
+        let program = self.program();
+        (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
+        (self.fallen, self.action_set) = (fallen, action_set);
+        (self.dscps, self.source) = (dscps, source);
+        (self.ops, self.rules, self.gates) = around;
+        (self.missed, self.arrival) = (missed, arrival);
+        program
     }
 
     /// In a group, an expired TTL ends the bucket's copy only.
@@ -324,9 +337,13 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn gate(&self) -> Rc<Gate> {
         Rc::new(Gate {
             rule_count: self.rules.len(),
-            tags: TagMoves { pushed: self.pushed, popped: self.popped },
+            tags: self.tag_moves(),
             ended: Tally::default(),
         })
+    }
+
+    fn tag_moves(&self) -> TagMoves {
+        TagMoves { pushed: self.pushed, popped: self.popped }
     }
 
     /// Accounts for one more step. Returns `false`, and drops, if there are too many.
@@ -610,6 +627,7 @@ impl Op {
                 | Self::Flood(_)
                 | Self::Normal { .. }
                 | Self::Controller { .. }
+                | Self::Tables { .. }
                 | Self::ByDscp { .. }
                 | Self::Drop(_)
         )
@@ -619,6 +637,7 @@ impl Op {
     fn wants_hash(&self) -> bool {
         match self {
             Self::Select { .. } => true,
+            Self::Tables { program, .. } => program.wants_hash,
             Self::ByDscp { arms, .. } => arms.iter().any(|(_, program)| program.wants_hash),
             _ => false,
         }

@@ -152,8 +152,8 @@ pub(crate) enum Op {
     Bucket { bucket: BucketRef, isolated: bool, len: usize },
     /// Run one of the next buckets, picked by the hash of the flow; `len` steps in all.
     Select { arms: Box<[Arm]>, shares: Shares, len: usize },
-    /// Run the next `len` steps as one output of several: a drop in there does not end the frame.
-    Tables { len: usize },
+    /// Submit a copy to the tables, as one output of several. `tags` were moved before.
+    Tables { tags: TagMoves, program: Box<Program> },
     /// Continue with the program for the frame's current DSCP, one for each that a meter may have
     /// set. `tags` were moved before.
     ByDscp { tags: TagMoves, arms: Box<[(u8, Program)]> },
@@ -240,6 +240,7 @@ fn flush(ops: &[Op], worker: WorkerIndex, now: Millis, bucket: Option<&GroupBuck
                 flush(body, worker, now, Some(bucket.bucket()));
                 rest = behind;
             }
+            Op::Tables { program, .. } => program.flush(worker, now),
             Op::ByDscp { arms, .. } => {
                 let used = arms.iter().filter(|(_, program)| !program.run.is_empty());
                 used.for_each(|(_, program)| program.flush(worker, now));

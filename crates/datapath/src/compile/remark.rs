@@ -15,7 +15,7 @@ use super::Walk;
 use crate::DropReason;
 use crate::field::presence;
 use crate::meter::Meter;
-use crate::program::{Op, Program, TagMoves};
+use crate::program::{Op, Program};
 use crate::rewrite::dropped_sooner;
 
 impl Walk<'_, '_> {
@@ -62,7 +62,7 @@ impl Walk<'_, '_> {
             return self.ops.push(Op::Drop(DropReason::TooDeep));
         }
         self.forks += 1;
-        let tags = TagMoves { pushed: self.pushed, popped: self.popped };
+        let tags = self.tag_moves();
         let arms = dscps.into_iter().map(|dscp| self.arm(table, dscp)).collect();
         self.forks -= 1;
         self.ops.push(Op::ByDscp { tags, arms });
@@ -70,19 +70,10 @@ impl Walk<'_, '_> {
 
     /// Compiles the rest of the walk for frames with this DSCP.
     fn arm(&mut self, table: TableId, dscp: u8) -> (u8, Program) {
-        let saved = (self.current, self.written, self.tags_moved, self.popped, self.pushed);
-        let (fallen, action_set) = (self.fallen.clone(), self.action_set.clone());
-        let around = (take(&mut self.ops), take(&mut self.rules), take(&mut self.gates));
-        let (missed, arrival) = (self.missed.take(), self.arrival.take());
-        // What a meter at the end of the previous arm may leave does not concern this one.
-        self.dscps.clear();
-        self.current.ip_tos = dscp << 2 | self.current.ip_tos & !DSCP;
-        self.tables_from(table, true);
-        let program = self.program();
-        (self.current, self.written, self.tags_moved, self.popped, self.pushed) = saved;
-        (self.fallen, self.action_set) = (fallen, action_set);
-        (self.ops, self.rules, self.gates) = around;
-        (self.missed, self.arrival) = (missed, arrival);
+        let program = self.apart(|walk| {
+            walk.current.ip_tos = dscp << 2 | walk.current.ip_tos & !DSCP;
+            walk.tables_from(table);
+        });
         (dscp, program)
     }
 }

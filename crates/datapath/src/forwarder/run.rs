@@ -132,10 +132,9 @@ impl<'a, E: Egress> Run<'a, E> {
                 self.bucket(bucket, *isolated, body, frame);
                 return Some(behind);
             }
-            Op::Tables { len } => {
-                let (body, behind) = tail.split_at(*len);
-                self.nested(body, frame);
-                return Some(behind);
+            Op::Tables { tags, program } => {
+                program.run.add(tags.len_before(frame.len()), self.packets);
+                self.on_copy(&program.ops, frame);
             }
             Op::OutputPart(outlet) => self.output_part(outlet, frame),
             Op::Select { arms, shares, len } => {
@@ -207,13 +206,19 @@ impl<'a, E: Egress> Run<'a, E> {
         if sampler.is_some_and(|sampler| !sampler.takes(self.worker)) {
             self.leave_out(body);
         } else if isolated {
-            let mut headers = self.scratch.pop().unwrap_or_default();
-            self.nested(body, &mut frame.fork(&mut headers));
-            self.scratch.push(headers);
+            self.on_copy(body, frame);
         } else {
             self.nested(body, frame);
         }
         self.bucket = outer;
+    }
+
+    /// Runs steps on a copy with headers of its own.
+    #[inline]
+    fn on_copy(&mut self, ops: &'a [Op], frame: &Frame<'_>) {
+        let mut headers = self.scratch.pop().unwrap_or_default();
+        self.nested(ops, &mut frame.fork(&mut headers));
+        self.scratch.push(headers);
     }
 
     /// Counts a copy that is not made, at its output port; at the ingress port if its output is not
@@ -447,8 +452,8 @@ impl<'a, E: Egress> Run<'a, E> {
         meter.measure(self.worker, frame, self.view.now)
     }
 
-    /// Sends the frame to the controller, if a rule asks for that, and drops it (OpenFlow 1.3.5
-    /// §7.4.1).
+    /// Sends the frame to the controllers that want such frames, and drops it (OpenFlow 1.3.5
+    /// §5.12, §7.4.1).
     #[cold]
     fn invalid_ttl<T>(
         &mut self,

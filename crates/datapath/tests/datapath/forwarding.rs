@@ -519,6 +519,35 @@ fn a_bucket_keeps_its_rewrites_from_what_follows_the_tables() {
     assert_eq!((&switch.sent(3)[..6], switch.sent(4)), (&mac(0x77).0[..], &frame[..]));
 }
 
+/// Nor what the rules made of it.
+#[test]
+fn the_tables_get_a_copy_of_a_packet_out() {
+    let mut switch = Switch::new(4);
+    let set = Action::SetField(Oxm::EthDst(mac(0x77).into()));
+    let push = Action::PushVlan(EtherType::VLAN);
+    switch.flow(0, 0, &[], &[apply(&[set, push, out(2)])]);
+    let (frame, to_tables) = (tcp().bytes(), || Action::output(PortNo::TABLE));
+    let actions = [to_tables(), out(3), to_tables(), out(4)];
+    assert_eq!(switch.packet_out(PortNo::CONTROLLER, &frame, &actions), [2, 3, 2, 4]);
+    assert_eq!((&switch.sent(2)[..6], switch.sent(2).len()), (&mac(0x77).0[..], frame.len() + 4));
+    assert_eq!((switch.sent(3), switch.sent(4)), (&frame[..], &frame[..]));
+}
+
+/// The action set of a packet is empty when it comes to the tables, whatever another copy has left.
+#[test]
+fn a_set_that_was_not_executed_is_forgotten() {
+    let mut switch = Switch::new(2);
+    let [first, second] = [1, 2].map(|last| Oxm::EthDst(mac(last).into()));
+    switch.flow(0, 1, std::slice::from_ref(&first), &[write(&[out(2)]), goto(1)]);
+    switch.flow(0, 1, std::slice::from_ref(&second), &[goto(1)]);
+    switch.flow(1, 1, std::slice::from_ref(&second), &[]);
+    let to_tables = || Action::output(PortNo::TABLE);
+    let set = |field: &Oxm| Action::SetField(field.clone());
+    let actions = [set(&first), to_tables(), set(&second), to_tables()];
+    assert!(switch.packet_out(PortNo(1), &tcp().bytes(), &actions).is_empty());
+    assert_eq!(switch.drops(1, DropReason::TableMiss), 1);
+}
+
 #[test]
 fn tags_that_were_pushed_are_not_taken_for_those_of_the_frame() {
     use tapswitch_openflow::{VID_NONE, VID_PRESENT};

@@ -372,10 +372,9 @@ fn tables_that_do_not_look_at_the_dscp_see_one_flow() {
     assert_eq!(switch.forwarder.cache_stats().walks, 1);
 }
 
-/// A packet-out with several outputs is looked up by its original DSCP, as the actions after the
-/// tables continue with one frame.
+/// The tables get a copy, whose DSCP they match, and other outputs get the packet as it was.
 #[test]
-fn a_packet_out_to_the_tables_is_remarked_too() {
+fn a_packet_out_to_the_tables_is_remarked_there() {
     let mut switch = exhausted(&[remark_above(1, 1, 1)]);
     switch.flow(0, 1, &[], &[Instruction::Meter(1), goto(1)]);
     switch.flow(1, 1, &[ip(), Oxm::IpDscp(10)], &[apply(&[out(3)])]);
@@ -383,7 +382,26 @@ fn a_packet_out_to_the_tables_is_remarked_too() {
     let to_tables = Action::output(PortNo::TABLE);
     let frame = with_dscp(10);
     assert_eq!(switch.packet_out(PortNo(1), &frame, std::slice::from_ref(&to_tables)), [2]);
-    assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables, out(2)]), [3, 2]);
+    assert_eq!(dscp(switch.sent(2)), 12);
+    assert_eq!(switch.packet_out(PortNo(1), &frame, &[to_tables, out(3)]), [2, 3]);
+    assert_eq!((dscp(switch.sent(2)), dscp(switch.sent(3))), (12, 10));
+}
+
+/// Each of two copies is counted for itself, wherever the other one ends.
+#[test]
+fn two_copies_for_the_tables_are_counted_apart() {
+    let mut switch = exhausted(&[drop_above(1, 1)]);
+    switch.flow(0, 1, &[], &[Instruction::Meter(1), goto(1)]);
+    switch.flow(1, 1, &[ip()], &[apply(&[out(2)])]);
+    let frames = |switch: &Switch| {
+        let table = |id| switch.pipeline.snapshot().table(TableId(id)).unwrap();
+        [0, 1].map(|id| table(id).iter().map(|rule| rule.counters.totals().frames).sum::<u64>())
+    };
+    let before = frames(&switch);
+    let to_tables = || Action::output(PortNo::TABLE);
+    let outputs = [to_tables(), to_tables(), out(3)];
+    assert_eq!(switch.packet_out(PortNo(1), &tcp().bytes(), &outputs), [3]);
+    assert_eq!(frames(&switch), [before[0] + 2, before[1]]);
 }
 
 #[test]
