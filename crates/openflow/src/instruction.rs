@@ -142,8 +142,8 @@ impl Instruction {
             kind::WRITE_ACTIONS => Self::WriteActions(decode_actions(body)?),
             kind::APPLY_ACTIONS => Self::ApplyActions(decode_actions(body)?),
             kind::CLEAR_ACTIONS => {
-                // Actions have no meaning here; they are ignored (§7.2.4).
-                body.skip(body.len().max(4))?;
+                // Actions that follow are left over: a wrong length (§6.4).
+                body.skip(4)?;
                 Self::ClearActions
             }
             kind::METER => Self::Meter(body.take()?),

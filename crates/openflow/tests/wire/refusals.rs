@@ -186,6 +186,18 @@ fn actions_that_cannot_be_read() {
 }
 
 #[test]
+fn clear_actions_has_no_actions() {
+    let any = [0, 1, 0, 4, 0, 0, 0, 0];
+    let clear = [0, 5, 0, 24, 0, 0, 0, 0];
+    let output = [0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    check_bytes(
+        &flow_mod(0, &[&any[..], &clear, &output].concat()),
+        ErrorKind::OFPBIC_BAD_LEN,
+        "flow_mod: instruction at byte 64: 16 bytes left over",
+    );
+}
+
+#[test]
 fn flow_mods_that_no_switch_can_carry_out() {
     let add = || FlowMod::new(FlowModCommand::Add);
     let check = |flow_mod, kind| check_body(Body::FlowMod(flow_mod), kind);

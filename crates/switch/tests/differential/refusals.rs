@@ -147,8 +147,6 @@ const LAXER: &[(MessageType, ErrorKind)] = &[
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (MessageType::FlowMod, ErrorKind::OFPBMC_BAD_VALUE),
     (MessageType::MultipartRequest, ErrorKind::OFPBAC_BAD_OUT_PORT),
-    // Clear-actions with actions, which have no meaning: our switch accepts none.
-    (MessageType::FlowMod, ErrorKind::OFPBIC_BAD_LEN),
     // Padding must be zero.
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
