@@ -30,7 +30,10 @@ impl GroupMod {
             return Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, &text));
         }
         if deletes {
-            return Ok(()); // Buckets of a deletion are ignored.
+            return match self.buckets.is_empty() {
+                true => Ok(()),
+                false => Err(refuse(ErrorKind::OFPGMFC_INVALID_GROUP, "a deletion has no buckets")),
+            };
         }
         if self.group_type == GroupType::Indirect && self.buckets.len() != 1 {
             let text = format!("{} buckets; an indirect group has exactly one", self.buckets.len());

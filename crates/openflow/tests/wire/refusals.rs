@@ -243,6 +243,15 @@ fn groups_and_meters_that_no_switch_can_have() {
     }
     let select = Message { xid: 7, body: group(GroupType::Select, GroupId(1), heavy()) };
     assert_eq!(select.check(), Ok(()), "only such a group has shares");
+    let delete = |group_id, buckets| {
+        let (command, group_type) = (GroupModCommand::Delete, GroupType::All);
+        Body::GroupMod(GroupMod { command, group_type, group_id, buckets })
+    };
+    for group_id in [GroupId(1), GroupId::ALL] {
+        check_body(delete(group_id, vec![bucket()]), invalid);
+        let message = Message { xid: 7, body: delete(group_id, vec![]) };
+        assert_eq!(message.check(), Ok(()), "{group_id}");
+    }
     let fast = group(GroupType::FastFailover, GroupId(1), vec![bucket()]);
     check_body(fast, ErrorKind::OFPGMFC_BAD_WATCH);
     let bad = Bucket::new(vec![Action::PushVlan(EtherType::IPV4)]);
