@@ -82,6 +82,8 @@ impl ReassemblyError {
     pub(crate) const fn kind(&self) -> ErrorKind {
         match self {
             Self::TooLong { .. } | Self::TooMany => ErrorKind::OFPBRC_MULTIPART_BUFFER_OVERFLOW,
+            // More than one request in a sequence (§7.3.5).
+            Self::Append(AppendError::Single { .. }) => ErrorKind::OFPBRC_BAD_LEN,
             Self::Append(_) => ErrorKind::OFPBRC_BAD_MULTIPART,
         }
     }

@@ -111,11 +111,17 @@ fn a_reply_that_fits_no_message_is_answered_by_an_error() {
 fn parts_that_do_not_belong_together_are_refused() {
     let mut pair = Pair::ready(Config::default());
     let part = |more, body| Body::MultipartRequest(MultipartRequest { more, body });
-    let mut bytes = encode(1, part(true, MultipartRequestBody::TableFeatures(vec![table(1)])));
-    bytes.extend(encode(1, part(false, MultipartRequestBody::Desc)));
-    let events = pair.inject(&bytes);
-    let [SwitchEvent::Refused(refusal)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(refusal.kind, ErrorKind::OFPBRC_BAD_MULTIPART);
+    for (first, kind) in [
+        (MultipartRequestBody::TableFeatures(vec![table(1)]), ErrorKind::OFPBRC_BAD_MULTIPART),
+        (MultipartRequestBody::Desc, ErrorKind::OFPBRC_BAD_LEN),
+    ] {
+        let mut bytes = encode(1, part(true, first));
+        bytes.extend(encode(1, part(false, MultipartRequestBody::Desc)));
+        let events = pair.inject(&bytes);
+        let [SwitchEvent::Refused(refusal)] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!(refusal.kind, kind);
+        assert_eq!(errors(&pair.said_by_switch()), [(1, kind)]);
+    }
 }
 
 #[test]
