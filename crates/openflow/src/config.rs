@@ -32,7 +32,7 @@ impl SwitchConfig {
 layout_codec!(SwitchConfig { flags, miss_send_len });
 
 impl Default for SwitchConfig {
-    /// Initial configuration: no special handling of fragments, 128 bytes where no action says more.
+    /// Initial configuration: no special handling of fragments, 128 bytes by default.
     fn default() -> Self {
         Self { flags: ConfigFlags::FRAG_NORMAL, miss_send_len: DEFAULT_MISS_SEND_LEN }
     }

@@ -23,14 +23,17 @@ impl Hello {
     }
 
     /// Whether the sender of this hello and an end that supports exactly 1.3 agree on 1.3 (§6.3.3):
-    /// by the bitmap if there is one, else by the lower of the two versions.
+    /// by the bitmap, or by the lower of the two versions if there is none or it has no version in
+    /// common. A sender of a later version that leaves 1.3 out of its bitmap would refuse that, so
+    /// it is refused here.
     pub fn agrees_on_1_3(&self) -> bool {
         let bitmap = self.elements.iter().find_map(|element| match element {
             HelloElement::VersionBitmap(words) => Some(words),
             HelloElement::Unknown { .. } => None,
         });
-        match bitmap {
-            Some(words) => words.first().is_some_and(|word| word & 1 << VERSION != 0),
+        match bitmap.and_then(|words| words.first()) {
+            Some(word) if word & 1 << VERSION != 0 => true,
+            Some(_) => self.version == VERSION,
             None => self.version >= VERSION,
         }
     }
@@ -114,6 +117,8 @@ mod tests {
         assert!(!hello(1, vec![]).agrees_on_1_3());
         assert!(hello(6, bitmap(0b101_0010)).agrees_on_1_3());
         assert!(!hello(6, bitmap(0b110_0010)).agrees_on_1_3());
-        assert!(!hello(4, vec![HelloElement::VersionBitmap(vec![])]).agrees_on_1_3());
+        assert!(hello(4, bitmap(0)).agrees_on_1_3(), "its highest version is 1.3");
+        assert!(!hello(1, bitmap(0b10)).agrees_on_1_3());
+        assert!(hello(4, vec![HelloElement::VersionBitmap(vec![])]).agrees_on_1_3());
     }
 }
