@@ -33,7 +33,7 @@ impl Agent {
                 Reply::PortDesc(snapshot.ports.iter().map(|port| describe(port)).collect())
             }
             Request::Queue(request) => queues(snapshot, *request)?,
-            Request::Group(id) => Reply::Group(groups(self.pipeline(), *id, now)),
+            Request::Group(id) => Reply::Group(groups(self.pipeline(), *id, now)?),
             Request::GroupDesc => Reply::GroupDesc(group_descriptions(snapshot)),
             Request::GroupFeatures => Reply::GroupFeatures(group_features()),
             Request::Meter(id) => Reply::Meter(meters::statistics(self.pipeline(), *id, now)?),
@@ -185,9 +185,13 @@ fn queues(snapshot: &Snapshot, request: QueueStatsRequest) -> Result<Reply, Refu
     }
 }
 
-/// A group that does not exist has no statistics, which is not an error (OpenFlow 1.3.5 §7.3.5.9).
-fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> {
+/// Fails for a single group that does not exist (OpenFlow 1.3.5 §7.3.5.9); `OFPG_ALL` may select
+/// none.
+fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Result<Vec<GroupStats>, Refusal> {
     let snapshot = pipeline.snapshot();
+    if wanted != GroupId::ALL && snapshot.groups.find(wanted).is_none() {
+        return Err(ErrorKind::OFPGMFC_UNKNOWN_GROUP.into());
+    }
     let mut chains: HashMap<GroupId, usize> = HashMap::new();
     for group in snapshot.groups.iter().flat_map(|group| group.chained().collect::<BTreeSet<_>>()) {
         *chains.entry(group).or_default() += 1;
@@ -207,7 +211,7 @@ fn groups(pipeline: &Pipeline, wanted: GroupId, now: Millis) -> Vec<GroupStats> 
             bucket_stats: group.buckets.iter().map(|b| bucket_counter(&b.counters)).collect(),
         }
     };
-    snapshot.groups.iter().filter(is_wanted).map(stats).collect()
+    Ok(snapshot.groups.iter().filter(is_wanted).map(stats).collect())
 }
 
 /// The outcome of each bucket's copies, in packets on the wire: their number does not change where

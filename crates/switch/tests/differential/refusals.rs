@@ -130,8 +130,9 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     (MessageType::MeterMod, ErrorKind::OFPBRC_BAD_LEN),
     // OVS ignores configuration by a slave.
     (MessageType::SetConfig, ErrorKind::OFPBRC_IS_SLAVE),
-    // Excess bytes behind a request; ports and meters that do not exist.
+    // Excess bytes behind a request; ports, groups and meters that do not exist.
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_LEN),
+    (MessageType::MultipartRequest, ErrorKind::OFPGMFC_UNKNOWN_GROUP),
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_PORT),
     (MessageType::MultipartRequest, ErrorKind::OFPMMFC_UNKNOWN_METER),
 ];
