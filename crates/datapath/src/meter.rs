@@ -211,16 +211,19 @@ impl MeterTable {
             return self.delete(spec.meter_id);
         }
         let known = self.find(spec.meter_id).map(|old| (old.counters.clone(), old.created));
-        self.count += usize::from(known.is_none());
         let (counters, created) = known.unwrap_or_else(|| (Arc::new(Counters::new(workers)), now));
-        let meter = Meter::new(spec, counters, created, Start { now, workers });
-        Arc::make_mut(&mut self.parts[part(meter.id)]).insert(meter.id, Arc::new(meter));
+        self.insert(Arc::new(Meter::new(spec, counters, created, Start { now, workers })));
         Vec::new()
+    }
+
+    fn insert(&mut self, meter: Arc<Meter>) {
+        let replaced = Arc::make_mut(&mut self.parts[part(meter.id)]).insert(meter.id, meter);
+        self.count += usize::from(replaced.is_none());
     }
 
     fn delete(&mut self, id: u32) -> Vec<u32> {
         if id == METER_ALL {
-            return std::mem::take(self).all().map(|meter| meter.id).collect();
+            return self.delete_all();
         }
         if self.find(id).is_none() {
             return Vec::new();
@@ -228,6 +231,14 @@ impl MeterTable {
         self.count -= 1;
         Arc::make_mut(&mut self.parts[part(id)]).remove(&id);
         vec![id]
+    }
+
+    /// Deletes all meters, except for the virtual one (OpenFlow 1.3.5 §6.6).
+    fn delete_all(&mut self) -> Vec<u32> {
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(self).all().cloned().partition(|meter| meter.id == METER_CONTROLLER);
+        kept.into_iter().for_each(|meter| self.insert(meter));
+        gone.into_iter().map(|meter| meter.id).collect()
     }
 
     /// Checks a change.

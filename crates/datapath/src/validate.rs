@@ -37,6 +37,7 @@ pub(crate) fn instructions(
         Instruction::ClearActions | Instruction::WriteActions(_) => Ok(()),
         // Virtual meters are for frames that no rule sends.
         Instruction::Meter(id @ ..=METER_MAX) if meters.find(*id).is_some() => Ok(()),
+        Instruction::Meter(1..=METER_MAX) => Err(ErrorKind::OFPMMFC_UNKNOWN_METER),
         Instruction::Meter(_) => Err(ErrorKind::OFPMMFC_INVALID_METER),
         Instruction::Experimenter { .. } => Err(ErrorKind::OFPBIC_BAD_EXPERIMENTER),
         Instruction::Unknown { .. } => Err(ErrorKind::OFPBIC_UNKNOWN_INST),

@@ -454,9 +454,10 @@ fn rules_that_lose_their_meter_stay_when_that_goes() {
 fn a_meter_that_is_not_there_is_refused() {
     let mut switch = metered(PACKETS, &[]);
     change(&mut switch, ADD, METER_CONTROLLER, PACKETS, &[]);
-    for id in [2, 0, METER_CONTROLLER, METER_ALL] {
-        let refused = switch.try_flow(0, 7, &[], &[Instruction::Meter(id)]).unwrap_err();
-        assert_eq!(refused, ErrorKind::OFPMMFC_INVALID_METER, "{id:#x}");
+    let mut refused = |id| switch.try_flow(0, 7, &[], &[Instruction::Meter(id)]).unwrap_err();
+    assert_eq!(refused(2), ErrorKind::OFPMMFC_UNKNOWN_METER);
+    for id in [0, METER_CONTROLLER, METER_ALL] {
+        assert_eq!(refused(id), ErrorKind::OFPMMFC_INVALID_METER, "{id:#x}");
     }
 }
 

@@ -11,8 +11,8 @@ use tapswitch_netdev::{Config, HEADROOM_MIN, PacketPort, RECV_BUF_LEN, SendError
 use tapswitch_openflow::multipart::{FlowStats, FlowStatsRequest, GroupDesc, PortStats};
 use tapswitch_openflow::{
     Action, Body, ErrorKind, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand,
-    GroupType, Instruction, METER_ALL, Masked, Match, MultipartReplyBody, MultipartRequestBody,
-    Oxm, Port, PortConfig, PortFeatures, PortMod, PortNo, PortState, TableId,
+    GroupType, Instruction, METER_ALL, METER_CONTROLLER, Masked, Match, MultipartReplyBody,
+    MultipartRequestBody, Oxm, Port, PortConfig, PortFeatures, PortMod, PortNo, PortState, TableId,
 };
 use tapswitch_wire::{EtherType, MacAddr, NetHeader};
 
@@ -350,7 +350,10 @@ impl Side {
             group_id: GroupId::ALL,
             buckets: Vec::new(),
         }));
-        self.peer.send(meters::delete_meters(METER_ALL));
+        // Open vSwitch deletes the controller's meter with all others.
+        for meter in [METER_ALL, METER_CONTROLLER] {
+            self.peer.send(meters::delete_meters(meter));
+        }
         assert_eq!(self.peer.barrier(), []);
     }
 

@@ -193,6 +193,9 @@ fn meters_are_added_changed_and_deleted() {
     run(switch, "del-meter", &["meter=1"]);
     assert_eq!(flows(switch, &[]), set(&["in_port=2 actions=output:1"]));
     run(switch, "del-meters", &[]);
+    let text = run(switch, "dump-meters", &[]);
+    assert!(text.contains("meter=controller") && !text.contains("meter=2"), "{text}");
+    run(switch, "del-meter", &["meter=controller"]);
     assert!(!run(switch, "dump-meters", &[]).contains("meter="));
 }
 
@@ -242,7 +245,7 @@ fn what_is_wrong_is_said() {
         ("add-flow", "in_port=1,actions=set_queue:1,output:2", "OFPBAC_BAD_QUEUE"),
         ("add-flow", "mpls,mpls_label=5,actions=drop", "OFPBMC_BAD_FIELD"),
         ("add-flow", "table=254,actions=drop", "OFPFMFC_BAD_TABLE_ID"),
-        ("add-flow", "in_port=1,actions=meter:1", "OFPMMFC_INVALID_METER"),
+        ("add-flow", "in_port=1,actions=meter:1", "OFPMMFC_UNKNOWN_METER"),
         ("mod-group", "group_id=9,type=all,bucket=output:1", "OFPGMFC_UNKNOWN_GROUP"),
         ("add-group", "group_id=1,type=all,bucket=group:9", "OFPBAC_BAD_OUT_GROUP"),
         ("dump-ports", "9", "OFPBRC_BAD_PORT"),

@@ -168,6 +168,22 @@ fn there_are_so_many_meters_and_no_more() {
 }
 
 #[test]
+fn the_controllers_meter_goes_by_its_own_number_only() {
+    use MeterModCommand::{Add, Delete};
+    let mut table = MeterTable::default();
+    for id in [METER_CONTROLLER, 1, 2] {
+        change(&mut table, &meter_mod(Add, id, &[MeterBandKind::Drop])).unwrap();
+    }
+    let before = table.find(METER_CONTROLLER).unwrap().clone();
+    let mut gone = change(&mut table, &meter_mod(Delete, METER_ALL, &[])).unwrap();
+    gone.sort_unstable();
+    assert_eq!((gone, table.count()), (vec![1, 2], 1));
+    assert!(Arc::ptr_eq(&before, table.find(METER_CONTROLLER).unwrap()));
+    let gone = change(&mut table, &meter_mod(Delete, METER_CONTROLLER, &[])).unwrap();
+    assert_eq!((gone, table.count(), table.iter().count()), (vec![METER_CONTROLLER], 0, 0));
+}
+
+#[test]
 fn a_meter_that_is_changed_goes_on_counting() {
     use MeterModCommand::{Add, Modify};
     let mut table = MeterTable::default();

@@ -91,7 +91,7 @@ fn meters_that_cannot_be_are_refused() {
         (meter_mod(ADD, 2, vec![drops(0, 0)]), ErrorKind::OFPMMFC_BAD_RATE),
         (meter_mod(ADD, 2, vec![drops(1, 1); 9]), ErrorKind::OFPMMFC_OUT_OF_BANDS),
         (Body::MeterMod(unknown), ErrorKind::OFPMMFC_BAD_FLAGS),
-        (Body::FlowMod(metered(1, 2)), ErrorKind::OFPMMFC_INVALID_METER),
+        (Body::FlowMod(metered(1, 2)), ErrorKind::OFPMMFC_UNKNOWN_METER),
         (Body::FlowMod(metered(1, METER_CONTROLLER)), ErrorKind::OFPMMFC_INVALID_METER),
     ] {
         assert_eq!(refusal(&mut agent, message.clone()), kind, "{message:?}");

@@ -52,7 +52,7 @@ fn tables_flags_and_instructions_are_checked() {
     refuses(FlowMod { flags, ..base() }, ErrorKind::OFPFMFC_BAD_FLAGS);
     refuses(with(Instruction::GotoTable(TableId(0))), ErrorKind::OFPBIC_BAD_TABLE_ID);
     refuses(with(Instruction::GotoTable(TableId(254))), ErrorKind::OFPBIC_BAD_TABLE_ID);
-    refuses(with(Instruction::Meter(1)), ErrorKind::OFPMMFC_INVALID_METER);
+    refuses(with(Instruction::Meter(1)), ErrorKind::OFPMMFC_UNKNOWN_METER);
     let experimenter = Instruction::Experimenter { experimenter: 1, data: vec![] };
     refuses(with(experimenter), ErrorKind::OFPBIC_BAD_EXPERIMENTER);
     let twice = vec![Instruction::ClearActions, Instruction::ClearActions];

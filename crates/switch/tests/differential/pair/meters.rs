@@ -6,9 +6,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use tapswitch_openflow::{
-    METER_CONTROLLER, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand,
-};
+use tapswitch_openflow::{MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand};
 
 use super::*;
 use crate::random::Random;
@@ -199,9 +197,15 @@ fn refusals(side: &mut Side) -> Vec<Option<ErrorKind>> {
         Body::FlowMod(FlowMod { instructions, ..FlowMod::new(FlowModCommand::Add) })
     };
     let ask = |body| {
+        let is_rule = matches!(body, Body::FlowMod(_));
         let sent = side.peer.send(body);
         let refused = side.peer.barrier();
-        refused.into_iter().find(|(xid, _)| *xid == sent).map(|(_, kind)| kind)
+        let told = refused.into_iter().find(|(xid, _)| *xid == sent);
+        told.map(|(_, kind)| match kind {
+            // A rule whose meter does not exist (1.3.5 §6.4): Open vSwitch has another error.
+            ErrorKind::OFPMMFC_UNKNOWN_METER if is_rule => ErrorKind::OFPMMFC_INVALID_METER,
+            kind => kind,
+        })
     };
     let messages = [
         meter(Add, packets, 1, vec![drop(), drop()]),
