@@ -438,6 +438,11 @@ pub fn trains() -> impl Strategy<Value = Train> {
     )
 }
 
+/// Any train with a partial checksum.
+pub fn partial_trains() -> impl Strategy<Value = Train> {
+    trains().prop_map(|train| Train { is_partial: true, ..train })
+}
+
 /// Any datagram with up to 5 tags that becomes fewer than 600 fragments.
 pub fn datagrams() -> impl Strategy<Value = Train> {
     (trains(), any::<bool>()).prop_map(|(train, is_partial)| {
@@ -449,8 +454,7 @@ pub fn datagrams() -> impl Strategy<Value = Train> {
 
 /// Any train in any tunnel.
 pub fn tunnelled_trains() -> impl Strategy<Value = Train> {
-    (trains(), tunnels()).prop_map(|(train, tunnel)| Train {
-        is_partial: true,
+    (partial_trains(), tunnels()).prop_map(|(train, tunnel)| Train {
         tunnel: Some(Tunnel { inner: train.ip.clone(), ..tunnel }),
         ..train
     })
