@@ -31,6 +31,30 @@ pub(crate) fn tcp_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8
     (meta, frame)
 }
 
+/// A UDP train over IPv4 with packets of `gso_size` bytes and a partial checksum.
+pub(crate) fn udp_train(payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
+    let (_, mut frame) = tcp_train(payload_len, 0);
+    frame.drain(42..HEADERS_LEN);
+    frame[23] = ip_proto::UDP;
+    let upper_len = u16::try_from(frame.len() - 34).unwrap();
+    write_u16(&mut frame, 16, upper_len + 20);
+    write_u16(&mut frame, 24, 0);
+    let ip = Sum::of(&frame[14..34]).checksum();
+    write_u16(&mut frame, 24, ip);
+    write_u16(&mut frame, 38, upper_len);
+    let partial = pseudo_header_v4(&frame[26..30], &frame[30..34], ip_proto::UDP, upper_len);
+    write_u16(&mut frame, 40, partial.partial());
+    let meta = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        gso_type: GsoType::UDP_L4,
+        hdr_len: 42,
+        gso_size,
+        csum_start: 34,
+        csum_offset: 6,
+    };
+    (meta, frame)
+}
+
 /// Length of the headers in front of the inner frame in [`vxlan_train`].
 pub(crate) const OUTER_LEN: usize = 50;
 

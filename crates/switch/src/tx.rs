@@ -167,7 +167,7 @@ impl TxPort {
                 // A train that cannot be cut either is invalid itself, and says nothing about its
                 // kind.
                 self.send_cut_complete(frame, beyond)?;
-                self.cut_kind(frame.meta.gso_type);
+                self.note_refused(frame);
                 Ok(())
             }
             Err(SendFault::Congested) => Err(self.congested(frame, beyond)),

@@ -5,9 +5,12 @@
 //! mean that a queue is full, or that an interface without a queue could not cut a train. One
 //! sender's frames must not harm others that use the port:
 //!
+//! - A train that Linux refuses for itself, whatever its kind, is never sent whole: see
+//!   [`super::takes`].
 //! - A kind of train that was refused, while its packets were taken, is cut for [`CUT_TIME`]; then
 //!   the kernel is tried again. Until then no packet of a train has a partial checksum: that may be
-//!   what was refused.
+//!   what was refused. A UDP train may have been refused for the number of its packets, which says
+//!   nothing about others.
 //! - A train that finds the port congested is checked: one that cannot be cut is dropped.
 //! - A frame that has waited at the head of the queue for [`DOUBT_TIME`], with the port congested,
 //!   is completed or cut here: its packets can then be refused only for lack of room.
@@ -21,6 +24,7 @@ use tapswitch_offload::ChecksumRule;
 use tapswitch_wire::GsoType;
 
 use super::queue::Waiting;
+use super::takes::is_long_for_some;
 use super::{PIECES_MAX, TxPort, segments};
 use crate::beyond::Beyond;
 
@@ -39,6 +43,14 @@ impl TxPort {
         let mut parts = [&[][..]; PIECES_MAX];
         let rule = ChecksumRule::Complete;
         segments(&mut parts, frame, beyond, &mut self.fetched, rule).is_ok()
+    }
+
+    /// Notes that `frame`, a train, was refused, and that its packets were taken.
+    #[cold]
+    pub(super) fn note_refused(&mut self, frame: &Frame<'_>) {
+        if !is_long_for_some(frame) {
+            self.cut_kind(frame.meta.gso_type);
+        }
     }
 
     /// Cuts trains of this kind for [`CUT_TIME`].
@@ -72,7 +84,7 @@ impl TxPort {
         }
         if meta.is_train() {
             self.send_cut_complete(&frame, Beyond::NONE)?;
-            self.cut_kind(meta.gso_type);
+            self.note_refused(&frame);
             return Ok(());
         }
         match meta.needs_checksum() {

@@ -6,7 +6,7 @@ use tapswitch_datapath::Frame;
 use tapswitch_netdev as netdev;
 use tapswitch_offload::is_sctp_checksum;
 use tapswitch_tap as tap;
-use tapswitch_wire::{EtherType, GsoType, tcp};
+use tapswitch_wire::{EtherType, GsoType, NetHeaderFlags, tcp};
 
 /// The offloads that a port accepts in frames sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Takes {
     /// TCP trains with CWR on all packets: see [`has_cwr_on_all`].
     pub(crate) cwr_on_all: bool,
     pub(crate) udp: bool,
-    /// Trains of these kinds whose headers Linux does not find: see [`is_hidden`].
+    /// Trains of these kinds that Linux would lose or refuse: see [`is_hidden`] and [`is_odd`].
     pub(crate) hidden: bool,
 }
 
@@ -53,7 +53,7 @@ impl Takes {
         match frame.meta.is_train() {
             true => {
                 self.takes_train(frame.meta.gso_type)
-                    && (self.hidden || !is_hidden(frame))
+                    && (self.hidden || !is_hidden(frame) && !is_odd(frame))
                     && (self.cwr_on_all || !has_cwr_on_all(frame))
             }
             false => self.takes_packet(frame),
@@ -135,6 +135,34 @@ fn is_hidden(frame: &Frame<'_>) -> bool {
     frame.has_inner_checksum() || tags > 0 && has_hidden_tags(frame, tags.into())
 }
 
+/// True for a train that Linux refuses although it takes trains of its kind. The error would be the
+/// same as for an unknown kind, or for a full port, both of which concern all senders ([`doubt`]);
+/// and a guest can send such trains. Honest senders have no reason to. It is:
+///
+/// - a train of one packet, which may have the size that Linux reserves (`GSO_BY_FRAGS`), or be
+///   shorter than that size behind its options;
+/// - UDP with more packets than `UDP_MAX_SEGMENTS`;
+/// - one with a checksum that is neither partial nor verified. Guests cannot report verified ones.
+///
+/// [`doubt`]: super::doubt
+#[inline]
+fn is_odd(frame: &Frame<'_>) -> bool {
+    const VOUCHED: u8 = NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID;
+    let count = frame.wire_packets();
+    count < 2 || frame.meta.flags & VOUCHED == 0 || has_more_than(UDP_PACKETS_MAX, count, frame)
+}
+
+/// True for a UDP train of so many packets that kernels before Linux 6.9 refuse it.
+pub(super) fn is_long_for_some(frame: &Frame<'_>) -> bool {
+    has_more_than(UDP_PACKETS_MAX / 2, frame.wire_packets(), frame)
+}
+
+/// True for a UDP train of `count` packets if that is more than `most`.
+#[inline]
+fn has_more_than(most: u32, count: u32, frame: &Frame<'_>) -> bool {
+    frame.meta.gso_type.kind() == GsoType::UDP_L4 && count > most
+}
+
 /// True for a TCP train whose packets all have CWR, a bit of AccECN's counter (RFC 9768 §3.2.2).
 /// The metadata cannot express this, and Linux clears CWR on all packets but the first when it cuts
 /// a train, and so do interfaces with TSO; the receiver would count marks that nobody set.
@@ -157,3 +185,6 @@ fn has_hidden_tags(frame: &Frame<'_>, tags: usize) -> bool {
 /// Tags that Linux parses: it gives up at the eighth in the frame (`__vlan_get_protocol_offset`
 /// with `VLAN_MAX_DEPTH`).
 const LINUX_TAGS_MAX: usize = 7;
+/// Packets of a UDP train (`UDP_MAX_SEGMENTS` in Linux `include/linux/udp.h`); half as many before
+/// Linux 6.9.
+const UDP_PACKETS_MAX: u32 = 128;

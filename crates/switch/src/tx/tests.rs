@@ -14,7 +14,9 @@ use tapswitch_tap as tap;
 use tapswitch_wire::{EtherType, GsoType, MacAddr, Tag, parse};
 
 use super::*;
-use crate::test_frames::{HEADERS_LEN, OUTER_LEN, checked_payload, tcp_train, vxlan_train};
+use crate::test_frames::{
+    HEADERS_LEN, OUTER_LEN, checked_payload, tcp_train, udp_train, vxlan_train,
+};
 
 pub(super) const ALL: Takes = Takes { hidden: false, ..Takes::EVERYTHING };
 /// Partial checksums, but no trains.
@@ -289,33 +291,85 @@ fn a_train_with_cwr_on_all_packets_is_cut_before_an_interface() {
 /// Offset of the TCP flags in [`tcp_train`].
 const FLAGS: usize = 47;
 
-/// Linux refuses this size (`GSO_BY_FRAGS`), as an old kernel refuses an unknown kind.
+/// A device with fragments refuses a piece that is longer than a page, as an old kernel refuses an
+/// unknown kind.
 #[test]
-fn a_train_that_the_kernel_refuses_is_cut_and_so_are_those_after_it() {
+fn a_train_that_the_kernel_refuses_is_cut_and_so_are_those_of_its_kind() {
+    let Some(namespace) = namespace() else { return };
+    let config = |name: &str| {
+        let config = tap::Config::new(name.parse().unwrap()).net_header(tap::HeaderLen::V1);
+        config.napi(true).napi_fragments(true)
+    };
+    let open = |name: &str| tap::Device::create(&config(name)).unwrap().into_queues().remove(0);
+    let wire = Wire::over(namespace, |name| TxDevice::Tap(Arc::new(open(name))));
+    let mut port = wire.port(ALL);
+    let sent = tcp_train(5000, 1000);
+    let copied =
+        with_frame(&sent, |frame| port.send(&mut frame.fork(&mut Vec::new()), Beyond::NONE));
+    assert_eq!((copied, port.takes), (Ok(()), Takes { tcp_v4: false, ..ALL }));
+}
+
+#[test]
+fn trains_of_a_kind_that_was_refused_are_cut_to_complete_packets() {
     let Some(wire) = Wire::new() else { return };
     let mut port = wire.port(ALL);
-    let refused = tcp_train(2500, u16::MAX);
-    assert_eq!(send(&mut port, &refused), Ok(()));
+    port.cut_kind(GsoType::TCPV4);
     assert_eq!(port.takes, Takes { tcp_v4: false, ..ALL });
     assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
-    let packets = wire.received(4);
+    let packets = wire.received(3);
     // The checksum may be what was refused.
     assert!(packets.iter().all(|(header, _)| *header == NetHeader::PLAIN));
-    assert_eq!(checked_payload(&packets[0].1), &refused.1[HEADERS_LEN..]);
-    assert_eq!(packets[1..].iter().map(|(_, p)| p.len()).collect::<Vec<_>>(), [1054, 1054, 554]);
+    assert_eq!(packets.iter().map(|(_, p)| p.len()).collect::<Vec<_>>(), [1054, 1054, 554]);
+}
+
+/// Linux refuses them, so a guest could have the trains of all others cut.
+#[test]
+fn trains_that_linux_refuses_for_themselves_are_cut_and_cost_no_other_sender_anything() {
+    let (meta, unsummed) = tcp_train(2500, 1000);
+    let odd = [
+        // `GSO_BY_FRAGS`.
+        (tcp_train(1200, u16::MAX), 1),
+        (tcp_train(900, 1000), 1),
+        (udp_train(129 * 20, 20), 129),
+        ((NetHeader { flags: 0, csum_start: 0, csum_offset: 0, ..meta }, unsummed), 3),
+    ];
+    for wire in [Wire::new(), Wire::netdev()].into_iter().flatten() {
+        let mut port = wire.port(ALL);
+        for (train, count) in &odd {
+            assert_eq!(send(&mut port, train), Ok(()));
+            assert_eq!((port.takes, port.is_in_doubt), (ALL, false));
+            let packets = wire.received(*count);
+            assert!(packets.iter().all(|(header, _)| !header.is_train()), "{:?}", train.0);
+        }
+        for good in [tcp_train(2500, 1000), udp_train(128 * 20, 20)] {
+            assert_eq!(send(&mut port, &good), Ok(()));
+            assert_eq!(wire.received(1)[0].1.len(), good.1.len(), "whole");
+        }
+    }
+}
+
+/// Linux before 6.9 takes half as many packets of UDP.
+#[test]
+fn a_refused_train_of_many_datagrams_says_nothing_about_its_kind() {
+    let Some(wire) = Wire::new() else { return };
+    for (count, takes) in [(65, ALL), (64, Takes { udp: false, ..ALL })] {
+        let mut port = wire.port(ALL);
+        with_frame(&udp_train(count * 20, 20), |frame| port.note_refused(frame));
+        assert_eq!(port.takes, takes, "{count} packets");
+    }
 }
 
 #[test]
 fn a_kind_that_was_refused_is_tried_again_later() {
     let Some(wire) = Wire::new() else { return };
     let mut port = wire.port(ALL);
-    assert_eq!(send(&mut port, &tcp_train(2500, u16::MAX)), Ok(()));
+    port.cut_kind(GsoType::TCPV4);
     assert_ne!(port.takes, ALL);
     port.cut_until = Some(Instant::now());
     let good = tcp_train(2500, 1000);
     assert_eq!(send(&mut port, &good), Ok(()));
     assert_eq!((port.takes, port.cut_until), (ALL, None));
-    assert_eq!(wire.received(2)[1].1.len(), good.1.len(), "whole");
+    assert_eq!(wire.received(1)[0].1.len(), good.1.len(), "whole");
 }
 
 /// The kernel would take them, and lose them where they are to be cut.
@@ -427,13 +481,14 @@ fn a_train_that_an_interface_cannot_cut_is_no_reason_to_wait() {
 fn a_bad_train_says_nothing_about_its_kind() {
     let Some(wire) = Wire::new() else { return };
     let mut port = wire.port(ALL);
-    // Not TCP, although the metadata says so: neither the kernel nor we can cut it.
-    let (meta, mut frame) = tcp_train(2500, u16::MAX);
-    frame[23] = 17;
-    assert_eq!(send(&mut port, &(meta, frame)), Err(DropReason::CannotSegment));
+    // Not where the checksum of UDP is: neither the kernel nor we can cut it.
+    let (meta, frame) = udp_train(2500, 1000);
+    let lie = NetHeader { csum_offset: 16, ..meta };
+    assert_eq!(send(&mut port, &(lie, frame)), Err(DropReason::CannotSegment));
     assert_eq!(port.takes, ALL);
-    assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
-    assert_eq!(wire.received(1)[0].1.len(), HEADERS_LEN + 2500);
+    let good = udp_train(2500, 1000);
+    assert_eq!(send(&mut port, &good), Ok(()));
+    assert_eq!(wire.received(1)[0].1.len(), good.1.len(), "whole");
 }
 
 #[test]
