@@ -267,8 +267,8 @@ impl Worker {
     }
 
     /// Ends the pauses of a queue before it is removed; afterwards `index` is invalid, and the last
-    /// queue takes its place. Frames that were read ahead are counted in `counters` as received and
-    /// dropped.
+    /// queue takes its place. Frames that were read ahead, or that a tunnel has in its buffer, are
+    /// counted in `counters` as received and dropped.
     pub(super) fn settle(&mut self, index: usize, counters: Option<&PortCounters>) {
         if let Some(pause) = self.queues[index].intake.pause.take() {
             self.end_pause(index, &pause);
@@ -283,6 +283,10 @@ impl Worker {
                 }
                 ahead.pop(self.ports.pool(), now);
             }
+        }
+        let pending = self.queues[index].pending() as u64;
+        if let Some(counters) = counters.filter(|_| pending > 0) {
+            counters.refuse(self.index, traffic(pending, 0), DropReason::PortRemoved);
         }
         let last = self.queues.len() - 1;
         self.paused.retain(|&paused| paused != index);

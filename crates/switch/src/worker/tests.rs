@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use tapswitch_datapath::Port;
 use tapswitch_netdev::{Config, PacketPort};
 use tapswitch_netlink::{Namespace, Netlink, OwnedNamespace};
+use tapswitch_tunnel::{self as tunnel, OpenError, Refused, Vni, VxlanPort};
 use tapswitch_wire::MacAddr;
 
 use super::*;
 use crate::agent::{Agent, Identity};
-use crate::rx::RxDevice;
+use crate::rx::{RxDevice, VxlanRx};
 use crate::test_frames::tcp_train;
 use crate::tx::TxDevice;
 
@@ -83,6 +84,47 @@ fn a_port_that_is_gone_from_the_tables_is_not_read() {
     while worker.frames == 0 {
         assert!(Instant::now() < deadline, "nothing came in");
         worker.burst(0);
+    }
+}
+
+/// Datagrams of a train arrive together, and a queue that is paused has room for few of them.
+#[test]
+fn datagrams_that_a_tunnel_holds_are_dropped_by_name_with_its_port() {
+    let (near, far) = tunnel_ends();
+    let receiver = Box::new(tunnel::Receiver::new(far.clone()));
+    let rx = VxlanRx { receiver, mtu: 1500, booked: Refused::default() };
+    let queue = RxQueue::new(PortNo(1), None, 0, RxDevice::Vxlan(rx));
+    let tx = TxPort::new(TxDevice::Vxlan(far), crate::tx::Takes::NOTHING);
+    let mut agent = agent();
+    agent.handle_port(port(1));
+    let mut worker = worker(&shared(&agent));
+    worker.add_port(PortNo(1), tx, vec![queue]);
+    let frame = [&[2; 60][..], &[], &[]].map(io::IoSlice::new);
+    near.send_packets(1, &[frame; 8]).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !matches!(worker.queues[0].recv(&mut worker.buf, Room::ONE), Received::Frame { .. }) {
+        assert!(Instant::now() < deadline, "nothing came in");
+    }
+    assert_eq!(worker.queues[0].pending(), 7);
+    let counters = agent.pipeline().snapshot().ports.find(PortNo(1)).unwrap().counters.clone();
+    worker.remove_port(PortNo(1), Some(&counters));
+    assert_eq!(counters.drops().by_reason().collect::<Vec<_>>(), [(DropReason::PortRemoved, 7)]);
+    assert_eq!(counters.rx().frames, 7, "also received");
+}
+
+/// The ends of a VXLAN tunnel over the loopback interface, on a UDP port that was free.
+fn tunnel_ends() -> (Arc<VxlanPort>, Arc<VxlanPort>) {
+    let open = |port, local: u8, remote: u8| {
+        let config = tunnel::Config::new([127, 0, 0, remote].into(), Vni::new(7).unwrap());
+        VxlanPort::open(&config.port(port).local(Some([127, 0, 0, local].into())))
+    };
+    loop {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        match (open(free, 2, 3), open(free, 3, 2)) {
+            (Ok(near), Ok(far)) => return (Arc::new(near), Arc::new(far)),
+            (Err(OpenError::InUse { .. }), _) | (_, Err(OpenError::InUse { .. })) => {}
+            failed => panic!("{failed:?}"),
+        }
     }
 }
 
