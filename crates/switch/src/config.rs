@@ -289,19 +289,18 @@ impl Tls {
 impl PortSpec {
     /// Reports a conflict of this port with `other`.
     pub(crate) fn check_beside(&self, other: &Self) -> Result<(), ConfigError> {
-        let texts = || (self.to_string(), other.to_string());
         self.check_number(other)?;
-        if other.is_same_place(self) {
-            let (port, other) = texts();
-            if matches!(self.kind, PortKind::Vxlan(_)) {
-                return Err(ConfigError::TunnelTwice { port, other });
-            }
-            if matches!(self.kind, PortKind::Gre(_)) {
-                return Err(ConfigError::GreTwice { port, other });
-            }
-            return Err(ConfigError::InterfaceTwice { port, other });
+        if other.is_same_place(self) { Err(self.twice(other)) } else { Ok(()) }
+    }
+
+    /// The error for two ports that are the same.
+    pub(crate) fn twice(&self, other: &Self) -> ConfigError {
+        let (port, other) = (self.to_string(), other.to_string());
+        match self.kind {
+            PortKind::Vxlan(_) => ConfigError::TunnelTwice { port, other },
+            PortKind::Gre(_) => ConfigError::GreTwice { port, other },
+            _ => ConfigError::InterfaceTwice { port, other },
         }
-        Ok(())
     }
 
     /// Reports `other` if it has the same number.

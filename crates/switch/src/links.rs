@@ -67,10 +67,7 @@ pub enum WatchError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// A thread or its end signal cannot be created.
-    #[error(
-        "cannot monitor the interfaces: {0}; raise the limits of open files and threads \
-         (LimitNOFILE= and TasksMax= of systemd)"
-    )]
+    #[error("cannot monitor the interfaces: {0}; {remedy}", remedy = MORE_THREADS)]
     Io(#[from] io::Error),
 }
 
@@ -101,3 +98,7 @@ fn watch(
         }
     }
 }
+
+/// The remedy when the kernel refuses a thread or what belongs to it.
+pub(crate) const MORE_THREADS: &str =
+    "raise the limits of threads and open files (TasksMax= and LimitNOFILE= of systemd)";

@@ -172,22 +172,28 @@ impl PortSpec {
     }
 
     /// True if both are the same interface, socket or file by name, or indistinguishable tunnels.
-    /// Existing interfaces may have other names as well: the switch asks the kernel for those when
-    /// it opens a port.
+    /// Existing interfaces and namespaces may have other names as well: the switch asks the kernel
+    /// for those when it opens a port.
     pub fn is_same_place(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (PortKind::Guest { socket, .. }, PortKind::Guest { socket: other, .. }) => {
                 socket.path == other.path
             }
-            (PortKind::Vxlan(vxlan), PortKind::Vxlan(theirs)) => {
-                self.netns == other.netns && vxlan.is_same_place(theirs)
-            }
-            (PortKind::Gre(gre), PortKind::Gre(other_gre)) => {
-                self.netns == other.netns && gre.is_same_place(other_gre)
+            (PortKind::Vxlan(_) | PortKind::Gre(_), _) => {
+                self.netns == other.netns && self.is_same_tunnel(other)
             }
             (PortKind::Pcapng(file), PortKind::Pcapng(other)) => file.path == other.path,
             (kind, other) if !kind.is_interface() || !other.is_interface() => false,
             _ => (self.name(), &self.netns) == (other.name(), &other.netns),
+        }
+    }
+
+    /// True if both are tunnels that could not be distinguished in one namespace.
+    pub(crate) fn is_same_tunnel(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (PortKind::Vxlan(ours), PortKind::Vxlan(theirs)) => ours.is_same_place(theirs),
+            (PortKind::Gre(ours), PortKind::Gre(theirs)) => ours.is_same_place(theirs),
+            _ => false,
         }
     }
 

@@ -16,8 +16,8 @@ use crate::clock;
 use crate::config::ConfigError;
 use crate::device::Device;
 use crate::guest::GuestNews;
-use crate::interface::InterfaceId;
-use crate::links::{LinkNews, LinkWatch, WatchError};
+use crate::interface::{self, InterfaceId};
+use crate::links::{LinkNews, LinkWatch, MORE_THREADS, WatchError};
 use crate::open_error::OpenPortError;
 use crate::report::{BooksReport, STALLED};
 use crate::rx::RxQueue;
@@ -220,9 +220,9 @@ impl Ports {
     }
 }
 
-/// Whether a port conflicts with `device`: in number, interface or socket. The kernel decides
-/// whether two interfaces are the same, before one is opened, as opening changes it. `id` is the
-/// interface of `spec`, if it exists.
+/// Whether a port conflicts with `device`: in number, interface, socket or tunnel. The kernel
+/// decides whether two interfaces or namespaces are the same, before one is opened, as opening
+/// changes it. `id` is the interface of `spec`, if it exists.
 fn check_beside(
     spec: &PortSpec,
     id: Option<InterfaceId>,
@@ -233,13 +233,18 @@ fn check_beside(
         Some(interface) if spec.kind.is_interface() => interface,
         // The device it had may exist again.
         _ if device.has_let_go() => return Ok(()),
+        _ if is_same_tunnel(spec, device) => return Err(spec.twice(&device.spec)),
         _ => return spec.check_beside(&device.spec),
     };
-    if id.is_none() || id != interface.id() {
-        return Ok(());
-    }
-    let (port, other) = (spec.to_string(), device.spec.to_string());
-    Err(ConfigError::InterfaceTwice { port, other })
+    if id.is_none() || id != interface.id() { Ok(()) } else { Err(spec.twice(&device.spec)) }
+}
+
+/// Whether a port and `device` are one tunnel. The kernel gives each packet of GRE to both.
+fn is_same_tunnel(spec: &PortSpec, device: &Device) -> bool {
+    let Some((theirs, _)) = device.watched().filter(|_| spec.is_same_tunnel(&device.spec)) else {
+        return false;
+    };
+    interface::namespace(spec).is_ok_and(|ours| ours.is_same(theirs).unwrap_or(false))
 }
 
 /// Why a port was not added.
@@ -256,10 +261,7 @@ pub enum AddPortError {
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// The kernel refuses a thread for a guest or a file.
-    #[error(
-        "cannot start a thread for a guest or a file: {0}; raise the limits of threads and open \
-         files (TasksMax= and LimitNOFILE= of systemd)"
-    )]
+    #[error("cannot start a thread for a guest or a file: {0}; {remedy}", remedy = MORE_THREADS)]
     Thread(#[from] std::io::Error),
     /// The switch has stopped.
     #[error(transparent)]

@@ -109,6 +109,12 @@ fn a_tunnel_needs_a_key_of_its_own_and_an_address_of_the_host() {
     if !can_run() {
         return;
     }
+    // Each would receive all packets of the other one.
+    let host = Host::new(1);
+    let spec = |number, netns| format!("{number}=gre:remote=127.0.0.2,key=1,netns={netns}");
+    let names = [spec(1, host.name()), spec(2, &format!("/run/netns/{}", host.name()))];
+    let error = start_here(config(&names)).unwrap_err().to_string();
+    assert!(error.contains("another key or session"), "{error}");
     let nowhere = ["1=gre:remote=127.0.0.2,local=192.0.2.9".to_owned()];
     let waiting = Running::start(config(&nowhere)).port(1);
     let warning = waiting.tunnel.unwrap().warning.unwrap();
