@@ -28,6 +28,7 @@ use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Moved, Namespace, Netlink};
 
 use crate::PortSpec;
+use crate::command::ip_command;
 
 /// An interface whose MTU was changed. Dropping this restores it.
 #[derive(Debug)]
@@ -56,7 +57,8 @@ impl ChangedMtu {
         let is_marked = Mark::may_stand_in(&link);
         if !is_marked && spec.mtu.is_none() {
             // For a port without options, an alias in use was reported as an obstacle before.
-            return Err(MtuError::AliasTaken { name: link.name, needed: mark.to });
+            let netns = spec.netns.clone();
+            return Err(MtuError::AliasTaken { name: link.name, netns, needed: mark.to });
         }
         // From here on, every failure is rolled back.
         let namespace = namespace.clone();
@@ -260,11 +262,14 @@ pub enum MtuError {
     /// There is no place to store the old MTU.
     #[error(
         "{name} needs an MTU of {needed}, and the original MTU cannot be stored, as its alias is \
-         in use; set mtu=, or clear the alias with `ip link set {name} alias ''`"
+         in use; set mtu=, or clear the alias with `{}`",
+        ip_command(netns.as_deref(), &format!("link set {name} alias ''"))
     )]
     AliasTaken {
         /// The interface.
         name: String,
+        /// Its namespace; `None` for the switch's own.
+        netns: Option<String>,
         /// The MTU it would need, in bytes.
         needed: u32,
     },
@@ -342,6 +347,13 @@ mod tests {
         let marked = changed(true);
         assert!(marked.ends_with("`ip link set eth1 mtu 1500 alias ''`"), "{marked}");
         assert!(changed(false).ends_with("`ip link set eth1 mtu 1500`"), "the alias is others'");
+    }
+
+    #[test]
+    fn an_alias_is_cleared_in_the_namespace_of_the_interface() {
+        let (name, netns) = ("eth1".to_owned(), Some("blue".to_owned()));
+        let text = MtuError::AliasTaken { name, netns, needed: 1508 }.to_string();
+        assert!(text.ends_with("`ip -n blue link set eth1 alias ''`"), "{text}");
     }
 
     #[test]

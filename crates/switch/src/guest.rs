@@ -26,7 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use tapswitch_channel::Backoff;
 use tapswitch_openflow::{PortNo, PortState};
-use tapswitch_vhost::{self as vhost, Features, SessionEnd, Shortage, Status};
+use tapswitch_vhost::{self as vhost, Features, MORE_FILES, SessionEnd, Shortage, Status};
 use tapswitch_wire::MacAddr;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -128,10 +128,7 @@ pub enum OpenGuestError {
         source: io::Error,
     },
     /// No file descriptors.
-    #[error(
-        "a file descriptor for a queue: {0}; raise the limit of open files (`ulimit -n`, \
-         LimitNOFILE= of systemd)"
-    )]
+    #[error("a file descriptor for a queue: {0}; {remedy}", remedy = MORE_FILES)]
     Io(#[from] io::Error),
 }
 
@@ -539,12 +536,7 @@ impl Keeper {
 /// Why a VMM that waits cannot be accepted; `None` if it has disconnected.
 fn not_accepted(error: &io::Error) -> Option<String> {
     let is_ours = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
-    is_ours.then(|| {
-        format!(
-            "a VMM waits, and cannot be accepted: {error}; raise the limit of open files (`ulimit \
-             -n`, LimitNOFILE= of systemd)"
-        )
-    })
+    is_ours.then(|| format!("a VMM waits, and cannot be accepted: {error}; {MORE_FILES}"))
 }
 
 /// Rejects VMMs that connect during a session, until it ends. One that replaces a VMM that has just

@@ -390,8 +390,7 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
         pass_same_identifiers(spec, &mut netlink);
     }
     if !before.up {
-        let remedy = format!("run `ip link set {name} up` as root");
-        unless_permitted(spec, netlink.set_up(name), &remedy)?;
+        unless_permitted(spec, netlink.set_up(name), &format!("link set {name} up"))?;
     }
     let link = netlink.link(name)?;
     ring.check(spec, &mut netlink, &link)?;

@@ -23,6 +23,7 @@ mod bell;
 mod beyond;
 mod borrowed;
 mod clock;
+mod command;
 mod config;
 mod connect;
 mod cores;
@@ -64,6 +65,7 @@ mod tunnel;
 mod tx;
 mod worker;
 
+pub use command::ip_command;
 pub use config::{
     Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
     ParseLearningError, Tls, Transport,

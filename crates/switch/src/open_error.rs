@@ -4,8 +4,10 @@ use tapswitch_netdev as netdev;
 use tapswitch_netlink::{LinkError, NamespaceError};
 use tapswitch_tap as tap;
 use tapswitch_tunnel as tunnel;
+use tapswitch_vhost::MORE_FILES;
 
 use crate::PortSpec;
+use crate::command::ip_command;
 use crate::envelope::MtuError;
 use crate::guest::OpenGuestError;
 use crate::recorder::OpenFileError;
@@ -91,10 +93,7 @@ pub enum OpenPortError {
         source: OpenFileError,
     },
     /// The kernel refuses an eventfd.
-    #[error(
-        "port {port}: eventfd: {source}; raise the limit of open files (`ulimit -n`, LimitNOFILE= \
-         of systemd)"
-    )]
+    #[error("port {port}: eventfd: {source}; {remedy}", remedy = MORE_FILES)]
     Eventfd {
         /// The port's description.
         port: String,
@@ -112,15 +111,16 @@ pub enum OpenPortError {
 }
 
 /// Without privilege, the switch uses a device as root has prepared it: a setting that the user did
-/// not ask for may fail, with a warning.
+/// not ask for may fail, with a warning. `arguments` of `ip` make the setting.
 pub(crate) fn unless_permitted(
     spec: &PortSpec,
     outcome: Result<(), LinkError>,
-    remedy: &str,
+    arguments: &str,
 ) -> Result<(), LinkError> {
     match outcome {
         Err(error @ LinkError::NotPermitted { .. }) => {
-            tracing::warn!("port {spec}: {error}; or {remedy}");
+            let command = ip_command(spec.netns.as_deref(), arguments);
+            tracing::warn!("port {spec}: {error}; or run `{command}` as root");
             Ok(())
         }
         outcome => outcome,

@@ -107,7 +107,7 @@ impl Ring {
             None => Ok(()),
             Some(length) if asked.is_some() => netlink.set_txqueuelen(name, length),
             Some(length) => {
-                let remedy = format!("run `ip link set {name} txqueuelen {length}` as root");
+                let remedy = format!("link set {name} txqueuelen {length}");
                 unless_permitted(spec, netlink.set_txqueuelen(name, length), &remedy)
             }
         }

@@ -744,10 +744,7 @@ fn take_early(
 
 /// Why a connection cannot be duplicated, which its session needs.
 fn no_descriptor(error: &io::Error) -> String {
-    format!(
-        "its connection cannot be duplicated: {error}; raise the limit of open files (`ulimit -n`, \
-         LimitNOFILE= of systemd)"
-    )
+    format!("its connection cannot be duplicated: {error}; {MORE_FILES}")
 }
 
 /// Queues come in pairs: the guest receives on the first and sends on the second (virtio 1.2
@@ -762,6 +759,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The reason for resetting a device with [`Running::memory_was_lost`].
 pub const MEMORY_LOST: &str = "the VMM removed memory that it had shared";
+
+/// The remedy when the kernel refuses a file descriptor.
+pub const MORE_FILES: &str = "raise the limit of open files (`ulimit -n`, LimitNOFILE= of systemd)";
+
 /// Limit of regions of a guest's memory, with hotplug.
 const MAX_REGIONS: usize = 64;
 

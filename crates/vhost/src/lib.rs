@@ -78,7 +78,7 @@ mod shortage;
 mod test_guest;
 
 pub use chain::{Chain, Chains};
-pub use device::{Device, MEMORY_LOST, News, SessionEnd, Status};
+pub use device::{Device, MEMORY_LOST, MORE_FILES, News, SessionEnd, Status};
 pub use features::{Features, NET_HEADER_LEN, RingFeatures};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{Part, Undelivered};

@@ -5,6 +5,8 @@ use std::fmt;
 
 use tapswitch_tap::{CreateError, Kind, Mismatch};
 
+use crate::command::ip_command;
+
 /// An error of the library, with the namespace it occurred in.
 #[derive(Debug)]
 pub struct Unopened {
@@ -16,13 +18,8 @@ pub struct Unopened {
 
 impl fmt::Display for Unopened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let remove = |name| match &self.netns {
-            Some(path) if path.contains('/') => {
-                format!("nsenter --net={path} ip link del {name}")
-            }
-            Some(netns) => format!("ip -n {netns} link del {name}"),
-            None => format!("ip link del {name}"),
-        };
+        let ip = |arguments: &str| ip_command(self.netns.as_deref(), arguments);
+        let remove = |name| ip(&format!("link del {name}"));
         match &self.source {
             CreateError::Unsupported {
                 name, feature: feature @ "IFF_BACKPRESSURE", since, ..
@@ -37,7 +34,9 @@ impl fmt::Display for Unopened {
             CreateError::NotPermitted { name, kind, command } => write!(
                 f,
                 "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as \
-                 root), or let root prepare it (`{command}; ip link set {name} up`) for this user"
+                 root), or let root prepare it (`{}; {}`) for this user",
+                ip(command.strip_prefix("ip ").unwrap_or(command)),
+                ip(&format!("link set {name} up"))
             ),
             CreateError::NameTaken { name, by } => {
                 write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))
@@ -95,9 +94,10 @@ mod tests {
         let (kind, command) = (Kind::Tap, "ip tuntap add vm0 mode tap user USER".to_owned());
         let denied = said(CreateError::NotPermitted { name: name(), kind, command });
         assert!(
-            denied.contains("(`ip tuntap add vm0") && !denied.contains("exclusive"),
+            denied.contains("(`ip -n blue tuntap add vm0 mode tap user USER; ip -n blue link set"),
             "{denied}"
         );
+        assert!(!denied.contains("exclusive"), "{denied}");
         let mismatch = |what| said(CreateError::Mismatch { name: name(), what });
         assert!(mismatch(Mismatch::IsSingleQueue).contains("leave queues= out"));
         let other = mismatch(Mismatch::OtherKind { is: Kind::Tun });
