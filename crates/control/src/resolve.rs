@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::shared::Forked;
 use crate::switch::Switch;
 use crate::text::switch_name;
-use crate::{MonitorError, MonitorSpec, Monitors};
+use crate::{MonitorError, MonitorPort, MonitorSpec, Monitors};
 
 pub(crate) type Switches = Forked<DatapathId, Switch>;
 
@@ -95,6 +95,12 @@ pub(crate) fn settled(
     };
     let taken = before.map_or_else(|| monitors.clone(), |before| monitors.with_switches_of(before));
     taken.map(|monitor| monitor.map(settle))
+}
+
+/// A port with its name, if known.
+pub(crate) fn named_port(place: Place, switches: &Switches) -> MonitorPort {
+    let at = switches.get(&place.switch).filter(|_| place != Place::CONTROLLER);
+    at.map_or_else(|| MonitorPort::unnamed(place), |at| at.monitor_port(place.port))
 }
 
 /// Whether all members of a monitor exist; a link is not required.

@@ -31,7 +31,7 @@ use tapswitch_openflow::{DatapathId, Delivery, PortNo};
 use crate::ledger::{Copies, OUTCOME_UNKNOWN, Span, Tally, Way};
 use crate::overlap::{PolicyId, Slot};
 use crate::place::Place;
-use crate::resolve::Switches;
+use crate::resolve::{Switches, named_port};
 use crate::switch::Switch;
 use crate::tags::{self, Tags};
 use crate::text::switch_name;
@@ -334,8 +334,7 @@ impl<'a> Accounts<'a> {
     }
 
     fn port(&self, place: Place) -> MonitorPort {
-        let switch = self.switches.get(&place.switch).filter(|_| place != Place::CONTROLLER);
-        switch.map_or_else(|| MonitorPort::unnamed(place), |switch| switch.monitor_port(place.port))
+        named_port(place, self.switches)
     }
 
     /// Notes on deviations from the policy, and on unknowns.

@@ -181,11 +181,7 @@ impl Control {
             [entered, left] => Some(hop(Some(*entered), *left)),
             _ => None,
         });
-        let monitor = match self.switches.get(&to.switch) {
-            Some(switch) => switch.monitor_port(to.port),
-            None => crate::MonitorPort::unnamed(to),
-        };
-        PathReport { monitor, hops: first.into_iter().chain(pairs).collect() }
+        PathReport { monitor: self.named(to), hops: first.into_iter().chain(pairs).collect() }
     }
 
     /// Whether a policy could be in force now.

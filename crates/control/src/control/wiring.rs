@@ -11,6 +11,7 @@ use crate::exit::Flood;
 use crate::fabric::{Clock, Fabric, ProbeOut, Role, Unproven};
 use crate::learn::in_port;
 use crate::place::Place;
+use crate::resolve::named_port;
 use crate::routes::Routes;
 use crate::shared::Shared;
 use crate::switch::Switch;
@@ -48,10 +49,7 @@ impl Control {
 
     /// A port with its name, if known.
     pub(super) fn named(&self, place: Place) -> MonitorPort {
-        match self.switches.get(&place.switch) {
-            Some(switch) => switch.monitor_port(place.port),
-            None => MonitorPort::unnamed(place),
-        }
+        named_port(place, &self.switches)
     }
 
     pub(super) fn report_switch(&self, switch: &Switch) -> SwitchReport {
