@@ -14,8 +14,9 @@
 //! hear it: otherwise the ends of the link would change with each probe.
 //!
 //! A link is removed at once when a switch reports its port down, else when no probe has arrived
-//! for [`Discovery::link_timeout`]. Ports with a link are probed often, edges rarely. A link that
-//! fails repeatedly is **held** for a while: its ends are closed, unless the link is needed
+//! for [`Discovery::link_timeout`]. Then it may be the connection to a switch that has failed, and
+//! not the link ([`doubts`]). Ports with a link are probed often, edges rarely. A link that fails
+//! repeatedly is **held** for a while: its ends are closed, unless the link is needed
 //! ([`damping`], [`held`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tapswitch_openflow::{DatapathId, PortNo};
 
 mod damping;
+mod doubts;
 mod graph;
 mod held;
 mod lldp;
@@ -122,6 +124,8 @@ struct Port {
     heard: Option<Heard>,
     /// Another port heard here before, not too long ago.
     other: Option<Heard>,
+    /// The port heard here last, if it fell silent and nothing else is known.
+    lost: Option<Heard>,
     /// The role reported last.
     role: Role,
     /// The other end of the link, held or not.
@@ -169,7 +173,8 @@ impl Fabric {
     pub(crate) fn freeze(&mut self, switch: DatapathId, now: Millis) -> bool {
         self.due.retain(|(_, place)| place.switch != switch);
         self.handle_swept(switch, now);
-        self.frozen.insert(switch)
+        let is_new = self.frozen.insert(switch);
+        self.restore_lost(switch, now) || is_new
     }
 
     /// Forgets a disconnected switch, except for the ports that others hear: it may continue to
@@ -209,6 +214,7 @@ impl Fabric {
                 due: now,
                 heard: None,
                 other: None,
+                lost: None,
                 role,
                 linked: None,
             };
@@ -408,7 +414,8 @@ impl Fabric {
         self.unproven.get(&switch).copied().unwrap_or_default()
     }
 
-    /// The switch is connected again: its ports are probed from now on.
+    /// The switch is connected again: its ports are probed from now on. Nobody could report what
+    /// arrived there meanwhile, so silence proves nothing.
     fn thaw(&mut self, switch: DatapathId, Clock { now, listened, .. }: Clock) -> bool {
         if !self.frozen.remove(&switch) {
             return false;
@@ -418,8 +425,12 @@ impl Fabric {
             if let Some(port) = self.ports.get_mut(&place) {
                 port.due = now;
                 port.heard = port.heard.map(|heard| Heard { at: listened, ..heard });
+                if port.role == Role::Closed && port.heard.is_none() {
+                    (port.since, port.silent_after) = (now, None);
+                }
                 self.due.insert((now, place));
             }
+            self.hear_anew(place, listened);
         }
         true
     }
@@ -479,7 +490,7 @@ impl Fabric {
             |it: &&Heard| it.from != place && heard.is_some_and(|heard| heard.from != it.from);
         let other = before.iter().find(is_other).copied();
         if let Some(port) = self.ports.get_mut(&place) {
-            (port.heard, port.other) = (heard, other);
+            (port.heard, port.other, port.lost) = (heard, other, None);
         }
         let before: Vec<_> = before.into_iter().map(|heard| heard.from).collect();
         self.update_hearers(place, &before);
@@ -519,8 +530,10 @@ impl Fabric {
         known.into_iter().for_each(|place| self.look_again(place, now));
     }
 
+    /// Looks at a port at this time at the latest, or when its switch is connected again.
     fn look_again(&mut self, place: Place, at: Millis) {
         if let Some(port) = self.ports.get_mut(&place)
+            && !self.frozen.contains(&place.switch)
             && at < port.due
         {
             self.due.remove(&(port.due, place));
@@ -540,6 +553,7 @@ impl Fabric {
         if let Some(port) = self.ports.get_mut(&place) {
             // It may be a host now: treated like a new port.
             (port.since, port.silent_after) = (clock.now, None);
+            port.lost = Some(heard);
         }
         self.update_roles(&[&[place], &affected[..]].concat(), clock.now)
     }
@@ -591,14 +605,15 @@ impl Fabric {
     /// Recomputes the role of a port. Returns whether it changed.
     fn update_role(&mut self, place: Place, now: Millis) -> bool {
         let Some(port) = self.ports.get(&place) else { return false };
-        let is_young = now.since(port.since) < self.discovery.probe_wait || !self.is_silence(port);
+        let is_young = now.since(port.since) < self.discovery.probe_wait;
+        let is_unsure = is_young || !self.is_silence(port) || self.is_doubtful(place, port);
         let role = match self.heard(place).map(|heard| heard.from) {
             _ if place.port == PortNo::LOCAL => Role::Edge,
             Some(peer) if peer == place => Role::Closed,
             Some(peer) if self.hears_alone(place, peer) && self.hears_alone(peer, place) => {
                 Role::Link(peer)
             }
-            None if !is_young && !self.hearers.contains_key(&place) => Role::Edge,
+            None if !is_unsure && !self.hearers.contains_key(&place) => Role::Edge,
             _ => Role::Closed,
         };
         let linked = if let Role::Link(peer) = role { Some(peer) } else { None };
@@ -610,6 +625,7 @@ impl Fabric {
         let (is_held, is_new) = linked.map_or((false, false), |peer| self.hold(place, peer, now));
         let role = if is_held { Role::Closed } else { role };
         let Some(port) = self.ports.get_mut(&place) else { return false };
+        port.lost = port.lost.filter(|_| role == Role::Closed);
         std::mem::replace(&mut port.role, role) != role || is_new
     }
 

@@ -45,6 +45,11 @@ impl Sweeps {
         sweep <= self.over
     }
 
+    /// Whether a switch has not answered in time, and not since.
+    pub(super) fn is_silent(&self, switch: DatapathId) -> bool {
+        self.silent.contains(&switch)
+    }
+
     /// Whether a sweep is due to start.
     pub(super) fn is_due(&self, now: Millis) -> bool {
         !self.is_under_way() && self.over < self.wanted && now >= self.next_at

@@ -18,6 +18,8 @@ struct Lab {
     under_way: Vec<(Millis, Place, Vec<u8>)>,
     /// When the switches answer the sweep.
     swept_at: Option<Millis>,
+    /// Switch 2 does not answer it.
+    is_mute: bool,
 }
 
 impl Lab {
@@ -33,6 +35,7 @@ impl Lab {
             slow: 0,
             under_way: vec![],
             swept_at: None,
+            is_mute: false,
         };
         for switch in [1, 2] {
             lab.set_ports(switch, &[1, 2]);
@@ -79,7 +82,9 @@ impl Lab {
             self.swept_at = Some(answered_at);
         }
         if self.swept_at.take_if(|at| *at <= self.now).is_some() {
-            both.into_iter().for_each(|switch| self.fabric.handle_swept(switch, self.now));
+            let count = if self.is_mute { 1 } else { 2 };
+            let answers = both.into_iter().take(count);
+            answers.for_each(|switch| self.fabric.handle_swept(switch, self.now));
         }
     }
 
@@ -296,6 +301,75 @@ fn a_link_on_which_somebody_sends_frames_back_stays() {
         lab.wait(1);
     }
     assert!(lab.fabric.unproven(DatapathId(1)).forged > 0);
+}
+
+/// Whether a link that a switch with a failed connection seems to have lost becomes an edge.
+#[test]
+fn the_links_of_a_switch_that_does_not_answer_are_in_doubt() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    let cables = std::mem::take(&mut lab.cables);
+    lab.is_mute = true;
+    lab.wait(1000);
+    for _ in 0..30_000 {
+        assert_eq!((lab.role(1, 1), lab.role(1, 2)), (Role::Closed, Role::Edge), "{:?}", lab.now);
+        lab.wait(1);
+    }
+    assert!(lab.fabric.freeze(DatapathId(2), lab.now));
+    let link = (Role::Link(place(2, 1)), Role::Link(place(1, 1)));
+    assert_eq!((lab.role(1, 1), lab.role(2, 1)), link);
+    lab.wait(30_000);
+    assert_eq!((lab.role(1, 1), lab.role(2, 1)), link);
+    // It is back, and the link is still there.
+    (lab.cables, lab.is_mute, lab.slow) = (cables, false, 100);
+    lab.set_ports(2, &[1, 2]);
+    for _ in 0..1000 {
+        assert_eq!((lab.role(1, 1), lab.role(2, 1)), link);
+        lab.wait(1);
+    }
+    // It answers, and the link is gone.
+    lab.cables.clear();
+    lab.wait(10_000);
+    assert_eq!((lab.role(1, 1), lab.role(2, 1)), (Role::Edge, Role::Edge));
+}
+
+/// It sends no probes, and does not report any.
+#[test]
+fn what_a_switch_that_is_away_does_not_hear_says_nothing() {
+    let mut lab = Lab::new();
+    lab.wait(400);
+    lab.fabric.freeze(DatapathId(2), lab.now);
+    lab.set_ports(1, &[2]);
+    lab.wait(2000);
+    assert_eq!((lab.role(2, 1), lab.role(2, 2)), (Role::Closed, Role::Edge));
+    assert!(lab.fabric.due.iter().all(|(_, place)| place.switch == DatapathId(1)));
+    lab.slow = 50;
+    lab.set_ports(1, &[1, 2]);
+    lab.set_ports(2, &[1, 2]);
+    while lab.role(2, 1) != Role::Link(place(1, 1)) {
+        assert_eq!((lab.role(2, 1), lab.role(2, 2)), (Role::Closed, Role::Edge));
+        lab.wait(1);
+    }
+    lab.fabric.freeze(DatapathId(2), lab.now);
+    lab.set_ports(1, &[2]);
+    lab.set_ports(2, &[1, 2]);
+    lab.wait(1000);
+    assert_eq!(lab.role(2, 1), Role::Edge, "nothing is there now");
+}
+
+#[test]
+fn a_port_that_was_new_when_its_switch_went_is_new_when_it_is_back() {
+    let mut lab = Lab::new();
+    let cables = std::mem::take(&mut lab.cables);
+    lab.wait(50);
+    lab.fabric.freeze(DatapathId(2), lab.now);
+    lab.wait(2000);
+    (lab.cables, lab.slow) = (cables, 50);
+    lab.set_ports(2, &[1, 2]);
+    while lab.role(2, 1) != Role::Link(place(1, 1)) {
+        assert_eq!(lab.role(2, 1), Role::Closed);
+        lab.wait(1);
+    }
 }
 
 #[test]

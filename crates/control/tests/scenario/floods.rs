@@ -266,3 +266,34 @@ fn a_port_of_a_link_that_comes_up_again_takes_nothing_until_it_is_known() {
         assert_eq!(fabric.world.model(switch).receive(port, &frame), []);
     }
 }
+
+/// The switch goes on flooding by the rules that it has. Its links seem to be gone, long before its
+/// connection is given up.
+#[test]
+fn no_loop_goes_through_a_switch_whose_connection_fails_unnoticed() {
+    let mut fabric = Fabric::ring(4);
+    fabric.learn();
+    for seconds in [0, 4, 10, 30] {
+        let flood = |fabric: &mut Fabric| {
+            for _ in 0..60 {
+                fabric.wait(500);
+                for from in [1, 3] {
+                    let arrivals = fabric.send(from, &udp(from, BROADCAST).bytes());
+                    let distinct: BTreeSet<_> = arrivals.iter().collect();
+                    assert_eq!(distinct.len(), arrivals.len(), "from {from}: {arrivals:?}");
+                }
+            }
+        };
+        fabric.world.cut_off(3);
+        fabric.wait(1000 * seconds);
+        if seconds == 30 {
+            flood(&mut fabric);
+        }
+        fabric.world.disconnect(3);
+        flood(&mut fabric);
+        assert_eq!(fabric.send(1, &udp(1, 3).bytes()), [(3, 1)], "after {seconds} s");
+        fabric.world.connect(3);
+        fabric.wait(15_000);
+        fabric.check_production();
+    }
+}

@@ -98,6 +98,11 @@ impl World {
         self.run_and_watch(traffic);
     }
 
+    /// The connection fails, which the controller has not noticed yet.
+    pub(crate) fn cut_off(&mut self, id: u64) {
+        self.connected.remove(&DatapathId(id));
+    }
+
     pub(crate) fn disconnect(&mut self, id: u64) {
         self.connected.remove(&DatapathId(id));
         self.tickets.retain(|(switch, _), _| *switch != DatapathId(id));
