@@ -179,6 +179,13 @@ impl Control {
     /// Describes where a policy's copies have no path except through a disconnected switch, so that
     /// nobody knows whether they arrive; `None` if there is no such place.
     fn unwatched(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
+        let only = self.only_through(entry, inlets)?;
+        Some(format!("{only}, so it is unknown whether they arrive; {REPAIR_PATH}"))
+    }
+
+    /// Describes a disconnected switch on the only path of a policy's copies from one of these
+    /// switches; `None` if there is none.
+    fn only_through(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
         if self.away.is_empty() {
             return None;
         }
@@ -189,8 +196,7 @@ impl Control {
             let (from, through) = inlets.iter().find_map(|from| Some((*from, away(from)?)))?;
             Some(format!(
                 "copies from {} for monitor {to} can only go through switch {}, which is not \
-                 connected, so it is unknown whether they arrive; find out why it does not \
-                 connect, or add a link around it",
+                 connected",
                 switch_name(from),
                 switch_name(through)
             ))
@@ -475,14 +481,27 @@ impl Control {
             return;
         }
         let state = match switch.tap_state(id) {
-            PolicyState::Installing if entry.waits => self
-                .refusal(entry, at)
-                .map_or(PolicyState::Installing, |reason| PolicyState::Failed { reason }),
+            PolicyState::Installing if entry.waits => self.waiting_state(entry, at),
             state => state,
         };
         if let Some(entry) = self.policies.get_mut(id) {
             entry.note_state(at, state);
             self.policies.news.insert(id);
+        }
+    }
+
+    /// State of a policy at a switch that makes no copies because a path is not open. It may open
+    /// at any moment, or nobody knows when: then a replacement is given up, as the policy to be
+    /// replaced may have a path that is open.
+    fn waiting_state(&self, entry: &PolicyEntry, at: DatapathId) -> PolicyState {
+        if let Some(reason) = self.refusal(entry, at) {
+            return PolicyState::Failed { reason };
+        }
+        let Some(only) = self.only_through(entry, &[at]) else { return PolicyState::Installing };
+        let reason = format!("{only}, and are not made until it is; {REPAIR_PATH}");
+        match self.policies.is_heir(entry.id) {
+            true => PolicyState::Failed { reason },
+            false => PolicyState::Partial { reason },
         }
     }
 
@@ -618,6 +637,7 @@ impl MonitorHosts {
     }
 }
 
+const REPAIR_PATH: &str = "find out why it does not connect, or add a link around it";
 /// Number of switches above which policies with known senders are never applied everywhere, so that
 /// each costs the same, and little.
 const MAX_SPREAD: usize = 200;

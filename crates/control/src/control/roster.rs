@@ -509,9 +509,10 @@ impl PolicyEntry {
         if let Some(reason) = self.untagged() {
             return PolicyState::Pending { reason };
         }
-        let failed = |state: &&PolicyState| matches!(state, PolicyState::Failed { .. });
-        let failed = self.troubles.values().find(failed);
-        let worst = failed.or_else(|| self.troubles.values().next_back());
+        let any = |is_it: fn(&&PolicyState) -> bool| self.troubles.values().find(is_it);
+        let worst = any(|state| matches!(state, PolicyState::Failed { .. }))
+            .or_else(|| any(|state| **state == PolicyState::Installing))
+            .or_else(|| any(|_| true));
         worst.cloned().unwrap_or(PolicyState::Active)
     }
 

@@ -146,6 +146,8 @@ impl Switch {
             self.desired.insert(carry_rule(carry));
             let is_confirmed = self.is_remembered(tag, carry.exit);
             self.carries.insert(tag, Carried { carry, barrier: None, is_confirmed });
+            // Otherwise a barrier tells it.
+            self.signals.opened.extend(is_confirmed.then_some(tag));
         }
         self.note_carry(history, (tag, carry));
     }
@@ -297,6 +299,7 @@ impl Switch {
         for (tag, is_confirmed) in confirmed {
             if let Some(carried) = self.carries.get_mut(&tag) {
                 carried.is_confirmed = is_confirmed;
+                self.signals.opened.extend(is_confirmed.then_some(tag));
             }
         }
     }

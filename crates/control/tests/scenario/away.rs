@@ -2,8 +2,8 @@
 
 use tapswitch_control::*;
 
-use crate::fabric::Fabric;
-use crate::frames::{mac, tcp};
+use crate::fabric::{Fabric, check_ledger};
+use crate::frames::{mac, tcp, udp};
 use crate::world::policy;
 
 /// A policy for all frames, and one for a single host, applied only at its switch.
@@ -59,4 +59,65 @@ fn copies_that_have_another_way_take_it_when_a_switch_goes() {
     fabric.world.disconnect(4);
     fabric.wait(500);
     assert!(matches!(fabric.world.state("narrow"), PolicyState::Partial { .. }), "both went");
+}
+
+/// Why the policy is partial.
+fn partial(fabric: &Fabric, name: &str) -> String {
+    match fabric.world.state(name) {
+        PolicyState::Partial { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The switch on the path goes before it has confirmed the path, or has gone before. It may have
+/// got its rules, and then has nothing to confirm when it is back.
+#[test]
+fn a_path_through_a_switch_that_went_is_used_when_it_is_back() {
+    for (max_places, has_gone) in [(0, false), (0, true), (100_000, false), (100_000, true)] {
+        let limits = Limits { max_places, ..Limits::default() };
+        let mut fabric = Fabric::with(3, &[(1, 2), (2, 3)], &limits);
+        fabric.learn();
+        if has_gone {
+            fabric.world.disconnect(2);
+        }
+        fabric.world.model(2).ignores_barriers = true;
+        let narrow = TapPolicy { src_mac: Some(mac(1)), ..policy("narrow", "0x3/2") };
+        fabric.world.control.add_policy(narrow, WhenMissing::Refuse).unwrap();
+        fabric.world.run();
+        if !has_gone {
+            assert_eq!(fabric.world.state("narrow"), PolicyState::Installing);
+            fabric.world.disconnect(2);
+        }
+        fabric.wait(100);
+        let reason = partial(&fabric, "narrow");
+        let expected = "can only go through switch 0x2, which is not connected, and are not made";
+        assert!(reason.contains(expected), "{reason}");
+        assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1)]);
+        fabric.world.model(2).ignores_barriers = false;
+        fabric.world.connect(2);
+        fabric.wait(1000);
+        assert_eq!(fabric.world.state("narrow"), PolicyState::Active, "{max_places} {has_gone}");
+        assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), [(3, 1), (3, 2)]);
+        check_ledger(&mut fabric, "narrow", 1);
+    }
+}
+
+#[test]
+fn a_policy_stays_while_the_path_of_another_in_its_place_cannot_be_opened() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x3/2"));
+    fabric.world.disconnect(2);
+    fabric.wait(100);
+    fabric.world.events.clear();
+    let other = TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("all", "0x3/2") };
+    fabric.world.control.replace_policy(other, WhenMissing::Refuse).unwrap();
+    fabric.world.run();
+    let told = fabric.world.events.iter().find_map(|event| match event {
+        Event::PolicyNotReplaced { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    assert!(told.unwrap().contains("switch 0x2"), "{told:?}");
+    assert_eq!(fabric.world.control.policy("all").unwrap().policy, policy("all", "0x3/2"));
+    assert_eq!(fabric.send(1, &udp(1, 3).bytes()), [(3, 1), (3, 2)], "they may arrive");
 }
