@@ -91,7 +91,8 @@ pub(crate) struct Switch {
     remembered_links: BTreeSet<PortNo>,
     /// These and closed ports, until the ports are wired.
     remembered_cables: BTreeSet<PortNo>,
-    /// Copies in transit that it carried already: to which ports, and whether the tag was removed.
+    /// Copies in transit that it carries until it is taken over: to which ports, and whether the
+    /// tag is removed.
     remembered_carries: Shared<BTreeMap<u16, (Vec<PortNo>, bool)>>,
     /// Hosts that receive copies.
     monitors: BTreeSet<HostKey>,
@@ -461,6 +462,7 @@ impl Switch {
         }
         let id = FlowId::new(removed.table_id, removed.priority, removed.match_fields.clone());
         let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
+        self.note_removed(&id);
         if self.ledger.handle_removed(&id, removed) {
             return;
         }
@@ -478,7 +480,7 @@ impl Switch {
     pub(crate) fn handle_timeout(&mut self, limits: &Limits, now: Millis) {
         self.handle_slow_reading(limits, now);
         self.handle_no_barrier(now);
-        if self.repair_at.is_some_and(|at| at <= now) && self.is_up() {
+        if self.repair_due().is_some_and(|at| at <= now) {
             self.repair_at = None;
             self.start_reading(false, limits, now);
         }
@@ -498,10 +500,9 @@ impl Switch {
 
     /// When [`Self::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Millis> {
-        let repair_at = self.repair_at.filter(|_| self.is_up());
         let retry_at = self.retry_at.filter(|_| self.is_up());
         let asked = [self.reading_deadline(), self.barrier_deadline(), self.ask_again_at];
-        let own = [self.give_up_at, self.refused.due(), repair_at, retry_at];
+        let own = [self.give_up_at, self.refused.due(), self.repair_due(), retry_at];
         asked.into_iter().chain(own).flatten().min()
     }
 
@@ -650,8 +651,9 @@ impl Switch {
         (self.link, self.silence) = (Link::Down, None);
         self.shown = Shown::default();
         self.take_all_counters();
-        let lost = self.outbox.clear().into_iter().filter_map(|request| request.token());
-        self.signals.answered.extend(lost);
+        let lost = self.outbox.clear();
+        self.signals.swept |= lost.contains(&Request::Sweep);
+        self.signals.answered.extend(lost.iter().filter_map(Request::token));
         self.waiting_groups.clear();
         self.ask_again_at = None;
         self.ledger.handle_disconnected();

@@ -17,6 +17,11 @@ use crate::rule::{FlowId, OURS};
 use crate::{Event, Millis};
 
 impl Switch {
+    /// When it is to be read again, as others changed it: not before what was read is taken over.
+    pub(super) fn repair_due(&self) -> Option<Millis> {
+        self.repair_at.filter(|_| matches!(self.link, Link::Up))
+    }
+
     /// Requests rules and groups for comparison. Returns false if changes are pending, since they
     /// would differ.
     pub(crate) fn ask_to_compare(&mut self) -> bool {

@@ -26,7 +26,8 @@ use crate::held::{Drift, group_of};
 use crate::hosts::Sighting;
 use crate::ledger::BucketValue;
 use crate::outbox::{Request, Ticket};
-use crate::rule::{Cookie, Kind};
+use crate::rule::{Cookie, FlowId, Kind};
+use crate::shared::Shared;
 use crate::translate::{Wiring, base_rules, read_link, read_source, read_way};
 use crate::{Counts, Event, Limits, Millis};
 
@@ -51,6 +52,8 @@ pub(super) struct ReadBack {
     has_features: bool,
     /// From a tapswitch.
     ledgers: Option<Vec<BucketLedger>>,
+    /// Rules that it reported, and then that they are gone.
+    gone: Set<FlowId>,
 }
 
 impl ReadBack {
@@ -63,9 +66,31 @@ impl ReadBack {
         let has_rules = self.rules.is_some() && self.agains_left == 0;
         has_ledgers && has_groups && has_rules && self.has_ports
     }
+
+    /// A rule was removed; if it has not been reported by now, it will not be.
+    fn note_removed(&mut self, id: &FlowId) {
+        if self.rules.as_ref().is_some_and(|rules| self.gone.len() < rules.len()) {
+            self.gone.insert(id.clone());
+        }
+    }
+
+    /// Drops the rules that are gone.
+    fn drop_gone(&mut self) {
+        let gone = std::mem::take(&mut self.gone);
+        if let Some(rules) = self.rules.as_mut().filter(|_| !gone.is_empty()) {
+            rules.retain(|rule| !gone.contains(&id_of(rule)));
+        }
+    }
 }
 
 impl Switch {
+    /// A rule was removed while the tables are being read, or before they are taken over.
+    pub(super) fn note_removed(&mut self, id: &FlowId) {
+        if let Link::Reading(read) | Link::Read(read) = &mut self.link {
+            read.note_removed(id);
+        }
+    }
+
     /// Requests the tables of the switch.
     pub(super) fn start_reading(&mut self, is_first: bool, limits: &Limits, now: Millis) {
         let deadline = now.plus(limits.read_back_wait);
@@ -203,7 +228,8 @@ impl Switch {
     }
 
     /// Accepts what the switch has, and sends the difference. The switch is up from now on.
-    pub(super) fn adopt(&mut self, read: ReadBack, limits: &Limits, now: Millis) {
+    pub(super) fn adopt(&mut self, mut read: ReadBack, limits: &Limits, now: Millis) {
+        read.drop_gone();
         // Earlier replies are older than what was read.
         self.rounds.values_mut().for_each(|round| *round = Round::default());
         let rules = read.rules.unwrap_or_default();
@@ -229,6 +255,8 @@ impl Switch {
         self.touch_all();
         self.link = Link::Up;
         let barrier = self.send_difference(unused, limits, now);
+        // From here on it is changed, and has what it confirms.
+        self.remembered_carries = Shared::default();
         let new =
             self.closure.taps().keys().copied().filter(|id| read.is_first || !before.contains(id));
         let new: Vec<_> = new.collect();
@@ -245,7 +273,8 @@ impl Switch {
         if let Link::Reading(read) = &mut self.link
             && read.is_whole()
         {
-            let read = std::mem::take(read);
+            let mut read = std::mem::take(read);
+            read.drop_gone();
             (self.is_ours, self.is_described) = (read.is_ours == Some(true), true);
             self.search_early(read.rules.as_deref().unwrap_or_default());
             let groups = read.groups.as_deref().unwrap_or_default();

@@ -23,7 +23,7 @@ pub(crate) struct Signals {
     pub(crate) news: BTreeSet<PolicyId>,
     /// It has confirmed that a port no longer floods.
     pub(crate) shut: bool,
-    /// It has sent all probes before the sweep.
+    /// It has sent all probes before the sweep, or will send none.
     pub(crate) swept: bool,
     /// Counter requests that were answered, or will not be.
     pub(crate) answered: Vec<StatsToken>,

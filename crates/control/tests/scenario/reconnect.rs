@@ -2,6 +2,7 @@
 
 use crate::fabric::Fabric;
 use crate::frames::{arp_request, tcp};
+use crate::model::Model;
 use crate::world::{World, policy};
 use tapswitch_control::*;
 use tapswitch_openflow::*;
@@ -73,6 +74,55 @@ fn a_host_that_fell_silent_meanwhile_is_forgotten() {
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2, 3, 4]);
 }
 
+/// Whether the switch has reported its rules.
+fn has_reported_rules(model: &Model) -> bool {
+    model.said.iter().any(|message| {
+        matches!(&message.body, Body::MultipartReply(reply)
+            if matches!(reply.body, MultipartReplyBody::Flow(_)))
+    })
+}
+
+/// Number of rules by which a switch recognises its hosts.
+fn source_count(world: &mut World, switch: u64) -> usize {
+    let rules = world.model(switch).rules();
+    rules.iter().filter(|rule| rule.cookie >> 32 == 0x7470_0002).count()
+}
+
+/// The switch reports the rules of its hosts, and then that they have timed out.
+#[test]
+fn a_host_that_falls_silent_while_its_switch_is_read_is_forgotten() {
+    let mut world = World::new(4);
+    world.learn(2);
+    world.disconnect(1);
+    let mut is_silent = false;
+    world.connect_under(1, &mut |model| {
+        if !is_silent && has_reported_rules(model) {
+            is_silent = true;
+            model.pass(301_000);
+        }
+    });
+    assert!(is_silent && source_count(&mut world, 1) == 0);
+    assert_eq!(world.control.hosts(), []);
+    world.send(1, &arp_request(1, 99, None));
+    assert_eq!((world.control.hosts().len(), source_count(&mut world, 1)), (1, 1));
+}
+
+/// The switch has been read, and is taken over only when its links are found.
+#[test]
+fn a_host_that_falls_silent_before_its_switch_is_taken_over_is_recognised_again() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.restart_controller(&[]);
+    assert_eq!(fabric.world.control.hosts().len(), 2);
+    fabric.world.model(1).pass(301_000);
+    fabric.world.run();
+    assert_eq!((fabric.world.control.hosts().len(), source_count(&mut fabric.world, 1)), (1, 0));
+    fabric.world.inject(1, 1, &arp_request(1, 99, None));
+    fabric.wait(1000);
+    assert_eq!(fabric.world.control.hosts().len(), 2);
+    assert_eq!(source_count(&mut fabric.world, 1), 1);
+}
+
 #[test]
 fn policies_that_changed_meanwhile_are_applied_on_return() {
     let (mut world, _) = tapped();
@@ -117,21 +167,45 @@ fn the_rules_of_others_are_left_alone() {
     assert_eq!(world.switch().groups()[0].group_id, GroupId(0x7470_0000));
 }
 
-#[test]
-fn what_somebody_else_deletes_comes_back() {
-    let (mut world, _) = tapped();
-    let before = world.switch().state();
+/// Somebody else deletes all copying rules.
+fn delete_copying() -> Message {
     let delete_all = Body::FlowMod(FlowMod {
         table_id: TableId::ALL,
         cookie: 0x7470_8000_0000_0000,
         cookie_mask: 0xffff_8000_0000_0000,
         ..FlowMod::new(FlowModCommand::Delete)
     });
-    world.switch().handle(Message { xid: 9999, body: delete_all });
+    Message { xid: 9999, body: delete_all }
+}
+
+#[test]
+fn what_somebody_else_deletes_comes_back() {
+    let (mut world, _) = tapped();
+    let before = world.switch().state();
+    world.switch().handle(delete_copying());
     world.run();
     assert_eq!(world.send(1, &tcp(1, 2).bytes()), [2], "forwarding goes on");
     world.pass(1000);
     assert_eq!(world.switch().state(), before);
+}
+
+/// Until then it is as new, and not yet told anything.
+#[test]
+fn a_switch_whose_rules_are_deleted_before_it_is_taken_over_is_not_read_again_instead() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.tap(policy("all", "0x1/2"));
+    fabric.world.disconnect(1);
+    // The link that it had is waited for.
+    fabric.world.cables.clear();
+    fabric.world.model(2).set_link(10, false);
+    fabric.world.run();
+    fabric.world.connect(1);
+    fabric.world.events.clear();
+    fabric.world.model(1).handle(delete_copying());
+    fabric.wait(10_000);
+    let is_up = |event: &&Event| matches!(event, Event::SwitchUp { .. });
+    assert_eq!(fabric.world.events.iter().filter(is_up).count(), 1);
 }
 
 #[test]
@@ -176,6 +250,25 @@ fn a_second_connection_takes_over_from_the_first() {
     assert_eq!(world.state("tcp"), PolicyState::Active);
 }
 
+/// Its former connection was asked, without an answer, whether frames of links have arrived.
+#[test]
+fn a_second_connection_keeps_no_new_port_closed() {
+    let mut fabric = Fabric::line(2);
+    fabric.learn();
+    fabric.world.model(2).ignores_barriers = true;
+    fabric.world.model(1).add_port(20);
+    fabric.wait(500);
+    let role = |fabric: &Fabric| {
+        let ports = fabric.world.control.switches().remove(0).ports;
+        ports.into_iter().find(|port| port.port == "20").unwrap().role
+    };
+    assert_eq!(role(&fabric), PortRole::Closed);
+    fabric.world.model(2).ignores_barriers = false;
+    fabric.world.connect(2);
+    fabric.wait(3000);
+    assert_eq!(role(&fabric), PortRole::Edge);
+}
+
 /// The tables of a switch are unknown before it is taken over: nothing is reported as wrong then.
 #[test]
 fn nothing_is_proved_while_a_switch_is_taken_over() {
@@ -198,6 +291,29 @@ fn nothing_is_proved_while_a_switch_is_taken_over() {
     }
     assert!((1..40).contains(&unproved), "{unproved}");
     fabric.world.plan_and_tap(wanted);
+}
+
+/// The switches on the path have the rules when the new controller takes them over, and lose them
+/// with the policy.
+#[test]
+fn copies_wait_for_a_path_that_was_there_at_the_start_and_went() {
+    let policies = [policy("all", "0x3/2")];
+    for kept in [&policies[..], &[]] {
+        let mut fabric = Fabric::line(3);
+        fabric.learn();
+        fabric.world.tap(policies[0].clone());
+        fabric.world.restart_controller(kept);
+        fabric.wait(1000);
+        for policy in kept {
+            assert_eq!(fabric.world.state(&policy.name), PolicyState::Active);
+            fabric.world.untap(&policy.name);
+        }
+        fabric.world.model(2).ignores_barriers = true;
+        fabric.world.control.add_policy(policies[0].clone(), WhenMissing::Refuse).unwrap();
+        fabric.world.run();
+        assert_eq!(fabric.world.state("all"), PolicyState::Installing);
+        assert_eq!(fabric.send(1, &tcp(1, 2).bytes()), [(2, 1)], "nothing is copied yet");
+    }
 }
 
 /// A link that a new controller mistook for an edge, because it hears of it late, would close a
