@@ -366,7 +366,8 @@ impl<'m> GuestBytes<'m> {
     }
 
     /// Prefetches the cache lines from offset `start` to `end`, but no more than a usual frame has:
-    /// lines that are not used soon displace others, and the processor itself continues long copies.
+    /// lines that are not used soon displace others, and processors continue long copies by
+    /// themselves.
     #[inline]
     pub(crate) fn prefetch_lines(self, start: usize, end: usize) {
         let end = end.min(self.len()).min(PREFETCH_LEN);

@@ -8,8 +8,8 @@
 //! buffer that is in one piece and holds the whole frame takes two copies, and one more for payload
 //! that is still in the sender's memory. Otherwise the buffers are traversed twice, to check the
 //! room and to write. Copies wait for cache lines, more than for anything else: what the next frame
-//! will copy is prefetched, its payload by [`Running::prefetch_frame`], and the next buffer when one
-//! has been written. A guest may split its buffers into pieces of one byte, each of which is
+//! will copy is prefetched, its payload by [`Running::prefetch_frame`], and the next buffer when
+//! one has been written. A guest may split its buffers into pieces of one byte, each of which is
 //! looked up and written separately: a frame has at most 1024 pieces, and a burst of frames about
 //! twice as many.
 
