@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tapswitch_netdev::{BIG_RECV_BUF_LEN, Config, HEADROOM_MIN, OpenError, PacketPort, RecvError};
 use tapswitch_netlink::{Namespace, NamespaceError, Netlink};
 use tapswitch_offload::{Segments, complete_checksum};
+use tapswitch_switch::ip_command;
 use tapswitch_wire::{NetHeader, parse};
 
 use crate::runtime::{StopSignals, block_on};
@@ -161,7 +162,7 @@ impl Capture {
         let port = port.map_err(CaptureError::of_interface)?;
         let link = Netlink::open(&namespace).and_then(|mut netlink| netlink.link(interface));
         if link.is_ok_and(|link| !link.up) {
-            tell_down(interface);
+            tell_down(&config);
         }
         let failed = |source| CaptureError::File { path: config.file.clone(), source };
         let file = create(&config.file).map_err(failed)?;
@@ -213,7 +214,7 @@ impl Capture {
                 Ok(None) => return Ok(true),
                 // Reported once, when it goes down.
                 Err(RecvError::Down) => {
-                    tell_down(&self.config.interface);
+                    tell_down(&self.config);
                     return Ok(true);
                 }
                 Err(RecvError::Gone) => return Ok(false),
@@ -298,11 +299,9 @@ impl Capture {
     }
 }
 
-fn tell_down(interface: &str) {
-    tell!(
-        "tapswitch: {interface} is down: nothing is received until it is up (`ip link set \
-         {interface} up`)"
-    );
+fn tell_down(CaptureConfig { interface, netns, .. }: &CaptureConfig) {
+    let command = ip_command(netns.as_deref(), &format!("link set {interface} up"));
+    tell!("tapswitch: {interface} is down: nothing is received until it is up (`{command}`)");
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -49,7 +49,7 @@ fn diagnose(args: &DeviceDoctorArgs) -> Result<u8, Failure> {
     let Switches { ports, unseen } = switches::ask(args.socket.as_ref());
     let port_of = |device: &Inspected| ports.iter().find(|port| port.is_device(device));
     let mut findings = examine(&devices, &Machine::here(), port_of);
-    findings.extend(switches::findings(args, &ports));
+    findings.extend(switches::findings(args, &ports, &devices));
     findings.extend(gaps);
     findings.extend(unseen.into_iter().map(|what| Finding::gap(Severity::Hint, "unseen", what)));
     if args.json {

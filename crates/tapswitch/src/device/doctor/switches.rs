@@ -21,16 +21,21 @@ pub(super) struct SwitchPort {
 }
 
 impl SwitchPort {
+    /// True if the port is a tun or tap device.
+    fn has_device(&self) -> bool {
+        ["tap", "tun"].contains(&self.port.kind.as_str())
+    }
+
     /// True if the device is this port. A port in the namespace of its switch is in the namespace
     /// of the process that holds it.
     pub(super) fn is_device(&self, device: &Inspected) -> bool {
-        let PortReport { name, kind, netns, .. } = &self.port;
+        let PortReport { name, netns, .. } = &self.port;
         let is_it = |namespace: Namespace| {
             namespace.identity().is_ok_and(|identity| identity == device.namespace_id)
         };
         let is_there = |path: &str| Namespace::open_path(path).is_ok_and(is_it);
         *name == device.link.name
-            && ["tap", "tun"].contains(&kind.as_str())
+            && self.has_device()
             && match netns {
                 Some(netns) => Namespace::find(netns).is_ok_and(is_it),
                 None => {
@@ -82,20 +87,33 @@ fn unanswered(error: &AskError) -> String {
     }
 }
 
-/// Findings about the selected ports.
-pub(super) fn findings(args: &DeviceDoctorArgs, ports: &[SwitchPort]) -> Vec<Finding> {
-    let asked = ports.iter().filter(|it| is_asked_for(args, &it.port));
+/// Findings about the selected ports; `devices` are the selected devices.
+pub(super) fn findings(
+    args: &DeviceDoctorArgs,
+    ports: &[SwitchPort],
+    devices: &[Inspected],
+) -> Vec<Finding> {
+    let asked = ports.iter().filter(|it| is_asked_for(args, it, devices));
     asked.filter_map(|it| oversize(&it.switch, &it.port)).collect()
 }
 
-/// The user may have named the namespace differently than the switch does.
-fn is_asked_for(args: &DeviceDoctorArgs, port: &PortReport) -> bool {
-    let is_there = |netns: &String| {
-        let of_port = Namespace::find(port.netns.as_ref()?).ok()?;
-        namespace(Some(netns)).ok()?.is_same(&of_port).ok()
-    };
-    args.name.as_ref().is_none_or(|name| *name == port.name)
-        && args.place.netns.as_ref().is_none_or(|netns| is_there(netns) == Some(true))
+/// Whether a port is selected, by a name or a namespace. A name alone means the namespace of the
+/// command: devices of that name may exist in others.
+fn is_asked_for(args: &DeviceDoctorArgs, it: &SwitchPort, devices: &[Inspected]) -> bool {
+    let (name, netns) = (args.name.as_deref(), args.place.netns.as_deref());
+    match (name, netns) {
+        (None, None) => true,
+        _ if it.has_device() => devices.iter().any(|device| it.is_device(device)),
+        _ => name.is_none_or(|name| name == it.port.name) && is_in(&it.port, netns),
+    }
+}
+
+/// Whether a port without a device is in a namespace, which the user may have named differently
+/// than the switch does. The namespace of its switch is taken for that of the command.
+fn is_in(port: &PortReport, netns: Option<&str>) -> bool {
+    let Some(of_port) = &port.netns else { return netns.is_none() };
+    let is_same = || namespace(netns).ok()?.is_same(&Namespace::find(of_port).ok()?).ok();
+    is_same() == Some(true)
 }
 
 /// Frames that are too long, or have too many tags, for a port.

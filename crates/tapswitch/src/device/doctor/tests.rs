@@ -1,5 +1,7 @@
 //! Each rule detects its problem, and reports nothing about a healthy device.
 
+mod selection;
+
 use tapswitch_netlink::{FeatureState, Link, Qdisc, TunKind};
 use tapswitch_switch::report::PortReport;
 use tapswitch_tap::Flags;

@@ -1,0 +1,37 @@
+//! Which ports a name and a namespace select.
+
+use crate::device::args::{DeviceDoctorArgs, PlaceArgs};
+use crate::device::doctor::switches::{SwitchPort, findings};
+
+use super::{healthy, port};
+
+/// Containers often have devices of the same name.
+#[test]
+fn a_name_selects_the_port_that_is_the_device_and_none_of_the_same_name_elsewhere() {
+    let here = tapswitch_netlink::Namespace::current().unwrap();
+    let mut device = healthy();
+    device.namespace_id = here.identity().unwrap();
+    device.holders[0].pid = std::process::id();
+    let found = |name: Option<&str>, netns: Option<&str>, port: &SwitchPort| {
+        let (name, netns) = (name.map(str::to_owned), netns.map(str::to_owned));
+        let place = PlaceArgs { netns };
+        let args = DeviceDoctorArgs { name, place, socket: None, json: false };
+        findings(&args, std::slice::from_ref(port), std::slice::from_ref(&device)).len()
+    };
+    let ours = "/proc/self/ns/net";
+    let places = [None, Some(ours), Some("there-is-no-such")];
+    let selections =
+        [(None, None), (Some("tap0"), None), (None, Some(ours)), (Some("tap0"), Some(ours))];
+    for (kind, expected) in [
+        // A device in the namespace of its switch is known by the process that holds it.
+        ("tap", [[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]),
+        ("netdev", [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]),
+    ] {
+        for (place, expected) in places.into_iter().zip(expected) {
+            let mut port = SwitchPort { switch: "br0".to_owned(), port: port(1500, 12, 1) };
+            (port.port.kind, port.port.netns) = (kind.to_owned(), place.map(str::to_owned));
+            let counts = selections.map(|(name, netns)| found(name, netns, &port));
+            assert_eq!(counts, expected, "{kind} in {place:?}");
+        }
+    }
+}
