@@ -135,6 +135,8 @@ pub(crate) struct Switch {
     idle_groups: Vec<(Ticket, GroupId)>,
     /// Hosts to be probed for presence once this barrier, if sent yet, is answered.
     questions: Vec<(Option<Ticket>, (HostKey, PortNo))>,
+    /// Hosts without a source rule, since they are being probed.
+    probed: BTreeSet<HostKey>,
     /// Rejections since the last barrier.
     failures: Vec<Failure>,
     desired: Shared<Desired>,
@@ -213,6 +215,7 @@ impl Switch {
             shown: Shown::default(),
             idle_groups: Vec::new(),
             questions: Vec::new(),
+            probed: BTreeSet::new(),
             failures: Vec::new(),
             desired: Shared::default(),
             held: Shared::default(),
@@ -322,6 +325,7 @@ impl Switch {
         }
         if let Seen::Moved { from } = seen {
             self.remove_source(sighting.key, from);
+            self.probed.remove(&sighting.key);
         }
         if matches!(seen, Seen::New | Seen::Moved { .. }) {
             self.insert_source(sighting.key, sighting.port);
@@ -348,6 +352,7 @@ impl Switch {
     pub(crate) fn ask_host(&mut self, key: HostKey) {
         let Some(port) = self.hosts.find(key).map(|host| host.port) else { return };
         self.remove_source(key, port);
+        self.probed.insert(key);
         self.questions.push((None, (key, port)));
     }
 
@@ -400,9 +405,7 @@ impl Switch {
     /// A probed host has answered; its frames are no longer sent to the controller.
     pub(crate) fn know_again(&mut self, key: HostKey, port: PortNo) {
         self.questions.retain(|(_, asked)| *asked != (key, port));
-        if self.hosts.find(key).is_some_and(|host| host.port == port) {
-            // It may have been restored by a reconnect.
-            self.remove_source(key, port);
+        if self.probed.remove(&key) && self.hosts.find(key).is_some_and(|host| host.port == port) {
             self.insert_source(key, port);
         }
     }
@@ -728,6 +731,7 @@ impl Switch {
             return;
         };
         self.remove_source(key, host.port);
+        self.probed.remove(&key);
         self.set_way(key, None);
         let (HostKey { mac, vlan }, at) = (key, self.monitor_port(host.port));
         self.signals.events.push(Event::HostGone { mac, vlan, at });
@@ -765,9 +769,12 @@ impl Switch {
     }
 
     /// Restores a host from one of our rules.
+    /// Lets the switch recognise a host, unless it is being probed.
     fn insert_source(&mut self, key: HostKey, port: PortNo) {
-        let rule = source_rule(self.station(key, port));
-        self.desired.insert(rule);
+        if !self.probed.contains(&key) {
+            let rule = source_rule(self.station(key, port));
+            self.desired.insert(rule);
+        }
     }
 
     fn remove_source(&mut self, key: HostKey, port: PortNo) {

@@ -289,7 +289,7 @@ impl Switch {
     }
 
     /// Restores hosts from the rules that recognise them. A host without its rule timed out, unless
-    /// the switch lost all its rules, or the host was seen after the request.
+    /// it is being probed, the switch lost all its rules, or the host was seen after the request.
     fn adopt_hosts(&mut self, rules: &[FlowStats], since: Millis, limits: &Limits) {
         let ids = rules.iter().map(|rule| (id_of(rule), Cookie(rule.cookie)));
         let (sources, others): (Vec<_>, Vec<_>) =
@@ -305,7 +305,7 @@ impl Switch {
             .hosts
             .iter()
             .filter(|(key, host)| {
-                let is_stale = has_base && !placed.contains_key(key);
+                let is_stale = has_base && !placed.contains_key(key) && !self.probed.contains(key);
                 !self.ports.is_up(host.port) || is_stale && host.last_seen < since
             })
             .map(|(key, _)| key)

@@ -240,6 +240,22 @@ fn hosts_move_to_one_port_so_many_at_a_time() {
     assert_eq!(at_4(&world), 14);
 }
 
+/// Its rule is deleted meanwhile, as if it had timed out.
+#[test]
+fn a_host_that_is_asked_stays_where_it_is_when_its_switch_reconnects() {
+    let mut world = contested();
+    world.take_changes();
+    world.disconnect(1);
+    world.connect(1);
+    assert_eq!(world.take_changes(), [], "its frames are still shown");
+    assert_eq!((copied(&mut world), port_of_3(&world)), (vec![3], vec!["3".to_owned()]));
+    world.send(3, &arp_reply(3, 9));
+    world.pass(2000);
+    assert_eq!(copied(&mut world), [3]);
+    world.switch().receive(3, &tcp(3, 1).bytes());
+    assert_eq!(world.switch().said, [], "it is a known host as before");
+}
+
 /// All messages from the controller to the only switch.
 fn sent(world: &mut World) -> Vec<Transmit> {
     std::iter::from_fn(|| world.control.poll_transmit()).collect()

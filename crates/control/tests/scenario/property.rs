@@ -280,6 +280,10 @@ impl Pair {
                 assert_eq!(self.tapped.take_changes(), [], "the switch is as it was");
             }
             Step::Restart => {
+                // A host that is being probed has no source rule, by which a new controller would
+                // know it.
+                [&mut self.tapped, &mut self.plain].into_iter().for_each(|world| world.pass(4000));
+                self.tapped.take_changes();
                 self.tapped.restart_controller(&self.policies);
                 // The restarted controller has forgotten recent moves.
                 self.plain.restart_controller(&[]);
