@@ -370,10 +370,7 @@ fn ports_of_switches_are_told_what_switches_can_do() {
 
 #[test]
 fn a_device_is_the_port_of_its_name_and_namespace() {
-    let here = tapswitch_netlink::Namespace::current().unwrap();
-    let mut device = healthy();
-    device.namespace_id = here.identity().unwrap();
-    device.holders[0].pid = std::process::id();
+    let mut device = healthy_here();
     let mut it = SwitchPort { switch: "br0".to_owned(), port: port(1500, 8, 0) };
     assert!(it.is_device(&device));
     it.port.netns = Some("there-is-no-such".to_owned());
@@ -609,6 +606,14 @@ fn the_worst_is_said_first_and_all_are_counted() {
     let line = found[0].to_string();
     assert!(line.starts_with("error    tap0  no-queue-length: the queue length is 0"), "{line}");
     assert!(line.ends_with("; fix: tapswitch device set tap0 --txqueuelen 1000"), "{line}");
+}
+
+/// [`healthy`] in this namespace, held by this process.
+fn healthy_here() -> Inspected {
+    let mut device = healthy();
+    device.namespace_id = tapswitch_netlink::Namespace::current().unwrap().identity().unwrap();
+    device.holders[0].pid = std::process::id();
+    device
 }
 
 /// A device without findings on [`machine`].

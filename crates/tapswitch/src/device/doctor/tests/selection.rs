@@ -3,15 +3,12 @@
 use crate::device::args::{DeviceDoctorArgs, PlaceArgs};
 use crate::device::doctor::switches::{SwitchPort, findings};
 
-use super::{healthy, port};
+use super::{healthy_here, port};
 
 /// Containers often have devices of the same name.
 #[test]
 fn a_name_selects_the_port_that_is_the_device_and_none_of_the_same_name_elsewhere() {
-    let here = tapswitch_netlink::Namespace::current().unwrap();
-    let mut device = healthy();
-    device.namespace_id = here.identity().unwrap();
-    device.holders[0].pid = std::process::id();
+    let device = healthy_here();
     let found = |name: Option<&str>, netns: Option<&str>, port: &SwitchPort| {
         let (name, netns) = (name.map(str::to_owned), netns.map(str::to_owned));
         let place = PlaceArgs { netns };
