@@ -192,7 +192,7 @@ impl Forwarder {
         let packets = frame.wire_packets();
         program.run.add(len, packets);
         let arrival = program.arrival.as_ref();
-        let mut run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run::new(self.worker, &view, in_port, &mut self.scratch, egress);
         (run.arrival, run.flow_hash, run.packets) = (arrival, flow_hash, packets);
         run.ops(&program.ops, &mut frame);
         let ends = run.finish();
@@ -269,7 +269,7 @@ impl Forwarder {
         let program = compile_actions(view.snapshot, &self.outlets, actions, &key, &frame).program;
         let packets = frame.wire_packets();
         program.run.add(frame.len(), packets);
-        let mut run = Run::new(self.worker, view, in_port, &mut self.scratch, egress);
+        let mut run = Run::new(self.worker, &view, in_port, &mut self.scratch, egress);
         (run.flow_hash, run.packets) = (key.symmetric_hash(), packets);
         run.nested(&program.ops, &mut frame);
         self.stats.injected += u64::from(run.finish());

@@ -83,6 +83,6 @@ pub use features::{Features, NET_HEADER_LEN, RingFeatures};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
 pub use net::{Part, Undelivered};
 pub use queue::{Held, Queue, Running, SessionNumber};
-pub use ring::{Direction, Ring, RingError, RingPlace};
+pub use ring::{Direction, PREFETCHED_LEN, Ring, RingError, RingPlace};
 pub use scatter::{MAX_PIECES, send_parts, write_parts};
 pub use shortage::Shortage;

@@ -17,6 +17,8 @@
 //! Addresses are found by a search over the regions: a guest has two or three, at most eight
 //! (`VHOST_MEMORY_BASELINE_NREGIONS`), or a few dozen with memory hotplug.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::asm;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -369,24 +371,19 @@ impl<'m> GuestBytes<'m> {
     /// lines that are not used soon displace others, and processors continue long copies by
     /// themselves.
     #[inline]
-    pub(crate) fn prefetch_lines(self, start: usize, end: usize) {
+    pub(crate) fn prefetch_lines(self, start: usize, end: usize, access: Access) {
         let end = end.min(self.len()).min(PREFETCH_LEN);
-        (start..end).step_by(LINE_LEN).for_each(|at| self.prefetch(at));
+        (start..end).step_by(LINE_LEN).for_each(|at| self.prefetch(at, access));
+        // The last line, if the lines do not start at `start`.
+        if start < end {
+            self.prefetch(end - 1, access);
+        }
     }
 
     /// Prefetches the cache line at offset `at`, which another processor may have written.
-    /// PREFETCHW, for lines that we write, made no measurable difference.
     #[inline]
-    pub(crate) fn prefetch(self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.start.as_ptr().cast::<i8>().cast_const().wrapping_add(at);
-            // SAFETY: a prefetch neither reads nor faults, whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+    pub(crate) fn prefetch(self, at: usize, access: Access) {
+        prefetch(self.start.as_ptr().wrapping_add(at), access);
     }
 
     /// Address of the first byte, for the tables of a ring and for readv(2) and writev(2).
@@ -409,6 +406,37 @@ impl fmt::Debug for GuestBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of a guest", self.len)
     }
+}
+
+/// What a cache line is prefetched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading: other processors keep their copies.
+    Read,
+    /// Writing. A line that was prefetched for reading would be requested again by the first
+    /// write, as its own; and writes that wait for lines hold up all later ones, ours included.
+    Write,
+}
+
+/// Prefetches the cache line at `address`, which need not be valid.
+#[inline]
+pub(crate) fn prefetch<T>(address: *const T, access: Access) {
+    #[cfg(target_arch = "x86_64")]
+    match access {
+        Access::Read => {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch neither reads nor faults, whatever the address is.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+        }
+        // Not by `_MM_HINT_ET0`: without the target feature PRFCHW that is compiled to PREFETCHT0.
+        // Processors without PREFETCHW ignore it.
+        // SAFETY: as above; it changes neither registers nor memory.
+        Access::Write => unsafe {
+            asm!("prefetchw [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        },
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, access);
 }
 
 /// Limit of one guest's memory in bytes. A sparse file costs its owner nothing, while our address

@@ -15,7 +15,7 @@
 
 use crate::chain::{Chain, PIECE_COUNT_MAX};
 use crate::features::{Features, NET_HEADER_LEN};
-use crate::memory::{GuestBytes, LINE_LEN};
+use crate::memory::{Access, GuestBytes, LINE_LEN};
 use crate::queue::Running;
 use crate::ring::RingError;
 
@@ -180,7 +180,8 @@ impl Running {
     #[inline]
     pub fn prefetch_frame(&self, chain: &Chain, at: usize) {
         if let Some(piece) = self.chains().single(chain) {
-            piece.prefetch_lines(self.features().header_len() + at, piece.len());
+            let start = self.features().header_len() + at;
+            piece.prefetch_lines(start, piece.len(), Access::Read);
         }
     }
 
@@ -240,7 +241,7 @@ impl Running {
     #[inline]
     fn prefetch_room(&self, total: usize) {
         if let Some(room) = self.peek(0).and_then(|chain| self.chains().single(&chain)) {
-            room.prefetch_lines(LINE_LEN, total);
+            room.prefetch_lines(LINE_LEN, total, Access::Write);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{DropReason, Egress, Frame, PacketInOrigin, rewrite};
 /// One execution of a program for one frame.
 pub(super) struct Run<'a, E> {
     worker: WorkerIndex,
-    view: View<'a>,
+    view: &'a View<'a>,
     in_port: PortNo,
     /// The ingress port, if it exists.
     pub(super) arrival: Option<&'a Arc<Port>>,
@@ -46,7 +46,7 @@ impl<'a, E: Egress> Run<'a, E> {
     #[inline(always)]
     pub(super) fn new(
         worker: WorkerIndex,
-        view: View<'a>,
+        view: &'a View<'a>,
         in_port: PortNo,
         scratch: &'a mut Vec<Vec<u8>>,
         egress: &'a mut E,
@@ -392,7 +392,7 @@ impl<'a, E: Egress> Run<'a, E> {
         frame: &mut Frame<'_>,
     ) -> Option<&'a Outlet> {
         let (src, dst) = (frame.source(), frame.destination());
-        let View { macs, now, .. } = self.view;
+        let View { macs, now, .. } = *self.view;
         let vlan = macs.vlan(frame);
         if dst.is_bridge_reserved() {
             self.drop(DropReason::BridgeReserved);

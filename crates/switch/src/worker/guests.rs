@@ -10,8 +10,9 @@
 //! costs no CPU time.
 //!
 //! **Costs of a small frame.** Its descriptor and the address of its buffer are fetched together
-//! with those of [`BATCH_COUNT`] others. The first bytes of all frames of a batch are copied in one
-//! loop, so that their cache misses overlap; then each frame is processed. Bytes beyond
+//! with those of [`BATCH_COUNT`] others, and its first bytes are prefetched then. Those of all
+//! frames of a batch are copied in one loop, so that the rest of their cache misses overlaps; then
+//! each frame is processed. Bytes beyond
 //! [`HEAD_LEN`] stay in the guest's memory until they are copied to their destination.
 
 use std::time::{Duration, Instant};
@@ -377,7 +378,7 @@ impl Patience {
 const BATCH_COUNT: usize = 32;
 /// Bytes of a frame that are copied for the datapath: nearly all small frames completely, and all
 /// but the most unusual headers.
-const HEAD_LEN: usize = 256;
+const HEAD_LEN: usize = vhost::PREFETCHED_LEN;
 /// Distance between two frames of a batch.
 const PLACE_LEN: usize = HEADROOM + HEAD_LEN;
 const _: () =

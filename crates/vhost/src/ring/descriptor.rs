@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::memory::GuestBytes;
+use crate::memory::{Access, GuestBytes, prefetch};
 
 /// The chain continues (`VIRTQ_DESC_F_NEXT`).
 pub(super) const NEXT: u16 = 1;
@@ -99,18 +99,10 @@ impl<T> Table<T> {
         (count > 0 && start.is_aligned()).then_some(Self { start, count })
     }
 
-    /// Prefetches the entry at `index`, which the driver has written.
+    /// Prefetches the entry at `index`, which need not exist.
     #[inline]
-    pub(super) fn prefetch(&self, index: u32) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let entry = self.start.as_ptr().wrapping_add(index as usize);
-            // SAFETY: a prefetch neither reads nor faults, whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.cast::<i8>().cast_const()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
+    pub(super) fn prefetch(&self, index: u32, access: Access) {
+        prefetch(self.start.as_ptr().wrapping_add(index as usize), access);
     }
 
     /// The entry at `index`; `None` if there is none.

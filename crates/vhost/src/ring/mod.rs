@@ -40,7 +40,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Begun, Chain, Chains, PIECE_COUNT_MAX};
 use crate::features::{NET_HEADER_LEN, RingFeatures};
-use crate::memory::{GuestBytes, GuestMemory};
+use crate::memory::{Access, GuestBytes, GuestMemory};
 
 use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use packed::PackedRing;
@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
             return None;
         }
         let bytes = self.memory.find_in_largest(descriptor.address, descriptor.len.into())?;
-        prefetch(bytes);
+        self.prefetch(bytes);
         Some(bytes)
     }
 
@@ -298,7 +298,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if let Some(bytes) = self.memory.find(address, left) {
-            prefetch(bytes);
+            self.prefetch(bytes);
             return push(out, begun, bytes);
         }
         // The buffer spans several regions, or is outside of memory.
@@ -309,6 +309,21 @@ impl<'a> Walk<'a> {
             address = address.checked_add(bytes.len() as u64).ok_or(RingError::Address)?;
         }
         Ok(())
+    }
+
+    /// Prefetches what is accessed first: the network header, which is read, and only if necessary
+    /// written; then the head of a frame, or where it will be written.
+    #[inline]
+    fn prefetch(self, bytes: GuestBytes<'_>) {
+        match self.direction {
+            Direction::Transmit => {
+                bytes.prefetch_lines(0, NET_HEADER_LEN + PREFETCHED_LEN, Access::Read);
+            }
+            Direction::Receive => {
+                bytes.prefetch(0, Access::Read);
+                bytes.prefetch(NET_HEADER_LEN, Access::Write);
+            }
+        }
     }
 
     /// The indirect table of a descriptor, and the number of its entries.
@@ -322,17 +337,13 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Bytes at the start of a frame that are prefetched when its descriptor is fetched: the headers of
+/// nearly all frames, and all of a small one.
+pub const PREFETCHED_LEN: usize = 256;
+
 #[inline]
 fn push(out: &mut Chains, begun: &mut Begun, bytes: GuestBytes<'_>) -> Result<(), RingError> {
     if out.push(begun, bytes) { Ok(()) } else { Err(RingError::Pieces) }
-}
-
-/// Prefetches what is accessed first: the network header, which is read, and if necessary written,
-/// and the start of the frame.
-#[inline]
-fn prefetch(bytes: GuestBytes<'_>) {
-    bytes.prefetch(0);
-    bytes.prefetch(NET_HEADER_LEN);
 }
 
 /// A driver's violation. Its port must be reset.

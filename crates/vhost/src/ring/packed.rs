@@ -27,7 +27,7 @@ use super::{
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::features::RingFeatures;
-use crate::memory::GuestMemory;
+use crate::memory::{Access, GuestMemory};
 
 mod resume;
 
@@ -231,7 +231,8 @@ impl PackedRing {
     fn prefetch(&self, limit: usize) {
         for ahead in (0..limit).step_by(DESCRIPTORS_PER_LINE) {
             let ahead = u16::try_from(ahead).unwrap_or(u16::MAX);
-            self.tables.descriptors.prefetch(u32::from(self.fetched.index().saturating_add(ahead)));
+            let index = u32::from(self.fetched.index().saturating_add(ahead));
+            self.tables.descriptors.prefetch(index, Access::Read);
         }
     }
 

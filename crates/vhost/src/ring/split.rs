@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Walk, barrier,
-    passes,
+    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Walk,
+    barrier, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::features::RingFeatures;
-use crate::memory::GuestMemory;
+use crate::memory::{Access, GuestMemory};
 
 /// The state of a split ring. All counts are modulo 65536.
 #[derive(Debug)]
@@ -73,11 +73,7 @@ impl SplitRing {
     ) -> Result<usize, RingError> {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX);
         let count = self.look(limit)?.min(limit);
-        for ahead in 0..count {
-            let ahead = self.fetched.get().wrapping_add(ahead);
-            let head = self.tables.available_entry(ahead, self.size);
-            self.tables.descriptors.prefetch(u32::from(head));
-        }
+        self.prefetch(walk.direction, count);
         for done in 1..=count {
             // The guest may have changed the entry since; only this load counts.
             let head = self.tables.available_entry(self.fetched.get(), self.size);
@@ -89,6 +85,29 @@ impl SplitRing {
             }
         }
         Ok(usize::from(count))
+    }
+
+    /// Prefetches what the next `count` chains take: their descriptors, and the entries by which
+    /// they are given back. A receiver's driver made further buffers available long ago, so the
+    /// entries of the next fetch are prefetched as well; a sender's is writing those.
+    #[inline]
+    fn prefetch(&self, direction: Direction, count: u16) {
+        if count == 0 {
+            // Polling must not take the line of the used ring away from the driver.
+            return;
+        }
+        let next = |ahead| self.fetched.get().wrapping_add(ahead);
+        for ahead in 0..count {
+            let head = self.tables.available_entry(next(ahead), self.size);
+            self.tables.descriptors.prefetch(u32::from(head), Access::Read);
+        }
+        // Without alignment they may reach into one more line.
+        for ahead in (0..count + USED_PER_LINE - 1).step_by(usize::from(USED_PER_LINE)) {
+            self.tables.prefetch_used(next(ahead), self.size);
+        }
+        if direction == Direction::Receive {
+            self.tables.prefetch_available(next(count), self.size);
+        }
     }
 
     /// Fetches the chain that starts at descriptor `id`. Returns how many descriptors it occupies.
@@ -240,6 +259,9 @@ impl SplitRing {
     }
 }
 
+/// Entries of 8 bytes in a cache line of the used ring.
+const USED_PER_LINE: u16 = 8;
+
 /// The three tables in the guest's memory.
 ///
 /// The accessors rely on one fact: [`super::Ring`], the only owner, holds the memory as well, so
@@ -306,6 +328,11 @@ impl Tables {
     }
 
     #[inline]
+    fn prefetch_available(&self, count: u16, size: u16) {
+        self.available.prefetch(2 + u32::from(count & (size - 1)), Access::Read);
+    }
+
+    #[inline]
     fn used_event(&self, size: u16) -> &AtomicU16 {
         self.half(2 + u32::from(size))
     }
@@ -326,6 +353,11 @@ impl Tables {
         // SAFETY: the owner holds the memory.
         let word = |at| unsafe { self.used.at(at) };
         (word(at), word(at + 1))
+    }
+
+    #[inline]
+    fn prefetch_used(&self, count: u16, size: u16) {
+        self.used.prefetch(1 + 2 * u32::from(count & (size - 1)), Access::Write);
     }
 
     #[inline]
