@@ -18,11 +18,7 @@ pub enum OpenError {
         name: String,
     },
     /// The interface does not carry Ethernet frames.
-    #[error(
-        "interface {name}: is not an Ethernet interface (type {kind} instead of 1); use tun:{name} \
-         for a tun device that no program holds, or let its program create a tap device; `lo` \
-         cannot be a port"
-    )]
+    #[error("interface {name}: {}", not_ethernet(name, *kind))]
     NotEthernet {
         /// Name of the interface.
         name: String,
@@ -68,6 +64,18 @@ impl OpenError {
             _ => Self::Io { name, call, source: errno.into() },
         }
     }
+}
+
+fn not_ethernet(name: &str, kind: u16) -> String {
+    if kind == ARPHRD_LOOPBACK {
+        return "is the loopback interface, which cannot be a port; use one end of a veth pair, or \
+                a tap device"
+            .to_owned();
+    }
+    format!(
+        "is not an Ethernet interface (type {kind} instead of 1); use tun:{name} for a tun device \
+         that no program holds, or let its program create a tap device"
+    )
 }
 
 /// Error of receiving a frame.
@@ -151,6 +159,9 @@ impl SendError {
     }
 }
 
+/// `include/uapi/linux/if_arp.h`.
+const ARPHRD_LOOPBACK: u16 = 772;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +173,10 @@ mod tests {
             text(Errno::NODEV),
             "interface eth9: not found in this network namespace; `ip link` lists its interfaces"
         );
+        let of_type = |kind| OpenError::NotEthernet { name: "x0".to_owned(), kind }.to_string();
+        assert!(of_type(65534).contains("use tun:x0"), "{}", of_type(65534));
+        let loopback = of_type(ARPHRD_LOOPBACK);
+        assert!(loopback.contains("veth") && !loopback.contains("tun:"), "{loopback}");
         assert!(text(Errno::PERM).ends_with("needs CAP_NET_RAW, run as root"));
         assert!(text(Errno::NOPROTOOPT).contains("lacks PACKET_IGNORE_OUTGOING; needs Linux 4.20"));
     }

@@ -10,6 +10,7 @@ use tapswitch_netlink::Link;
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
+use crate::command::shell_word;
 
 /// Queues of a device that are opened by other programs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,14 +31,17 @@ impl Foreign {
         }
         self.joins += 1;
         if self.joins.is_power_of_two() {
-            let place = spec.netns.as_ref().map_or_else(String::new, |it| format!(" --netns {it}"));
+            let place = spec
+                .netns
+                .as_ref()
+                .map_or_else(String::new, |it| format!(" --netns {}", shell_word(it)));
             tracing::warn!(
-                "port {spec}: another program has opened the device, too ({} queues now, {} times \
-                 in total): it receives frames that are meant for the port, and can send frames \
-                 into it; find it with `tapswitch device show {}{place}`, and stop it",
+                "port {spec}: another program has opened the device, too (queues of others now: \
+                 {}, times in total: {}): it receives frames that are meant for the port, and can \
+                 send frames into it; find it with `tapswitch device show {}{place}`, and stop it",
                 self.queues,
                 self.joins,
-                link.name,
+                shell_word(&link.name),
             );
         }
     }

@@ -9,6 +9,7 @@ use tapswitch_tap as tap;
 use tapswitch_wire::MacAddr;
 
 use crate::borrowed::Borrowed;
+use crate::command::shell_word;
 use crate::envelope::{ChangedMtu, port_mtu};
 use crate::foreign::{self, Foreign};
 use crate::open_error::{OpenPortError, Unopened, unless_permitted};
@@ -360,7 +361,7 @@ fn open_netdev(
     let opened = namespace
         .enter(|| netdev::PacketPort::open(spec.name(), &netdev::Config::default()))
         .map_err(|source| OpenPortError::Namespace { port: port(), source })?
-        .map_err(|source| OpenPortError::Netdev { port: port(), source })?;
+        .map_err(|source| unopened_netdev(spec, source))?;
     let (mac, capabilities) = (opened.mac(), opened.capabilities());
     let (takes, offloads) = match (spec.offload, capabilities.send_udp_trains) {
         (true, true) => (capabilities.into(), "csum,tso,uso"),
@@ -371,6 +372,16 @@ fn open_netdev(
     let below = Netlink::open(namespace).and_then(|mut it| Below::of(&mut it, spec.name())).ok();
     let io = Io::Netdev { port: Arc::new(opened), takes, below };
     Ok((io, mac, offloads.to_owned()))
+}
+
+fn unopened_netdev(spec: &PortSpec, error: netdev::OpenError) -> OpenPortError {
+    let port = spec.to_string();
+    match error {
+        netdev::OpenError::NotFound { name } => {
+            OpenPortError::NoInterface { port, name, netns: spec.netns.clone() }
+        }
+        source => OpenPortError::Netdev { port, source },
+    }
 }
 
 fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link, LinkError> {
@@ -390,7 +401,7 @@ fn set_link(spec: &PortSpec, namespace: &Namespace, io: &mut Io) -> Result<Link,
         pass_same_identifiers(spec, &mut netlink);
     }
     if !before.up {
-        unless_permitted(spec, netlink.set_up(name), &format!("link set {name} up"))?;
+        unless_permitted(spec, netlink.set_up(name), &format!("link set {} up", shell_word(name)))?;
     }
     let link = netlink.link(name)?;
     ring.check(spec, &mut netlink, &link)?;

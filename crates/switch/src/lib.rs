@@ -65,7 +65,7 @@ mod tunnel;
 mod tx;
 mod worker;
 
-pub use command::ip_command;
+pub use command::{ip_command, no_interface, shell_word};
 pub use config::{
     Config, ConfigError, Endpoint, FailMode, Learning, ParseEndpointError, ParseFailModeError,
     ParseLearningError, Tls, Transport,

@@ -14,6 +14,7 @@ use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 
 use crate::clock;
+use crate::command::shell_word;
 use crate::device::Device;
 use crate::ports::Ports;
 use crate::server::{Server, Waiting};
@@ -66,7 +67,8 @@ impl Server {
         tracing::warn!(
             "port {spec}: its namespace is gone: it was deleted, or its container has exited, and \
              netns= names another one or none; when it exists again, attach the port: `tapswitch \
-             port remove {number}`, then `tapswitch port add {spec}`"
+             port remove {number}`, then `tapswitch port add {}`",
+            shell_word(&spec.to_string())
         );
         self.ports.unread(&lost);
         self.ports.watch_less();

@@ -7,7 +7,7 @@ use tapswitch_tunnel as tunnel;
 use tapswitch_vhost::MORE_FILES;
 
 use crate::PortSpec;
-use crate::command::ip_command;
+use crate::command::{ip_command, no_interface};
 use crate::envelope::MtuError;
 use crate::guest::OpenGuestError;
 use crate::recorder::OpenFileError;
@@ -43,6 +43,16 @@ pub enum OpenPortError {
         port: String,
         /// The tap device's error.
         source: Box<Unopened>,
+    },
+    /// There is no interface of that name.
+    #[error("port {port}: {}", no_interface(netns.as_deref(), name))]
+    NoInterface {
+        /// The port's description.
+        port: String,
+        /// The interface.
+        name: String,
+        /// Its namespace; `None` for the switch's own.
+        netns: Option<String>,
     },
     /// The interface cannot be opened.
     #[error("port {port}: {source}")]

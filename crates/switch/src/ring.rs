@@ -17,6 +17,7 @@ use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc, QdiscSpec};
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
+use crate::command::shell_word;
 use crate::open_error::unless_permitted;
 use crate::port_spec::Backpressure;
 
@@ -107,7 +108,7 @@ impl Ring {
             None => Ok(()),
             Some(length) if asked.is_some() => netlink.set_txqueuelen(name, length),
             Some(length) => {
-                let remedy = format!("link set {name} txqueuelen {length}");
+                let remedy = format!("link set {} txqueuelen {length}", shell_word(name));
                 unless_permitted(spec, netlink.set_txqueuelen(name, length), &remedy)
             }
         }

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::agent::{self, Agent, Gone, Outcome, in_standard_words};
 use crate::announcement::rarp;
 use crate::clock;
+use crate::command::shell_word;
 use crate::device::Device;
 use crate::fate::PacketFate;
 use crate::guest::GuestNews;
@@ -606,7 +607,8 @@ impl Server {
         interface.link = without_link(&interface.link);
         tracing::warn!(
             "port {spec}: the interface is gone; when it exists again, attach it: `tapswitch port \
-             remove {number}`, then `tapswitch port add {spec}`"
+             remove {number}`, then `tapswitch port add {}`",
+            shell_word(&spec)
         );
         self.update_port(number);
     }

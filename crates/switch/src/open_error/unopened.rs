@@ -5,7 +5,7 @@ use std::fmt;
 
 use tapswitch_tap::{CreateError, Kind, Mismatch};
 
-use crate::command::ip_command;
+use crate::command::{ip_command, shell_word};
 
 /// An error of the library, with the namespace it occurred in.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Unopened {
 impl fmt::Display for Unopened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ip = |arguments: &str| ip_command(self.netns.as_deref(), arguments);
-        let remove = |name| ip(&format!("link del {name}"));
+        let remove = |name: &str| ip(&format!("link del {}", shell_word(name)));
         match &self.source {
             CreateError::Unsupported {
                 name, feature: feature @ "IFF_BACKPRESSURE", since, ..
@@ -36,7 +36,7 @@ impl fmt::Display for Unopened {
                 "{name}: not permitted; creating a {kind} device needs CAP_NET_ADMIN (run as \
                  root), or let root prepare it (`{}; {}`) for this user",
                 ip(command.strip_prefix("ip ").unwrap_or(command)),
-                ip(&format!("link set {name} up"))
+                ip(&format!("link set {} up", shell_word(name)))
             ),
             CreateError::NameTaken { name, by } => {
                 write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))

@@ -57,9 +57,10 @@ fn a_missing_or_unfit_interface_is_named() {
     let host = Host::new(1);
     let port = |name| format!("1=netdev:{name},netns={}", host.name());
     let text = error(ports(&[&port("eth7")]));
-    assert_names(&text, &[&port("eth7"), "interface eth7: not found", "ip link"]);
+    let command = format!("`ip -n {} link` lists its interfaces", host.name());
+    assert_names(&text, &[&port("eth7"), "interface eth7: not found in namespace", &command]);
     let text = error(ports(&[&port("lo")]));
-    assert_names(&text, &[&port("lo"), "is not an Ethernet interface"]);
+    assert_names(&text, &[&port("lo"), "is the loopback interface, which cannot be a port"]);
 }
 
 #[test]

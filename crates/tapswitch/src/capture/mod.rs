@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tapswitch_netdev::{BIG_RECV_BUF_LEN, Config, HEADROOM_MIN, OpenError, PacketPort, RecvError};
 use tapswitch_netlink::{Namespace, NamespaceError, Netlink};
 use tapswitch_offload::{Segments, complete_checksum};
-use tapswitch_switch::ip_command;
+use tapswitch_switch::{ip_command, no_interface, shell_word};
 use tapswitch_wire::{NetHeader, parse};
 
 use crate::runtime::{StopSignals, block_on};
@@ -156,10 +156,10 @@ impl Capture {
             Some(place) => Namespace::find(place)?,
             None => Namespace::current()?,
         };
-        let interface = &config.interface;
+        let (interface, netns) = (&config.interface, config.netns.as_deref());
         let options = Config::default().receive_buffer_len(BUFFER_LEN);
         let port = namespace.enter(|| PacketPort::open(interface, &options))?;
-        let port = port.map_err(CaptureError::of_interface)?;
+        let port = port.map_err(|error| CaptureError::of_interface(error, netns))?;
         let link = Netlink::open(&namespace).and_then(|mut netlink| netlink.link(interface));
         if link.is_ok_and(|link| !link.up) {
             tell_down(&config);
@@ -300,7 +300,7 @@ impl Capture {
 }
 
 fn tell_down(CaptureConfig { interface, netns, .. }: &CaptureConfig) {
-    let command = ip_command(netns.as_deref(), &format!("link set {interface} up"));
+    let command = ip_command(netns.as_deref(), &format!("link set {} up", shell_word(interface)));
     tell!("tapswitch: {interface} is down: nothing is received until it is up (`{command}`)");
 }
 
@@ -320,6 +320,9 @@ pub(crate) enum CaptureError {
     /// The interface cannot be opened.
     #[error(transparent)]
     Interface(OpenError),
+    /// There is no such interface.
+    #[error("{0}")]
+    NoInterface(String),
     /// The interface does not carry Ethernet frames.
     #[error(
         "interface {name}: has no Ethernet frames (type {kind} instead of 1), and only those can \
@@ -354,9 +357,11 @@ pub(crate) enum CaptureError {
 }
 
 impl CaptureError {
-    /// Replaces the port's message for other link types, which is about switching.
-    fn of_interface(error: OpenError) -> Self {
+    /// Replaces the port's messages for other link types, which is about switching, and for other
+    /// namespaces.
+    fn of_interface(error: OpenError, netns: Option<&str>) -> Self {
         match error {
+            OpenError::NotFound { name } => Self::NoInterface(no_interface(netns, &name)),
             OpenError::NotEthernet { name, kind } => Self::NotEthernet { name, kind },
             other => Self::Interface(other),
         }
@@ -396,8 +401,11 @@ mod tests {
     #[test]
     fn who_captures_is_told_nothing_of_ports() {
         let error = OpenError::NotEthernet { name: "lo".to_owned(), kind: 772 };
-        let text = CaptureError::of_interface(error).to_string();
+        let text = CaptureError::of_interface(error, None).to_string();
         assert!(text.contains("tcpdump -ni lo") && !text.contains("port"), "{text}");
+        let error = OpenError::NotFound { name: "eth9".to_owned() };
+        let text = CaptureError::of_interface(error, Some("blue")).to_string();
+        assert!(text.contains("`ip -n blue link`"), "{text}");
     }
 
     #[test]

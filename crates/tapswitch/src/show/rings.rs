@@ -29,7 +29,8 @@ fn joined(port: &str, ring: &RingReport) -> Option<String> {
     let RingReport { foreign_queues, joins, .. } = ring;
     (*joins > 0).then(|| {
         format!(
-            "port {port}: opened by other programs, too: {joins} times, {foreign_queues} queues now"
+            "port {port}: opened by other programs, too; times: {joins}, their queues now: \
+             {foreign_queues}"
         )
     })
 }
@@ -82,7 +83,7 @@ mod tests {
         let cells = ["2", "1_000", "in force", "mq fq_codel", "7", "12", "3_456"];
         assert_eq!(row("2", &ring), cells);
         let told = joined("2", &ring).unwrap();
-        assert_eq!(told, "port 2: opened by other programs, too: 3 times, 1 queues now");
+        assert_eq!(told, "port 2: opened by other programs, too; times: 3, their queues now: 1");
         assert_eq!(joined("2", &RingReport { foreign_queues: 0, joins: 0, ..ring }), None);
     }
 }
