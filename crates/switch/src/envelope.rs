@@ -21,14 +21,13 @@
 //!
 //! [`Port::room`]: tapswitch_datapath::Port::room
 
-use std::fmt;
 use std::net::IpAddr;
 
 use tapswitch_datapath::DEFAULT_ENVELOPE;
 use tapswitch_netlink::{Link, LinkError, Moved, Namespace, Netlink};
 
 use crate::PortSpec;
-use crate::command::ip_command;
+use crate::command::{ip_command, shell_word};
 
 /// An interface whose MTU was changed. Dropping this restores it.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl ChangedMtu {
         let link = netlink.link(spec.name())?;
         let obstacle = if asks(spec) { None } else { obstacle(&mut netlink, &link) };
         if let Some(obstacle) = &obstacle {
-            warn_of_no_room(spec, &link.name, obstacle);
+            tracing::warn!("{}", obstacle.told(spec, &link));
         }
         let envelope = if obstacle.is_some() { 0 } else { envelope(spec) };
         let mark = Mark::plan(spec, envelope, &link);
@@ -67,7 +66,7 @@ impl ChangedMtu {
             Ok(()) => Ok(Some(changed)),
             Err(error) if asks(spec) => Err(error),
             Err(error) => {
-                warn_of_no_room(spec, &link.name, &error);
+                tracing::warn!("{}", Obstacle::Refusal(error.to_string()).told(spec, &link));
                 Ok(None)
             }
         }
@@ -115,7 +114,8 @@ impl ChangedMtu {
         let alias = if self.is_marked { " alias ''" } else { "" };
         format!(
             "its MTU stays {to}, unless the interface comes back before the port is removed: \
-             restore it there with `ip link set {name} mtu {from}{alias}`"
+             restore it there with `ip link set {} mtu {from}{alias}`",
+            shell_word(name)
         )
     }
 
@@ -169,35 +169,63 @@ fn asks(spec: &PortSpec) -> bool {
     spec.mtu.is_some() || spec.envelope.is_some()
 }
 
+/// Why an interface does not get room for tags although the user did not decline it.
+#[derive(Debug)]
+enum Obstacle {
+    /// Its alias, which would store the original MTU, is in use.
+    Alias,
+    /// Others would use the larger MTU: who, in words.
+    Others(String),
+    /// It cannot be done: the error.
+    Refusal(String),
+}
+
+impl Obstacle {
+    /// What the user is told, with what would help.
+    fn told(&self, spec: &PortSpec, link: &Link) -> String {
+        let name = &link.name;
+        let anyway = format!("set envelope={DEFAULT_ENVELOPE}");
+        let (why, remedy) = match self {
+            Self::Alias => (
+                "its alias is in use, which would store the original MTU",
+                format!("{anyway} and mtu={} to raise it anyway", link.mtu),
+            ),
+            Self::Others(who) => (who.as_str(), format!("{anyway} to raise it anyway")),
+            Self::Refusal(error) => {
+                let left = link.mtu.saturating_sub(DEFAULT_ENVELOPE.into());
+                (error.as_str(), format!("set mtu={left}, on the hosts as well, to make room"))
+            }
+        };
+        format!(
+            "port {spec}: the MTU of {name} is not raised for VLAN tags: {why}; full-size frames \
+             with tags will be dropped there as oversize; {remedy}, or envelope=0 if no tagged \
+             frames pass"
+        )
+    }
+}
+
 /// Why `link` should be left unchanged if the user asks for nothing.
-fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<String> {
+fn obstacle(netlink: &mut Netlink, link: &Link) -> Option<Obstacle> {
     if !Mark::may_stand_in(link) {
-        return Some("its alias is in use, which would store the original MTU".to_owned());
+        return Some(Obstacle::Alias);
     }
     // A bridge follows the MTU of its ports.
     if link.controller.is_some() {
-        return Some("it belongs to a bridge, a bond or a similar device".to_owned());
+        let who = "it belongs to a bridge, a bond or a similar device";
+        return Some(Obstacle::Others(who.to_owned()));
     }
     match netlink.addresses(&link.name) {
         Ok(addresses) => {
             let own = addresses.into_iter().find(|address| !is_link_local(address.ip))?;
-            Some(format!("the host itself uses it, with the address {own}"))
+            Some(Obstacle::Others(format!("the host itself uses it, with the address {own}")))
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some(Obstacle::Others(error.to_string())),
     }
 }
 
 /// True for an address that the kernel assigns to every interface.
 fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
-}
-
-fn warn_of_no_room(spec: &PortSpec, name: &str, why: &dyn fmt::Display) {
-    tracing::warn!(
-        "port {spec}: the MTU of {name} is not raised for VLAN tags: {why}; full-size frames with \
-         tags will be dropped there as oversize; set envelope=8 to raise it anyway, or envelope=0 \
-         if no tagged frames pass"
-    );
 }
 
 /// Bytes of tags that the port of `spec` accepts.
@@ -263,7 +291,7 @@ pub enum MtuError {
     #[error(
         "{name} needs an MTU of {needed}, and the original MTU cannot be stored, as its alias is \
          in use; set mtu=, or clear the alias with `{}`",
-        ip_command(netns.as_deref(), &format!("link set {name} alias ''"))
+        ip_command(netns.as_deref(), &format!("link set {} alias ''", shell_word(name)))
     )]
     AliasTaken {
         /// The interface.
@@ -326,6 +354,21 @@ mod tests {
         assert!(Mark::may_stand_in(&link(1500, "")));
         assert!(Mark::may_stand_in(&link(1508, &Mark { from: 1500, to: 1508 }.text())));
         assert!(!Mark::may_stand_in(&link(1500, "uplink to building 7")));
+    }
+
+    /// What is said when the port has no option is true for the port that has it.
+    #[test]
+    fn what_would_help_depends_on_the_obstacle() {
+        let spec: PortSpec = "1=netdev:e".parse().unwrap();
+        let mut link = link(1500, "uplink");
+        link.name = "e".to_owned();
+        let told = |obstacle: Obstacle| obstacle.told(&spec, &link);
+        assert!(told(Obstacle::Alias).contains("; set envelope=8 and mtu=1500 to raise it anyway"));
+        let others = told(Obstacle::Others("it belongs to a bridge".to_owned()));
+        assert!(others.contains("a bridge; ") && others.contains("; set envelope=8 to raise it"));
+        let refused = told(Obstacle::Refusal("the kernel refuses".to_owned()));
+        assert!(refused.contains("; set mtu=1492, on the hosts as well"), "{refused}");
+        assert!(!refused.contains("anyway"), "{refused}");
     }
 
     #[test]
