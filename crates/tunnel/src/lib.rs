@@ -83,7 +83,7 @@ pub use error::{OpenError, RecvError, SendError};
 pub use gre::{About, Carrier, GreRefusal, PREFIX_MAX, Prefix, Session};
 pub use gre_port::{GRE_MAX_PACKETS, GreConfig, GrePort};
 pub use partial::left_undone;
-pub use port::{MAX_PARTS, VxlanPort};
+pub use port::{MAX_PARTS, VxlanPort, check_addresses};
 pub use probe::Probe;
 pub use receiver::{RECV_BUF_LEN, Receiver, Room, SLOT_ALIGN};
 pub use runs::{DATAGRAMS_LEN_MAX, MAX_PACKETS};

@@ -272,19 +272,27 @@ fn datagram_len<const PIECES: usize>(pieces: &[IoSlice<'_>; PIECES]) -> usize {
 }
 
 pub(crate) fn check(remote: IpAddr, local: Option<IpAddr>) -> Result<(), OpenError> {
-    let wrong = |what| Err(OpenError::Address { remote, what });
+    check_addresses(remote, local).map_err(|what| OpenError::Address { remote, what })
+}
+
+/// Whether a tunnel may have this remote, and this local address if it has one of its own. The
+/// error is what is wrong with the remote, as far as the addresses alone tell.
+pub fn check_addresses(remote: IpAddr, local: Option<IpAddr>) -> Result<(), &'static str> {
     let is_broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
     if remote.is_unspecified() || remote.is_multicast() || is_broadcast {
-        return wrong(NO_HOST);
+        return Err(NO_HOST);
     }
     if matches!(remote, IpAddr::V6(remote) if remote.is_unicast_link_local()) {
-        return wrong("is a link-local address; give a routable one");
+        return Err("is a link-local address; give a routable one");
     }
     if remote.to_canonical() != remote {
-        return wrong("is an IPv4-mapped IPv6 address; write it as IPv4");
+        return Err("is an IPv4-mapped IPv6 address; write it as IPv4");
+    }
+    if local == Some(remote) {
+        return Err("is the address in local=, too; give the address of the other end");
     }
     if local.is_some_and(|local| local.is_ipv4() != remote.is_ipv4()) {
-        return wrong("has another IP version than local=; use the same version for both");
+        return Err("has another IP version than local=; use the same version for both");
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tapswitch_openflow::PortNo;
 use tapswitch_tunnel::{Carrier, GreConfig, Session};
 
-use super::tunnel::{ADDRESS, may_be_same, name};
+use super::tunnel::{ADDRESS, check_remote, may_be_same, name};
 use super::{Fault, set};
 
 /// A GRE (RFC 2784, RFC 2890) or ERSPAN tunnel to one remote.
@@ -49,6 +49,7 @@ impl GreSpec {
         }
         let missing = |key, expected| Fault::NoTunnelOption { kind, key, expected };
         let remote = remote.ok_or_else(|| missing("remote", ADDRESS))?;
+        check_remote(remote, local)?;
         let carrier = match kind {
             "gre" => Carrier::Gre { key },
             _ => {
@@ -132,6 +133,9 @@ mod tests {
     #[test]
     fn errors_name_what_was_expected() {
         for (tunnel, said) in [
+            ("gre:remote=10.0.0.1,local=10.0.0.1", "remote=10.0.0.1: is the address in local="),
+            ("gre:remote=10.0.0.1,local=::1", "remote=10.0.0.1: has another IP version"),
+            ("gre:remote=224.0.0.1", "remote=224.0.0.1: is not the address of a host"),
             ("gre:key=1", "gre: needs remote=...: an IPv4 or IPv6 address"),
             ("gre:remote=192.0.2.2,key=-1", "key=-1: expected a number from 0"),
             ("gre:remote=192.0.2.2,session=1", "has no option 'session'"),

@@ -47,9 +47,11 @@ impl VxlanSpec {
             }
         }
         let missing = |key, expected| Fault::NoTunnelOption { kind: "vxlan", key, expected };
+        let remote = remote.ok_or(missing("remote", ADDRESS))?;
+        check_remote(remote, local)?;
         Ok(Self {
             name,
-            remote: remote.ok_or(missing("remote", ADDRESS))?,
+            remote,
             vni: vni.ok_or(missing("vni", VNI))?,
             local,
             udp_port: udp_port.unwrap_or(VXLAN_PORT),
@@ -77,6 +79,15 @@ impl VxlanSpec {
 /// known here.
 pub(super) fn may_be_same(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     one.is_none_or(|one| other.is_none_or(|other| one == other))
+}
+
+/// Refuses what no other end can have as its address.
+pub(super) fn check_remote(remote: IpAddr, local: Option<IpAddr>) -> Result<(), Fault> {
+    let wrong = |what: &str| {
+        let (key, value) = ("remote".to_owned(), remote.to_string());
+        Fault::Contradiction { key, value, what: what.to_owned() }
+    };
+    tunnel::check_addresses(remote, local).map_err(wrong)
 }
 
 /// Name of a port of this kind.
@@ -141,6 +152,9 @@ mod tests {
         for (options, said) in [
             ("vni=1", "vxlan: needs remote=...: an IPv4 or IPv6 address"),
             ("remote=192.0.2.2", "vxlan: needs vni=...: a number from 0 to 16777215"),
+            ("remote=fe80::1,vni=1", "remote=fe80::1: is a link-local address; give a routable"),
+            ("remote=10.0.0.1,local=::1,vni=1", "remote=10.0.0.1: has another IP version than"),
+            ("local=10.0.0.1,vni=1,remote=10.0.0.1", "remote=10.0.0.1: is the address in local="),
             ("remote=host,vni=1", "remote=host: expected an IPv4 or IPv6 address"),
             ("remote=192.0.2.2,vni=16777216", "vni=16777216: expected a number from 0"),
             ("remote=192.0.2.2,vni=1,port=0", "port=0: expected a UDP port"),
