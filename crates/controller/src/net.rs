@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::neighbour;
-use crate::places::{Place, Places};
+use crate::places::{MORE_FILES, Place, Places};
 use crate::tls::{HANDSHAKE, Tls};
 
 /// The peer of a connection, for handlers.
@@ -67,8 +67,9 @@ pub(crate) async fn serve(listener: TcpListener, mut terms: Terms, router: Route
             Ok(accepted) => accepted,
             Err(error) => {
                 // Usually out of file descriptors: waits until some are closed.
-                tracing::warn!("REST: cannot accept a connection: {error}");
-                terms.places.make_room();
+                if terms.places.make_room(Instant::now().into_std()) {
+                    tracing::warn!("REST: cannot accept connections: {error}; {MORE_FILES}");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

@@ -48,6 +48,8 @@ struct Taken {
     last: u64,
     counts: PlaceCounts,
     told_at: Option<Instant>,
+    /// When the log was last told that a connection cannot be accepted.
+    failed_at: Option<Instant>,
 }
 
 /// Properties of a client that limit its places.
@@ -109,9 +111,12 @@ impl Places {
         Some((Place { places, network, number }, Eviction(evicted)))
     }
 
-    /// Another resource is exhausted: closes a stranger, if there is one.
-    pub(crate) fn make_room(&self) {
-        self.lock().evict(None);
+    /// The kernel cannot accept a connection, usually for lack of file descriptors: closes a
+    /// stranger, if there is one. Returns whether to log it, at a limited rate.
+    pub(crate) fn make_room(&self, now: Instant) -> bool {
+        let mut taken = self.lock();
+        taken.evict(None);
+        is_due(&mut taken.failed_at, now)
     }
 
     pub(crate) fn counts(&self) -> PlaceCounts {
@@ -123,8 +128,7 @@ impl Places {
     fn tell(&self, taken: &mut Taken, from: IpAddr, now: Instant) {
         let (kind, max) = (self.kind, self.max);
         let PlaceCounts { evicted, refused, .. } = taken.counts;
-        if taken.told_at.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN) {
-            taken.told_at = Some(now);
+        if is_due(&mut taken.told_at, now) {
             tracing::warn!(
                 "{kind}: the limit of {max} connections is reached, and {from} opens another: so \
                  far {evicted} unauthenticated ones were closed for newer ones, and {refused} were \
@@ -271,6 +275,18 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whether to log something that was last logged at this time; if so, it is now.
+fn is_due(told_at: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = told_at.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN);
+    if is_due {
+        *told_at = Some(now);
+    }
+    is_due
+}
+
+/// The remedy when the kernel cannot accept a connection.
+pub(crate) const MORE_FILES: &str =
+    "raise the limit of open files (`ulimit -n`, LimitNOFILE= of systemd)";
 /// Maximum duration of an honest client's handshake: some round trips, also around the world.
 const FAIR_HANDSHAKE: Duration = Duration::from_secs(1);
 const TELL_AGAIN: Duration = Duration::from_secs(60);
@@ -303,6 +319,19 @@ mod tests {
         assert_eq!(places.counts(), PlaceCounts { open: 3, evicted: 4, refused: 0 });
         drop((strangers, honest, known));
         assert_eq!(places.counts().open, 0);
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_ends_strangers_and_is_told_once_a_minute() {
+        let places = Places::new("test", 8);
+        let (known, mut kept) = places.take(address("192.0.2.1")).unwrap();
+        assert!(known.keep());
+        let mut stranger = places.take(address("192.0.2.2")).unwrap();
+        let start = Instant::now();
+        assert!(places.make_room(start), "it is told");
+        assert!(is_evicted(&mut stranger.1) && !is_evicted(&mut kept));
+        assert!(!places.make_room(start + Duration::from_secs(59)), "and not for a minute");
+        assert!(places.make_room(start + Duration::from_secs(60)), "then it is");
     }
 
     #[test]

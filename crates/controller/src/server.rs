@@ -18,7 +18,7 @@ use crate::hub::{Blueprint, Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input};
-use crate::places::{Place, Places};
+use crate::places::{MORE_FILES, Place, Places};
 use crate::rehearsals::Rehearsals;
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
@@ -310,8 +310,9 @@ impl Acceptor {
                     Ok((stream, peer)) => self.start(stream, peer, tls.clone(), &mut connections),
                     Err(error) => {
                         // Usually out of file descriptors: waits until some are closed.
-                        tracing::warn!("cannot accept a connection: {error}");
-                        self.places.make_room();
+                        if self.places.make_room(Instant::now()) {
+                            tracing::warn!("cannot accept connections: {error}; {MORE_FILES}");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

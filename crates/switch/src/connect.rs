@@ -5,10 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tapswitch_channel::{Backoff, ConnectionId};
 use tapswitch_tls::explain;
+use tapswitch_vhost::MORE_FILES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -78,8 +79,10 @@ impl Connector {
                     tokio::spawn(async move { connector.serve(stream, peer, place, tls).await });
                 }
                 Err(error) => {
-                    // Out of file descriptors: wait until some are closed.
-                    tracing::warn!("cannot accept a connection: {error}");
+                    // Usually out of file descriptors: waits until some are closed.
+                    if self.places.make_room(Instant::now()) {
+                        tracing::warn!("cannot accept connections: {error}; {MORE_FILES}");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -31,6 +31,8 @@ struct Taken {
     evicted: u64,
     refused: u64,
     told_at: Option<Instant>,
+    /// When the log was last told that a connection cannot be accepted.
+    failed_at: Option<Instant>,
 }
 
 /// The place of one connection, released on drop.
@@ -68,12 +70,19 @@ impl Places {
         Some((Place { places: Arc::clone(self), number }, Eviction(evicted)))
     }
 
+    /// The kernel cannot accept a connection, usually for lack of file descriptors: evicts a
+    /// stranger, if there is one. Returns whether to log it, at a limited rate.
+    pub(crate) fn make_room(&self, now: Instant) -> bool {
+        let mut taken = self.lock();
+        taken.evict();
+        is_due(&mut taken.failed_at, now)
+    }
+
     /// Logs now and then that places are scarce, at a limited rate.
     fn tell(&self, taken: &mut Taken, from: IpAddr) {
-        if taken.told_at.is_some_and(|at| at.elapsed() < TELL_AGAIN) {
+        if !is_due(&mut taken.told_at, Instant::now()) {
             return;
         }
-        taken.told_at = Some(Instant::now());
         let Taken { evicted, refused, .. } = taken;
         tracing::warn!(
             "the limit of {} connections to this switch is reached, and {from} opens another: so \
@@ -124,6 +133,15 @@ impl Eviction {
     }
 }
 
+/// Whether to log something that was last logged at this time; if so, it is now.
+fn is_due(told_at: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = told_at.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN);
+    if is_due {
+        *told_at = Some(now);
+    }
+    is_due
+}
+
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -146,5 +164,23 @@ mod tests {
         drop(strangers);
         let taken = places.lock();
         assert_eq!((taken.open.len(), taken.evicted, taken.refused), (0, 2, 1));
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_ends_strangers_and_is_told_once_a_minute() {
+        let places = Places::new(8);
+        let take = || places.take(IpAddr::from([192, 0, 2, 1])).unwrap();
+        let known = take();
+        known.0.keep();
+        let mut strangers = [take(), take()];
+        let mut evicted = || strangers.each_mut().map(|(_, it)| it.0.try_recv().is_ok());
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert!(places.make_room(start), "it is told");
+        assert_eq!(evicted(), [true, false], "the oldest makes room");
+        assert!(!places.make_room(after(59)), "and not again for a minute");
+        assert_eq!(evicted(), [false, true]);
+        assert!(places.make_room(after(60)), "then it is");
+        assert_eq!(places.lock().open.len(), 1, "who has said hello stays");
     }
 }

@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // It may contain names that others chose.
-            tell!("tapswitch: {}", text::printable_lines(&error.to_string()));
+            tell!("tapswitch: {}", text::printable_lines(&text::with_remedy(&error.to_string())));
             ExitCode::FAILURE
         }
     }

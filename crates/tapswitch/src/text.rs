@@ -6,6 +6,9 @@
 
 use std::borrow::Cow;
 
+use rustix::io::Errno;
+use tapswitch_switch::shell_word;
+
 /// `text` on one line, safe for a terminal: characters that would move the cursor, change colours
 /// or the writing direction are escaped by number.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
@@ -30,14 +33,20 @@ pub(crate) fn printable_lines(text: &str) -> String {
 
 /// `word` as one word of a POSIX shell. `None` if it contains unprintable characters.
 pub(crate) fn quoted(word: &str) -> Option<String> {
-    if !word.chars().all(is_harmless) {
-        return None;
+    word.chars().all(is_harmless).then(|| shell_word(word).into_owned())
+}
+
+/// An error's text, with the remedy if the process or the system has too many open files and the
+/// text has none: any call that makes a descriptor can fail so, deep inside any command.
+pub(crate) fn with_remedy(error: &str) -> Cow<'_, str> {
+    let codes = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    let is_out = codes.iter().any(|code| error.contains(&format!("(os error {code})")));
+    if !is_out || error.contains("LimitNOFILE=") {
+        return Cow::Borrowed(error);
     }
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./,=:@%+".contains(char);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return Some(word.to_owned());
-    }
-    Some(format!("'{}'", word.replace('\'', r"'\''")))
+    Cow::Owned(format!(
+        "{error}; raise the limit of open files (`ulimit -n`, LimitNOFILE= of systemd)"
+    ))
 }
 
 fn is_harmless(char: char) -> bool {
@@ -60,15 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_takes_a_quoted_word_for_one_word() {
-        for word in ["tap0", "/proc/7/ns/net", "vm-1.2_3"] {
-            assert_eq!(quoted(word).as_deref(), Some(word));
-        }
-        for word in [";reboot;#", "$(id)", "it's", "a\"b", "*", "~", "", "ärger"] {
-            let script = format!("printf %s {}", quoted(word).unwrap());
-            let said = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(said.stdout).unwrap(), word);
-        }
+    fn who_lacks_descriptors_is_told_what_to_raise_once() {
+        let lacking = std::io::Error::from(Errno::MFILE);
+        let text = with_remedy(&format!("u0: SIOCGIFINDEX: {lacking}")).into_owned();
+        assert!(text.starts_with("u0: SIOCGIFINDEX: Too many open files"), "{text}");
+        assert!(text.ends_with("(`ulimit -n`, LimitNOFILE= of systemd)"), "{text}");
+        assert_eq!(with_remedy(&text), text);
+        let other = std::io::Error::from(Errno::ACCESS).to_string();
+        assert_eq!(with_remedy(&other), other);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_in_a_command() {
+        assert_eq!(quoted("a b").as_deref(), Some("'a b'"));
         assert_eq!(quoted("a\u{1b}b"), None);
     }
 }
