@@ -25,6 +25,8 @@ pub(crate) use server::{Management, Services};
 pub(crate) enum Request {
     /// Return the parts of tapswitch that the process has.
     Parts,
+    /// Return the identity of the network namespace that the process runs in: device and inode.
+    Namespace,
     /// Return the state of a topic.
     Show(Topic),
     /// Apply a policy.
@@ -74,7 +76,8 @@ impl Request {
             Self::Show(Topic::Hosts | Topic::Switches | Topic::Links | Topic::Controller) => {
                 Part::Controller
             }
-            Self::Show(_) | Self::AddPort(_) | Self::RemovePort(_) | Self::Parts => Part::Switch,
+            Self::Show(_) | Self::AddPort(_) | Self::RemovePort(_) => Part::Switch,
+            Self::Parts | Self::Namespace => Part::Switch,
             _ => Part::Controller,
         }
     }

@@ -4,16 +4,18 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tapswitch_controller::Caller;
+use tapswitch_netlink::Namespace;
 use tapswitch_openflow::PortNo;
 use tapswitch_switch::{ClearError, SocketFile};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Answer, DIRECTORY, Part, Request, Topic};
+use crate::text::with_remedy;
 use crate::users::User;
 
 /// The parts of this process.
@@ -55,7 +57,7 @@ impl Management {
 
     /// Answers requests, forever.
     pub(crate) async fn serve(&mut self) {
-        let mut looks = tokio::time::interval(LOOK);
+        let (mut looks, mut told_at) = (tokio::time::interval(LOOK), None);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.listener.accept() => accepted,
@@ -74,7 +76,13 @@ impl Management {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!("management: {error}");
+                    // Usually out of file descriptors: waits until some are closed.
+                    if told_at.is_none_or(|at: Instant| at.elapsed() >= TELL_AGAIN) {
+                        told_at = Some(Instant::now());
+                        let error = error.to_string();
+                        let error = with_remedy(&error);
+                        tracing::warn!("management socket: cannot accept connections: {error}");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -193,6 +201,9 @@ impl Services {
     async fn answer(&self, request: Request, caller: &Caller) -> Answer {
         match (request.part(), &self.switch, &self.controller) {
             _ if matches!(request, Request::Parts) => said(Ok::<_, String>(self.parts())),
+            _ if matches!(request, Request::Namespace) => {
+                said(Namespace::current().and_then(|namespace| namespace.identity()))
+            }
             (Part::Switch, Some(switch), _) => ask_switch(switch, request).await,
             (Part::Controller, _, Some(controller)) => {
                 ask_controller(controller, request, caller).await
@@ -316,6 +327,8 @@ pub(crate) enum BindError {
 
 /// Interval of checking that the socket's file exists.
 const LOOK: Duration = Duration::from_secs(2);
+/// How often the log is told that connections cannot be accepted.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Maximum length of a request in bytes; a policy needs some hundreds.
 const MAX_REQUEST_LEN: u64 = 64 << 10;
 /// Maximum number of audit records in one answer.

@@ -80,7 +80,7 @@ fn one_queue(it: &Subject<'_>) -> Option<Finding> {
     let text = format!("one queue on a machine with {cores} cores: one core reads all frames");
     if it.device.tun.multi_queue {
         let who = match it.port {
-            Some(SwitchPort { switch, port }) => format!(
+            Some(SwitchPort { switch, port, .. }) => format!(
                 "configure port {} of switch {switch} with queues={cores} to get more",
                 port.port
             ),

@@ -73,7 +73,7 @@ fn missing(it: &Subject<'_>, rule: &'static str, text: &str, features: &[&str]) 
     if !it.device.tun.net_header {
         let text = match it.port {
             // A switch only disables them if configured to.
-            Some(SwitchPort { switch, port }) => format!(
+            Some(SwitchPort { switch, port, .. }) => format!(
                 "{text}; port {} of switch {switch} has offload=off: remove that option from its \
                  configuration",
                 port.port

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tapswitch_netlink::Namespace;
+use tapswitch_netlink::{Namespace, NamespaceError};
 use tapswitch_switch::report::{PortReport, SwitchReport};
 use tapswitch_tap::inspect::Inspected;
 
@@ -13,10 +13,12 @@ use crate::device::args::DeviceDoctorArgs;
 use crate::device::namespace;
 use crate::management::{AskError, Request, Topic, ask_within, sockets};
 
-/// A port, and the name of its switch.
+/// A port and its switch.
 #[derive(Clone, Debug)]
 pub(super) struct SwitchPort {
     pub(super) switch: String,
+    /// Identity of the namespace that the switch runs in; `None` if it does not say.
+    pub(super) home: Option<(u64, u64)>,
     pub(super) port: PortReport,
 }
 
@@ -71,7 +73,9 @@ pub(super) fn ask(socket: Option<&PathBuf>) -> Switches {
 fn ports(socket: &Path) -> Result<Vec<SwitchPort>, AskError> {
     let said: SwitchReport = ask_within(socket, &Request::Show(Topic::Switch), PATIENCE)?;
     let ports: Vec<PortReport> = ask_within(socket, &Request::Show(Topic::Ports), PATIENCE)?;
-    let of_switch = |port| SwitchPort { switch: said.name.clone(), port };
+    // A switch of an older version does not say.
+    let home = ask_within(socket, &Request::Namespace, PATIENCE).ok();
+    let of_switch = |port| SwitchPort { switch: said.name.clone(), home, port };
     Ok(ports.into_iter().map(of_switch).collect())
 }
 
@@ -94,7 +98,7 @@ pub(super) fn findings(
     devices: &[Inspected],
 ) -> Vec<Finding> {
     let asked = ports.iter().filter(|it| is_asked_for(args, it, devices));
-    asked.filter_map(|it| oversize(&it.switch, &it.port)).collect()
+    asked.filter_map(oversize).collect()
 }
 
 /// Whether a port is selected, by a name or a namespace. A name alone means the namespace of the
@@ -104,20 +108,38 @@ fn is_asked_for(args: &DeviceDoctorArgs, it: &SwitchPort, devices: &[Inspected])
     match (name, netns) {
         (None, None) => true,
         _ if it.has_device() => devices.iter().any(|device| it.is_device(device)),
-        _ => name.is_none_or(|name| name == it.port.name) && is_in(&it.port, netns),
+        _ => name.is_none_or(|name| name == it.port.name) && is_in(it, netns),
     }
 }
 
 /// Whether a port without a device is in a namespace, which the user may have named differently
-/// than the switch does. The namespace of its switch is taken for that of the command.
-fn is_in(port: &PortReport, netns: Option<&str>) -> bool {
-    let Some(of_port) = &port.netns else { return netns.is_none() };
-    let is_same = || namespace(netns).ok()?.is_same(&Namespace::find(of_port).ok()?).ok();
-    is_same() == Some(true)
+/// than the switch does.
+fn is_in(it: &SwitchPort, netns: Option<&str>) -> bool {
+    let asked = identity(namespace(netns));
+    match &it.port.netns {
+        Some(of_port) => asked.is_some() && asked == identity(Namespace::find(of_port)),
+        None if it.home.is_some() => asked == it.home,
+        // The namespace of such a switch is taken for that of the command.
+        None => netns.is_none(),
+    }
+}
+
+fn identity(namespace: Result<Namespace, NamespaceError>) -> Option<(u64, u64)> {
+    namespace.and_then(|namespace| namespace.identity()).ok()
+}
+
+/// How to call the namespace of a port.
+fn place(SwitchPort { switch, home, port }: &SwitchPort) -> String {
+    match &port.netns {
+        Some(netns) => netns.clone(),
+        None if home.is_none() || *home == identity(Namespace::current()) => HERE.to_owned(),
+        None => format!("(of switch {switch})"),
+    }
 }
 
 /// Frames that are too long, or have too many tags, for a port.
-pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
+pub(super) fn oversize(it: &SwitchPort) -> Option<Finding> {
+    let SwitchPort { switch, port, .. } = it;
     let dropped = port.drops.get("oversize").copied().filter(|&count| count > 0)?;
     let remedy = port.oversize_remedy()?;
     let text = format!(
@@ -128,7 +150,7 @@ pub(super) fn oversize(switch: &str, port: &PortReport) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Error,
         device: port.name.clone(),
-        namespace: port.netns.clone().unwrap_or_else(|| HERE.to_owned()),
+        namespace: place(it),
         rule: "oversize",
         text,
         mend: None,

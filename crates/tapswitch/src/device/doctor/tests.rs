@@ -349,7 +349,7 @@ fn several_queues_need_a_steering_program() {
 fn ports_of_switches_are_told_what_switches_can_do() {
     let mut device = healthy();
     (device.tun.multi_queue, device.tun.queues) = (true, Some(4));
-    let mut port = SwitchPort { switch: "br0".to_owned(), port: port(1500, 8, 0) };
+    let mut port = of_br0(port(1500, 8, 0));
     let rules = |device: &Inspected, port: &SwitchPort| {
         let machine = Machine { cores: 4, ..machine() };
         examine(std::slice::from_ref(device), &machine, |_| Some(port))
@@ -371,7 +371,7 @@ fn ports_of_switches_are_told_what_switches_can_do() {
 #[test]
 fn a_device_is_the_port_of_its_name_and_namespace() {
     let mut device = healthy_here();
-    let mut it = SwitchPort { switch: "br0".to_owned(), port: port(1500, 8, 0) };
+    let mut it = of_br0(port(1500, 8, 0));
     assert!(it.is_device(&device));
     it.port.netns = Some("there-is-no-such".to_owned());
     assert!(!it.is_device(&device));
@@ -654,13 +654,18 @@ fn healthy() -> Inspected {
 
 #[test]
 fn what_a_switch_dropped_as_oversize_is_told_with_what_to_set() {
-    let text = |payload, tags| oversize("br0", &port(payload, tags, 17)).unwrap().text;
+    let text = |payload, tags| oversize(&of_br0(port(payload, tags, 17))).unwrap().text;
     assert!(text(1500, 12).contains("dropped 17 frames"), "{}", text(1500, 12));
     assert!(text(1500, 12).ends_with("give the port envelope=12"), "{}", text(1500, 12));
     assert!(text(9000, 8).ends_with("give the port mtu=9000"), "{}", text(9000, 8));
     assert!(text(9000, 12).ends_with("give the port mtu=9000,envelope=12"));
     assert!(text(1500, 8).contains("set the interface's MTU to 1508"), "{}", text(1500, 8));
-    assert_eq!(oversize("br0", &port(1500, 8, 0)), None);
+    assert_eq!(oversize(&of_br0(port(1500, 8, 0))), None);
+}
+
+/// A port of switch br0, which does not say what namespace it runs in.
+fn of_br0(port: PortReport) -> SwitchPort {
+    SwitchPort { switch: "br0".to_owned(), home: None, port }
 }
 
 /// Port 2, which dropped `count` frames as too long.
