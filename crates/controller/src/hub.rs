@@ -473,7 +473,10 @@ impl Hub {
             }
             Event::PolicyExpired { name, number } => {
                 tracing::info!("policy {name} has expired");
-                self.changes.expire(number, self.keeper.origin(&name));
+                // A replacement has the name by now, and the place in the store.
+                let is_replaced = self.control.has_policy(&name);
+                let origin = self.keeper.origin(&name).filter(|_| !is_replaced);
+                self.changes.expire(number, origin);
             }
             Event::PolicyPending { name, reason } => {
                 tracing::info!("policy {name} is pending: {reason}");

@@ -1,13 +1,14 @@
 //! Tests of the hub and of dry runs.
 
-use tapswitch_control::{Limits, PolicyError};
+use tapswitch_control::{Expiry, Limits, PolicyError, WhenMissing};
 use tokio::sync::watch;
 
 use super::*;
-use crate::StoreConfig;
+use crate::change::How;
 use crate::cluster::Standing;
 use crate::rehearsals::Rehearsals;
-use crate::store::Store;
+use crate::store::{Store, Wanted};
+use crate::{Caller, StoreConfig};
 
 /// A single hub without switches, and its keeper.
 pub(super) fn hub() -> (Hub, Arc<Keeper>) {
@@ -24,6 +25,10 @@ pub(super) fn hub() -> (Hub, Arc<Keeper>) {
     let control = Control::new(Limits::default());
     let kept = (Arc::clone(&keeper), journal);
     (Hub::new(control, (blueprint, seat), Inputs::new().1, kept, Duration::ZERO), keeper)
+}
+
+fn policy(name: &str) -> TapPolicy {
+    TapPolicy::new(name, "3".parse().unwrap())
 }
 
 /// A dry run, and the receiver of its plan.
@@ -47,4 +52,31 @@ async fn dry_runs_keep_no_hub_waiting_and_are_not_made_for_nobody() {
     drop(answer);
     hub.answer(request);
     assert!(rehearsals.is_idle(), "its turn is over at once");
+}
+
+/// The end of the old policy is written when its last counters have arrived.
+#[tokio::test]
+async fn a_policy_that_ends_while_it_is_replaced_does_not_take_the_other_with_it() {
+    let (mut hub, keeper) = hub();
+    let (ann, replacing) = (Caller::unix("ann"), How { replaces: true, ..How::default() });
+    let short = TapPolicy { expires: Some(Expiry::After(5)), ..policy("a") };
+    keeper.claim("a").unwrap().put(&ann, &short, (How::default(), None)).await.unwrap();
+    hub.control.add_policy(short.clone(), WhenMissing::Wait).unwrap();
+    // While the time of day is unknown, it is in force without any switch.
+    let schedule = Some("Mon 08:00-18:00".parse().unwrap());
+    let next = TapPolicy { schedule, snaplen: Some(64), ..policy("a") };
+    let claim = keeper.claim("a").unwrap();
+    let before = keeper.kept(short).unwrap();
+    claim.put(&ann, &next, (replacing, Some(&before))).await.unwrap();
+    hub.control.replace_policy(next, WhenMissing::Wait).unwrap();
+    hub.control.handle_timeout(Millis(5000));
+    hub.transmit();
+    while hub.handle_events() {
+        hub.transmit();
+    }
+    assert!(hub.control.has_policy("a"));
+    drop(claim);
+    let written = async { while keeper.records(Wanted::After(0), 10).await.unwrap().total < 3 {} };
+    tokio::time::timeout(Duration::from_secs(60), written).await.expect("the end is on record");
+    assert!(keeper.origin("a").is_some(), "the new one is still in the store");
 }
