@@ -486,11 +486,7 @@ impl Hub {
                 tracing::warn!("policy {name} failed: {reason}");
                 self.handle_out_of_force(&name, &PolicyState::Failed { reason });
             }
-            Event::PolicyPinned(policy) => {
-                let origin = self.keeper.origin(&policy.name);
-                // Written to the store while the hub continues.
-                tokio::spawn(Arc::clone(&self.keeper).pin(*policy, origin));
-            }
+            Event::PolicyPinned(policy) => self.pin(policy.name),
             Event::PolicyReplaced { name } => {
                 self.answer_replaced(&name);
                 self.record_replaced(&name);
@@ -512,6 +508,19 @@ impl Hub {
             }
             other => self.chatter.tell(&self.journal, &other, Instant::now()),
         }
+    }
+
+    /// The monitors of this policy, or of one that replaces it, were found: writes the one in force
+    /// to the store while the hub continues.
+    fn pin(&self, name: String) {
+        let Some(requests) = self.inputs.own.upgrade() else { return };
+        let (keeper, asked) = (Arc::clone(&self.keeper), name.clone());
+        let current = async move {
+            let (reply, answer) = oneshot::channel();
+            requests.send(Request::Policy { name: asked, reply }).await.ok()?;
+            Some(answer.await.ok()?.ok()?.policy)
+        };
+        tokio::spawn(keeper.pin(name, current));
     }
 
     /// A policy is in force as far as is possible now.

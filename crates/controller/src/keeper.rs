@@ -169,12 +169,18 @@ impl Keeper {
         }
     }
 
-    /// Stores a policy, also one of the configuration, with the switches where its monitors were
-    /// found, unless another one of its name exists by now.
-    pub(crate) async fn pin(self: Arc<Self>, policy: TapPolicy, origin: Option<Origin>) {
-        let claim = self.take_when_free(&policy.name).await;
-        let is_same = |known: &Origin| origin.as_ref() == Some(known);
-        let Some(origin) = self.origin(&policy.name).filter(is_same) else { return };
+    /// Stores the policy of this name, also one of the configuration, with the switches where its
+    /// monitors were found. Waits for the change in progress: only then it is certain which policy
+    /// is stored and in force. `current` asks for it.
+    pub(crate) async fn pin(
+        self: Arc<Self>,
+        name: String,
+        current: impl Future<Output = Option<TapPolicy>>,
+    ) {
+        let claim = self.take_when_free(&name).await;
+        let Some(policy) = current.await else { return };
+        // A policy that is ending has none.
+        let Some(origin) = self.origin(&name) else { return };
         let kept = Box::new(KeptPolicy { policy, origin });
         // The store reports an error itself; the switches are located again after a restart.
         let _ = self.commit(vec![Change::Put(kept)], claim.of).await;

@@ -9,6 +9,8 @@ use super::{Input, Request};
 pub(crate) struct Inputs {
     pub(super) news: mpsc::Receiver<Input>,
     pub(super) requests: mpsc::Receiver<Request>,
+    /// For requests by the hub's own tasks.
+    pub(super) own: mpsc::WeakSender<Request>,
 }
 
 /// The sending end of [`Inputs`]. Cheap to clone.
@@ -23,7 +25,8 @@ impl Inputs {
     pub(crate) fn new() -> (ToHub, Self) {
         let (to_news, news) = mpsc::channel(MAX_WAITING);
         let (to_requests, requests) = mpsc::channel(MAX_WAITING);
-        (ToHub { news: to_news, requests: to_requests }, Self { news, requests })
+        let own = to_requests.downgrade();
+        (ToHub { news: to_news, requests: to_requests }, Self { news, requests, own })
     }
 }
 

@@ -64,24 +64,24 @@ async fn who_changes_a_policy_did_not_add_it() {
 }
 
 #[tokio::test]
-async fn where_monitors_were_found_is_kept_unless_the_policy_was_changed_since() {
+async fn where_monitors_were_found_is_kept_for_the_policy_in_force_after_a_change() {
     let etcd = FakeEtcd::start().await;
     let (keeper, _standing) = leader_at(&etcd).await;
     let claim = keeper.claim("a").unwrap();
     put(&claim).await.unwrap();
-    let pinned = |monitor: &str| TapPolicy::new("a", monitor.parse().unwrap());
     let kept = || etcd.value("/t/policies/a").unwrap();
-    let late = Arc::clone(&keeper).pin(pinned("0x1/3"), keeper.origin("a"));
-    let (late, ()) = tokio::join!(tokio::spawn(late), async {
+    let in_force = std::cell::RefCell::new("0x1/3");
+    let current = async { Some(TapPolicy::new("a", in_force.borrow().parse().unwrap())) };
+    let late = Arc::clone(&keeper).pin("a".to_owned(), current);
+    tokio::join!(late, async {
         tokio::task::yield_now().await;
         assert!(!kept().contains("0x1/3"), "whoever has the name is not disturbed");
+        *in_force.borrow_mut() = "0x2/3";
         drop(claim);
     });
-    late.unwrap();
-    assert!(kept().contains("0x1/3"));
-    let before = Some(Origin::now("bob"));
-    Arc::clone(&keeper).pin(pinned("0x2/3"), before).await;
-    assert!(kept().contains("0x1/3"));
+    assert!(kept().contains("0x2/3"), "{}", kept());
+    Arc::clone(&keeper).pin("a".to_owned(), async { None }).await;
+    assert!(kept().contains("0x2/3"), "it is gone, and its end is written by others");
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
     put(&keeper.claim("a").unwrap()).await.unwrap();
     let policy = TapPolicy::new("a", "0x1/3".parse().unwrap());
     let origin = Origin::now(CONFIGURATION);
-    keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
-    Arc::clone(&keeper).pin(policy, Some(origin)).await;
+    keeper.begin([KeptPolicy { policy: policy.clone(), origin }]);
+    Arc::clone(&keeper).pin("a".to_owned(), async { Some(policy) }).await;
     assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
 }
 

@@ -8,7 +8,7 @@ use tapswitch_controller::{Config, How, RequestError, Server, StoreConfig};
 
 use super::client::{ask_with, get, post, with_rest};
 use crate::running::{Running, me, until};
-use crate::script::{Script, arp};
+use crate::script::{Script, arp, port_status};
 
 #[tokio::test]
 async fn policies_and_records_outlive_the_server() {
@@ -95,6 +95,39 @@ async fn the_switch_of_a_monitor_that_came_later_outlives_the_server() {
     let _other = Script::connect(2, server.address).await;
     server.wait_for_ports(2).await;
     assert_eq!(monitors(&server).await, ["0x1/3", "0x1/3"]);
+}
+
+/// The monitor of the old policy is found while switches have not confirmed the new one.
+#[tokio::test]
+async fn a_policy_that_is_replaced_does_not_come_back_when_its_monitor_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreConfig::File(directory.path().join("c"));
+    let config = Config { store, stats_timeout: Duration::from_millis(20), ..with_rest() };
+    let server = Running::start(config.clone()).await;
+    let switch = Script::connect(1, server.address).await;
+    server.wait_for_ports(1).await;
+    let rests = json!({"name": "a", "monitor": "5", "schedule": another_day()});
+    let added = post(&server, "/api/v1/policies", &rests).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    switch.state.lock().unwrap().is_mute = true;
+    let next = TapPolicy::new("a", "4".parse().unwrap());
+    let how = How { replaces: true, ..How::default() };
+    let handle = server.handle.clone();
+    let replacing = tokio::spawn(async move { handle.apply_policy(&me(), next, how).await });
+    until(async || switch.tap_count() > 0).await;
+    switch.say(port_status(5, true));
+    let monitor = async |server: &Running| {
+        get(server, "/api/v1/policies/a").await.json()["policy"]["monitor"].clone()
+    };
+    until(async || monitor(&server).await == "0x1/5").await;
+    switch.state.lock().unwrap().is_mute = false;
+    switch.say(arp(1, 2));
+    replacing.await.unwrap().unwrap();
+    // What was to be written is.
+    server.handle.delete_policy(&me(), "another", false).await.unwrap_err();
+    server.stop().await;
+    let server = restart(config).await;
+    assert_eq!(monitor(&server).await, "0x1/4");
 }
 
 #[tokio::test]
