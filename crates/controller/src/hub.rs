@@ -85,6 +85,11 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// Whether it can be answered without switches, and changes nothing.
+    fn is_for_memory(&self) -> bool {
+        self.access() == Access::Read && !matches!(self, Self::Details { .. })
+    }
+
     /// Whether it is for a change.
     pub(crate) const fn access(&self) -> Access {
         match self {
@@ -311,9 +316,10 @@ impl Hub {
             }
             // No counters will arrive.
             Request::Stats(reply) if self.seat.remembers() => _ = reply.send(()),
-            request if self.seat.remembers() && request.access() == Access::Read => {
-                self.answer(request);
+            Request::Loads(reply) if self.seat.remembers() => {
+                self.answer_one(StatsReply::Loads(reply));
             }
+            request if self.seat.remembers() && request.is_for_memory() => self.answer(request),
             // Dropping the reply tells the caller that there is none; the standing says why.
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Tests of the hub and of dry runs.
 
 use tapswitch_control::{Expiry, Limits, PolicyError, WhenMissing};
+use tapswitch_openflow::Capabilities;
 use tokio::sync::watch;
 
 use super::*;
@@ -52,6 +53,31 @@ async fn dry_runs_keep_no_hub_waiting_and_are_not_made_for_nobody() {
     drop(answer);
     hub.answer(request);
     assert!(rehearsals.is_idle(), "its turn is over at once");
+}
+
+/// Switches would not be sent the requests, and not answer.
+#[test]
+fn who_led_last_keeps_nobody_waiting_for_switches() {
+    let (mut hub, _) = hub();
+    let features = FeaturesReply {
+        datapath_id: DatapathId(1),
+        n_buffers: 0,
+        n_tables: 1,
+        auxiliary_id: 0,
+        capabilities: Capabilities::empty(),
+    };
+    hub.control.handle_connected(&features, Millis(0));
+    let nobody = Standing::Follower { leader: None, remembers: true };
+    hub.seat.standing.send_replace(nobody);
+    let (reply, mut stats) = oneshot::channel();
+    hub.handle_request(Request::Stats(reply));
+    let (reply, mut loads) = oneshot::channel();
+    hub.handle_request(Request::Loads(reply));
+    let (reply, mut details) = oneshot::channel();
+    hub.handle_request(Request::Details { switch: DatapathId(1), reply });
+    assert!(stats.try_recv().is_ok() && loads.try_recv().is_ok_and(|loads| loads.is_empty()));
+    let is_refused = matches!(details.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    assert!(is_refused, "the caller is told that there is no leader");
 }
 
 /// The end of the old policy is written when its last counters have arrived.
