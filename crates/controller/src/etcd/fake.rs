@@ -1,5 +1,5 @@
-//! An in-memory fake of etcd's gateway for tests. It can lose responses and be full. Leases do not
-//! expire.
+//! An in-memory fake of etcd's gateway for tests. It can lose responses, execute transactions late,
+//! and be full. Leases do not expire.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,10 @@ struct Data {
     keys: BTreeMap<String, Entry>,
     /// Number of next transactions executed without a response.
     unanswered: usize,
+    /// The next transaction is executed late: before this request after it.
+    delay: Option<usize>,
+    /// A delayed transaction, and the number of requests to answer before it is executed.
+    late: Option<(usize, Value)>,
     /// Transactions are rejected.
     is_full: bool,
     /// Writes by another client after the next unanswered transaction.
@@ -48,7 +52,9 @@ impl FakeEtcd {
             .route(
                 "/v3/kv/range",
                 post(async |State(data): State<Shared>, Json(ask)| {
-                    Json(data.lock().unwrap().range(&ask))
+                    let mut data = data.lock().unwrap();
+                    data.execute_late();
+                    Json(data.range(&ask))
                 }),
             )
             .route("/v3/kv/txn", post(txn))
@@ -94,6 +100,17 @@ impl FakeEtcd {
         let mut data = self.state.lock().unwrap();
         (data.unanswered, data.then) = (1, then);
     }
+
+    /// The next transaction is not answered, and executed just before the request number `before`
+    /// after it.
+    pub(crate) fn delay(&self, before: usize) {
+        self.state.lock().unwrap().delay = Some(before);
+    }
+
+    /// Whether a delayed transaction is still to be executed.
+    pub(crate) fn is_late(&self) -> bool {
+        self.state.lock().unwrap().late.is_some()
+    }
 }
 
 type Shared = Arc<Mutex<Data>>;
@@ -110,6 +127,11 @@ async fn txn(State(data): State<Shared>, Json(ask): Json<Value>) -> (StatusCode,
         let error = json!({ "message": "etcdserver: mvcc: database space exceeded", "code": 8 });
         return (StatusCode::TOO_MANY_REQUESTS, Json(error));
     }
+    data.execute_late();
+    if let Some(before) = data.delay.take() {
+        data.late = Some((before, ask));
+        return timed_out();
+    }
     let answer = data.txn(&ask);
     if data.unanswered == 0 || answer["succeeded"] == false {
         return (StatusCode::OK, Json(answer));
@@ -119,11 +141,24 @@ async fn txn(State(data): State<Shared>, Json(ask): Json<Value>) -> (StatusCode,
         data.revision += 1;
         data.put(key, value);
     }
+    timed_out()
+}
+
+fn timed_out() -> (StatusCode, Json<Value>) {
     let error = json!({ "message": "etcdserver: request timed out", "code": 14 });
     (StatusCode::SERVICE_UNAVAILABLE, Json(error))
 }
 
 impl Data {
+    /// There is another request: a delayed transaction may be due.
+    fn execute_late(&mut self) {
+        let Some((before, ask)) = self.late.take() else { return };
+        match before {
+            0 | 1 => _ = self.txn(&ask),
+            before => self.late = Some((before - 1, ask)),
+        }
+    }
+
     fn txn(&mut self, ask: &Value) -> Value {
         let holds = ask["compare"].as_array().unwrap().iter().all(|compare| self.holds(compare));
         let ops = ask[if holds { "success" } else { "failure" }].as_array().unwrap();

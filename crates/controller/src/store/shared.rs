@@ -135,21 +135,22 @@ impl SharedClerk {
         (changes, term): (&[&Change], TermId),
         written: &mut Option<Vec<String>>,
     ) -> Result<Attempt, EtcdError> {
+        let (head, revision) = match self.head.clone() {
+            Some(known) => known,
+            None => self.read_head().await?,
+        };
+        // After the head was read: if it is executed later, the guard fails.
         if let Some(lines) = written
             && self.is_written(lines).await?
         {
             return Ok(Attempt::Done(std::mem::take(lines)));
         }
-        let (head, revision) = match self.head.clone() {
-            Some(known) => known,
-            None => self.read_head().await?,
-        };
         let Some(mut compare) = self.guard(changes, term) else { return Ok(Attempt::Deposed) };
         compare.push(Compare::Written { key: self.keys.head(), revision });
         let (new_head, lines, ops) = self.plan((changes, term), head)?;
         // If the response is lost, the head is unknown.
         self.head = None;
-        *written = Some(lines.clone());
+        let before = written.replace(lines.clone());
         let look = [self.keys.leader(), self.keys.head()].map(|key| Op::Get { key });
         let answer = self.client.txn(&compare, &ops, &look).await?;
         if answer.succeeded {
@@ -158,6 +159,7 @@ impl SharedClerk {
             self.head = Some((new_head, revision));
             return Ok(Attempt::Done(lines));
         }
+        *written = before;
         Ok(self.handle_refusal(&answer, &compare))
     }
 

@@ -105,6 +105,21 @@ async fn a_change_whose_answer_was_lost_is_made_once() {
     assert_eq!((rig.policies().len(), rig.verify().await), (2, 2));
 }
 
+/// It is executed while its outcome is being found out.
+#[tokio::test]
+async fn a_change_that_is_made_late_is_made_once() {
+    for before in 1..=4 {
+        let rig = Rig::start().await;
+        rig.lead();
+        rig.add("a").await.unwrap();
+        rig.etcd.delay(before);
+        rig.add("b").await.unwrap();
+        rig.record().await.unwrap();
+        assert!(!rig.etcd.is_late());
+        assert_eq!((rig.policies().len(), rig.verify().await), (2, 3), "before request {before}");
+    }
+}
+
 #[tokio::test]
 async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
     let rig = Rig::start().await;
