@@ -115,7 +115,7 @@ impl SharedClerk {
             let attempt = self.attempt((changes, term), &mut written).await;
             match attempt {
                 Ok(Attempt::Done(lines)) => return Ok(lines),
-                Ok(Attempt::Deposed) => return Err(self.deposed()),
+                Ok(Attempt::Deposed) => return self.end(written).await,
                 Ok(Attempt::Again) => {}
                 Err(error @ EtcdError::Unreachable(_)) if Instant::now() < deadline => {
                     tracing::debug!("{}: {error}; trying again", self.place);
@@ -161,6 +161,16 @@ impl SharedClerk {
         }
         *written = before;
         Ok(self.handle_refusal(&answer, &compare))
+    }
+
+    /// This controller does not lead any more; `written` are as above.
+    async fn end(&mut self, written: Option<Vec<String>>) -> Result<Vec<String>, StoreError> {
+        let Some(lines) = written else { return Err(self.deposed()) };
+        match self.is_written(&lines).await {
+            Ok(true) => Ok(lines),
+            // It may still be under way.
+            _ => Err(self.deposed().with_remedy(PERHAPS_BY_THE_LEADER)),
+        }
     }
 
     /// The guard failed: the leader or the head of the log is not as assumed.
@@ -335,6 +345,8 @@ const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it answers; che
 /// For errors whose text names the remedy.
 const UNTIL_IT_DOES: &str =
     "policies cannot be changed until that is remedied; active policies stay in effect";
+const PERHAPS_BY_THE_LEADER: &str =
+    "an earlier attempt may still be: check with the leader, and send the request to it if needed";
 const PERHAPS_WRITTEN: &str = "the change may have been written: check when etcd answers again; \
      until then policies cannot be changed; check that most of its members run; active policies \
      stay in effect";

@@ -120,6 +120,32 @@ async fn a_change_that_is_made_late_is_made_once() {
     }
 }
 
+/// Adds a policy whose transaction is executed late, before this request after it. Meanwhile the
+/// controller steps down.
+async fn add_and_step_down(rig: &Rig, before: usize) -> Result<(), StoreError> {
+    rig.lead();
+    rig.etcd.delay(before);
+    let stepping_down = async {
+        while !rig.etcd.is_late() {
+            tokio::task::yield_now().await;
+        }
+        let nobody = Standing::Follower { leader: None, remembers: true };
+        rig.standing.send_replace(nobody);
+    };
+    tokio::join!(rig.add("a"), stepping_down).0
+}
+
+#[tokio::test]
+async fn who_steps_down_does_not_deny_what_may_still_be_made() {
+    let rig = Rig::start().await;
+    let refused = add_and_step_down(&rig, usize::MAX).await.unwrap_err().to_string();
+    assert!(refused.contains("does not lead") && refused.contains("may still be"), "{refused}");
+    // It was not seen at first.
+    let rig = Rig::start().await;
+    add_and_step_down(&rig, 3).await.unwrap();
+    assert_eq!((rig.policies().len(), rig.verify().await), (1, 1));
+}
+
 #[tokio::test]
 async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
     let rig = Rig::start().await;
