@@ -83,7 +83,7 @@ impl SharedClerk {
     fn refuse(&self, batch: Vec<Waiting>) {
         for waiting in batch {
             let error = self.deposed();
-            tracing::error!("{error}");
+            log_failure(&error, waiting.changes.iter());
             let _ = waiting.reply.send(Err(error));
         }
     }
@@ -96,7 +96,7 @@ impl SharedClerk {
         let result = self.commit_all(&changes, term).await;
         match &result {
             Ok(lines) => lines.iter().for_each(|line| tell(&self.journal, line)),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => log_failure(error, changes.iter().copied()),
         }
         for waiting in batch {
             let _ = waiting.reply.send(result.clone().map(drop));
@@ -302,9 +302,24 @@ impl SharedClerk {
     }
 
     fn deposed(&self) -> StoreError {
-        let error = StoreError::new("not written", &"this controller does not lead any longer");
+        let error = StoreError::new("not written", &NOT_LEADING);
         error.with_remedy("send the request to the leader").at_place(&self.place)
     }
+}
+
+/// Logs why changes were not made.
+fn log_failure<'a>(error: &StoreError, changes: impl IntoIterator<Item = &'a Change>) {
+    match is_of_no_matter(error, changes) {
+        true => tracing::debug!("{error}"),
+        false => tracing::error!("{error}"),
+    }
+}
+
+/// Whether it is only that a switch which has just connected was not noted because the term is
+/// over: the next leader will.
+fn is_of_no_matter<'a>(error: &StoreError, changes: impl IntoIterator<Item = &'a Change>) -> bool {
+    let is_meeting = |change: &Change| matches!(change, Change::Meet(_));
+    error.cause == NOT_LEADING && changes.into_iter().all(is_meeting)
 }
 
 /// Result of an attempt.
@@ -339,6 +354,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The same at the start, possibly together with etcd.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
+const NOT_LEADING: &str = "this controller does not lead any longer";
 const NO_RECORD: &str = "the head of the audit log is no record";
 const UNTIL_IT_ANSWERS: &str = "policies cannot be changed until it answers; check that most of \
      its members run; active policies stay in effect";

@@ -146,6 +146,17 @@ async fn who_steps_down_does_not_deny_what_may_still_be_made() {
     assert_eq!((rig.policies().len(), rig.verify().await), (1, 1));
 }
 
+/// When a controller stops, it no longer leads, and a switch may just have connected.
+#[tokio::test]
+async fn that_a_switch_is_not_noted_after_a_term_is_no_error() {
+    let rig = Rig::start().await;
+    let meet = Change::Meet(DatapathId(1));
+    let ended = rig.store.commit(vec![meet.clone()], rig.store.term()).await.unwrap_err();
+    assert!(is_of_no_matter(&ended, [&meet]));
+    assert!(!is_of_no_matter(&ended, [&meet, &Change::Record(draft())]));
+    assert!(!is_of_no_matter(&StoreError::closed(), [&meet]));
+}
+
 #[tokio::test]
 async fn a_change_whose_answer_was_lost_is_found_behind_those_of_others() {
     let rig = Rig::start().await;
