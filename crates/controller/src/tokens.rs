@@ -40,7 +40,7 @@ struct State {
     looked_at: Instant,
 }
 
-/// Identifies a version of a file.
+/// Identifies a version of a file; the default is no file.
 type Stamp = (u64, i64, i64, u64);
 
 /// One token.
@@ -138,29 +138,40 @@ impl Tokens {
         found.0.cloned()
     }
 
-    /// Reloads the file now.
-    pub(crate) fn reload(&self) {
-        let mut state = self.lock();
-        state.stamp = Stamp::default();
-        self.look(&mut state);
+    /// Reloads the file now; returns the number of tokens.
+    ///
+    /// # Errors
+    /// The file is invalid; the previous tokens stay in use. The log has it, too.
+    pub(crate) fn reload(&self) -> Result<usize, TokenError> {
+        self.read_again(&mut self.lock())
     }
 
-    /// Reloads the file if it has changed.
+    /// Reloads the file if it has changed. An error is reported once.
     fn look(&self, state: &mut State) {
-        state.looked_at = Instant::now();
-        let now = fs::metadata(&self.path).map_or_else(|_| Stamp::default(), |meta| stamp(&meta));
-        if now == state.stamp {
-            return;
+        if self.stamp() == state.stamp {
+            state.looked_at = Instant::now();
+        } else {
+            // It is reported there.
+            let _ = self.read_again(state);
         }
-        // An error is reported once.
-        state.stamp = now;
-        match read(&self.path) {
-            Ok((tokens, stamp)) => {
-                tracing::info!("{}: {} tokens", self.path.display(), tokens.len());
-                (state.tokens, state.stamp) = (tokens, stamp);
-            }
+    }
+
+    fn read_again(&self, state: &mut State) -> Result<usize, TokenError> {
+        (state.looked_at, state.stamp) = (Instant::now(), self.stamp());
+        let result = read(&self.path).map(|(tokens, stamp)| {
+            (state.tokens, state.stamp) = (tokens, stamp);
+            state.tokens.len()
+        });
+        match &result {
+            Ok(count) => tracing::info!("{}: {count} tokens", self.path.display()),
             Err(error) => tracing::error!("{error}; the previous tokens stay in use"),
         }
+        result
+    }
+
+    /// The current version of the file.
+    fn stamp(&self) -> Stamp {
+        fs::metadata(&self.path).map_or_else(|_| Stamp::default(), |meta| stamp(&meta))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -389,11 +400,16 @@ mod tests {
         let (_directory, path) = file(&made.entry, 0o600);
         let tokens = Tokens::open(&path).unwrap();
         fs::write(&path, "[[token]]\nname = 1\n").unwrap();
-        tokens.reload();
+        tokens.reload().unwrap_err();
         assert!(tokens.find(&made.secret).is_some(), "as before");
         fs::write(&path, "").unwrap();
-        tokens.reload();
+        assert_eq!(tokens.reload().unwrap(), 0);
         assert_eq!(tokens.find(&made.secret), None);
+        fs::remove_file(&path).unwrap();
+        for _ in 0..2 {
+            let error = tokens.reload().unwrap_err().to_string();
+            assert!(error.contains("No such file"), "whenever it is asked for: {error}");
+        }
     }
 
     #[test]

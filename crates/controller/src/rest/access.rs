@@ -85,7 +85,8 @@ impl Gate {
     /// Reloads the tokens.
     pub(super) fn reload(&self) {
         if let Some(tokens) = &self.tokens {
-            tokens.reload();
+            // It reports an error itself.
+            let _ = tokens.reload();
         }
     }
 
