@@ -45,6 +45,8 @@ pub(crate) struct Tally {
     /// Matched packets by monitor, since each became one.
     pub(crate) monitors: BTreeMap<u8, Span>,
     pub(crate) copies: BTreeMap<Way, Copies>,
+    /// Whether a rule has matched frames lately, or may have.
+    pub(crate) is_moving: bool,
 }
 
 /// Bounds of the packets that had been matched when the copies were counted.
@@ -98,6 +100,8 @@ pub(crate) struct Ledger {
     ends: (Vec<PolicyId>, Vec<u16>),
     /// Policies with last counters that never arrived.
     incomplete: HashSet<PolicyId>,
+    /// Time of the last round of counters.
+    read_at: Millis,
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +109,8 @@ struct RuleMeter {
     members: Arc<[Member]>,
     reading: Reading,
     asked: Asked,
+    /// Time of the round in which its counter was first read, or last found changed.
+    moved_at: Option<Millis>,
 }
 
 /// Which replies apply to a rule or group.
@@ -167,7 +173,7 @@ impl Ledger {
             true => self.hand_over(id, members),
             false => {
                 let (reading, asked) = (Reading::default(), Asked::new(born));
-                self.insert_rule(id, RuleMeter { members, reading, asked });
+                self.insert_rule(id, RuleMeter { members, reading, asked, moved_at: None });
             }
         }
     }
@@ -200,7 +206,7 @@ impl Ledger {
                 }
                 let reading = Reading::from_base(counts).doubted(later.unwrap_or_default());
                 let asked = Asked::new(Ticket::default());
-                self.insert_rule(id, RuleMeter { members, reading, asked });
+                self.insert_rule(id, RuleMeter { members, reading, asked, moved_at: None });
             }
         }
     }
@@ -240,25 +246,33 @@ impl Ledger {
         false
     }
 
+    /// The counters that follow were read by this time.
+    pub(crate) const fn begin_round(&mut self, now: Millis) {
+        self.read_at = now;
+    }
+
     /// Counters of a rule, read before those of its group; the second reading shows how much it may
     /// have matched in between.
     pub(crate) fn handle_first_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
-        if let Some(reading) = self.answered_rule(id, asked) {
-            reading.handle_value(counts);
-        }
+        self.read_rule((id, asked), |reading| reading.handle_value(counts));
     }
 
     /// Counters of a rule, read after those of its group.
     pub(crate) fn handle_later_rule_counts(&mut self, id: &FlowId, counts: Counts, asked: Ticket) {
-        if let Some(reading) = self.answered_rule(id, asked) {
-            reading.handle_later_value(counts);
-        }
+        self.read_rule((id, asked), |reading| reading.handle_later_value(counts));
     }
 
-    /// The rule's reading, if the reply applies to it.
-    fn answered_rule(&mut self, id: &FlowId, asked: Ticket) -> Option<&mut Reading> {
-        let meter = self.rules.get_mut(id)?;
-        meter.asked.handle_answer(asked).then_some(&mut meter.reading)
+    /// Changes the rule's reading, if the reply applies to it.
+    fn read_rule(&mut self, (id, asked): (&FlowId, Ticket), read: impl FnOnce(&mut Reading)) {
+        let Some(meter) = self.rules.get_mut(id) else { return };
+        if !meter.asked.handle_answer(asked) {
+            return;
+        }
+        let before = meter.reading.total();
+        read(&mut meter.reading);
+        if meter.moved_at.is_none() || meter.reading.total() != before {
+            meter.moved_at = Some(self.read_at);
+        }
     }
 
     /// A rule was removed with these last counters. Returns whether we deleted it.
@@ -497,16 +511,24 @@ impl Ledger {
             }
         };
         let closing = self.closing.values().flatten();
-        let closing = closing.map(|closing| (&closing.members, &closing.reading));
-        let rules = self.rules.values().map(|meter| (&meter.members, &meter.reading));
-        for (members, reading) in closing.chain(rules).filter(|(members, _)| is_asked(members)) {
-            add_matched(&mut tallies, members, reading);
+        let closing = closing.map(|closing| (&closing.members, &closing.reading, true));
+        let rules = self.rules.values();
+        let rules = rules.map(|meter| (&meter.members, &meter.reading, self.is_moving(meter)));
+        for (members, reading, is_moving) in closing.chain(rules) {
+            if is_asked(members) {
+                add_matched(&mut tallies, members, (reading, is_moving));
+            }
         }
         for meter in self.groups.values().filter(|meter| is_asked(&meter.key.members)) {
             add_copied(&mut tallies, meter);
         }
         tallies.retain(|policy, _| only.is_none_or(|only| *policy == only));
         tallies
+    }
+
+    /// Whether a rule has matched frames lately, or may have.
+    fn is_moving(&self, meter: &RuleMeter) -> bool {
+        meter.moved_at.is_none_or(|at| self.read_at.since(at) < AT_REST_AFTER)
     }
 
     /// Outcome of carried copies with this identifier.
@@ -579,7 +601,7 @@ impl Ledger {
     }
 
     fn settle_rule(&mut self, members: &[Member], reading: &Reading) {
-        add_matched(&mut self.settled, members, reading);
+        add_matched(&mut self.settled, members, (reading, false));
         self.count_out(members);
     }
 
@@ -622,11 +644,16 @@ impl Ledger {
     }
 }
 
-fn add_matched(tallies: &mut HashMap<PolicyId, Tally>, members: &[Member], reading: &Reading) {
+fn add_matched(
+    tallies: &mut HashMap<PolicyId, Tally>,
+    members: &[Member],
+    (reading, is_moving): (&Reading, bool),
+) {
     for aims in members.chunk_by(|a, b| a.policy == b.policy) {
         let Some(first) = aims.first() else { continue };
         let tally = tallies.entry(first.policy).or_default();
         tally.matched += reading.total();
+        tally.is_moving |= is_moving;
         for (_, monitor) in monitors_of(aims) {
             *tally.monitors.entry(monitor).or_default() += reading.span();
         }
@@ -652,3 +679,7 @@ fn add_carried(sums: &mut BTreeMap<PortNo, Copies>, meter: &GroupMeter) {
         *sums.entry(port).or_default() += &bucket.copies();
     }
 }
+
+/// How long a rule must not have matched anything to be at rest. Open vSwitch updates the counters
+/// of rules and groups only every half second.
+const AT_REST_AFTER: Millis = Millis(2000);

@@ -17,7 +17,8 @@
 //! a train as one packet. If such a switch sent or received the copies, missing ones have an
 //! unknown outcome, as they may be part of trains that arrived; and if more arrived than was sent
 //! although the traffic was at rest, some may have been lost: this is reported as it is, and does
-//! not add up.
+//! not add up. Their counters may be older than their replies, so traffic is at rest only if they
+//! have not matched anything for a while.
 //!
 //! The counters of several switches must be consistent. If those of one are older, because it is
 //! disconnected or does not answer, missing copies have an unknown outcome. So have as many copies
@@ -51,6 +52,8 @@ pub(super) struct Accounts<'a> {
 #[derive(Default)]
 struct Account {
     matched: Counts,
+    /// Whether a switch that counts a train as one packet has matched frames lately.
+    is_moving: bool,
     monitors: BTreeMap<u8, Span>,
     copies: BTreeMap<(Slot, Place), Parts>,
 }
@@ -126,6 +129,7 @@ impl<'a> Accounts<'a> {
         let is_coarse = self.is_coarse(switch);
         let account = self.by_policy.entry(policy).or_default();
         account.matched += tally.matched;
+        account.is_moving |= is_coarse && tally.is_moving;
         for (monitor, matched) in tally.monitors {
             *account.monitors.entry(monitor).or_default() += matched;
         }
@@ -312,13 +316,15 @@ impl<'a> Accounts<'a> {
         self.switches.get(&id).is_some_and(Switch::is_other)
     }
 
-    /// Whether nothing was matched for a monitor while counters were read, and all counters are
-    /// known since copying began.
+    /// Whether nothing was matched for a monitor while counters were read, nor lately at switches
+    /// whose counters may be older than their replies, and all counters are known since copying
+    /// began.
     fn is_at_rest(&self, id: PolicyId, account: &Account, monitor: u8) -> bool {
         let span = account.monitors.get(&monitor).copied().unwrap_or_default();
         let is_concerned = |at: &&&Switch| at.ledger.is_open(id) || self.carries(at, id);
         let mut stale = self.stale.iter().filter(is_concerned);
-        span.least == span.most && !self.lost.contains(&id) && stale.next().is_none()
+        let has_rested = span.least == span.most && !account.is_moving;
+        has_rested && !self.lost.contains(&id) && stale.next().is_none()
     }
 
     /// Whether counts may be incomplete, or an outcome unknown, for another reason than the

@@ -226,7 +226,8 @@ impl Control {
             return self.open(token, (awaited, Stage::Carried), is_awaited);
         }
         self.rounds.open.remove(&token);
-        self.switches.values_mut().for_each(|switch| switch.take_counters(token));
+        let now = self.now;
+        self.switches.values_mut().for_each(|switch| switch.take_counters(token, now));
         if stage == Stage::Carried {
             self.count_early(token);
         }

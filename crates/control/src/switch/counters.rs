@@ -131,8 +131,9 @@ impl Switch {
     }
 
     /// The replies of this round take effect.
-    pub(crate) fn take_counters(&mut self, token: StatsToken) {
+    pub(crate) fn take_counters(&mut self, token: StatsToken, now: Millis) {
         if let Some(round) = self.rounds.remove(&token) {
+            self.ledger.begin_round(now);
             self.take_round(round);
         }
     }
