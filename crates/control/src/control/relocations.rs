@@ -47,19 +47,22 @@ impl Control {
         let told = |places: BTreeSet<Place>| {
             places.into_iter().map(|place| self.named(place)).collect::<Vec<_>>()
         };
-        let found = || now.iter().flat_map(Places::iter);
-        let hosts: BTreeSet<_> = found()
-            .flat_map(|(share, found)| self.hosts_at(monitor.sharing(share), found))
-            .collect();
-        let reason = match hosts.is_empty() {
-            true => "the port now exists".to_owned(),
-            false => format!("{} was seen there", list(hosts.iter())),
+        let after = ports(now);
+        let came: BTreeSet<_> = after.difference(&before).copied().collect();
+        let went = before.difference(&after).copied().collect();
+        let found = now.iter().flat_map(Places::iter);
+        let hosts: BTreeSet<_> =
+            found.flat_map(|(share, found)| self.hosts_at(monitor.sharing(share), found)).collect();
+        let reason = match (came.is_empty(), hosts.is_empty()) {
+            (true, _) => format!("{} is no longer available", list(told(went).iter())),
+            (false, true) => format!("{} is available now", list(told(came).iter())),
+            (false, false) => format!("{} was seen there", list(hosts.iter())),
         };
         Event::PolicyMoved {
             name: entry.policy.name.clone(),
             monitor: monitor.clone(),
             from: told(before),
-            to: told(ports(now)),
+            to: told(after),
             reason,
         }
     }

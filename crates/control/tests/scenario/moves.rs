@@ -53,3 +53,20 @@ fn of_ports_that_policies_name_nothing_is_told() {
     world.run();
     assert!(moves(&mut world).is_empty());
 }
+
+#[test]
+fn which_of_the_ports_that_share_flows_come_and_go_is_told() {
+    let mut world = World::new(5);
+    world.learn(2);
+    world.tap(policy("both", "one-of:0x1/4+0x1/5"));
+    moves(&mut world);
+    let told = |change: &str| format!("both, one-of:0x1/4+0x1/5: {change}");
+    world.switch().remove_port(5);
+    world.run();
+    let gone = told("[0x1/4 0x1/5] > [0x1/4]: 0x1/5 is no longer available");
+    assert_eq!(moves(&mut world), [gone]);
+    world.switch().add_port(5);
+    world.run();
+    let back = told("[0x1/4] > [0x1/4 0x1/5]: 0x1/5 is available now");
+    assert_eq!(moves(&mut world), [back]);
+}
