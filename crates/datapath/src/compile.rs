@@ -32,6 +32,7 @@ use crate::outlet::{Outlet, Outlets};
 use crate::pipeline::Snapshot;
 use crate::port::Port;
 use crate::program::{Arm, Gate, Op, Program, Shares, TagMoves, Walked};
+use crate::rewrite::pushed_tag;
 use crate::table::{FlowEntry, TableCounters};
 use crate::tally::Tally;
 use crate::{DropReason, Frame, PacketInOrigin};
@@ -545,14 +546,12 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.written.unite(&mask);
     }
 
-    /// A new tag starts with the priority and identifier of the one before (OpenFlow 1.3.5
-    /// §5.12.1).
     fn push_tag(&mut self, tpid: EtherType) {
         self.move_tags();
-        let tci = self.current.outer_tag().map_or(0, Tag::tci);
+        let tag = pushed_tag(tpid, self.current.outer_tag());
         // A fifth tag pushes one out of the key.
         let last = self.current.tags[MAX_KEY_TAGS - 1];
-        if !self.current.push_tag(Tag::new(tpid, tci)) {
+        if !self.current.push_tag(tag) {
             self.fallen.push(last);
         }
         self.pushed += 1;

@@ -13,12 +13,24 @@
 use tapswitch_openflow::Oxm;
 use tapswitch_wire::checksum::{update, update_partial, update_udp};
 use tapswitch_wire::ethernet::{self, ADDRESSES_LEN, Tag};
+use tapswitch_wire::tags::{DeiRule, PcpMap};
 use tapswitch_wire::{
     EtherType, arp, dccp, icmp, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp, write_u16,
     write_u32,
 };
 
 use crate::Frame;
+
+/// The tag that is pushed in front of `outer`: with its identifier and priority, and not drop
+/// eligible, which is no field of OpenFlow (1.3.5 §5.12.1).
+pub(crate) const fn pushed_tag(tpid: EtherType, outer: Option<Tag>) -> Tag {
+    match outer {
+        Some(outer) => PUSH.apply(outer, Tag::new(tpid, outer.vid())),
+        None => Tag::new(tpid, 0),
+    }
+}
+
+const PUSH: PcpMap = PcpMap { dei: DeiRule::Clear, ..PcpMap::KEEP };
 
 /// Sets the field that `field` names to its value (OpenFlow 1.3.5 §5.12, set-field).
 pub(crate) fn set_field(frame: &mut Frame<'_>, field: &Oxm) {

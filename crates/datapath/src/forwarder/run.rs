@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use tapswitch_openflow::{METER_CONTROLLER, PortNo};
-use tapswitch_wire::ethernet;
 
 use super::View;
 use crate::claim::{Claim, Loss, PacketInClaim, Sent};
@@ -148,8 +147,8 @@ impl<'a, E: Egress> Run<'a, E> {
             Op::SetField(field) => rewrite::set_field(frame, field),
             Op::SetTtl(ttl) => rewrite::set_ttl(frame, *ttl),
             Op::PushTag(tpid) => {
-                let tci = frame.outer_tag().map_or(0, ethernet::Tag::tci);
-                if !frame.push_tag(ethernet::Tag::new(*tpid, tci)) {
+                let tag = rewrite::pushed_tag(*tpid, frame.outer_tag());
+                if !frame.push_tag(tag) {
                     return self.end(DropReason::TooDeep);
                 }
             }

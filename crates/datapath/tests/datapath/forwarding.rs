@@ -206,6 +206,21 @@ fn tags_are_pushed_popped_and_set() {
     assert_eq!(switch.sent(1), original);
 }
 
+/// OpenFlow 1.3.5 §5.12.1.
+#[test]
+fn a_pushed_tag_copies_identifier_and_priority_and_is_not_drop_eligible() {
+    let mut switch = Switch::new(3);
+    let push = apply(&[Action::PushVlan(EtherType::SERVICE_VLAN)]);
+    switch.flow(0, 0, &[], &[push, goto(1)]);
+    switch.flow(1, 0, &[], &[apply(&[out(3)])]);
+    switch.flow(1, 1, &[Oxm::VlanVid(0x10c8.into()), Oxm::VlanPcp(3)], &[apply(&[out(2)])]);
+    let drop_eligible = Ip { tags: vec![0x8100_70c8], ..tcp() };
+    assert_eq!(switch.receive(1, &drop_eligible.bytes()), [2]);
+    assert_eq!(switch.sent(2)[12..20], [0x88, 0xa8, 0x60, 0xc8, 0x81, 0x00, 0x70, 0xc8]);
+    assert_eq!(switch.receive(1, &tcp().bytes()), [3]);
+    assert_eq!(switch.sent(3)[12..16], [0x88, 0xa8, 0, 0]);
+}
+
 #[test]
 fn matching_sees_through_tags_and_inner_tags_appear_when_outer_ones_go() {
     let mut switch = Switch::new(4);
