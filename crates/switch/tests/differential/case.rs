@@ -5,7 +5,7 @@ use std::fmt;
 use tapswitch_openflow::{Body, ErrorKind};
 
 use crate::filters::Filter;
-use crate::known::{Frames, are_alike};
+use crate::known::{self, Frames, are_alike};
 use crate::pipeline::{Made, pipeline};
 use crate::random::Random;
 use crate::steps::{self, Step, weave};
@@ -24,7 +24,8 @@ pub(crate) struct Case {
 impl Case {
     pub(crate) fn random(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let Made { messages, meanwhile } = pipeline(&mut random);
+        let Made { mut messages, mut meanwhile } = pipeline(&mut random);
+        known::without_interrupts(&mut messages, &mut meanwhile);
         let all: Vec<_> = messages.iter().chain(&meanwhile).cloned().collect();
         let steps = weave(&mut random, Frames::of(&all), meanwhile);
         let filters = (0..FILTERS).map(|_| Filter::random(&mut random)).collect();

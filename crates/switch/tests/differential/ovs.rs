@@ -39,7 +39,7 @@ impl Ovs {
         ovs.run("ovsdb-tool", &["create", &database, SCHEMA]);
         let remote = format!("--remote=p{}", ovs.socket());
         ovs.spawn("ovsdb-server", &[&remote, &database]);
-        until("the database listens", || ovs.path("db.sock").exists());
+        until("the database listens", || UnixStream::connect(ovs.path("db.sock")).is_ok());
         ovs.vsctl("--no-wait init");
         // It parses at most two tags.
         ovs.vsctl("--no-wait set Open_vSwitch . other_config:vlan-limit=2");

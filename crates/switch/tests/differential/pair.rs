@@ -68,6 +68,7 @@ impl Pair {
 
     fn observe_with(&mut self, case: &Case, behind_step: impl Fn(&mut Self)) -> [Observed; 2] {
         let mut observed = self.sides.each_mut().map(|side| side.set_up(&case.messages));
+        let bodies = case.bodies();
         for step in &case.steps {
             self.take(step);
             let (from, keeps_misses) = (self.fence_entry(step), self.keeps_misses(step));
@@ -81,6 +82,10 @@ impl Pair {
                 }
                 observed.steps.push(passed);
             }
+            let [theirs, ours] = &mut observed;
+            if let (Some(theirs), Some(ours)) = (theirs.steps.last_mut(), ours.steps.last()) {
+                known::with_misses(theirs, ours, &bodies);
+            }
             behind_step(self);
         }
         self.ovs.settle();
@@ -92,7 +97,7 @@ impl Pair {
         }
         self.restore_ports();
         self.collect_removed(&mut observed);
-        if !known::count_bytes_alike(&case.bodies()) {
+        if !known::count_bytes_alike(&bodies) {
             observed.iter_mut().for_each(Observed::forget_bytes);
         }
         if !known::count_groups_alike(&case.steps) {

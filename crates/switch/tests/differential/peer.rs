@@ -1,6 +1,6 @@
 //! A controller's connection to one switch, on the level of bytes: messages may be invalid.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use tapswitch_openflow::{
@@ -150,7 +150,10 @@ impl Peer {
                 let rest = self.buffer.split_off(len);
                 return std::mem::replace(&mut self.buffer, rest);
             }
-            let len = self.stream.read(&mut chunk).unwrap();
+            let len = match self.stream.read(&mut chunk) {
+                Err(error) if error.kind() == IoErrorKind::Interrupted => continue,
+                read => read.unwrap(),
+            };
             assert!(len > 0, "the switch has closed the connection");
             self.buffer.extend(&chunk[..len]);
         }

@@ -61,6 +61,7 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBRC_BAD_LEN),
     // An existing field with a wrong length: OVS takes it for another field.
     (ErrorKind::OFPBMC_BAD_FIELD, ErrorKind::OFPBMC_BAD_LEN),
+    (ErrorKind::OFPBMC_BAD_WILDCARDS, ErrorKind::OFPBMC_BAD_LEN),
     (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_LEN),
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBAC_BAD_SET_LEN),
     (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
@@ -69,6 +70,9 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBMC_BAD_TYPE),
     // OVS checks the match before it reads on.
     (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_LEN),
+    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBIC_BAD_LEN),
+    // OVS divides a flow-mod into instructions before it decodes their actions.
+    (ErrorKind::OFPBIC_BAD_LEN, ErrorKind::OFPBAC_BAD_LEN),
     // OVS's error for ports that cannot be changed; it does not check undefined config bits.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPPMFC_BAD_PORT),
     (ErrorKind::OFPPMFC_BAD_PORT, ErrorKind::OFPPMFC_BAD_CONFIG),
@@ -84,6 +88,12 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     (ErrorKind::OFPGMFC_GROUP_EXISTS, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (ErrorKind::OFPGMFC_UNKNOWN_GROUP, ErrorKind::OFPBAC_BAD_OUT_PORT),
     (ErrorKind::OFPBAC_BAD_SET_TYPE, ErrorKind::OFPBAC_BAD_SET_ARGUMENT),
+    // Table features that are sent: OVS checks the table, and then says that it does not permit
+    // them, which is for a switch that could be configured to (1.3.5 §7.3.5.5.1).
+    (ErrorKind::OFPTFFC_BAD_TABLE, ErrorKind::OFPBRC_BAD_LEN),
+    (ErrorKind::OFPTFFC_EPERM, ErrorKind::OFPBRC_BAD_LEN),
+    // A configuration by a slave: OVS checks it, and ignores it if it is valid (see below).
+    (ErrorKind::OFPSCFC_BAD_FLAGS, ErrorKind::OFPBRC_IS_SLAVE),
     // OVS checks groups last.
     (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (ErrorKind::OFPBRC_BUFFER_UNKNOWN, ErrorKind::OFPBAC_BAD_OUT_GROUP),
@@ -128,7 +138,7 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     // Deleting meters without an id, and malformed bands of meters to be deleted.
     (MessageType::MeterMod, ErrorKind::OFPMMFC_INVALID_METER),
     (MessageType::MeterMod, ErrorKind::OFPBRC_BAD_LEN),
-    // OVS ignores configuration by a slave.
+    // OVS ignores configuration by a slave, which must not change the switch (1.3.5 §6.3.7).
     (MessageType::SetConfig, ErrorKind::OFPBRC_IS_SLAVE),
     // Excess bytes behind a request; ports, groups and meters that do not exist.
     (MessageType::MultipartRequest, ErrorKind::OFPBRC_BAD_LEN),

@@ -12,7 +12,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::case::{Case, lines_are_alike};
 use crate::frames::Frame;
-use crate::known::Frames;
+use crate::known::{self, Frames};
 use crate::pair::{PORT_DOWN, Pair};
 use crate::pipeline::{GROUP_COUNT, Made, pipeline, select};
 use crate::random::Random;
@@ -25,6 +25,7 @@ pub(crate) fn case(seed: u64) -> Case {
     // The group is not changed.
     messages.retain(|body| !is_of(body, GroupId(GROUP_COUNT)));
     messages.insert(0, Body::GroupMod(select(&mut random)));
+    known::without_interrupts(&mut messages, &mut []);
     let steps = weave(&mut random, Frames::of(&messages), Vec::new()).into_iter();
     let steps = steps.flat_map(|step| match step {
         Step::Frame(_) => vec![step.clone(), step],
