@@ -42,8 +42,9 @@ impl Agent {
             Request::TableFeatures(wanted) if wanted.is_empty() => {
                 Reply::TableFeatures(table_features::all())
             }
-            // Table features cannot be changed.
-            Request::TableFeatures(_) => return Err(ErrorKind::OFPTFFC_EPERM.into()),
+            // Table features cannot be changed, by no switch's configuration (OpenFlow 1.3.5
+            // §7.3.5.5.1).
+            Request::TableFeatures(_) => return Err(ErrorKind::OFPBRC_BAD_LEN.into()),
             Request::Experimenter(body) => {
                 let asked = LedgerRequest::of(body).map_err(|error| error.kind)?;
                 let buckets = ledgers(snapshot, asked.group_id);

@@ -70,7 +70,23 @@ pub(crate) fn are_comparable(messages: &[Body]) -> bool {
     }
     let mut sets = messages.iter().flat_map(|body| lists(body, set));
     let mut lists = messages.iter().flat_map(|body| lists(body, list));
-    sets.all(|set| leads_somewhere(set) && !counts_down_behind_tag(set)) && lists.all(has_values)
+    let is_fine = |set: &[Action]| {
+        leads_somewhere(set) && !counts_down_behind_tag(set) && !sets_popped_tag(set)
+    };
+    sets.all(is_fine) && lists.all(has_values)
+}
+
+/// Whether a set, which pops first, sets fields of a tag that may be gone then. Open vSwitch adds a
+/// tag to a packet without one, our switch does not (1.3.5 §7.2.5: undefined).
+pub(crate) fn sets_popped_tag(set: &[Action]) -> bool {
+    let pushes = set.iter().any(|it| matches!(it, Action::PushVlan(_)));
+    set.contains(&Action::PopVlan) && !pushes && set.iter().any(sets_tag)
+}
+
+/// Whether an action sets a field of a tag.
+pub(crate) fn sets_tag(action: &Action) -> bool {
+    let Action::SetField(oxm) = action else { return false };
+    matches!(oxm.field(), Some(OxmField::VlanVid | OxmField::VlanPcp))
 }
 
 /// Whether actions may lead to a SELECT group while there is an action set. Open vSwitch 3.1 then

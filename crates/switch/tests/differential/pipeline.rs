@@ -8,6 +8,7 @@ use tapswitch_openflow::{
 use tapswitch_wire::EtherType;
 
 use crate::fields::{Kind, Matched, value};
+use crate::known;
 use crate::random::Random;
 
 /// A controller's messages.
@@ -199,6 +200,9 @@ impl Pipeline<'_> {
             let mut actions = self.actions(matched.kind, &mut is_tagged);
             // A set is executed in another order than it is written: a pop comes first.
             actions.retain(|action| may_pop || *action != Action::PopVlan);
+            if known::sets_popped_tag(&actions) {
+                actions.retain(|action| !known::sets_tag(action));
+            }
             self.lead_somewhere(&mut actions);
             instructions.push(Instruction::WriteActions(actions));
         }

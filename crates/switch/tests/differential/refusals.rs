@@ -51,6 +51,8 @@ const FIRST: &[ErrorKind] = &[
     ErrorKind::OFPBMC_BAD_VALUE,
     ErrorKind::OFPBMC_BAD_MASK,
     ErrorKind::OFPBAC_BAD_TYPE,
+    // OVS checks groups last.
+    ErrorKind::OFPBAC_BAD_OUT_GROUP,
 ];
 
 /// Errors of OVS, and ours for the same message.
@@ -71,6 +73,7 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     // OVS checks the match before it reads on.
     (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_LEN),
     (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBIC_BAD_LEN),
+    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_SET_LEN),
     // OVS divides a flow-mod into instructions before it decodes their actions.
     (ErrorKind::OFPBIC_BAD_LEN, ErrorKind::OFPBAC_BAD_LEN),
     // OVS's error for ports that cannot be changed; it does not check undefined config bits.
@@ -94,11 +97,6 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     (ErrorKind::OFPTFFC_EPERM, ErrorKind::OFPBRC_BAD_LEN),
     // A configuration by a slave: OVS checks it, and ignores it if it is valid (see below).
     (ErrorKind::OFPSCFC_BAD_FLAGS, ErrorKind::OFPBRC_IS_SLAVE),
-    // OVS checks groups last.
-    (ErrorKind::OFPBAC_BAD_OUT_PORT, ErrorKind::OFPBAC_BAD_OUT_GROUP),
-    (ErrorKind::OFPBRC_BUFFER_UNKNOWN, ErrorKind::OFPBAC_BAD_OUT_GROUP),
-    (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPBAC_BAD_OUT_GROUP),
-    (ErrorKind::OFPGMFC_INVALID_GROUP, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     // OVS does not treat padding that is not zero as an invalid argument.
     (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPGMFC_BAD_WATCH),
     (ErrorKind::OFPBAC_BAD_SET_ARGUMENT, ErrorKind::OFPBAC_BAD_SET_TYPE),
@@ -124,6 +122,8 @@ const STRICTER: &[(MessageType, ErrorKind)] = &[
     (MessageType::PacketOut, ErrorKind::OFPBAC_BAD_TYPE),
     (MessageType::FlowMod, ErrorKind::OFPBAC_BAD_TYPE),
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_TYPE),
+    // Groups that lead to themselves: OVS notices when it executes them.
+    (MessageType::GroupMod, ErrorKind::OFPGMFC_LOOP),
     // Groups that do not exist.
     (MessageType::GroupMod, ErrorKind::OFPBAC_BAD_OUT_GROUP),
     (MessageType::GroupMod, ErrorKind::OFPGMFC_BAD_WATCH),

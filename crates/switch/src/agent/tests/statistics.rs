@@ -134,7 +134,7 @@ fn requests_for_what_cannot_be_are_refused() {
         (Request::Group(GroupId::ANY), ErrorKind::OFPGMFC_UNKNOWN_GROUP),
         (Request::Meter(1), ErrorKind::OFPMMFC_UNKNOWN_METER),
         (Request::MeterConfig(1), ErrorKind::OFPMMFC_UNKNOWN_METER),
-        (Request::TableFeatures(tables), ErrorKind::OFPTFFC_EPERM),
+        (Request::TableFeatures(tables), ErrorKind::OFPBRC_BAD_LEN),
         (Request::Experimenter(experimenter), ErrorKind::OFPBRC_BAD_EXPERIMENTER),
         (ours(2, 8), ErrorKind::OFPBRC_BAD_EXP_TYPE),
         (ours(1, 7), ErrorKind::OFPBRC_BAD_LEN),
