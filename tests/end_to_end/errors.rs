@@ -43,8 +43,9 @@ fn results_that_could_not_be_written_are_not_measured() {
 
 #[test]
 fn command_lines_that_make_no_sense_are_refused() {
-    let cases: [(&[&str], &[&str]); 11] = [
-        (&["switch", "--controller", "tcp:127.0.0.1"], &["--controller", "tcp:ADDRESS:PORT"]),
+    let cases: [(&[&str], &[&str]); 12] = [
+        (&["switch", "--controller", "tcp:127.0.0.1:"], &["--controller", "tcp:ADDRESS:PORT"]),
+        (&["switch", "--echo-interval", "86401"], &["--echo-interval", "or 0"]),
         (&["switch", "--controller", "udp:127.0.0.1:1"], &["udp:127.0.0.1:1", "tcp:"]),
         (&["switch", "--listen", "tcp:here:6654"], &["tcp:here:6654", "are not resolved"]),
         (&["controller", "--listen", "6653"], &["--listen", "tcp:"]),

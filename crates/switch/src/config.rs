@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tapswitch_openflow::{DatapathId, PortNo};
@@ -25,6 +26,9 @@ pub struct Config {
     pub listen: Vec<Endpoint>,
     /// Key and certificates for the endpoints that use TLS.
     pub tls: Option<Tls>,
+    /// Silence of a peer after which an echo request is sent, and then until the connection is
+    /// closed (OpenFlow 1.3.5 §6.3.4); [`Duration::MAX`] for never.
+    pub echo_interval: Duration,
     /// Behaviour while no controller is connected.
     pub fail_mode: FailMode,
     /// The tags that separate VLANs in the MAC table of NORMAL.
@@ -47,6 +51,7 @@ impl Config {
             controllers: Vec::new(),
             listen: Vec::new(),
             tls: None,
+            echo_interval: tapswitch_channel::Config::default().echo_interval,
             fail_mode: FailMode::default(),
             learning: Learning::default(),
             ports: Vec::new(),
@@ -182,7 +187,7 @@ pub struct ParseLearningError(String);
 pub struct ParseFailModeError(String);
 
 /// An endpoint of OpenFlow connections: `tcp:ADDRESS:PORT`, or `tls:ADDRESS:PORT`, which Open
-/// vSwitch calls `ssl:`.
+/// vSwitch calls `ssl:`. Without a port it has the default one (OpenFlow 1.3.5 §6.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The transport.
@@ -223,7 +228,8 @@ impl FromStr for Endpoint {
             "tls" | "ssl" => Transport::Tls,
             _ => return Err(error()),
         };
-        let address = address.parse().map_err(|_| error())?;
+        let with_port = |_| format!("{address}:{DEFAULT_PORT}").parse();
+        let address = address.parse().or_else(with_port).map_err(|_| error())?;
         Ok(Self { transport, address })
     }
 }
@@ -254,9 +260,12 @@ impl<'de> Deserialize<'de> for Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-     tcp:127.0.0.1:6653 or tls:[::1]:6653; host names are not resolved"
+     tcp:127.0.0.1:6653 or tls:[::1]:6653 (which is the default port); host names are not resolved"
 )]
 pub struct ParseEndpointError(String);
+
+/// OpenFlow's port at the IANA.
+const DEFAULT_PORT: u16 = 6653;
 
 /// Files with the switch's key and certificate, and the certificate authorities it trusts, as PEM.
 /// The files are read again when they change.
@@ -474,6 +483,15 @@ mod tests {
     fn endpoints_and_fail_modes_are_parsed() {
         let endpoint: Endpoint = "tcp:[::1]:6653".parse().unwrap();
         assert_eq!(endpoint.to_string(), "tcp:[::1]:6653");
+        for text in ["tcp:10.0.0.1", "tls:10.0.0.1", "tcp:[::1]", "ssl:[::1]", "tcp:[fe80::1%2]"] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint, format!("{text}:6653").parse().unwrap());
+        }
+        // Without brackets, the port could not be told from the address.
+        for text in ["tcp:", "tcp:::1", "tcp:::1:6653", "tcp:10.0.0.1:", "tcp:[::1]:70000"] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
         let error = "127.0.0.1:6653".parse::<Endpoint>().unwrap_err().to_string();
         assert!(error.contains("expected tcp:ADDRESS:PORT"), "{error}");
         let error = "tcp:localhost:6653".parse::<Endpoint>().unwrap_err().to_string();

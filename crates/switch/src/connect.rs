@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tapswitch_channel::{Backoff, ConnectionId};
+use tapswitch_channel::{Backoff, Config, ConnectionId};
 use tapswitch_tls::explain;
 use tapswitch_vhost::MORE_FILES;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +26,8 @@ pub(crate) struct Connector {
     pub(crate) to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
     /// The limit on accepted connections.
     pub(crate) places: Arc<Places>,
+    /// Times and limits of each connection.
+    pub(crate) channel: Config,
 }
 
 impl Connector {
@@ -123,7 +125,7 @@ impl Connector {
     ) -> Ended {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let (orders, inbox) = Orders::channel();
-        let peer = Peer::new(id, self.to_server.clone(), inbox, place);
+        let peer = Peer::new(id, self.to_server.clone(), inbox, place, self.channel);
         let unused = Ended { was_ready: false, has_lasted: false, error: None };
         // Sent on the same channel as all events of the peer, so that they are the first and the
         // last.

@@ -143,6 +143,7 @@ pub(crate) struct Peer {
     is_quiet: bool,
     /// Space in bytes for packet-outs on their way to workers: a peer that sends more has to wait.
     room: Arc<Semaphore>,
+    channel: Config,
     unsent: Unsent,
     /// The last [`FromPeer::Listens`].
     listens: bool,
@@ -156,12 +157,24 @@ impl Peer {
         to_server: mpsc::Sender<(ConnectionId, FromPeer)>,
         inbox: Inbox,
         place: Option<Place>,
+        channel: Config,
     ) -> Self {
         let is_quiet = place.is_some();
         let (listens, last_words_until) = (false, None);
         let room = Arc::new(Semaphore::new(PACKET_OUT_ROOM));
-        let unsent = Unsent::new(&Config::default());
-        Self { id, to_server, inbox, place, is_quiet, room, unsent, listens, last_words_until }
+        let unsent = Unsent::new(&channel);
+        Self {
+            id,
+            to_server,
+            inbox,
+            place,
+            is_quiet,
+            room,
+            channel,
+            unsent,
+            listens,
+            last_words_until,
+        }
     }
 
     /// Runs the connection until it ends or the server drops it.
@@ -175,7 +188,7 @@ impl Peer {
     }
 
     async fn serve(&mut self, socket: &mut Socket<impl AsyncRead + AsyncWrite + Unpin>) -> Ended {
-        let mut connection = SwitchConnection::new(Config::default(), Instant::now());
+        let mut connection = SwitchConnection::new(self.channel, Instant::now());
         let mut was_ready = false;
         let end = |was_ready| Ended { was_ready, has_lasted: false, error: None };
         loop {

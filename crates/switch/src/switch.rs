@@ -78,7 +78,11 @@ impl Switch {
             tokio::task::yield_now().await;
         }
         let (next_id, places) = (Arc::new(AtomicU64::new(1)), Places::new(ACCEPTED_COUNT_MAX));
-        let connector = Connector { next_id, to_server, places };
+        let channel = tapswitch_channel::Config {
+            echo_interval: config.echo_interval,
+            ..tapswitch_channel::Config::default()
+        };
+        let connector = Connector { next_id, to_server, places, channel };
         let handle = Handle::new(queries);
         let controllers = config.controllers;
         Ok(Self { server, handle, connector, listeners, controllers, tls })

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Deserialize;
 use tapswitch_control::{MonitorSpec, TapPolicy};
@@ -17,7 +18,9 @@ use tapswitch_switch::{
 use toml::Spanned;
 
 use crate::controller::{self, FilesArgs, Listen, RestPlace, StoreFilesArgs, StorePlace};
-use crate::switch::{parse_bridge_name, parse_core, parse_datapath_id, parse_worker_count};
+use crate::switch::{
+    parse_bridge_name, parse_core, parse_datapath_id, parse_echo_interval, parse_worker_count,
+};
 
 /// What `tapswitch run` runs.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ struct SwitchSection {
     controller: Option<Texts>,
     #[serde(default)]
     listen: Texts,
+    #[serde(default, deserialize_with = "echo_interval")]
+    echo_interval: Option<Duration>,
     #[serde(default)]
     fail_mode: FailMode,
     #[serde(default)]
@@ -87,6 +92,8 @@ impl SwitchSection {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ControllerSection {
     listen: Option<Spanned<Texts>>,
+    #[serde(default, deserialize_with = "echo_interval")]
+    echo_interval: Option<Duration>,
     store: Option<Spanned<String>>,
     store_ca: Option<PathBuf>,
     store_cert: Option<PathBuf>,
@@ -217,7 +224,11 @@ fn distinct<T: PartialEq>(
 fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
     let files = section.files()?;
-    Ok(controller::config(&section.listens()?, (&store, rest), &files))
+    let mut config = controller::config(&section.listens()?, (&store, rest), &files);
+    if let Some(interval) = section.echo_interval {
+        config.channel.echo_interval = interval;
+    }
+    Ok(config)
 }
 
 fn endpoints(texts: Texts, key: &str, has_tls: bool) -> Result<Vec<Endpoint>, Fault> {
@@ -268,16 +279,18 @@ impl RunConfig {
         let policies = policy.into_iter().map(Spanned::into_inner).collect();
         let controller =
             controller.map(|config| tapswitch_controller::Config { policies, ..config });
+        let defaults = SwitchConfig::new(bridge, switch.datapath_id);
         let switch = SwitchConfig {
             controllers,
             listen: endpoints(switch.listen, "switch.listen", tls.is_some())?,
             tls,
+            echo_interval: switch.echo_interval.unwrap_or(defaults.echo_interval),
             fail_mode: switch.fail_mode,
             learning: switch.learning,
             ports: ports.specs.into_iter().map(Spanned::into_inner).collect(),
             workers: switch.workers,
             cores: cores(&switch.cores)?,
-            ..SwitchConfig::new(bridge, switch.datapath_id)
+            ..defaults
         };
         Ok(Self { switch, controller, forgets })
     }
@@ -547,6 +560,13 @@ fn default_listen() -> Listen {
 
 fn bridge_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     parse_bridge_name(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+fn echo_interval<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let seconds = i64::deserialize(deserializer)?.to_string();
+    parse_echo_interval(&seconds).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn worker_count<'de, D: serde::Deserializer<'de>>(

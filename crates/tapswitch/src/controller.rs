@@ -4,21 +4,29 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use tapswitch_controller::{
     Config, EtcdConfig, EtcdTls, ParseEtcdError, RestConfig, StoreConfig, TlsFiles,
 };
+use tapswitch_switch::{Endpoint, Transport};
 
 use crate::daemon::{Parts, serve};
 use crate::management::ServeArgs;
 use crate::runtime::block_on;
+use crate::switch::parse_echo_interval;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerArgs {
-    /// Address to accept switches on: tcp:ADDRESS:PORT or tls:ADDRESS:PORT. May be repeated.
+    /// Address to accept switches on: tcp:ADDRESS:PORT or tls:ADDRESS:PORT; the port is 6653 if
+    /// omitted. May be repeated.
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp:127.0.0.1:6653")]
     pub(crate) listen: Vec<Listen>,
+    /// Seconds without a message after which a switch is sent an echo request, and then until its
+    /// connection is closed; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_echo_interval)]
+    pub(crate) echo_interval: Duration,
     /// Where to keep policies and the audit log: a file, none, or etcd for several controllers that
     /// elect a leader, as etcd://HOST:PORT,HOST:PORT/PREFIX?ttl=SECONDS, or etcds:// with TLS.
     /// Default: /var/lib/tapswitch/controller.redb if it can be written (as root), else none.
@@ -85,7 +93,8 @@ pub(crate) fn main(args: &ControllerArgs) -> Result<(), Box<dyn std::error::Erro
     let socket = args.socket.path("controller");
     let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
     let store = store.with_rest_url(args.rest_url.clone())?;
-    let controller = config(&args.listen, (&store, args.rest), &args.files);
+    let mut controller = config(&args.listen, (&store, args.rest), &args.files);
+    controller.channel.echo_interval = args.echo_interval;
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))
 }
 
@@ -158,20 +167,12 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let address = |rest: &str| rest.parse().map_err(|_| no_endpoint(text));
-        match text.split_once(':') {
-            Some(("tcp", rest)) => address(rest).map(Self::Tcp),
-            Some(("tls" | "ssl", rest)) => address(rest).map(Self::Tls),
-            _ => Err(no_endpoint(text)),
-        }
+        let endpoint = text.parse::<Endpoint>().map_err(|error| error.to_string())?;
+        Ok(match endpoint.transport {
+            Transport::Tcp => Self::Tcp(endpoint.address),
+            Transport::Tls => Self::Tls(endpoint.address),
+        })
     }
-}
-
-fn no_endpoint(text: &str) -> String {
-    format!(
-        "'{text}' is not an endpoint; expected tcp:ADDRESS:PORT or tls:ADDRESS:PORT, as in \
-         tcp:127.0.0.1:6653 or tls:[::]:6653; host names are not resolved"
-    )
 }
 
 /// Where policies are kept.

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use tapswitch_switch::{
@@ -21,7 +22,8 @@ pub(crate) struct SwitchArgs {
     /// Unique datapath ID: decimal, or hexadecimal with 0x or with all sixteen digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
-    /// Controller to connect to: tcp:ADDRESS:PORT or tls:ADDRESS:PORT. May be repeated.
+    /// Controller to connect to: tcp:ADDRESS:PORT or tls:ADDRESS:PORT; the port is 6653 if omitted.
+    /// May be repeated.
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) controller: Vec<Endpoint>,
     /// Address to accept OpenFlow connections on, for ovs-ofctl for example: tcp:ADDRESS:PORT or
@@ -30,6 +32,10 @@ pub(crate) struct SwitchArgs {
     pub(crate) listen: Vec<Endpoint>,
     #[command(flatten)]
     pub(crate) tls: SwitchTlsArgs,
+    /// Seconds without a message after which the peer of a connection is sent an echo request, and
+    /// then until the connection is closed; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_echo_interval)]
+    pub(crate) echo_interval: Duration,
     /// What to do while no controller answers: standalone (forward as a learning switch) or secure
     /// (continue with the installed rules).
     #[arg(long, value_name = "MODE", default_value = "standalone")]
@@ -133,6 +139,7 @@ pub(crate) fn main(args: SwitchArgs) -> Result<(), Box<dyn std::error::Error>> {
         controllers: controller,
         listen,
         tls: args.tls.tls(),
+        echo_interval: args.echo_interval,
         fail_mode,
         learning,
         ports: port,
@@ -154,6 +161,18 @@ pub(crate) fn parse_bridge_name(text: &str) -> Result<String, String> {
         "{text:?} is not a valid bridge name; expected up to {BRIDGE_NAME_LEN_MAX} letters, \
          digits, '-', '_' and '.', of which the first is a letter or a digit"
     ))
+}
+
+/// Parses an interval in seconds; [`Duration::MAX`] for 0.
+pub(crate) fn parse_echo_interval(text: &str) -> Result<Duration, String> {
+    match text.parse().ok().filter(|seconds: &u64| *seconds <= ECHO_INTERVAL_MAX_S) {
+        Some(0) => Ok(Duration::MAX),
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err(format!(
+            "{text} is not a valid interval; expected 1 to {ECHO_INTERVAL_MAX_S} seconds, or 0 to \
+             send no echo requests"
+        )),
+    }
 }
 
 /// Parses a number of workers.
@@ -209,6 +228,8 @@ pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
 const BRIDGE_NAME_LEN_MAX: usize = 64;
 /// Each worker takes a thread and a few files; a process may have some thousand files.
 const WORKER_COUNT_MAX: usize = 128;
+/// The longest interval of echo requests: a day.
+const ECHO_INTERVAL_MAX_S: u64 = 86_400;
 
 #[cfg(test)]
 mod tests {
@@ -218,6 +239,16 @@ mod tests {
     fn numbers_are_listed_in_ranges() {
         for (numbers, text) in [(&[0][..], "0"), (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8"), (&[], "")] {
             assert_eq!(ranges(numbers), text);
+        }
+    }
+
+    #[test]
+    fn an_interval_of_zero_is_without_end() {
+        assert_eq!(parse_echo_interval("0"), Ok(Duration::MAX));
+        assert_eq!(parse_echo_interval("86400"), Ok(Duration::from_secs(86_400)));
+        for text in ["", "-1", "86401", "0.5", "5s"] {
+            let error = parse_echo_interval(text).unwrap_err();
+            assert!(error.contains("expected 1 to 86400 seconds, or 0"), "{error}");
         }
     }
 

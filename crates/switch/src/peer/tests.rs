@@ -41,7 +41,7 @@ async fn connection() -> ((Peer, TcpStream), TcpStream, Orders, News) {
     let (stream, _) = listener.accept().await.unwrap();
     let (to_server, news) = mpsc::channel(64);
     let (orders, inbox) = Orders::channel();
-    let peer = Peer::new(ConnectionId(1), to_server, inbox, None);
+    let peer = Peer::new(ConnectionId(1), to_server, inbox, None, Config::default());
     ((peer, stream), stranger, orders, news)
 }
 

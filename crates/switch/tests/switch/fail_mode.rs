@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic fails a test")]
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use crate::common::*;
 use tapswitch_openflow::PortNo;
@@ -33,6 +35,21 @@ fn a_lost_controller_is_connected_to_again() {
         listener.as_ref().map(|listener| listener.set_nonblocking(true).unwrap())
     });
     Controller::accept(&listener.unwrap()).barrier();
+}
+
+#[test]
+fn a_silent_peer_is_asked_whether_it_is_there_as_configured() {
+    if !can_run() {
+        return;
+    }
+    let echo_interval = Duration::from_millis(50);
+    let switch = Running::start(Config { echo_interval, ..config(&[]) });
+    let mut stream = TcpStream::connect(switch.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert_eq!(said[said.len() - 8..][..4], [4, 2, 0, 8], "an echo request is the last");
 }
 
 #[test]

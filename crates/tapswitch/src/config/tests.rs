@@ -130,6 +130,24 @@ fn names_and_numbers_are_within_bounds() {
 }
 
 #[test]
+fn echo_requests_are_every_few_seconds_or_never() {
+    let with = |interval: &str| GOOD.replace("fail-mode", &format!("{interval}\nfail-mode"));
+    for (key, interval) in [
+        ("", Duration::from_secs(5)),
+        ("echo-interval = 60", Duration::from_secs(60)),
+        ("echo-interval = 0", Duration::MAX),
+    ] {
+        assert_eq!(RunConfig::parse(&with(key)).unwrap().switch.echo_interval, interval);
+        let text = GOOD.replace("[controller]", &format!("[controller]\n{key}"));
+        let controller = RunConfig::parse(&text).unwrap().controller.unwrap();
+        assert_eq!(controller.channel.echo_interval, interval);
+    }
+    let error_text = error(&with("echo-interval = -1"));
+    assert!(error_text.starts_with("lab.toml:6:17: "), "{error_text}");
+    assert!(error_text.contains("expected 1 to 86400 seconds, or 0"), "{error_text}");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_words_of_the_file() {
     let with = |key: &str| error(&format!("[switch]\nport = []\n{key}\n"));
     for (key, words) in [
