@@ -28,6 +28,8 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&E
         // OVS's own error codes, and ports above its 16 bits.
         (Some(ErrorKind { error_type: ErrorType::EXPERIMENTER, .. }), Some(_)) => true,
         (Some(ErrorKind::OFPBMC_BAD_VALUE), Some(_)) => true,
+        // OVS checks the match before it reads on.
+        (Some(ErrorKind::OFPBMC_DUP_FIELD), Some(_)) => true,
         (Some(theirs), Some(ours)) => OTHERS.contains(&(theirs, ours)),
         (None, Some(ours)) => of(STRICTER, ours),
         (Some(theirs), None) => of(LAXER, theirs),
@@ -70,10 +72,6 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     // Two errors: an unknown field with excess bytes; an unknown type of match with a wrong length.
     (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_TYPE),
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBMC_BAD_TYPE),
-    // OVS checks the match before it reads on.
-    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_LEN),
-    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBIC_BAD_LEN),
-    (ErrorKind::OFPBMC_DUP_FIELD, ErrorKind::OFPBAC_BAD_SET_LEN),
     // OVS divides a flow-mod into instructions before it decodes their actions.
     (ErrorKind::OFPBIC_BAD_LEN, ErrorKind::OFPBAC_BAD_LEN),
     // OVS's error for ports that cannot be changed; it does not check undefined config bits.
