@@ -121,11 +121,8 @@ fn actions(
             Ok(())
         }
         Action::PushVlan(_) => Err(ErrorKind::OFPBAC_BAD_ARGUMENT),
-        Action::PopVlan if may(known.as_ref(), |known| known.has_vlan) => {
-            // The match does not determine what is under the tag: another pop must be allowed.
-            *known = None;
-            Ok(())
-        }
+        // The match does not determine what is under the tag: another pop must be allowed.
+        Action::PopVlan if may(known.as_ref(), |known| known.has_vlan) => Ok(()),
         Action::PopVlan => Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT),
         Action::DecNwTtl | Action::SetNwTtl(_) => require(may(known.as_ref(), Context::is_ip)),
         Action::SetField(field) => set_field(field, known.as_ref()),

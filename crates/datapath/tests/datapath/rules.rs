@@ -15,7 +15,7 @@ use tapswitch_openflow::{
     FlowRemovedReason, GroupId, GroupMod, GroupModCommand, GroupType, Instruction, Masked, Oxm,
     PortNo, TableId, VID_PRESENT,
 };
-use tapswitch_wire::EtherType;
+use tapswitch_wire::{EtherType, ip_proto};
 
 fn change(command: FlowModCommand, fields: &[Oxm]) -> FlowMod {
     FlowMod { match_fields: matching(fields), ..FlowMod::new(command) }
@@ -339,6 +339,26 @@ fn bad_rules_are_refused_with_their_own_error() {
     let no_table = FlowMod { table_id: TableId(254), ..FlowMod::new(FlowModCommand::Add) };
     let result = switch.pipeline.handle_flow_mod(&no_table, Millis(0));
     assert_eq!(result.unwrap_err(), ErrorKind::OFPFMFC_BAD_TABLE_ID);
+}
+
+/// OpenFlow 1.3.5 §6.4: a tag that is gone does not make up for a prerequisite.
+#[test]
+fn fields_behind_the_tags_are_checked_behind_a_pop() {
+    let tag = Oxm::VlanVid(Masked::exact(VID_PRESENT | 5));
+    let tagged_tcp = [tag.clone(), ip(), Oxm::IpProto(ip_proto::TCP)];
+    let port = |oxm| vec![Action::PopVlan, Action::PopVlan, Action::SetField(oxm), out(2)];
+    let refused = Err(ErrorKind::OFPBAC_MATCH_INCONSISTENT);
+    for (fields, actions, expected) in [
+        (&tagged_tcp[..], port(Oxm::TcpDst(1)), Ok(())),
+        (&tagged_tcp[..], port(Oxm::UdpDst(1)), refused),
+        (&[tag][..], port(Oxm::TcpDst(1)), refused),
+    ] {
+        for instruction in [apply(&actions), write(&actions)] {
+            let mut switch = Switch::new(2);
+            let outcome = switch.try_flow(0, 1, fields, std::slice::from_ref(&instruction));
+            assert_eq!(outcome.map(drop), expected, "{instruction:?}");
+        }
+    }
 }
 
 /// The set is executed after the rule's applied actions, in an order of its own, and together with

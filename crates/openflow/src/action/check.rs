@@ -74,9 +74,9 @@ impl Action {
                     context.learn(oxm);
                 }
                 Self::PushVlan(_) => context.has_vlan = true,
-                // What follows the tag is unknown; it may be another tag. So nothing more is
-                // checked.
-                Self::PopVlan => return Ok(()),
+                // What follows the tag is unknown; it may be another tag. The fields behind all
+                // tags stay.
+                Self::PopVlan => context.has_vlan = true,
                 Self::PushMpls(eth_type) | Self::PopMpls(eth_type) | Self::PushPbb(eth_type) => {
                     context.forget_payload(Some(*eth_type));
                 }
@@ -251,7 +251,8 @@ mod tests {
         assert_eq!(check(any.clone(), std::slice::from_ref(&vid)), inconsistent);
         assert_eq!(check(any.clone(), &[push, vid.clone()]), None);
         assert_eq!(check(tagged.clone(), std::slice::from_ref(&vid)), None);
-        assert_eq!(check(tagged, &[Action::PopVlan, vid]), None);
+        assert_eq!(check(tagged.clone(), &[Action::PopVlan, vid]), None);
+        assert_eq!(check(tagged, &[Action::PopVlan, source.clone()]), inconsistent);
         assert_eq!(check(any, std::slice::from_ref(&source)), inconsistent);
         assert_eq!(check(ip.clone(), std::slice::from_ref(&source)), None);
         let mpls = Action::PushMpls(MPLS);

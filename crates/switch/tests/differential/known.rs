@@ -181,15 +181,15 @@ pub(crate) fn without_reason(lines: &mut [String]) {
     told.for_each(|line| *line = line.replacen("reason 0", "reason 1", 1));
 }
 
-/// Whether packet-ins of a table's table-miss entry may differ in their reason: Open vSwitch spreads
-/// the flows of a SELECT group by a hash that its datapath computes, for which it interrupts the
-/// actions. When it continues with those behind the group, it no longer knows that the rule is the
-/// table-miss entry, which the reason must tell (1.3.5 §5.4, §7.4.1).
-pub(crate) fn is_miss_behind_select(messages: &[Body], table: TableId) -> bool {
+/// Whether packet-ins of a table's table-miss entry may differ in their reason. Open vSwitch
+/// spreads the flows of a SELECT group by a hash that its datapath computes, for which it
+/// interrupts the actions. When it continues with those behind the group, it no longer knows that
+/// the rule is the table-miss entry, which the reason must tell (1.3.5 §5.4, §7.4.1).
+fn is_miss_behind_select(messages: &[Body], table: TableId) -> bool {
     let is_select = |id| {
-        messages.iter().any(|body| {
-            matches!(body, Body::GroupMod(GroupMod { group_type: GroupType::Select, group_id, .. })
-                if *group_id == id)
+        messages.iter().any(|body| match body {
+            Body::GroupMod(group) => group.group_id == id && group.group_type == GroupType::Select,
+            _ => false,
         })
     };
     let asks_behind = |actions: &[Action]| {

@@ -30,6 +30,8 @@ pub(crate) fn are_alike(sent: &Sent, theirs: Option<&ErrorKind>, ours: Option<&E
         (Some(ErrorKind::OFPBMC_BAD_VALUE), Some(_)) => true,
         // OVS checks the match before it reads on.
         (Some(ErrorKind::OFPBMC_DUP_FIELD), Some(_)) => true,
+        // OVS checks groups last: it had no reason to refuse what our switch refuses.
+        (Some(ErrorKind::OFPBAC_BAD_OUT_GROUP), Some(ours)) if of(STRICTER, ours) => true,
         (Some(theirs), Some(ours)) => OTHERS.contains(&(theirs, ours)),
         (None, Some(ours)) => of(STRICTER, ours),
         (Some(theirs), None) => of(LAXER, theirs),
@@ -72,6 +74,8 @@ const OTHERS: &[(ErrorKind, ErrorKind)] = &[
     // Two errors: an unknown field with excess bytes; an unknown type of match with a wrong length.
     (ErrorKind::OFPBAC_BAD_SET_LEN, ErrorKind::OFPBAC_BAD_SET_TYPE),
     (ErrorKind::OFPBMC_BAD_LEN, ErrorKind::OFPBMC_BAD_TYPE),
+    // Bytes that are no actions: OVS looks at their type before their length, which is 0.
+    (ErrorKind::OFPBAC_BAD_EXPERIMENTER, ErrorKind::OFPBAC_BAD_LEN),
     // OVS divides a flow-mod into instructions before it decodes their actions.
     (ErrorKind::OFPBIC_BAD_LEN, ErrorKind::OFPBAC_BAD_LEN),
     // OVS's error for ports that cannot be changed; it does not check undefined config bits.
