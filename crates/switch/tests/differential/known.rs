@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use tapswitch_openflow::multipart::{FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::{
-    Action, Body, FlowMod, FlowModCommand, GroupId, GroupMod, GroupModCommand, GroupType,
-    Instruction, Match, OxmField, PortConfig, PortNo, TableId,
+    Action, Body, FlowMod, FlowModCommand, GroupId, GroupModCommand, GroupType, Instruction, Match,
+    OxmField, PortConfig, PortNo, TableId,
 };
 use tapswitch_wire::{EtherType, ip_proto};
 
