@@ -39,12 +39,23 @@ async fn dry_run(of: &Rehearsals) -> (Request, oneshot::Receiver<Result<Plan, Re
     (Request::Plan { change, turn: of.turn().await.unwrap(), reply }, answer)
 }
 
-#[tokio::test]
-async fn dry_runs_keep_no_hub_waiting_and_are_not_made_for_nobody() {
+#[test]
+fn dry_runs_keep_no_hub_waiting_and_are_not_made_for_nobody() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().max_blocking_threads(1).build();
+    runtime.unwrap().block_on(make_dry_runs());
+}
+
+/// In a runtime with one thread for dry runs.
+async fn make_dry_runs() {
     let ((mut hub, _), rehearsals) = (hub(), Rehearsals::default());
     let (request, mut answer) = dry_run(&rehearsals).await;
+    // The thread is busy for as long as the hub has not returned.
+    let (until, returned) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || returned.recv());
     hub.answer(request);
     assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+    drop(until);
     let error = answer.await.unwrap().unwrap_err();
     let is_unknown = matches!(&error, RequestError::Policy(PolicyError::Unknown { .. }));
     assert!(is_unknown, "{error}");
