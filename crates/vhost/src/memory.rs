@@ -373,7 +373,12 @@ impl<'m> GuestBytes<'m> {
     #[inline]
     pub(crate) fn prefetch_lines(self, start: usize, end: usize, access: Access) {
         let end = end.min(self.len()).min(PREFETCH_LEN);
-        (start..end).step_by(LINE_LEN).for_each(|at| self.prefetch(at, access));
+        // Not by `step_by`: it divides first, and most frames have two lines.
+        let mut at = start;
+        while at < end {
+            self.prefetch(at, access);
+            at += LINE_LEN;
+        }
         // The last line, if the lines do not start at `start`.
         if start < end {
             self.prefetch(end - 1, access);
