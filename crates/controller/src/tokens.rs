@@ -255,8 +255,8 @@ fn stamp(meta: &Metadata) -> Stamp {
 pub enum TokenError {
     /// The file cannot be read.
     #[error(
-        "tokens {}: {source}; create one with `tapswitch token new NAME --role ROLE`",
-        path.display()
+        "tokens {}: {source}; `tapswitch token new NAME --role ROLE --file {}` creates it",
+        path.display(), path.display()
     )]
     Io {
         /// The file.
@@ -409,6 +409,7 @@ mod tests {
         for _ in 0..2 {
             let error = tokens.reload().unwrap_err().to_string();
             assert!(error.contains("No such file"), "whenever it is asked for: {error}");
+            assert!(error.contains(&format!("--file {}` creates it", path.display())), "{error}");
         }
     }
 

@@ -80,12 +80,12 @@ impl History {
         (from, to): (&[MonitorPort], &[MonitorPort]),
         now: Instant,
     ) -> Option<Draft> {
-        let list = |ports: &[MonitorPort]| {
-            let ports: Vec<_> = ports.iter().map(MonitorPort::to_string).collect();
-            ports.join(", ")
-        };
-        let (went, go) = (list(from), list(to));
-        let before = if from.is_empty() { String::new() } else { format!(", no longer to {went}") };
+        let texts = |ports: &[MonitorPort]| ports.iter().map(MonitorPort::to_string).collect();
+        let (mut went, go): (Vec<_>, Vec<_>) = (texts(from), texts(to));
+        // Of several ports that share flows, some may stay.
+        went.retain(|port| !go.contains(port));
+        let (went, go) = (went.join(", "), go.join(", "));
+        let before = if went.is_empty() { String::new() } else { format!(", no longer to {went}") };
         let result = format!("copies for {monitor} go to {go}{before}: {reason}");
         let draft = Draft::new(&Caller::controller(), What::PolicyMove, result).about(policy);
         if self.take(now) {
@@ -307,5 +307,9 @@ mod tests {
         );
         let first = "copies for 10.0.0.9 go to 0x1/4: 02:00:00:00:00:09 was seen there";
         assert_eq!(told(&[], &[port(4)]), first);
+        let fewer = "copies for 10.0.0.9 go to 0x1/4, no longer to 0x1/3: ";
+        assert!(told(&[port(3), port(4)], &[port(4)]).starts_with(fewer));
+        let more = "copies for 10.0.0.9 go to 0x1/3, 0x1/4: ";
+        assert!(told(&[port(4)], &[port(3), port(4)]).starts_with(more));
     }
 }
