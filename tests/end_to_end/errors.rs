@@ -27,7 +27,7 @@ fn ports_that_cannot_be_are_refused() {
     refused(&["1=tap:new0,netns=nosuch"], &["nosuch", "not found", "ip netns list"]);
     refused(&["1=tap:new0", "1=tap:new1"], &["1", "new0", "its own"]);
     refused(&["1=tap:new0", "2=tap:new0"], &["new0"]);
-    refused(&["1=netdev:lo"], &["lo", "Ethernet", "tun:lo"]);
+    refused(&["1=netdev:lo"], &["lo", "loopback", "veth pair"]);
 }
 
 #[test]
