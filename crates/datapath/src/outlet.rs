@@ -103,7 +103,8 @@ impl Outlet {
 
     /// True if the payload fits the MTU, the tags fit the envelope, and both fit the device behind
     /// the port.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call costs more than what it does for a packet")]
+    #[inline(always)]
     pub(crate) fn fits(&self, frame: &Frame<'_>) -> bool {
         self.takes(frame, frame.network_len())
     }
