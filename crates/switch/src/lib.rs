@@ -88,5 +88,6 @@ pub use socket_file::{ClearError, SocketFile};
 pub use switch::{StartError, Switch};
 pub use tapswitch_openflow::DatapathId;
 pub use tapswitch_tls::{ParsePeerNameError, PeerName, TlsError};
+pub use tapswitch_vhost::MORE_FILES;
 #[doc(hidden)]
 pub use worker::LoneWorker;

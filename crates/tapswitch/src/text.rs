@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use rustix::io::Errno;
-use tapswitch_switch::shell_word;
+use tapswitch_switch::{MORE_FILES, shell_word};
 
 /// `text` on one line, safe for a terminal: characters that would move the cursor, change colours
 /// or the writing direction are escaped by number.
@@ -44,9 +44,7 @@ pub(crate) fn with_remedy(error: &str) -> Cow<'_, str> {
     if !is_out || error.contains("LimitNOFILE=") {
         return Cow::Borrowed(error);
     }
-    Cow::Owned(format!(
-        "{error}; raise the limit of open files (`ulimit -n`, LimitNOFILE= of systemd)"
-    ))
+    Cow::Owned(format!("{error}; {MORE_FILES}"))
 }
 
 fn is_harmless(char: char) -> bool {

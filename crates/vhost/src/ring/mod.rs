@@ -337,10 +337,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Bytes at the start of a frame that are prefetched when its descriptor is fetched: the headers of
-/// nearly all frames, and all of a small one.
-pub const PREFETCHED_LEN: usize = 256;
-
 #[inline]
 fn push(out: &mut Chains, begun: &mut Begun, bytes: GuestBytes<'_>) -> Result<(), RingError> {
     if out.push(begun, bytes) { Ok(()) } else { Err(RingError::Pieces) }
@@ -434,6 +430,9 @@ impl From<u16> for Half {
     }
 }
 
+/// Bytes at the start of a frame that are prefetched when its descriptor is fetched: the headers of
+/// nearly all frames, and all of a small one.
+pub const PREFETCHED_LEN: usize = 256;
 /// Largest ring size.
 const SIZE_MAX: u16 = 1 << 15;
 /// Start of a new packed ring: index 0, both wrap counters 1 (virtio 1.2 §2.8.1).
