@@ -1,6 +1,5 @@
 //! Devices of every configuration carry frames: tun and tap, with and without protocol information,
 //! with headers of every length.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU32;
 
@@ -9,9 +8,8 @@ use tapswitch_tap::{
     NetHeader, Offloads, PacketInfo, Prefix, Wish,
 };
 
-mod common;
-use common::{
-    Host, LINUX_7_3, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, skip,
+use crate::common::{
+    Host, can_tap, config, is_udp_packet_to, is_udp_to, receive_any, skip, wait_readable,
     without_privilege,
 };
 
@@ -84,7 +82,7 @@ fn protocol_information_tells_that_a_buffer_was_too_short() {
     host.udp(7).send_to(&[0; 500], "10.0.0.2:9").unwrap();
     let mut buf = vec![0; queue.prefix().len() + 60];
     loop {
-        common::wait_readable(&[queue]);
+        wait_readable(&[queue]);
         let len = queue.recv(&mut buf).unwrap().unwrap();
         if is_udp_to(&buf[queue.prefix().len()..len], 9) {
             break;
@@ -271,9 +269,4 @@ fn without_a_header_nothing_is_left_undone() {
     assert_eq!((capabilities.receive, capabilities.send), Default::default());
     let prefix = Prefix { packet_info: false, net_header: HeaderLen::None };
     assert_eq!(device.prefix(), prefix);
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }

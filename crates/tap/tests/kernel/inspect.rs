@@ -1,5 +1,4 @@
 //! Inspection of devices that others have created.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
 
@@ -7,8 +6,7 @@ use tapswitch_netlink::{Namespace, TunKind};
 use tapswitch_tap::inspect::{Certainty, Handle, Inspected, Inspection, inspect};
 use tapswitch_tap::{Flags, Kind, Offloads};
 
-mod common;
-use common::{Host, LINUX_7_3, can_tap, config, unique, unprivileged};
+use crate::common::{Host, can_tap, config, unique, unprivileged};
 
 #[test]
 fn a_device_is_found_with_its_settings_and_its_holder() {
@@ -162,11 +160,6 @@ fn processes_and_devices_that_go_meanwhile_are_no_trouble() {
         (0..10).for_each(|_| drop(inspect()));
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }
 
 fn find(found: &Inspection, host: &Host, name: &str) -> Inspected {

@@ -1,13 +1,11 @@
 //! Settings of an existing device.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU32;
 
 use tapswitch_tap::{ByteOrder, Device, LinkType, MacAddr, SettingError};
 
-mod common;
-use common::raw;
-use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive_any, without_privilege};
+use crate::common::raw;
+use crate::common::{Host, can_tap, config, is_udp_to, receive_any, without_privilege};
 
 #[test]
 fn the_mac_address_is_set_without_privilege_while_the_interface_is_up() {
@@ -150,11 +148,6 @@ fn every_setting_of_a_deleted_device_says_so() {
     for (at, outcome) in outcomes.into_iter().enumerate() {
         assert!(matches!(outcome, Err(SettingError::Gone { .. })), "{at}: {outcome:?}");
     }
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }
 
 fn every_setting(device: &mut Device) -> Vec<Result<(), SettingError>> {

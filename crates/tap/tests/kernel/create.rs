@@ -1,6 +1,5 @@
 //! Creating a device results in what was configured, or in an error with the reason; nothing is
 //! left behind.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
@@ -9,8 +8,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use tapswitch_tap::{Config, CreateError, Device, Offloads};
 
-mod common;
-use common::{Host, LINUX_7_3, can_tap, config, forbid, is_udp_to, knows_udp_trains, receive};
+use crate::common::{Host, can_tap, config, forbid, is_udp_to, knows_udp_trains, receive};
 
 #[test]
 fn a_device_lives_as_long_as_its_queues() {
@@ -220,11 +218,6 @@ fn a_limit_of_open_files_is_named() {
     });
     assert!(matches!(error, CreateError::TooManyFiles { .. }), "{error}");
     assert!(error.to_string().contains("`ulimit -n`"), "{error}");
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }
 
 fn with_queues(name: &str, count: u16) -> Config {

@@ -5,7 +5,7 @@
 //!   - `offloads.rs: the_kernel_refuses_what_the_ladder_leaves_out`
 //!   - `offloads.rs: every_cap_ends_in_a_set_that_the_kernel_takes`
 //! - 2: an old kernel supports fewer types of trains, not none:
-//!   - `../src/offloads.rs: the_ladder_goes_down_to_nothing`
+//!   - `../../src/offloads.rs: the_ladder_goes_down_to_nothing`
 //! - 3: offloads belong to the device, not to the queue:
 //!   - `offloads.rs: offloads_concern_the_queues_of_others_too`
 //! - 4: they apply to received frames; no call reports which may be sent:
@@ -22,7 +22,7 @@
 //!   - `persistent.rs: a_header_of_an_odd_length_is_not_joined`
 //! - 7: some releases refuse valid trains:
 //!   - `offloads.rs: a_train_that_the_kernel_refuses_costs_its_type_alone_and_not_for_ever`
-//!   - `../src/fallback.rs: a_refused_type_is_withdrawn_alone`
+//!   - `../../src/fallback.rs: a_refused_type_is_withdrawn_alone`
 //! - 8: metadata is checked, and `hdr_len` of received frames is a hint:
 //!   - `offloads.rs: metadata_must_fit_the_frame`
 //!   - `frames.rs: wrong_metadata_is_told_apart`
@@ -33,7 +33,7 @@
 //!   - `create.rs: offloads_follow_the_callers_cap`
 //! - 11: trains whose packets all have one identification are segmented, unless a feature is on:
 //!   - `quirks.rs: trains_of_one_identification_are_cut_until_the_feature_is_on`
-//!   - `../../tapswitch/src/device/doctor/tests.rs: identifiers_that_are_not_mangled_are_a_hint`
+//!   - `../../../tapswitch/src/device/doctor/tests.rs: identifiers_that_are_not_mangled_are_a_hint`
 //! - 12: no frame is longer than 65535 bytes after its tags:
 //!   - `shapes.rs: the_longest_packet_fits_the_buffer`
 //!   - `shapes.rs: trains_are_no_longer_than_a_packet`
@@ -47,7 +47,7 @@
 //!   - `persistent.rs: a_device_that_is_there_can_be_followed`
 //! - 15: any permitted program may join a multi-queue device:
 //!   - `queues.rs: a_foreign_queue_is_seen`
-//!   - `../../switch/tests/rings.rs: who_joins_a_device_of_the_switch_is_told_of`
+//!   - `../../../switch/tests/rings.rs: who_joins_a_device_of_the_switch_is_told_of`
 //!   - `create.rs: a_multi_queue_device_can_be_joined_unless_exclusively`
 //! - 16: flags of additional files are ignored:
 //!   - `queues.rs: a_device_in_use_is_not_opened_with_another_prefix`
@@ -59,11 +59,11 @@
 //! - 18: programs stay attached to the device:
 //!   - `filters.rs: an_ebpf_filter_drops_until_it_is_taken_off`
 //!   - `persistent.rs: what_the_former_user_let_through_and_where_is_forgotten`
-//!   - `steering.rs: a_program_is_not_given_to_what_it_would_misread`
+//!   - `../steering.rs: a_program_is_not_given_to_what_it_would_misread`
 //! - 19: frames have no hash, and a program with a bitwise hash parses only one tag:
 //!   - `quirks.rs: no_hash_comes_with_a_frame_and_the_steering_tells_what_it_was`
-//!   - `steering.rs: the_program_computes_the_hash_that_is_documented`
-//!   - `steering.rs: both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in`
+//!   - `../steering.rs: the_program_computes_the_hash_that_is_documented`
+//!   - `../steering.rs: both_directions_of_a_flow_meet_on_one_worker_whatever_they_are_wrapped_in`
 //! - 20: frames that XDP redirects arrive on the queue with their processor's number:
 //!   - `quirks.rs: frames_that_xdp_redirects_pass_the_steering_by_which_tells_where_they_belong`
 //! - 21: `IFF_NAPI_FRAGS` needs privileges:
@@ -97,15 +97,14 @@
 //! - 30: mistakes of other libraries: they copy each packet, take a MAC address for an IP header,
 //!   receive one packet per call, send UDP without a checksum, join packets of different flows, and
 //!   fail if there is too little room:
-//!   - `resources.rs: nothing_is_allocated_per_frame`
+//!   - `../resources.rs: nothing_is_allocated_per_frame`
 //!   - `quirks.rs: one_call_receives_all_that_waits_and_an_address_is_no_ip_version`
-//!   - `../../offload/tests/offload/segments.rs: a_datagram_never_says_that_it_has_no_checksum`
-//!   - `../../offload/tests/offload/coalesce.rs: what_differs_ends_a_train`
-//!   - `../../offload/tests/offload/coalesce.rs: tags_tell_flows_apart`
-//!   - `../../offload/tests/offload/in_place.rs: too_little_room_costs_no_packet`
+//!   - `../../../offload/tests/offload/segments.rs: a_datagram_never_says_that_it_has_no_checksum`
+//!   - `../../../offload/tests/offload/coalesce.rs: what_differs_ends_a_train`
+//!   - `../../../offload/tests/offload/coalesce.rs: tags_tell_flows_apart`
+//!   - `../../../offload/tests/offload/in_place.rs: too_little_room_costs_no_packet`
 //! - 31: unknown flags are ignored, never refused:
 //!   - `shapes.rs: back_pressure_is_had_or_refused_but_never_silently_missing`
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
@@ -122,20 +121,14 @@ use tapswitch_tap::{
 };
 use tapswitch_wire::checksum::Sum;
 
-mod common;
-#[path = "common/packet_socket.rs"]
-mod packet_socket;
-#[path = "common/programs.rs"]
-mod programs;
-#[path = "common/recipe.rs"]
-mod recipe;
-use common::cable::{Cable, assert_same, is_ours, kinds, one_queue, plain_frame, udp};
-use common::raw::redirect_by_xdp;
-use common::{
-    Host, LINUX_7_3, PATIENCE, can_tap, config, eventually, is_udp_to, knows_udp_trains, skip,
+use crate::common::cable::{Cable, assert_same, is_ours, kinds, one_queue, plain_frame, udp};
+use crate::common::raw::redirect_by_xdp;
+use crate::common::{
+    Host, PATIENCE, can_tap, config, eventually, is_udp_to, knows_udp_trains, skip,
 };
-use packet_socket::PacketSocket;
-use programs::can_attach;
+use crate::packet_socket::PacketSocket;
+use crate::programs::can_attach;
+use crate::recipe;
 
 /// Quirk 11: the kernel joins packets with the same identification, and segments them again in
 /// software before they reach a device without the feature to renumber them.
@@ -377,11 +370,6 @@ fn every_test_of_the_list_exists() {
     assert!(count > 40, "{count} tests: the list is not read");
 }
 
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
-}
-
 /// A packet of a TCP stream whose identification is `step` more than that of the previous one.
 fn tcp_packet(number: u16, step: u16) -> (NetHeader, Vec<u8>) {
     let (_, mut bytes) = udp(0, TCP_HEADERS + SEGMENT - 42, 0);
@@ -459,25 +447,25 @@ const SOURCES: [(&str, &str); 19] = [
     ("persistent", include_str!("persistent.rs")),
     ("queues", include_str!("queues.rs")),
     ("quirks", include_str!("quirks.rs")),
-    ("resources", include_str!("resources.rs")),
+    ("../resources", include_str!("../resources.rs")),
     ("settings", include_str!("settings.rs")),
     ("shapes", include_str!("shapes.rs")),
-    ("steering", include_str!("steering.rs")),
-    ("../src/offloads", include_str!("../src/offloads.rs")),
-    ("../src/fallback", include_str!("../src/fallback.rs")),
-    ("../../switch/tests/rings", include_str!("../../switch/tests/rings.rs")),
+    ("../steering", include_str!("../steering.rs")),
+    ("../../src/offloads", include_str!("../../src/offloads.rs")),
+    ("../../src/fallback", include_str!("../../src/fallback.rs")),
+    ("../../../switch/tests/rings", include_str!("../../../switch/tests/rings.rs")),
     (
-        "../../offload/tests/offload/coalesce",
-        include_str!("../../offload/tests/offload/coalesce.rs"),
+        "../../../offload/tests/offload/coalesce",
+        include_str!("../../../offload/tests/offload/coalesce.rs"),
     ),
     (
-        "../../offload/tests/offload/in_place",
-        include_str!("../../offload/tests/offload/in_place.rs"),
+        "../../../offload/tests/offload/in_place",
+        include_str!("../../../offload/tests/offload/in_place.rs"),
     ),
     (
-        "../../offload/tests/offload/segments",
-        include_str!("../../offload/tests/offload/segments.rs"),
+        "../../../offload/tests/offload/segments",
+        include_str!("../../../offload/tests/offload/segments.rs"),
     ),
-    (DOCTOR, include_str!("../../tapswitch/src/device/doctor/tests.rs")),
+    (DOCTOR, include_str!("../../../tapswitch/src/device/doctor/tests.rs")),
 ];
-const DOCTOR: &str = "../../tapswitch/src/device/doctor/tests";
+const DOCTOR: &str = "../../../tapswitch/src/device/doctor/tests";

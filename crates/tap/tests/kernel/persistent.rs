@@ -1,6 +1,5 @@
 //! A persistent device is opened as configured, whatever its former user left behind; and if it
 //! cannot be, the error says what it is and which setting to change.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
 use std::os::fd::AsRawFd;
@@ -11,9 +10,8 @@ use tapswitch_tap::{
     Offloads, Prefix, SendError, SettingError, Wish,
 };
 
-mod common;
-use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
-use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive_any, without_privilege};
+use crate::common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
+use crate::common::{Host, can_tap, config, is_udp_to, receive_any, without_privilege};
 
 /// Quirks 6 and 18.
 #[test]
@@ -490,9 +488,4 @@ fn another_device_of_the_same_name_is_not_taken_for_it() {
         assert!(matches!(error, SettingError::Link { .. }), "{error}");
         assert!(error.to_string().contains("another interface"), "{error}");
     }
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }

@@ -1,5 +1,4 @@
 //! Attaching and detaching queues, and queues of other programs.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,9 +8,8 @@ use tapswitch_tap::{
     Config, CreateError, Device, HeaderLen, Kind, NetHeader, SendError, SettingError,
 };
 
-mod common;
-use common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
-use common::{Host, LINUX_7_3, can_tap, config, is_udp_to, receive, receive_any, skip};
+use crate::common::raw::{self, MULTI_QUEUE, NO_PI, TAP, TUN, VNET_HDR};
+use crate::common::{Host, can_tap, config, is_udp_to, receive, receive_any, skip};
 
 fn with_queues(count: u16) -> Config {
     config("tap0").queues(NonZeroU16::new(count).unwrap())
@@ -282,9 +280,4 @@ fn a_queue_gives_its_file_away_and_nothing_else_changes() {
     let again = host.inside(|| Device::from_fds(fds)).unwrap();
     assert_eq!(again.prefix().net_header, HeaderLen::V1);
     assert!(!again.prefix().packet_info);
-}
-
-#[test]
-fn all_this_holds_on_linux_7_3() {
-    LINUX_7_3.test_all();
 }
