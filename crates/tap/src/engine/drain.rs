@@ -107,15 +107,27 @@ impl AsFd for Drain {
 // Per frame: a read(2), and some ten instructions.
 #[inline]
 pub(super) fn fill(queue: &Queue, layout: Prefix, burst: &mut Burst) -> Option<RecvError> {
-    while let Some(room) = burst.room(layout) {
-        match queue.recv(room) {
-            Ok(Some(len)) if burst.commit(layout, len) => {}
-            Ok(Some(_)) => return Some(RecvError::new(Errno::MSGSIZE)),
-            Ok(None) => return None,
-            Err(error) => return Some(error),
+    while let Some(received) = fill_one(queue, layout, burst) {
+        if let Err(error) = received {
+            return Some(error);
         }
     }
     None
+}
+
+/// Receives one frame into `burst` and returns the length of its packet in bytes; `None` if no
+/// frame is queued or the burst is full.
+#[inline]
+pub(super) fn fill_one(
+    queue: &Queue,
+    layout: Prefix,
+    burst: &mut Burst,
+) -> Option<Result<usize, RecvError>> {
+    let received = queue.recv(burst.room(layout)?).transpose()?;
+    Some(received.and_then(|len| match burst.commit(layout, len) {
+        true => Ok(len),
+        false => Err(RecvError::new(Errno::MSGSIZE)),
+    }))
 }
 
 /// Sends one frame.

@@ -22,6 +22,9 @@
 //! frame; otherwise it becomes the number of frames received plus one. It is limited by their mean
 //! length, because a burst ends after [`BURST_LEN`] bytes.
 //!
+//! **A single read or write**, as with trains and on a queue that is mostly empty, is a read(2) or
+//! write(2), which costs less than the same by the ring.
+//!
 //! **If the kernel refuses a call** permanently (out of memory, for example), the engine continues
 //! with read(2) and write(2), and loses no frame.
 //!
@@ -38,7 +41,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::drain::{fill, send_frame};
+use super::drain::{fill, fill_one, send_frame};
 use super::{EngineError, OpenError, SendLog, Sent, wait_readable};
 use crate::ioctl;
 use crate::{Burst, BurstSize, Outgoing, Prefix, Queue, RecvError, SendError};
@@ -159,6 +162,9 @@ impl Uring {
             self.pending.extend(fill(&self.queue, self.layout, burst));
             return None;
         }
+        if self.reads == 1 {
+            return self.recv_alone(burst);
+        }
         let rooms = burst.spread(self.layout).take(self.reads);
         let results = self.ring.read(rooms);
         let before = burst.len();
@@ -171,6 +177,20 @@ impl Uring {
             self.note_losses(&results, spoiled);
         }
         all_found.then_some(bytes)
+    }
+
+    /// As [`Self::recv_batch`], by read(2).
+    fn recv_alone(&mut self, burst: &mut Burst) -> Option<usize> {
+        match fill_one(&self.queue, self.layout, burst)? {
+            Ok(len) => {
+                self.reads = reads_after(1, 1, len);
+                Some(len)
+            }
+            Err(error) => {
+                self.pending.push(error);
+                None
+            }
+        }
     }
 
     /// Records the frames that the kernel lost.
@@ -188,7 +208,7 @@ impl Uring {
         let first = batch.first;
         let packets = batch.take();
         let mut done = 0;
-        while done < packets.len() && !self.ring.is_broken() {
+        while packets.len() - done > 1 && !self.ring.is_broken() {
             let results = self.ring.write(&packets[done..], self.linked);
             let why = |at: usize, errno| {
                 let packet = packets.get(done + at).copied().unwrap_or_default();
