@@ -21,8 +21,8 @@ pub enum Action {
     Output {
         /// Which port.
         port: PortNo,
-        /// For the controller port: bytes of the packet to send, at most [`CONTROLLER_MAX_LEN`], or
-        /// [`CONTROLLER_MAX_LEN_NO_BUFFER`].
+        /// For the controller port: bytes to send of a buffered packet, at most
+        /// [`CONTROLLER_MAX_LEN`], or [`CONTROLLER_MAX_LEN_NO_BUFFER`].
         max_len: u16,
     },
     /// `OFPAT_COPY_TTL_OUT`: TTL from the second header to the first.

@@ -64,6 +64,7 @@ mod port;
 mod queue;
 mod role;
 mod shape;
+mod starts;
 mod table;
 
 pub use action::{Action, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER};
@@ -99,4 +100,5 @@ pub use queue::{
 };
 pub use role::{AsyncConfig, AsyncMask, ControllerRole, RoleMessage};
 pub use shape::{ParseShapeError, Shape};
+pub use starts::StartsSuffice;
 pub use table::{TABLE_CONFIG_DEPRECATED, TableMod};

@@ -7,7 +7,7 @@ use crate::{
     AsyncConfig, CheckError, DecodeError, EncodeError, ErrorKind, ErrorMessage, Experimenter,
     FeaturesReply, FlowMod, FlowRemoved, GroupMod, HeaderError, Hello, MessageError, MessageType,
     MeterMod, MultipartReply, MultipartRequest, PacketIn, PacketOut, PortMod, PortStatus,
-    QueueGetConfigReply, QueueGetConfigRequest, RoleMessage, SwitchConfig, TableMod,
+    QueueGetConfigReply, QueueGetConfigRequest, RoleMessage, StartsSuffice, SwitchConfig, TableMod,
 };
 
 /// One OpenFlow message.
@@ -58,10 +58,7 @@ impl Message {
             Body::TableMod(table_mod) => table_mod.check(),
             Body::MeterMod(meter_mod) => meter_mod.check(),
             Body::MultipartRequest(request) => request.check(),
-            Body::Experimenter(_) => Err(CheckError::new(
-                ErrorKind::OFPBRC_BAD_EXPERIMENTER,
-                "experimenter: unknown experimenter",
-            )),
+            Body::Experimenter(body) => StartsSuffice::of(body).map(|_| ()),
             _ => Ok(()),
         }
     }
