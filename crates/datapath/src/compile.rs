@@ -378,8 +378,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         if is_miss && self.in_port().is_some_and(is_kept) {
             return Op::Drop(DropReason::PortNoPacketIn);
         }
-        let max_len = self.snaplen.map_or(max_len, |snaplen| snaplen.min(max_len));
-        Op::Controller(self.origin(self.source.reason, max_len))
+        let origin = self.origin(self.source.reason, max_len);
+        Op::Controller(PacketInOrigin { snaplen: self.snaplen, ..origin })
     }
 
     /// The origin of a packet-in here. It is the same for all frames of the program, so everything
@@ -394,6 +394,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             table_id,
             cookie,
             max_len,
+            snaplen: None,
             metadata: u64::from_be_bytes(self.current.metadata),
             tunnel_id: u64::from_be_bytes(self.current.tunnel_id),
         }

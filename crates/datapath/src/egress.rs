@@ -60,8 +60,11 @@ pub struct PacketInOrigin {
     pub table_id: TableId,
     /// Cookie of that rule.
     pub cookie: u64,
-    /// Bytes of the frame that the controller requested.
+    /// Bytes by which a buffered packet would be represented. None is buffered, so this concerns
+    /// only controllers that said that the start of a packet suffices.
     pub max_len: u16,
+    /// Bytes that the enclosing buckets keep of each packet; `None` for all.
+    pub snaplen: Option<u16>,
     /// Metadata, as rules have written it.
     pub metadata: u64,
     /// Tunnel identifier, as rules have set it.

@@ -8,7 +8,7 @@ use tapswitch_datapath::{
     Claim, DropReason, Egress, Frame, PacketInClaim, PacketInOrigin, Sent, Sighting,
 };
 use tapswitch_offload::{Segments, complete_checksum};
-use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PortNo};
+use tapswitch_openflow::{CONTROLLER_MAX_LEN, PortNo};
 
 use crate::beyond::Beyond;
 use crate::credits::is_probe;
@@ -47,13 +47,14 @@ impl<'a> WorkerEgress<'a> {
         let (mut meta, rest) = (frame.meta, self.beyond.join(frame, &mut room));
         complete_checksum(&mut meta, &mut headers, rest).map_err(|_| DropReason::CannotSegment)?;
         let fate = FrameFate::new(claim.map(PacketInClaim::wait));
-        let _ = self.report(origin, frame.len(), [&headers, rest, &[]], &fate);
+        let part = self.wanted_part(origin);
+        let _ = self.report((origin, part), frame.len(), [&headers, rest, &[]], &fate);
         Ok(())
     }
 
-    /// Reports the packets of a train. A controller that asks for a truncated packet only inspects
-    /// the traffic and gets the first one; a controller that asks for whole packets must be able to
-    /// forward them all.
+    /// Reports the packets of a train. Who is content with a part of a packet only inspects the
+    /// traffic and gets the first one; a controller that gets whole packets must be able to forward
+    /// them all.
     fn report_train(
         &self,
         origin: &PacketInOrigin,
@@ -66,23 +67,32 @@ impl<'a> WorkerEgress<'a> {
                 .map_err(|_| DropReason::CannotSegment)?;
         let mut headers = vec![0; packets.headers_len()];
         let fate = FrameFate::new(claim.map(PacketInClaim::wait));
+        let part = self.wanted_part(origin);
         while let Some(packet) = packets.next(&mut headers) {
             let [first, second] = packet.payload;
             let headers = &headers[..packet.headers_len];
             let pieces = [headers, first, second];
-            let told = self.report(origin, packet.frame_len(), pieces, &fate);
-            if told.is_err() || wanted_len(origin) < packet.frame_len() {
+            let told = self.report((origin, part), packet.frame_len(), pieces, &fate);
+            if told.is_err() || part.len_of(packet.frame_len()) < packet.frame_len() {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Reports one packet of a frame. If the frame's ingress port has too many reports pending, the
-    /// packet is dropped and counted.
+    /// The part of each packet that is reported: all of it, as packets are not buffered (OpenFlow
+    /// 1.3.5 §7.4.1), unless all controllers only look or the bucket truncates.
+    fn wanted_part(&self, origin: &PacketInOrigin) -> Part {
+        let looks = self.shared.starts_suffice.load(Ordering::Relaxed);
+        let start = Some(origin.max_len).filter(|len| looks && *len <= CONTROLLER_MAX_LEN);
+        Part { start: start.map(usize::from), kept: origin.snaplen.map(usize::from) }
+    }
+
+    /// Reports this part of one packet of a frame. If the frame's ingress port has too many reports
+    /// pending, the packet is dropped and counted.
     fn report(
         &self,
-        origin: &PacketInOrigin,
+        (origin, part): (&PacketInOrigin, Part),
         total_len: usize,
         parts: [&[u8]; 3],
         frame: &Arc<FrameFate>,
@@ -91,15 +101,16 @@ impl<'a> WorkerEgress<'a> {
             frame.lose(DropReason::ControllerQueueFull);
             return Err(DropReason::ControllerQueueFull);
         };
-        let len = total_len.min(wanted_len(origin));
+        let len = part.len_of(total_len).min(MAX_DATA_LEN);
         let mut data = Vec::with_capacity(len);
         for part in parts {
             let room = len - data.len();
             data.extend_from_slice(&part[..part.len().min(room)]);
         }
         let packet = PacketFate::new(frame, credit);
+        let is_start = part.start.is_some_and(|len| len < total_len);
         let (origin, fate) = (*origin, packet.clone());
-        let told = self.shared.report(Report::PacketIn { origin, total_len, data, fate });
+        let told = self.shared.report(Report::PacketIn { origin, total_len, data, is_start, fate });
         told.inspect_err(|_| packet.refused())
     }
 }
@@ -156,16 +167,24 @@ impl Egress for WorkerEgress<'_> {
     }
 }
 
-/// Bytes of a packet that the controller wants and a message can carry.
-fn wanted_len(origin: &PacketInOrigin) -> usize {
-    match origin.max_len {
-        CONTROLLER_MAX_LEN_NO_BUFFER => MAX_DATA_LEN,
-        len => usize::from(len).min(MAX_DATA_LEN),
+/// The part of a packet that controllers get, in bytes; `None` is all of it.
+#[derive(Clone, Copy)]
+struct Part {
+    /// For controllers that only look.
+    start: Option<usize>,
+    /// What the bucket keeps, for any controller.
+    kept: Option<usize>,
+}
+
+impl Part {
+    /// Its length of a packet of `len` bytes.
+    fn len_of(self, len: usize) -> usize {
+        self.start.into_iter().chain(self.kept).fold(len, usize::min)
     }
 }
 
 /// A message has at most 65,535 bytes, of which a packet-in with the match fields that we send
-/// needs less than 128 (OpenFlow 1.3.5 §7.4.1).
+/// needs less than 128 (OpenFlow 1.3.5 §7.4.1). A longer packet cannot be sent whole, nor back.
 const MAX_DATA_LEN: usize = 65_535 - 128;
 
 #[cfg(test)]

@@ -72,6 +72,8 @@ pub(crate) struct PeerState {
     is_quiet: bool,
     /// True while packet-ins are wanted there.
     listens: bool,
+    /// True if the start of each packet suffices there (`StartsSuffice`).
+    only_looks: bool,
     role: ControllerRole,
     /// Requests behind an unfinished barrier, with the space of packet-outs among them.
     held: VecDeque<(SwitchEvent, Option<PacketOutRoom>)>,
@@ -90,6 +92,7 @@ impl PeerState {
             is_on_trial,
             is_quiet: is_on_trial,
             listens: false,
+            only_looks: false,
             role: ControllerRole::Equal,
             held: VecDeque::new(),
         }
@@ -246,8 +249,9 @@ impl Server {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Peer(id, news) => self.handle_peer(id, news),
-            Input::Report(Report::PacketIn { origin, total_len, data, fate }) => {
-                self.notify_packet_in(&agent::packet_in(&origin, total_len, data), &fate);
+            Input::Report(Report::PacketIn { origin, total_len, data, is_start, fate }) => {
+                let packet_in = agent::packet_in(&origin, total_len, data);
+                self.notify_packet_in(&packet_in, is_start, &fate);
             }
             Input::Report(Report::Stalled(port)) => self.ports.note_stall(port),
             Input::Report(Report::Sighting(sighting, _credit)) => {
@@ -392,12 +396,23 @@ impl Server {
         }
         self.end_trial(id, &message.body);
         match self.agent.handle_message(&message, clock::coarse()) {
-            Ok(outcome) => self.carry_out(id, message, outcome, room),
+            Ok(outcome) => {
+                if matches!(message.body, Body::Experimenter(_)) {
+                    self.note_onlooker(id);
+                }
+                self.carry_out(id, message, outcome, room);
+            }
             Err(refusal) => {
                 tracing::debug!("{}: refused: {}", self.name_of(id), refusal.text);
                 self.order(id, ToPeer::Refuse(message, refusal.kind));
             }
         }
+    }
+
+    /// The controller has said that the start of each packet suffices.
+    fn note_onlooker(&mut self, id: ConnectionId) {
+        self.peers.entry(id).and_modify(|peer| peer.only_looks = true);
+        self.update_fail_mode();
     }
 
     fn carry_out(
@@ -676,7 +691,9 @@ impl Server {
         let is_connected = self.peers.values().any(PeerState::leads);
         let is_alone = !self.controllers.is_empty() && !is_connected;
         self.agent.set_standalone(is_alone && self.fail_mode == FailMode::Standalone);
-        let has_listener = self.peers.values().any(|peer| peer.is_ready && peer.listens);
+        let mut listeners = self.peers.values().filter(|peer| peer.is_ready && peer.listens);
+        let has_listener = listeners.clone().next().is_some();
+        self.shared.starts_suffice.store(listeners.all(|peer| peer.only_looks), Ordering::Relaxed);
         self.shared.has_controller.store(has_listener, Ordering::Relaxed);
     }
 
@@ -698,9 +715,11 @@ impl Server {
         }
     }
 
-    /// Sends a packet-in to all controllers.
-    fn notify_packet_in(&self, packet_in: &PacketIn, fate: &Arc<PacketFate>) {
-        for peer in self.peers.values().filter(|peer| peer.is_ready) {
+    /// Sends a packet-in to all controllers. A start of a packet from before one came that wants
+    /// whole packets is not for that one.
+    fn notify_packet_in(&self, packet_in: &PacketIn, is_start: bool, fate: &Arc<PacketFate>) {
+        let takes = |peer: &&PeerState| peer.is_ready && (peer.only_looks || !is_start);
+        for peer in self.peers.values().filter(takes) {
             let own = peer.listens.then(|| fate.clone());
             let order = ToPeer::PacketIn(packet_in.clone(), own);
             if !peer.orders.send(order) && peer.listens {

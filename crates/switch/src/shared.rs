@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) macs: ArcSwap<MacTable>,
     /// True while some controller wants packet-ins.
     pub(crate) has_controller: AtomicBool,
+    /// True while the start of each packet suffices for all that want packet-ins.
+    pub(crate) starts_suffice: AtomicBool,
     /// Wakes the agent after a worker has done a [`Errand::Sync`](crate::worker::Errand::Sync).
     pub(crate) synced: Notify,
     /// Wakes the agent when a worker's thread has ended.
@@ -42,8 +44,10 @@ pub(crate) enum Report {
         origin: PacketInOrigin,
         /// Length of the whole frame in bytes.
         total_len: usize,
-        /// The requested part of it.
+        /// All of it, or the part that suffices.
         data: Vec<u8>,
+        /// Whether it is cut, or one of several, for controllers that only look.
+        is_start: bool,
         /// The outcome to report.
         fate: Arc<PacketFate>,
     },
@@ -92,6 +96,7 @@ impl Shared {
             snapshot: ArcSwap::new(snapshot),
             macs: ArcSwap::new(macs),
             has_controller: AtomicBool::new(false),
+            starts_suffice: AtomicBool::new(false),
             synced: Notify::new(),
             worker_ended: Notify::new(),
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),

@@ -107,7 +107,8 @@ fn floods_and_controllers_get_the_first_bytes_too() {
     let mut switch = tapped(vec![TRUNCATE.action(), flood, to_controller]);
     assert_eq!(switch.receive(1, &tcp().bytes()), [2, 2, 3, 4]);
     assert_eq!(switch.out.snaplens, [(2, 64), (3, 64), (4, 64)]);
-    assert_eq!(switch.out.packet_ins[0].0.max_len, 64);
+    let origin = switch.out.packet_ins[0].0;
+    assert_eq!((origin.snaplen, origin.max_len), (Some(64), 0xffff));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
     FlowModFlags, FlowRemoved, GroupMod, Masked, Match, Message, MeterMod, MultipartReply, Oxm,
     PacketIn, PacketOut, PortMod, PortNo, PortReason, PortStatus, QueueGetConfigReply,
-    SwitchConfig, TableId, TableMod,
+    StartsSuffice, SwitchConfig, TableId, TableMod,
 };
 
 use crate::config::Learning;
@@ -143,7 +143,11 @@ impl Agent {
                 Ok(reply(Body::MultipartReply(MultipartReply::new(body))))
             }
             Body::QueueGetConfigRequest(request) => self.queue_config(request.port),
-            Body::Experimenter(_) => Err(ErrorKind::OFPBRC_BAD_EXPERIMENTER.into()),
+            // The server keeps it, as it concerns one connection.
+            Body::Experimenter(body) => {
+                StartsSuffice::of(body).map_err(|error| error.kind)?;
+                Ok(Outcome::default())
+            }
             // Replies to requests that are never sent here, and messages for controllers.
             _ => Err(ErrorKind::OFPBRC_BAD_TYPE.into()),
         }
@@ -212,7 +216,7 @@ impl Agent {
     }
 
     /// The reply to a features request (OpenFlow 1.3.5 §7.3.1). The switch has no packet buffers:
-    /// controllers receive whole packets if they ask for them.
+    /// controllers receive whole packets.
     pub(crate) fn features(&self) -> FeaturesReply {
         FeaturesReply {
             datapath_id: self.identity.datapath_id,

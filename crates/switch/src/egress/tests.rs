@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tapswitch_datapath::{
     HEADROOM, MacTable, Pipeline, Port, Station, Traffic, VlanKey, WorkerIndex,
 };
-use tapswitch_openflow::{PacketInReason, TableId};
+use tapswitch_openflow::{CONTROLLER_MAX_LEN_NO_BUFFER, PacketInReason, TableId};
 use tapswitch_wire::{MacAddr, NetHeader, parse};
 use tokio::sync::mpsc::Receiver;
 
@@ -27,6 +27,7 @@ fn origin(max_len: u16) -> PacketInOrigin {
         table_id,
         cookie: 0,
         max_len,
+        snaplen: None,
         metadata: 0,
         tunnel_id: 0,
     }
@@ -34,12 +35,12 @@ fn origin(max_len: u16) -> PacketInOrigin {
 
 /// Sends a frame to the controller.
 fn packet_in(shared: &Shared, max_len: u16, sent: &(NetHeader, Vec<u8>)) -> Outcome {
-    packet_in_for(shared, max_len, sent, None)
+    packet_in_for(shared, &origin(max_len), sent, None)
 }
 
 fn packet_in_for(
     shared: &Shared,
-    max_len: u16,
+    origin: &PacketInOrigin,
     (meta, bytes): &(NetHeader, Vec<u8>),
     claim: Option<&PacketInClaim<'_>>,
 ) -> Outcome {
@@ -49,9 +50,9 @@ fn packet_in_for(
     // Once as received, and once as a copy with headers of its own.
     let mut ports = TxPorts::default();
     let mut egress = WorkerEgress::new(&mut ports, shared);
-    let whole = egress.packet_in(&origin(max_len), &frame, claim);
+    let whole = egress.packet_in(origin, &frame, claim);
     let mut scratch = Vec::new();
-    let copy = egress.packet_in(&origin(max_len), &frame.fork(&mut scratch), claim);
+    let copy = egress.packet_in(origin, &frame.fork(&mut scratch), claim);
     assert_eq!(whole, copy);
     assert_eq!(frame.head(), bytes, "the frame itself goes on as it was");
     whole
@@ -87,29 +88,60 @@ fn a_train_becomes_packets() {
     let sent = tcp_train(2500, 1000);
     assert_eq!(packet_in(&shared, CONTROLLER_MAX_LEN_NO_BUFFER, &sent), Ok(Sent::Later));
     let packets = reported(&mut reports);
-    let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
-    assert_eq!(lens, [(1054, 1054), (1054, 1054), (554, 554)]);
     let payload: Vec<_> = packets.iter().flat_map(|(_, data)| checked_payload(data)).collect();
     assert!(payload.into_iter().eq(&sent.1[HEADERS_LEN..]));
 }
 
+/// Lengths of packets, and of the parts that the controller gets.
+fn lens(reports: &mut Receiver<Report>) -> Vec<(usize, usize)> {
+    reported(reports).iter().map(|(len, data)| (*len, data.len())).collect()
+}
+
+/// A controller that sends the data back would otherwise send something else than what came.
 #[test]
-fn who_wants_the_start_gets_the_start_of_the_first_packet() {
+fn what_is_not_buffered_is_whole_whatever_the_length_asked_for() {
     let (shared, mut reports) = shared();
+    let (train, packet) = (tcp_train(2500, 1000), tcp_train(700, 0));
+    for max_len in [0, 64, 128, CONTROLLER_MAX_LEN, CONTROLLER_MAX_LEN_NO_BUFFER] {
+        assert_eq!(packet_in(&shared, max_len, &train), Ok(Sent::Later));
+        let expected = [(1054, 1054), (1054, 1054), (554, 554)];
+        assert_eq!(lens(&mut reports), expected, "max_len {max_len}");
+        assert_eq!(packet_in(&shared, max_len, &packet), Ok(Sent::Later));
+        assert_eq!(lens(&mut reports), [(754, 754)], "max_len {max_len}");
+    }
+}
+
+#[test]
+fn who_only_looks_gets_the_start_of_the_first_packet() {
+    let (shared, mut reports) = shared();
+    shared.starts_suffice.store(true, Ordering::Relaxed);
     let (train, packet) = (tcp_train(2500, 1000), tcp_train(700, 0));
     for (max_len, sent, expected) in [
         (128, &train, &[(1054, 128)][..]),
         (0, &train, &[(1054, 0)]),
         (1054, &train, &[(1054, 1054), (1054, 1054), (554, 554)]),
+        (0xffff, &train, &[(1054, 1054), (1054, 1054), (554, 554)]),
         (128, &packet, &[(754, 128)]),
         (0, &packet, &[(754, 0)]),
         (754, &packet, &[(754, 754)]),
         (5000, &packet, &[(754, 754)]),
     ] {
         assert_eq!(packet_in(&shared, max_len, sent), Ok(Sent::Later));
-        let packets = reported(&mut reports);
-        let lens: Vec<_> = packets.iter().map(|(len, data)| (*len, data.len())).collect();
-        assert_eq!(lens, expected, "max_len {max_len}");
+        assert_eq!(lens(&mut reports), expected, "max_len {max_len}");
+    }
+}
+
+#[test]
+fn a_bucket_that_truncates_does_so_for_any_controller() {
+    let (shared, mut reports) = shared();
+    let (train, packet) = (tcp_train(2500, 1000), tcp_train(700, 0));
+    for looks in [false, true] {
+        shared.starts_suffice.store(looks, Ordering::Relaxed);
+        let origin = PacketInOrigin { snaplen: Some(100), ..origin(if looks { 256 } else { 64 }) };
+        assert_eq!(packet_in_for(&shared, &origin, &train, None), Ok(Sent::Later));
+        assert_eq!(lens(&mut reports), [(1054, 100)], "of a train, the first packet");
+        assert_eq!(packet_in_for(&shared, &origin, &packet, None), Ok(Sent::Later));
+        assert_eq!(lens(&mut reports), [(754, 100)]);
     }
 }
 
@@ -143,7 +175,8 @@ fn what_a_full_queue_refuses_is_lost_and_counted() {
     let port = Port::new(PortNo(1), "p1".into(), MacAddr::ZERO, 1500, 1).into();
     let claim = PacketInClaim::new(WorkerIndex(0), &port, Traffic::frame(154, 1));
     let lost = || port.counters.drops().count(DropReason::ControllerQueueFull);
-    let tell = || assert_eq!(packet_in_for(&shared, 0, &sent, Some(&claim)), Ok(Sent::Later));
+    let origin = origin(0);
+    let tell = || assert_eq!(packet_in_for(&shared, &origin, &sent, Some(&claim)), Ok(Sent::Later));
     while lost() == 0 {
         tell();
     }

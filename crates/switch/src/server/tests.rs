@@ -8,7 +8,7 @@ use tapswitch_netlink::{LinkMonitor, Namespace, OwnedNamespace};
 use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
     Action, BufferId, DatapathId, FlowMod, FlowModCommand, Match, Oxm, PacketInReason, PortState,
-    TableId,
+    StartsSuffice, TableId,
 };
 use tokio::sync::Semaphore;
 
@@ -60,6 +60,19 @@ fn join_as_controller(server: &mut Server, id: ConnectionId, is_on_trial: bool) 
     server.handle_peer(id, FromPeer::Opened { orders, origin });
     server.handle_peer(id, FromPeer::Event(SwitchEvent::Ready));
     inbox
+}
+
+/// A packet-in of port 1.
+fn packet_in() -> PacketIn {
+    PacketIn {
+        buffer_id: BufferId::NO_BUFFER,
+        total_len: 60,
+        reason: PacketInReason::ACTION,
+        table_id: TableId(0),
+        cookie: 0,
+        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
+        data: vec![0; 60],
+    }
 }
 
 /// Sends a request from the controller.
@@ -286,21 +299,61 @@ fn a_port_that_stalls_again_and_again_is_told_of_once() {
     assert_eq!([(); 3].map(|()| told(&mut server)), [false, true, false]);
 }
 
+/// Whole packets are sent while one of them wants these.
+#[test]
+fn starts_of_packets_suffice_while_nobody_wants_more() {
+    let mut server = server(&[]);
+    let suffice = |server: &Server| {
+        let shared = &server.shared;
+        assert!(shared.has_controller.load(Ordering::Relaxed));
+        shared.starts_suffice.load(Ordering::Relaxed)
+    };
+    let only_looks = || Body::Experimenter(StartsSuffice.experimenter());
+    let mut inboxes = [A, B].map(|id| {
+        let inbox = join(&mut server, id);
+        server.handle_peer(id, FromPeer::Listens(true));
+        inbox
+    });
+    assert!(!suffice(&server));
+    ask(&mut server, A, 5, only_looks());
+    assert!(!suffice(&server), "the other one has not said so");
+    ask(&mut server, B, 5, only_looks());
+    assert!(suffice(&server));
+    assert!(inboxes.iter_mut().all(|inbox| inbox.try_recv().is_none()), "nothing is answered");
+    let _third = join(&mut server, C);
+    assert!(suffice(&server), "it does not listen");
+    server.handle_peer(C, FromPeer::Listens(true));
+    assert!(!suffice(&server));
+    server.handle_peer(C, FromPeer::Gone);
+    assert!(suffice(&server));
+}
+
+/// It was cut when nobody wanted more: the one that came since would send the start back.
+#[test]
+fn a_start_is_not_sent_to_who_wants_whole_packets() {
+    let mut server = server(&[]);
+    let mut inboxes = [A, B].map(|id| {
+        let inbox = join(&mut server, id);
+        server.handle_peer(id, FromPeer::Listens(true));
+        inbox
+    });
+    ask(&mut server, A, 5, Body::Experimenter(StartsSuffice.experimenter()));
+    let mut tell = |is_start| {
+        let credit = server.shared.credits.take(PortNo(1), &[], 1).unwrap();
+        let fate = PacketFate::new(&FrameFate::new(None), credit);
+        server.notify_packet_in(&packet_in(), is_start, &fate);
+        inboxes.each_mut().map(|inbox| inbox.try_recv().is_some())
+    };
+    assert_eq!((tell(true), tell(false)), ([true, false], [true, true]));
+}
+
 /// A frame counts once, however many controllers there are.
 #[test]
 fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
     let mut server = server(&[]);
     let mac = tapswitch_wire::MacAddr::ZERO;
     server.agent.handle_port(Port::new(PortNo(1), "p1".to_owned(), mac, 1500, 1));
-    let packet_in = PacketIn {
-        buffer_id: BufferId::NO_BUFFER,
-        total_len: 60,
-        reason: PacketInReason::ACTION,
-        table_id: TableId(0),
-        cookie: 0,
-        match_fields: Match::new().with(Oxm::InPort(PortNo(1))),
-        data: vec![0; 60],
-    };
+    let packet_in = packet_in();
     let inboxes = [1, 2].map(|number| {
         let inbox = join(&mut server, ConnectionId(number));
         server.handle_peer(ConnectionId(number), FromPeer::Listens(true));
@@ -317,7 +370,7 @@ fn a_packet_in_is_lost_when_no_controller_takes_it_and_once() {
     };
     let notify = |server: &Server, frame: Arc<FrameFate>| {
         let credit = server.shared.credits.take(PortNo(1), &[], 1).unwrap();
-        server.notify_packet_in(&packet_in, &PacketFate::new(&frame, credit));
+        server.notify_packet_in(&packet_in, false, &PacketFate::new(&frame, credit));
     };
     let dropped = |reason| port.counters.drops().count(reason);
     let lost = || dropped(DropReason::ControllerQueueFull);

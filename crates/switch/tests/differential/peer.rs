@@ -32,7 +32,8 @@ impl Peer {
         peer
     }
 
-    /// Requests the role EQUAL, whole packets, and all asynchronous messages.
+    /// Requests the role EQUAL, few bytes of packets, and all asynchronous messages. Both switches
+    /// send whole packets nevertheless, as they buffer none (1.3.5 §7.4.1).
     pub(crate) fn configure(&mut self) {
         let (role, generation_id) = (ControllerRole::Equal, 0);
         let (message_type, mut bytes) = (MessageType::RoleRequest as u8, Vec::new());
@@ -40,7 +41,7 @@ impl Peer {
             .encode(&mut bytes)
             .unwrap();
         self.ask(message_type, &bytes[Header::LEN..]).unwrap();
-        let (flags, miss_send_len) = (ConfigFlags::FRAG_NORMAL, 0xffff);
+        let (flags, miss_send_len) = (ConfigFlags::FRAG_NORMAL, 20);
         self.send(Body::SetConfig(SwitchConfig { flags, miss_send_len }));
         let all = AsyncMask { packet_in: 7, port_status: 0, flow_removed: 15 };
         self.send(Body::SetAsync(AsyncConfig { master: all, slave: all }));

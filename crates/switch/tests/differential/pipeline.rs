@@ -137,7 +137,7 @@ impl Pipeline<'_> {
     fn miss(&mut self, table: u8) -> FlowMod {
         let onwards = Instruction::GotoTable(TableId(table + 1));
         let instructions = match self.random.below(4) {
-            0 => vec![Instruction::ApplyActions(vec![Action::output(PortNo::CONTROLLER)])],
+            0 => vec![Instruction::ApplyActions(vec![self.to_controller()])],
             1..3 if table + 1 < TABLES => vec![onwards],
             _ => Vec::new(),
         };
@@ -289,7 +289,16 @@ impl Pipeline<'_> {
             0 => self.random.pick(&others),
             _ => self.random.pick(&ports),
         };
-        Action::output(port)
+        match port {
+            PortNo::CONTROLLER => self.to_controller(),
+            port => Action::output(port),
+        }
+    }
+
+    /// Both send whole packets, whatever is asked for.
+    fn to_controller(&mut self) -> Action {
+        let max_len = self.random.pick(&[0, 20, 64, 0xffe5, 0xffff]);
+        Action::Output { port: PortNo::CONTROLLER, max_len }
     }
 
     fn group(&mut self, id: GroupId, command: GroupModCommand) -> Body {

@@ -9,10 +9,12 @@ use tapswitch_openflow::multipart::FlowStatsRequest;
 use tapswitch_openflow::{
     Action, Body, BufferId, ControllerRole, DatapathId, ErrorKind, FlowMod, FlowModCommand,
     FlowModFlags, FlowRemovedReason, Match, MultipartReplyBody, MultipartRequest,
-    MultipartRequestBody, PacketInReason, PacketOut, PortConfig, PortFeatures, PortMod, PortNo,
-    PortReason, PortState,
+    MultipartRequestBody, PacketIn, PacketInReason, PacketOut, PortConfig, PortFeatures, PortMod,
+    PortNo, PortReason, PortState, StartsSuffice,
 };
 use tapswitch_wire::NetHeader;
+
+use crate::vlan::train;
 
 #[test]
 fn the_switch_connects_and_introduces_itself() {
@@ -144,21 +146,77 @@ fn packets_go_to_the_controller_and_back() {
     assert_eq!((a.receive(is_test).1, b.receive(is_test).1), (sent.clone(), sent));
 }
 
+/// A rule that sends frames from port 1 to the controller, and asks for so many bytes.
+fn show(max_len: u16) -> FlowMod {
+    rule(5, in_port(1), vec![Action::Output { port: PortNo::CONTROLLER, max_len }])
+}
+
+/// As a learning switch does with the default length of its library. Nothing is buffered, so the
+/// data is all that there is (OpenFlow 1.3.5 §7.4.1).
 #[test]
-fn the_controller_gets_as_much_of_a_packet_as_it_asked_for() {
+fn what_the_controller_sends_back_is_what_came_whatever_length_it_asked_for() {
+    if !can_run() {
+        return;
+    }
+    let mut lab = Lab::new(2);
+    let mut controller = lab.switch.controller();
+    let (a, b) = (Capture::open(lab.host(1)), Capture::open(lab.host(2)));
+    let (from, to) = (lab.host_mut(1).mac(), lab.host_mut(2).mac());
+    let is_test = |frame: &[u8]| frame.starts_with(&to.0);
+    let mut there_and_back = || {
+        let packet = controller.packet_in(|packet| is_test(&packet.data));
+        assert_eq!(packet.buffer_id, BufferId::NO_BUFFER);
+        assert_eq!(usize::from(packet.total_len), packet.data.len());
+        controller.apply(vec![packet_out(packet.data.clone(), vec![output(2)])]);
+        let (_, arrived) = b.receive(is_test);
+        assert_eq!(arrived, packet.data);
+        arrived
+    };
+    let sent = frame(to, from, &[], 1514);
+    let (meta, train) = train(to, from, &[], 1460);
+    for max_len in [0, 64, 0xffe5] {
+        lab.switch.controller().flow(show(max_len));
+        a.send(&NetHeader::PLAIN, &sent);
+        assert_eq!(there_and_back(), sent, "max_len {max_len}");
+        a.send(&meta, &train);
+        let mut payload = Vec::new();
+        while payload.len() < train.len() - 54 {
+            payload.extend_from_slice(&there_and_back()[54..]);
+        }
+        assert_eq!(payload, train[54..], "max_len {max_len}, a train in packets");
+    }
+}
+
+/// Our controller does: it wants hosts' addresses and something to show.
+#[test]
+fn a_controller_that_only_looks_gets_the_start_that_it_asked_for() {
     if !can_run() {
         return;
     }
     let mut lab = Lab::new(1);
     let mut controller = lab.switch.controller();
-    let to_controller = Action::Output { port: PortNo::CONTROLLER, max_len: 60 };
-    controller.flow(rule(5, in_port(1), vec![to_controller]));
+    controller
+        .apply(vec![Body::Experimenter(StartsSuffice.experimenter()), Body::FlowMod(show(60))]);
     let from = lab.host_mut(1).mac();
+    let capture = Capture::open(lab.host(1));
     let sent = frame(from, from, &[], 1000);
-    Capture::open(lab.host(1)).send(&NetHeader::PLAIN, &sent);
-    let packet = controller.packet_in(|packet| packet.data.starts_with(&from.0));
+    let is_test = |packet: &PacketIn| packet.data.starts_with(&from.0);
+    capture.send(&NetHeader::PLAIN, &sent);
+    let packet = controller.packet_in(is_test);
     assert_eq!((packet.total_len, &packet.data[..]), (1000, &sent[..60]));
     assert_eq!(packet.reason, PacketInReason::ACTION);
+    let (meta, train) = train(from, from, &[], 1460);
+    capture.send(&meta, &train);
+    capture.send(&NetHeader::PLAIN, &sent);
+    let lens = [(); 2].map(|()| controller.packet_in(is_test).total_len);
+    assert_eq!(lens, [1514, 1000], "one packet of the train");
+
+    // Another controller that says nothing gets what it can send back.
+    let mut other = lab.switch.controller();
+    // The switch knows that it listens.
+    other.barrier();
+    capture.send(&NetHeader::PLAIN, &sent);
+    assert_eq!(other.packet_in(is_test).data, sent);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use tapswitch_openflow::{
-    Action, Body, FlowMod, FlowModCommand, GroupModCommand, Masked, Oxm, VID_PRESENT,
+    Action, Body, FlowMod, FlowModCommand, GroupModCommand, Masked, Oxm, Shape, VID_PRESENT,
 };
 use tapswitch_switch::report::{CountReport, PortReport, TapReport, TrafficReport};
 use tapswitch_wire::{EtherType, MacAddr, NetHeader, Tag};
@@ -227,10 +227,10 @@ fn a_copy_may_go_to_the_controller() {
     }
     let lab = Lab::new(2);
     let mut controller = lab.switch.controller();
-    let to_controller =
-        Action::Output { port: tapswitch_openflow::PortNo::CONTROLLER, max_len: 60 };
+    let to_controller = Action::output(tapswitch_openflow::PortNo::CONTROLLER);
+    let start = Shape::Truncate { len: 60 }.action();
     controller.apply(vec![
-        group_all(ADD, GROUP, vec![vec![output(2)], vec![to_controller]]),
+        group_all(ADD, GROUP, vec![vec![output(2)], vec![start, to_controller]]),
         Body::FlowMod(rule(100, in_port(1), vec![to_group(GROUP)])),
         wire(2, 1),
     ]);

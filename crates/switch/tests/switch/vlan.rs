@@ -211,7 +211,12 @@ fn full_size_frames_and_trains_with_two_tags_pass_between_taps_and_interfaces() 
 }
 
 /// A train of 20,000 bytes of TCP in segments of `gso_size`, with a partial checksum.
-fn train(to: MacAddr, from: MacAddr, tags: &[Tag], gso_size: u16) -> (NetHeader, Vec<u8>) {
+pub(crate) fn train(
+    to: MacAddr,
+    from: MacAddr,
+    tags: &[Tag],
+    gso_size: u16,
+) -> (NetHeader, Vec<u8>) {
     const LEN: usize = 20_000;
     let mut bytes = [to.0, from.0].concat();
     tags.iter().for_each(|tag| bytes.extend([tag.tpid, tag.tci].concat()));

@@ -2,7 +2,7 @@
 
 use tapswitch_openflow::{
     Capabilities, ConfigFlags, Experimenter, Hello, QueueGetConfigReply, QueueGetConfigRequest,
-    SwitchConfig, TableMod,
+    StartsSuffice, SwitchConfig, TableMod,
 };
 
 use super::*;
@@ -116,6 +116,16 @@ fn ports_have_no_queues() {
         assert_eq!(send(&mut agent, asks(port)).replies, [expected]);
     }
     assert_eq!(refusal(&mut agent, asks(PortNo(9))), ErrorKind::OFPQOFC_BAD_PORT);
+}
+
+#[test]
+fn our_experimenter_message_is_taken_and_changes_nothing_here() {
+    let said = Body::Experimenter(StartsSuffice.experimenter());
+    let outcome = send(&mut agent(), said);
+    assert!(outcome.replies.is_empty() && outcome.events.is_empty() && outcome.error.is_none());
+    let longer = Experimenter { data: vec![0], ..StartsSuffice.experimenter() };
+    let kind = refusal(&mut agent(), Body::Experimenter(longer));
+    assert_eq!(kind, ErrorKind::OFPBRC_BAD_LEN);
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn a_packet_in_tells_why_and_where() {
         table_id: TableId(3),
         cookie: 4,
         max_len: 10,
+        snaplen: None,
         metadata: 0,
         tunnel_id: 0,
     };
