@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use tapswitch_openflow::multipart::{Desc, FlowStats, GroupDesc, GroupStats};
 use tapswitch_openflow::{
     Body, BucketLedger, ErrorKind, GroupId, MANUFACTURER, MultipartReply, MultipartReplyBody,
-    MultipartRequestBody,
+    MultipartRequestBody, StartsSuffice,
 };
 
 use tapswitch_wire::MacAddr;
@@ -158,7 +158,8 @@ impl Switch {
         self.finish_reading(limits);
     }
 
-    /// Processes the description: other switches are not sent extensions.
+    /// Processes the description: other switches are not sent extensions. A tapswitch is told that
+    /// we only look at packets; one that is too old rejects that, and does not send more anyway.
     fn handle_description(&mut self, desc: &Desc, limits: &Limits) {
         let Link::Reading(read) = &mut self.link else {
             return;
@@ -167,6 +168,7 @@ impl Switch {
         read.is_ours = Some(is_ours);
         if is_ours {
             read.agains_left += 1;
+            self.send_unanswered(Body::Experimenter(StartsSuffice.experimenter()));
             self.ask_ledgers(GroupId::ALL, Request::GroupLedgers);
             self.ask(MultipartRequestBody::Flow(our_taps()), Request::RulesAgain);
         }

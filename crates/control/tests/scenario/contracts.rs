@@ -127,12 +127,14 @@ fn a_switch_of_ours_that_is_too_old_for_contracts_gets_none() {
     use tapswitch_openflow::{Body, ErrorKind, MultipartRequestBody};
     let mut world = World::new(4);
     world.disconnect(1);
-    world.switch().refuse = Some(|body| match body {
-        Body::MultipartRequest(request) => {
-            let is_ours = matches!(request.body, MultipartRequestBody::Experimenter(_));
-            is_ours.then_some(ErrorKind::OFPBRC_BAD_EXPERIMENTER)
-        }
-        _ => None,
+    world.switch().refuse = Some(|body| {
+        let is_ours = match body {
+            Body::MultipartRequest(request) => {
+                matches!(request.body, MultipartRequestBody::Experimenter(_))
+            }
+            body => matches!(body, Body::Experimenter(_)),
+        };
+        is_ours.then_some(ErrorKind::OFPBRC_BAD_EXPERIMENTER)
     });
     world.connect(1);
     world.learn(2);
@@ -140,6 +142,17 @@ fn a_switch_of_ours_that_is_too_old_for_contracts_gets_none() {
     world.tap(with("a", "3", LOSSLESS));
     assert_eq!(copies_to(&mut world, 3), ["actions=output:3"]);
     assert_eq!(world.ledger("a").notes.len(), 2);
+}
+
+/// We only look at them. The switch forgets that with the connection.
+#[test]
+fn a_tapswitch_need_not_send_whole_packets() {
+    let mut world = World::new(3);
+    assert!(world.switch().starts_suffice);
+    world.disconnect(1);
+    world.connect(1);
+    assert!(world.switch().starts_suffice);
+    assert!(!World::foreign(3).switch().starts_suffice);
 }
 
 fn part(name: &str, monitor: &str) -> TapPolicy {

@@ -91,6 +91,8 @@ pub(crate) struct Model {
     pub(crate) ignores_barriers: bool,
     /// Is a foreign switch without our extensions.
     pub(crate) is_foreign: bool,
+    /// Whether the controller has said that it only looks at packets, on this connection.
+    pub(crate) starts_suffice: bool,
     /// Port that takes nothing.
     pub(crate) full: Option<u32>,
     /// While copies are queued: how many of each bucket have left the queue.
@@ -119,6 +121,7 @@ impl Model {
             ignores_barriers: false,
             ignored: 0,
             is_foreign: false,
+            starts_suffice: false,
             full: None,
             out: None,
             tx_dropped: 0,
@@ -230,7 +233,7 @@ impl Model {
         self.forwarder.handle(view, arrival, &mut out);
         self.forwarder.end_burst(self.now);
         for (origin, frame) in out.packet_ins {
-            self.say(Body::PacketIn(packet_in(&origin, &frame)));
+            self.say(Body::PacketIn(packet_in(&origin, &frame, self.starts_suffice)));
         }
         out.sent.sort();
         out.sent
@@ -280,6 +283,11 @@ impl Model {
                     let Action::Output { port, .. } = action else { panic!("{action}") };
                     self.emitted.push((port.0, out.data.clone()));
                 }
+                return Ok(());
+            }
+            Body::Experimenter(body) => {
+                assert!(!self.is_foreign, "others are not told what only ours understand");
+                self.starts_suffice |= StartsSuffice::of(body).is_ok();
                 return Ok(());
             }
             Body::BarrierRequest if self.ignores_barriers => return Ok(()),
@@ -507,8 +515,10 @@ fn buckets_text(group: &GroupDesc) -> String {
     format!("[{group}]")
 }
 
-fn packet_in(origin: &PacketInOrigin, frame: &[u8]) -> PacketIn {
-    let sent = frame.len().min(origin.max_len.into());
+fn packet_in(origin: &PacketInOrigin, frame: &[u8], starts_suffice: bool) -> PacketIn {
+    let asked = starts_suffice.then_some(origin.max_len);
+    let asked = asked.into_iter().chain(origin.snaplen).map(usize::from).min();
+    let sent = asked.map_or(frame.len(), |asked| frame.len().min(asked));
     PacketIn {
         buffer_id: BufferId::NO_BUFFER,
         total_len: frame.len() as u16,

@@ -92,6 +92,7 @@ impl World {
     pub(crate) fn connect_under(&mut self, id: u64, traffic: &mut dyn FnMut(&mut Model)) {
         let features = self.model(id).features();
         self.model(id).said.clear();
+        self.model(id).starts_suffice = false;
         self.under_way.retain(|(_, switch, _)| *switch != DatapathId(id));
         self.connected.insert(DatapathId(id));
         self.control.handle_connected(&features, self.now);
