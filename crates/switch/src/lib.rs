@@ -38,6 +38,7 @@ mod guest;
 mod handle;
 mod interface;
 mod links;
+mod lost;
 mod names;
 mod open_error;
 mod paths;

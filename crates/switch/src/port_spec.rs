@@ -171,6 +171,17 @@ impl PortSpec {
         }
     }
 
+    /// The port, if its interface has this name in this namespace.
+    pub(crate) fn at(&self, netns: Option<String>, to: String) -> Self {
+        let mut there = Self { netns, ..self.clone() };
+        if let PortKind::Tap { name, .. } | PortKind::Tun { name, .. } | PortKind::Netdev { name } =
+            &mut there.kind
+        {
+            *name = to;
+        }
+        there
+    }
+
     /// True if both are the same interface, socket or file by name, or indistinguishable tunnels.
     /// Existing interfaces and namespaces may have other names as well: the switch asks the kernel
     /// for those when it opens a port.

@@ -22,7 +22,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::agent::{self, Agent, Gone, Outcome, in_standard_words};
 use crate::announcement::rarp;
 use crate::clock;
-use crate::command::shell_word;
 use crate::device::Device;
 use crate::fate::PacketFate;
 use crate::guest::GuestNews;
@@ -600,32 +599,11 @@ impl Server {
         match news.event {
             LinkEvent::Changed(link) => self.handle_change(news.namespace, link),
             LinkEvent::Deleted { index, moved, .. } => {
-                if let (Some(moved), Some(device)) =
-                    (moved, self.find_device(news.namespace, index))
-                {
-                    device.leave_to(moved);
-                }
-                self.lose_interface(news.namespace, index);
+                self.handle_loss(news.namespace, index, moved);
             }
             LinkEvent::Resync => self.resync(news.namespace),
             _ => {}
         }
-    }
-
-    /// Marks the interface as gone: its sockets are useless, even if an interface with the same
-    /// name appears.
-    fn lose_interface(&mut self, namespace: usize, index: u32) {
-        let Some(device) = self.find_device(namespace, index) else { return };
-        let (spec, number) = (device.spec.to_string(), device.spec.number);
-        let Some(interface) = device.interface_mut().filter(|it| !it.is_gone) else { return };
-        interface.is_gone = true;
-        interface.link = without_link(&interface.link);
-        tracing::warn!(
-            "port {spec}: the interface is gone; when it exists again, attach it: `tapswitch port \
-             remove {number}`, then `tapswitch port add {}`",
-            shell_word(&spec)
-        );
-        self.update_port(number);
     }
 
     fn handle_change(&mut self, namespace: usize, link: Link) {
@@ -674,11 +652,11 @@ impl Server {
         let is_gone = |it: &&&Interface| !links.iter().any(|link| link.index == it.index);
         let gone: Vec<_> = here.iter().filter(is_gone).map(|it| it.index).collect();
         links.into_iter().for_each(|link| self.handle_change(namespace, link));
-        gone.into_iter().for_each(|index| self.lose_interface(namespace, index));
+        gone.into_iter().for_each(|index| self.lose_interface(namespace, index, None));
     }
 
     /// The device with this interface.
-    fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
+    pub(crate) fn find_device(&mut self, namespace: usize, index: u32) -> Option<&mut Device> {
         let is_it = |device: &&mut Device| {
             let interface = device.interface();
             interface.is_some_and(|it| (it.namespace_index, it.index) == (namespace, index))
@@ -773,13 +751,6 @@ fn reads_counters(message: &Message) -> bool {
 /// The packet after headroom for tags and headers.
 fn behind_headroom(packet: &[u8]) -> Vec<u8> {
     [&[0; HEADROOM][..], packet].concat()
-}
-
-/// The link of an interface that is gone.
-fn without_link(link: &Link) -> Link {
-    let mut gone = link.clone();
-    (gone.up, gone.lower_up) = (false, false);
-    gone
 }
 
 /// Waits until the coarse clock has passed `deadline`.

@@ -224,6 +224,12 @@ impl Lab {
         taps.as_array().unwrap().iter().flat_map(ledgers).collect()
     }
 
+    /// The log of our switch so far.
+    pub(crate) fn switch_log(&self) -> String {
+        let Switch::Ours(Some(switch)) = &self.switch else { panic!("that is not ours") };
+        switch.log()
+    }
+
     /// Starts the switch again.
     pub(crate) fn start_switch(&mut self) {
         let daemon = matches!(self.switch, Switch::Ours(_)).then(|| self.start_ours());
