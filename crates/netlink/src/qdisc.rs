@@ -8,6 +8,8 @@
 //! A device with several transmit queues has `mq` as its root and one discipline per queue below it
 //! (`parent` is the root's handle and the number of the queue).
 
+use std::collections::HashMap;
+
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
@@ -135,7 +137,21 @@ impl Netlink {
     /// [`LinkError::NotFound`].
     pub fn qdiscs(&mut self, name: &str) -> Result<Vec<Qdisc>, LinkError> {
         let index = self.link(name)?.index;
-        let mut message = TcMessage::with_index(index.cast_signed());
+        Ok(self.dump_qdiscs(name)?.remove(&index).unwrap_or_default())
+    }
+
+    /// The queueing disciplines of each interface by its index, the root first. Takes as long as
+    /// [`Self::qdiscs`] for one interface, as the kernel lists only all of them.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn all_qdiscs(&mut self) -> Result<HashMap<u32, Vec<Qdisc>>, LinkError> {
+        self.dump_qdiscs("")
+    }
+
+    /// `name` is for errors.
+    fn dump_qdiscs(&mut self, name: &str) -> Result<HashMap<u32, Vec<Qdisc>>, LinkError> {
+        let mut message = TcMessage::default();
         // By default the kernel omits those that it created below others.
         message.attributes.push(TcAttribute::DumpInvisible(true));
         let all = RouteNetlinkMessage::GetQueueDiscipline(message);
@@ -143,10 +159,12 @@ impl Netlink {
             Ok(answer) => answer,
             Err(failure) => return Err(self.error("list the qdiscs", name, failure)),
         };
-        let mut qdiscs: Vec<_> = answer.into_iter().filter_map(qdisc_in).collect();
-        qdiscs.retain(|qdisc| qdisc.index == index);
-        qdiscs.sort_by_key(|qdisc| qdisc.parent);
-        Ok(qdiscs)
+        let mut lists: HashMap<u32, Vec<Qdisc>> = HashMap::new();
+        for qdisc in answer.into_iter().filter_map(qdisc_in) {
+            lists.entry(qdisc.index).or_default().push(qdisc);
+        }
+        lists.values_mut().for_each(|list| list.sort_by_key(|qdisc| qdisc.parent));
+        Ok(lists)
     }
 
     /// Replaces the root discipline of `name` by `spec`. Packets queued there are dropped.

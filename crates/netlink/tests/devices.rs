@@ -129,6 +129,8 @@ fn a_multi_queue_device_has_a_qdisc_for_each_queue() {
     assert!(qdiscs[0].is_root() && qdiscs[0].kind == "mq", "{qdiscs:?}");
     assert!(qdiscs[1..].iter().all(|qdisc| !qdisc.is_root()));
     assert!(qdiscs.len() > 1, "{qdiscs:?}");
+    let index = lab.netlink.link("t0").unwrap().index;
+    assert_eq!(lab.netlink.all_qdiscs().unwrap()[&index], qdiscs);
 }
 
 #[test]

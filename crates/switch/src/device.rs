@@ -12,6 +12,7 @@ use tapswitch_wire::MacAddr;
 use crate::allowance::Allowance;
 use crate::envelope::envelope;
 use crate::guest::Guest;
+use crate::inquiry::Inquiry;
 use crate::interface::Interface;
 use crate::open_error::OpenPortError;
 use crate::port_spec::GreSpec;
@@ -340,16 +341,16 @@ impl Device {
     }
 
     /// The rings of a tap device; `None` for other kinds.
-    pub(crate) fn ring(&self) -> Option<RingReport> {
-        self.interface()?.ring()
+    pub(crate) fn ring(&self, inquiry: &mut Inquiry) -> Option<RingReport> {
+        self.interface()?.ring(inquiry)
     }
 
     /// The qdisc of an interface that the switch did not create, or under a tunnel; `None` for
     /// other kinds.
-    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+    pub(crate) fn queueing(&self, inquiry: &mut Inquiry) -> Option<QueueingReport> {
         match &self.behind {
-            Behind::Tunnel(tunnel) => tunnel.queueing(),
-            _ => self.interface()?.queueing(),
+            Behind::Tunnel(tunnel) => tunnel.queueing(inquiry),
+            _ => self.interface()?.queueing(inquiry),
         }
     }
 

@@ -7,6 +7,7 @@ use tapswitch_datapath::Port;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock;
+use crate::inquiry::Inquiry;
 use crate::ports::PortChange;
 use crate::report::{
     self, BooksReport, ControllerReport, DropReport, FlowReport, GroupReport, MeterReport,
@@ -177,9 +178,10 @@ impl Server {
         // A copy, so that a worker that pauses a queue does not wait for the kernel queries below.
         let accounts = self.shared.pauses.accounts().clone();
         let snapshot = self.agent.pipeline().snapshot();
+        let mut inquiry = Inquiry::default();
         let report = |device: &crate::device::Device| {
             let port = snapshot.ports.find(device.spec.number)?;
-            let (ring, tunnel) = (device.ring(), device.tunnel_report());
+            let (ring, tunnel) = (device.ring(&mut inquiry), device.tunnel_report());
             let ring_full =
                 ring.as_ref().map_or_else(|| device.ring_drops(), |ring| ring.ring_full);
             Some(PortReport {
@@ -197,7 +199,7 @@ impl Server {
                 queues: device.spec.queues().get(),
                 offloads: device.offloads(),
                 guest: device.guest_report(),
-                queueing: device.queueing(),
+                queueing: device.queueing(&mut inquiry),
                 tunnel,
                 file: device.file_report(),
                 rx: port.counters.rx().into(),

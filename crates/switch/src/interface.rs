@@ -12,6 +12,7 @@ use crate::borrowed::Borrowed;
 use crate::command::shell_word;
 use crate::envelope::{ChangedMtu, port_mtu};
 use crate::foreign::{self, Foreign};
+use crate::inquiry::Inquiry;
 use crate::open_error::{OpenPortError, Unopened, unless_permitted};
 use crate::ring::{self, Ring, RingReport};
 use crate::rx::RxDevice;
@@ -212,10 +213,11 @@ impl Interface {
     }
 
     /// The rings of a tap device; `None` for other interfaces.
-    pub(crate) fn ring(&self) -> Option<RingReport> {
+    pub(crate) fn ring(&self, inquiry: &mut Inquiry) -> Option<RingReport> {
         match &self.io {
             Io::Tap { ring, .. } | Io::Tun { ring, .. } => {
-                let report = ring.report(&self.namespace, self.index)?;
+                let (link, qdiscs) = inquiry.interface(&self.namespace, self.index)?;
+                let report = ring.report(&link, qdiscs);
                 let (foreign_queues, joins) = (self.foreign.queues, self.foreign.joins);
                 Some(RingReport { foreign_queues, joins, ..report })
             }
@@ -224,10 +226,12 @@ impl Interface {
     }
 
     /// The qdisc of the interface; `None` for a tap device, see [`Self::ring`].
-    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+    pub(crate) fn queueing(&self, inquiry: &mut Inquiry) -> Option<QueueingReport> {
         match &self.io {
             Io::Netdev { port, below, .. } => {
-                (*below)?.report(&self.namespace, self.index, port.refused())
+                let below = (*below)?;
+                let (link, qdiscs) = inquiry.interface(&self.namespace, self.index)?;
+                Some(below.report(&link, qdiscs, port.refused()))
             }
             Io::Tap { .. } | Io::Tun { .. } => None,
         }

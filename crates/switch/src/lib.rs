@@ -36,6 +36,7 @@ mod foreign;
 mod gro;
 mod guest;
 mod handle;
+mod inquiry;
 mod interface;
 mod links;
 mod lost;

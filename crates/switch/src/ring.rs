@@ -13,7 +13,7 @@
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
-use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc, QdiscSpec};
+use tapswitch_netlink::{Link, LinkError, Netlink, Qdisc, QdiscSpec};
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
@@ -162,22 +162,19 @@ impl Ring {
         self.waits
     }
 
-    /// The current state of the rings of the interface with `index`; `None` if it is gone.
-    pub(crate) fn report(self, namespace: &Namespace, index: u32) -> Option<RingReport> {
-        let mut netlink = Netlink::open(namespace).ok()?;
-        let link = netlink.link_by_index(index).ok()?;
-        let qdiscs = netlink.qdiscs(&link.name).ok()?;
+    /// The current state of the rings of an interface with these qdiscs.
+    pub(crate) fn report(self, link: &Link, qdiscs: &[Qdisc]) -> RingReport {
         let root = qdiscs.iter().find(|qdisc| qdisc.is_root());
-        Some(RingReport {
+        RingReport {
             length: link.txqueuelen,
-            backpressure: self.state(&qdiscs),
-            qdisc: name_of(&qdiscs),
+            backpressure: self.state(qdiscs),
+            qdisc: name_of(qdiscs),
             waiting: root.map_or(0, |root| root.qlen),
             shed: root.map_or(0, |root| root.drops),
             ring_full: link.stats.tx_dropped.saturating_sub(self.dropped_before),
             foreign_queues: 0,
             joins: 0,
-        })
+        }
     }
 
     fn state(self, qdiscs: &[Qdisc]) -> RingBackpressure {

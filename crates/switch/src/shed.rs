@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tapswitch_netlink::{Link, LinkError, Namespace, Netlink, Qdisc};
 
+use crate::inquiry::Inquiry;
 use crate::ring::name_of;
 
 /// The qdisc of a port's interface that the switch did not create, or of a tunnel's egress
@@ -42,24 +43,16 @@ impl Below {
         Ok(Self { dropped_before })
     }
 
-    /// The report of the interface with `index`; `None` if it is gone. `refused` of its drops were
-    /// returned to the switch as errors.
-    pub(crate) fn report(
-        self,
-        namespace: &Namespace,
-        index: u32,
-        refused: u64,
-    ) -> Option<QueueingReport> {
-        let mut netlink = Netlink::open(namespace).ok()?;
-        let link = netlink.link_by_index(index).ok()?;
-        let qdiscs = netlink.qdiscs(&link.name).ok()?;
-        let dropped = dropped(&link, &qdiscs).saturating_sub(self.dropped_before);
+    /// The report of an interface with these qdiscs. `refused` of its drops were returned to the
+    /// switch as errors.
+    pub(crate) fn report(self, link: &Link, qdiscs: &[Qdisc], refused: u64) -> QueueingReport {
+        let dropped = dropped(link, qdiscs).saturating_sub(self.dropped_before);
         let root = qdiscs.iter().find(|qdisc| qdisc.is_root());
-        Some(QueueingReport {
-            qdisc: name_of(&qdiscs),
+        QueueingReport {
+            qdisc: name_of(qdiscs),
             waiting: root.map_or(0, |root| root.qlen),
             shed: dropped.saturating_sub(refused),
-        })
+        }
     }
 }
 
@@ -90,10 +83,11 @@ impl Underlay {
 
     /// The report of the current egress interface; `None` while there is no route. `refused` of its
     /// drops were returned to the switch as errors.
-    pub(crate) fn report(&self, refused: u64) -> Option<QueueingReport> {
+    pub(crate) fn report(&self, inquiry: &mut Inquiry, refused: u64) -> Option<QueueingReport> {
         let Egress { index, below, refused_before } = self.find(refused)?;
+        let (link, qdiscs) = inquiry.interface(&self.namespace, index)?;
         // A concurrent report may have found the interface with a later count.
-        below.report(&self.namespace, index, refused.saturating_sub(refused_before))
+        Some(below.report(&link, qdiscs, refused.saturating_sub(refused_before)))
     }
 
     /// A different interface starts from zero.

@@ -16,6 +16,7 @@ use tapswitch_wire::MacAddr;
 
 use crate::PortSpec;
 use crate::allowance::Allowance;
+use crate::inquiry::Inquiry;
 use crate::interface;
 use crate::open_error::OpenPortError;
 use crate::port_spec::{GreSpec, VxlanSpec};
@@ -262,9 +263,9 @@ impl Tunnel {
     }
 
     /// The qdisc of the egress interface.
-    pub(crate) fn queueing(&self) -> Option<QueueingReport> {
+    pub(crate) fn queueing(&self, inquiry: &mut Inquiry) -> Option<QueueingReport> {
         let Open { port, underlay } = self.open.as_ref()?;
-        underlay.report(port.counters().refused_below)
+        underlay.report(inquiry, port.counters().refused_below)
     }
 
     pub(crate) fn report(&self) -> TunnelReport {
