@@ -42,6 +42,12 @@ fn results_that_could_not_be_written_are_not_measured() {
 }
 
 #[test]
+fn settings_that_nothing_would_use_are_refused() {
+    let args = ["controller", "--rest", "off", "--tokens", "tokens.toml"];
+    tapswitch(&args).refused(&["--tokens: ", "REST is off", "leave this out"]);
+}
+
+#[test]
 fn command_lines_that_make_no_sense_are_refused() {
     let cases: [(&[&str], &[&str]); 12] = [
         (&["switch", "--controller", "tcp:127.0.0.1:"], &["--controller", "tcp:ADDRESS:PORT"]),

@@ -101,13 +101,12 @@ struct ControllerSection {
     store_login: Option<PathBuf>,
     rest: Option<Spanned<String>>,
     rest_url: Option<Spanned<String>>,
-    tokens: Option<PathBuf>,
+    tokens: Option<Spanned<PathBuf>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
     tls_ca: Option<Spanned<PathBuf>>,
     rest_ca: Option<Spanned<PathBuf>>,
-    #[serde(default)]
-    insecure: bool,
+    insecure: Option<Spanned<bool>>,
 }
 
 impl ControllerSection {
@@ -120,10 +119,29 @@ impl ControllerSection {
             let text = "controller: TLS needs both of tls-cert and tls-key";
             return Err(Fault::new(given.span(), text.to_owned()));
         }
-        let [tls_cert, tls_key, tls_ca, rest_ca] =
-            all.map(|file| file.as_ref().map(|file| file.get_ref().clone()));
-        let (tokens, insecure) = (self.tokens.clone(), self.insecure);
+        let path = |file: &Option<Spanned<PathBuf>>| file.as_ref().map(|it| it.get_ref().clone());
+        let [tls_cert, tls_key, tls_ca, rest_ca] = all.map(path);
+        let tokens = path(&self.tokens);
+        let insecure = self.insecure.as_ref().is_some_and(|it| *it.get_ref());
         Ok(FilesArgs { tokens, tls_cert, tls_key, tls_ca, rest_ca, insecure })
+    }
+
+    /// Fails if nothing would use one of the files.
+    fn check_used(
+        &self,
+        files: &FilesArgs,
+        listen: &[Listen],
+        rest: RestPlace,
+    ) -> Result<(), Fault> {
+        let Some((key, text)) = files.unused(listen, rest) else { return Ok(()) };
+        let span = match key {
+            "tokens" => self.tokens.as_ref().map(Spanned::span),
+            "rest-ca" => self.rest_ca.as_ref().map(Spanned::span),
+            "insecure" => self.insecure.as_ref().map(Spanned::span),
+            "tls-ca" => self.tls_ca.as_ref().map(Spanned::span),
+            _ => self.tls_cert.as_ref().map(Spanned::span),
+        };
+        Err(Fault { key: None, span, text: format!("controller.{key}: {text}") })
     }
 
     /// Addresses to accept switches on.
@@ -223,8 +241,9 @@ fn distinct<T: PartialEq>(
 
 fn read_controller(mut section: ControllerSection) -> Result<tapswitch_controller::Config, Fault> {
     let (store, rest) = section.places()?;
-    let files = section.files()?;
-    let mut config = controller::config(&section.listens()?, (&store, rest), &files);
+    let (files, listens) = (section.files()?, section.listens()?);
+    section.check_used(&files, &listens, rest)?;
+    let mut config = controller::config(&listens, (&store, rest), &files);
     if let Some(interval) = section.echo_interval {
         config.channel.echo_interval = interval;
     }

@@ -88,11 +88,44 @@ pub(crate) struct FilesArgs {
     pub(crate) insecure: bool,
 }
 
+impl FilesArgs {
+    /// The first setting that nothing would use, and why: without it the controller would look
+    /// guarded, and not be.
+    pub(crate) fn unused(
+        &self,
+        listen: &[Listen],
+        rest: RestPlace,
+    ) -> Option<(&'static str, &'static str)> {
+        let has_rest = rest != RestPlace::Off;
+        let has_tls = listen.iter().any(|at| matches!(at, Listen::Tls(_)));
+        let settings = [
+            ("tokens", self.tokens.is_some(), has_rest, NO_REST),
+            ("rest-ca", self.rest_ca.is_some(), has_rest, NO_REST),
+            ("insecure", self.insecure, has_rest, NO_REST),
+            ("tls-ca", self.tls_ca.is_some(), has_tls, NO_TLS),
+            ("tls-cert", self.tls_cert.is_some(), has_rest || has_tls, NEITHER),
+        ];
+        let unused = settings.into_iter().find(|(_, is_set, is_used, _)| *is_set && !is_used);
+        unused.map(|(key, .., text)| (key, text))
+    }
+}
+
+const NO_REST: &str = "nothing would use it, as REST is off: give rest an address, as in \
+                       127.0.0.1:8653, or leave this out";
+const NO_TLS: &str = "nothing would use it, as switches are not accepted with TLS: add \
+                      tls:ADDRESS:PORT to listen, or leave this out";
+const NEITHER: &str = "nothing would use it, as REST is off and switches are not accepted with \
+                       TLS: give rest an address, or add tls:ADDRESS:PORT to listen, or leave \
+                       this out";
+
 /// Runs it until a stop signal.
 pub(crate) fn main(args: &ControllerArgs) -> Result<(), Box<dyn std::error::Error>> {
     let socket = args.socket.path("controller");
     let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
     let store = store.with_rest_url(args.rest_url.clone())?;
+    if let Some((key, text)) = args.files.unused(&args.listen, args.rest) {
+        return Err(format!("--{key}: {text}").into());
+    }
     let mut controller = config(&args.listen, (&store, args.rest), &args.files);
     controller.channel.echo_interval = args.echo_interval;
     block_on(serve(Parts { controller: Some(controller), socket, ..Parts::default() }))

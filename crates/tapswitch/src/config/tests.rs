@@ -231,6 +231,32 @@ fn where_others_reach_rest_is_a_url_and_for_a_shared_store() {
 }
 
 #[test]
+fn files_that_nothing_would_use_are_told_of() {
+    let with = |lines: &str| GOOD.replace("[controller]", &format!("[controller]\n{lines}"));
+    let (rest, cert) = ("rest = \"[::1]:8653\"", "tls-cert = \"a.pem\"\ntls-key = \"a.key\"");
+    let cases = [
+        ("tokens = \"t.toml\"".to_owned(), "12:10: controller.tokens: ", "REST is off: give rest"),
+        (format!("rest = \"off\"\ninsecure = true\n{cert}"), "13:12: controller.insecure: ", "off"),
+        (format!("{cert}\nrest-ca = \"b.pem\""), "14:11: controller.rest-ca: ", "leave this out"),
+        (cert.to_owned(), "12:12: controller.tls-cert: ", "REST is off and switches are not"),
+        (format!("{rest}\n{cert}\ntls-ca = \"b.pem\""), "15:10: controller.tls-ca: ", "add tls:"),
+    ];
+    for (lines, place, words) in cases {
+        let told = error(&with(&lines));
+        assert!(told.starts_with(&format!("lab.toml:{place}nothing would use it")), "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+    let tls = "listen = [\"tls:[::1]:6653\"]\ntls-ca = \"b.pem\"";
+    for lines in [
+        format!("{rest}\ntokens = \"t.toml\"\n{cert}\nrest-ca = \"b.pem\"\ninsecure = true"),
+        format!("{cert}\n{tls}"),
+        "insecure = false".to_owned(),
+    ] {
+        RunConfig::parse(&with(&lines)).unwrap();
+    }
+}
+
+#[test]
 fn a_file_in_another_encoding_is_told_where() {
     let path = std::env::temp_dir().join(format!("tapswitch-config-{}", std::process::id()));
     std::fs::write(&path, b"bridge = \"lab0\"\n# f\xfcr\n").unwrap();
