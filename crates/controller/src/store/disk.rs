@@ -2,13 +2,13 @@
 //! the process is killed. <https://docs.rs/redb>
 
 mod guarded;
+mod quietly;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use redb::backends::{FileBackend, InMemoryBackend};
@@ -321,8 +321,8 @@ fn file_id(found: &fs::Metadata) -> FileId {
 /// Runs an operation on a database. `redb` relies on the length in its header, and panics if the
 /// file is shorter.
 fn guard<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    let damaged = |_| Failure { cause: DAMAGED.to_owned(), remedy: Some(NO_STORE) };
-    panic::catch_unwind(AssertUnwindSafe(work)).map_err(damaged)?
+    let damaged = |()| Failure { cause: DAMAGED.to_owned(), remedy: Some(NO_STORE) };
+    quietly::catch(work).map_err(damaged)?
 }
 
 fn copy_all(from: &Database, to: &Database) -> Result<(), Failure> {
@@ -600,6 +600,17 @@ mod tests {
         OpenOptions::new().write(true).open(&path).unwrap().set_len(500_000).unwrap();
         let damaged = Disk::open(&config).map(drop).unwrap_err().to_string();
         assert!(damaged.contains("no store, or damaged"), "{damaged}");
+    }
+
+    /// What the test above prints, in a process of its own.
+    #[test]
+    fn of_a_damaged_store_our_message_alone_is_printed() {
+        let test = "store::disk::tests::a_store_that_was_cut_off_is_damaged";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = command.args(["--exact", test, "--nocapture"]).output().unwrap();
+        let [out, err] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(ran.status.success() && out.contains("1 passed"), "{out}{err}");
+        assert!(!err.contains("panicked"), "{err}");
     }
 
     /// A run of these that starts at some time, in days.
