@@ -485,7 +485,11 @@ impl Hub {
                 self.changes.expire(number, origin);
             }
             Event::PolicyPending { name, reason } => {
-                tracing::info!("policy {name} is pending: {reason}");
+                match self.is_taking_over() {
+                    // If it still is when all has settled, that is logged.
+                    true => tracing::debug!("policy {name} is pending at first: {reason}"),
+                    false => tracing::info!("policy {name} is pending: {reason}"),
+                }
                 self.handle_out_of_force(&name, &PolicyState::Pending { reason });
             }
             Event::PolicyFailed { name, reason } => {

@@ -103,6 +103,14 @@ impl Hub {
         self.awaiting(|id| self.control.is_taken_over(id))
     }
 
+    /// Whether this controller has just started, or become the leader, and has not taken over all
+    /// its switches yet: what a policy lacks at this time may be about to come.
+    pub(super) fn is_taking_over(&self) -> bool {
+        let is_there = |id: &DatapathId| self.control.is_taken_over(*id);
+        self.known.since.elapsed() < PATIENCE
+            && !self.known.switches.iter().chain(self.switches.keys()).all(is_there)
+    }
+
     fn awaiting(&self, is_there: impl Fn(DatapathId) -> bool) -> Awaited {
         let now = Instant::now();
         let is_new = |since: Instant| now.saturating_duration_since(since) < PATIENCE;
@@ -119,15 +127,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use tapswitch_control::MonitorSpec;
-    use tapswitch_openflow::{Capabilities, FeaturesReply};
-    use tokio::sync::{mpsc, oneshot};
 
     use super::*;
-    use crate::hub::tests::hub;
-    use crate::news::{ConnectionId, Input, News, Orders};
+    use crate::hub::tests::{connected, hub};
 
     fn unknown(monitor: &str) -> PolicyError {
         let (monitor, known): (MonitorSpec, _) = (monitor.parse().unwrap(), String::new());
@@ -135,23 +138,6 @@ mod tests {
             Some(_) => MonitorError::UnknownSwitch { monitor, known },
             None => MonitorError::UnknownHost { monitor, why: "", known },
         })
-    }
-
-    /// Switch 1 has connected, and has reported nothing yet.
-    fn connected() -> (Input, mpsc::Receiver<crate::news::Order>) {
-        let (messages, sent) = mpsc::channel(64);
-        let (close, is_heard) = (oneshot::channel().0, Arc::new(AtomicBool::new(false)));
-        let features = FeaturesReply {
-            datapath_id: DatapathId(1),
-            n_buffers: 0,
-            n_tables: 1,
-            auxiliary_id: 0,
-            capabilities: Capabilities::default(),
-        };
-        let orders = Orders { messages, close, is_heard };
-        let news = News::Ready { features, peer: "127.0.0.1:1".parse().unwrap(), orders };
-        let connection = ConnectionId::next();
-        (Input::News { connection, session: 0, switch: DatapathId(1), news }, sent)
     }
 
     #[test]

@@ -108,7 +108,8 @@ impl Hub {
         let (name, peer) = (Name(id), new.peer);
         match self.switches.remove(&id) {
             Some(old) => {
-                tracing::info!("{name}: {peer} replaces {}, which does not answer", old.peer);
+                let why = reason(self.takeover_after);
+                tracing::info!("{name}: {peer} replaces {}{why}", old.peer);
                 // It may have ended by itself.
                 let _ = old.orders.close.send(format!("{name} connected again, from {peer}"));
                 // It is taken over when it has reported its role.
@@ -122,5 +123,40 @@ impl Hub {
     }
 }
 
+/// Why a newer connection replaces an older one that had this time to answer.
+const fn reason(time: Duration) -> &'static str {
+    match time.is_zero() {
+        true => " at once, as it is newer",
+        false => ", which does not answer",
+    }
+}
+
 /// Interval of reporting two switches with one datapath id.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::tests::{connected, hub};
+    use crate::logged::Log;
+
+    #[tokio::test]
+    async fn why_a_connection_is_replaced_is_logged() {
+        for (time, why) in [
+            (Duration::ZERO, "at once, as it is newer"),
+            (Duration::from_nanos(1), ", which does not answer"),
+        ] {
+            let (mut hub, _keeper) = hub();
+            hub.takeover_after = time;
+            let (log, _logging) = Log::start();
+            let (first, _sent) = connected();
+            let (second, _sent_too) = connected();
+            hub.handle(first);
+            hub.handle(second);
+            std::thread::sleep(time);
+            hub.end_contests();
+            let [line] = &log.lines_with("replaces")[..] else { panic!("it is told once") };
+            assert!(line.ends_with(why), "{line}");
+        }
+    }
+}

@@ -109,6 +109,9 @@ impl History {
             && self.take(now)
             && let Some((number, (policy, state))) = self.unsaid.pop_first()
         {
+            if let PolicyState::Pending { reason } = &state {
+                tracing::info!("policy {} is still pending: {reason}", policy.name);
+            }
             drafts.push(self.say(number, &policy, &state));
         }
         drafts
@@ -198,7 +201,9 @@ mod tests {
     use tapswitch_openflow::DatapathId;
 
     use super::*;
+    use crate::hub::awaited::Known;
     use crate::hub::tests::hub;
+    use crate::logged::Log;
     use crate::store::Wanted;
 
     fn policy() -> TapPolicy {
@@ -289,6 +294,28 @@ mod tests {
         );
         assert!(record["result"].as_str().unwrap().starts_with("pending: "), "{record}");
         assert_eq!((&record["policy"]["name"], lines.len()), (&"a".into(), 1));
+    }
+
+    /// A new leader's switches connect one by one.
+    #[tokio::test]
+    async fn what_is_about_to_come_is_not_logged_as_missing_until_it_did_not() {
+        let (mut hub, _keeper) = hub();
+        let (log, _logging) = Log::start();
+        hub.known = Known::of(&hub.control, Instant::now()).and(&[DatapathId(1)].into());
+        hub.control.add_policy(policy(), WhenMissing::Wait).unwrap();
+        hub.handle_events();
+        assert_eq!(log.lines_with("is pending"), Vec::<String>::new());
+        hub.history.settles_at = Instant::now();
+        hub.record_states();
+        let told = "policy a is still pending: monitor 10.0.0.9: no switch is connected; point one \
+                    at this controller";
+        assert_eq!(log.lines_with("pending"), [told]);
+        hub.known = Known::of(&hub.control, Instant::now());
+        hub.control
+            .add_policy(TapPolicy { name: "b".to_owned(), ..policy() }, WhenMissing::Wait)
+            .unwrap();
+        hub.handle_events();
+        assert!(log.lines_with("policy b is pending: ").len() == 1, "nobody is expected");
     }
 
     #[test]

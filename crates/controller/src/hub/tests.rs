@@ -1,8 +1,10 @@
 //! Tests of the hub and of dry runs.
 
+use std::sync::atomic::AtomicBool;
+
 use tapswitch_control::{Expiry, Limits, PolicyError, WhenMissing};
 use tapswitch_openflow::Capabilities;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::change::How;
@@ -26,6 +28,23 @@ pub(super) fn hub() -> (Hub, Arc<Keeper>) {
     let control = Control::new(Limits::default());
     let kept = (Arc::clone(&keeper), journal);
     (Hub::new(control, (blueprint, seat), Inputs::new().1, kept, Duration::ZERO), keeper)
+}
+
+/// Switch 1 has connected, and has reported nothing yet.
+pub(super) fn connected() -> (Input, mpsc::Receiver<Order>) {
+    let (messages, sent) = mpsc::channel(64);
+    let (close, is_heard) = (oneshot::channel().0, Arc::new(AtomicBool::new(false)));
+    let features = FeaturesReply {
+        datapath_id: DatapathId(1),
+        n_buffers: 0,
+        n_tables: 1,
+        auxiliary_id: 0,
+        capabilities: Capabilities::default(),
+    };
+    let orders = Orders { messages, close, is_heard };
+    let news = News::Ready { features, peer: "127.0.0.1:1".parse().unwrap(), orders };
+    let connection = ConnectionId::next();
+    (Input::News { connection, session: 0, switch: DatapathId(1), news }, sent)
 }
 
 fn policy(name: &str) -> TapPolicy {

@@ -1,0 +1,63 @@
+//! What is logged at level `info` and above, for tests.
+
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// The log of this thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    /// Begins a log, which ends when the guard is dropped.
+    pub(crate) fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        (log.clone(), tracing::subscriber::set_default(log))
+    }
+
+    /// The lines that contain this text.
+    pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        *of.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The message of an event.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            write!(self.0, "{value:?}").unwrap();
+        }
+    }
+}
