@@ -9,13 +9,7 @@
 //! the key is still that of the term. So a leader that does not know yet that it was deposed
 //! changes nothing.
 
-mod config;
-
 use serde::{Deserialize, Serialize};
-
-pub use config::{EtcdConfig, EtcdTls, ParseEtcdError};
-
-use crate::RequestError;
 
 /// Role of this controller among those that share its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,18 +103,6 @@ impl Standing {
         }
     }
 
-    /// Why such access is not possible here.
-    pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
-        match self {
-            Self::Alone | Self::Leader { .. } => Ok(()),
-            Self::Follower { leader: Some(leader), .. } => {
-                Err(RequestError::NotLeader { leader: leader.clone() })
-            }
-            Self::Follower { remembers: true, .. } if access == Access::Read => Ok(()),
-            Self::Follower { leader: None, .. } => Err(RequestError::NoLeader),
-        }
-    }
-
     /// Report on the role; `me` is this controller's identity for the others.
     pub(crate) fn report(&self, me: Option<&Leader>) -> ClusterReport {
         let (role, leader) = match self {
@@ -206,29 +188,6 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn leader() -> Leader {
-        Leader { id: "b".to_owned(), rest: Some("http://b:8653".to_owned()), generation: 7 }
-    }
-
-    #[test]
-    fn a_follower_names_who_leads() {
-        let follower = Standing::Follower { leader: Some(leader()), remembers: true };
-        for access in [Access::Read, Access::Write] {
-            let refusal = follower.check(access).unwrap_err().to_string();
-            assert!(refusal.contains("http://b:8653"), "{refusal}");
-        }
-        assert_eq!(follower.report(None).leader, Some(leader()));
-    }
-
-    #[test]
-    fn who_led_last_can_be_asked_but_changes_nothing() {
-        let cut_off = Standing::Follower { leader: None, remembers: true };
-        assert_eq!(cut_off.check(Access::Read), Ok(()));
-        assert_eq!(cut_off.check(Access::Write), Err(RequestError::NoLeader));
-        let never = Standing::Follower { leader: None, remembers: false };
-        assert_eq!(never.check(Access::Read), Err(RequestError::NoLeader));
-    }
 
     #[test]
     fn names_of_policies_stay_in_their_range() {

@@ -20,27 +20,18 @@ use std::time::{Duration, Instant};
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{mpsc, watch};
 
+use crate::blueprint::Blueprint;
 use crate::clock::unix_time;
-use crate::cluster::{EtcdConfig, Keys, Leader};
-use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, Way};
-use crate::hub::Blueprint;
+use crate::cluster::{Keys, Leader};
+use crate::etcd::{Client, Compare, EtcdConfig, EtcdError, KeyValue, Op, Way};
 use crate::keeper::Keeper;
-use crate::news::Input;
+use crate::news::{Input, Verdict};
 use crate::store::{
     Kept, KeptPolicy, MAX_TOGETHER, Met, StoreError, expected_of_terms, key_of, switch_of,
 };
 use term::STUCK;
 pub(crate) use term::Term;
 use view::View;
-
-/// Result of the election.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// This controller leads, with these policies and switches.
-    Lead { generation: u64, kept: Kept },
-    /// Another one leads, or none is known.
-    Follow { leader: Option<Leader> },
-}
 
 /// Takes part in elections while the controller runs.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //!
 //! <https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>
 
+mod config;
 #[cfg(test)]
 pub(crate) mod fake;
 mod message;
@@ -22,9 +23,10 @@ use hyper::{Request, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use config::{EtcdConfig, EtcdTls, ParseEtcdError};
 pub(crate) use message::{Compare, KeyValue, Op, RangeResponse, TxnResponse};
 use message::{Fault, GrantResponse, KeepAliveResponse, SignInResponse, range_request};
-pub(crate) use way::Way;
+pub(crate) use way::{Misfit, Way};
 
 /// A client. Each user has one of its own, so that none waits for another's timeout.
 #[derive(Debug)]

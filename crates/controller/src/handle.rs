@@ -18,7 +18,6 @@ use crate::hub::{Loads, PolicyChange, Request, Wish};
 use crate::journal::Journal;
 use crate::keeper::{Claim, Keeper, refused};
 use crate::rehearsals::Rehearsals;
-use crate::reload::Reloader;
 use crate::store::{KeptPolicy, Origin, Records, StoreError, Wanted};
 use crate::{Caller, RequestError};
 
@@ -33,7 +32,6 @@ pub struct Handle {
     standing: watch::Receiver<Standing>,
     /// Identity among other controllers, if there are any.
     me: Option<Leader>,
-    files: Reloader,
     rehearsals: Rehearsals,
 }
 
@@ -43,19 +41,9 @@ impl Handle {
         (keeper, journal): (Arc<Keeper>, Arc<Journal>),
         (request_timeout, stats_timeout): (Duration, Duration),
         (standing, me): (watch::Receiver<Standing>, Option<Leader>),
-        (files, rehearsals): (Reloader, Rehearsals),
+        rehearsals: Rehearsals,
     ) -> Self {
-        Self {
-            hub,
-            keeper,
-            journal,
-            request_timeout,
-            stats_timeout,
-            standing,
-            me,
-            files,
-            rehearsals,
-        }
+        Self { hub, keeper, journal, request_timeout, stats_timeout, standing, me, rehearsals }
     }
 
     /// The role of this controller among those that share its store.
@@ -65,7 +53,7 @@ impl Handle {
 
     /// Whether this controller can serve such requests; else why not, and who can.
     pub(crate) fn check(&self, access: Access) -> Result<(), RequestError> {
-        self.standing.borrow().check(access)
+        check(&self.standing.borrow(), access)
     }
 
     /// The current term.
@@ -80,18 +68,8 @@ impl Handle {
         term: TermId,
     ) -> impl Future<Output = Result<(), watch::error::RecvError>> + Send + use<> {
         let mut standing = self.standing.clone();
-        let is_over = move |now: &Standing| now.term() != term || now.check(Access::Read).is_err();
+        let is_over = move |now: &Standing| now.term() != term || check(now, Access::Read).is_err();
         async move { standing.wait_for(is_over).await.map(drop) }
-    }
-
-    /// Reloads tokens and certificates. Existing connections continue.
-    pub fn reload(&self) {
-        self.files.reload();
-    }
-
-    /// Whether there are tokens or certificates to reload.
-    pub const fn has_files(&self) -> bool {
-        self.files.has_files()
     }
 
     /// Adds a policy, like [`Self::apply_policy`].
@@ -481,6 +459,18 @@ impl Handle {
     }
 }
 
+/// Why such access is not possible for a controller in this role.
+fn check(standing: &Standing, access: Access) -> Result<(), RequestError> {
+    match standing {
+        Standing::Alone | Standing::Leader { .. } => Ok(()),
+        Standing::Follower { leader: Some(leader), .. } => {
+            Err(RequestError::NotLeader { leader: leader.clone() })
+        }
+        Standing::Follower { remembers: true, .. } if access == Access::Read => Ok(()),
+        Standing::Follower { leader: None, .. } => Err(RequestError::NoLeader),
+    }
+}
+
 /// A claimed name, and the policy that has it.
 type Claimed = (Claim, Option<KeptPolicy>);
 
@@ -525,5 +515,28 @@ mod tests {
         let asked = Asked::new(policy, UnixTime(1_000_000));
         assert_eq!(asked.policy.expires, Some(Expiry::After(1800)));
         assert_eq!(asked.kept.expires, Some(Expiry::At(UnixTime(2_800_000))));
+    }
+
+    fn leader() -> Leader {
+        Leader { id: "b".to_owned(), rest: Some("http://b:8653".to_owned()), generation: 7 }
+    }
+
+    #[test]
+    fn a_follower_names_who_leads() {
+        let follower = Standing::Follower { leader: Some(leader()), remembers: true };
+        for access in [Access::Read, Access::Write] {
+            let refusal = check(&follower, access).unwrap_err().to_string();
+            assert!(refusal.contains("http://b:8653"), "{refusal}");
+        }
+        assert_eq!(follower.report(None).leader, Some(leader()));
+    }
+
+    #[test]
+    fn who_led_last_can_be_asked_but_changes_nothing() {
+        let cut_off = Standing::Follower { leader: None, remembers: true };
+        assert_eq!(check(&cut_off, Access::Read), Ok(()));
+        assert_eq!(check(&cut_off, Access::Write), Err(RequestError::NoLeader));
+        let never = Standing::Follower { leader: None, remembers: false };
+        assert_eq!(check(&never, Access::Read), Err(RequestError::NoLeader));
     }
 }

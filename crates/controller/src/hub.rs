@@ -26,6 +26,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::RequestError;
+use crate::blueprint::Blueprint;
 use crate::cluster::Access;
 use crate::journal::{Journal, Kind};
 use crate::keeper::Keeper;
@@ -37,7 +38,7 @@ use awaited::Known;
 use changes::Changes;
 pub(crate) use changes::{PolicyChange, Wish};
 use contest::Contest;
-pub(crate) use duty::{Blueprint, Seat};
+pub(crate) use duty::Seat;
 use history::History;
 pub(crate) use inputs::{Inputs, ToHub};
 use listened::Listened;

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod blueprint;
 mod caller;
 mod change;
 mod clock;
@@ -63,10 +64,12 @@ mod words;
 pub use audit::{ChainError, Verifier};
 pub use caller::{Caller, Role};
 pub use change::{Applied, How};
-pub use cluster::{ClusterReport, ClusterRole, EtcdConfig, EtcdTls, Leader, ParseEtcdError};
+pub use cluster::{ClusterReport, ClusterRole, Leader};
 pub use config::{Config, RestConfig};
 pub use error::{BindError, RequestError};
+pub use etcd::{EtcdConfig, EtcdTls, ParseEtcdError};
 pub use handle::Handle;
+pub use reload::Reloader;
 pub use server::Server;
 pub use store::{Identity, Origin, StoreConfig, StoreError};
 pub use tapswitch_tls::{TlsError, TlsFiles};

@@ -1,4 +1,4 @@
-//! Messages between connections and the hub.
+//! Messages between connections, the election and the hub.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use tapswitch_control::Ticket;
 use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, RoleMessage};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::election::Verdict as Election;
+use crate::cluster::Leader;
+use crate::store::Kept;
 
 /// Input of the hub.
 #[derive(Debug)]
@@ -16,7 +17,16 @@ pub(crate) enum Input {
     /// News from a connection.
     News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
     /// Result of an election.
-    Verdict(Election),
+    Verdict(Verdict),
+}
+
+/// Result of the election.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// This controller leads, with these policies and switches.
+    Lead { generation: u64, kept: Kept },
+    /// Another one leads, or none is known.
+    Follow { leader: Option<Leader> },
 }
 
 /// Number of a connection; never reused.

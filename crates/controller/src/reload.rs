@@ -9,17 +9,18 @@ use tapswitch_tls::TlsError;
 use crate::rest::RestFiles;
 use crate::tls::Tls;
 
-/// What can be reloaded.
+/// Reloads the files of a running [`crate::Server`]. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Reloader {
+pub struct Reloader {
     pub(crate) rest: Option<RestFiles>,
     /// For switches.
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
 impl Reloader {
-    /// Reloads everything; an invalid file is reported and has no effect.
-    pub(crate) fn reload(&self) {
+    /// Reloads tokens and certificates; an invalid file is reported and has no effect. Existing
+    /// connections continue.
+    pub fn reload(&self) {
         if let Some(rest) = &self.rest {
             rest.reload_tokens();
         }
@@ -36,8 +37,8 @@ impl Reloader {
         }
     }
 
-    /// Whether there is anything to reload.
-    pub(crate) const fn has_files(&self) -> bool {
+    /// Whether there may be anything to reload.
+    pub const fn has_files(&self) -> bool {
         self.rest.is_some() || self.tls.is_some()
     }
 }

@@ -10,11 +10,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::server::TlsStream;
 
-use crate::cluster::{EtcdConfig, Leader, Standing};
+use crate::blueprint::Blueprint;
+use crate::cluster::{Leader, Standing};
 use crate::connection::Connection;
 use crate::election::Elector;
-use crate::etcd::Way;
-use crate::hub::{Blueprint, Hub, Inputs, Seat, ToHub};
+use crate::etcd::{EtcdConfig, Way};
+use crate::hub::{Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::news::{ConnectionId, Input};
@@ -24,7 +25,7 @@ use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
 use crate::tls::{HANDSHAKE, Tls};
-use crate::{BindError, Config, Handle, Identity, StoreConfig};
+use crate::{BindError, Config, Handle, Identity, StoreConfig, StoreError};
 
 /// A listening address for switches, with or without TLS.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Server {
         let (store, identity, kept) = match &config.store {
             StoreConfig::Etcd(etcd) => {
                 standing.send_replace(Standing::Follower { leader: None, remembers: false });
-                let place = (etcd, Way::open(etcd)?);
+                let place = (etcd, Way::open(etcd).map_err(StoreError::from)?);
                 let share = Store::share(place.clone(), standing.subscribe(), Arc::clone(&journal));
                 let (store, identity) = share.await?;
                 let leader = name(etcd, rest_url)?;
@@ -146,11 +147,12 @@ impl Server {
         let kept = (Arc::clone(&self.keeper), Arc::clone(&self.journal));
         let timeouts = (request_timeout, stats_timeout);
         let standing = (self.seat.standing.subscribe(), self.me.clone());
-        let shared = (self.reloader(), self.rehearsals.clone());
-        Handle::new(self.to_hub.requests.clone(), kept, timeouts, standing, shared)
+        let rehearsals = self.rehearsals.clone();
+        Handle::new(self.to_hub.requests.clone(), kept, timeouts, standing, rehearsals)
     }
 
-    fn reloader(&self) -> Reloader {
+    /// Reloads the tokens and certificates of the running server.
+    pub fn reloader(&self) -> Reloader {
         let tls = self.listeners.iter().find_map(|listener| listener.tls.clone());
         Reloader { rest: self.rest.as_ref().map(Rest::reloader), tls }
     }

@@ -27,8 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::audit::{Draft, Head, json_len};
 use crate::caller::CONFIGURATION;
 use crate::clock::now_text;
-use crate::cluster::{EtcdConfig, Standing, TermId};
-use crate::etcd::Way;
+use crate::cluster::{Standing, TermId};
+use crate::etcd::{EtcdConfig, Misfit, Way};
 use crate::journal::{Journal, Kind};
 use disk::Disk;
 pub(crate) use met::{MAX_MET, Met, expected_of_terms, key_of, switch_of};
@@ -375,6 +375,13 @@ impl StoreError {
 
     pub(crate) fn closed() -> Self {
         Self::new("it is closed", &"the controller stops").with_remedy("start it again")
+    }
+}
+
+impl From<Misfit> for StoreError {
+    fn from(Misfit { cause, remedy, place }: Misfit) -> Self {
+        let error = Self::new("the configuration does not fit", &cause);
+        error.with_remedy(remedy).at_place(&place)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tapswitch_controller::Server as Controller;
+use tapswitch_controller::{Reloader, Server as Controller};
 use tapswitch_switch::{Config as SwitchConfig, Switch, WorkerEnded};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -86,9 +86,9 @@ pub(crate) async fn serve(mut parts: Parts) -> Result<(), Failure> {
                 return Err(failure);
             }
         };
-        match &running.services.controller {
-            Some(controller) if signal == HANGUP && controller.has_files() => {
-                controller.reload();
+        match &running.reloader {
+            Some(reloader) if signal == HANGUP && reloader.has_files() => {
+                reloader.reload();
                 file.iter().for_each(ReadFile::warn_if_changed);
             }
             _ if signals.spares(signal) => {}
@@ -116,6 +116,8 @@ fn allow_files() {
 /// The running parts of a process.
 pub(crate) struct Running {
     pub(crate) services: Services,
+    /// Of the controller.
+    reloader: Option<Reloader>,
     socket: PathBuf,
     endpoints: Vec<String>,
     end: watch::Sender<bool>,
@@ -129,7 +131,7 @@ impl Running {
         let (end, ended) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut services = Services::default();
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut reloader) = (Vec::new(), None);
         if let Some(config) = parts.controller {
             let controller = Controller::bind(config).await?;
             for address in controller.local_addrs() {
@@ -138,6 +140,7 @@ impl Running {
             endpoints
                 .extend(controller.rest_addr().map(|at| format!("REST of the controller on {at}")));
             services.controller = Some(controller.handle());
+            reloader = Some(controller.reloader());
             let ended = ended.clone();
             tasks.spawn(async move {
                 controller.run(wait(ended)).await;
@@ -164,7 +167,7 @@ impl Running {
             }
             Ok(())
         });
-        Ok(Self { services, socket, endpoints, end, tasks })
+        Ok(Self { services, reloader, socket, endpoints, end, tasks })
     }
 
     /// Path of the management socket.

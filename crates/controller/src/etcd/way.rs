@@ -19,9 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{EtcdError, unreachable};
-use crate::StoreError;
-use crate::cluster::{EtcdConfig, EtcdTls};
+use super::{EtcdConfig, EtcdError, EtcdTls, unreachable};
 use crate::tokens::open_mode;
 
 /// How to reach the members.
@@ -34,12 +32,21 @@ pub(crate) struct Way {
     login: Option<Arc<PathBuf>>,
 }
 
+/// Why no member can be reached with a configuration.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    pub(crate) cause: String,
+    pub(crate) remedy: &'static str,
+    /// Text form of the configuration.
+    pub(crate) place: String,
+}
+
 impl Way {
     /// Loads the certificates, if any.
-    pub(crate) fn open(config: &EtcdConfig) -> Result<Self, StoreError> {
+    pub(crate) fn open(config: &EtcdConfig) -> Result<Self, Misfit> {
         let wrong = |cause: &dyn Display, remedy| {
-            let error = StoreError::new("the configuration does not fit", cause);
-            error.with_remedy(remedy).at_place(&config.place())
+            let (cause, place) = (cause.to_string(), config.place());
+            Misfit { cause, remedy, place }
         };
         let tls = match &config.tls {
             None if config.is_secure => {

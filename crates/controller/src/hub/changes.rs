@@ -317,8 +317,9 @@ mod tests {
 
     use super::*;
     use crate::StoreConfig;
+    use crate::blueprint::Blueprint;
     use crate::cluster::Standing;
-    use crate::hub::{Blueprint, Inputs, Seat};
+    use crate::hub::{Inputs, Seat};
     use crate::journal::Journal;
     use crate::keeper::Keeper;
     use crate::store::Store;

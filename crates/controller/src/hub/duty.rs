@@ -5,99 +5,19 @@
 //! and when the switch accepts, reads its tables and changes what differs. A follower stays
 //! connected and only requests its role. So a change of leaders changes no rules.
 
-use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing};
+use tapswitch_control::Control;
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
 use super::{Changes, History, Hub, Known, Name};
 use crate::Caller;
 use crate::audit::{Draft, What};
-use crate::caller::CONFIGURATION;
-use crate::clock::unix_time;
 use crate::cluster::{Leader, Standing};
-use crate::election::{Term, Verdict};
-use crate::error::BindError;
-use crate::news::Order;
-use crate::store::{Kept, KeptPolicy, Origin};
-
-/// Parts of every new control plane.
-#[derive(Clone, Debug)]
-pub(crate) struct Blueprint {
-    /// Including the key for link discovery.
-    pub(crate) limits: Limits,
-    /// Policies of the configuration.
-    pub(crate) policies: Vec<TapPolicy>,
-    /// Start of the controller, from which their durations count.
-    pub(crate) start: Instant,
-    /// Switches that connected in earlier runs.
-    pub(crate) met: BTreeSet<DatapathId>,
-}
-
-impl Blueprint {
-    /// Policies of the configuration without expired ones, which each term would put in force and
-    /// end once more.
-    pub(crate) fn configured(&self) -> Vec<TapPolicy> {
-        let (passed, time) = (self.start.elapsed().as_secs(), unix_time());
-        let goes_on = |policy: &TapPolicy| {
-            let expires = match policy.expires {
-                Some(Expiry::At(at)) if at <= time => return None,
-                Some(Expiry::After(span)) if span <= passed => return None,
-                Some(Expiry::After(span)) => Some(Expiry::After(span - passed)),
-                other => other,
-            };
-            Some(TapPolicy { expires, ..policy.clone().with_defaults_said() })
-        };
-        self.policies.iter().filter_map(goes_on).collect()
-    }
-
-    /// Builds a control plane with the policies of the configuration and the store, and returns all
-    /// its policies. Monitors of the former are where they were found before. A stored policy that
-    /// is invalid, perhaps because the configuration has its name, is left out and reported, as the
-    /// others are needed.
-    pub(crate) fn build(
-        &self,
-        kept: Kept,
-        now: Millis,
-    ) -> Result<(Control, Vec<KeptPolicy>), BindError> {
-        let mut control = Control::new(self.limits.clone());
-        // Durations count from now, not from the start of this process.
-        control.handle_timeout(now);
-        let mut all = Vec::new();
-        let is_pinned = |kept: &KeptPolicy| kept.origin.owner == CONFIGURATION;
-        let (pinned, stored): (Vec<_>, Vec<_>) = kept.policies.into_iter().partition(is_pinned);
-        let pinned = pinned.into_iter().map(|kept| (kept.policy.name, kept.policy.monitor));
-        let pinned: HashMap<_, _> = pinned.collect();
-        let configured = self.configured();
-        let over_count = self.policies.len() - configured.len();
-        if over_count > 0 {
-            tracing::info!(
-                "{over_count} policies of the configuration have expired and are skipped"
-            );
-        }
-        for mut policy in configured {
-            if let Some(before) = pinned.get(&policy.name) {
-                policy.monitor = policy.monitor.with_switches_of(before);
-            }
-            let added = control.add_policy(policy.clone(), WhenMissing::Wait);
-            added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
-            all.push(KeptPolicy { policy, origin: Origin::now(CONFIGURATION) });
-        }
-        for (name, error) in kept.unreadable {
-            tracing::error!("policy {name} of the store is skipped: it cannot be parsed: {error}");
-        }
-        for kept in stored {
-            let name = kept.policy.name.clone();
-            match control.add_policy(kept.policy.clone(), WhenMissing::Wait) {
-                Ok(()) => all.push(kept),
-                Err(error) => tracing::error!("policy {name} of the store is skipped: {error}"),
-            }
-        }
-        Ok((control, all))
-    }
-}
+use crate::election::Term;
+use crate::news::{Order, Verdict};
+use crate::store::Kept;
 
 /// The position of a controller among those that share its store.
 #[derive(Debug)]
@@ -285,13 +205,15 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tapswitch_control::{Event, UnixTime};
+    use tapswitch_control::{Limits, TapPolicy};
 
     use super::*;
     use crate::StoreConfig;
+    use crate::blueprint::Blueprint;
     use crate::hub::Inputs;
     use crate::journal::Journal;
     use crate::keeper::Keeper;
@@ -314,54 +236,5 @@ mod tests {
         term.begin(Instant::now());
         hub.handle_verdict(Verdict::Lead { generation: 7, kept: Kept::default() });
         assert!(!hub.seat.acts() && !term.goes_on(Instant::now()));
-    }
-
-    fn blueprint(expires: Expiry, since: Duration) -> Blueprint {
-        let policy = TapPolicy::new("a", "3".parse().unwrap());
-        let policies = vec![TapPolicy { expires: Some(expires), ..policy }];
-        let start = Instant::now().checked_sub(since).unwrap();
-        Blueprint { limits: Limits::default(), policies, start, met: BTreeSet::new() }
-    }
-
-    #[test]
-    fn monitors_of_the_configuration_stay_at_their_switch() {
-        let policies = ["3", "4", "0x1/5"]
-            .map(|monitor: &str| TapPolicy::new(format!("to {monitor}"), monitor.parse().unwrap()));
-        let start = Instant::now();
-        let (limits, policies, met) = (Limits::default(), policies.to_vec(), BTreeSet::new());
-        let blueprint = Blueprint { limits, policies, start, met };
-        let found = [("to 3", "0x1/3"), ("to 4", "0x1/3"), ("gone", "0x1/6")];
-        let found = found.map(|(name, monitor)| {
-            let policy = TapPolicy::new(name, monitor.parse().unwrap());
-            KeptPolicy { policy, origin: Origin::now(CONFIGURATION) }
-        });
-        let kept = Kept { policies: found.into(), ..Kept::default() };
-        let (_, all) = blueprint.build(kept, Millis(0)).unwrap();
-        let all = all.iter().map(|kept| (&*kept.policy.name, kept.policy.monitor.to_string()));
-        let all: Vec<_> = all.collect();
-        let expected = [("to 3", "0x1/3"), ("to 4", "4"), ("to 0x1/5", "0x1/5")];
-        assert_eq!(all, expected.map(|(name, monitor)| (name, monitor.to_owned())));
-    }
-
-    #[test]
-    fn a_policy_of_the_configuration_ends_once() {
-        let (hour, day) = (Duration::from_secs(3600), Expiry::After(86_400));
-        let over = [Expiry::After(1800), Expiry::At(UnixTime(1))];
-        for expires in over {
-            let (_, all) = blueprint(expires, hour).build(Kept::default(), Millis(0)).unwrap();
-            assert_eq!(all, [], "whoever leads next does not end it again");
-        }
-        let blueprint = blueprint(day, hour);
-        let begun = blueprint.configured().remove(0).expires;
-        let rest = 86_400 - 3600;
-        assert!([rest, rest - 1].map(|rest| Some(Expiry::After(rest))).contains(&begun));
-        // The term begins when the controller has run for a while.
-        let now = Millis(200_000_000);
-        let (mut control, _) = blueprint.build(Kept::default(), now).unwrap();
-        control.handle_clock(unix_time(), now);
-        control.handle_timeout(now.plus(Millis(1000)));
-        let events: Vec<_> = std::iter::from_fn(|| control.poll_event()).collect();
-        let is_end = |event: &Event| matches!(event, Event::PolicyExpired { .. });
-        assert!(!events.iter().any(is_end), "{events:?}");
     }
 }

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::cluster::{EtcdConfig, Standing};
-use crate::etcd::Way;
+use crate::cluster::Standing;
 use crate::etcd::fake::FakeEtcd;
+use crate::etcd::{EtcdConfig, Way};
 use crate::journal::Journal;
 
 /// A leader with a shared store, and the sender that makes it a follower.

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::audit::Head;
 use crate::clock::unix_time;
-use crate::cluster::{EtcdConfig, Keys, Standing, TermId};
-use crate::etcd::{Client, Compare, EtcdError, KeyValue, Op, TxnResponse, Way};
+use crate::cluster::{Keys, Standing, TermId};
+use crate::etcd::{Client, Compare, EtcdConfig, EtcdError, KeyValue, Op, TxnResponse, Way};
 use crate::journal::Journal;
 
 /// State of the task.

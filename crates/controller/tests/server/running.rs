@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tapswitch_controller::{Caller, Config, Handle, Server};
+use tapswitch_controller::{Caller, Config, Handle, Reloader, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A server on a port of its own.
 pub(crate) struct Running {
     pub(crate) handle: Handle,
+    pub(crate) reloader: Reloader,
     pub(crate) address: SocketAddr,
     rest: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
@@ -39,10 +40,10 @@ impl Running {
 
     pub(crate) fn run(server: Server) -> Self {
         let (handle, address) = (server.handle(), server.local_addrs()[0]);
-        let rest = server.rest_addr();
+        let (reloader, rest) = (server.reloader(), server.rest_addr());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async move { _ = stopped.await }));
-        Self { handle, address, rest, stop, task }
+        Self { handle, reloader, address, rest, stop, task }
     }
 
     /// Address of REST.

@@ -152,7 +152,7 @@ async fn a_session_lasts_until_it_is_ended_or_its_token_is_taken_away() {
 
     let cookie = sign_in().await.cookie();
     std::fs::write(&tokens.path, "").unwrap();
-    server.handle.reload();
+    server.reloader.reload();
     let headers = [("cookie", cookie.as_str())];
     assert_eq!(ask_with(&server, ("GET", "/api/v1/me"), &headers, vec![]).await.status, 401);
     let wrong = post(&server, "/api/v1/session", &json!({"token": "x"})).await;

@@ -176,7 +176,7 @@ async fn a_stream_ends_with_its_token() {
     let mut events = Events::open(&server, &[("authorization", &bearer)]).await;
     events.next_of("tick").await;
     std::fs::write(&tokens.path, "").unwrap();
-    server.handle.reload();
+    server.reloader.reload();
     while events.next().await.is_some() {}
 }
 

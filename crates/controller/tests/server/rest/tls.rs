@@ -156,14 +156,14 @@ async fn certificates_are_replaced_under_connections() {
     let old = authority.connect(server.rest(), None).await.unwrap();
     let first = shown(&old);
     authority.issue("rest");
-    server.handle.reload();
+    server.reloader.reload();
     let new = authority.connect(server.rest(), None).await.unwrap();
     assert_ne!(shown(&new), first);
     let answer = exchange(old, server.rest(), ("GET", "/healthz"), &[], vec![]).await;
     assert_eq!(answer.text, "ok\n", "the connection from before goes on");
 
     std::fs::write(&files.key, "no key").unwrap();
-    server.handle.reload();
+    server.reloader.reload();
     let kept = authority.connect(server.rest(), None).await.unwrap();
     assert_eq!(shown(&kept), shown(&new), "what is wrong changes nothing");
 }
