@@ -31,8 +31,11 @@ impl Hub {
         if self.takeover_after.is_zero() {
             return self.take_the_place(id, new);
         }
-        old.orders.is_heard.store(false, Ordering::Relaxed);
         let under_way = self.contests.get(&id).map(|contest| contest.until);
+        if under_way.is_none() {
+            // What it sends after another connection is a sign of life for all of them.
+            old.orders.is_heard.store(false, Ordering::Relaxed);
+        }
         let until = under_way.unwrap_or(new.since + self.takeover_after);
         if let Some(other) = self.contests.insert(id, Contest { new, until }) {
             // It may have closed itself.
@@ -158,5 +161,20 @@ mod tests {
             let [line] = &log.lines_with("replaces")[..] else { panic!("it is told once") };
             assert!(line.ends_with(why), "{line}");
         }
+    }
+    #[tokio::test]
+    async fn who_connects_again_and_again_does_not_make_the_older_one_seem_silent() {
+        let (mut hub, _keeper) = hub();
+        hub.takeover_after = Duration::from_secs(3600);
+        let [(first, _a), (second, _b), (third, _c)] = [connected(), connected(), connected()];
+        hub.handle(first);
+        let current = hub.switches[&DatapathId(1)].connection;
+        hub.handle(second);
+        hub.switches[&DatapathId(1)].orders.is_heard.store(true, Ordering::Relaxed);
+        hub.handle(third);
+        hub.contests.get_mut(&DatapathId(1)).unwrap().until = Instant::now();
+        hub.end_contests();
+        assert_eq!(hub.switches[&DatapathId(1)].connection, current, "it was heard");
+        assert!(hub.contests.is_empty());
     }
 }
