@@ -153,18 +153,18 @@ impl Keeper {
         }
     }
 
-    /// Deletes an expired policy from the store, unless another one of its name exists by now.
+    /// Deletes an expired policy from the store, unless another one of its name exists by now. One
+    /// of the configuration is not there: what has its name was added before, and is kept.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED).about(policy);
         // A change in progress for this name writes the final state; a waiting deletion will find
         // nothing.
         let claim = self.take(name).filter(|_| self.origin(name) == origin);
-        match claim {
-            Some(claim) => {
-                claim.set_origin(None);
-                claim.write_or_owe(Change::Delete(name.clone()), record).await;
-            }
+        claim.iter().for_each(|claim| claim.set_origin(None));
+        let is_configured = origin.is_some_and(|origin| origin.owner == CONFIGURATION);
+        match claim.filter(|_| !is_configured) {
+            Some(claim) => claim.write_or_owe(Change::Delete(name.clone()), record).await,
             None => self.record_or_owe(record).await,
         }
     }

@@ -97,6 +97,22 @@ async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_policy_of_the_configuration_takes_none_that_was_added_with_it() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    put(&keeper.claim("a").unwrap()).await.unwrap();
+    let policy = TapPolicy::new("a", "0x1/3".parse().unwrap());
+    let origin = Origin::now(CONFIGURATION);
+    keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
+    Arc::clone(&keeper).pin("a".to_owned(), async { Some(policy.clone()) }).await;
+    Arc::clone(&keeper).expire(&policy, Some(origin)).await;
+    assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
+    let whats: Vec<_> = log(&keeper).await.into_iter().map(|(what, _)| what).collect();
+    assert_eq!(whats, ["policy.add", "policy.expire"]);
+    assert_eq!(keeper.origin("a"), None, "it is over here");
+}
+
+#[tokio::test]
 async fn a_policy_of_nobody_can_be_deleted() {
     let (keeper, _standing) = leader().await;
     let claim = keeper.claim_last("a").await.unwrap();
