@@ -341,6 +341,18 @@ impl Keeper {
         result
     }
 
+    /// Fails if so many changes could not be written that there is no room for one more.
+    fn check_room(&self, name: &str) -> Result<(), StoreError> {
+        let known = self.lock();
+        match known.stale.len() < MAX_STALE || known.stale.contains_key(name) {
+            true => Ok(()),
+            false => {
+                let error = StoreError::new("too many changes could not be written", &MAX_STALE);
+                Err(error.with_remedy(TOO_MANY))
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         // The content is consistent whenever the lock is free.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -385,12 +397,17 @@ impl Known {
         }
     }
 
+    /// What could not be written is queued again; of another term, only the records that do not
+    /// depend on a change.
     fn owe_again(&mut self, Debt { term, stale, records }: Debt) {
-        self.owed.put_back(records);
         if self.goes_on(term) {
-            self.stale.extend(stale);
+            self.owed.put_back(records);
+            for (name, change) in stale {
+                // A later change of this name counts.
+                self.stale.entry(name).or_insert(change);
+            }
         } else {
-            self.owed.drop_of_changes();
+            self.owed.put_back(records.without_changes());
         }
     }
 
@@ -441,6 +458,10 @@ impl Claim {
             Some(kept) => kept.origin.clone().changed_by(&caller.name),
             None => Origin::now(&caller.name),
         };
+        if let Err(error) = self.keeper.check_room(&self.name) {
+            self.keeper.note(Draft::new(caller, how.what(), refused(&error)).about(policy));
+            return Err(error);
+        }
         let kept = Box::new(KeptPolicy { policy: policy.clone(), origin: origin.clone() });
         let record = Draft::new(caller, how.what(), how.accepted()).about(policy);
         let changes = vec![Change::Put(kept), Change::Record(record)];
@@ -562,6 +583,10 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 const ACCEPTED: &str = "accepted";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
+/// Maximum changes that could not be written, beyond which no others are tried: each has its name.
+const MAX_STALE: usize = 8192;
+const TOO_MANY: &str = "policies can be changed again when these are written, which is tried every \
+                        few seconds; active policies stay in effect";
 /// Interval of retries, if no other change triggers one before.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Minimum frequency of checking that the store's file is in place.

@@ -85,9 +85,7 @@ impl Owed {
 
     /// Drops records of changes that this controller will not write any more.
     pub(crate) fn drop_of_changes(&mut self) {
-        for record in self.extract(usize::MAX, |record| record.is_of_change).values() {
-            tracing::error!("not written to the audit log: {}", record.draft);
-        }
+        report(&self.extract(usize::MAX, |record| record.is_of_change));
     }
 
     fn extract(&mut self, max: usize, is_wanted: fn(&Record) -> bool) -> BTreeMap<u64, Record> {
@@ -97,7 +95,23 @@ impl Owed {
     }
 }
 
+/// The process log has records that are not written any more.
+fn report(dropped: &BTreeMap<u64, Record>) {
+    for Record { draft, .. } in dropped.values() {
+        tracing::error!("not written to the audit log: {draft}");
+    }
+}
+
 impl Taken {
+    /// The records that do not depend on a change, as changes of their term are not written any
+    /// more.
+    pub(crate) fn without_changes(self) -> Self {
+        let is_of_change = |record: &Record| record.is_of_change;
+        let (dropped, records) = self.records.into_iter().partition(|(_, it)| is_of_change(it));
+        report(&dropped);
+        Self { records, ..self }
+    }
+
     /// The records to write.
     pub(crate) fn drafts(&self) -> impl Iterator<Item = Draft> {
         let left_out = (self.left_out > 0).then(|| {

@@ -113,6 +113,37 @@ async fn the_end_of_a_policy_of_the_configuration_takes_none_that_was_added_with
 }
 
 #[tokio::test]
+async fn what_fails_late_in_another_term_takes_no_record_of_this_one_with_it() {
+    let (keeper, _standing) = leader().await;
+    let mut known = keeper.lock();
+    let draft = |text: &str| Draft::new(&Caller::unix("ann"), What::PolicyAdd, text);
+    let term = known.term;
+    known.owe(term, "a", (Change::Delete("a".to_owned()), draft("1")));
+    known.owed.push(draft("2"));
+    let late = known.take_debt();
+    known.next_term();
+    known.owe(term + 1, "b", (Change::Delete("b".to_owned()), draft("3")));
+    known.owe_again(late);
+    let Debt { stale, records, .. } = known.take_debt();
+    let results: Vec<_> = records.drafts().map(|draft| draft.result().to_owned()).collect();
+    assert_eq!((stale.len(), results), (1, vec!["2".to_owned(), "3".to_owned()]));
+    assert!(stale.contains_key("b"));
+}
+
+#[tokio::test]
+async fn changes_that_could_not_be_written_have_an_end() {
+    let (keeper, _standing) = leader().await;
+    for number in 0..MAX_STALE {
+        let name = number.to_string();
+        keeper.lock().stale.insert(name.clone(), Change::Delete(name));
+    }
+    let refused = put(&keeper.claim("a").unwrap()).await.unwrap_err().to_string();
+    assert!(refused.contains("too many changes could not be written: 8192"), "{refused}");
+    assert_eq!(keeper.lock().stale.len(), MAX_STALE);
+    put(&keeper.claim("7").unwrap()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_policy_of_nobody_can_be_deleted() {
     let (keeper, _standing) = leader().await;
     let claim = keeper.claim_last("a").await.unwrap();
