@@ -213,6 +213,7 @@ fn a_full_disk_stops_the_monitor_in_a_file_and_nothing_else() {
     flow.finish_after(100);
     let reports = conservation::policies(|command| ask(command));
     assert_eq!(reports.len(), 1);
+    assert!(!reports[0].to_string().contains("outcome_unknown"), "{}", reports[0]);
     let log = switch.log();
     assert!(log.contains("the disk is full"), "{log}");
 

@@ -32,6 +32,7 @@ pub use policies::WhenMissing;
 use crate::fabric::Fabric;
 use crate::group::Carry;
 use crate::hosts::HostKey;
+use crate::ledger::Living;
 use crate::outbox::Ticket;
 use crate::overlap::PolicyId;
 use crate::place::Place;
@@ -286,7 +287,7 @@ impl Control {
         self.now = now;
         self.told_ways = 0;
         for id in self.agenda.due(now) {
-            self.with_switch(id, Switch::handle_timeout);
+            self.handle_switch_timeout(id);
         }
         self.settle_contests();
         self.settle_claims();
@@ -391,10 +392,29 @@ impl Control {
         }
     }
 
+    /// Processes the timers of a switch that are due.
+    fn handle_switch_timeout(&mut self, id: DatapathId) {
+        let is_there = |policy| self.policies.get(policy).is_some();
+        let is_used = |tag| self.tags.users(tag).any(|(policy, _)| is_there(policy));
+        let living = Living { is_there: &is_there, is_used: &is_used };
+        if let Some(switch) = self.switches.get_mut(&id) {
+            let before = switch.ahead();
+            switch.handle_timeout(&living, &self.limits, self.now);
+            self.note_handled(id, before);
+        }
+    }
+
     fn with_switch(&mut self, id: DatapathId, handle: impl FnOnce(&mut Switch, &Limits, Millis)) {
         if let Some(switch) = self.switches.get_mut(&id) {
             let before = switch.ahead();
             handle(switch, &self.limits, self.now);
+            self.note_handled(id, before);
+        }
+    }
+
+    /// A switch, with `before` unconfirmed changes, has processed input.
+    fn note_handled(&mut self, id: DatapathId, before: usize) {
+        if let Some(switch) = self.switches.get_mut(&id) {
             self.turns.recount(before, switch.ahead());
             self.turns.note_awaited(id, switch.is_awaited());
             self.agenda.note(switch);

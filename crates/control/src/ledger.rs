@@ -14,8 +14,9 @@
 //! **No counts are lost when rules are deleted.** The switch reports the last counters of a deleted
 //! rule (flow-removed); a group is deleted after its counters were read and none of its copies is
 //! queued. Until then they are *closing*. Afterwards they are *settled*: added to their policies'
-//! tallies and forgotten. Copies still queued when their group or the switch is gone are dropped
-//! with an unknown outcome.
+//! tallies and forgotten. The queue of a policy that stays may take its time ([`kept`]). Copies
+//! still queued when their group, their policy or the switch is gone are dropped with an unknown
+//! outcome.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::AddAssign;
@@ -25,6 +26,7 @@ use tapswitch_openflow::multipart::FlowStats;
 use tapswitch_openflow::{FlowRemoved, GroupId, PortNo};
 
 mod bucket;
+mod kept;
 mod reading;
 
 use crate::exit::Exit;
@@ -36,6 +38,7 @@ use crate::rule::FlowId;
 use crate::{Millis, Ticket};
 use bucket::BucketMeter;
 pub(crate) use bucket::{BucketValue, Copies, OUTCOME_UNKNOWN};
+pub(crate) use kept::Living;
 use reading::Reading;
 
 /// Frames matched and copied for one policy on one switch.
@@ -96,6 +99,8 @@ pub(crate) struct Ledger {
     open_counts: Map<PolicyId, usize>,
     /// Groups that carry copies in transit, by identifier.
     carrying: HashMap<u16, BTreeSet<GroupId>>,
+    /// Unused groups whose queued copies are waited for as long as it takes.
+    kept: BTreeSet<GroupId>,
     /// Policies and identifiers that nothing counts for any more, since last taken.
     ends: (Vec<PolicyId>, Vec<u16>),
     /// Policies with last counters that never arrived.
@@ -136,6 +141,28 @@ struct GroupMeter {
     asked: Asked,
     /// Since when its last counters are awaited.
     closing_since: Option<Millis>,
+    /// Whether the switch has reported, since then, that copies are queued.
+    is_told_waiting: bool,
+    /// Members that it no longer counts for: deleted policies whose queued copies were given up.
+    left: Vec<PolicyId>,
+}
+
+impl GroupMeter {
+    fn new(key: &Arc<GroupKey>, born: Ticket) -> Self {
+        Self {
+            key: key.clone(),
+            buckets: vec![BucketMeter::default(); key.bucket_count()],
+            asked: Asked::new(born),
+            closing_since: None,
+            is_told_waiting: false,
+            left: Vec::new(),
+        }
+    }
+
+    /// The members that it counts for.
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.key.members.iter().filter(|member| !self.left.contains(&member.policy))
+    }
 }
 
 impl Asked {
@@ -241,7 +268,7 @@ impl Ledger {
             return true;
         }
         if let Some(meter) = self.rules.remove(id) {
-            self.count_out(&meter.members);
+            self.count_out(&*meter.members);
         }
         false
     }
@@ -296,9 +323,6 @@ impl Ledger {
 
     /// A group is being added.
     pub(crate) fn open_group(&mut self, id: GroupId, key: &Arc<GroupKey>, born: Ticket) {
-        let buckets = vec![BucketMeter::default(); key.bucket_count()];
-        let asked = Asked::new(born);
-        let meter = GroupMeter { key: key.clone(), buckets, asked, closing_since: None };
         self.count_in(&key.members);
         if let Some(old) = self.take_group(id) {
             self.settle_group(old);
@@ -306,7 +330,7 @@ impl Ledger {
         if let Some(tag) = key.carried_tag() {
             self.carrying.entry(tag).or_default().insert(id);
         }
-        self.groups.insert(id, meter);
+        self.groups.insert(id, GroupMeter::new(key, born));
     }
 
     /// Takes over a group that the switch had before. Returns whether it has counts that are not
@@ -348,14 +372,14 @@ impl Ledger {
     /// No rule uses the group any more; its last counters are requested.
     pub(crate) fn close_group(&mut self, id: GroupId, since: Millis) {
         if let Some(meter) = self.groups.get_mut(&id) {
-            meter.closing_since = Some(since);
+            (meter.closing_since, meter.is_told_waiting) = (Some(since), false);
         }
     }
 
     /// A group was not created.
     pub(crate) fn cancel_group(&mut self, id: GroupId) {
         if let Some(meter) = self.take_group(id) {
-            self.count_out(&meter.key.members);
+            self.count_out(meter.members());
         }
     }
 
@@ -383,12 +407,6 @@ impl Ledger {
     /// Whether any copies in transit are carried.
     pub(crate) fn carries(&self) -> bool {
         !self.carrying.is_empty()
-    }
-
-    /// Whether copies of the group are queued.
-    pub(crate) fn has_waiting(&self, id: GroupId) -> bool {
-        let mut buckets = self.groups.get(&id).into_iter().flat_map(|meter| &meter.buckets);
-        buckets.any(|bucket| bucket.queued() > 0)
     }
 
     /// The last counters of a group were read, or never will be.
@@ -435,18 +453,6 @@ impl Ledger {
         for closing in late {
             self.give_up(&closing.members, &closing.reading);
         }
-    }
-
-    /// Groups whose last counters have been outstanding since before `since`.
-    pub(crate) fn give_up_groups_before(&mut self, since: Millis) -> Vec<GroupId> {
-        let late = self.groups.iter();
-        let late = late.filter(|(_, meter)| meter.closing_since.is_some_and(|at| at < since));
-        let mut ids = Vec::new();
-        for (id, meter) in late {
-            self.incomplete.extend(meter.key.members.iter().map(|member| member.policy));
-            ids.push(*id);
-        }
-        ids
     }
 
     /// Forgets the tallies of all other policies, which were reported before.
@@ -520,7 +526,7 @@ impl Ledger {
             }
         }
         for meter in self.groups.values().filter(|meter| is_asked(&meter.key.members)) {
-            add_copied(&mut tallies, meter);
+            add_copied(&mut tallies, meter, |policy| !meter.left.contains(&policy));
         }
         tallies.retain(|policy, _| only.is_none_or(|only| *policy == only));
         tallies
@@ -566,6 +572,7 @@ impl Ledger {
 
     fn take_group(&mut self, id: GroupId) -> Option<GroupMeter> {
         let meter = self.groups.remove(&id)?;
+        self.kept.remove(&id);
         if let Some(tag) = meter.key.carried_tag()
             && let Some(groups) = self.carrying.get_mut(&tag)
         {
@@ -591,7 +598,7 @@ impl Ledger {
         };
         self.count_in(&members);
         if have_same_monitors(&meter.1.members, &members) {
-            self.count_out(&meter.1.members);
+            self.count_out(&*meter.1.members);
         } else {
             self.settle_rule(&meter.1.members, &meter.1.reading);
             meter.1.reading = meter.1.reading.continued();
@@ -611,8 +618,8 @@ impl Ledger {
         if let Some(tag) = meter.key.carried_tag() {
             add_carried(self.carried.entry(tag).or_default(), &meter);
         }
-        add_copied(&mut self.settled, &meter);
-        self.count_out(&meter.key.members);
+        add_copied(&mut self.settled, &meter, |policy| !meter.left.contains(&policy));
+        self.count_out(meter.members());
     }
 
     fn give_up(&mut self, members: &[Member], reading: &Reading) {
@@ -621,7 +628,7 @@ impl Ledger {
     }
 
     fn give_up_group(&mut self, meter: GroupMeter) {
-        self.incomplete.extend(meter.key.members.iter().map(|member| member.policy));
+        self.incomplete.extend(meter.members().map(|member| member.policy));
         self.settle_group(meter);
     }
 
@@ -631,7 +638,7 @@ impl Ledger {
         }
     }
 
-    fn count_out(&mut self, members: &[Member]) {
+    fn count_out<'a>(&mut self, members: impl IntoIterator<Item = &'a Member>) {
         for member in members {
             if let Some(count) = self.open_counts.get_mut(&member.policy) {
                 *count -= 1;
@@ -660,8 +667,14 @@ fn add_matched(
     }
 }
 
-fn add_copied(tallies: &mut HashMap<PolicyId, Tally>, meter: &GroupMeter) {
-    for (member, exit, index) in meter.key.bucket_of_each() {
+/// Adds the copies of the policies that `is_meant`.
+fn add_copied(
+    tallies: &mut HashMap<PolicyId, Tally>,
+    meter: &GroupMeter,
+    is_meant: impl Fn(PolicyId) -> bool,
+) {
+    let each = meter.key.bucket_of_each().into_iter();
+    for (member, exit, index) in each.filter(|(member, ..)| is_meant(member.policy)) {
         let Some(bucket) = meter.buckets.get(index) else { continue };
         let Aim { slot, tag, .. } = member.aim;
         // The outcome of originals in transit is in no ledger.

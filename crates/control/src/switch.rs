@@ -39,7 +39,7 @@ use crate::exit::Exit;
 use crate::held::Held;
 use crate::hosts::{Evidence, Host, HostKey, Hosts, Seen, Sighting};
 use crate::learn;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Living};
 use crate::outbox::{Failure, Outbox, Request};
 use crate::overlap::{Closure, PolicyId, Tap};
 use crate::ports::Ports;
@@ -480,7 +480,7 @@ impl Switch {
     }
 
     /// Processes timers that are due.
-    pub(crate) fn handle_timeout(&mut self, limits: &Limits, now: Millis) {
+    pub(crate) fn handle_timeout(&mut self, living: &Living<'_>, limits: &Limits, now: Millis) {
         self.handle_slow_reading(limits, now);
         self.handle_no_barrier(now);
         if self.repair_due().is_some_and(|at| at <= now) {
@@ -491,7 +491,7 @@ impl Switch {
         // Whether they fit is checked in the next flush.
         self.retry_at = self.retry_at.filter(|at| *at > now);
         if self.give_up_at.is_some_and(|at| at <= now) {
-            self.give_up(limits.final_counts_wait, now);
+            self.give_up(limits.final_counts_wait, living, now);
         }
         if self.ask_again_at.is_some_and(|at| at <= now) {
             self.ask_again_at = None;
@@ -673,20 +673,6 @@ impl Switch {
         self.signals.ports_moved = true;
     }
 
-    /// Gives up on last counters that are overdue. They may arrive while other replies are
-    /// outstanding or unread, but not forever.
-    fn give_up(&mut self, wait: Millis, now: Millis) {
-        let waits = if self.outbox.is_behind() { PATIENCE } else { 1 };
-        let since = Millis(now.0.saturating_sub(waits * wait.0) + 1);
-        self.ledger.give_up_before(since);
-        for group in self.ledger.give_up_groups_before(since) {
-            self.waiting_groups.retain(|waiting| *waiting != group);
-            self.delete_group(group);
-        }
-        let soon = now.plus(Millis(wait.0 / 4));
-        self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait).max(soon));
-    }
-
     /// A host's rule timed out: the host is forgotten unless it receives copies.
     fn handle_idle_host(&mut self, id: &FlowId) {
         let Some((key, port)) = read_source(id) else {
@@ -791,7 +777,5 @@ impl Switch {
     }
 }
 
-/// Last counters are awaited this many times longer while other replies are outstanding.
-const PATIENCE: u64 = 15;
 /// Maximum addresses of a host to probe.
 const MAX_ASKED: usize = 4;

@@ -16,7 +16,7 @@ use tapswitch_openflow::{
 };
 
 use super::Switch;
-use crate::ledger::BucketValue;
+use crate::ledger::{BucketValue, Living};
 use crate::outbox::Request;
 use crate::rule::{Cookie, FlowId, OUR_TAPS};
 use crate::{Counts, Limits, Millis, StatsToken, Ticket};
@@ -173,8 +173,37 @@ impl Switch {
         if !self.ledger.has_waiting(group) && !self.held.is_next(group) {
             return self.delete_group(group);
         }
+        self.ledger.note_waiting(group);
         self.waiting_groups.push(group);
-        self.ask_again_at.get_or_insert(now.plus(limits.waiting_interval));
+        // It may wait for hours for a disk.
+        let wait = match self.ledger.is_kept(group) {
+            true => limits.final_counts_wait,
+            false => limits.waiting_interval,
+        };
+        let at = now.plus(wait);
+        self.ask_again_at = Some(self.ask_again_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Gives up on last counters that are overdue. They may arrive while other replies are
+    /// outstanding or unread, but not forever.
+    pub(super) fn give_up(&mut self, wait: Millis, living: &Living<'_>, now: Millis) {
+        let waits = if self.outbox.is_behind() { PATIENCE } else { 1 };
+        let since = Millis(now.0.saturating_sub(waits * wait.0) + 1);
+        self.ledger.give_up_before(since);
+        let mut late = self.ledger.late_groups(since);
+        // What they output to goes after them.
+        late.sort_unstable_by_key(|group| (self.held.is_next(*group), *group));
+        let is_away = self.lost_at().is_some_and(|since| now.since(since) >= AWAY_WAIT);
+        for group in late {
+            let is_next = self.held.is_next(group);
+            if is_away || !self.ledger.try_keep(group, (is_next, living), now) {
+                self.ledger.note_lost(group);
+                self.waiting_groups.retain(|waiting| *waiting != group);
+                self.delete_group(group);
+            }
+        }
+        let soon = now.plus(Millis(wait.0 / 4));
+        self.give_up_at = self.ledger.closing_since().map(|since| since.plus(wait).max(soon));
     }
 
     /// Requests the counters of one group or all; from a tapswitch, the ledgers.
@@ -222,3 +251,8 @@ pub(super) fn our_taps() -> FlowStatsRequest {
     let (cookie, cookie_mask) = OUR_TAPS;
     FlowStatsRequest { cookie, cookie_mask, ..FlowStatsRequest::default() }
 }
+
+/// Time for a switch to come back and report what became of queued copies. It may have ended.
+const AWAY_WAIT: Millis = Millis(10_000);
+/// Last counters are awaited this many times longer while other replies are outstanding.
+const PATIENCE: u64 = 15;

@@ -97,6 +97,98 @@ fn copies_that_wait_for_ever_are_not_waited_for() {
     assert_eq!(world.switch().groups().len(), 0);
 }
 
+/// As for a file on a full disk: the link of the monitor's port is down, and copies wait there.
+fn fill_disk(world: &mut World) {
+    world.switch().let_copies_wait(true);
+    flow(world, 4);
+    world.switch().set_link(3, false);
+    world.run();
+    (0..200).for_each(|_| world.pass(50));
+}
+
+/// There is room: the copies leave, and then the link comes up.
+fn empty_disk(world: &mut World) {
+    world.switch().let_copies_wait(false);
+    world.switch().set_link(3, true);
+    world.run();
+    (0..100).for_each(|_| world.pass(50));
+}
+
+#[test]
+fn what_waits_behind_a_link_that_is_down_is_followed_to_its_end() {
+    let mut world = tapped();
+    let groups = world.switch().groups().len();
+    fill_disk(&mut world);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (0, 0, 4, dropped([])));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    empty_disk(&mut world);
+    flow(&mut world, 2);
+    let report = world.ledger("all");
+    assert_eq!((report.matched.packets, outcome(&report)), (6, (6, 0, 0, dropped([]))));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    assert_eq!(world.switch().groups().len(), groups, "the former ones are gone");
+}
+
+#[test]
+fn a_deleted_policy_does_not_wait_for_a_disk() {
+    let mut world = tapped();
+    fill_disk(&mut world);
+    world.events.clear();
+    world.control.delete_policy("all").unwrap();
+    world.run();
+    (0..50).for_each(|_| world.pass(50));
+    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
+    assert!(report.adds_up && !report.is_complete);
+    assert_eq!(world.switch().groups().len(), 0);
+}
+
+/// Both count the same copies, and one of them goes while these wait.
+#[test]
+fn a_policy_that_stays_waits_for_what_a_deleted_one_gives_up() {
+    let mut world = tapped();
+    world.tap(TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("web", "3") });
+    fill_disk(&mut world);
+    world.events.clear();
+    world.control.delete_policy("web").unwrap();
+    world.run();
+    (0..50).for_each(|_| world.pass(50));
+    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
+    assert_eq!(outcome(&world.ledger("all")), (0, 0, 4, dropped([])));
+    empty_disk(&mut world);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (4, 0, 0, dropped([])));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+}
+
+/// A controller that comes meanwhile counts none of it, and leaves no group behind.
+#[test]
+fn what_waits_for_a_disk_outlives_a_connection() {
+    let mut world = tapped();
+    fill_disk(&mut world);
+    world.disconnect(1);
+    world.pass(5000);
+    world.connect(1);
+    (0..100).for_each(|_| world.pass(50));
+    assert_eq!(outcome(&world.ledger("all")), (0, 0, 4, dropped([])));
+    empty_disk(&mut world);
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (4, 0, 0, dropped([])));
+    assert!(report.adds_up && report.is_complete, "{report:?}");
+    fill_disk(&mut world);
+    world.disconnect(1);
+    (0..300).for_each(|_| world.pass(50));
+    let report = world.ledger("all");
+    assert_eq!(outcome(&report), (4, 0, 0, dropped([("outcome_unknown", 4)])));
+    assert!(report.adds_up && !report.is_complete, "it may have ended: {report:?}");
+    world.connect(1);
+    world.restart_controller(&[policy("all", "3")]);
+    (0..100).for_each(|_| world.pass(50));
+    assert_eq!(world.switch().groups().len(), 0, "nobody counts by them");
+}
+
 #[test]
 fn a_switch_that_is_lost_leaves_an_account_of_what_it_told() {
     let mut world = tapped();
@@ -341,6 +433,40 @@ fn trains_that_a_link_cuts_are_as_many_packets_on_both_sides() {
     let drops = [("0x2:egress_full", 4), ("lost_between_switches", 7)];
     assert_eq!((report.matched.packets, outcome(&report)), (24, (13, 0, 0, dropped(drops))));
     assert!(report.adds_up && report.is_complete, "{report:?}");
+}
+
+/// The copies have crossed the link, and wait for a disk behind it.
+#[test]
+fn what_waits_for_a_disk_at_another_switch_is_followed_to_its_end() {
+    for is_deleted in [false, true] {
+        let mut crossing = Crossing::new(&[]);
+        crossing.fabric.world.model(2).let_copies_wait(true);
+        crossing.send(3, false);
+        crossing.arrive(3, 1, false);
+        crossing.fabric.world.model(2).set_link(2, false);
+        crossing.fabric.wait(10_000);
+        assert_eq!(outcome(&crossing.ledger()), (0, 0, 3, dropped([])));
+        let world = &mut crossing.fabric.world;
+        world.events.clear();
+        if is_deleted {
+            world.control.delete_policy("all").unwrap();
+            crossing.fabric.wait(5000);
+            let events = &crossing.fabric.world.events;
+            let gone = events.iter().find_map(|event| match event {
+                Event::PolicyDeleted(report) => Some(report),
+                _ => None,
+            });
+            let (.., drops) = outcome(gone.expect("it does not wait"));
+            assert_eq!(drops, dropped([("0x2:outcome_unknown", 3)]));
+            continue;
+        }
+        world.model(2).let_copies_wait(false);
+        world.model(2).set_link(2, true);
+        crossing.fabric.wait(5000);
+        let report = crossing.ledger();
+        assert_eq!(outcome(&report), (3, 0, 0, dropped([])));
+        assert!(report.adds_up && report.is_complete, "{report:?}");
+    }
 }
 
 #[test]
