@@ -369,7 +369,8 @@ pub enum MonitorError {
     },
     /// The monitor's switch is disconnected.
     #[error(
-        "monitor {monitor}: switch {} is not connected; the rules that it has stay in force there",
+        "monitor {monitor}: switch {} is not connected; find out why it does not connect (its log \
+         tells), or name a monitor at another switch; the rules that it has stay in force there",
         switch_name(*switch)
     )]
     Offline {

@@ -30,7 +30,9 @@ fn unknown_monitors_are_refused_with_what_is_known() {
     world.run();
     assert!(refusal(&mut world, policy("p", "3")).contains("port 0x1/3 is down"));
     world.disconnect(1);
-    assert!(refusal(&mut world, policy("p", "3")).contains("switch 0x1 is not connected"));
+    let refused = refusal(&mut world, policy("p", "3"));
+    assert!(refused.contains("switch 0x1 is not connected; find out why"), "{refused}");
+    assert!(refused.contains("or name a monitor at another switch"), "{refused}");
     assert!(refusal(&mut world, policy("p", "9")).contains("no switch is connected"));
     assert!(world.control.policies().is_empty());
 }
