@@ -23,6 +23,7 @@ use crate::group::{GroupIds, GroupKey, is_in_range};
 use crate::hash::{Map, Set};
 use crate::outbox::Before;
 use crate::rule::{Cookie, FlowId, Outcome, Rule};
+use crate::text::counted;
 use crate::translate::Goal;
 use order::sorted_by;
 
@@ -95,7 +96,7 @@ impl Display for Drift {
                 count => format!("{count} rules were {what} (one: {first})"),
             }
         });
-        let groups = (self.groups > 0).then(|| format!("{} groups differed", self.groups));
+        let groups = (self.groups > 0).then(|| counted(self.groups, "group") + " differed");
         let told: Vec<_> = told.chain(groups).collect();
         write!(
             f,

@@ -28,6 +28,11 @@ impl ParseTextError {
     }
 }
 
+/// A number of things, of which one is called `one`: `1 packet`, `2 packets`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// The item of `all` with this text form.
 pub(crate) fn word_of<T: fmt::Display, const N: usize>(
     all: [T; N],

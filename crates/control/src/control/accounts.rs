@@ -35,7 +35,7 @@ use crate::place::Place;
 use crate::resolve::{Switches, named_port};
 use crate::switch::Switch;
 use crate::tags::{self, Tags};
-use crate::text::switch_name;
+use crate::text::{counted, switch_name};
 use crate::{Copied, Counts, MonitorPort, PolicyReport, PolicyState, Tagging, TapPolicy};
 
 /// Frames matched and copied by all policies on all switches.
@@ -407,7 +407,8 @@ impl<'a> Accounts<'a> {
         );
         match dropped {
             Some(count) => {
-                format!("{known}; that port dropped {count} frames in total, copies or not")
+                let frames = counted(count, "frame");
+                format!("{known}; that port dropped {frames} in total, copies or not")
             }
             None => known,
         }
@@ -443,8 +444,8 @@ impl<'a> Accounts<'a> {
             } else {
                 (lent > 0).then(|| {
                     format!(
-                        "{lent} copies for {monitor} also belong to another policy: losses between \
-                         switches are counted in its ledger"
+                        "copies for {monitor} that also belong to another policy: {lent}; losses \
+                         between switches are counted in its ledger"
                     )
                 })
             }
@@ -474,9 +475,9 @@ fn note_on_modes(copied: &[Copied]) -> Option<String> {
     let count: u64 = of_modes.map(|(_, count)| *count).sum();
     (count > 0).then(|| {
         format!(
-            "{count} copies reached a port whose VLAN mode does not accept them: a monitor's port \
-             should have no mode, and a mode=provider port between switches must include the VLANs \
-             of copies"
+            "copies that reached a port whose VLAN mode does not accept them: {count}; a monitor's \
+             port should have no mode, and a mode=provider port between switches must include the \
+             VLANs of copies"
         )
     })
 }

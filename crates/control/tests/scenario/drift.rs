@@ -108,7 +108,7 @@ fn a_group_that_somebody_else_changes_is_put_right_and_told() {
         buckets: vec![Bucket::new(vec![Action::output(PortNo(1))])],
     });
     let reason = put_right(&mut fabric, 2, changed);
-    assert!(reason.contains("1 groups differed"), "{reason}");
+    assert!(reason.contains("1 group differed"), "{reason}");
 }
 
 /// Checks have no side effects: no changes, no reports, and everything remains proved.
