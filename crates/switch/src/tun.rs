@@ -68,6 +68,18 @@ pub(crate) struct TunLink {
     bell: OwnedFd,
 }
 
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It is answered, or will be if the device has the address.
+    Given,
+    /// Too many answers are pending, or no thread can be started. A request that gets no answer is
+    /// repeated.
+    NoRoom,
+    /// It is no request, or for an address that is not behind the device.
+    NotAsked,
+}
+
 /// A queue of a tun device.
 #[derive(Clone, Debug)]
 pub(crate) struct TunQueue {
@@ -151,14 +163,23 @@ impl TunLink {
         let packet = head.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match EtherType(read_u16(head, ethernet::field::ETHER_TYPE)) {
             EtherType::ARP => {
-                let is_answer = self.hear(head, now) && dst == self.mac;
-                (is_answer || self.answer(head, now)).then_some(false).ok_or(DropReason::NotIp)
+                if self.hear(head, now) && dst == self.mac {
+                    return Ok(false);
+                }
+                match self.answer(head, now) {
+                    Answer::Given => Ok(false),
+                    Answer::NoRoom => Err(DropReason::EgressFull),
+                    Answer::NotAsked => Err(DropReason::NotIp),
+                }
             }
             EtherType::IPV4 | EtherType::IPV6 => {
                 let (ip, _) = addresses(packet).ok_or(DropReason::NotIp)?;
                 self.learn(ip, src, Source::Seen, now);
                 match neighbor::discovery_of(packet) {
-                    Some(icmp::NEIGHBOR_SOLICITATION) => Ok(!self.answer(head, now)),
+                    // The device may answer what the port does not.
+                    Some(icmp::NEIGHBOR_SOLICITATION) => {
+                        Ok(self.answer(head, now) != Answer::Given)
+                    }
                     Some(icmp::NEIGHBOR_ADVERTISEMENT) => {
                         self.hear(head, now);
                         Ok(true)
@@ -191,15 +212,17 @@ impl TunLink {
     }
 
     /// Answers a request for an address behind the device, or checks whether the device has it.
-    /// Returns `false` if it is not a request, or if too many answers are pending.
     #[cold]
-    fn answer(self: &Arc<Self>, frame: &[u8], now: Millis) -> bool {
-        let Some(question) = Question::of(frame) else { return false };
-        if self.behind.find(question.target, now).is_some() {
-            // A request that gets no answer is repeated.
-            return self.say(question.answer(self.mac), ANSWERS_MAX);
-        }
-        self.device.is_due(now) && self.answer_later(question, now)
+    fn answer(self: &Arc<Self>, frame: &[u8], now: Millis) -> Answer {
+        let Some(question) = Question::of(frame) else { return Answer::NotAsked };
+        let is_possible = if self.behind.find(question.target, now).is_some() {
+            self.say(question.answer(self.mac), ANSWERS_MAX)
+        } else if self.device.is_due(now) {
+            self.answer_later(question, now)
+        } else {
+            return Answer::NotAsked;
+        };
+        if is_possible { Answer::Given } else { Answer::NoRoom }
     }
 
     /// Answers in a thread if the device has the address, whose host may not have sent anything

@@ -305,7 +305,7 @@ fn tables_and_answers_are_bounded() {
         header_of(&link, &v4([10, 1, c, d], [224, 0, 0, 9])).unwrap();
         match admit(&link, &arp([10, 0, c, d], [10, 1, c, d])) {
             Ok(false) => answered += 1,
-            other => assert_eq!(other, Err(DropReason::NotIp), "a drop like any other"),
+            other => assert_eq!(other, Err(DropReason::EgressFull), "it is IP that is asked for"),
         }
     }
     assert_eq!(answered, ANSWERS_MAX);
