@@ -237,7 +237,8 @@ impl TxPort {
     }
 
     /// Cuts the train and sends its packets in order, except the first `done`, which were sent
-    /// before. The first failure ends the train: the receiver misses its end, not its middle.
+    /// before. The first failure ends the train: the receiver misses its end, not its middle. Only
+    /// packets that are too long do not keep a shorter last one, as if they had come one by one.
     /// `cut_done` is then the number of packets sent.
     #[inline(never)]
     fn send_cut(
@@ -328,10 +329,32 @@ impl TxPort {
             let (sent, outcome) = self.device.send_packets(&batch[..count]);
             done += u32::try_from(sent).unwrap_or_default();
             if let Err(fault) = outcome {
+                let behind = u32::try_from(count - sent).unwrap_or_default() + packets.remaining();
+                if fault == SendFault::Oversize && behind > 1 {
+                    let last = done + behind - 1;
+                    return self.send_last::<COUNT>(frame, beyond, (done, last), snaplen, checksum);
+                }
                 self.cut_done = done;
                 return Err(fault.into());
             }
         }
+    }
+
+    /// Sends packet `last` of a train, whose other packets are too long for the port from packet
+    /// `done` on.
+    #[cold]
+    fn send_last<const COUNT: usize>(
+        &mut self,
+        frame: &Frame<'_>,
+        beyond: Beyond<'_>,
+        (done, last): (u32, u32),
+        snaplen: usize,
+        checksum: ChecksumRule,
+    ) -> Result<(), DropReason> {
+        let sent = self.cut::<COUNT>(frame, beyond, last, snaplen, checksum);
+        self.cut_done = done + u32::from(sent.is_ok());
+        // A full port gets it later.
+        Err(sent.err().filter(|why| *why == DropReason::EgressFull).unwrap_or(DropReason::Oversize))
     }
 
     /// Returns and resets the number of packets sent of the frame that failed last.

@@ -246,14 +246,21 @@ fn a_checksum_that_cannot_be_completed_is_told() {
     }
 }
 
-/// The packets of the train are longer than the interface's MTU.
+/// The packets of the train are longer than the interface's MTU, except for a shorter last one.
 #[test]
 fn an_interface_that_is_too_small_for_the_packets_says_so() {
     let Some(wire) = Wire::netdev() else { return };
     let mut port = wire.port(Takes::NOTHING);
-    assert_eq!(send(&mut port, &tcp_train(5000, 1600)), Err(DropReason::Oversize));
+    assert_eq!(send(&mut port, &tcp_train(4800, 1600)), Err(DropReason::Oversize));
+    assert_eq!(port.take_cut_done(), 0);
+    // More than one batch.
+    let (meta, train) = tcp_train(38 * 1600 + 200, 1600);
+    assert_eq!(send(&mut port, &(meta, train.clone())), Err(DropReason::Oversize));
+    assert_eq!(port.take_cut_done(), 1);
     assert_eq!(send(&mut port, &tcp_train(2500, 1000)), Ok(()));
-    assert_eq!(wire.received(3).len(), 3);
+    let packets = wire.received(4);
+    assert_eq!(checked_payload(&packets[0].1), &train[train.len() - 200..]);
+    assert_eq!(packets.len(), 4);
 }
 
 #[test]

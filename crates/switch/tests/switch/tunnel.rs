@@ -131,6 +131,27 @@ fn what_does_not_fit_the_path_is_dropped_by_name() {
     }
 }
 
+/// The path takes less than the port does: of a train that the kernel cuts, as of packets.
+#[test]
+fn of_a_train_too_long_for_the_path_a_shorter_last_packet_passes() {
+    if !can_run() {
+        return;
+    }
+    let fabric = Fabric::new(false, ",mtu=1500", 1500);
+    let [a, b] = &fabric.hosts[..] else { unreachable!() };
+    ping(a, b);
+    let (from, to) = (udp(a, a.ip(), 0), udp(b, b.ip(), 0));
+    let before = fabric.switches[0].port(TUNNEL).tx.packets;
+    set_udp_segment(&from, 1472);
+    for (round, last) in [(1, 700), (2, 800)] {
+        from.send_to(&vec![0; 3 * 1472 + last], to.local_addr().unwrap()).unwrap();
+        assert_eq!(to.recv_from(&mut [0; 2000]).unwrap().0, last);
+        until("the rest is dropped", || fabric.switches[0].drops(TUNNEL, "oversize") == round);
+    }
+    let sent = fabric.switches[0].port(TUNNEL).tx.packets - before;
+    assert_eq!(sent, 2, "one packet of each train");
+}
+
 #[test]
 fn tags_pass_as_they_are() {
     if !can_run() {
