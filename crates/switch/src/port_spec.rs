@@ -235,7 +235,8 @@ impl PortSpec {
         let (number, device) = text.split_once('=').ok_or(Fault::NoNumber)?;
         let mut parts = device.split(',');
         let (kind, name) = parts.next().and_then(|d| d.split_once(':')).ok_or(Fault::NoKind)?;
-        if name.is_empty() {
+        // A tunnel's options tell what it lacks.
+        if name.is_empty() && !matches!(kind, "vxlan" | "gre" | "erspan") {
             return Err(Fault::NoName);
         }
         let number = parse_number(number)?;

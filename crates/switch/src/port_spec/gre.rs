@@ -136,6 +136,8 @@ mod tests {
             ("gre:remote=10.0.0.1,local=10.0.0.1", "remote=10.0.0.1: is the address in local="),
             ("gre:remote=10.0.0.1,local=::1", "remote=10.0.0.1: has another IP version"),
             ("gre:remote=224.0.0.1", "remote=224.0.0.1: is not the address of a host"),
+            ("gre:", "gre: needs remote=...: an IPv4 or IPv6 address"),
+            ("erspan:", "erspan: needs remote=...: an IPv4 or IPv6 address"),
             ("gre:key=1", "gre: needs remote=...: an IPv4 or IPv6 address"),
             ("gre:remote=192.0.2.2,key=-1", "key=-1: expected a number from 0"),
             ("gre:remote=192.0.2.2,session=1", "has no option 'session'"),

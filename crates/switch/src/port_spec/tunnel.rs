@@ -150,6 +150,7 @@ mod tests {
     #[test]
     fn errors_name_what_was_expected() {
         for (options, said) in [
+            ("", "vxlan: needs remote=...: an IPv4 or IPv6 address"),
             ("vni=1", "vxlan: needs remote=...: an IPv4 or IPv6 address"),
             ("remote=192.0.2.2", "vxlan: needs vni=...: a number from 0 to 16777215"),
             ("remote=fe80::1,vni=1", "remote=fe80::1: is a link-local address; give a routable"),
