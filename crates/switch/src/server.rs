@@ -199,15 +199,15 @@ impl Server {
             if after > before {
                 let count = after - before;
                 tracing::warn!(
-                    "port {port}: {count} frames that waited for it, or were read ahead from it, \
-                     are dropped as {}",
+                    "port {port}: frames that waited for it, or were read ahead from it, are \
+                     dropped as {}: {count}",
                     DropReason::PortRemoved.name()
                 );
             }
         }
         let books = self.books();
         if books.unaccounted() != 0 {
-            tracing::error!("{} frames are not accounted for: {books:?}", books.unaccounted());
+            tracing::error!("frames are not accounted for: {} of {books:?}", books.unaccounted());
         }
     }
 

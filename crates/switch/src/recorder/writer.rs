@@ -340,8 +340,8 @@ impl Writer {
         let lost = self.lose(reason);
         if lost > 0 && !is_finished {
             tracing::error!(
-                "port {}: {lost} accepted packets could not be written, and are dropped as \
-                 {reason}",
+                "port {}: accepted packets could not be written, and are dropped as {reason}: \
+                 {lost}",
                 self.spec
             );
         }
