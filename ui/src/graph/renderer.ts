@@ -75,6 +75,8 @@ export class Renderer {
   canvasMoved: () => void = () => {};
 
   private size: Point = { x: 1, y: 1 };
+  /** The camera that shows everything, until the user moves the picture. */
+  private whole: Camera | undefined;
   private frame = 0;
   private dash = 0;
   private isMarked = false;
@@ -113,22 +115,30 @@ export class Renderer {
   /** Sets the areas that labels must avoid. */
   cover(boxes: Box[]): void {
     this.covers = boxes;
-    this.draw();
+    if (this.isWhole) this.fit();
+    else this.draw();
   }
 
   /** Shows everything. */
   fit(): void {
-    // The legend covers the bottom, and labels at the border need room.
-    const below = this.covers.filter(({ top }) => top > this.size.y / 2);
-    const legend = below.reduce((most, { top }) => Math.max(most, this.size.y - top), 0);
-    const free = { x: this.size.x - 2 * RIM, y: this.size.y - legend - 2 * RIM };
+    const [above, below] = this.covered();
+    const free = { x: this.size.x - 2 * RIM, y: this.size.y - above - below - 2 * RIM };
     this.camera = fit(
       bounds([...this.scene.nodes, ...this.scene.spots, ...this.scene.outlets]),
       free,
       90,
     );
-    this.camera.y += legend / 2 / this.camera.scale;
+    this.camera.y += (below - above) / 2 / this.camera.scale;
+    this.whole = this.camera;
     this.moved();
+  }
+
+  /** How much of the top the buttons cover, and of the bottom the legend. */
+  private covered(): [number, number] {
+    const isAbove = ({ top, bottom }: Box) => top + bottom < this.size.y;
+    const above = this.covers.map((box) => (isAbove(box) ? box.bottom : 0));
+    const below = this.covers.map((box) => (isAbove(box) ? 0 : this.size.y - box.top));
+    return [Math.max(0, ...above), Math.max(0, ...below)];
   }
 
   /** Zooms in on one node. */
@@ -144,16 +154,19 @@ export class Renderer {
 
   /** Draws at the next animation frame. */
   draw(): void {
-    this.frame ||= requestAnimationFrame(() => {
-      this.frame = 0;
-      const start = performance.now();
-      this.paint();
-      this.drawMs = performance.now() - start;
-      if (!this.isMarked && this.scene.nodes.length > 0) {
-        this.isMarked = true;
-        performance.mark("fabric drawn");
-      }
-    });
+    this.frame ||= requestAnimationFrame(() => this.drawNow());
+  }
+
+  private drawNow(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const start = performance.now();
+    this.paint();
+    this.drawMs = performance.now() - start;
+    if (!this.isMarked && this.scene.nodes.length > 0) {
+      this.isMarked = true;
+      performance.mark("fabric drawn");
+    }
   }
 
   /** Reads the colours from the style sheet again. */
@@ -177,30 +190,46 @@ export class Renderer {
     return this.scene.nodes.filter((node) => this.isSeen(this.at(node), 80));
   }
 
+  /** Whether the user has moved the whole fabric out of sight. */
+  get isBlank(): boolean {
+    const middle = { x: this.size.x / 2, y: this.size.y / 2 };
+    const reach = Math.hypot(middle.x, middle.y);
+    const isNear = (edge: Edge) => this.onLine(this.ends(edge), middle, reach);
+    const { nodes, edges, spots, outlets } = this.scene;
+    const things = [...nodes, ...outlets, ...(this.hasHosts ? spots : [])];
+    const isAnySeen = things.some((p) => this.isSeen(this.at(p), 60));
+    return nodes.length > 0 && !isAnySeen && !edges.some(isNear);
+  }
+
   get hasDetail(): boolean {
     return this.camera.scale >= DETAIL;
   }
 
-  /** The object at a point of the screen: hosts before nodes before TAPs before links. */
-  hit(p: Point): Target | undefined {
+  /** The object at a point of the screen, or else within `slack` more pixels. */
+  hit(p: Point, slack = 0): Target | undefined {
+    return this.within(p, 0) ?? (slack > 0 ? this.within(p, slack) : undefined);
+  }
+
+  /** Hosts before nodes before TAPs before links. */
+  private within(p: Point, slack: number): Target | undefined {
     const near = (q: Point, reach: number) => {
       const at = this.at(q);
       return Math.hypot(at.x - p.x, at.y - p.y) <= reach;
     };
-    const spot = this.hasHosts && this.scene.spots.find((s) => near(s, 9));
+    const spot = this.hasHosts && this.scene.spots.find((s) => near(s, 9 + slack));
     if (spot) return { kind: "host", mac: spot.host.mac, switch: spot.host.switch };
-    const node = this.scene.nodes.find((n) => this.inNode(n, p));
+    const node = this.scene.nodes.find((n) => this.inNode(n, p, 6 + slack));
     if (node) return { kind: "node", id: node.id };
-    const way = this.scene.ways.find((w) => this.onLine(w.points, p, 5));
+    const way = this.scene.ways.find((w) => this.onLine(w.points, p, 5 + slack));
     if (way) return { kind: "tap", name: way.report.policy.name };
-    const edge = this.scene.edges.find((e) => this.onLine(this.ends(e), p, 5));
+    const edge = this.scene.edges.find((e) => this.onLine(this.ends(e), p, 5 + slack));
     return edge && { kind: "link", key: edgeKey(edge) };
   }
 
-  private inNode(node: Node, p: Point): boolean {
+  private inNode(node: Node, p: Point, reach: number): boolean {
     const at = this.at(node);
     const { x, y } = this.nodeSize(node);
-    return Math.abs(p.x - at.x) <= Math.max(x, 6) && Math.abs(p.y - at.y) <= Math.max(y, 6);
+    return Math.abs(p.x - at.x) <= Math.max(x, reach) && Math.abs(p.y - at.y) <= Math.max(y, reach);
   }
 
   private onLine(points: Point[], p: Point, reach: number): boolean {
@@ -208,11 +237,19 @@ export class Renderer {
     return screen.some((q, i) => i > 0 && distanceTo(p, screen[i - 1]!, q) <= reach);
   }
 
+  /** Draws at once, because a canvas is empty after a change of its size. */
   private resize(): void {
     const { clientWidth, clientHeight } = this.canvas;
     this.size = { x: Math.max(clientWidth, 1), y: Math.max(clientHeight, 1) };
     this.brush.resize(this.size);
-    this.moved();
+    if (this.isWhole) this.fit();
+    else this.moved();
+    this.drawNow();
+  }
+
+  /** Whether the picture shows everything because the user has not moved it. */
+  private get isWhole(): boolean {
+    return this.camera === this.whole;
   }
 
   /**

@@ -1,4 +1,5 @@
 // The selected object of the picture, or the one under the pointer.
+import type { LinkEnd } from "../api/types";
 import type { Edge } from "./scene";
 
 export type Target =
@@ -7,9 +8,10 @@ export type Target =
   | { kind: "host"; mac: string; switch: string }
   | { kind: "tap"; name: string };
 
-/** Identifies a link. */
-export const edgeKey = ({ link: { a, b } }: Edge): string =>
-  `${a.switch}/${a.port} – ${b.switch}/${b.port}`;
+/** Identifies a link, also for the reader: `0x1/3 – 0x2/4`. */
+export const edgeKey = ({ link: { a, b } }: Edge): string => `${endText(a)} – ${endText(b)}`;
+
+const endText = ({ switch: id, port }: LinkEnd): string => (port === null ? id : `${id}/${port}`);
 
 export function isSame(a: Target | undefined, b: Target | undefined): boolean {
   return a !== undefined && b !== undefined && a.kind === b.kind && keyOf(a) === keyOf(b);

@@ -122,6 +122,8 @@ export interface Taps {
   total: number | undefined;
   /** Number of policies with problems, of all policies. */
   problems: number;
+  /** Whether the selected TAP has been asked for, but not answered yet. */
+  isPending: boolean;
   error: ApiError | undefined;
 }
 
@@ -165,7 +167,9 @@ export function useTaps(chosen: string | undefined): Taps {
   }, [told]);
   useMemo(() => extra.data && feed([extra.data], extra.at), [extra.at]);
   const problems = Math.max(bad?.total ?? 0, drawn.filter(hasProblem).length);
-  return { reports, total, problems, error: list.error };
+  const asked = isExtra ? extra : list;
+  const isPending = asked.data === undefined && !asked.error;
+  return { reports, total, problems, isPending, error: list.error };
 }
 
 const has = (reports: PolicyReport[], name: string): boolean =>

@@ -15,7 +15,7 @@ import {
   spots,
   ways,
 } from "../graph/scene";
-import { type Target, isSame } from "../graph/target";
+import type { Target } from "../graph/target";
 import type { Progress, Task } from "../graph/worker";
 import { count, isolated, plural } from "../model/format";
 import { monitorPorts } from "../model/policy";
@@ -23,6 +23,7 @@ import { rateText } from "../parts/rates";
 import { go } from "../parts/route";
 import { colours } from "../parts/theme";
 import type { Taps } from "./topology-data";
+import { usePointer } from "./topology-pointer";
 
 interface PictureProps {
   shape: Frame;
@@ -40,11 +41,15 @@ export function Picture(props: PictureProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const renderer = useRef<Renderer>();
   const [placed, setPlaced] = useState(0);
+  const [isBlank, setBlank] = useState(false);
   useEffect(() => {
     const made = new Renderer(canvas.current!, {
       tap: (name) => `${isolated(name)}: ${rateText(name)}`,
     });
-    made.onView = () => props.onNear(made.hasDetail ? nearIds(made.visible()) : []);
+    made.onView = () => {
+      props.onNear(made.hasDetail ? nearIds(made.visible()) : []);
+      setBlank(made.isBlank);
+    };
     renderer.current = made;
     // For tests that measure drawing time.
     (canvas.current as unknown as { renderer: Renderer }).renderer = made;
@@ -62,7 +67,11 @@ export function Picture(props: PictureProps) {
   }, [selected]);
   useEffect(() => renderer.current?.restyle(), [colours.value]);
   useCovers(canvas, renderer);
-  usePointer(canvas, renderer, props);
+  usePointer(canvas, renderer, {
+    onSelect: props.onSelect,
+    onOpen: (target) => open(target, renderer.current!, props),
+    onNodeMoved: () => renderer.current!.show(sceneOf(shape, hosts, taps)),
+  });
   const fabric = `${plural(shape.nodes.length, "node")}, ${plural(shape.edges.length, "link")}`;
   const summary = `${fabric}, ${count(taps.reports.length)} of ${plural(taps.total ?? 0, "TAP")}`;
   return (
@@ -77,6 +86,9 @@ export function Picture(props: PictureProps) {
         onKeyDown={(event) => onKey(event, renderer.current, selected, props)}
       />
       <Zoom renderer={renderer} />
+      <div class="blank" role="status">
+        {isBlank && "Nothing of the fabric is here: “All” shows everything."}
+      </div>
       <p class="unseen" aria-live="polite">
         {selected && spoken(selected, shape)}
       </p>
@@ -250,74 +262,6 @@ const LEGEND: [string, string][] = [
   ...LOADS.map(({ key, words }): [string, string] => [key, words]),
   ["broken", "lost, or with problems"],
 ];
-
-/** Dragging moves the picture or a node, the wheel zooms, a click selects. */
-function usePointer(
-  canvas: { current: HTMLCanvasElement | null },
-  renderer: { current: Renderer | undefined },
-  props: PictureProps,
-): void {
-  const latest = useRef(props);
-  latest.current = props;
-  useEffect(() => {
-    const node = canvas.current!;
-    const made = renderer.current!;
-    let drag: { x: number; y: number; hasMoved: boolean; node: Node | undefined } | undefined;
-    const point = (event: MouseEvent) => ({ x: event.offsetX, y: event.offsetY });
-    const down = (event: PointerEvent) => {
-      const hit = made.hit(point(event));
-      const held = hit?.kind === "node" ? made.scene.nodes.find((n) => n.id === hit.id) : undefined;
-      drag = { ...point(event), hasMoved: false, node: held };
-      node.setPointerCapture(event.pointerId);
-    };
-    const move = (event: PointerEvent) => {
-      const at = point(event);
-      if (!drag) return hover(made, node, at);
-      const [dx, dy] = [at.x - drag.x, at.y - drag.y];
-      if (!drag.hasMoved && Math.hypot(dx, dy) < 4) return;
-      const target = drag.node ?? made.camera;
-      const sign = drag.node ? 1 : -1;
-      target.x += (sign * dx) / made.camera.scale;
-      target.y += (sign * dy) / made.camera.scale;
-      drag = { ...at, hasMoved: true, node: drag.node };
-      made.canvasMoved();
-      if (drag.node)
-        made.show(sceneOf(latest.current.shape, latest.current.hosts, latest.current.taps));
-      else made.moved();
-    };
-    const up = (event: PointerEvent) => {
-      if (drag && !drag.hasMoved) latest.current.onSelect(made.hit(point(event)));
-      drag = undefined;
-    };
-    const wheel = (event: WheelEvent) => {
-      event.preventDefault();
-      made.camera = zoom(made.camera, made.screen, point(event), Math.exp(-event.deltaY * 0.0015));
-      made.canvasMoved();
-      made.moved();
-    };
-    const twice = (event: MouseEvent) => open(made.hit(point(event)), made, latest.current);
-    node.addEventListener("pointerdown", down);
-    node.addEventListener("pointermove", move);
-    node.addEventListener("pointerup", up);
-    node.addEventListener("wheel", wheel, { passive: false });
-    node.addEventListener("dblclick", twice);
-    return () => {
-      node.removeEventListener("pointerdown", down);
-      node.removeEventListener("pointermove", move);
-      node.removeEventListener("pointerup", up);
-      node.removeEventListener("wheel", wheel);
-      node.removeEventListener("dblclick", twice);
-    };
-  }, []);
-}
-
-function hover(made: Renderer, node: HTMLCanvasElement, at: { x: number; y: number }): void {
-  const target = made.hit(at);
-  if (isSame(target, made.hovered) || (!target && !made.hovered)) return;
-  made.hovered = target;
-  node.style.cursor = target ? "pointer" : "";
-  made.draw();
-}
 
 /** Opens a group, a switch or a TAP. */
 function open(target: Target | undefined, made: Renderer, { onGroup }: PictureProps): void {

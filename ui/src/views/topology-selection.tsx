@@ -7,7 +7,7 @@ import { type Target, edgeKey } from "../graph/target";
 import { count, latency, plural } from "../model/format";
 import { addresses, pairs, unproven, vlans } from "../model/host";
 import { ledger, state, totals } from "../model/policy";
-import { Fact, Notes, Tag, Traffic } from "../parts/basics";
+import { Fact, Notes, Tag, Traffic, Waiting } from "../parts/basics";
 import { rateText } from "../parts/rates";
 import { link } from "../parts/route";
 import { tapHost } from "./switch";
@@ -50,11 +50,8 @@ function selectionOf(
   switch (selected.kind) {
     case "node": {
       const node = shape.nodes[shape.index.get(selected.id) ?? -1];
-      return node ? (
-        <NodeCard node={node} onGroup={onGroup} />
-      ) : (
-        <p>{selected.id} is not in the picture.</p>
-      );
+      if (node) return <NodeCard node={node} onGroup={onGroup} />;
+      return shape.nodes.length > 0 ? <p>{selected.id} is not in the picture.</p> : <Waiting is />;
     }
     case "host": {
       const host = hosts.find((h) => h.mac === selected.mac && h.switch === selected.switch);
@@ -66,7 +63,8 @@ function selectionOf(
     }
     case "tap": {
       const report = taps.reports.find((r) => r.policy.name === selected.name);
-      return report ? <TapCard report={report} /> : <p>The policy has ended.</p>;
+      if (report) return <TapCard report={report} />;
+      return taps.isPending ? <Waiting is /> : <p>The policy has ended.</p>;
     }
   }
 }

@@ -113,8 +113,9 @@ const problemsText = (n: number): string => `${count(n)} ${n === 1 ? "has" : "ha
 
 function SwitchList({ shape, selected, onSelect }: SideProps) {
   const [text, setText] = useState("");
+  const q = text.trim().toLowerCase();
   const found = shape.nodes.filter(
-    (node) => node.id.includes(text) || node.group?.members.some((m) => m.includes(text)),
+    (node) => node.id.includes(q) || node.group?.members.some((m) => m.includes(q)),
   );
   const shown = [...found]
     .sort((a, b) => urgency(nodeCondition(a).tone) - urgency(nodeCondition(b).tone))
@@ -159,14 +160,19 @@ function Condition({ of }: { of: Node }) {
 }
 
 function LinkList({ shape, selected, onSelect }: SideProps) {
+  const [text, setText] = useState("");
   if (shape.edges.length === 0) return <Empty title="No links between switches are known" />;
+  const q = text.trim().toLowerCase();
+  const found = shape.edges.filter((edge) => edgeKey(edge).includes(q));
   const worst = (e: Edge) => (e.link.is_up ? -(e.link.bits_per_second ?? 0) : -Infinity);
-  const shown = [...shape.edges].sort((a, b) => worst(a) - worst(b)).slice(0, MOST_LISTED);
+  const shown = found.sort((a, b) => worst(a) - worst(b)).slice(0, MOST_LISTED);
   return (
     <>
+      <Search value={text} onChange={setText} label="Search links" />
+      {found.length === 0 && <Empty title={`No link matches “${text}”`} />}
       <ul class="list">
         {shown.map((edge) => {
-          const { a, b, is_up, bits_per_second } = edge.link;
+          const { is_up, bits_per_second } = edge.link;
           const key = edgeKey(edge);
           return (
             <li key={key}>
@@ -175,9 +181,7 @@ function LinkList({ shape, selected, onSelect }: SideProps) {
                 aria-pressed={selected?.kind === "link" && selected.key === key}
                 onClick={() => onSelect({ kind: "link", key })}
               >
-                <span class="list-name">
-                  {a.switch} – {b.switch}
-                </span>
+                <span class="list-name">{key}</span>
                 <span class="muted">{bits_per_second == null ? "" : bitRate(bits_per_second)}</span>
                 <Tag tone={is_up ? "good" : "bad"}>{linkWord(edge.link)}</Tag>
               </button>
@@ -185,9 +189,10 @@ function LinkList({ shape, selected, onSelect }: SideProps) {
           );
         })}
       </ul>
-      {shape.edges.length > shown.length && (
+      {found.length > shown.length && (
         <p class="foot">
-          The {count(shown.length)} busiest of {count(shape.edges.length)}.
+          Those that are down and the busiest, {count(shown.length)} of {count(found.length)};
+          search for others.
         </p>
       )}
     </>

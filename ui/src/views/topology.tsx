@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import type { Mode } from "../graph/layout";
 import { type Frame, frame } from "../graph/scene";
-import type { Target } from "../graph/target";
+import { type Target, edgeKey } from "../graph/target";
 import { plural } from "../model/format";
 import { Failure, Heading, Waiting } from "../parts/basics";
 import { link, route } from "../parts/route";
@@ -23,8 +23,7 @@ export function TopologyView() {
   const taps = useTaps(selected?.kind === "tap" ? selected.name : undefined);
   const shape = useShape(fabric.topology);
   const total = shape.nodes.reduce((sum, node) => sum + node.hosts, 0);
-  const isFar = selected?.kind === "host" && !near.includes(selected.switch);
-  const hosts = useHosts(total, isFar ? [...near, selected.switch] : near);
+  const hosts = useHosts(total, [...new Set([...near, ...switchesOf(selected, shape)])]);
   const isEmpty = fabric.topology !== undefined && shape.nodes.length === 0;
   return (
     <div class="topology">
@@ -47,9 +46,8 @@ export function TopologyView() {
       {!fabric.hasLinks && fabric.topology && !isEmpty && (
         <p class="note">This controller does not report links between switches.</p>
       )}
-      {isEmpty ? (
-        <NoSwitch />
-      ) : (
+      {isEmpty && <NoSwitch />}
+      {!isEmpty && (fabric.topology || !fabric.error) && (
         <div class="picture">
           <Picture
             shape={shape}
@@ -75,12 +73,22 @@ export function TopologyView() {
   );
 }
 
+/** The switches whose hosts the selection needs, even if they are too far away to be drawn. */
+function switchesOf(selected: Target | undefined, { edges }: Frame): string[] {
+  if (selected?.kind === "host") return [selected.switch];
+  if (selected?.kind !== "link") return [];
+  const { link } = edges.find((edge) => edgeKey(edge) === selected.key) ?? {};
+  return link ? [link.a, link.b].flatMap((end) => (end.port === null ? [] : end.switch)) : [];
+}
+
 function Size({ shape: { nodes, edges }, hosts }: { shape: Frame; hosts: number }) {
   const switches = nodes.reduce((sum, node) => sum + node.switches, 0);
+  const groups = nodes.filter((node) => node.group).length;
   return (
     <span class="muted" data-what="size">
-      {plural(switches, "switch", "switches")}, {plural(edges.length, "link")},{" "}
-      {plural(hosts, "host")}
+      {plural(switches, "switch", "switches")}
+      {groups > 0 && ` in ${plural(groups, "group")}`}, {plural(edges.length, "link")}
+      {groups > 0 && " between them"}, {plural(hosts, "host")}
     </span>
   );
 }
