@@ -3,6 +3,7 @@
 // The controller decides: it may still refuse a policy that passes here, in a dry run or when
 // saving.
 import { TRAFFIC, contract } from "./policy";
+import { isSchedule } from "./schedule";
 import { isWholePrefix, parseMac, parsePrefix } from "./address";
 import type { TapPolicy } from "../api/types";
 
@@ -109,6 +110,7 @@ const CHECKS: Partial<Record<Field, Check>> = {
     if (monitors.length === 0)
       return "Name a monitor: a port (0x1/3), its name, or a host's address.";
     const twice = monitors.find((name, index) => monitors.indexOf(name) !== index);
+    if (monitors.length > MOST_MONITORS) return `At most ${MOST_MONITORS} monitors.`;
     return twice ? `${twice} is listed twice.` : undefined;
   },
   "src-mac": (text) => macProblem(text, true),
@@ -158,6 +160,12 @@ const CHECKS: Partial<Record<Field, Check>> = {
       return "A duration such as 30m, 2h30m or 1w, or a time such as 2027-01-31T18:00:00Z.";
     return at <= Date.now() ? "This time is in the past." : undefined;
   },
+  schedule: (text) =>
+    text === "" || isSchedule(text)
+      ? undefined
+      : "Days and hours in UTC: Mon-Fri 08:00-18:00; several separated by semicolons.",
+  owner: (text) => lengthProblem(text),
+  reason: (text) => lengthProblem(text),
   point: (text, draft) =>
     text !== "egress" && draft.transport === "rewrite"
       ? "A rewritten destination MAC requires copying at the egress."
@@ -243,6 +251,9 @@ function numberProblem(
   return isIn ? undefined : `A number from ${least} to ${most}${unit && ` ${unit}`}.`;
 }
 
+const lengthProblem = (text: string): string | undefined =>
+  [...text].length > MOST_TEXT ? `At most ${MOST_TEXT} characters.` : undefined;
+
 /** 01:80:c2:00:00:00 to 01:80:c2:00:00:0f (IEEE 802.1Q, 8.6.3). */
 const isForBridges = (mac: number[]): boolean =>
   [1, 0x80, 0xc2, 0, 0].every((byte, index) => mac[index] === byte) && mac[5]! < 16;
@@ -279,6 +290,9 @@ export const KEPT =
 /** Invisible characters: control and format characters, line and paragraph separators (Unicode). */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
 
+const MOST_MONITORS = 16;
+/** Maximum characters of owner and reason. */
+const MOST_TEXT = 256;
 /** Seconds in a week, day, hour, minute and second. */
 const UNITS = [604_800, 86_400, 3600, 60, 1];
 /** Ten years; longer durations are typing errors. */

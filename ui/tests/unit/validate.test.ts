@@ -28,6 +28,24 @@ test("a name and a monitor are enough", () => {
   assert.deepEqual(Object.keys(problems(emptyDraft())), ["name", "monitor"]);
 });
 
+test("schedules are those that the controller reads", () => {
+  const right = [
+    "",
+    "Mon",
+    "mon-fri",
+    "Sat,Sun 10:00-12:00",
+    "22:00-06:00",
+    "Fri-Mon  00:00-24:00",
+  ];
+  const more = ["Mon-Fri 08:00-18:00; Sat 10:00-12:00", Array(16).fill("Mon").join(";")];
+  for (const schedule of [...right, ...more])
+    assert.deepEqual(problems(draft({ schedule })), {}, schedule);
+  const wrong = ["Foo", "Mon-Fri-Sat", "8:00-18:00", "Mon 08:00", "08:60-09:00", "24:00-25:00"];
+  const worse = ["08:00-08:00", "24:00-08:00", "Mon;", "Mon-Fri, 08:00-18:00"];
+  for (const schedule of [...wrong, ...worse, Array(17).fill("Mon").join(";")])
+    assert.match(problems(draft({ schedule })).schedule ?? "", /Mon-Fri 08:00/, schedule);
+});
+
 test("each contradiction is said at its field", () => {
   const cases: [Partial<Draft>, Field, RegExp][] = [
     [{ name: "x".repeat(65) }, "name", /64/],
@@ -81,6 +99,9 @@ test("each contradiction is said at its field", () => {
     [{ expires: "2999-01-31T18:00:00" }, "expires", /2h30m/],
     [{ sample: "0" }, "sample", /1\/100/],
     [{ snaplen: "1" }, "snaplen", /14/],
+    [{ reason: "x".repeat(257) }, "reason", /256/],
+    [{ owner: "x".repeat(257) }, "owner", /256/],
+    [{ monitor: Array.from({ length: 17 }, (_, i) => `0x1/${i}`).join() }, "monitor", /16/],
     [{ point: "egress" }, "dst-mac", /one host/],
     [{ point: "egress", "dst-mac": "02:00:00:00:00:01" }, "dst-mac", /forward direction/],
     [{ transport: "rewrite" }, "point", /at the egress/],
