@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, request } from "../api/client";
 import type { DryRun } from "../api/types";
 import { Confirm, Failure } from "./basics";
-import { Changes } from "./plan";
+import { Diff, Summary } from "./plan";
 
 /** The request to send when confirmed; with `?dry_run=true` it is sent beforehand. */
 export interface Change {
@@ -60,11 +60,14 @@ export function ConfirmChange({
       onCancel={onCancel}
     >
       {children}
-      <section class="preview" aria-labelledby="preview" aria-live="polite">
+      <section class="preview" aria-labelledby="preview">
         <h3 id="preview">What will change</h3>
-        {!trial.run && !trial.error && <p class="muted">Dry run in progress …</p>}
-        <Failure error={trial.error} what="Dry run" />
-        {trial.run && <Changes run={trial.run} />}
+        <div aria-live="polite">
+          {!trial.run && !trial.error && <p class="muted">Dry run in progress …</p>}
+          <Failure error={trial.error} what="Dry run" />
+          {trial.run && <Summary run={trial.run} />}
+        </div>
+        {trial.run && <Diff run={trial.run} />}
       </section>
       <Failure error={error} what={failed} />
     </Confirm>

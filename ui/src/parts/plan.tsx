@@ -4,8 +4,8 @@ import type { DryRun } from "../api/types";
 import { plural } from "../model/format";
 import { Notes, Tag } from "./basics";
 
-/** Proof, notes, and the changes of each switch. */
-export function Changes({ run }: { run: DryRun }) {
+/** Proof, notes, and the number of changes, for a live region; `Diff` has the changes. */
+export function Summary({ run }: { run: DryRun }) {
   const [added, removed] = useMemo(
     () => [
       run.changes.reduce((sum, change) => sum + change.add.length, 0),
@@ -22,6 +22,14 @@ export function Changes({ run }: { run: DryRun }) {
         {plural(removed, "removed", "removed")}, on{" "}
         {plural(run.changes.length, "switch", "switches")}.
       </p>
+    </>
+  );
+}
+
+/** The changes of each switch. */
+export function Diff({ run }: { run: DryRun }) {
+  return (
+    <>
       {run.changes.map((change) => (
         <details key={change.switch} open={run.changes.length <= 3}>
           <summary>

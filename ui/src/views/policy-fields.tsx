@@ -79,7 +79,13 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         />
         <Input field="reason" label="Reason" shared={shared} hint="Kept in the audit log" />
         <Input field="owner" label="Owner" shared={shared} />
-        <Choice field="delivery" label="Delivery" shared={shared} values={DELIVERIES} />
+        <Choice
+          field="delivery"
+          label="Delivery"
+          shared={shared}
+          values={DELIVERIES}
+          hint={DELIVERY_HINTS[shared.draft.delivery]}
+        />
         {shared.draft.delivery === "lossless" && (
           <Input
             field="stall"
@@ -90,47 +96,50 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
         )}
         <details class="more" open={MORE.some((field) => touched.has(field) && found[field])}>
           <summary>More</summary>
-          <Input
-            field="schedule"
-            label="Schedule"
-            shared={shared}
-            hint="Mon-Fri 08:00-18:00, UTC"
-          />
-          <Input field="snaplen" label="Snaplen, bytes" shared={shared} />
-          <Input field="sample" label="Sample" shared={shared} hint="1/100" />
-          <Choice
-            field="tags"
-            label="VLAN tags"
-            shared={shared}
-            values={[
-              ["keep", "Keep in copies"],
-              ["strip", "Strip the two outermost from copies"],
-            ]}
-          />
-          <Choice
-            field="point"
-            label="Copy point"
-            shared={shared}
-            values={[
-              ["ingress", "Ingress, before rewrites"],
-              ["egress", "Egress, after rewrites"],
-            ]}
-          />
-          <Choice
-            field="transport"
-            label="Transport between switches"
-            shared={shared}
-            values={[
-              ["svlan", "S-VLAN tag"],
-              ["rewrite", "Rewritten destination MAC"],
-            ]}
-          />
-          <Input
-            field="priority"
-            label="Priority"
-            shared={shared}
-            hint="The lowest gives way when a switch is full"
-          />
+          <div class="more-fields">
+            <Input
+              field="schedule"
+              label="Schedule"
+              shared={shared}
+              hint="Mon-Fri 08:00-18:00, UTC"
+            />
+            <Input field="snaplen" label="Snaplen, bytes" shared={shared} />
+            <Input field="sample" label="Sample" shared={shared} hint="1/100" />
+            <Choice
+              field="tags"
+              label="VLAN tags"
+              shared={shared}
+              values={[
+                ["keep", "Keep in copies"],
+                ["strip", "Strip from copies"],
+              ]}
+              hint="At most the two outermost are stripped"
+            />
+            <Choice
+              field="point"
+              label="Copy point"
+              shared={shared}
+              values={[
+                ["ingress", "Ingress, before rewrites"],
+                ["egress", "Egress, after rewrites"],
+              ]}
+            />
+            <Choice
+              field="transport"
+              label="Transport between switches"
+              shared={shared}
+              values={[
+                ["svlan", "S-VLAN tag"],
+                ["rewrite", "Rewritten destination MAC"],
+              ]}
+            />
+            <Input
+              field="priority"
+              label="Priority"
+              shared={shared}
+              hint="The lowest gives way when a switch is full"
+            />
+          </div>
         </details>
       </fieldset>
     </>
@@ -141,10 +150,15 @@ export function Fields({ shared, isEdit }: { shared: Shared; isEdit: boolean }) 
 const MORE = ["schedule", "snaplen", "sample", "tags", "point", "transport", "priority"] as const;
 
 const DELIVERIES: [string, string][] = [
-  ["best-effort", "Best effort: senders do not wait"],
-  ["lossless", "Lossless: senders wait"],
-  ["sample-on-pressure", "Sample on pressure: fewer copies when full"],
+  ["best-effort", "Best effort"],
+  ["lossless", "Lossless"],
+  ["sample-on-pressure", "Sample on pressure"],
 ];
+const DELIVERY_HINTS: Record<string, string> = {
+  "best-effort": "Senders do not wait for the monitor",
+  lossless: "Senders wait when the monitor is full",
+  "sample-on-pressure": "Fewer copies when the monitor is full",
+};
 
 interface Common {
   field: Field;
@@ -185,12 +199,16 @@ function Input({
   );
 }
 
-function Choice({ values, ...common }: Common & { values: [string, string][] }) {
+function Choice({
+  values,
+  hint,
+  ...common
+}: Common & { values: [string, string][]; hint?: string | undefined }) {
   const { field, shared } = common;
   const chosen = shared.draft[field];
   const isOther = !values.some(([value]) => value === chosen);
   return (
-    <Labelled {...common}>
+    <Labelled {...common} hint={hint}>
       {(described) => (
         <select
           {...described}

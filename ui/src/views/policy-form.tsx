@@ -18,7 +18,7 @@ import {
   withStall,
 } from "../model/validate";
 import { Empty, Failure, Heading, Waiting, useLast, useSettled } from "../parts/basics";
-import { Changes } from "../parts/plan";
+import { Diff, Summary } from "../parts/plan";
 import { go, link, route } from "../parts/route";
 import { Fields } from "./policy-fields";
 
@@ -213,14 +213,18 @@ function pointed(filter: string, { message, at }: ApiError): string {
 function Preview({ draft, old, isClean }: { draft: Draft; old?: PolicyReport; isClean: boolean }) {
   const wanted = isClean ? JSON.stringify(toPolicy(draft, old?.policy)) : undefined;
   const result = useTrial(useSettled(wanted, RESTS_MS), old);
-  const isFresh = result !== undefined && result.of === wanted;
+  const isFresh = isClean && result !== undefined && result.of === wanted;
+  const run = isFresh ? result.run : undefined;
   return (
-    <section class="preview" aria-labelledby="preview" aria-live="polite">
+    <section class="preview" aria-labelledby="preview">
       <h2 id="preview">What will change</h2>
-      {!isClean && <p class="muted">Shown when all fields are valid.</p>}
-      {isClean && !isFresh && <p class="muted">Dry run in progress …</p>}
-      {isClean && isFresh && result.error && <Failure error={result.error} what="Dry run" />}
-      {isClean && isFresh && result.run && <Changes run={result.run} />}
+      <div aria-live="polite">
+        {!isClean && <p class="muted">Shown when all fields are valid.</p>}
+        {isClean && !isFresh && <p class="muted">Dry run in progress …</p>}
+        {isFresh && <Failure error={result.error} what="Dry run" />}
+        {run && <Summary run={run} />}
+      </div>
+      {run && <Diff run={run} />}
     </section>
   );
 }

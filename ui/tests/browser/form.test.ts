@@ -184,3 +184,19 @@ test("a field that is wrong has the focus, also where it is folded away", option
   await until("it has the focus", async () => (await focused()) === "field-snaplen");
   await page.close();
 });
+
+test(
+  "screen readers are told the result of a dry run, not each of its rules",
+  options,
+  async () => {
+    const page = await browser.page(`${controller.url}/#/new?name=web&monitor=watch0`);
+    const preview = page.getByRole("region", { name: "What will change" });
+    await preview
+      .locator("[aria-live]")
+      .getByText("3 rules and groups are added, 1 removed")
+      .waitFor();
+    await preview.locator(".diff").first().waitFor();
+    assert.equal(await preview.locator("[aria-live] .diff").count(), 0);
+    await page.close();
+  },
+);
