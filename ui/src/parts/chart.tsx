@@ -1,35 +1,33 @@
-// A chart over time: lines by uPlot, and the latest values as text for screen readers.
+// A chart over time: a line by uPlot, and the latest value as text for screen readers.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { colours } from "./theme";
 
-export interface Line {
+interface Line {
   label: string;
   /** Name of a CSS variable. */
   colour: string;
-  values: (number | null)[];
+  format(value: number): string;
 }
 
 export function Chart({
   title,
   times,
-  lines,
-  format,
+  values,
   height = 180,
-}: {
+  ...line
+}: Line & {
   title: string;
   times: number[];
-  lines: Line[];
-  format(value: number): string;
+  values: number[];
   height?: number;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>();
-  const shape = lines.map((line) => line.label + line.colour).join();
   const look = colours.value;
   useEffect(() => {
     const node = box.current!;
-    plot.current = new uPlot(options(node, lines, format, height), data(times, lines), node);
+    plot.current = new uPlot(options(node, line, height), [times, values], node);
     const observer = new ResizeObserver(() =>
       plot.current?.setSize({ width: node.clientWidth, height }),
     );
@@ -38,30 +36,21 @@ export function Chart({
       observer.disconnect();
       plot.current?.destroy();
     };
-  }, [shape, look, height]);
-  useEffect(() => plot.current?.setData(data(times, lines)), [times, lines]);
-  const latest = lines.map(
-    (line) => `${line.label} ${format(line.values[line.values.length - 1] ?? 0)}`,
-  );
+  }, [line.label, line.colour, look, height]);
+  useEffect(() => plot.current?.setData([times, values]), [times, values]);
   return (
     <figure class="chart">
       <figcaption>
-        <strong>{title}</strong> <span class="muted">now: {latest.join(", ")}</span>
+        <strong>{title}</strong>{" "}
+        <span class="muted">now: {line.format(values[values.length - 1] ?? 0)}</span>
       </figcaption>
       <div ref={box} class="plot" aria-hidden="true" />
     </figure>
   );
 }
 
-const data = (times: number[], lines: Line[]): uPlot.AlignedData =>
-  [times, ...lines.map((line) => line.values)] as uPlot.AlignedData;
-
-function options(
-  node: HTMLElement,
-  lines: Line[],
-  format: (value: number) => string,
-  height: number,
-): uPlot.Options {
+function options(node: HTMLElement, line: Line, height: number): uPlot.Options {
+  const { label, format } = line;
   const style = getComputedStyle(node);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const axis = {
@@ -79,6 +68,8 @@ function options(
     axes: [
       {
         ...axis,
+        // Wider than a time.
+        space: 70,
         values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB")),
       },
       { ...axis, size: 84, values: (_, ticks) => ticks.map((v) => format(v)) },
@@ -88,13 +79,13 @@ function options(
         label: "time",
         value: (_, t) => (t ? new Date(t * 1000).toLocaleTimeString("en-GB") : "–"),
       },
-      ...lines.map((line) => ({
-        label: line.label,
+      {
+        label,
         stroke: colour(line.colour),
         width: 1.75,
         points: { show: false },
-        value: (_: uPlot, v: number | null) => (v === null ? "–" : format(v)),
-      })),
+        value: (_, v: number | null) => (v === null ? "–" : format(v)),
+      },
     ],
   };
 }

@@ -3,11 +3,11 @@ import { useMemo, useState } from "preact/hooks";
 import { type Moment, moments } from "../api/history";
 import { useResource } from "../api/resource";
 import type { ListOf, PolicyReport } from "../api/types";
-import { bitRate, count, packetRate, plural } from "../model/format";
+import { count, plural } from "../model/format";
 import { totals } from "../model/policy";
 import { Empty, Heading, Search, Unanswered, useSettled } from "../parts/basics";
-import { Chart } from "../parts/chart";
 import { usePages } from "../parts/pages";
+import { RateCharts } from "../parts/rate-charts";
 import { link } from "../parts/route";
 import { SeriesChart } from "./policy";
 
@@ -50,35 +50,13 @@ const mostTapped = (reports: PolicyReport[]): string[] =>
     .map((r) => r.policy.name);
 
 function All({ points }: { points: Moment[] }) {
-  const times = useMemo(() => points.map((p) => p.at), [points]);
-  const line = (label: string, colour: string, of: (p: Moment) => number) => ({
-    label,
-    colour,
-    values: points.map(of),
-  });
   return (
     <section aria-labelledby="all">
       <h2 id="all">All policies</h2>
       {points.length === 0 ? (
         <p class="muted">Updated every second, starting when this page was opened.</p>
       ) : (
-        <div class="charts">
-          <Chart
-            title="Copies delivered"
-            times={times}
-            format={bitRate}
-            lines={[line("delivered", "tap", (p) => p.delivered)]}
-          />
-          <Chart
-            title="Packets"
-            times={times}
-            format={packetRate}
-            lines={[
-              line("matched", "accent", (p) => p.matched),
-              line("dropped", "bad", (p) => p.dropped),
-            ]}
-          />
-        </div>
+        <RateCharts points={points} />
       )}
     </section>
   );

@@ -2,8 +2,9 @@
 import { useMemo, useState } from "preact/hooks";
 import { mayChange } from "../api/session";
 import { useResource } from "../api/resource";
-import type { Copied, MonitorPort, PolicyReport, Series } from "../api/types";
-import { bitRate, count, dateTime, packetRate, size } from "../model/format";
+import type { Moment } from "../api/history";
+import type { Copied, MonitorPort, PolicyReport, Series, SeriesPoint } from "../api/types";
+import { count, dateTime, size } from "../model/format";
 import {
   accounted,
   contractText,
@@ -32,7 +33,7 @@ import {
   Waiting,
   Traffic,
 } from "../parts/basics";
-import { Chart } from "../parts/chart";
+import { RateCharts } from "../parts/rate-charts";
 import { feed, rateText } from "../parts/rates";
 import { go, link } from "../parts/route";
 import { Delete } from "./policies";
@@ -285,30 +286,20 @@ export function SeriesChart({
 }) {
   const path = `/policies/${encodeURIComponent(name)}/series`;
   const { data, error } = useResource<Series>(path, { everyMs: 1000 });
-  const points = data?.points ?? [];
-  const times = useMemo(() => points.map((p) => Date.parse(p.at) / 1000), [data]);
-  const rates = useMemo(
-    () => [{ label: "delivered", colour: "tap", values: points.map((p) => p.delivered_bps) }],
-    [data],
-  );
-  const packets = useMemo(
-    () => [
-      { label: "matched", colour: "accent", values: points.map((p) => p.matched_pps) },
-      { label: "dropped", colour: "bad", values: points.map((p) => p.dropped_pps) },
-    ],
-    [data],
-  );
+  const points = useMemo(() => (data?.points ?? []).map(asMoment), [data]);
   return (
     <section aria-label={`${heading} of ${name}`}>
       <h2>{heading}</h2>
       <Failure error={error} what="Chart" />
       {data && points.length === 0 && <Empty title="No data yet" />}
-      {points.length > 0 && (
-        <div class="charts">
-          <Chart title="Copies delivered" times={times} lines={rates} format={bitRate} />
-          <Chart title="Packets" times={times} lines={packets} format={packetRate} />
-        </div>
-      )}
+      {points.length > 0 && <RateCharts points={points} />}
     </section>
   );
 }
+
+const asMoment = ({ at, delivered_bps, matched_pps, dropped_pps }: SeriesPoint): Moment => ({
+  at: Date.parse(at) / 1000,
+  delivered: delivered_bps,
+  matched: matched_pps,
+  dropped: dropped_pps,
+});

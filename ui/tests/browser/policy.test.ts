@@ -104,3 +104,14 @@ test("what is to be known of a policy is in sight wherever it is looked at", opt
   await page.getByLabel("Selected").getByText(note).waitFor();
   await page.close();
 });
+
+test("few drops among many packets have a scale of their own", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies/web`);
+  const chart = (title: string) => page.getByRole("figure").filter({ hasText: title });
+  await chart("Copies dropped").getByText("now: 120\u202fp/s").waitFor();
+  await chart("Packets matched")
+    .getByText(/now: \d\d\.\d\u202fkp\/s/)
+    .waitFor();
+  assert.equal(await chart("Copies dropped").locator(".u-series").count(), 2, "time and drops");
+  await page.close();
+});
