@@ -2,6 +2,7 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
+import { aheadMs } from "../api/clock";
 import { liveness } from "../api/live";
 import type { TapPolicy } from "../api/types";
 import { duration } from "../model/format";
@@ -190,9 +191,9 @@ export function useNow(): number {
   return now;
 }
 
-/** The time left. */
+/** The time left by the controller's clock. */
 export function Countdown({ endsAt }: { endsAt: number }) {
-  const left = endsAt - useNow();
+  const left = endsAt - useNow() + aheadMs.value;
   const tone = left < 60_000 ? "wait" : "plain";
   const text = left <= 0 ? "ended" : duration(left);
   return (

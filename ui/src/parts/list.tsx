@@ -19,7 +19,8 @@ export function useList<T, C extends string>(
   const q = useSettled(text.trim());
   const pages = usePages<T>(path, { q, ...filters }, options);
   const rows = sorted(pages.items, order[sort.by], sort.isDown);
-  return { text, setText, q, sort, setSort, pages, rows };
+  const isSorted = sort.by !== by || sort.isDown;
+  return { text, setText, q, sort, setSort, pages, rows, isSorted };
 }
 
 /** The number of items, and a button for more. */
@@ -29,12 +30,15 @@ export function Foot({
   more,
   what = "policy",
   many = "policies",
+  isSorted = false,
 }: {
   shown: number;
   total: number;
   more: (() => void) | undefined;
   what?: string;
   many?: string;
+  /** Whether the rows are sorted in another way than the controller's. */
+  isSorted?: boolean;
 }) {
   if (total === 0) return null;
   const all = shown >= total;
@@ -42,7 +46,7 @@ export function Foot({
     <p class="foot">
       {all
         ? plural(total, what, many)
-        : `The first ${count(shown)} of ${plural(total, what, many)}.`}
+        : `The first ${count(shown)} of ${plural(total, what, many)}${isSorted ? ", sorted among these only" : ""}.`}
       {more && (
         <>
           {" "}

@@ -12,7 +12,7 @@ const KINDS = ["switch", "link", "host", "port", "policy", "alarm", "audit"];
 export function Events() {
   const isPolled = liveness.value === "polled";
   const { data, error } = useResource<ListOf<LoggedEvent> | LoggedEvent[]>(
-    "/events/log?limit=300",
+    `/events/log?limit=${MOST}`,
     { everyMs: isPolled ? 3000 : 0 },
   );
   const [fresh, setFresh] = useFresh();
@@ -20,6 +20,7 @@ export function Events() {
   const [text, setText] = useState("");
   useEffect(() => setFresh([]), [data]);
   const logged = Array.isArray(data) ? data : (data?.items ?? []);
+  const total = Array.isArray(data) ? logged.length : (data?.total ?? 0);
   const seen = new Set(logged.map((event) => String(event.id)));
   const all = [...fresh.filter((event) => !seen.has(String(event.id))), ...logged].slice(0, MOST);
   const shown = all.filter(
@@ -72,6 +73,11 @@ export function Events() {
             ))}
           </tbody>
         </Table>
+      )}
+      {total > logged.length && (
+        <p class="foot">
+          The newest {count(all.length)} events; the controller keeps {count(total)}.
+        </p>
       )}
     </>
   );
@@ -163,5 +169,6 @@ const portText = ({ switch: id, port, name }: SwitchPort): string =>
 
 const because = (reason: unknown): string => (typeof reason === "string" ? `: ${reason}` : "");
 
-const MOST = 500;
+/** Maximum rows, and the most that the controller gives at once. */
+const MOST = 1000;
 const TAKE_MS = 250;

@@ -35,7 +35,7 @@ type Column = "name" | "state" | "rate" | "matched" | "delivered" | "dropped" | 
 export function Policies() {
   const [doomed, setDoomed] = useState<PolicyReport>();
   const isNarrow = route.value.query.get("show") === "problems";
-  const { text, setText, q, sort, setSort, pages, rows } = useList(
+  const { text, setText, q, sort, setSort, pages, rows, isSorted } = useList(
     "/policies",
     ORDER,
     "name",
@@ -82,6 +82,7 @@ export function Policies() {
         shown={rows.length}
         total={pages.total}
         more={pages.more}
+        isSorted={isSorted}
         {...(isNarrow && WITH_PROBLEMS)}
       />
       {doomed && (

@@ -20,10 +20,15 @@ const ORDER: Record<Column, (report: SwitchReport) => string | number> = {
 };
 
 export function Switches() {
-  const { text, setText, q, sort, setSort, pages, rows } = useList("/switches", ORDER, "switch", {
-    topics: ["switch"],
-    everyMs: 3000,
-  });
+  const { text, setText, q, sort, setSort, pages, rows, isSorted } = useList(
+    "/switches",
+    ORDER,
+    "switch",
+    {
+      topics: ["switch"],
+      everyMs: 3000,
+    },
+  );
   const same = { sort, onSort: setSort };
   return (
     <>
@@ -82,6 +87,7 @@ export function Switches() {
         shown={rows.length}
         total={pages.total}
         more={pages.more}
+        isSorted={isSorted}
         what="switch"
         many="switches"
       />

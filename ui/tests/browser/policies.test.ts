@@ -70,3 +70,30 @@ test("any of many policies has its chart", options, async () => {
   await assertAccessible(page, "a chart of many");
   await page.close();
 });
+
+test("an order that concerns only a part of the policies says so", options, async () => {
+  const items = Array.from({ length: 100 }, (_, i) => report(`p${i}`));
+  controller.answers.set("GET /policies", { items, next: "p99", total: 150 });
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.getByText("The first 100 of 150 policies.").waitFor();
+  await page.getByRole("button", { name: "Dropped" }).click();
+  await page.getByText("The first 100 of 150 policies, sorted among these only.").waitFor();
+  await page.close();
+});
+
+test("the time that is left is that of the controller's clock", options, async () => {
+  const [minute, now] = [60_000, Date.now()];
+  const policy = { ...report("web").policy, expires: new Date(now - 30 * minute).toISOString() };
+  controller.answers.set("GET /policies", list([report("web", { policy })]));
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("[data-liveness=live]").waitFor();
+  await page.locator("tr[data-policy=web]").getByText("ended").first().waitFor();
+  // The browser's clock is an hour ahead.
+  controller.send("tick", { id: 1, at: new Date(now - 60 * minute).toISOString() });
+  await page
+    .locator("tr[data-policy=web]")
+    .getByText(/\b(30 min|29 min)/)
+    .first()
+    .waitFor();
+  await page.close();
+});

@@ -220,3 +220,23 @@ test("a search for events that finds none says so", options, async () => {
   assert.equal(await page.getByText("No events yet").count(), 0);
   await page.close();
 });
+
+test("events that are not shown are counted", options, async () => {
+  const events = controller.answers.get("GET /events/log") as { items: unknown[] };
+  controller.answers.set("GET /events/log", { items: events.items, next: "6", total: 4096 });
+  const page = await browser.page(`${controller.url}/#/events`);
+  await page.getByText("The newest 6 events; the controller keeps 4,096.").waitFor();
+  await page.close();
+});
+
+test("a fabric that cannot be read is not shown as an empty picture", options, async () => {
+  const message = "nobody leads just now";
+  const usual = controller.answers.get("GET /topology");
+  controller.answers.set("GET /topology", new Refusal(503, { code: "no-leader", message }));
+  const page = await browser.page(`${controller.url}/#/topology`);
+  await page.getByText(`Topology: ${message}`).waitFor();
+  assert.equal(await page.locator("canvas, .legend").count(), 0);
+  controller.answers.set("GET /topology", usual);
+  await page.locator("canvas[data-final=true]").waitFor();
+  await page.close();
+});
