@@ -204,10 +204,11 @@ function ThemeChoice() {
   return (
     <select
       aria-label="Colours"
+      title="Colours"
       value={theme.value}
       onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
     >
-      <option value="system">System colours</option>
+      <option value="system">System</option>
       <option value="light">Light</option>
       <option value="dark">Dark</option>
     </select>

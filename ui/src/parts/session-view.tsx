@@ -1,5 +1,5 @@
 // Sign-in with a token, for controllers that require one.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api/client";
 import { signIn } from "../api/session";
 
@@ -7,6 +7,9 @@ export function SignIn({ reason }: { reason?: string }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState(reason);
   const [isBusy, setBusy] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  // What had the focus is gone when a session ends.
+  useEffect(() => field.current?.focus(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -25,6 +28,7 @@ export function SignIn({ reason }: { reason?: string }) {
         <label for="token">Token</label>
         <input
           id="token"
+          ref={field}
           type="password"
           autocomplete="current-password"
           required

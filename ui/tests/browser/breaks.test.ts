@@ -61,6 +61,8 @@ test("what was typed is there again after a session has ended", options, async (
   controller.answers.set("GET /me", NO_TOKEN);
   await page.getByLabel("Source IP").fill("10.0.0.1");
   await page.getByText("Your session has ended").waitFor();
+  const focused = await page.evaluate(() => document.activeElement?.id);
+  assert.equal(focused, "token", "the field for the token has the focus");
   controller.answers.set("GET /me", me);
   furnish(controller);
   await page.getByLabel("Token").fill("right");

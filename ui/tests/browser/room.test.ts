@@ -66,6 +66,51 @@ test("no view is wider than a telephone", options, async () => {
   await page.close();
 });
 
+test("what to do with an empty controller can be read on a telephone", options, async () => {
+  for (const path of ["/policies", "/switches", "/hosts"])
+    controller.answers.set(`GET ${path}`, list([]));
+  controller.answers.set("GET /topology", { switches: [], links: [] });
+  const page = await browser.page(controller.url);
+  await page.setViewportSize({ width: 390, height: 844 });
+  for (const view of ["topology", "switches"]) {
+    await page.goto(`${controller.url}/#/${view}`);
+    await page.getByText("ovs-vsctl set-controller").waitFor();
+    const wants = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wants <= 390, `${view} wants ${wants} pixels`);
+  }
+  await page.close();
+});
+
+test("no choice of the form is cut off", options, async () => {
+  const page = await browser.page(`${controller.url}/#/new?delivery=lossless`);
+  await page.getByText("More", { exact: true }).click();
+  for (const width of [1440, 1280, 390]) {
+    await page.setViewportSize({ width, height: 900 });
+    const cut = await page.evaluate(() => {
+      const probe = document.createElement("canvas").getContext("2d")!;
+      return [...document.querySelectorAll<HTMLSelectElement>(".policy-form select")].flatMap(
+        (select) => {
+          probe.font = getComputedStyle(select).font;
+          // The arrow takes 20 pixels, padding and border 24.
+          const room = select.offsetWidth - 44;
+          const texts = [...select.options].map(({ text }) => text);
+          return texts.filter((text) => probe.measureText(text).width > room);
+        },
+      );
+    });
+    assert.deepEqual(cut, [], `${width} pixels`);
+  }
+  await page.close();
+});
+
+test("folded fields stand side by side where there is room", options, async () => {
+  const page = await browser.page(`${controller.url}/#/new`);
+  await page.getByText("More", { exact: true }).click();
+  const top = async (label: string) => (await page.getByLabel(label).boundingBox())!.y;
+  assert.equal(await top("Schedule"), await top("Snaplen, bytes"));
+  await page.close();
+});
+
 /** Typical policies: addresses, counters in the millions, an expiry, problems. */
 const usual = (count: number) =>
   Array.from({ length: count }, (_, n) => {
