@@ -200,3 +200,48 @@ test(
     await page.close();
   },
 );
+
+test("a policy is made by keyboard alone, with the focus in sight", options, async () => {
+  const page = await browser.page(`${controller.url}/#/policies`);
+  await page.locator("tr[data-policy=web]").waitFor();
+  const focus = () =>
+    page.evaluate(() => {
+      const one = document.activeElement as HTMLElement;
+      const { top, bottom } = one.getBoundingClientRect();
+      const isSeen = top < innerHeight && bottom > 0;
+      const hasRing = getComputedStyle(one).outlineStyle !== "none";
+      return { name: one.id || one.innerText, isOk: isSeen && hasRing };
+    });
+  /** Presses Tab until an element has the focus; each one before it must show that it has it. */
+  const tabTo = async (name: string) => {
+    for (let presses = 0; presses < 60; presses++) {
+      await page.keyboard.press("Tab");
+      const { name: at, isOk } = await focus();
+      assert.ok(isOk, `${at} does not show the focus`);
+      if (at === name) return;
+    }
+    assert.fail(`Tab does not lead to ${name}`);
+  };
+  await tabTo("New policy");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "New policy" }).waitFor();
+  for (const [field, text] of [
+    ["field-name", "web"],
+    ["field-monitor", "watch0"],
+    ["field-src-ip", "10.0.3.1"],
+  ] as const) {
+    await tabTo(field);
+    await page.keyboard.type(text);
+  }
+  await tabTo("Create");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "web", exact: true }).waitFor();
+  const sent = controller.commands.find((c) => c.what === "POST /policies");
+  assert.deepEqual(sent?.body, {
+    name: "web",
+    monitor: "watch0",
+    "src-ip": "10.0.3.1",
+    direction: "both",
+  });
+  await page.close();
+});
