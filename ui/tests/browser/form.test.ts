@@ -224,7 +224,7 @@ test("a policy is made by keyboard alone, with the focus in sight", options, asy
   };
   await tabTo("New policy");
   await page.keyboard.press("Enter");
-  await page.getByRole("heading", { name: "New policy" }).waitFor();
+  await until("the new view has the focus", async () => (await focus()).name === "main");
   for (const [field, text] of [
     ["field-name", "web"],
     ["field-monitor", "watch0"],
