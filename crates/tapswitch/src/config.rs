@@ -57,6 +57,8 @@ struct SwitchSection {
     fail_mode: FailMode,
     #[serde(default)]
     learning: Learning,
+    /// There may be none yet: `tapswitch port add` adds some later.
+    #[serde(default)]
     port: Texts,
     #[serde(default, deserialize_with = "worker_count")]
     workers: Option<NonZeroUsize>,
@@ -282,7 +284,8 @@ impl RunConfig {
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        let File { bridge, switch, controller, policy } = toml::from_str(text)?;
+        let read = toml::from_str(text).map_err(|error| Fault::of_toml(&error, text));
+        let File { bridge, switch, controller, policy } = read?;
         let tls = switch.tls()?;
         let specs = parse_all(switch.port, "switch.port")?;
         let ports = Ports { datapath_id: switch.datapath_id, specs };
@@ -434,18 +437,24 @@ impl Fault {
         Self { span: Some(span), key: None, text }
     }
 
+    fn of_toml(error: &toml::de::Error, file: &str) -> Self {
+        let span = error.span();
+        let source = span.as_ref().and_then(|span| file.get(span.start..)).unwrap_or_default();
+        let text = match section_once(source) {
+            Some(name) => {
+                format!("there is one section of this name; write it in single brackets: [{name}]")
+            }
+            None => in_words_of_toml(error.message()),
+        };
+        Self { span, key: None, text }
+    }
+
     fn at(self, path: &Path, file: &str) -> ConfigError {
         let place = self.span.map(|span| {
             let key = self.key.and_then(|key| key_in_section(file, span.start, &key));
             Place::of(file, key.unwrap_or(span.start))
         });
         ConfigError::Wrong { path: path.to_owned(), place, text: self.text }
-    }
-}
-
-impl From<toml::de::Error> for Fault {
-    fn from(error: toml::de::Error) -> Self {
-        Self { span: error.span(), key: None, text: in_words_of_toml(error.message()) }
     }
 }
 
@@ -471,8 +480,21 @@ fn key_in_section(file: &str, start: usize, key: &str) -> Option<usize> {
     None
 }
 
+/// The name of a section that occurs once, if `source` begins with its heading in double brackets.
+fn section_once(source: &str) -> Option<&str> {
+    let (name, _) = source.strip_prefix("[[")?.split_once("]]")?;
+    let name = name.trim();
+    ["switch", "controller"].contains(&name).then_some(name)
+}
+
 /// Replaces the parser's messages about data structures by messages about TOML syntax.
 fn in_words_of_toml(message: &str) -> String {
+    if let Some((found, _)) = message.split_once(", expected struct ") {
+        return format!(
+            "{found}, expected a section: keys below a heading in brackets, such as [switch] or \
+             [[policy]]"
+        );
+    }
     match message.split_once(", expected a sequence") {
         Some(("invalid type: map", _)) => {
             "this section can occur several times; write it in double brackets, as in [[policy]]"

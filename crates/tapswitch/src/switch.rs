@@ -19,7 +19,7 @@ pub(crate) struct SwitchArgs {
     /// Name of the bridge.
     #[arg(long, default_value = "br0", value_parser = parse_bridge_name)]
     pub(crate) name: String,
-    /// Unique datapath ID: decimal, or hexadecimal with 0x or with all sixteen digits.
+    /// Unique datapath ID, not zero: decimal, or hexadecimal with 0x or with all sixteen digits.
     #[arg(long, value_name = "ID", default_value = "0x1", value_parser = parse_datapath_id)]
     pub(crate) datapath_id: DatapathId,
     /// Controller to connect to: tcp:ADDRESS:PORT or tls:ADDRESS:PORT; the port is 6653 if omitted.
@@ -44,7 +44,8 @@ pub(crate) struct SwitchArgs {
     /// outermost tags).
     #[arg(long, value_name = "outer|stack", default_value = "outer")]
     pub(crate) learning: Learning,
-    /// Port of the switch, as `NUMBER=KIND:ARGUMENT[,OPTION...]`; may be repeated.
+    /// Port of the switch, as `NUMBER=KIND:ARGUMENT[,OPTION...]`; may be repeated. `tapswitch port`
+    /// adds and removes ports of a running switch.
     ///
     /// NUMBER is 1 to 4095, or "local". The kinds are:
     ///
@@ -207,7 +208,8 @@ fn ranges(numbers: &[usize]) -> String {
 }
 
 /// Parses a datapath ID: decimal, or hexadecimal with 0x or with all sixteen digits, as switches
-/// and controllers print it.
+/// and controllers print it. Zero is refused, as by Open vSwitch (`other_config:datapath-id`): an
+/// ID that was never set looks like that.
 pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -215,13 +217,17 @@ pub(crate) fn parse_datapath_id(text: &str) -> Result<DatapathId, String> {
         None => (text, 10),
     };
     let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let id = u64::from_str_radix(digits, radix).ok().filter(|_| is_number);
-    id.map(DatapathId).ok_or_else(|| {
-        format!(
+    match u64::from_str_radix(digits, radix).ok().filter(|_| is_number) {
+        Some(0) => Err(format!(
+            "'{text}' is not a datapath ID, because it is zero; give each switch of a controller \
+             its own number from 1 on, such as 0x1"
+        )),
+        Some(id) => Ok(DatapathId(id)),
+        None => Err(format!(
             "'{text}' is not a datapath ID; expected decimal digits, or 0x and up to 16 \
              hexadecimal digits, or exactly 16 of them"
-        )
-    })
+        )),
+    }
 }
 
 /// Leaves room in a file name for a suffix.
@@ -261,6 +267,10 @@ mod tests {
         assert_eq!(parse_datapath_id(&id.to_string()), Ok(id));
         for text in ["", "0x", "+1", "0x+1", "1f", "0x10000000000000000", "000000000000000g"] {
             assert!(parse_datapath_id(text).is_err(), "{text}");
+        }
+        for text in ["0", "0x0", "0000000000000000"] {
+            let error = parse_datapath_id(text).unwrap_err();
+            assert!(error.contains("it is zero; give each switch"), "{error}");
         }
     }
 }

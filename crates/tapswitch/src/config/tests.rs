@@ -162,8 +162,33 @@ fn what_is_wrong_is_said_in_words_of_the_file() {
         assert!(text.contains(words), "{text}");
     }
     assert_eq!(error(""), "lab.toml:1:1: missing field `switch`");
+    for (text, words) in [
+        ("[[switch]]\nport = []", "1:1: there is one section of this name; write it in single"),
+        ("[switch]\n[[controller]]", "write it in single brackets: [controller]"),
+        ("switch = 3", "1:10: invalid type: integer `3`, expected a section: keys below"),
+        ("[switch]\n[policy]", "write it in double brackets, as in [[policy]]"),
+        ("policy = [3]", "expected a section: keys below a heading in brackets"),
+    ] {
+        let told = error(text);
+        assert!(told.contains(words), "{told}");
+    }
+    for id in ["0", "0x0"] {
+        let text = with(&format!("datapath-id = \"{id}\""));
+        assert!(text.starts_with("lab.toml:3:15: "), "{text}");
+        assert!(text.contains("it is zero; give each switch of a controller its own"), "{text}");
+        assert!(text.ends_with(&format!("in: datapath-id = \"{id}\"")), "{text}");
+    }
     let long = with(&"x".repeat(1 << 20));
     assert!(long.len() < 300 && long.ends_with("xxx..."), "{long}");
+}
+
+/// Ports are added while it runs.
+#[test]
+fn a_switch_may_begin_without_ports() {
+    for ports in ["", "port = []"] {
+        let config = RunConfig::parse(&format!("[switch]\n{ports}\n")).unwrap();
+        assert!(config.switch.ports.is_empty(), "{ports}");
+    }
 }
 
 #[test]
