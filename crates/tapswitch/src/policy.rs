@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use comfy_table::Table;
 use tapswitch_control::{
-    Copied, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy, Transport,
-    Verdict,
+    Copied, Counts, Monitors, Plan, PolicyReport, PolicyState, Proof, Tagging, TapPolicy,
+    Transport, Verdict,
 };
 use tapswitch_controller::{Applied, How};
 use tapswitch_openflow::Delivery;
 
 use crate::management::{AskArgs, AskError, Request, ask};
-use crate::table::{grouped, print, print_json, table};
+use crate::table::{counted, grouped, print, print_json, table};
 
 pub(crate) use args::PolicyArgs;
 
@@ -116,6 +116,7 @@ fn show_changes(plan: &Plan) {
 
 fn show_proof(Proof { is_proved, checked, problems }: &Proof) {
     match is_proved {
+        true if *checked == 1 => say!("proved: 1 class of frames arrives where it should"),
         true => say!("proved: {checked} classes of frames arrive where they should"),
         false => problems.iter().for_each(|problem| say!("NOT PROVED: {problem}")),
     }
@@ -181,8 +182,8 @@ fn show(args: &AskArgs, report: &PolicyReport) {
     for (what, value) in terms(&report.policy) {
         row(what, value);
     }
-    let (packets, bytes) = (grouped(report.matched.packets), grouped(report.matched.bytes));
-    row("matched", format!("{packets} packets, {bytes} bytes"));
+    let Counts { packets, bytes } = report.matched;
+    row("matched", format!("{}, {}", counted(packets, "packet"), counted(bytes, "byte")));
     if report.policy.delivery == Delivery::SampleOnPressure {
         row("sampled", ratio(report));
     }

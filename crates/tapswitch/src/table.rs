@@ -85,6 +85,11 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// A number of things, of which one is called `one`: `1 packet`, `2_000 packets`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{} {one}s", grouped(count)) }
+}
+
 /// Formats drops for a table cell: `oversize=3 port_down=1`, or a dash.
 pub(crate) fn drops_text(drops: &DropsReport) -> String {
     if drops.is_empty() {

@@ -21,6 +21,7 @@ use tapswitch_switch::{ip_command, no_interface, shell_word};
 use tapswitch_wire::{NetHeader, parse};
 
 use crate::runtime::{StopSignals, block_on};
+use crate::table::counted;
 
 use pcapng::PcapngWriter;
 
@@ -61,12 +62,23 @@ pub(crate) fn main(args: CaptureArgs) -> Result<(), Box<dyn std::error::Error>> 
         Err(CaptureError::File { source, .. }) if is_unread(&source) => return Ok(()),
         outcome => outcome?,
     };
-    let CaptureSummary { frames, packets, longest, dropped, malformed, is_gone } = summary;
-    tell!(
-        "{packets} packets of {frames} frames, the longest {longest} bytes; {dropped} frames were \
-         lost, {malformed} trains could not be split"
-    );
-    if is_gone { Err(CaptureError::Gone { interface }.into()) } else { Ok(()) }
+    tell!("{}", described(&summary));
+    if summary.is_gone { Err(CaptureError::Gone { interface }.into()) } else { Ok(()) }
+}
+
+/// What was captured, as text.
+fn described(summary: &CaptureSummary) -> String {
+    let CaptureSummary { frames, packets, longest, dropped, malformed, .. } = *summary;
+    let were = |count| if count == 1 { "was" } else { "were" };
+    format!(
+        "{} of {}, the longest {}; {} {} lost, {} could not be split",
+        counted(packets, "packet"),
+        counted(frames, "frame"),
+        counted(longest as u64, "byte"),
+        counted(dropped, "frame"),
+        were(dropped),
+        counted(malformed, "train")
+    )
 }
 
 fn config(args: CaptureArgs) -> CaptureConfig {
@@ -390,6 +402,30 @@ mod tests {
     /// The configuration that `tapswitch capture` derives from these arguments.
     fn told(words: &[&str]) -> CaptureConfig {
         config(Line::parse_from([&["capture", "-i", "eth0", "-w", "-"], words].concat()).args)
+    }
+
+    #[test]
+    fn what_there_is_one_of_is_not_told_as_several() {
+        let (packets, frames) = (1, 1);
+        let one = CaptureSummary {
+            frames,
+            packets,
+            longest: 60,
+            dropped: 1,
+            malformed: 1,
+            is_gone: false,
+        };
+        assert_eq!(
+            described(&one),
+            "1 packet of 1 frame, the longest 60 bytes; 1 frame was lost, 1 train could not be \
+             split"
+        );
+        let several = CaptureSummary { packets: 2000, frames: 2, dropped: 0, malformed: 0, ..one };
+        assert_eq!(
+            described(&several),
+            "2_000 packets of 2 frames, the longest 60 bytes; 0 frames were lost, 0 trains could \
+             not be split"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::list::state;
 use super::machine::Machine;
 use super::view::{Backpressure, DeviceView, OffloadState, OffloadView, drop_causes};
 use super::{Failure, find, warn_unseen};
-use crate::table::{grouped, print_json};
+use crate::table::{counted, grouped, print_json};
 use crate::text::printable;
 use crate::users::{Group, User};
 
@@ -51,10 +51,7 @@ fn lines(view: &DeviceView, device: &Inspected, machine: &Machine) -> Vec<(&'sta
     lines.extend([
         ("offloads", offloads(&view.offloads)),
         ("header", header(view)),
-        (
-            "queue length",
-            format!("{} frames in each queue's ring", grouped(view.queue_length.into())),
-        ),
+        ("queue length", counted(view.queue_length.into(), "frame") + " in each queue's ring"),
         ("qdisc", qdisc(view)),
         ("backpressure", backpressure(view.backpressure).to_owned()),
         ("to program", to_program(view, device)),
@@ -157,9 +154,9 @@ fn to_program(view: &DeviceView, device: &Inspected) -> String {
     let count = view.to_program;
     let why = if count.dropped > 0 { format!(": {}", drop_causes(device)) } else { String::new() };
     format!(
-        "{} frames, {} bytes, {} dropped{why}",
-        grouped(count.frames),
-        grouped(count.bytes),
+        "{}, {}, {} dropped{why}",
+        counted(count.frames, "frame"),
+        counted(count.bytes, "byte"),
         grouped(count.dropped)
     )
 }
@@ -168,9 +165,9 @@ fn from_program(view: &DeviceView) -> String {
     let count = view.from_program;
     let why = if count.dropped > 0 { ": the interface was down, or memory was short" } else { "" };
     format!(
-        "{} frames, {} bytes, {} dropped{why}",
-        grouped(count.frames),
-        grouped(count.bytes),
+        "{}, {}, {} dropped{why}",
+        counted(count.frames, "frame"),
+        counted(count.bytes, "byte"),
         grouped(count.dropped)
     )
 }

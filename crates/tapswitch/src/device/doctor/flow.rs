@@ -6,7 +6,7 @@ use super::finding::{Finding, Severity};
 use super::subject::{Rule, Subject};
 use super::switches::SwitchPort;
 use crate::device::view::{Backpressure, backpressure, drop_causes};
-use crate::table::grouped;
+use crate::table::counted;
 
 pub(super) const RULES: &[Rule] = &[
     no_queue_length,
@@ -40,10 +40,8 @@ fn drops(it: &Subject<'_>) -> Option<Finding> {
     if stats.tx_dropped == 0 || !is_read || length == 0 || is_in_force {
         return None;
     }
-    let dropped = match stats.tx_dropped {
-        1 => "1 frame to the program was".to_owned(),
-        count => format!("{} frames to the program were", grouped(count)),
-    };
+    let were = if stats.tx_dropped == 1 { "was" } else { "were" };
+    let dropped = format!("{} to the program {were}", counted(stats.tx_dropped, "frame"));
     let (usual, causes) = (default_length(it), drop_causes(it.device));
     if length < usual {
         let text = format!(
@@ -129,11 +127,11 @@ fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
     if root.drops == 0 || backpressure(it.device, it.machine) != Backpressure::InForce {
         return None;
     }
-    let (kind, drops) = (&root.kind, grouped(root.drops));
+    let (kind, packets) = (&root.kind, counted(root.drops, "packet"));
     let text = format!(
-        "{drops} packets were dropped by the qdisc ({kind}) in front of the ring: for some time \
-         more was sent than the program reads, and the drops slow the senders down; a longer ring \
-         or qdisc would delay packets, not deliver more of them"
+        "the qdisc ({kind}) in front of the ring has dropped {packets}: for some time more was \
+         sent than the program reads, and the drops slow the senders down; a longer ring or qdisc \
+         would delay packets, not deliver more of them"
     );
     Some(it.finding(Severity::Hint, "qdisc-sheds", text, None))
 }

@@ -12,6 +12,7 @@ use super::finding::{Finding, HERE, Severity};
 use crate::device::args::DeviceDoctorArgs;
 use crate::device::namespace;
 use crate::management::{AskError, Request, Topic, ask_within, sockets};
+use crate::table::counted;
 
 /// A port and its switch.
 #[derive(Clone, Debug)]
@@ -142,8 +143,9 @@ pub(super) fn oversize(it: &SwitchPort) -> Option<Finding> {
     let SwitchPort { switch, port, .. } = it;
     let dropped = port.drops.get("oversize").copied().filter(|&count| count > 0)?;
     let remedy = port.oversize_remedy()?;
+    let frames = counted(dropped, "frame");
     let text = format!(
-        "port {} of switch {switch} dropped {dropped} frames as oversize (mtu={}, envelope={}): \
+        "port {} of switch {switch} dropped {frames} as oversize (mtu={}, envelope={}): \
          {remedy}",
         port.port, port.mtu, port.envelope
     );
