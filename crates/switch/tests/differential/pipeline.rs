@@ -137,7 +137,7 @@ impl Pipeline<'_> {
     fn miss(&mut self, table: u8) -> FlowMod {
         let onwards = Instruction::GotoTable(TableId(table + 1));
         let instructions = match self.random.below(4) {
-            0 => vec![Instruction::ApplyActions(vec![self.to_controller()])],
+            0 => vec![Instruction::ApplyActions(vec![self.controller()])],
             1..3 if table + 1 < TABLES => vec![onwards],
             _ => Vec::new(),
         };
@@ -290,13 +290,13 @@ impl Pipeline<'_> {
             _ => self.random.pick(&ports),
         };
         match port {
-            PortNo::CONTROLLER => self.to_controller(),
+            PortNo::CONTROLLER => self.controller(),
             port => Action::output(port),
         }
     }
 
     /// Both send whole packets, whatever is asked for.
-    fn to_controller(&mut self) -> Action {
+    fn controller(&mut self) -> Action {
         let max_len = self.random.pick(&[0, 20, 64, 0xffe5, 0xffff]);
         Action::Output { port: PortNo::CONTROLLER, max_len }
     }
