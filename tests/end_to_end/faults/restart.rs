@@ -1,5 +1,7 @@
 //! A switch is stopped while frames wait, and started again.
 
+use rustix::process::Signal;
+
 use super::{Scene, injected};
 use crate::support::*;
 
@@ -29,8 +31,11 @@ fn restart(scene: &mut Scene) {
         (waiting + RING_LEN >= sent).then_some(waiting)
     });
     assert!(waiting > 0, "nothing waits, of {sent}");
-    let probes = injected(&scene.lab) - probes;
+    // It would send probes until the switch stops.
+    scene.lab.controller.signal(Signal::STOP);
+    let probes = last_injected(&scene.lab) - probes;
     let log = scene.lab.stop_switch();
+    scene.lab.controller.signal(Signal::CONT);
     assert!(!log.contains("are not accounted for"), "{log}");
     let told = frames_that_waited(&log);
     let arrived = scene.reader.numbers().len() as u64;
@@ -49,6 +54,15 @@ fn restart(scene: &mut Scene) {
     scene.reader.attach(&scene.lab, scene.options);
     scene.assert_flows();
     conservation::policies_after_a_loss(|args| scene.lab.ask_controller(args));
+}
+
+/// Packets of a controller that sends no more, when those that were under way have come.
+fn last_injected(lab: &Lab) -> u64 {
+    let mut count = injected(lab);
+    eventually("no more come", || {
+        let before = std::mem::replace(&mut count, injected(lab));
+        (before == count).then_some(count)
+    })
 }
 
 /// The number of waiting frames that the switch reports.
