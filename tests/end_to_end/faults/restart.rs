@@ -70,9 +70,7 @@ fn frames_that_waited(log: &str) -> u64 {
     let told = log.lines().filter(|line| line.contains("frames that waited for it"));
     let count = |line: &str| {
         assert!(line.contains("port_removed"), "{line}");
-        let words: Vec<_> = line.split(' ').collect();
-        let place = words.iter().position(|word| *word == "frames").unwrap();
-        words[place - 1].parse::<u64>().unwrap()
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
     };
     told.map(count).sum()
 }
