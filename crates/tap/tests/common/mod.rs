@@ -165,9 +165,11 @@ pub(crate) fn forbid(number: libc::c_long, errno: libc::c_int) {
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
+/// A machine with the oldest kernel that this crate supports.
+pub(crate) const LINUX_6_1: Rig = Rig::new(Series::V6_1).modules(MODULES).programs(&["ip"]);
 /// A machine with the kernel that this crate was developed with.
-pub(crate) const LINUX_7_3: Rig =
-    Rig::new(Series::V7_3).modules(&["tun", "bridge", "8021q", "vxlan"]).programs(&["ip"]);
+pub(crate) const LINUX_7_3: Rig = Rig::new(Series::V7_3).modules(MODULES).programs(&["ip"]);
+const MODULES: &[&str] = &["tun", "bridge", "8021q", "vxlan"];
 
 /// How the kernel generates addresses of a new device; 1 means not at all.
 const ADDR_GEN_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";

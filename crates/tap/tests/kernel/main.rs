@@ -1,4 +1,5 @@
-//! The crate beside the kernel's tun driver: of this machine, and of Linux 7.3 in a guest.
+//! The crate beside the kernel's tun driver: of this machine, and of the oldest and the newest
+//! Linux that it knows, in guests.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[path = "../common/mod.rs"]
@@ -21,6 +22,11 @@ mod queues;
 mod quirks;
 mod settings;
 mod shapes;
+
+#[test]
+fn all_this_holds_on_linux_6_1() {
+    common::LINUX_6_1.test_all();
+}
 
 #[test]
 fn all_this_holds_on_linux_7_3() {
