@@ -16,7 +16,7 @@
 //! **Performance.** The engine saves the system call of all frames of a burst but one. Its own
 //! bookkeeping costs more if system calls are cheap: an echo of queued frames of 60 bytes took 1.83
 //! µs each with it and 1.53 µs with `Drain` (Linux 6.18, AMD EPYC, a virtual machine), of 1514
-//! bytes 1.99 and 1.68 µs, of trains of 62 kB 10.9 and 10.6 µs. Measure before choosing it.
+//! bytes 1.99 and 1.68 µs. Measure before choosing it.
 //!
 //! **The number of reads** per call adapts: it doubles after a call in which every read returned a
 //! frame; otherwise it becomes the number of frames received plus one. It is limited by their mean
