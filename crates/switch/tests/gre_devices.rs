@@ -17,7 +17,7 @@ fn a_host_behind_the_kernels_device_is_reached() {
 
 #[test]
 fn a_host_behind_the_device_of_linux_7_3_is_reached() {
-    LINUX_7_3.test(kernels_devices);
+    LINUX_7_3.only("linux_7_3").test(kernels_devices);
 }
 
 /// The kernel's devices create and accept the same packets, if the modules are available.

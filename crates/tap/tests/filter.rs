@@ -123,7 +123,7 @@ fn the_longest_list_of_rules_is_loaded_and_its_last_rule_tried() {
 
 #[test]
 fn linux_7_3_agrees() {
-    LINUX_7_3.test(|| {
+    LINUX_7_3.only("linux_7_3").test(|| {
         same_as_the_program(FilterConfig::ETHERNET, 50, &frames().boxed(), 40);
         same_as_the_program(FilterConfig::IP, 20, &packets().boxed(), 40);
         let line = Line::new(FilterConfig::ETHERNET.snap_len(128));

@@ -20,6 +20,7 @@ pub struct Rig {
     series: Series,
     modules: &'static [&'static str],
     programs: &'static [&'static str],
+    only: Option<&'static str>,
     memory_mib: u32,
     cpus: u32,
     limit: Duration,
@@ -30,7 +31,7 @@ impl Rig {
     #[must_use]
     pub const fn new(series: Series) -> Self {
         let limit = Duration::from_secs(300);
-        Self { series, modules: &[], programs: &[], memory_mib: 512, cpus: 2, limit }
+        Self { series, modules: &[], programs: &[], only: None, memory_mib: 512, cpus: 2, limit }
     }
 
     /// Loads these modules and their dependencies.
@@ -45,6 +46,14 @@ impl Rig {
     #[must_use]
     pub const fn programs(mut self, names: &'static [&'static str]) -> Self {
         self.programs = names;
+        self
+    }
+
+    /// Runs only tests with `part` in their names, if [`Self::test`] is called without a filter:
+    /// otherwise all others of the binary run in the guest as well, slowly and for nothing.
+    #[must_use]
+    pub const fn only(mut self, part: &'static str) -> Self {
+        self.only = Some(part);
         self
     }
 
@@ -123,7 +132,11 @@ impl Rig {
     fn shared(&self) -> Arc<Result<Outcome, Error>> {
         let run = Arc::clone(lock(runs()).entry(*self).or_default());
         let boot = || {
-            let outcome = self.boot(&filters(env::args().skip(1)));
+            let mut args = filters(env::args().skip(1));
+            if args.is_empty() {
+                args.extend(self.only.map(str::to_owned));
+            }
+            let outcome = self.boot(&args);
             if let Ok(outcome) = &outcome {
                 outcome.forward(&[]);
             }
