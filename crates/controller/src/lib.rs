@@ -40,8 +40,6 @@ mod handle;
 mod hub;
 mod journal;
 mod keeper;
-#[cfg(test)]
-mod logged;
 pub mod metrics;
 mod neighbour;
 mod net;

@@ -1,11 +1,12 @@
-//! Helpers for the tests of several crates: skipping, names, deadlines, privileges, and traffic by
-//! ordinary sockets.
+//! Helpers for the tests of several crates: skipping, names, deadlines, privileges, traffic by
+//! ordinary sockets, and what is logged.
 //!
 //! A failed call is a failed test, so these functions panic. For tests on another kernel see
 //! `tapswitch-guest`.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod log;
 mod traffic;
 
 use std::fs;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+pub use log::Log;
 pub use traffic::{pattern, set_udp_segment, tcp_transfer, with_cable};
 
 /// True if the test may create namespaces; otherwise reports it as skipped.

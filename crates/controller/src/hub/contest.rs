@@ -141,7 +141,7 @@ const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
     use crate::hub::tests::{connected, hub};
-    use crate::logged::Log;
+    use tapswitch_helpers::Log;
 
     #[tokio::test]
     async fn why_a_connection_is_replaced_is_logged() {

@@ -203,8 +203,8 @@ mod tests {
     use super::*;
     use crate::hub::awaited::Known;
     use crate::hub::tests::hub;
-    use crate::logged::Log;
     use crate::store::Wanted;
+    use tapswitch_helpers::Log;
 
     fn policy() -> TapPolicy {
         TapPolicy::new("a", "10.0.0.9".parse().unwrap())

@@ -1,14 +1,9 @@
 //! Tests of tunnels that wait for their path.
 
-use std::fmt;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::Mutex;
 
-use tapswitch_helpers::{is_root, unique, unprivileged};
+use tapswitch_helpers::{Log, is_root, unique, unprivileged};
 use tapswitch_netlink::{Netlink, OwnedNamespace};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 use crate::PortKind;
@@ -93,49 +88,3 @@ fn the_log_says_what_keeps_a_tunnel_down_now() {
 }
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-
-/// The lines that are logged by this thread.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn during<R>(&self, action: impl FnOnce() -> R) -> R {
-        tracing::subscriber::with_default(self.clone(), action)
-    }
-
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! What is logged at level `info` and above, for tests.
+//! What a thread logs at level `info` and above.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -8,19 +8,29 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The log of this thread.
+/// Messages that a thread has logged.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Begins a log, which ends when the guard is dropped.
-    pub(crate) fn start() -> (Self, DefaultGuard) {
+    /// Begins the log of this thread, which ends when the guard is dropped.
+    pub fn start() -> (Self, DefaultGuard) {
         let log = Self::default();
         (log.clone(), tracing::subscriber::set_default(log))
     }
 
-    /// The lines that contain this text.
-    pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
+    /// Adds what `action` logs.
+    pub fn during<R>(&self, action: impl FnOnce() -> R) -> R {
+        tracing::subscriber::with_default(self.clone(), action)
+    }
+
+    /// Returns the messages and forgets them.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// The messages that contain this text.
+    pub fn lines_with(&self, text: &str) -> Vec<String> {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.contains(text)).cloned().collect()
     }
