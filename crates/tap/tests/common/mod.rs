@@ -14,8 +14,8 @@ use std::time::Instant;
 use tapswitch_guest::{NoForks, Rig, Series};
 pub(crate) use tapswitch_helpers::*;
 use tapswitch_netlink::{Netlink, OwnedNamespace};
-use tapswitch_tap::{Config, CreateError, Device, NetHeader, Queue, RECV_BUF_LEN};
-use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse};
+use tapswitch_tap::{Config, CreateError, Device, NetHeader, NetHeaderFlags, Queue, RECV_BUF_LEN};
+use tapswitch_wire::{EtherType, MacAddr, ip_proto, parse, write_u16};
 
 /// A network namespace with the kernel side of a tap device in it.
 pub(crate) struct Host {
@@ -94,6 +94,51 @@ pub(crate) fn knows_udp_trains() -> bool {
 
 pub(crate) fn config(name: &str) -> Config {
     Config::new(name.parse().unwrap())
+}
+
+/// A UDP datagram from 10.0.0.2 to 10.0.0.1 with a partial checksum, as the kernel creates them:
+/// the field contains the sum of the pseudo-header. Addresses and ports are `[to, from]` and
+/// `[from, to]`, as they lie.
+pub(crate) fn udp_datagram(
+    [to_mac, from_mac]: [MacAddr; 2],
+    [from, to]: [u16; 2],
+    payload: &[u8],
+) -> (NetHeader, Vec<u8>) {
+    let udp_len = u16::try_from(8 + payload.len()).unwrap();
+    let mut frame = vec![0; 42];
+    frame[..6].copy_from_slice(&to_mac.0);
+    frame[6..12].copy_from_slice(&from_mac.0);
+    write_u16(&mut frame, 12, 0x0800);
+    frame[14] = 0x45;
+    write_u16(&mut frame, 16, 20 + udp_len);
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    let ip_sum = fold(&frame[14..34]);
+    write_u16(&mut frame, 24, !ip_sum);
+    write_u16(&mut frame, 34, from);
+    write_u16(&mut frame, 36, to);
+    write_u16(&mut frame, 38, udp_len);
+    let [len_high, len_low] = udp_len.to_be_bytes();
+    let pseudo = [&frame[26..34], &[0, 17, len_high, len_low]].concat();
+    write_u16(&mut frame, 40, fold(&pseudo));
+    frame.extend_from_slice(payload);
+    let header = NetHeader {
+        flags: NetHeaderFlags::NEEDS_CSUM,
+        csum_start: 34,
+        csum_offset: 6,
+        hdr_len: 42,
+        ..NetHeader::PLAIN
+    };
+    (header, frame)
+}
+
+/// The ones' complement sum (RFC 1071), as simple as possible.
+fn fold(bytes: &[u8]) -> u16 {
+    let mut sum = bytes.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum::<u32>();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap()
 }
 
 /// The next frame that satisfies `wanted`; others, such as the kernel's IPv6 frames, are skipped.

@@ -9,11 +9,10 @@ use tapswitch_tap::{
     Device, GsoType, Kind, NET_HEADER_LEN, NetHeader, NetHeaderFlags, Offloads, Queue,
     RECV_BUF_LEN, RecvError, SendError,
 };
-use tapswitch_wire::{MacAddr, write_u16};
 
 use crate::common::{
     Host, PATIENCE, PEER, can_tap, config, is_udp_to, knows_udp_trains, pattern, receive,
-    set_udp_segment, skip, tcp_transfer, wait_readable, with_cable,
+    set_udp_segment, skip, tcp_transfer, udp_datagram, wait_readable, with_cable,
 };
 
 #[test]
@@ -335,45 +334,9 @@ fn the_kernel_spreads_flows_over_the_queues_and_each_flow_stays_on_one() {
     assert!(used > 1, "64 flows on one queue");
 }
 
-/// A UDP datagram from 10.0.0.2:9 to 10.0.0.1:`port` with a partial checksum, as the kernel creates
-/// them: the field contains the sum of the pseudo-header.
+/// A datagram from port 9 of the peer to `port` of the kernel side of `tap`.
 fn udp_frame(tap: &Device, port: u16, payload: &[u8]) -> (NetHeader, Vec<u8>) {
-    let udp_len = u16::try_from(8 + payload.len()).unwrap();
-    let mut frame = vec![0; 42];
-    let MacAddr(to) = tap.mac().unwrap();
-    frame[..6].copy_from_slice(&to);
-    frame[6..12].copy_from_slice(&PEER.0);
-    write_u16(&mut frame, 12, 0x0800);
-    frame[14] = 0x45;
-    write_u16(&mut frame, 16, 20 + udp_len);
-    frame[22..24].copy_from_slice(&[64, 17]);
-    frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
-    let ip_sum = fold(&frame[14..34]);
-    write_u16(&mut frame, 24, !ip_sum);
-    write_u16(&mut frame, 34, 9);
-    write_u16(&mut frame, 36, port);
-    write_u16(&mut frame, 38, udp_len);
-    let [len_high, len_low] = udp_len.to_be_bytes();
-    let pseudo = [&frame[26..34], &[0, 17, len_high, len_low]].concat();
-    write_u16(&mut frame, 40, fold(&pseudo));
-    frame.extend_from_slice(payload);
-    let header = NetHeader {
-        flags: NetHeaderFlags::NEEDS_CSUM,
-        csum_start: 34,
-        csum_offset: 6,
-        hdr_len: 42,
-        ..NetHeader::PLAIN
-    };
-    (header, frame)
-}
-
-/// The ones' complement sum (RFC 1071), as simple as possible.
-fn fold(bytes: &[u8]) -> u16 {
-    let mut sum = bytes.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap()
+    udp_datagram([tap.mac().unwrap(), PEER], [9, port], payload)
 }
 
 fn next(socket: &std::net::UdpSocket) -> Vec<u8> {

@@ -3,15 +3,15 @@
 
 use tapswitch_netlink::Feature;
 use tapswitch_tap::{
-    Capabilities, Flags, GsoType, HeaderLen, Kind, LongNetHeader, NetHeader, NetHeaderFlags,
-    Offloads, RecvError, SendError, SendFallback,
+    Capabilities, Flags, GsoType, HeaderLen, Kind, LongNetHeader, NetHeader, Offloads, RecvError,
+    SendError, SendFallback,
 };
-use tapswitch_wire::{parse, write_u16};
+use tapswitch_wire::{MacAddr, parse};
 
 use crate::common::raw;
 use crate::common::{
     Host, PEER, can_tap, config, is_udp_to, knows_udp_trains, receive, receive_any,
-    set_udp_segment, skip, wait_readable,
+    set_udp_segment, skip, udp_datagram, wait_readable,
 };
 
 /// Quirks 1 and 2: no cap makes the kernel refuse, because invalid combinations are omitted.
@@ -313,39 +313,9 @@ fn a_train_with_a_tag_says_where_its_checksum_is() {
 
 /// Three headers and `count` datagrams of `len` bytes for 10.0.0.1:`port`, as one train.
 fn udp_train(port: u16, count: usize, len: u16) -> (NetHeader, Vec<u8>) {
-    let payload_len = count * usize::from(len);
-    let udp_len = u16::try_from(8 + payload_len).unwrap();
-    let mut frame = vec![0xff; 42 + payload_len];
-    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
-    write_u16(&mut frame, 16, 20 + udp_len);
-    frame[18..26].copy_from_slice(&[0, 0, 0, 0, 64, 17, 0, 0]);
-    frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
-    let sum = fold(&frame[14..34]);
-    write_u16(&mut frame, 24, !sum);
-    write_u16(&mut frame, 34, 7);
-    write_u16(&mut frame, 36, port);
-    write_u16(&mut frame, 38, udp_len);
-    let [high, low] = udp_len.to_be_bytes();
-    let pseudo = [&frame[26..34], &[0, 17, high, low]].concat();
-    write_u16(&mut frame, 40, fold(&pseudo));
-    let header = NetHeader {
-        flags: NetHeaderFlags::NEEDS_CSUM,
-        gso_type: GsoType::UDP_L4,
-        hdr_len: 42,
-        gso_size: len,
-        csum_start: 34,
-        csum_offset: 6,
-    };
-    (header, frame)
-}
-
-/// The ones' complement sum (RFC 1071).
-fn fold(bytes: &[u8]) -> u16 {
-    let mut sum = bytes.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap()
+    let payload = vec![0xff; count * usize::from(len)];
+    let (header, frame) = udp_datagram([MacAddr([0xff; 6]); 2], [7, port], &payload);
+    (NetHeader { gso_type: GsoType::UDP_L4, gso_size: len, ..header }, frame)
 }
 
 fn knows_tunnels() -> bool {
