@@ -88,13 +88,19 @@ fn copies_that_wait_for_ever_are_not_waited_for() {
     let mut world = tapped();
     world.switch().let_copies_wait(true);
     flow(&mut world, 4);
-    world.control.delete_policy("all").unwrap();
-    world.run();
-    (0..50).for_each(|_| world.pass(50));
-    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    let report = delete_and_wait(&mut world, "all");
     assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
     assert!(report.adds_up && !report.is_complete);
     assert_eq!(world.switch().groups().len(), 0);
+}
+
+/// Deletes a policy, waits for longer than its copies are waited for, and returns its last report.
+fn delete_and_wait(world: &mut World, name: &str) -> PolicyReport {
+    world.control.delete_policy(name).unwrap();
+    world.run();
+    (0..50).for_each(|_| world.pass(50));
+    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    *report
 }
 
 /// As for a file on a full disk: the link of the monitor's port is down, and copies wait there.
@@ -134,11 +140,7 @@ fn what_waits_behind_a_link_that_is_down_is_followed_to_its_end() {
 fn a_deleted_policy_does_not_wait_for_a_disk() {
     let mut world = tapped();
     fill_disk(&mut world);
-    world.events.clear();
-    world.control.delete_policy("all").unwrap();
-    world.run();
-    (0..50).for_each(|_| world.pass(50));
-    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    let report = delete_and_wait(&mut world, "all");
     assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
     assert!(report.adds_up && !report.is_complete);
     assert_eq!(world.switch().groups().len(), 0);
@@ -150,11 +152,7 @@ fn a_policy_that_stays_waits_for_what_a_deleted_one_gives_up() {
     let mut world = tapped();
     world.tap(TapPolicy { ip_proto: Some(IpProto::TCP), ..policy("web", "3") });
     fill_disk(&mut world);
-    world.events.clear();
-    world.control.delete_policy("web").unwrap();
-    world.run();
-    (0..50).for_each(|_| world.pass(50));
-    let Some(Event::PolicyDeleted(report)) = world.events.pop() else { panic!() };
+    let report = delete_and_wait(&mut world, "web");
     assert_eq!(outcome(&report), (0, 0, 0, dropped([("outcome_unknown", 4)])));
     assert_eq!(outcome(&world.ledger("all")), (0, 0, 4, dropped([])));
     empty_disk(&mut world);

@@ -139,9 +139,10 @@ const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_helpers::Log;
+
     use super::*;
     use crate::hub::tests::{connected, hub};
-    use tapswitch_helpers::Log;
 
     #[tokio::test]
     async fn why_a_connection_is_replaced_is_logged() {
@@ -162,6 +163,7 @@ mod tests {
             assert!(line.ends_with(why), "{line}");
         }
     }
+
     #[tokio::test]
     async fn who_connects_again_and_again_does_not_make_the_older_one_seem_silent() {
         let (mut hub, _keeper) = hub();

@@ -198,13 +198,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use tapswitch_control::WhenMissing;
+    use tapswitch_helpers::Log;
     use tapswitch_openflow::DatapathId;
 
     use super::*;
     use crate::hub::awaited::Known;
     use crate::hub::tests::hub;
     use crate::store::Wanted;
-    use tapswitch_helpers::Log;
 
     fn policy() -> TapPolicy {
         TapPolicy::new("a", "10.0.0.9".parse().unwrap())
