@@ -44,19 +44,17 @@ impl Inquiry {
 
 #[cfg(test)]
 mod tests {
+    use tapswitch_helpers::{is_root, unique};
     use tapswitch_netlink::{OwnedNamespace, QdiscSpec};
 
     use super::*;
 
     #[test]
     fn qdiscs_of_a_namespace_are_listed_once() {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP: needs root to make network namespaces");
+        if !is_root() {
             return;
         }
-        let rooms = ["one", "two"].map(|room| {
-            OwnedNamespace::create(&format!("inquiry-{room}-{}", std::process::id())).unwrap()
-        });
+        let rooms = [(); 2].map(|()| OwnedNamespace::create(&unique("inquiry")).unwrap());
         let [mut one, mut two] = rooms.each_ref().map(|room| Netlink::open(room).unwrap());
         one.create_veth("left", "right", &rooms[0]).unwrap();
         two.create_veth("left", "right", &rooms[1]).unwrap();
