@@ -103,6 +103,6 @@ pub use report::{
     Copied, Counts, HopReport, HostReport, LinkReport, MonitorPort, PathReport, PolicyReport,
     PolicyState, PortReport, PortRole, SwitchReport,
 };
-pub use text::{ParseTextError, parse_switch_name};
+pub use text::{ParseTextError, counted, parse_switch_name};
 pub use time::{Millis, UnixTime};
 pub use word::{Direction, EthType, IpProto, Vlan};

@@ -28,9 +28,14 @@ impl ParseTextError {
     }
 }
 
-/// A number of things, of which one is called `one`: `1 packet`, `2 packets`.
-pub(crate) fn counted(count: u64, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+/// A number of things, of which one is called `one`: `1 packet`, `2 packets`, `2 policies`.
+#[must_use]
+pub fn counted(count: impl fmt::Display + PartialEq + From<u8> + Copy, one: &str) -> String {
+    match one.strip_suffix('y') {
+        _ if count == 1.into() => format!("1 {one}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {one}s"),
+    }
 }
 
 /// The item of `all` with this text form.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing};
+use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing, counted};
 use tapswitch_openflow::DatapathId;
 
 use crate::caller::CONFIGURATION;
@@ -63,7 +63,8 @@ impl Blueprint {
         let over_count = self.policies.len() - configured.len();
         if over_count > 0 {
             tracing::info!(
-                "{over_count} policies of the configuration have expired and are skipped"
+                "skipped, as expired: {} of the configuration",
+                counted(over_count, "policy")
             );
         }
         for mut policy in configured {

@@ -143,7 +143,7 @@ impl Elector {
         }
         let theirs = theirs.unwrap_or_default();
         tracing::warn!(
-            "{ours} switches are connected here, and only {theirs} to the leader: taking over"
+            "of the switches {ours} are connected here, only {theirs} to the leader: taking over"
         );
         self.client.revoke(leader.lease).await.is_ok()
     }

@@ -20,6 +20,7 @@ use serde_json::json;
 use tapswitch_control::{
     Control, Event, HostReport, LinkReport, Millis, Monitors, PathReport, Plan, PolicyReport,
     PolicyState, PortLoad, StatsToken, SwitchDetails, SwitchReport, TapPolicy, Transmit, UnixTime,
+    counted,
 };
 use tapswitch_openflow::{DatapathId, ErrorKind, FeaturesReply};
 use tokio::sync::mpsc::error::TrySendError;
@@ -509,8 +510,9 @@ impl Hub {
             Event::PolicySuperseded(report) => {
                 self.journal.copies().end(report.number);
                 self.history.forget(report.number);
-                let (name, matched) = (&report.policy.name, report.matched.packets);
-                tracing::info!("policy {name}: {matched} packets matched before it was replaced");
+                let name = &report.policy.name;
+                let matched = counted(report.matched.packets, "packet");
+                tracing::info!("policy {name}: {matched} matched before it was replaced");
             }
             Event::PolicyDeleted(report) => {
                 self.journal.copies().end(report.number);

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tapswitch_control::{Expiry, TapPolicy};
+use tapswitch_control::{Expiry, TapPolicy, counted};
 use tapswitch_openflow::DatapathId;
 use tokio::sync::{Notify, watch};
 
@@ -206,7 +206,8 @@ impl Keeper {
         if count == 0 {
             return Ok(());
         }
-        let what = format!("{count} stored policies take effect again");
+        let verb = if count == 1 { "takes" } else { "take" };
+        let what = format!("{} {verb} effect again", counted(count, "stored policy"));
         self.record(Draft::new(&Caller::controller(), What::ControllerStart, what)).await
     }
 
@@ -215,7 +216,9 @@ impl Keeper {
     pub(crate) fn note_stop(&self) {
         let count = self.lock().origins.len();
         if count > 0 {
-            let what = format!("{count} policies stay in effect by the installed rules");
+            let verb = if count == 1 { "stays" } else { "stay" };
+            let policies = counted(count, "policy");
+            let what = format!("{policies} {verb} in effect by the installed rules");
             self.note(Draft::new(&Caller::controller(), What::ControllerStop, what));
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tapswitch_control::{Change, Judged, PolicyReport, PolicyState, TapPolicy, Verdict};
+use tapswitch_control::{Change, Judged, PolicyReport, PolicyState, TapPolicy, Verdict, counted};
 use tokio::sync::oneshot;
 
 use super::Hub;
@@ -272,9 +272,10 @@ impl Hub {
 
     pub(super) fn answer_deleted(&mut self, report: PolicyReport) {
         let name = report.policy.name.clone();
-        let (matched, is_complete) = (report.matched.packets, report.is_complete);
+        let (matched, is_complete) =
+            (counted(report.matched.packets, "packet"), report.is_complete);
         let note = if is_complete { "" } else { ", perhaps more" };
-        tracing::info!("policy {name} is deleted; it matched {matched} packets{note}");
+        tracing::info!("policy {name} is deleted; it matched {matched}{note}");
         // Its name was free before its last counters arrived: a current policy of this name, also
         // one being added, is another one.
         if !self.control.has_policy(&name) {

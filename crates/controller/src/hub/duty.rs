@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use tapswitch_control::Control;
+use tapswitch_control::{Control, counted};
 use tapswitch_openflow::{ControllerRole, DatapathId, ErrorKind, RoleMessage};
 use tokio::sync::watch;
 
@@ -110,7 +110,8 @@ impl Hub {
         let met = std::mem::take(&mut kept.switches);
         match self.blueprint.build(kept, now) {
             Ok((control, policies)) => {
-                let what = format!("generation {generation}, {} policies", policies.len());
+                let count = counted(policies.len(), "policy");
+                let what = format!("generation {generation}, {count}");
                 tracing::info!("leading, {what}");
                 self.journal.begin();
                 self.known = Known::of(&control, Instant::now()).and(&met);
