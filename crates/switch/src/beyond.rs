@@ -34,6 +34,12 @@ impl<'a> Beyond<'a> {
         self.0.is_none()
     }
 
+    /// The bytes, if there are any and they are in one piece.
+    #[inline]
+    pub(crate) fn single(self) -> Option<Part<'a>> {
+        self.0.and_then(|InRing { ring, chain, at }| ring.end_from(&chain, at))
+    }
+
     /// The bytes, in order.
     #[inline]
     pub(crate) fn parts(self) -> impl Iterator<Item = Part<'a>> + Clone {

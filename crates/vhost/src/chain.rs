@@ -5,6 +5,7 @@
 //! the guest cannot change where we read or write.
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub struct Chain {
     /// Descriptors that it occupies in the ring.
     pub(crate) slots: u16,
     /// Its index in [`Chains`].
-    at: u32,
+    at: usize,
     /// Bytes of all pieces together.
     len: u32,
 }
@@ -47,16 +48,20 @@ pub struct Chains {
     pieces: Vec<Piece>,
 }
 
-/// A stored chain.
+/// A stored chain, in half a cache line.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// The only piece, as in nearly all chains.
-    only: Piece,
-    /// Index and number of the pieces in `pieces`, if there is not exactly one.
-    several: Option<(u32, u32)>,
+    /// The address of the only piece, as in nearly all chains.
+    start: NonNull<u8>,
     len: u32,
+    /// Bytes that were written to a used chain.
+    written: u32,
     id: u16,
     slots: u16,
+    /// The number of pieces in `pieces`, from index `first` on; 0 if `start` is the only piece, or
+    /// if there are no bytes.
+    count: u32,
+    first: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -87,12 +92,12 @@ impl Chains {
     /// obtained before is invalid.
     pub(crate) fn forget_first(&mut self, count: usize) {
         self.entries.drain(..count.min(self.entries.len()));
-        let first = self.entries.iter().find_map(|entry| entry.several);
-        let gone = first.map_or(self.pieces.len(), |(first, _)| first as usize);
+        let first = self.entries.iter().find(|entry| !entry.is_single());
+        let gone = first.map_or(self.pieces.len(), |entry| entry.first as usize);
         self.pieces.drain(..gone.min(self.pieces.len()));
-        for (first, _) in self.entries.iter_mut().filter_map(|entry| entry.several.as_mut()) {
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_single()) {
             // Chains have their pieces in the order in which they were fetched.
-            *first = first.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
+            entry.first = entry.first.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX));
         }
         self.bound_room();
     }
@@ -144,9 +149,22 @@ impl Chains {
     /// The chain at `index`, in the order in which they were fetched.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Chain> {
-        let Entry { id, slots, len, .. } = *self.entries.get(index)?;
-        // A ring has at most 2^15 descriptors.
-        Some(Chain { id, slots, at: u32::try_from(index).unwrap_or(u32::MAX), len })
+        Some(self.entries.get(index)?.chain(index))
+    }
+
+    /// Notes how many bytes were written to the chain at `index`. Returns whether there is one.
+    #[inline]
+    pub(crate) fn note_written(&mut self, index: usize, written: u32) -> bool {
+        let entry = self.entries.get_mut(index);
+        entry.map(|entry| entry.written = written).is_some()
+    }
+
+    /// These chains, with the bytes written to each.
+    #[inline]
+    pub(crate) fn used(&self, range: Range<usize>) -> impl Iterator<Item = (Chain, u32)> {
+        let indices = range.clone();
+        let used = self.entries.get(range).unwrap_or_default();
+        used.iter().zip(indices).map(|(entry, index)| (entry.chain(index), entry.written))
     }
 
     /// The pieces of `chain`, which must be one of these, in order.
@@ -155,35 +173,30 @@ impl Chains {
         &'a self,
         chain: &Chain,
     ) -> impl Iterator<Item = GuestBytes<'a>> + Clone + use<'a> {
-        let pieces = match self.entries.get(chain.at as usize) {
-            Some(Entry { only, several: None, .. }) => std::slice::from_ref(only),
-            Some(Entry { several: Some((first, count)), .. }) => {
-                let first = *first as usize;
-                self.pieces.get(first..first + *count as usize).unwrap_or_default()
-            }
-            None => &[],
-        };
-        pieces.iter().map(|piece| self.bytes(*piece))
+        let entry = self.entries.get(chain.at);
+        let only = entry.filter(|entry| entry.is_single() && entry.len > 0).map(Entry::only);
+        let range = entry.map_or(0..0, |entry| entry.first as usize..entry.end());
+        let several = self.pieces.get(range).unwrap_or_default();
+        only.into_iter().chain(several.iter().copied()).map(|piece| self.bytes(piece))
     }
 
     /// The number of pieces of `chain`, which must be one of these.
     #[inline]
     pub(crate) fn piece_count_of(&self, chain: &Chain) -> usize {
-        let several = self.entries.get(chain.at as usize).and_then(|entry| entry.several);
-        several.map_or(1, |(_, count)| count as usize)
+        self.entries.get(chain.at).map_or(1, |entry| entry.count.max(1) as usize)
     }
 
-    /// The only piece of `chain`; `None` if it has several.
+    /// The only piece of `chain`, empty if it has none; `None` if it has several.
     #[inline]
     pub(crate) fn single(&self, chain: &Chain) -> Option<GuestBytes<'_>> {
-        let entry = self.entries.get(chain.at as usize)?;
-        entry.several.is_none().then(|| self.bytes(entry.only))
+        let entry = self.entries.get(chain.at)?;
+        entry.is_single().then(|| self.bytes(entry.only()))
     }
 
     #[inline]
     fn bytes(&self, piece: Piece) -> GuestBytes<'_> {
-        // SAFETY: the piece is in `self.memory`, which stays mapped while `self` is borrowed: it is
-        // replaced only by `prepare`, which removes all pieces.
+        // SAFETY: the piece is empty, or in `self.memory`, which stays mapped while `self` is
+        // borrowed: it is replaced only by `prepare`, which removes all pieces.
         unsafe { GuestBytes::at(piece.start, piece.len as usize) }
     }
 
@@ -218,8 +231,8 @@ impl Chains {
     /// Adds a chain of one piece in the prepared memory, which occupies one descriptor.
     #[inline]
     pub(crate) fn push_whole(&mut self, id: u16, bytes: GuestBytes<'_>) {
-        let only = Piece::of(bytes);
-        self.entries.push(Entry { only, several: None, len: only.len, id, slots: 1 });
+        let Piece { start, len } = Piece::of(bytes);
+        self.entries.push(Entry { start, len, written: 0, id, slots: 1, count: 0, first: 0 });
     }
 
     /// Starts a chain, whose pieces are then pushed.
@@ -249,14 +262,38 @@ impl Chains {
         let (Ok(first), Ok(count), Ok(len)) = sizes else {
             return false;
         };
-        let only = Piece { start: NonNull::dangling(), len: 0 };
-        self.entries.push(Entry { only, several: Some((first, count)), len, id, slots });
+        let start = NonNull::dangling();
+        self.entries.push(Entry { start, len, written: 0, id, slots, count, first });
         true
     }
 
     /// Removes a chain that was begun.
     pub(crate) fn abandon(&mut self, begun: &Begun) {
         self.pieces.truncate(begun.first);
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn chain(&self, at: usize) -> Chain {
+        Chain { id: self.id, slots: self.slots, at, len: self.len }
+    }
+
+    #[inline]
+    fn is_single(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The only piece, if there is one.
+    #[inline]
+    fn only(&self) -> Piece {
+        Piece { start: self.start, len: self.len }
+    }
+
+    /// The end of the pieces in [`Chains::pieces`].
+    #[inline]
+    fn end(&self) -> usize {
+        self.first as usize + self.count as usize
     }
 }
 

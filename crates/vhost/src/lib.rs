@@ -81,7 +81,7 @@ pub use chain::{Chain, Chains};
 pub use device::{Device, MEMORY_LOST, MORE_FILES, News, SessionEnd, Status};
 pub use features::{Features, NET_HEADER_LEN, RingFeatures};
 pub use memory::{GuestBytes, GuestMemory, MapError, MemoryError, RegionSpec};
-pub use net::{Part, Undelivered};
+pub use net::{Part, RawHeader, Undelivered};
 pub use queue::{Held, Queue, Running, SessionNumber};
 pub use ring::{Direction, PREFETCHED_LEN, Ring, RingError, RingPlace};
 pub use scatter::{MAX_PIECES, send_parts, write_parts};

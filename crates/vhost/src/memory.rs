@@ -192,12 +192,11 @@ impl GuestMemory {
         self.regions.iter().find_map(|region| region.bytes(region.guest_address, address, len))
     }
 
-    /// The `len` bytes at guest address `address`, if they are in the largest region, which
-    /// contains nearly all buffers.
+    /// The largest region, which contains nearly all buffers.
     #[inline]
-    pub(crate) fn find_in_largest(&self, address: u64, len: u64) -> Option<GuestBytes<'_>> {
-        let region = self.regions.first()?;
-        region.bytes(region.guest_address, address, len)
+    pub(crate) fn largest(&self) -> Option<Window<'_>> {
+        let Region { guest_address, len, .. } = *self.regions.first()?;
+        Some(Window { guest_address, bytes: self.find_start(guest_address, len)? })
     }
 
     /// The `len` bytes at the VMM's `address`, if they are in one region.
@@ -293,6 +292,28 @@ fn is_zero(bytes: GuestBytes<'_>) -> bool {
         let len = bytes.skip(at).read(&mut page);
         page[..len].iter().all(|byte| *byte == 0)
     })
+}
+
+/// A region, for many lookups.
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'m> {
+    guest_address: u64,
+    bytes: GuestBytes<'m>,
+}
+
+impl<'m> Window<'m> {
+    /// The `len` bytes at guest address `address`, if they are in this region.
+    #[inline]
+    pub(crate) fn find(self, address: u64, len: u32) -> Option<GuestBytes<'m>> {
+        let (offset, len) = (address.wrapping_sub(self.guest_address), u64::from(len));
+        let room = (self.bytes.len() as u64).checked_sub(offset)?;
+        if len > room {
+            return None;
+        }
+        // Both fit: the whole region is mapped here.
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        Some(self.bytes.skip(offset).first(len))
+    }
 }
 
 /// Bytes of a guest's memory, which may change at any time.

@@ -106,20 +106,41 @@ pub enum Undelivered {
     Ring(#[from] RingError),
 }
 
-/// A network header as two words, which stay in registers: a header built field by field would have
-/// to reach the cache before it could be compared by words, behind all earlier stores to guests.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Header {
+/// A network header that is not decoded: two words, which stay in registers. One built field by
+/// field would have to reach the cache before it could be compared by words, behind all earlier
+/// stores to guests; and bytes would be taken apart and put together again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawHeader {
     start: u64,
     end: u32,
 }
 
-impl Header {
+impl From<[u8; NET_HEADER_LEN]> for RawHeader {
     #[inline]
-    fn of(bytes: [u8; NET_HEADER_LEN]) -> Self {
+    fn from(bytes: [u8; NET_HEADER_LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, end @ ..] = bytes;
         let start = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         Self { start, end: u32::from_ne_bytes(end) }
+    }
+}
+
+impl From<RawHeader> for [u8; NET_HEADER_LEN] {
+    #[inline]
+    fn from(header: RawHeader) -> Self {
+        let [a, b, c, d, e, f, g, h] = header.start.to_ne_bytes();
+        let [i, j, k, l] = header.end.to_ne_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+}
+
+impl RawHeader {
+    /// True for the header of a packet that asks for nothing, as most do: all is zero, except
+    /// perhaps `num_buffers`.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(self) -> bool {
+        let [a, b, ..] = self.end.to_ne_bytes();
+        self.start == 0 && [a, b] == [0, 0]
     }
 
     /// The header with `num_buffers` set to `count`.
@@ -128,61 +149,56 @@ impl Header {
         let ([a, b, ..], [c, d]) = (self.end.to_ne_bytes(), count.to_le_bytes());
         Self { end: u32::from_ne_bytes([a, b, c, d]), ..self }
     }
-
-    #[inline]
-    fn bytes(self) -> [u8; NET_HEADER_LEN] {
-        let [a, b, c, d, e, f, g, h] = self.start.to_ne_bytes();
-        let [i, j, k, l] = self.end.to_ne_bytes();
-        [a, b, c, d, e, f, g, h, i, j, k, l]
-    }
 }
 
 impl GuestBytes<'_> {
     /// The header at the start; `None` if there are fewer bytes, or if `len` is not 12.
     #[inline]
-    fn header(&self, len: usize) -> Option<Header> {
+    fn header(&self, len: usize) -> Option<RawHeader> {
         if len != NET_HEADER_LEN || self.len() < len {
             return None;
         }
         let (mut start, mut end) = ([0; 8], [0; 4]);
         self.read(&mut start);
         self.skip(start.len()).read(&mut end);
-        Some(Header { start: u64::from_ne_bytes(start), end: u32::from_ne_bytes(end) })
+        Some(RawHeader { start: u64::from_ne_bytes(start), end: u32::from_ne_bytes(end) })
     }
 }
 
 impl Running {
     /// Copies the first bytes of the guest's frame in `chain` to `head`. Returns its network header
     /// and its length in bytes; `None` if it is shorter than the header.
-    #[expect(clippy::inline_always, reason = "the header stays in registers: see `Header`")]
-    #[inline(always)]
-    pub fn read_frame(
-        &self,
-        chain: &Chain,
-        head: &mut [u8],
-    ) -> Option<([u8; NET_HEADER_LEN], usize)> {
-        let header_len = self.features().header_len();
+    #[inline]
+    pub fn read_frame(&self, chain: &Chain, head: &mut [u8]) -> Option<(RawHeader, usize)> {
+        let header_len = self.header_len();
         let len = chain.len().checked_sub(header_len)?;
         let chains = self.chains();
         if let Some(piece) = chains.single(chain)
             && let Some(header) = piece.header(header_len)
         {
             piece.skip(header_len).read(head);
-            return Some((header.bytes(), len));
+            return Some((header, len));
         }
         let mut header = [0; NET_HEADER_LEN];
         chains.read(chain, 0, &mut header[..header_len]);
         chains.read(chain, header_len, head);
-        Some((header, len))
+        Some((header.into(), len))
     }
 
     /// Prefetches the guest's frame in `chain` from offset `at` on, if it is in one piece.
     #[inline]
     pub fn prefetch_frame(&self, chain: &Chain, at: usize) {
         if let Some(piece) = self.chains().single(chain) {
-            let start = self.features().header_len() + at;
+            let start = self.header_len() + at;
             piece.prefetch_lines(start, piece.len(), Access::Read);
         }
+    }
+
+    /// As [`Self::frame_from`], if these bytes are in one piece, as nearly always.
+    #[inline]
+    pub fn end_from<'a>(&'a self, chain: &Chain, at: usize) -> Option<Part<'a>> {
+        let piece = self.chains().single(chain)?;
+        Some(Part::Guest(piece.skip(at + self.header_len())))
     }
 
     /// The bytes of the guest's frame in `chain` from offset `at` on.
@@ -192,7 +208,7 @@ impl Running {
         chain: &Chain,
         at: usize,
     ) -> impl Iterator<Item = Part<'a>> + Clone + use<'a> {
-        let mut skipped = at + self.features().header_len();
+        let mut skipped = at + self.header_len();
         self.chains().pieces(chain).filter_map(move |piece| {
             let here = skipped.min(piece.len());
             skipped -= here;
@@ -209,22 +225,22 @@ impl Running {
     #[inline]
     pub fn deliver<'p>(
         &mut self,
-        header: [u8; NET_HEADER_LEN],
+        header: impl Into<RawHeader>,
         len: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
-        let header_len = self.features().header_len();
+        let (header, header_len) = (header.into(), self.header_len());
         let total = header_len + len;
         if self.peek(0).is_none() {
             self.fetch_at_least(1)?;
         }
         let next = self.peek(0).and_then(|chain| self.chains().single(&chain));
         if let Some(mut room) = next.filter(|room| room.len() >= total) {
-            let header = Header::of(header).in_buffers(1);
+            let header = header.in_buffers(1);
             // Most headers equal the one already there, and a line that is not written stays in the
             // guest's cache. The rare 10-byte headers are always written.
             if room.header(header_len) != Some(header) {
-                room.write(&header.bytes()[..header_len]);
+                room.write(&<[u8; NET_HEADER_LEN]>::from(header)[..header_len]);
             }
             room = room.skip(header_len);
             parts.for_each(|part| room = room.skip(part.copy_to(room)));
@@ -233,7 +249,7 @@ impl Running {
             self.prefetch_room(total);
             return Ok(());
         }
-        self.deliver_in_pieces(Header::of(header), total, parts)
+        self.deliver_in_pieces(header, total, parts)
     }
 
     /// Prefetches the next buffer for a frame as long as the last one, `total` bytes with its
@@ -249,7 +265,7 @@ impl Running {
     #[inline(never)]
     fn deliver_in_pieces<'p>(
         &mut self,
-        header: Header,
+        header: RawHeader,
         total: usize,
         parts: impl Iterator<Item = Part<'p>>,
     ) -> Result<(), Undelivered> {
@@ -258,7 +274,7 @@ impl Running {
         }
         let (count, pieces) = self.room(total)?;
         self.pieces_written += pieces;
-        self.fill(header.in_buffers(count).bytes(), count, parts);
+        self.fill(header.in_buffers(count).into(), count, parts);
         let mut left = total;
         for _ in 0..count {
             let written = self.peek(0).map_or(0, |chain| chain.len().min(left));
@@ -275,7 +291,7 @@ impl Running {
     #[inline]
     fn room(&mut self, total: usize) -> Result<(u16, usize), Undelivered> {
         let mergeable = self.features().contains(Features::MRG_RXBUF);
-        let header_len = self.features().header_len();
+        let header_len = self.header_len();
         let (mut count, mut pieces, mut room) = (0u16, 0, 0);
         while room < total {
             if count > 0 && !mergeable {
@@ -347,7 +363,7 @@ impl Running {
                 room = Some(to.skip(done));
             }
         };
-        put(Part::Ours(&header[..self.features().header_len()]));
+        put(Part::Ours(&header[..self.header_len()]));
         parts.for_each(put);
     }
 }

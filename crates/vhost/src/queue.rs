@@ -189,9 +189,13 @@ pub struct Running {
     ring: Ring,
     /// Negotiated features.
     features: Features,
-    /// Chains that were fetched together; those before `next` have been used.
+    /// [`Features::header_len`] of these.
+    header_len: usize,
+    /// Chains that were fetched together; those before `next` have been used, and those before
+    /// `given` are known to the ring as used.
     ahead: Chains,
     next: usize,
+    given: usize,
     /// Pieces of buffers that this burst has written to, not counting frames in a single piece.
     pub(crate) pieces_written: usize,
     /// The next chain is in memory that was removed and may come back.
@@ -224,8 +228,10 @@ impl Running {
         let mut running = Self {
             ring,
             features,
+            header_len: features.header_len(),
             ahead: Chains::default(),
             next: 0,
+            given: 0,
             pieces_written: 0,
             waits: false,
             was_filled,
@@ -283,6 +289,12 @@ impl Running {
         self.features
     }
 
+    /// Length in bytes of the network header in front of each frame.
+    #[inline]
+    pub(crate) fn header_len(&self) -> usize {
+        self.header_len
+    }
+
     /// Notifications sent to the driver since the ring was started.
     pub fn calls(&self) -> u64 {
         self.calls
@@ -307,8 +319,7 @@ impl Running {
     #[inline]
     pub fn fetch(&mut self, limit: usize) -> Result<usize, RingError> {
         if self.next == self.ahead.len() {
-            self.ahead.clear();
-            self.next = 0;
+            self.forget_used(0);
             self.fetch_more(limit)?;
         }
         Ok(self.ahead.len() - self.next)
@@ -383,12 +394,26 @@ impl Running {
     /// some left over at every fetch, for as long as it runs.
     #[inline]
     fn forget_used(&mut self, left: usize) {
+        self.give_back();
         if left == 0 {
             self.ahead.clear();
         } else if self.next > 0 {
             self.ahead.forget_first(self.next);
         }
-        self.next = 0;
+        (self.next, self.given) = (0, 0);
+    }
+
+    /// Gives used chains back to the ring, many at a time.
+    #[inline]
+    fn give_back(&mut self) {
+        let used = self.given..self.next;
+        if let Some(log) = &self.log {
+            for (chain, written) in self.ahead.used(used.clone()) {
+                log.note_buffer(self.ring.memory(), &self.ahead, &chain, written);
+            }
+        }
+        self.ring.complete_all(self.ahead.used(used));
+        self.given = self.next;
     }
 
     /// The chain `index` places behind the next one.
@@ -397,14 +422,11 @@ impl Running {
         self.ahead.get(self.next + index)
     }
 
-    /// Gives the next chain back, with `written` bytes in it.
+    /// Gives the next chain back, with `written` bytes in it. The driver sees it after
+    /// [`Self::publish`].
     #[inline]
     pub fn complete(&mut self, written: u32) {
-        if let Some(chain) = self.ahead.get(self.next) {
-            if let Some(log) = &self.log {
-                log.note_buffer(self.ring.memory(), &self.ahead, &chain, written);
-            }
-            self.ring.complete(&chain, written);
+        if self.ahead.note_written(self.next, written) {
             self.next += 1;
         }
     }
@@ -413,6 +435,7 @@ impl Running {
     #[inline]
     pub fn publish(&mut self) {
         self.pieces_written = 0;
+        self.give_back();
         let wants_call = self.ring.publish();
         self.note_ring();
         if wants_call {
@@ -465,9 +488,8 @@ impl Running {
                 self.ring.undo(&chain);
             }
         }
-        self.ahead.clear();
-        self.next = 0;
         self.publish();
+        self.forget_used(0);
     }
 }
 

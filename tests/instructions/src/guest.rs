@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs::File;
 use std::hint::black_box;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -16,28 +17,54 @@ use vmm_sys_util::eventfd::EventFd;
 /// Buffers of a ring, all of which are used in one turn.
 pub(crate) const RING_SIZE: u16 = 32;
 
+/// Kind of both rings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Split,
+    Packed,
+}
+
 /// Moves bursts of 60-byte frames from one ring of a guest to the other.
-pub(crate) fn relay(turns: u32) {
-    if let Err(error) = try_relay(turns) {
+pub(crate) fn relay(kind: Kind, turns: u32) {
+    if let Err(error) = try_relay(kind, turns) {
         eprintln!("no guest: {error}");
     }
 }
 
-fn try_relay(turns: u32) -> Result<(), Box<dyn Error>> {
+fn try_relay(kind: Kind, turns: u32) -> Result<(), Box<dyn Error>> {
     let (memory, device) = (memory()?, Device::new(1)?);
-    let _frontend = connect(&device, &memory)?;
+    let _frontend = connect(kind, &device, &memory)?;
     let (from, to) = (device.transmit_queue(0), device.receive_queue(0));
     let (Some(from), Some(to)) = (from, to) else { return Err("no queues".into()) };
-    let mut available = 0u16;
-    for _ in 0..turns {
-        // The descriptors and the available ring stay the same: only the available index grows.
-        available = available.wrapping_add(RING_SIZE);
-        for ring in [RECEIVE, TRANSMIT] {
-            memory.write_all_at(&available.to_le_bytes(), ring + AVAILABLE + 2)?;
+    // The flags of a packed ring are other ones in each turn around it.
+    let tables = [RECEIVE, TRANSMIT]
+        .map(|ring| (ring, [USED_FLAG, AVAIL_FLAG].map(|flag| table(ring, flag))));
+    for turn in 1..=turns {
+        for (ring, tables) in &tables {
+            match kind {
+                Kind::Split => make_available(&memory, *ring, turn)?,
+                Kind::Packed => memory.write_all_at(&tables[turn as usize % 2], *ring)?,
+            }
         }
         burst(from, to)?;
     }
     Ok(())
+}
+
+/// In a split ring the descriptors and the available ring stay the same: only the index grows.
+fn make_available(memory: &File, ring: u64, turn: u32) -> io::Result<()> {
+    let available = (turn * u32::from(RING_SIZE)).to_le_bytes();
+    memory.write_all_at(&available[..2], ring + AVAILABLE + 2)
+}
+
+/// The descriptors of all buffers of a ring, with further `flags`.
+fn table(ring: u64, flags: u64) -> Vec<u8> {
+    let descriptor = |index| {
+        let (address, len, write) = buffer(ring, index);
+        let rest = u64::from(len) | u64::from(index) << 32 | (write | flags) << 48;
+        [address.to_le_bytes(), rest.to_le_bytes()].concat()
+    };
+    (0..RING_SIZE).flat_map(descriptor).collect()
 }
 
 fn burst(from: &Queue, to: &Queue) -> Result<(), Box<dyn Error>> {
@@ -58,27 +85,34 @@ fn burst(from: &Queue, to: &Queue) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Memory with two split rings whose drivers have disabled notifications.
+/// Address, length and the flag WRITE of a buffer.
+fn buffer(ring: u64, index: u16) -> (u64, u32, u64) {
+    let (len, write) = if ring == TRANSMIT { (12 + 60, 0) } else { (2048, 2) };
+    (BASE + ring + BUFFERS + 2048 * u64::from(index), len, write)
+}
+
+/// Memory with two split rings whose drivers have disabled notifications. A packed ring takes the
+/// place of the descriptors, and its event suppression, disabled too, that of the available ring.
 fn memory() -> Result<File, Box<dyn Error>> {
     let memory = tempfile::tempfile_in("/dev/shm")?;
     memory.set_len(LEN)?;
-    for (ring, write) in [(RECEIVE, 2u16), (TRANSMIT, 0)] {
-        memory.write_all_at(&1u16.to_le_bytes(), ring + AVAILABLE)?;
+    for ring in [RECEIVE, TRANSMIT] {
+        memory.write_all_at(&[1, 0, 1, 0], ring + AVAILABLE)?;
         for index in 0..RING_SIZE {
-            let at = u64::from(index);
-            let len: u32 = if write == 0 { 12 + 60 } else { 2048 };
-            let address = BASE + ring + BUFFERS + 2048 * at;
-            let halves =
-                [address.to_le_bytes(), (u64::from(write) << 32 | u64::from(len)).to_le_bytes()];
-            memory.write_all_at(&halves.concat(), ring + 16 * at)?;
-            memory.write_all_at(&index.to_le_bytes(), ring + AVAILABLE + 4 + 2 * at)?;
+            let entry = ring + AVAILABLE + 4 + 2 * u64::from(index);
+            memory.write_all_at(&index.to_le_bytes(), entry)?;
+            // A split ring has no identifier in its descriptors.
+            let (address, len, write) = buffer(ring, index);
+            let rest = u64::from(len) | write << 32;
+            let descriptor = [address.to_le_bytes(), rest.to_le_bytes()].concat();
+            memory.write_all_at(&descriptor, ring + 16 * u64::from(index))?;
         }
     }
     Ok(memory)
 }
 
 /// A session that runs both rings, for as long as the returned value lives.
-fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Error>> {
+fn connect(kind: Kind, device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Error>> {
     let (ours, theirs) = UnixStream::pair()?;
     let serving = device.clone();
     std::thread::spawn(move || serving.serve(theirs, |_| ()));
@@ -88,7 +122,12 @@ fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Erro
     let protocol = frontend.get_protocol_features()?;
     frontend.set_protocol_features(protocol)?;
     let features = Features::VERSION_1 | Features::MRG_RXBUF | Features::PROTOCOL_FEATURES;
-    frontend.set_features(features.bits())?;
+    let (ring_kind, base) = match kind {
+        Kind::Split => (Features::empty(), 0),
+        // The start of a packed ring: both wrap counters are one.
+        Kind::Packed => (Features::RING_PACKED, 0x8000),
+    };
+    frontend.set_features((features | ring_kind).bits())?;
     frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
         guest_phys_addr: BASE,
         memory_size: LEN,
@@ -109,7 +148,7 @@ fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Erro
         };
         frontend.set_vring_num(index, RING_SIZE)?;
         frontend.set_vring_addr(index, &place)?;
-        frontend.set_vring_base(index, 0)?;
+        frontend.set_vring_base(index, base)?;
         frontend.set_vring_call(index, &call)?;
         frontend.set_vring_kick(index, &kick)?;
         frontend.set_vring_enable(index, true)?;
@@ -119,6 +158,9 @@ fn connect(device: &Arc<Device>, memory: &File) -> Result<Frontend, Box<dyn Erro
     Ok(frontend)
 }
 
+/// `VIRTQ_DESC_F_AVAIL` and `VIRTQ_DESC_F_USED`.
+const AVAIL_FLAG: u64 = 1 << 7;
+const USED_FLAG: u64 = 1 << 15;
 /// Start of the guest's memory, both for the guest and for its VMM.
 const BASE: u64 = 0x10_0000;
 const LEN: u64 = 1 << 20;

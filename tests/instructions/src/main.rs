@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 /// Name, packets or operations per turn, and the function that runs so many turns.
 type Case = (&'static str, u32, fn(u32));
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 22] = [
     ("sum-20-bytes", 1, |turns| sum(20, turns)),
     ("sum-1448-bytes", 1, |turns| sum(1448, turns)),
     ("update-4-bytes", 1, update_address),
@@ -75,7 +75,12 @@ const CASES: [Case; 21] = [
     ("forward-udp-ipv4-2-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(2), turns)),
     ("forward-udp-ipv4-3-tags", BURST, |turns| forward::forward(&forward::udp_ipv4(3), turns)),
     ("forward-udp-ipv6", BURST, |turns| forward::forward(&forward::udp_ipv6(0), turns)),
-    ("guest-to-guest-60-bytes", guest::RING_SIZE as u32, guest::relay),
+    ("guest-to-guest-60-bytes", guest::RING_SIZE as u32, |turns| {
+        guest::relay(guest::Kind::Split, turns);
+    }),
+    ("guest-to-guest-60-bytes-packed", guest::RING_SIZE as u32, |turns| {
+        guest::relay(guest::Kind::Packed, turns);
+    }),
     ("tap-to-tap-60-bytes", tap::BURST, tap::relay),
     ("copy-udp-ipv4", BURST, |turns| forward::copy(&forward::udp_ipv4(0), turns)),
 ];

@@ -15,7 +15,9 @@
 use std::sync::Arc;
 
 use tapswitch_datapath::Frame;
-use tapswitch_vhost::{self as vhost, Features, Held, Part, Queue, Running, Undelivered};
+use tapswitch_vhost::{
+    self as vhost, Features, Held, Part, Queue, RawHeader, Running, Undelivered,
+};
 use tapswitch_wire::{NetHeader, NetHeaderFlags};
 
 use super::device::{Transmit, flow, until_one_fails};
@@ -190,9 +192,18 @@ impl GuestTx {
     /// Copies the frame into the guest's next buffers.
     #[inline]
     pub(super) fn send(&mut self, frame: &Frame<'_>, beyond: Beyond<'_>) -> Result<(), SendFault> {
-        let parts = frame.parts().map(Part::Ours);
-        let parts = std::iter::once(Part::Ours(frame.head())).chain(parts).chain(beyond.parts());
-        self.deliver(frame.head(), &frame.meta, frame.len(), parts)
+        let (head, len) = (frame.head(), frame.len());
+        let first = std::iter::once(Part::Ours(head));
+        // Packets, small ones and large ones: other frames are in up to four places, and
+        // looking into all of them takes as long as a copy.
+        if head.len() == len {
+            return self.deliver(head, &frame.meta, len, first);
+        }
+        if let Some(end) = beyond.single().filter(|end| head.len() + end.len() == len) {
+            return self.deliver(head, &frame.meta, len, [Part::Ours(head), end].into_iter());
+        }
+        let parts = first.chain(frame.parts().map(Part::Ours)).chain(beyond.parts());
+        self.deliver(head, &frame.meta, len, parts)
     }
 
     /// Copies a packet of a cut train into the guest's next buffers.
@@ -255,12 +266,15 @@ fn no_ring(device: &vhost::Device, pair: usize) -> SendFault {
 /// The network header of a frame that a guest takes. Verified checksums are reported only if the
 /// guest negotiated checksums at all (virtio 1.2 §5.1.6.4.1).
 #[inline]
-fn header_for(features: Features, meta: &NetHeader) -> [u8; vhost::NET_HEADER_LEN] {
+fn header_for(features: Features, meta: &NetHeader) -> RawHeader {
+    if *meta == NetHeader::PLAIN {
+        return RawHeader::default();
+    }
     let told = match features.contains(Features::GUEST_CSUM) {
         true => NetHeaderFlags::NEEDS_CSUM | NetHeaderFlags::DATA_VALID,
         false => 0,
     };
-    NetHeader { flags: meta.flags & told, ..*meta }.encode()
+    NetHeader { flags: meta.flags & told, ..*meta }.encode().into()
 }
 
 impl From<Features> for Takes {

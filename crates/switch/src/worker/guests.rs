@@ -18,7 +18,7 @@
 use std::time::{Duration, Instant};
 
 use tapswitch_datapath::{Arrival, DropReason, HEADROOM, View};
-use tapswitch_vhost::{self as vhost, Chain, Features, Running};
+use tapswitch_vhost::{self as vhost, Chain, Features, RawHeader, Running};
 use tapswitch_wire::{
     EtherType, Layout, NetHeader, NetHeaderFlags, ethernet, ip_proto, parse, read_u16, tags, tcp,
 };
@@ -216,7 +216,7 @@ impl Worker {
         let head = &mut self.buf[begin + HEADROOM..begin + PLACE_LEN];
         match ring.read_frame(chain, head) {
             Some((header, len)) => Slot {
-                meta: meta_of(&header, len, ring.features()),
+                meta: meta_of(header, len, ring.features()),
                 begin,
                 start: HEADROOM,
                 len: HEADROOM + len,
@@ -279,11 +279,11 @@ fn read_all(ring: &Running, chain: &Chain, frame: &mut [u8]) {
 /// (virtio 1.2 §5.1.6.2), and may use other offloads only as negotiated. Its hint `hdr_len` may be
 /// wrong; one that exceeds the frame is cleared, as the kernel would refuse the frame.
 #[inline]
-fn meta_of(header: &[u8; vhost::NET_HEADER_LEN], len: usize, features: Features) -> NetHeader {
-    if !features.contains(Features::CSUM) {
+fn meta_of(header: RawHeader, len: usize, features: Features) -> NetHeader {
+    if header.is_plain() || !features.contains(Features::CSUM) {
         return NetHeader::PLAIN;
     }
-    let meta = NetHeader::decode(header);
+    let meta = NetHeader::decode(&header.into());
     let hdr_len = if usize::from(meta.hdr_len) <= len { meta.hdr_len } else { 0 };
     NetHeader { flags: meta.flags & NetHeaderFlags::NEEDS_CSUM, hdr_len, ..meta }
 }

@@ -182,10 +182,11 @@ fn what_a_guest_receives_is_noted_as_far_as_it_was_written() {
             let frame = vec![7; len];
             running.deliver([0; 12], len, [Part::Ours(&frame)].into_iter()).unwrap();
             let last = (len as u64 + 12) / PAGE_LEN;
-            let buffer: Vec<_> = (0..=last).map(|page| buffer_page(number, page)).collect();
-            assert_eq!(take_pages(&file), buffer, "{features:?}");
+            let buffer = (0..=last).map(|page| buffer_page(number, page));
+            let mut expected: Vec<_> = ring.iter().copied().chain(buffer).collect();
+            expected.sort_unstable();
             running.publish();
-            assert_eq!(take_pages(&file), ring, "{features:?}");
+            assert_eq!(take_pages(&file), expected, "{features:?}");
         }
     }
 }

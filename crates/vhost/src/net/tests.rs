@@ -50,6 +50,7 @@ fn a_guests_frame_is_its_headers_and_the_rest() {
         let chain = s.running.peek(0).unwrap();
         let mut head = [0; 60];
         let (read, len) = s.running.read_frame(&chain, &mut head).unwrap();
+        let read = <[u8; NET_HEADER_LEN]>::from(read);
         assert_eq!((&read[..10], len), (&header(9)[..10], 256));
         assert_eq!(head, frame[..60]);
         let mut rest = Vec::new();

@@ -40,7 +40,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::chain::{Begun, Chain, Chains, PIECE_COUNT_MAX};
 use crate::features::{NET_HEADER_LEN, RingFeatures};
-use crate::memory::{Access, GuestBytes, GuestMemory};
+use crate::memory::{Access, GuestBytes, GuestMemory, Window};
 
 use descriptor::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use packed::PackedRing;
@@ -146,9 +146,15 @@ impl Ring {
     /// Each fetched chain is given back once, in any order.
     #[inline]
     pub fn complete(&mut self, chain: &Chain, written: u32) {
+        self.complete_all(std::iter::once((*chain, written)));
+    }
+
+    /// As [`Self::complete`], for several chains with the bytes written to each.
+    #[inline]
+    pub(crate) fn complete_all(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
         match &mut self.kind {
-            Kind::Split(ring) => ring.complete(chain, written),
-            Kind::Packed(ring) => ring.complete(chain, written),
+            Kind::Split(ring) => used.for_each(|(chain, written)| ring.complete(&chain, written)),
+            Kind::Packed(ring) => ring.complete_all(used),
         }
     }
 
@@ -227,31 +233,27 @@ struct Walk<'a> {
     direction: Direction,
 }
 
-/// The first descriptor of a chain, with the fields whose place depends on the kind of ring.
-struct Head {
-    descriptor: Descriptor,
-    flags: u16,
-    id: u16,
-}
-
 impl<'a> Walk<'a> {
-    /// Adds the chain that starts with `head` to `out`: directly if it is a single descriptor, else
-    /// through `pieces`, which returns its identifier and the number of descriptors, of which
-    /// `room` are left. Returns that number; on an error `out` is unchanged.
+    /// What the chains of this walk that need no care have in common; `None` without memory.
+    #[inline]
+    fn simple(self) -> Option<Simple<'a>> {
+        let flags = match self.direction {
+            Direction::Transmit => 0,
+            Direction::Receive => WRITE,
+        };
+        Some(Simple { walk: self, flags, window: self.memory.largest()? })
+    }
+
+    /// Adds the chain that starts with `head` to `out` through `pieces`, which returns its
+    /// identifier and the number of descriptors, of which `room` are left. Returns that number; on
+    /// an error `out` is unchanged.
     #[inline]
     fn chain(
         self,
-        head: &Head,
         room: u16,
         out: &mut Chains,
         pieces: impl FnOnce(&mut Chains, &mut Begun) -> Result<(u16, u16), RingError>,
     ) -> Result<u16, RingError> {
-        if room > 0
-            && let Some(bytes) = self.whole(&head.descriptor, head.flags)
-        {
-            out.push_whole(head.id, bytes);
-            return Ok(1);
-        }
         let mut begun = out.begin();
         let outcome = match pieces(out, &mut begun) {
             // Chains of an honest driver share no descriptors.
@@ -262,22 +264,6 @@ impl<'a> Walk<'a> {
         };
         out.abandon(&begun);
         outcome
-    }
-
-    /// The buffer of a chain of one descriptor within the largest region, as nearly all are.
-    /// Everything else, and all errors, are handled piece by piece.
-    #[inline]
-    fn whole(self, descriptor: &Descriptor, flags: u16) -> Option<GuestBytes<'a>> {
-        let wanted = match self.direction {
-            Direction::Transmit => 0,
-            Direction::Receive => WRITE,
-        };
-        if flags & (NEXT | WRITE | INDIRECT) != wanted || descriptor.len == 0 {
-            return None;
-        }
-        let bytes = self.memory.find_in_largest(descriptor.address, descriptor.len.into())?;
-        self.prefetch(bytes);
-        Some(bytes)
     }
 
     /// Adds the buffer of one descriptor to the chain.
@@ -334,6 +320,32 @@ impl<'a> Walk<'a> {
             return Err(RingError::Table);
         }
         Ok((self.memory.find(descriptor.address, len).ok_or(RingError::Address)?, count))
+    }
+}
+
+/// Chains of one descriptor within the largest region, as nearly all are. They are fetched in a
+/// loop of their own; everything else, and all errors, are handled one by one, piece by piece.
+#[derive(Clone, Copy)]
+struct Simple<'a> {
+    walk: Walk<'a>,
+    /// Their flags of [`Self::FLAGS`].
+    flags: u16,
+    window: Window<'a>,
+}
+
+impl<'a> Simple<'a> {
+    /// The flags that tell them from others.
+    const FLAGS: u16 = NEXT | WRITE | INDIRECT;
+
+    /// The buffer of such a chain, whose flags were compared; `None` if it is another one.
+    #[inline]
+    fn find(self, descriptor: &Descriptor) -> Option<GuestBytes<'a>> {
+        if descriptor.len == 0 {
+            return None;
+        }
+        let bytes = self.window.find(descriptor.address, descriptor.len)?;
+        self.walk.prefetch(bytes);
+        Some(bytes)
     }
 }
 

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::descriptor::{DESCRIPTORS_PER_LINE, Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, WRITE,
-    Walk, barrier, low_half, passes,
+    CHAIN_COUNT_MAX, Direction, Half, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Simple,
+    WRITE, Walk, barrier, low_half, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
 use crate::features::RingFeatures;
@@ -111,17 +111,29 @@ impl Place {
         }
     }
 
+    /// Descriptors from here to `end`, which is at most a turn ahead.
+    #[inline]
+    fn slots_to(self, end: Self, size: u16) -> u16 {
+        let turn = if self.wrap() == end.wrap() { 0 } else { size };
+        (end.index() + turn).wrapping_sub(self.index())
+    }
+
     /// The AVAIL and USED flags of a buffer given back here.
     #[inline]
     fn used_flags(self) -> u16 {
         if self.wrap() { AVAIL | USED } else { 0 }
     }
 
+    /// The AVAIL and USED flags of a buffer made available here.
+    #[inline]
+    fn available_flags(self) -> u16 {
+        if self.wrap() { AVAIL } else { USED }
+    }
+
     /// True if a descriptor with `flags` is available here.
     #[inline]
     fn is_available(self, flags: u16) -> bool {
-        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
-        avail != used && avail == self.wrap()
+        flags & (AVAIL | USED) == self.available_flags()
     }
 
     /// True if a descriptor with `flags` is used here.
@@ -166,7 +178,8 @@ impl PackedRing {
         // One by one: a guest may make its whole ring look like such a frame.
         while self.fetch(walk, 1, chains) == Ok(1) {
             if let Some(chain) = chains.get(0) {
-                self.complete(&chain, u32::try_from(chain.len()).unwrap_or(u32::MAX));
+                let len = u32::try_from(chain.len()).unwrap_or(u32::MAX);
+                self.complete_all(std::iter::once((chain, len)));
             }
             chains.clear();
         }
@@ -192,37 +205,58 @@ impl PackedRing {
         limit: usize,
         out: &mut Chains,
     ) -> Result<usize, RingError> {
-        for count in 0..limit {
-            // Acquire: a reader that sees the flags sees the rest of the chain.
-            let head = self.tables.descriptor(self.fetched.index()).load(Ordering::Acquire);
-            if !self.fetched.is_available(head.fourth) {
-                return Ok(count);
-            }
-            if count == 0 {
-                self.prefetch(limit);
-            }
-            let slots = self.chain(walk, head, out)?;
-            self.fetched = self.fetched.forward(slots, self.size);
-            self.held = (self.held.get() + slots).into();
-            if out.is_crowded() {
-                return Ok(count + 1);
+        if !self.fetched.is_available(self.tables.descriptor(self.fetched.index()).fourth()) {
+            return Ok(0);
+        }
+        self.prefetch(limit);
+        let mut done = 0;
+        while done < limit {
+            done += self.fetch_simple(walk, limit - done, out);
+            if done < limit {
+                // Acquire: a reader that sees the flags sees the rest of the chain.
+                let head = self.tables.descriptor(self.fetched.index()).load(Ordering::Acquire);
+                if !self.fetched.is_available(head.fourth) {
+                    break;
+                }
+                let room = self.size - self.held.get();
+                let pieces = |out: &mut _, begun: &mut _| self.pieces(walk, head, out, begun);
+                let slots = walk.chain(room, out, pieces)?;
+                self.fetched = self.fetched.forward(slots, self.size);
+                self.held = (self.held.get() + slots).into();
+                done += 1;
+                if out.is_crowded() {
+                    break;
+                }
             }
         }
-        Ok(limit)
+        Ok(done)
     }
 
-    /// Fetches the chain that starts with this descriptor. Returns how many descriptors it
-    /// occupies.
+    /// Fetches up to `limit` available chains until one is not [simple](Simple). Returns how many.
     #[inline]
-    fn chain(
-        &self,
-        walk: Walk<'_>,
-        descriptor: Descriptor,
-        out: &mut Chains,
-    ) -> Result<u16, RingError> {
-        let head = Head { descriptor, flags: descriptor.fourth, id: descriptor.third };
-        let room = self.size - self.held.get();
-        walk.chain(&head, room, out, |out, begun| self.pieces(walk, descriptor, out, begun))
+    fn fetch_simple(&mut self, walk: Walk<'_>, limit: usize, out: &mut Chains) -> usize {
+        let Some(simple) = walk.simple() else { return 0 };
+        let limit = limit.min(usize::from(self.size - self.held.get()));
+        let (mut index, mut flags) = (self.fetched.index(), self.fetched.available_flags());
+        let mut done = 0;
+        while done < limit {
+            // Acquire: as above.
+            let descriptor = self.tables.descriptor(index).load(Ordering::Acquire);
+            if descriptor.fourth & (AVAIL | USED | Simple::FLAGS) != flags | simple.flags {
+                break;
+            }
+            let Some(bytes) = simple.find(&descriptor) else { break };
+            out.push_whole(descriptor.third, bytes);
+            (index, flags) = match index + 1 {
+                next if next < self.size => (next, flags),
+                _ => (0, flags ^ (AVAIL | USED)),
+            };
+            done += 1;
+        }
+        self.fetched = Place::new(index, flags & AVAIL != 0);
+        // At most what was left of the ring.
+        self.held = (self.held.get() + u16::try_from(done).unwrap_or_default()).into();
+        done
     }
 
     /// Drivers make buffers available in bursts: if there is one, the next descriptors are
@@ -238,7 +272,6 @@ impl PackedRing {
 
     /// Fetches the pieces of the chain that starts with `head`. Returns the buffer's identifier,
     /// which is in its last descriptor, and the number of descriptors.
-    #[inline]
     fn pieces(
         &self,
         walk: Walk<'_>,
@@ -287,11 +320,16 @@ impl PackedRing {
     }
 
     #[inline]
-    pub(super) fn complete(&mut self, chain: &Chain, written: u32) {
-        let Chain { id, slots, .. } = *chain;
-        let is_full = written > 0 && written as usize >= chain.len();
-        self.staged.push(Staged { id, slots, written, is_full });
-        self.completed = self.completed.forward(slots, self.size);
+    pub(super) fn complete_all(&mut self, used: impl Iterator<Item = (Chain, u32)>) {
+        // Chains not yet published are together no longer than the ring.
+        let mut all_slots = 0;
+        self.staged.extend(used.map(|(chain, written)| {
+            let Chain { id, slots, .. } = chain;
+            all_slots += slots;
+            let is_full = written > 0 && written as usize >= chain.len();
+            Staged { id, slots, written, is_full }
+        }));
+        self.completed = self.completed.forward(all_slots, self.size);
     }
 
     #[inline]
@@ -318,7 +356,9 @@ impl PackedRing {
     #[inline]
     fn give_back(&mut self) {
         let (mut at, mut start) = (self.published, 0);
-        while let Some(staged) = self.staged.get(start) {
+        loop {
+            (at, start) = self.give_back_simple(at, start);
+            let Some(staged) = self.staged.get(start) else { break };
             if staged.is_full {
                 (at, start) = self.give_back_run(at, start);
             } else {
@@ -326,8 +366,38 @@ impl PackedRing {
                 (at, start) = (at.forward(staged.slots, self.size), start + 1);
             }
         }
-        let held = self.staged.drain(..).fold(0, |sum, staged| sum + staged.slots);
-        self.held = self.held.get().saturating_sub(held).into();
+        self.staged.clear();
+        let slots = self.published.slots_to(self.completed, self.size);
+        self.held = self.held.get().saturating_sub(slots).into();
+    }
+
+    /// Writes the buffers from `start` on that occupy one descriptor each and are not full, as
+    /// nearly all do and are. Returns where to continue.
+    #[inline]
+    fn give_back_simple(&self, at: Place, start: usize) -> (Place, usize) {
+        let (mut index, mut flags) = (at.index(), at.used_flags());
+        let rest = self.staged.get(start..).unwrap_or_default();
+        let simple = rest.iter().take_while(|staged| staged.slots == 1 && !staged.is_full);
+        let mut count = 0;
+        for staged in simple {
+            self.write_used(index, *staged, flags);
+            (index, flags) = match index + 1 {
+                next if next < self.size => (next, flags),
+                _ => (0, flags ^ (AVAIL | USED)),
+            };
+            count += 1;
+        }
+        (Place::new(index, flags != 0), start + count)
+    }
+
+    /// Writes a used buffer to the descriptor at `index`, with these AVAIL and USED flags.
+    #[inline]
+    fn write_used(&self, index: u16, staged: Staged, flags: u16) {
+        let Staged { id, written, .. } = staged;
+        let flags = flags | if written > 0 { WRITE } else { 0 };
+        // Release: a reader that sees the flags sees the buffer's contents.
+        let shared = self.tables.descriptor(index);
+        shared.store_rest(&Descriptor { address: 0, len: written, third: id, fourth: flags });
     }
 
     /// Writes the run of full buffers that begins at `start` to `at`, with the one behind it.
@@ -348,18 +418,14 @@ impl PackedRing {
     /// Writes one used buffer to `at`.
     #[inline]
     fn give_back_one(&self, at: Place, staged: Staged) {
-        let Staged { id, slots, written, .. } = staged;
-        for behind in 1..slots {
+        for behind in 1..staged.slots {
             let at = at.forward(behind, self.size);
             let shared = self.tables.descriptor(at.index());
             let left = shared.load(Ordering::Relaxed);
             let flags = left.fourth & !(AVAIL | USED) | at.used_flags();
             shared.store_rest(&Descriptor { fourth: flags, ..left });
         }
-        let flags = at.used_flags() | if written > 0 { WRITE } else { 0 };
-        // Release: a reader that sees the flags sees the buffer's contents.
-        let shared = self.tables.descriptor(at.index());
-        shared.store_rest(&Descriptor { address: 0, len: written, third: id, fourth: flags });
+        self.write_used(at.index(), staged, at.used_flags());
     }
 
     /// Whether the driver's event suppression asks for a notification when going from `old` to

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::descriptor::{Descriptor, Shared, Table};
 use super::{
-    CHAIN_COUNT_MAX, Direction, Half, Head, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Walk,
+    CHAIN_COUNT_MAX, Direction, Half, INDIRECT, NEXT, RingError, RingPlace, SIZE_MAX, Simple, Walk,
     barrier, passes,
 };
 use crate::chain::{Begun, Chain, Chains};
@@ -74,17 +74,47 @@ impl SplitRing {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX);
         let count = self.look(limit)?.min(limit);
         self.prefetch(walk.direction, count);
-        for done in 1..=count {
-            // The guest may have changed the entry since; only this load counts.
-            let head = self.tables.available_entry(self.fetched.get(), self.size);
-            let slots = self.chain(walk, head, out)?;
-            self.held = (self.held.get() + slots).into();
-            self.fetched = self.fetched.get().wrapping_add(1).into();
-            if out.is_crowded() {
-                return Ok(usize::from(done));
+        let mut done = 0;
+        while done < count {
+            done += self.fetch_simple(walk, count - done, out);
+            if done < count {
+                // The guest may have changed the entry since; only this load counts.
+                let head = self.tables.available_entry(self.fetched.get(), self.size);
+                let slots = self.chain(walk, head, out)?;
+                self.note_fetched(1, slots);
+                done += 1;
+                if out.is_crowded() {
+                    break;
+                }
             }
         }
-        Ok(usize::from(count))
+        Ok(usize::from(done))
+    }
+
+    /// Fetches up to `limit` available chains until one is not [simple](Simple). Returns how many.
+    #[inline]
+    fn fetch_simple(&mut self, walk: Walk<'_>, limit: u16, out: &mut Chains) -> u16 {
+        let Some(simple) = walk.simple() else { return 0 };
+        let (limit, mut done) = (limit.min(self.size - self.held.get()), 0);
+        while done < limit {
+            let id = self.tables.available_entry(self.fetched.get().wrapping_add(done), self.size);
+            let Ok(shared) = self.tables.descriptor(id) else { break };
+            let descriptor = shared.load(Ordering::Relaxed);
+            if descriptor.third & Simple::FLAGS != simple.flags {
+                break;
+            }
+            let Some(bytes) = simple.find(&descriptor) else { break };
+            out.push_whole(id, bytes);
+            done += 1;
+        }
+        self.note_fetched(done, done);
+        done
+    }
+
+    #[inline]
+    fn note_fetched(&mut self, chains: u16, slots: u16) {
+        self.held = (self.held.get() + slots).into();
+        self.fetched = self.fetched.get().wrapping_add(chains).into();
     }
 
     /// Prefetches what the next `count` chains take: their descriptors, and the entries by which
@@ -111,12 +141,10 @@ impl SplitRing {
     }
 
     /// Fetches the chain that starts at descriptor `id`. Returns how many descriptors it occupies.
-    #[inline]
     fn chain(&self, walk: Walk<'_>, id: u16, out: &mut Chains) -> Result<u16, RingError> {
-        let descriptor = self.tables.descriptor(id)?.load(Ordering::Relaxed);
-        let head = Head { descriptor, flags: descriptor.third, id };
+        let head = self.tables.descriptor(id)?.load(Ordering::Relaxed);
         let room = self.size - self.held.get();
-        walk.chain(&head, room, out, |out, begun| self.pieces(walk, &head, out, begun))
+        walk.chain(room, out, |out, begun| self.pieces(walk, id, head, out, begun))
     }
 
     /// Number of buffers that can be fetched; reloads the index if fewer than `wanted` are known.
@@ -133,26 +161,26 @@ impl SplitRing {
         if outstanding > u32::from(self.size) { Err(RingError::Index) } else { Ok(count) }
     }
 
-    /// Fetches the pieces of the chain that starts with `head`. Returns its identifier, which is
-    /// the index of that descriptor, and the number of descriptors.
-    #[inline]
+    /// Fetches the pieces of the chain that starts with `head`, the descriptor at index `id`.
+    /// Returns its identifier, which is that index, and the number of descriptors.
     fn pieces(
         &self,
         walk: Walk<'_>,
-        head: &Head,
+        id: u16,
+        head: Descriptor,
         out: &mut Chains,
         begun: &mut Begun,
     ) -> Result<(u16, u16), RingError> {
-        let (mut descriptor, most) = (head.descriptor, self.size.min(CHAIN_COUNT_MAX));
+        let (mut descriptor, most) = (head, self.size.min(CHAIN_COUNT_MAX));
         for slots in 1..=most {
             let Descriptor { third: flags, fourth: next, .. } = descriptor;
             if flags & INDIRECT != 0 {
                 self.indirect(walk, &descriptor, out, begun)?;
-                return Ok((head.id, slots));
+                return Ok((id, slots));
             }
             walk.buffer(&descriptor, flags, out, begun)?;
             if flags & NEXT == 0 {
-                return Ok((head.id, slots));
+                return Ok((id, slots));
             }
             if slots < most {
                 descriptor = self.tables.descriptor(next)?.load(Ordering::Relaxed);
