@@ -55,8 +55,9 @@ bench: cargo page
 ECHO_SVG ?= docs/echo.svg
 VHOST_SVG ?= docs
 
-# The tables about long paths, on a kernel with IFF_BACKPRESSURE. The processor is emulated: ratios
-# are meaningful, rates are not.
+# The tables about long paths, on a kernel with IFF_BACKPRESSURE. The processor is emulated, and the
+# guest's clock counts its instructions: what it measures is what a processor of a thousand million
+# instructions per second does, however slow the emulation is.
 # WIREGUARD=FILE also measures that build of wireguard-go
 # (go install golang.zx2c4.com/wireguard@latest).
 ROUNDS ?= 1
@@ -65,7 +66,7 @@ bench-guest: cargo
 	@scripts/install-packages tc ip qemu-system-x86_64 busybox
 	$(CARGO) build --release --locked --package tapswitch --package tapswitch-guest
 	$(TARGET)/release/tapswitch-guest $(GUEST_MODULES:%=--module %) --bin tc --memory 1024 \
-	  --limit 7200 $(WIREGUARD:%=--file %) $(TARGET)/release/tapswitch bench lossless --part paper \
+	  --cpus 1 --instruction-clock --limit 7200 $(WIREGUARD:%=--file %) $(TARGET)/release/tapswitch bench lossless --part paper \
 	  --rounds $(ROUNDS) $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
 
 build: cargo page

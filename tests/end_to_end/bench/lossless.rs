@@ -107,7 +107,7 @@ fn run_in_guest() -> Result<String, Error> {
         .modules(["tun", "veth", "bridge", "sch_netem", "sch_tbf"])
         .bin("tc")?
         .args(["bench", "lossless", "--part", "paper", "--table", "tap", "--queue", "1"])
-        .args(["--trains", "off", "--rounds", "1", "--seconds", "1"])
+        .args(["--trains", "off", "--rate", "20", "--rounds", "1", "--seconds", "1"])
         .args(["--json", "/proc/self/fd/1"])
         .memory_mib(1024)
         .cpus(2)

@@ -2,7 +2,7 @@
 //!
 //! Three parts. `queue` and `monitor` run on any kernel; `paper` needs one with netem, and Linux
 //! 7.3 for the half with backpressure: `make bench-guest` runs it in a guest of that release, on an
-//! emulated processor, where ratios are meaningful and rates are not.
+//! emulated processor, by a clock that counts its instructions.
 //!
 //! Each measurement creates its own namespaces, devices and processes, and removes them.
 

@@ -408,8 +408,8 @@ const TAP_QUEUES: [u32; 4] = [1000, 100, 10, 1];
 const USUAL_QUEUE: u32 = 500;
 /// MTU inside a tunnel over a link of 1500 bytes.
 const MTU: u32 = 1400;
-/// Default rate of the link, low enough for an emulated machine.
-const RATE_MBPS: f64 = 20.0;
+/// Default rate of the link, as in the paper.
+const RATE_MBPS: f64 = 200.0;
 const WEST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
 const EAST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
 
