@@ -98,6 +98,7 @@ pub(crate) fn main(args: &ProbeArgs) -> Result<(), Failure> {
 }
 
 fn series(queue: &Queue) -> Result<Series, Failure> {
+    wait_for_path(queue)?;
     let mut times = Vec::with_capacity(COUNT);
     for number in 0..COUNT {
         std::thread::sleep(PAUSE);
@@ -107,6 +108,18 @@ fn series(queue: &Queue) -> Result<Series, Failure> {
     let lost = COUNT - times.len();
     let [p50_us, p99_us] = [50, 99].map(|percent| microseconds(&times, percent));
     Ok(Series { p50_us, p99_us, lost })
+}
+
+/// Waits for a first frame to return: on a busy machine a switch may not have connected all ports
+/// yet, and a series of lost frames has no median.
+fn wait_for_path(queue: &Queue) -> Result<(), Failure> {
+    let start = Instant::now();
+    while round_trip(queue, COUNT)?.is_none() {
+        if start.elapsed() > PATH_LIMIT {
+            return Err("no frame has returned from the guests; is the machine overloaded?".into());
+        }
+    }
+    Ok(())
 }
 
 /// Round-trip time of a frame, or `None` if it was lost.
@@ -155,6 +168,8 @@ fn microseconds(sorted: &[Duration], percent: usize) -> f64 {
 pub(super) const PROBE_INTERFACE: &str = "probe0";
 /// Its port at the switch.
 pub(super) const PROBE_PORT: u8 = 9;
+/// Limit of the time until the first frame returns.
+const PATH_LIMIT: Duration = Duration::from_secs(10);
 /// Round trips per series.
 const COUNT: usize = 200;
 /// Pause between two of them, long enough for a switch to sleep.
