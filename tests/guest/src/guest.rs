@@ -143,6 +143,14 @@ impl Guest {
         self
     }
 
+    /// Lets the guest's clock count instructions, one per nanosecond, and skip idle time. Rates and
+    /// delays in the guest are then those of such a processor, however slow its emulation is;
+    /// several processors share it. Only with the default `TAPSWITCH_GUEST_ACCEL`.
+    #[must_use]
+    pub fn instruction_clock(self) -> Self {
+        self.qemu_args(["-icount", "shift=0,sleep=off"])
+    }
+
     /// Number of processors; each is a thread of QEMU.
     #[must_use]
     pub const fn cpus(mut self, count: u32) -> Self {

@@ -30,8 +30,8 @@ struct Args {
     /// Number of processors.
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     cpus: u32,
-    /// Let the guest's clock count instructions, one per nanosecond, and skip idle time. Then rates
-    /// and delays of the guest are those of such a processor, however slow the emulation is.
+    /// Let the guest's clock count instructions, one per nanosecond, and skip idle time: for
+    /// measurements.
     #[arg(long)]
     instruction_clock: bool,
     /// How long a program may take, in seconds.
@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         .cpus(args.cpus)
         .limit(Duration::from_secs(args.limit));
     if args.instruction_clock {
-        guest = guest.qemu_args(INSTRUCTION_CLOCK);
+        guest = guest.instruction_clock();
     }
     for path in &args.file {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -97,7 +97,5 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     Ok(u8::try_from(outcome.status).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// 2^0 ns per instruction; while all processors are idle, time goes on to the next timer at once.
-const INSTRUCTION_CLOCK: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 /// A program that every machine has; it is not run.
 const SHELL: &str = "/bin/sh";

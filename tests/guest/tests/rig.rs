@@ -74,6 +74,17 @@ fn a_panic_of_the_kernel_is_told_with_its_trace() {
     }
 }
 
+/// An hour passes in the guest, and five minutes at most outside.
+#[test]
+fn a_clock_that_counts_instructions_skips_idle_time() {
+    let Some(kernel) = kernel() else { return };
+    let nap = "before=$(date +%s); sleep 3600; echo $(($(date +%s) - before))";
+    let guest = Guest::new(&kernel, "/bin/sh").args(["-c", nap]).instruction_clock();
+    let outcome = guest.run().unwrap();
+    let slept: u32 = outcome.output.trim().parse().unwrap();
+    assert!((3600..3700).contains(&slept), "{}", outcome.output);
+}
+
 #[test]
 fn a_guest_that_is_not_done_in_time_is_killed() {
     let Some(kernel) = kernel() else { return };
