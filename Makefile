@@ -29,7 +29,7 @@ demo: cargo
 
 test: cargo page
 	@scripts/install-packages --optional iperf3 tshark tcpdump ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd mn
+	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd etcdctl mn ethtool
 	$(CARGO) xtask check
 
 MINUTES ?= 30
