@@ -247,10 +247,7 @@ impl PackedRing {
             }
             let Some(bytes) = simple.find(&descriptor) else { break };
             out.push_whole(descriptor.third, bytes);
-            (index, flags) = match index + 1 {
-                next if next < self.size => (next, flags),
-                _ => (0, flags ^ (AVAIL | USED)),
-            };
+            (index, flags) = self.next(index, flags);
             done += 1;
         }
         self.fetched = Place::new(index, flags & AVAIL != 0);
@@ -381,13 +378,19 @@ impl PackedRing {
         let mut count = 0;
         for staged in simple {
             self.write_used(index, *staged, flags);
-            (index, flags) = match index + 1 {
-                next if next < self.size => (next, flags),
-                _ => (0, flags ^ (AVAIL | USED)),
-            };
+            (index, flags) = self.next(index, flags);
             count += 1;
         }
         (Place::new(index, flags != 0), start + count)
+    }
+
+    /// The index after `index`, and the AVAIL and USED flags there if `flags` are those here.
+    #[inline]
+    fn next(&self, index: u16, flags: u16) -> (u16, u16) {
+        match index + 1 {
+            next if next < self.size => (next, flags),
+            _ => (0, flags ^ (AVAIL | USED)),
+        }
     }
 
     /// Writes a used buffer to the descriptor at `index`, with these AVAIL and USED flags.
