@@ -29,7 +29,8 @@ demo: cargo
 
 test: cargo page
 	@scripts/install-packages --optional iperf3 tshark tcpdump ping ip ovs-vswitchd python3-venv \
-	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd etcdctl mn ethtool
+	  qemu-system-x86_64 busybox valgrind dpdk-testpmd ovs-vswitchd-dpdk chromium curl etcd etcdctl mn \
+	  ethtool
 	$(CARGO) xtask check
 
 MINUTES ?= 30
@@ -66,8 +67,9 @@ bench-guest: cargo
 	@scripts/install-packages tc ip qemu-system-x86_64 busybox
 	$(CARGO) build --release --locked --package tapswitch --package tapswitch-guest
 	$(TARGET)/release/tapswitch-guest $(GUEST_MODULES:%=--module %) --bin tc --memory 1024 \
-	  --cpus 1 --instruction-clock --limit 7200 $(WIREGUARD:%=--file %) $(TARGET)/release/tapswitch bench lossless --part paper \
-	  --rounds $(ROUNDS) $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
+	  --cpus 1 --instruction-clock --limit 7200 $(WIREGUARD:%=--file %) \
+	  $(TARGET)/release/tapswitch bench lossless --part paper --rounds $(ROUNDS) \
+	  $(WIREGUARD:%=--wireguard /root/$(notdir $(WIREGUARD))) $(ARGS)
 
 build: cargo page
 	$(CARGO) build --release --locked --package tapswitch
