@@ -135,6 +135,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::socket_file::tests::turn;
     use crate::{PortKind, PortSpec};
 
     fn listener(path: &Path) -> Result<Listener, OpenGuestError> {
@@ -163,6 +164,7 @@ mod tests {
 
     #[test]
     fn what_others_have_put_there_stays() {
+        let _turn = turn();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm0.sock");
         let listener = listener(&path).unwrap();
