@@ -1,6 +1,7 @@
 //! Errors are reported in one plain line that names the object and the remedy.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -104,6 +105,37 @@ fn who_may_not_is_told_what_is_missing() {
     if is_installed("iperf3") && is_installed("tshark") {
         run(&["demo"]).refused(&["namespace", "root"]);
     }
+}
+
+/// As two guests of QEMU have if none is given.
+#[test]
+fn an_address_that_two_hosts_have_is_named() {
+    if !can_run(&["ip"]) {
+        return;
+    }
+    let (room, directory, hosts) = (room(), directory(), [1, 2, 3].map(Host::new));
+    let port = |host: &Host| format!("{0}=tap:t{0},netns={1}", host.number, host.name());
+    let ports = hosts.each_ref().map(port);
+    let socket = directory.path().join("s.sock").display().to_string();
+    let args = ["switch", "--socket", &socket].into_iter();
+    let args = args.chain(ports.iter().flat_map(|port| ["--port", port]));
+    let switch = Daemon::tapswitch(&room, directory.path(), &args.collect::<Vec<_>>());
+    for host in &hosts {
+        until("the device is there", || host.netlink().link(&host.interface).is_ok());
+        let mac = format!("52:54:00:12:34:5{}", if host.number == 3 { 7 } else { 6 });
+        let mut set = host.namespace.command("ip");
+        Said::by(set.args(["link", "set", &host.interface, "address", &mac])).well();
+        host.configure();
+    }
+    until("it is named", || {
+        hosts.iter().for_each(|host| host.namespace.enter(call_all).unwrap());
+        let log = switch.log();
+        let moves = "52:54:00:12:34:56 moved more than 5 times within 10 s";
+        let last =
+            |from, to| log.contains(&format!("{moves}, last from port {from} to port {to}: "));
+        last("1 (t1)", "2 (t2)") || last("2 (t2)", "1 (t1)")
+    });
+    assert!(!switch.log().contains("52:54:00:12:34:57"), "{}", switch.log());
 }
 
 #[test]
@@ -257,6 +289,13 @@ fn the_wrong_process_says_so() {
     let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 2) else { return };
     lab.ask_switch(&["policy", "list"]).refused(&["no controller", "--socket"]);
     lab.ask_controller(&["show", "ports"]).refused(&["no switch", "--socket"]);
+}
+
+/// Sends a broadcast.
+fn call_all() {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_broadcast(true).unwrap();
+    socket.send_to(b"here", "10.0.0.255:9").unwrap();
 }
 
 fn start_switch(room: &Namespace, ports: &[&str]) -> Said {

@@ -133,6 +133,23 @@ pub struct Sighting {
     pub port: PortNo,
 }
 
+/// A station that was seen at two ports in turn: there is a loop, or two have its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restless {
+    /// The station.
+    pub station: Station,
+    /// Its last two ports, the current one last.
+    pub ports: [PortNo; 2],
+}
+
+impl Restless {
+    /// Moves within [`Self::PERIOD`] that are usual.
+    pub const USUAL_MOVES: u32 = 5;
+    /// Time without moves after which they are forgotten, and the least time between two reports,
+    /// as a loop concerns all stations.
+    pub const PERIOD: Millis = Millis(10_000);
+}
+
 /// The owner of the MAC table.
 #[derive(Debug)]
 pub struct MacLearning {
@@ -140,12 +157,15 @@ pub struct MacLearning {
     age_limit: Millis,
     count_limit: usize,
     refused: u64,
+    restless: Option<Restless>,
+    quiet_until: Millis,
 }
 
 impl MacLearning {
     /// An empty table that forgets stations after `age_limit` and holds at most `count_limit`.
     pub fn new(age_limit: Millis, count_limit: usize) -> Self {
-        Self { table: Arc::default(), age_limit, count_limit, refused: 0 }
+        let (restless, quiet_until) = (None, Millis(0));
+        Self { table: Arc::default(), age_limit, count_limit, refused: 0, restless, quiet_until }
     }
 
     /// Distinguishes VLANs by the two outermost tags instead of the outermost alone: for S-VLANs in
@@ -165,14 +185,24 @@ impl MacLearning {
         if !station.mac.is_unicast() || self.table.refresh(station, port, now) {
             return false;
         }
-        let is_new = !self.table.stations.contains_key(&station);
-        if is_new && self.table.count() >= self.count_limit {
+        let old = self.table.stations.get(&station);
+        if old.is_none() && self.table.count() >= self.count_limit {
             self.refused += 1;
             return false;
         }
-        let location = Location { port, last_seen: AtomicU64::new(now.0) };
+        let moves = old.map_or(Moves::default(), |old| old.moves.and_one(now));
+        let from = old.map(|old| old.port).filter(|_| moves.count > Restless::USUAL_MOVES);
+        if let Some(from) = from {
+            self.note_restless(Restless { station, ports: [from, port] }, now);
+        }
+        let location = Location { port, last_seen: AtomicU64::new(now.0), moves };
         Arc::make_mut(&mut self.table).stations.insert(station, Arc::new(location));
         true
+    }
+
+    /// A station that moves more often than [usual](Restless::USUAL_MOVES), if that is news.
+    pub fn take_restless(&mut self) -> Option<Restless> {
+        self.restless.take()
     }
 
     /// Forgets the stations behind `port`. Returns `true` if there were any.
@@ -198,6 +228,13 @@ impl MacLearning {
         self.refused
     }
 
+    fn note_restless(&mut self, restless: Restless, now: Millis) {
+        if self.quiet_until <= now {
+            self.quiet_until = Millis(now.0 + Restless::PERIOD.0);
+            self.restless = Some(restless);
+        }
+    }
+
     fn retain(&mut self, keep: impl Fn(&Location) -> bool) -> bool {
         if self.table.stations.values().all(|location| keep(location)) {
             return false;
@@ -211,6 +248,21 @@ impl MacLearning {
 struct Location {
     port: PortNo,
     last_seen: AtomicU64,
+    moves: Moves,
+}
+
+/// Recent moves of a station, and until when they count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moves {
+    count: u32,
+    until: Millis,
+}
+
+impl Moves {
+    fn and_one(self, now: Millis) -> Self {
+        let recent = if now < self.until { self.count } else { 0 };
+        Self { count: recent.saturating_add(1), until: Millis(now.0 + Restless::PERIOD.0) }
+    }
 }
 
 /// Position of the kind of tag in half a [`VlanKey`].
@@ -239,6 +291,32 @@ mod tests {
         assert!(learning.handle_sighting(sighting(1, 2), Millis(2)));
         assert_eq!(learning.table().port(station(1)), Some(PortNo(2)));
         assert_eq!(before.port(station(1)), Some(PortNo(1)), "workers keep what they hold");
+    }
+
+    #[test]
+    fn who_is_at_two_ports_in_turn_is_restless() {
+        let mut learning = MacLearning::new(AGE, 10);
+        let mut news = |second: u64| {
+            learning.handle_sighting(sighting(1, 1 + (second % 2) as u32), Millis(second * 1000));
+            learning.take_restless()
+        };
+        assert!((0..=5).all(|second| news(second).is_none()), "five moves");
+        let ports = [PortNo(2), PortNo(1)];
+        assert_eq!(news(6), Some(Restless { station: station(1), ports }));
+        assert!((7..16).all(|second| news(second).is_none()), "no news");
+        assert!(news(16).is_some(), "a reminder");
+        assert!((27..=31).all(|second| news(second).is_none()), "it was calm for ten seconds");
+    }
+
+    #[test]
+    fn a_loop_is_told_once() {
+        let mut learning = MacLearning::new(AGE, 100);
+        let mut told = 0;
+        for (turn, host) in (0..10).flat_map(|turn| (0..100).map(move |host| (turn, host))) {
+            learning.handle_sighting(sighting(host, turn % 2), Millis(u64::from(turn)));
+            told += usize::from(learning.take_restless().is_some());
+        }
+        assert_eq!(told, 1);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub use field::{MatchKey, UnsupportedField};
 pub use forwarder::{Arrival, CacheStats, Forwarder, View};
 pub use frame::{Frame, HEADROOM, Parts};
 pub use group::{Group, GroupBucket, GroupTable, MAX_GROUPS};
-pub use learning::{MacLearning, MacTable, Sighting, Station, VlanKey};
+pub use learning::{MacLearning, MacTable, Restless, Sighting, Station, VlanKey};
 pub use meter::{Band, MAX_BANDS, MAX_METERS, Meter, MeterTable};
 pub use pipeline::{MAX_RULES, Pipeline, Removal, Snapshot};
 pub use port::{DEFAULT_ENVELOPE, MAX_PORT, Oversize, Port, PortCounters, Ports};

@@ -50,6 +50,7 @@ mod port_spec;
 mod ports;
 mod recorder;
 pub mod report;
+mod restless;
 mod ring;
 mod rx;
 mod server;

@@ -255,6 +255,7 @@ impl Server {
             Input::Report(Report::Stalled(port)) => self.ports.note_stall(port),
             Input::Report(Report::Sighting(sighting, _credit)) => {
                 self.agent.handle_sighting(sighting, clock::coarse());
+                self.tell_restless();
             }
             Input::Link(news) => self.handle_link(*news),
             Input::Guest(news) => self.handle_guest(news),

@@ -11,7 +11,7 @@ mod table_features;
 mod tests;
 
 use tapswitch_datapath::{
-    MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Sighting, TABLE_COUNT,
+    MacLearning, Millis, PacketInOrigin, Pipeline, Port, Removal, Restless, Sighting, TABLE_COUNT,
 };
 use tapswitch_openflow::{
     Body, BufferId, Capabilities, ConfigFlags, DatapathId, ErrorKind, FeaturesReply, FlowMod,
@@ -209,6 +209,11 @@ impl Agent {
 
     pub(crate) fn macs(&self) -> &MacLearning {
         &self.macs
+    }
+
+    /// A station that moves too often, if that is news.
+    pub(crate) fn take_restless(&mut self) -> Option<Restless> {
+        self.macs.take_restless()
     }
 
     pub(crate) fn identity(&self) -> &Identity {
