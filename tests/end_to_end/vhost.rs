@@ -11,4 +11,5 @@ mod machine;
 mod moved;
 mod restart;
 mod rings;
+mod successor;
 mod talk;

@@ -388,10 +388,10 @@ impl GuestThread {
 
 impl Drop for GuestThread {
     fn drop(&mut self) {
+        // First, as a VMM may reconnect as soon as its session ends, to whoever listens there next.
+        self.listener.iter().for_each(|listener| listener.close());
         bell::ring(&*self.end);
         self.device.close();
-        // Another port may listen there from now on.
-        self.listener.iter().for_each(|listener| listener.remove_file());
     }
 }
 

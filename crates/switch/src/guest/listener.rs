@@ -3,15 +3,17 @@
 //! Without its file, the socket cannot be found; it may have been removed by a cleanup script, or
 //! by another switch that listened there for a while. So the file is checked, and created again.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use rustix::process::{Resource, getrlimit};
 
 use super::OpenGuestError;
 use crate::socket_file::{ClearError, SocketFile};
@@ -21,7 +23,14 @@ use crate::{GuestSocket, SocketAccess};
 #[derive(Debug)]
 pub(super) struct Listener {
     at: GuestSocket,
-    socket: Mutex<Arc<Socket>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    socket: Arc<Socket>,
+    /// The port is being removed.
+    is_closed: bool,
 }
 
 /// A listening socket, removed together with its file.
@@ -34,8 +43,8 @@ pub(super) struct Socket {
 impl Listener {
     /// Starts listening.
     pub(super) fn open(at: &GuestSocket) -> Result<Self, OpenGuestError> {
-        let socket = Mutex::new(Arc::new(Socket::bind(at)?));
-        Ok(Self { at: at.clone(), socket })
+        let state = State { socket: Arc::new(Socket::bind(at)?), is_closed: false };
+        Ok(Self { at: at.clone(), state: Mutex::new(state) })
     }
 
     /// Where it is.
@@ -45,27 +54,34 @@ impl Listener {
 
     /// The current socket.
     pub(super) fn socket(&self) -> Arc<Socket> {
-        self.lock().clone()
+        self.lock().socket.clone()
     }
 
     /// Listens on a new socket if the file of the old one is gone. Returns whether it was.
     pub(super) fn renew(&self) -> Result<bool, OpenGuestError> {
-        if self.socket().file.is_there() {
+        let is_needed = |state: &State| !state.is_closed && !state.socket.file.is_there();
+        if !is_needed(&self.lock()) {
             return Ok(false);
         }
+        // Whoever closes the listener does not wait for the file system.
         let new = Arc::new(Socket::bind(&self.at)?);
-        *self.lock() = new;
-        Ok(true)
+        let mut state = self.lock();
+        if !state.is_closed {
+            state.socket = new;
+        }
+        Ok(!state.is_closed)
     }
 
-    /// Removes the file, so that another port can listen there.
-    pub(super) fn remove_file(&self) {
-        self.socket().file.remove();
+    /// Removes the file for good: nobody can connect any more, and another port can listen there.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.socket.file.remove();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Socket>> {
-        // The socket is replaced in one step.
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is one step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +93,7 @@ impl Socket {
         let refused = |errno: Errno| failed(errno.into());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(refused)?;
+        let socket = last_opened(socket.map_err(refused)?);
         let address = SocketAddrUnix::new(path).map_err(refused)?;
         bind(&socket, &address).map_err(refused)?;
         let file = SocketFile::of(Path::new(path)).map_err(failed)?;
@@ -120,6 +136,19 @@ impl Socket {
     }
 }
 
+/// Moves a socket to a descriptor above those of sessions.
+///
+/// When a process is killed, the kernel closes its highest descriptors first (seen with Linux
+/// 6.18). If the session ended before the listener, a VMM that reconnects at once would be
+/// connected to a process that is ending, and reset: Cloud Hypervisor up to version 53 then gives
+/// the device up. Without such a descriptor, that may happen.
+fn last_opened(socket: OwnedFd) -> OwnedFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let least = (limit / 2).min(MAX_DESCRIPTOR);
+    let moved = i32::try_from(least).map(|least| fcntl_dupfd_cloexec(&socket, least));
+    moved.ok().and_then(Result::ok).unwrap_or(socket)
+}
+
 impl Drop for Socket {
     fn drop(&mut self) {
         self.file.remove();
@@ -128,6 +157,9 @@ impl Drop for Socket {
 
 /// VMMs that may wait at a socket: one is served, and its restarted successor may wait.
 const BACKLOG: i32 = 16;
+/// Where the descriptors of listeners begin, if the process may have twice as many. The kernel
+/// keeps a table up to the highest one, of eight bytes each.
+const MAX_DESCRIPTOR: u64 = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -158,7 +190,9 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600, "as it was given");
         let _monitor = UnixStream::connect(&path).unwrap();
         assert!(listener.socket().listener.accept().is_ok());
-        listener.remove_file();
+        listener.close();
+        assert!(!path.exists());
+        assert!(!listener.renew().unwrap(), "for good");
         assert!(!path.exists());
     }
 
