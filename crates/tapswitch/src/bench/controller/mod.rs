@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use tapswitch_control::{IpPrefix, Limits, MonitorSpec, TapPolicy};
-use tapswitch_controller::{Caller, Config, Handle, How, RequestError, Server};
+use tapswitch_controller::{Caller, Config, Handle, How, RequestError, RestConfig, Server};
 use tapswitch_openflow::{DatapathId, PortNo};
 use tapswitch_wire::MacAddr;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 mod faucet;
 mod lab;
@@ -55,6 +55,10 @@ pub(crate) struct ControllerBenchArgs {
     /// Also measure Faucet with the same switches: path of the program, such as `venv/bin/faucet`.
     #[arg(long, value_name = "PROGRAM")]
     faucet: Option<PathBuf>,
+    /// Serve REST and the page at this address. The last fabric stays, to be looked at, until a
+    /// signal.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    rest: Option<SocketAddr>,
     /// Also write the table to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -96,13 +100,19 @@ struct Report {
 pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
     let json = OutputFile::open(args.json.as_deref())?;
     run(async {
-        let (mut rows, mut faucets) = (Vec::new(), Vec::new());
+        let (mut rows, mut faucets, mut last) = (Vec::new(), Vec::new(), None::<Fabric>);
         for &switches in &args.switches {
             if switches < 3 {
                 return Err("--switches: at least 3 are needed: two spines and a leaf".into());
             }
             tell!("{switches} switches");
-            rows.push(measure(switches, args).await?);
+            // Its address is free for the next one.
+            if let Some(before) = last.take() {
+                before.stop().await?;
+            }
+            let fabric = Fabric::start(switches, args).await?;
+            rows.push(fabric.lab.measure(&fabric.handle, args).await?);
+            last = Some(fabric);
             if let Some(program) = &args.faucet {
                 let mirrors = args.singles.min(MIRRORS);
                 faucets.push(faucet::measure(program, switches, args.hosts, mirrors).await?);
@@ -113,39 +123,61 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
             say!("\nFaucet");
             show_faucet(&faucets);
         }
-        write_data(json, &Report { tapswitch: rows, faucet: faucets })
+        write_data(json, &Report { tapswitch: rows, faucet: faucets })?;
+        match (last, args.rest) {
+            (Some(_kept), Some(rest)) => {
+                tell!("the last fabric stays: http://{rest}/; Ctrl-C ends it");
+                std::future::pending().await
+            }
+            (Some(last), None) => last.stop().await,
+            (None, _) => Ok(()),
+        }
     })
 }
 
-async fn measure(switches: u64, args: &ControllerBenchArgs) -> Result<Row, Failure> {
-    let limits = Limits {
-        max_policies: usize::MAX,
-        max_regions: usize::MAX,
-        max_tap_rules: usize::MAX,
-        max_hosts: usize::MAX,
-        host_burst: usize::MAX,
-        stats_interval: None,
-        ..Limits::default()
-    };
-    let config = Config {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
-        limits,
-        max_waiting: 1 << 22,
-        request_timeout: PATIENCE,
-        ..Config::default()
-    };
-    let server = Server::bind(config).await?;
-    let address =
-        *server.local_addrs().first().ok_or("the controller does not listen for switches")?;
-    let handle = server.handle();
-    let (end, mut ended) = watch::channel(());
-    let serving = tokio::spawn(server.run(async move { _ = ended.changed().await }));
-    let lab = Lab::start(switches, args.hosts, address);
-    let result = lab.measure(&handle, args).await;
-    lab.stop();
-    drop(end);
-    serving.await?;
-    result
+/// A controller and its switches.
+struct Fabric {
+    lab: Lab,
+    handle: Handle,
+    /// Dropped to end the controller.
+    end: watch::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Fabric {
+    async fn start(switches: u64, args: &ControllerBenchArgs) -> Result<Self, Failure> {
+        let limits = Limits {
+            max_policies: usize::MAX,
+            max_regions: usize::MAX,
+            max_tap_rules: usize::MAX,
+            max_hosts: usize::MAX,
+            host_burst: usize::MAX,
+            stats_interval: None,
+            ..Limits::default()
+        };
+        let rest = args.rest.map(|listen| RestConfig { listen, ..RestConfig::default() });
+        let config = Config {
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+            rest,
+            limits,
+            max_waiting: 1 << 22,
+            request_timeout: PATIENCE,
+            ..Config::default()
+        };
+        let server = Server::bind(config).await?;
+        let address =
+            *server.local_addrs().first().ok_or("the controller does not listen for switches")?;
+        let handle = server.handle();
+        let (end, mut ended) = watch::channel(());
+        let serving = tokio::spawn(server.run(async move { _ = ended.changed().await }));
+        Ok(Self { lab: Lab::start(switches, args.hosts, address), handle, end, serving })
+    }
+
+    async fn stop(self) -> Result<(), Failure> {
+        self.lab.stop();
+        drop(self.end);
+        Ok(self.serving.await?)
+    }
 }
 
 impl Lab {
