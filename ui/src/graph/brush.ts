@@ -34,7 +34,6 @@ export class Brush {
   /** Clears the canvas for a new picture. */
   clear(size: Point): void {
     this.context.clearRect(0, 0, size.x, size.y);
-    this.context.lineCap = "round";
     this.context.lineJoin = "round";
   }
 
@@ -49,6 +48,8 @@ export class Brush {
     c.lineWidth = width;
     c.setLineDash(dash);
     c.lineDashOffset = offset;
+    // Round ends cost more than all the rest of a thin line with dashes, and are hardly seen.
+    c.lineCap = width < ROUND ? "butt" : "round";
     c.beginPath();
     points.forEach((p, i) => (i ? c.lineTo(p.x, p.y) : c.moveTo(p.x, p.y)));
     c.stroke();
@@ -150,3 +151,5 @@ export class Brush {
 }
 
 const MOST_WIDTHS = 5000;
+/** Lines from this width on have round ends. */
+const ROUND = 3;

@@ -117,6 +117,22 @@ export function distanceTo(p: Point, a: Point, b: Point): number {
   return Math.hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
+/** The part of the line from `a` to `b` that is inside `box` (Liang and Barsky), if any. */
+export function clip(a: Point, b: Point, box: Box): [Point, Point] | undefined {
+  let [from, to] = [0, 1];
+  for (const [step, room] of [
+    [a.x - b.x, a.x - box.left],
+    [b.x - a.x, box.right - a.x],
+    [a.y - b.y, a.y - box.top],
+    [b.y - a.y, box.bottom - a.y],
+  ] as const) {
+    if (step === 0 && room < 0) return undefined;
+    if (step < 0) from = Math.max(from, room / step);
+    if (step > 0) to = Math.min(to, room / step);
+  }
+  return from < to ? [along(a, b, from), along(a, b, to)] : undefined;
+}
+
 /**
  * A path parallel to `points`, `offset` to its right, so that TAPs on one link lie side by side.
  */

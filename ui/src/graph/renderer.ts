@@ -23,6 +23,8 @@ import {
   type Camera,
   type Point,
   bounds,
+  clip,
+  distance,
   distanceTo,
   fit,
   lane,
@@ -67,8 +69,6 @@ export class Renderer {
   selected: Target | undefined;
   hovered: Target | undefined;
   scene: Scene = EMPTY;
-  /** Time taken by the last drawing, in milliseconds. */
-  drawMs = 0;
   /** Called when the camera or the size has changed. */
   onView: () => void = () => {};
   /** Called when the user has moved the picture. */
@@ -160,9 +160,7 @@ export class Renderer {
   private drawNow(): void {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    const start = performance.now();
     this.paint();
-    this.drawMs = performance.now() - start;
     if (!this.isMarked && this.scene.nodes.length > 0) {
       this.isMarked = true;
       performance.mark("fabric drawn");
@@ -377,15 +375,18 @@ export class Renderer {
 
   private paintEdge(edge: Edge): void {
     const [a, b] = this.ends(edge).map((p) => this.at(p)) as [Point, Point];
-    if (!this.lineIsSeen(a, b)) return;
+    // Lines far beyond the picture cost as much as what is seen, above all with dashes.
+    const seen = clip(a, b, this.frameBox);
+    if (!seen) return;
     const { link } = edge;
     const isChosen = this.isChosenLink(edge);
     const usual = link.is_up ? loadColour(link.bits_per_second) : "bad";
     const load = loadWidth(link.bits_per_second ?? 0, this.camera.scale);
-    this.brush.line([a, b], {
+    this.brush.line(seen, {
+      offset: distance(a, seen[0]),
       colour: isChosen ? "accent" : usual,
       width: (isChosen ? 2 : 0) + load,
-      dash: !link.is_up ? [3, 5] : link.is_tree === false ? [6, 4] : [],
+      dash: !link.is_up ? [3, 5] : link.is_tree === false && this.isFine ? [6, 4] : [],
     });
   }
 
@@ -509,6 +510,11 @@ export class Renderer {
     return this.hasDetail || isFew;
   }
 
+  /** Whether links are so few, or so near, that dashes can be told from gaps between links. */
+  private get isFine(): boolean {
+    return this.scene.edges.length <= MOST_MOVING || this.camera.scale >= NAMES;
+  }
+
   /** Whether there is room for the names of ordinary objects. */
   private get hasWords(): boolean {
     return this.hasCards || this.scene.nodes.length <= FEW || this.camera.scale >= NAMES;
@@ -522,22 +528,19 @@ export class Renderer {
     return toScreen(this.camera, this.size, p);
   }
 
+  /** The canvas and a little more, beyond which the ends of lines are not seen. */
+  private get frameBox(): Box {
+    const { x, y } = this.size;
+    return { left: -BRIM, top: -BRIM, right: x + BRIM, bottom: y + BRIM };
+  }
+
   private isSeen({ x, y }: Point, margin: number): boolean {
     return x > -margin && y > -margin && x < this.size.x + margin && y < this.size.y + margin;
   }
 
   private edgeIsSeen(edge: Edge): boolean {
     const [a, b] = this.ends(edge);
-    return this.lineIsSeen(this.at(a), this.at(b));
-  }
-
-  private lineIsSeen(a: Point, b: Point): boolean {
-    return (
-      Math.max(a.x, b.x) > 0 &&
-      Math.min(a.x, b.x) < this.size.x &&
-      Math.max(a.y, b.y) > 0 &&
-      Math.min(a.y, b.y) < this.size.y
-    );
+    return clip(this.at(a), this.at(b), this.frameBox) !== undefined;
   }
 
   private isChosen(target: Target): boolean {
@@ -587,5 +590,6 @@ const MOST_LABELS = 12;
 const MOST_LOADS = 60;
 const HOST_RADIUS = 5;
 const RIM = 16;
+const BRIM = 8;
 const DASH_LENGTH = 16;
 const DASH_MS = 60;

@@ -43,10 +43,11 @@ test("1,000 switches and 10,000 hosts are drawn", { skip: noBrowser }, async () 
     ["names of switches", 0.31 / scale],
     ["cards and hosts", 1.2 / scale],
   ] as const) {
-    const { draws, words } = await pan(page, factor);
+    const { gaps, words } = await pan(page, factor);
+    const at = (share: number) => gaps[Math.floor(gaps.length * share)]!.toFixed(0);
     console.log(
-      `page with 1,000 switches and 10,000 hosts: ${what}: a frame ${draws[30]!.toFixed(1)} ms ` +
-        `(p90 ${draws[54]!.toFixed(1)}), ${words} words beside things`,
+      `page with 1,000 switches and 10,000 hosts: ${what}: moved, a frame every ${at(0.5)} ms ` +
+        `(p90 ${at(0.9)}), ${words} words beside things`,
     );
   }
   await page.getByRole("button", { name: "All", exact: true }).click();
@@ -55,9 +56,10 @@ test("1,000 switches and 10,000 hosts are drawn", { skip: noBrowser }, async () 
 });
 
 /**
- * Times of 60 drawings while the camera moves, at `factor` times the scale that shows everything.
+ * Times between 60 frames while the camera moves, at `factor` times the scale that shows everything.
+ * They include what the browser does with the canvas, which is most of it without a GPU.
  */
-async function pan(page: Page, factor: number): Promise<{ draws: number[]; words: number }> {
+async function pan(page: Page, factor: number): Promise<{ gaps: number[]; words: number }> {
   await page.evaluate((factor) => {
     const { renderer } = document.querySelector("canvas") as Canvas;
     renderer.fit();
@@ -74,17 +76,18 @@ async function pan(page: Page, factor: number): Promise<{ draws: number[]; words
   );
   return page.evaluate(async () => {
     const { renderer } = document.querySelector("canvas") as Canvas;
-    const draws: number[] = [];
-    let words = 0;
+    const gaps: number[] = [];
+    const next = () => new Promise<number>(requestAnimationFrame);
+    let [words, last] = [0, await next()];
     for (let i = 0; i < 60; i++) {
       renderer.camera = { ...renderer.camera, x: renderer.camera.x + (i % 2 ? 5 : -5) };
       renderer.moved();
-      // The first frame draws; after the second one the result can be read.
-      for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
-      draws.push(renderer.drawMs);
+      const now = await next();
+      gaps.push(now - last);
+      last = now;
       words = Math.max(words, renderer.placed.length);
     }
-    return { draws: draws.sort((a, b) => a - b), words };
+    return { gaps: gaps.sort((a, b) => a - b), words };
   });
 }
 

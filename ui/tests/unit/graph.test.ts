@@ -9,6 +9,7 @@ import { type Way, frame, graphOf, place, spots, ways } from "../../src/graph/sc
 import {
   beside,
   bounds,
+  clip,
   distanceTo,
   fit,
   nearest,
@@ -297,6 +298,19 @@ test("what is under the pointer stays there while it is zoomed", () => {
   const corner = toScreen(all, size, { x: 1000, y: 100 });
   assert.ok(corner.x <= 800 && corner.y <= 600);
   assert.equal(distanceTo({ x: 5, y: 5 }, { x: 0, y: 0 }, { x: 10, y: 0 }), 5);
+});
+
+test("of a line, what is inside the picture is drawn", () => {
+  const box = { left: 0, top: 0, right: 10, bottom: 20 };
+  const part = (...[ax, ay, bx, by]: [number, number, number, number]) =>
+    clip({ x: ax, y: ay }, { x: bx, y: by }, box)?.flatMap(({ x, y }) => [x, y]);
+  assert.deepEqual(part(1, 2, 3, 4), [1, 2, 3, 4], "all of it");
+  assert.deepEqual(part(-10, 5, 30, 5), [0, 5, 10, 5], "across");
+  assert.deepEqual(part(5, 30, 5, 10), [5, 20, 5, 10], "its end, in the same direction");
+  assert.deepEqual(part(-5, 0, 5, 10), [0, 5, 5, 10]);
+  assert.equal(part(-5, 5, -1, 5), undefined, "beside");
+  assert.equal(part(-8, 4, 4, -8), undefined, "past a corner, in spite of its bounding box");
+  assert.equal(part(12, -5, 12, 50), undefined, "along");
 });
 
 test("arrow keys go to the next node in their direction", () => {
