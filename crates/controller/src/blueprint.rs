@@ -1,7 +1,7 @@
 //! What every control plane of this controller is built from: at its start, and whenever it becomes
 //! the leader.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use tapswitch_control::{Control, Expiry, Limits, Millis, TapPolicy, WhenMissing, counted};
@@ -25,7 +25,23 @@ pub(crate) struct Blueprint {
     pub(crate) met: BTreeSet<DatapathId>,
 }
 
+/// A new control plane with its policies.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) control: Control,
+    /// All policies that are in force.
+    pub(crate) policies: Vec<KeptPolicy>,
+    /// Policies of the configuration that were in force before and are not any more: they left the
+    /// file, or expired while no controller ran.
+    pub(crate) gone: Vec<KeptPolicy>,
+}
+
 impl Blueprint {
+    /// Whether the configuration has a policy of this name, expired or not.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.policies.iter().any(|policy| policy.name == name)
+    }
+
     /// Policies of the configuration without expired ones, which each term would put in force and
     /// end once more.
     pub(crate) fn configured(&self) -> Vec<TapPolicy> {
@@ -42,23 +58,18 @@ impl Blueprint {
         self.policies.iter().filter_map(goes_on).collect()
     }
 
-    /// Builds a control plane with the policies of the configuration and the store, and returns all
-    /// its policies. Monitors of the former are where they were found before. A stored policy that
-    /// is invalid, perhaps because the configuration has its name, is left out and reported, as the
-    /// others are needed.
-    pub(crate) fn build(
-        &self,
-        kept: Kept,
-        now: Millis,
-    ) -> Result<(Control, Vec<KeptPolicy>), BindError> {
+    /// Builds a control plane with the policies of the configuration and the store. Monitors of the
+    /// former are where they were found before. A stored policy that is invalid, perhaps because
+    /// the configuration has its name, is left out and reported, as the others are needed.
+    pub(crate) fn build(&self, kept: Kept, now: Millis) -> Result<Built, BindError> {
         let mut control = Control::new(self.limits.clone());
         // Durations count from now, not from the start of this process.
         control.handle_timeout(now);
         let mut all = Vec::new();
-        let is_pinned = |kept: &KeptPolicy| kept.origin.owner == CONFIGURATION;
-        let (pinned, stored): (Vec<_>, Vec<_>) = kept.policies.into_iter().partition(is_pinned);
-        let pinned = pinned.into_iter().map(|kept| (kept.policy.name, kept.policy.monitor));
-        let pinned: HashMap<_, _> = pinned.collect();
+        let (before, stored): (Vec<_>, Vec<_>) =
+            kept.policies.into_iter().partition(KeptPolicy::is_configured);
+        let before = before.into_iter().map(|kept| (kept.policy.name.clone(), kept));
+        let mut before: BTreeMap<_, _> = before.collect();
         let configured = self.configured();
         let over_count = self.policies.len() - configured.len();
         if over_count > 0 {
@@ -68,8 +79,8 @@ impl Blueprint {
             );
         }
         for mut policy in configured {
-            if let Some(before) = pinned.get(&policy.name) {
-                policy.monitor = policy.monitor.with_switches_of(before);
+            if let Some(before) = before.remove(&policy.name) {
+                policy.monitor = policy.monitor.with_switches_of(&before.policy.monitor);
             }
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
@@ -85,7 +96,7 @@ impl Blueprint {
                 Err(error) => tracing::error!("policy {name} of the store is skipped: {error}"),
             }
         }
-        Ok((control, all))
+        Ok(Built { control, policies: all, gone: before.into_values().collect() })
     }
 }
 
@@ -117,7 +128,8 @@ mod tests {
             KeptPolicy { policy, origin: Origin::now(CONFIGURATION) }
         });
         let kept = Kept { policies: found.into(), ..Kept::default() };
-        let (_, all) = blueprint.build(kept, Millis(0)).unwrap();
+        let Built { policies: all, gone, .. } = blueprint.build(kept, Millis(0)).unwrap();
+        assert_eq!(gone.iter().map(|kept| &*kept.policy.name).collect::<Vec<_>>(), ["gone"]);
         let all = all.iter().map(|kept| (&*kept.policy.name, kept.policy.monitor.to_string()));
         let all: Vec<_> = all.collect();
         let expected = [("to 3", "0x1/3"), ("to 4", "4"), ("to 0x1/5", "0x1/5")];
@@ -129,8 +141,8 @@ mod tests {
         let (hour, day) = (Duration::from_secs(3600), Expiry::After(86_400));
         let over = [Expiry::After(1800), Expiry::At(UnixTime(1))];
         for expires in over {
-            let (_, all) = blueprint(expires, hour).build(Kept::default(), Millis(0)).unwrap();
-            assert_eq!(all, [], "whoever leads next does not end it again");
+            let built = blueprint(expires, hour).build(Kept::default(), Millis(0)).unwrap();
+            assert_eq!(built.policies, [], "whoever leads next does not end it again");
         }
         let blueprint = blueprint(day, hour);
         let begun = blueprint.configured().remove(0).expires;
@@ -138,7 +150,7 @@ mod tests {
         assert!([rest, rest - 1].map(|rest| Some(Expiry::After(rest))).contains(&begun));
         // The term begins when the controller has run for a while.
         let now = Millis(200_000_000);
-        let (mut control, _) = blueprint.build(Kept::default(), now).unwrap();
+        let Built { mut control, .. } = blueprint.build(Kept::default(), now).unwrap();
         control.handle_clock(unix_time(), now);
         control.handle_timeout(now.plus(Millis(1000)));
         let events: Vec<_> = std::iter::from_fn(|| control.poll_event()).collect();

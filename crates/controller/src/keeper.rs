@@ -16,6 +16,7 @@ use tapswitch_openflow::DatapathId;
 use tokio::sync::{Notify, watch};
 
 use crate::audit::{Draft, What};
+use crate::blueprint::{Blueprint, Built};
 use crate::caller::{CONFIGURATION, NOBODY};
 use crate::change::{How, accepted};
 use crate::clock::unix_time;
@@ -23,6 +24,7 @@ use crate::cluster::TermId;
 use crate::owed::{Owed, Taken};
 use crate::store::{
     Change, KeptPolicy, MAX_MET, MAX_TOGETHER, Origin, Records, Store, StoreError, Wanted,
+    configured_key,
 };
 use crate::{Caller, RequestError};
 
@@ -35,6 +37,27 @@ pub(crate) struct Keeper {
     freed: Notify,
     /// Signals that there is something to write.
     noted: Notify,
+}
+
+/// Policies of the configuration at the start, or at the beginning of a term.
+#[derive(Debug, Default)]
+pub(crate) struct Configured {
+    /// In force now.
+    policies: Vec<KeptPolicy>,
+    /// In force before and not any more, with the record of their end.
+    gone: Vec<(KeptPolicy, What, &'static str)>,
+}
+
+impl Configured {
+    /// Of what was built by this blueprint.
+    pub(crate) fn of(built: &Built, blueprint: &Blueprint) -> Self {
+        let policies = built.policies.iter().filter(|kept| kept.is_configured());
+        let gone = built.gone.iter().cloned().map(|kept| match blueprint.has(&kept.policy.name) {
+            true => (kept, What::PolicyExpire, ACCEPTED),
+            false => (kept, What::PolicyDelete, LEFT),
+        });
+        Self { policies: policies.cloned().collect(), gone: gone.collect() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -154,7 +177,7 @@ impl Keeper {
     }
 
     /// Deletes an expired policy from the store, unless another one of its name exists by now. One
-    /// of the configuration is not there: what has its name was added before, and is kept.
+    /// of the configuration has a key of its own: what has its name was added before, and is kept.
     pub(crate) async fn expire(self: Arc<Self>, policy: &TapPolicy, origin: Option<Origin>) {
         let name = &policy.name;
         let record = Draft::new(&Caller::controller(), What::PolicyExpire, ACCEPTED).about(policy);
@@ -163,8 +186,9 @@ impl Keeper {
         let claim = self.take(name).filter(|_| self.origin(name) == origin);
         claim.iter().for_each(|claim| claim.set_origin(None));
         let is_configured = origin.is_some_and(|origin| origin.owner == CONFIGURATION);
-        match claim.filter(|_| !is_configured) {
-            Some(claim) => claim.write_or_owe(Change::Delete(name.clone()), record).await,
+        let key = if is_configured { configured_key(name) } else { name.clone() };
+        match claim {
+            Some(claim) => claim.write_or_owe(Change::Delete(key), record).await,
             None => self.record_or_owe(record).await,
         }
     }
@@ -236,6 +260,22 @@ impl Keeper {
             none if none.is_empty() => Ok(()),
             records => self.commit(records, self.store.term()).await,
         }
+    }
+
+    /// Stores which policies of the configuration are in force now, and records the end of those
+    /// that were before and are `gone`.
+    pub(crate) async fn keep_configured(&self, configured: Configured) -> Result<(), StoreError> {
+        let term = self.store.term();
+        let ends = configured.gone.into_iter().flat_map(|(kept, what, how)| {
+            let record = Draft::new(&Caller::configuration(), what, how).about(&kept.policy);
+            [Change::Delete(kept.key().into_owned()), Change::Record(record)]
+        });
+        let puts = configured.policies.into_iter().map(|kept| Change::Put(Box::new(kept)));
+        let changes: Vec<_> = ends.chain(puts).collect();
+        for some in changes.chunks(MAX_DEBT) {
+            self.commit(some.to_vec(), term).await?;
+        }
+        Ok(())
     }
 
     /// Records an action that changes no policy, or was refused. Not cancelled with the caller, as
@@ -584,6 +624,8 @@ pub(crate) fn refused(why: &impl std::fmt::Display) -> String {
 }
 
 const ACCEPTED: &str = "accepted";
+/// Result in the audit log of the end of a policy that has left the configuration.
+const LEFT: &str = "accepted: no longer in the configuration";
 /// Maximum delayed changes, and records, written with others: they share [`MAX_TOGETHER`].
 const MAX_DEBT: usize = MAX_TOGETHER / 2;
 /// Maximum changes that could not be written, beyond which no others are tried: each has its name.

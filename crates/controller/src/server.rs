@@ -10,14 +10,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::server::TlsStream;
 
-use crate::blueprint::Blueprint;
+use crate::blueprint::{Blueprint, Built};
 use crate::cluster::{Leader, Standing};
 use crate::connection::Connection;
 use crate::election::Elector;
 use crate::etcd::{EtcdConfig, Way};
 use crate::hub::{Hub, Inputs, Seat, ToHub};
 use crate::journal::Journal;
-use crate::keeper::Keeper;
+use crate::keeper::{Configured, Keeper};
 use crate::news::{ConnectionId, Input};
 use crate::places::{MORE_FILES, Place, Places};
 use crate::rehearsals::Rehearsals;
@@ -94,11 +94,14 @@ impl Server {
         let (policies, start) = (config.policies.clone(), Instant::now());
         let met = kept.switches.clone();
         let blueprint = Blueprint { limits, policies, start, met };
-        let (control, policies) = blueprint.build(kept, Millis(0))?;
+        let built = blueprint.build(kept, Millis(0))?;
+        let configured = Configured::of(&built, &blueprint);
+        let Built { control, policies, .. } = built;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {
             keeper.record_start().await?;
             keeper.record_configured(&blueprint.configured()).await?;
+            keeper.keep_configured(configured).await?;
         }
         let seat = Seat::new(standing, elector.as_ref().map(Elector::term));
         Ok(Self {

@@ -59,17 +59,27 @@ pub(crate) struct KeptPolicy {
 }
 
 impl KeptPolicy {
-    /// Key in the store: the name. An entry for a policy of the configuration file only holds the
-    /// locations of its monitors; it has a separate key, as an added policy of that name may be
-    /// stored, which is used again when the file no longer has it. Policy names never begin with a
-    /// blank.
-    fn key(&self) -> Cow<'_, str> {
+    /// Key in the store: the name. An entry for a policy of the configuration file says that it was
+    /// in force, and where its monitors were; it has a separate key, as an added policy of that
+    /// name may be stored, which is used again when the file no longer has it. Policy names never
+    /// begin with a blank.
+    pub(crate) fn key(&self) -> Cow<'_, str> {
         let name = &self.policy.name;
-        match self.origin.owner == CONFIGURATION {
-            true => format!(" {name}").into(),
+        match self.is_configured() {
+            true => configured_key(name).into(),
             false => name.into(),
         }
     }
+
+    /// Whether it is of the configuration file.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.origin.owner == CONFIGURATION
+    }
+}
+
+/// Key in the store of a policy of the configuration file.
+pub(crate) fn configured_key(name: &str) -> String {
+    format!(" {name}")
 }
 
 /// Origin of a policy.

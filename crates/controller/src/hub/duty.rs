@@ -5,6 +5,7 @@
 //! and when the switch accepts, reads its tables and changes what differs. A follower stays
 //! connected and only requests its role. So a change of leaders changes no rules.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tapswitch_control::{Control, counted};
@@ -14,8 +15,10 @@ use tokio::sync::watch;
 use super::{Changes, History, Hub, Known, Name};
 use crate::Caller;
 use crate::audit::{Draft, What};
+use crate::blueprint::Built;
 use crate::cluster::{Leader, Standing};
 use crate::election::Term;
+use crate::keeper::Configured;
 use crate::news::{Order, Verdict};
 use crate::store::Kept;
 
@@ -108,8 +111,10 @@ impl Hub {
     fn lead(&mut self, generation: u64, mut kept: Kept) {
         let now = self.tick();
         let met = std::mem::take(&mut kept.switches);
-        match self.blueprint.build(kept, now) {
-            Ok((control, policies)) => {
+        let configured = match self.blueprint.build(kept, now) {
+            Ok(built) => {
+                let configured = Configured::of(&built, &self.blueprint);
+                let Built { control, policies, .. } = built;
                 let count = counted(policies.len(), "policy");
                 let what = format!("generation {generation}, {count}");
                 tracing::info!("leading, {what}");
@@ -119,16 +124,26 @@ impl Hub {
                 self.history = History::new(Instant::now());
                 self.keeper.begin(policies);
                 self.keeper.note(Draft::new(&Caller::controller(), What::ControllerLead, what));
+                configured
             }
             // Policies of the configuration were validated before.
             Err(error) => {
                 tracing::error!("cannot lead: {error}");
                 return self.seat.give_up();
             }
-        }
+        };
         self.seat.generation = generation;
         self.begin_session(Standing::Leader { generation });
+        self.keep_configured(configured);
         self.handle_timeout();
+    }
+
+    fn keep_configured(&self, configured: Configured) {
+        let keeper = Arc::clone(&self.keeper);
+        tokio::spawn(async move {
+            // The store reports an error itself; the next leader finds the same difference.
+            let _ = keeper.keep_configured(configured).await;
+        });
     }
 
     fn follow(&mut self, leader: Option<Leader>) {

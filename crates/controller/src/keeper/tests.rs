@@ -97,6 +97,26 @@ async fn a_policy_of_the_configuration_is_kept_beside_one_that_was_added() {
 }
 
 #[tokio::test]
+async fn a_leader_writes_what_the_configuration_has_and_had() {
+    let etcd = FakeEtcd::start().await;
+    let (keeper, _standing) = leader_at(&etcd).await;
+    let some = |names: std::ops::Range<usize>| {
+        let named = |number| TapPolicy::new(format!("p{number:03}"), "3".parse().unwrap());
+        let kept = |policy| KeptPolicy { policy, origin: Origin::now(CONFIGURATION) };
+        names.map(named).map(kept).collect::<Vec<_>>()
+    };
+    // More than a transaction takes.
+    let first = Configured { policies: some(0..100), gone: Vec::new() };
+    keeper.keep_configured(first).await.unwrap();
+    assert_eq!(etcd.keys("/t/policies/").len(), 100);
+    let gone = some(0..90).into_iter().map(|kept| (kept, What::PolicyDelete, LEFT)).collect();
+    keeper.keep_configured(Configured { policies: some(90..100), gone }).await.unwrap();
+    assert_eq!(etcd.keys("/t/policies/").len(), 10);
+    let whats: Vec<_> = log(&keeper).await.into_iter().map(|(what, _)| what).collect();
+    assert_eq!(whats, vec!["policy.delete"; 90]);
+}
+
+#[tokio::test]
 async fn the_end_of_a_policy_of_the_configuration_takes_none_that_was_added_with_it() {
     let etcd = FakeEtcd::start().await;
     let (keeper, _standing) = leader_at(&etcd).await;
@@ -106,7 +126,7 @@ async fn the_end_of_a_policy_of_the_configuration_takes_none_that_was_added_with
     keeper.begin([KeptPolicy { policy: policy.clone(), origin: origin.clone() }]);
     Arc::clone(&keeper).pin("a".to_owned(), async { Some(policy.clone()) }).await;
     Arc::clone(&keeper).expire(&policy, Some(origin)).await;
-    assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/ a", "/t/policies/a"]);
+    assert_eq!(etcd.keys("/t/policies/"), ["/t/policies/a"]);
     let whats: Vec<_> = log(&keeper).await.into_iter().map(|(what, _)| what).collect();
     assert_eq!(whats, ["policy.add", "policy.expire"]);
     assert_eq!(keeper.origin("a"), None, "it is over here");

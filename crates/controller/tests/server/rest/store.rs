@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
-use tapswitch_control::TapPolicy;
+use serde_json::{Value, json};
+use tapswitch_control::{Expiry, TapPolicy, UnixTime};
 use tapswitch_controller::{Config, How, RequestError, Server, StoreConfig};
 
 use super::client::{ask_with, get, post, with_rest};
@@ -51,7 +51,7 @@ async fn policies_and_records_outlive_the_server() {
 async fn a_policy_of_the_configuration_is_not_kept() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreConfig::File(directory.path().join("c"));
-    let policies = vec![tapswitch_control::TapPolicy::new("p", "3".parse().unwrap())];
+    let policies = vec![TapPolicy::new("p", "3".parse().unwrap())];
     let config = Config { store: store.clone(), policies, ..with_rest() };
     let server = Running::start(config).await;
     let told = get(&server, "/api/v1/policies/p").await.json();
@@ -59,6 +59,42 @@ async fn a_policy_of_the_configuration_is_not_kept() {
     server.stop().await;
     let server = restart(Config { store, ..with_rest() }).await;
     assert_eq!(get(&server, "/api/v1/policies").await.json()["total"], 0);
+}
+
+#[tokio::test]
+async fn the_end_of_a_policy_of_the_configuration_is_on_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreConfig::File(directory.path().join("c"));
+    let named = |name: &str| TapPolicy::new(name, "3".parse().unwrap());
+    let over = TapPolicy { expires: Some(Expiry::At(UnixTime(1))), ..named("over") };
+    // Each after the last restart: what the configuration has, and what is recorded.
+    let left = ("policy.delete", "left", "accepted: no longer in the configuration");
+    let expired = ("policy.expire", "over", "accepted");
+    let steps = [
+        (vec![named("left"), named("over"), named("stays")], vec![]),
+        (vec![named("stays"), over.clone()], vec![left, expired]),
+        (vec![named("stays"), over], vec![]),
+        (vec![named("left"), named("stays")], vec![]),
+    ];
+    let mut seen = 0;
+    for (policies, ends) in steps {
+        let added = policies.iter().filter(|policy| policy.expires.is_none()).count();
+        let config = Config { store: store.clone(), policies, ..with_rest() };
+        let server = restart(config).await;
+        let records = get(&server, "/api/v1/audit?limit=100").await.json();
+        let by_it = |record: &&Value| record["who"] == "configuration";
+        let all: Vec<_> = records["items"].as_array().unwrap().iter().filter(by_it).collect();
+        let new = all.iter().rev().skip(seen).map(|record| {
+            let policy = &record["policy"]["name"];
+            [&record["what"], policy, &record["result"]].map(|text| text.as_str().unwrap())
+        });
+        let told: Vec<_> = new.collect();
+        seen = all.len();
+        let (adds, told_ends) = told.split_at(added);
+        assert!(adds.iter().all(|[what, ..]| *what == "policy.add"), "{told:?}");
+        assert_eq!(told_ends, ends.iter().map(|end| [end.0, end.1, end.2]).collect::<Vec<_>>());
+        server.stop().await;
+    }
 }
 
 /// The day of the week three days from now.
