@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tapswitch_tap::{CreateError, Kind, Mismatch};
+use tapswitch_tap::{CreateError, Kind, Mismatch, Taken};
 
 use crate::command::{ip_command, shell_word};
 
@@ -39,7 +39,15 @@ impl fmt::Display for Unopened {
                 ip(&format!("link set {} up", shell_word(name)))
             ),
             CreateError::NameTaken { name, by } => {
-                write!(f, "{name}: {by}; choose another name or remove it with `{}`", remove(name))
+                write!(f, "{name}: {by}; choose another name")?;
+                match by {
+                    // Hardware cannot be removed.
+                    Taken::OtherDriver { kind: None } if name == "lo" => Ok(()),
+                    Taken::OtherDriver { kind: None } => {
+                        write!(f, ", or attach the interface as netdev:{name}")
+                    }
+                    _ => write!(f, ", or remove it with `{}`", remove(name)),
+                }
             }
             CreateError::Mismatch { name, what: Mismatch::IsSingleQueue } => write!(
                 f,
@@ -72,8 +80,6 @@ impl std::error::Error for Unopened {
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_tap::Taken;
-
     use super::*;
 
     #[test]
@@ -103,5 +109,13 @@ mod tests {
         let other = mismatch(Mismatch::OtherKind { is: Kind::Tun });
         assert!(other.contains("tun:vm0") && other.contains("ip -n blue link del"), "{other}");
         assert!(here.to_string().contains("`ip link del vm0`"), "{here}");
+        let by = || Taken::OtherDriver { kind: None };
+        let hardware = said(CreateError::NameTaken { name: name(), by: by() });
+        assert!(
+            hardware.ends_with("another name, or attach the interface as netdev:vm0"),
+            "{hardware}"
+        );
+        let loopback = said(CreateError::NameTaken { name: "lo".to_owned(), by: by() });
+        assert!(loopback.ends_with("choose another name"), "{loopback}");
     }
 }
