@@ -57,7 +57,7 @@ pub(crate) struct ControllerBenchArgs {
     faucet: Option<PathBuf>,
     /// Serve REST and the page at this address. The last fabric stays, to be looked at, until a
     /// signal.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "faucet")]
     rest: Option<SocketAddr>,
     /// Also write the table to this file as JSON.
     #[arg(long, value_name = "FILE")]
@@ -100,19 +100,18 @@ struct Report {
 pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
     let json = OutputFile::open(args.json.as_deref())?;
     run(async {
-        let (mut rows, mut faucets, mut last) = (Vec::new(), Vec::new(), None::<Fabric>);
-        for &switches in &args.switches {
+        let (mut rows, mut faucets, mut kept) = (Vec::new(), Vec::new(), None);
+        for (index, &switches) in args.switches.iter().enumerate() {
             if switches < 3 {
                 return Err("--switches: at least 3 are needed: two spines and a leaf".into());
             }
             tell!("{switches} switches");
-            // Its address is free for the next one.
-            if let Some(before) = last.take() {
-                before.stop().await?;
-            }
             let fabric = Fabric::start(switches, args).await?;
             rows.push(fabric.lab.measure(&fabric.handle, args).await?);
-            last = Some(fabric);
+            match args.rest.filter(|_| index + 1 == args.switches.len()) {
+                Some(rest) => kept = Some((fabric, rest)),
+                None => fabric.stop().await?,
+            }
             if let Some(program) = &args.faucet {
                 let mirrors = args.singles.min(MIRRORS);
                 faucets.push(faucet::measure(program, switches, args.hosts, mirrors).await?);
@@ -124,14 +123,11 @@ pub(crate) fn main(args: &ControllerBenchArgs) -> Result<(), Failure> {
             show_faucet(&faucets);
         }
         write_data(json, &Report { tapswitch: rows, faucet: faucets })?;
-        match (last, args.rest) {
-            (Some(_kept), Some(rest)) => {
-                tell!("the last fabric stays: http://{rest}/; Ctrl-C ends it");
-                std::future::pending().await
-            }
-            (Some(last), None) => last.stop().await,
-            (None, _) => Ok(()),
+        if let Some((_fabric, rest)) = kept {
+            tell!("the last fabric stays: http://{rest}/; Ctrl-C ends it");
+            std::future::pending::<()>().await;
         }
+        Ok(())
     })
 }
 
