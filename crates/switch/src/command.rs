@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_shell_takes_a_word_for_one_word() {
-        let _turn = crate::socket_file::tests::turn();
+        let _forking = tapswitch_guest::forking();
         for word in ["tap0", "/proc/7/ns/net", "vm-1.2_3", "4=tap:vm0,netns=a"] {
             assert_eq!(shell_word(word), word);
         }

@@ -101,22 +101,16 @@ fn file_at(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::os::unix::net::{UnixDatagram, UnixListener};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use tapswitch_guest::NoForks;
 
     use super::*;
 
-    /// The turn of a test that starts a process, or that needs what it closes to be closed: until
-    /// a new process runs its program, it has a copy of each descriptor of this one.
-    pub(crate) fn turn() -> MutexGuard<'static, ()> {
-        static TURN: Mutex<()> = Mutex::new(());
-        TURN.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[test]
     fn only_a_socket_that_nobody_has_open_is_taken_away() {
-        let _turn = turn();
+        let _no_forks = NoForks::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         SocketFile::clear(&path).unwrap();

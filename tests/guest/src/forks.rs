@@ -7,8 +7,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// While it lives, this process boots no guest: for tests that rely on a file being closed at once.
-/// One thread may have several.
+/// While it lives, this process boots no guest, and starts no other program under [`forking`]: for
+/// tests that rely on a file being closed at once. One thread may have several.
 #[derive(Debug)]
 pub struct NoForks(());
 
@@ -28,9 +28,10 @@ impl Drop for NoForks {
     }
 }
 
-/// Waits until no [`NoForks`] lives; none can be created until the returned value is dropped. If
-/// tests overlap without a gap, it goes ahead after [`PATIENCE`].
-pub(crate) fn forking() -> impl Drop {
+/// Waits until no [`NoForks`] lives; none can be created until the returned value is dropped: for
+/// tests that start programs themselves. If tests overlap without a gap, it goes ahead after a
+/// minute.
+pub fn forking() -> impl Drop {
     let guard = GONE.wait_timeout_while(holders(), PATIENCE, |holders| *holders > 0);
     guard.unwrap_or_else(PoisonError::into_inner).0
 }

@@ -49,7 +49,7 @@ mod sources;
 use std::io::{self, Write};
 
 pub use error::{Error, Tail};
-pub use forks::NoForks;
+pub use forks::{NoForks, forking};
 pub use guest::{Guest, Outcome, Running};
 pub use kernel::{Kernel, Series, cache};
 pub use rig::{Rig, inside};

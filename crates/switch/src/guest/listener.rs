@@ -166,8 +166,9 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixStream;
 
+    use tapswitch_guest::NoForks;
+
     use super::*;
-    use crate::socket_file::tests::turn;
     use crate::{PortKind, PortSpec};
 
     fn listener(path: &Path) -> Result<Listener, OpenGuestError> {
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_others_have_put_there_stays() {
-        let _turn = turn();
+        let _no_forks = NoForks::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm0.sock");
         let listener = listener(&path).unwrap();
