@@ -18,8 +18,8 @@ impl Server {
     }
 
     /// A port by number and name.
-    fn named(&self, number: PortNo) -> String {
-        let device = self.ports.devices.iter().find(|device| device.spec.number == number);
+    fn named(&mut self, number: PortNo) -> String {
+        let device = self.ports.find_mut(number);
         device.map_or(number.to_string(), |device| format!("{number} ({})", device.spec.name()))
     }
 }
