@@ -31,6 +31,8 @@ pub(crate) struct Built {
     pub(crate) control: Control,
     /// All policies that are in force.
     pub(crate) policies: Vec<KeptPolicy>,
+    /// Those of the configuration that the store does not have like this.
+    pub(crate) unstored: Vec<KeptPolicy>,
     /// Policies of the configuration that were in force before and are not any more: they left the
     /// file, or expired while no controller ran.
     pub(crate) gone: Vec<KeptPolicy>,
@@ -65,7 +67,7 @@ impl Blueprint {
         let mut control = Control::new(self.limits.clone());
         // Durations count from now, not from the start of this process.
         control.handle_timeout(now);
-        let mut all = Vec::new();
+        let (mut all, mut unstored) = (Vec::new(), Vec::new());
         let (before, stored): (Vec<_>, Vec<_>) =
             kept.policies.into_iter().partition(KeptPolicy::is_configured);
         let before = before.into_iter().map(|kept| (kept.policy.name.clone(), kept));
@@ -79,12 +81,17 @@ impl Blueprint {
             );
         }
         for mut policy in configured {
-            if let Some(before) = before.remove(&policy.name) {
+            let before = before.remove(&policy.name);
+            if let Some(before) = &before {
                 policy.monitor = policy.monitor.with_switches_of(&before.policy.monitor);
             }
             let added = control.add_policy(policy.clone(), WhenMissing::Wait);
             added.map_err(|error| BindError::Policy { name: policy.name.clone(), error })?;
-            all.push(KeptPolicy { policy, origin: Origin::now(CONFIGURATION) });
+            let kept = KeptPolicy { policy, origin: Origin::now(CONFIGURATION) };
+            if before.is_none_or(|before| before.policy != kept.policy) {
+                unstored.push(kept.clone());
+            }
+            all.push(kept);
         }
         for (name, error) in kept.unreadable {
             tracing::error!("policy {name} of the store is skipped: it cannot be parsed: {error}");
@@ -96,7 +103,8 @@ impl Blueprint {
                 Err(error) => tracing::error!("policy {name} of the store is skipped: {error}"),
             }
         }
-        Ok(Built { control, policies: all, gone: before.into_values().collect() })
+        let gone = before.into_values().collect();
+        Ok(Built { control, policies: all, unstored, gone })
     }
 }
 
@@ -124,11 +132,13 @@ mod tests {
         let blueprint = Blueprint { limits, policies, start, met };
         let found = [("to 3", "0x1/3"), ("to 4", "0x1/3"), ("gone", "0x1/6")];
         let found = found.map(|(name, monitor)| {
-            let policy = TapPolicy::new(name, monitor.parse().unwrap());
+            let policy = TapPolicy::new(name, monitor.parse().unwrap()).with_defaults_said();
             KeptPolicy { policy, origin: Origin::now(CONFIGURATION) }
         });
         let kept = Kept { policies: found.into(), ..Kept::default() };
-        let Built { policies: all, gone, .. } = blueprint.build(kept, Millis(0)).unwrap();
+        let Built { policies: all, unstored, gone, .. } = blueprint.build(kept, Millis(0)).unwrap();
+        let names = unstored.iter().map(|kept| &*kept.policy.name).collect::<Vec<_>>();
+        assert_eq!(names, ["to 4", "to 0x1/5"], "the first one is stored like this");
         assert_eq!(gone.iter().map(|kept| &*kept.policy.name).collect::<Vec<_>>(), ["gone"]);
         let all = all.iter().map(|kept| (&*kept.policy.name, kept.policy.monitor.to_string()));
         let all: Vec<_> = all.collect();

@@ -42,21 +42,23 @@ pub(crate) struct Keeper {
 /// Policies of the configuration at the start, or at the beginning of a term.
 #[derive(Debug, Default)]
 pub(crate) struct Configured {
-    /// In force now.
-    policies: Vec<KeptPolicy>,
+    /// In force now, and not stored.
+    unstored: Vec<KeptPolicy>,
     /// In force before and not any more, with the record of their end.
     gone: Vec<(KeptPolicy, What, &'static str)>,
 }
 
 impl Configured {
-    /// Of what was built by this blueprint.
-    pub(crate) fn of(built: &Built, blueprint: &Blueprint) -> Self {
-        let policies = built.policies.iter().filter(|kept| kept.is_configured());
-        let gone = built.gone.iter().cloned().map(|kept| match blueprint.has(&kept.policy.name) {
-            true => (kept, What::PolicyExpire, ACCEPTED),
-            false => (kept, What::PolicyDelete, LEFT),
+    /// Takes it from what was built by this blueprint.
+    pub(crate) fn take(built: &mut Built, blueprint: &Blueprint) -> Self {
+        let unstored = std::mem::take(&mut built.unstored);
+        let gone = std::mem::take(&mut built.gone).into_iter().map(|kept| {
+            match blueprint.has(&kept.policy.name) {
+                true => (kept, What::PolicyExpire, ACCEPTED),
+                false => (kept, What::PolicyDelete, LEFT),
+            }
         });
-        Self { policies: policies.cloned().collect(), gone: gone.collect() }
+        Self { unstored, gone: gone.collect() }
     }
 }
 
@@ -263,19 +265,29 @@ impl Keeper {
     }
 
     /// Stores which policies of the configuration are in force now, and records the end of those
-    /// that were before and are `gone`.
-    pub(crate) async fn keep_configured(&self, configured: Configured) -> Result<(), StoreError> {
-        let term = self.store.term();
-        let ends = configured.gone.into_iter().flat_map(|(kept, what, how)| {
+    /// that were before and are `gone`. From this call on, not from its first poll, whoever
+    /// [pins](Self::pin) one of them waits.
+    pub(crate) fn keep_configured(
+        self: &Arc<Self>,
+        configured: Configured,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<> {
+        let Configured { unstored, gone } = configured;
+        let claims: Vec<_> =
+            unstored.iter().filter_map(|kept| self.take(&kept.policy.name)).collect();
+        let ends = gone.into_iter().flat_map(|(kept, what, how)| {
             let record = Draft::new(&Caller::configuration(), what, how).about(&kept.policy);
             [Change::Delete(kept.key().into_owned()), Change::Record(record)]
         });
-        let puts = configured.policies.into_iter().map(|kept| Change::Put(Box::new(kept)));
+        let puts = unstored.into_iter().map(|kept| Change::Put(Box::new(kept)));
         let changes: Vec<_> = ends.chain(puts).collect();
-        for some in changes.chunks(MAX_DEBT) {
-            self.commit(some.to_vec(), term).await?;
+        let (keeper, term) = (Arc::clone(self), self.store.term());
+        async move {
+            let _claims = claims;
+            for some in changes.chunks(MAX_DEBT) {
+                keeper.commit(some.to_vec(), term).await?;
+            }
+            Ok(())
         }
-        Ok(())
     }
 
     /// Records an action that changes no policy, or was refused. Not cancelled with the caller, as

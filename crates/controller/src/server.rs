@@ -94,8 +94,8 @@ impl Server {
         let (policies, start) = (config.policies.clone(), Instant::now());
         let met = kept.switches.clone();
         let blueprint = Blueprint { limits, policies, start, met };
-        let built = blueprint.build(kept, Millis(0))?;
-        let configured = Configured::of(&built, &blueprint);
+        let mut built = blueprint.build(kept, Millis(0))?;
+        let configured = Configured::take(&mut built, &blueprint);
         let Built { control, policies, .. } = built;
         let keeper = Keeper::new(store, policies);
         if elector.is_none() {

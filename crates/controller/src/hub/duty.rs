@@ -5,7 +5,6 @@
 //! and when the switch accepts, reads its tables and changes what differs. A follower stays
 //! connected and only requests its role. So a change of leaders changes no rules.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use tapswitch_control::{Control, counted};
@@ -112,8 +111,8 @@ impl Hub {
         let now = self.tick();
         let met = std::mem::take(&mut kept.switches);
         let configured = match self.blueprint.build(kept, now) {
-            Ok(built) => {
-                let configured = Configured::of(&built, &self.blueprint);
+            Ok(mut built) => {
+                let configured = Configured::take(&mut built, &self.blueprint);
                 let Built { control, policies, .. } = built;
                 let count = counted(policies.len(), "policy");
                 let what = format!("generation {generation}, {count}");
@@ -134,16 +133,9 @@ impl Hub {
         };
         self.seat.generation = generation;
         self.begin_session(Standing::Leader { generation });
-        self.keep_configured(configured);
+        // The store reports an error itself; the next leader finds the same difference.
+        tokio::spawn(self.keeper.keep_configured(configured));
         self.handle_timeout();
-    }
-
-    fn keep_configured(&self, configured: Configured) {
-        let keeper = Arc::clone(&self.keeper);
-        tokio::spawn(async move {
-            // The store reports an error itself; the next leader finds the same difference.
-            let _ = keeper.keep_configured(configured).await;
-        });
     }
 
     fn follow(&mut self, leader: Option<Leader>) {

@@ -106,11 +106,11 @@ async fn a_leader_writes_what_the_configuration_has_and_had() {
         names.map(named).map(kept).collect::<Vec<_>>()
     };
     // More than a transaction takes.
-    let first = Configured { policies: some(0..100), gone: Vec::new() };
+    let first = Configured { unstored: some(0..100), gone: Vec::new() };
     keeper.keep_configured(first).await.unwrap();
     assert_eq!(etcd.keys("/t/policies/").len(), 100);
     let gone = some(0..90).into_iter().map(|kept| (kept, What::PolicyDelete, LEFT)).collect();
-    keeper.keep_configured(Configured { policies: some(90..100), gone }).await.unwrap();
+    keeper.keep_configured(Configured { unstored: some(90..100), gone }).await.unwrap();
     assert_eq!(etcd.keys("/t/policies/").len(), 10);
     let whats: Vec<_> = log(&keeper).await.into_iter().map(|(what, _)| what).collect();
     assert_eq!(whats, vec!["policy.delete"; 90]);
