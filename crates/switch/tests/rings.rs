@@ -116,7 +116,9 @@ fn a_device_that_was_there_is_left_as_it_was_found() {
     };
     let features_before = features(&host);
 
-    let mut switch = Running::start(config(&[spec(&host, "queues=2,mtu=9000,txqueuelen=77")]));
+    let ports = [spec(&host, "queues=2,mtu=9000,txqueuelen=77")];
+    // A process that another test is starting may hold the queue for a moment.
+    let mut switch = eventually("it starts", || Running::try_start(config(&ports)).ok());
     let during = host.link();
     assert_eq!((during.mtu, during.txqueuelen, during.up), (9000, 77, true));
     assert_ne!(features(&host), features_before);
