@@ -379,6 +379,19 @@ pub enum MonitorError {
         /// Its switch.
         switch: DatapathId,
     },
+    /// The monitor's switch disconnected. It gets copies as before, and nobody knows what becomes
+    /// of them.
+    #[error(
+        "monitor {monitor}: switch {} is not connected, so it is unknown whether copies arrive; \
+         find out why it does not connect (its log tells), or name a monitor at another switch",
+        switch_name(*switch)
+    )]
+    Unwatched {
+        /// The monitor.
+        monitor: MonitorSpec,
+        /// Its switch.
+        switch: DatapathId,
+    },
     /// The switch is unknown.
     #[error("monitor {monitor}: no such switch is connected; connected: {known}")]
     UnknownSwitch {

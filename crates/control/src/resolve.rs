@@ -63,16 +63,36 @@ impl Places {
 }
 
 /// Resolves `monitor`. A location in `before` is kept while it is possible: another host that
-/// claims to be the monitor, in another VLAN, does not divert its copies.
+/// claims to be the monitor, in another VLAN, does not divert its copies. So is one at a switch that
+/// disconnected, unless another member takes its share: the switch continues to forward.
 pub(crate) fn resolve(
     monitor: &MonitorSpec,
     before: &[Place],
     switches: &Switches,
 ) -> Result<Places, MonitorError> {
     match monitor {
-        MonitorSpec::OneOf(members) => resolve_several(members, before, switches),
-        one => Ok(Places::One(Found { place: resolve_one(one, before, switches)?, spread: None })),
+        MonitorSpec::OneOf(members) => resolve_several(members, before, (switches, resolve_one))
+            .or_else(|error| {
+                let left = resolve_several(members, before, (switches, left_behind));
+                left.map_err(|_| error)
+            }),
+        one => {
+            let place = resolve_one(one, before, switches)
+                .or_else(|error| left_behind(one, before, switches).map_err(|_| error))?;
+            Ok(Places::One(Found { place, spread: None }))
+        }
     }
+}
+
+/// The first location of a monitor at a disconnected switch, as what is wrong with it.
+pub(crate) fn unwatched(
+    monitor: &MonitorSpec,
+    places: &Places,
+    switches: &Switches,
+) -> Option<MonitorError> {
+    let is_away = |place: &Place| switches.get(&place.switch).is_some_and(|it| !it.is_up());
+    let Place { switch, .. } = places.ports().find(is_away)?;
+    Some(MonitorError::Unwatched { monitor: monitor.clone(), switch })
 }
 
 /// Qualifies port names and numbers with a switch: that of `before` if it was known there, else the
@@ -114,12 +134,15 @@ pub(crate) fn check(monitor: &MonitorSpec, switches: &Switches) -> Result<(), Mo
     }
 }
 
+/// How one member is resolved.
+type Resolve = fn(&MonitorSpec, &[Place], &Switches) -> Result<Place, MonitorError>;
+
 /// Resolves several members to those that exist. At one switch, the switch skips ports without a
 /// link until they are back; at several switches, the controller does.
 fn resolve_several(
     members: &[MonitorSpec],
     before: &[Place],
-    switches: &Switches,
+    (switches, resolve_one): (&Switches, Resolve),
 ) -> Result<Places, MonitorError> {
     let (mut places, mut wrong) = (Vec::new(), None);
     for (share, member) in (1..).zip(members) {
@@ -183,6 +206,21 @@ fn resolve_one(
         Err(MonitorError::Down { monitor: monitor.clone(), switch, port })
     } else {
         Ok(place)
+    }
+}
+
+/// The former location of a monitor that is only at disconnected switches.
+fn left_behind(
+    monitor: &MonitorSpec,
+    before: &[Place],
+    switches: &Switches,
+) -> Result<Place, MonitorError> {
+    let is_gone = candidates(monitor, switches, Switch::is_up).is_empty();
+    let places = candidates(monitor, switches, |switch| !switch.is_up()).into_iter();
+    let kept: Vec<_> = places.filter(|place| is_gone && before.contains(place)).collect();
+    match kept.as_slice() {
+        [place] => Ok(*place),
+        _ => Err(explain(monitor, switches)),
     }
 }
 

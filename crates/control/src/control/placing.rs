@@ -32,7 +32,7 @@ use crate::hosts::{HostKey, Hosts};
 use crate::overlap::{Aim, PolicyId, Slot, Tap};
 use crate::place::Place;
 use crate::region::{Cells, Region, Sender};
-use crate::resolve::{Found, Places, hosts_of, list, resolve, settled};
+use crate::resolve::{Found, Places, hosts_of, list, resolve, settled, unwatched};
 use crate::routes::Routes;
 use crate::shared::Forked;
 use crate::switch::Switch;
@@ -89,6 +89,10 @@ impl Control {
             resolve(monitor, &before, &self.switches)
         });
         let places: Vec<_> = places.collect();
+        let unwatched = monitors
+            .iter()
+            .zip(&places)
+            .find_map(|(monitor, found)| unwatched(monitor, found.as_ref().ok()?, &self.switches));
         let mut hosts = BTreeSet::new();
         for (monitor, found) in monitors.iter().zip(&places) {
             for (share, found) in found.iter().flat_map(Places::iter) {
@@ -103,7 +107,7 @@ impl Control {
         let relocations = self.relocations(entry, &monitors, &places);
         self.events.extend(relocations);
         let Some(entry) = self.policies.get_mut(id) else { return };
-        entry.places = places;
+        (entry.places, entry.unwatched) = (places, unwatched);
         if entry.policy.monitor != monitors {
             entry.policy.monitor = monitors;
             self.events.push_back(Event::PolicyPinned(Box::new(entry.policy.clone())));
@@ -179,6 +183,10 @@ impl Control {
     /// Describes where a policy's copies have no path except through a disconnected switch, so that
     /// nobody knows whether they arrive; `None` if there is no such place.
     fn unwatched(&self, entry: &PolicyEntry, inlets: &[DatapathId]) -> Option<String> {
+        if entry.unwatched.is_some() {
+            // It says the same of the last switch.
+            return None;
+        }
         let only = self.only_through(entry, inlets)?;
         Some(format!("{only}, so it is unknown whether they arrive; {REPAIR_PATH}"))
     }

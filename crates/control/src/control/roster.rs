@@ -80,6 +80,8 @@ pub(super) struct PolicyEntry {
     pub(super) known_at: BTreeSet<DatapathId>,
     /// Description of switches that cannot reach a monitor.
     pub(super) cut_off: Option<String>,
+    /// A monitor at a disconnected switch.
+    pub(super) unwatched: Option<MonitorError>,
     /// A path of its copies is not open yet.
     pub(super) waits: bool,
     /// The identifiers that were exhausted, if it lacks any.
@@ -189,6 +191,7 @@ impl Policies {
             counting: BTreeSet::new(),
             known_at: BTreeSet::new(),
             cut_off: None,
+            unwatched: None,
             waits: false,
             untagged: None,
             troubles: BTreeMap::new(),
@@ -524,7 +527,9 @@ impl PolicyEntry {
             let (reached, all) = (self.places.iter().flatten().count(), self.places.len());
             format!("{reached} of {all} monitors reached: {missing}")
         });
-        let reasons: Vec<_> = missing.into_iter().chain(self.cut_off.clone()).collect();
+        let unwatched = self.unwatched.as_ref().map(ToString::to_string);
+        let reasons = missing.into_iter().chain(unwatched).chain(self.cut_off.clone());
+        let reasons: Vec<_> = reasons.collect();
         match state {
             PolicyState::Active if !reasons.is_empty() => {
                 PolicyState::Partial { reason: reasons.join("; ") }

@@ -127,7 +127,7 @@ fn a_host_that_falls_silent_before_its_switch_is_taken_over_is_recognised_again(
 fn policies_that_changed_meanwhile_are_applied_on_return() {
     let (mut world, _) = tapped();
     world.disconnect(1);
-    let PolicyState::Pending { reason } = world.state("all") else { panic!() };
+    let PolicyState::Partial { reason } = world.state("all") else { panic!() };
     assert!(reason.contains("switch 0x1 is not connected"), "{reason}");
     world.control.delete_policy("all").unwrap();
     world.run();
@@ -342,7 +342,7 @@ fn copies_stay_with_the_switch_whose_port_was_meant() {
         world.tap(policy("all", monitor));
         world.add_switch(2, 3);
         world.disconnect(1);
-        let PolicyState::Pending { reason } = world.state("all") else {
+        let PolicyState::Partial { reason } = world.state("all") else {
             panic!("{monitor}: {:?}", world.state("all"))
         };
         assert!(reason.contains("switch 0x1 is not connected"), "{reason}");

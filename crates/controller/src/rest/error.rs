@@ -169,7 +169,7 @@ fn policy_code(error: &PolicyError) -> &'static str {
 fn monitor_code(error: &MonitorError) -> &'static str {
     match error {
         MonitorError::NoSwitch { .. } | MonitorError::UnknownSwitch { .. } => "unknown-switch",
-        MonitorError::Offline { .. } => "switch-offline",
+        MonitorError::Offline { .. } | MonitorError::Unwatched { .. } => "switch-offline",
         MonitorError::UnknownPort { .. } | MonitorError::UnknownHost { .. } => "unknown-monitor",
         MonitorError::Ambiguous { .. } => "ambiguous-monitor",
         MonitorError::Down { .. } => "monitor-down",
