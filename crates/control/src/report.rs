@@ -265,6 +265,10 @@ pub struct SwitchReport {
     /// in use.
     #[serde(default)]
     pub is_silent: bool,
+    /// Name of the controller that relays it to the leader; `None` if it is connected itself, or
+    /// not at all.
+    #[serde(default)]
+    pub through: Option<String>,
     /// Its ports.
     pub ports: Vec<PortReport>,
     /// Number of hosts.

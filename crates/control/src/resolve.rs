@@ -63,8 +63,8 @@ impl Places {
 }
 
 /// Resolves `monitor`. A location in `before` is kept while it is possible: another host that
-/// claims to be the monitor, in another VLAN, does not divert its copies. So is one at a switch that
-/// disconnected, unless another member takes its share: the switch continues to forward.
+/// claims to be the monitor, in another VLAN, does not divert its copies. So is one at a switch
+/// that disconnected, unless another member takes its share: the switch continues to forward.
 pub(crate) fn resolve(
     monitor: &MonitorSpec,
     before: &[Place],

@@ -12,6 +12,7 @@ impl Switch {
             switch: self.id,
             is_connected: self.is_up() && !self.is_held(),
             is_silent: self.is_silent(),
+            through: None,
             ports: self.port_reports().map(|(_, port)| port).collect(),
             hosts: self.hosts.count(),
             hosts_refused: self.hosts.refused(),

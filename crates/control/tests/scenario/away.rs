@@ -1,4 +1,5 @@
-//! Copies whose only path uses a disconnected switch, which may still forward them or not.
+//! Copies whose only path uses a disconnected switch, or ends at one, which may still forward them or
+//! not.
 
 use tapswitch_control::*;
 
@@ -120,4 +121,56 @@ fn a_policy_stays_while_the_path_of_another_in_its_place_cannot_be_opened() {
     assert!(told.unwrap().contains("switch 0x2"), "{told:?}");
     assert_eq!(fabric.world.control.policy("all").unwrap().policy, policy("all", "0x3/2"));
     assert_eq!(fabric.send(1, &udp(1, 3).bytes()), [(3, 1), (3, 2)], "they may arrive");
+}
+
+#[test]
+fn a_policy_that_lost_the_switch_of_a_monitor_says_so_and_copies_on() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    let monitors = ["0x1/2", "0x3/2"].map(|monitor| monitor.parse().unwrap());
+    fabric.world.tap(TapPolicy::to_several("all", Monitors::new(monitors.to_vec())));
+    assert_eq!(fabric.world.state("all"), PolicyState::Active);
+    fabric.world.disconnect(3);
+    fabric.wait(2000);
+    let PolicyState::Partial { reason } = fabric.world.state("all") else {
+        panic!("{:?}", fabric.world.state("all"))
+    };
+    let expected = "monitor 0x3/2: switch 0x3 is not connected, so it is unknown whether";
+    assert!(reason.starts_with(expected) && !reason.contains("; copies from"), "{reason}");
+    let copied = [(1, 2), (3, 1), (3, 2)];
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), copied, "it copies on");
+    // Frames whose copies end there are not traced.
+    let plan = fabric.world.control.plan_policy(policy("other", "0x1/2")).unwrap();
+    let [problem] = &plan.proof.problems[..] else { panic!("{plan:?}") };
+    assert!(problem.contains("could be traced: switch 0x3 is not connected"), "{problem}");
+    fabric.world.tap(policy("other", "0x2/2"));
+    assert!(!matches!(fabric.world.state("other"), PolicyState::Failed { .. }));
+    fabric.world.untap("other");
+    fabric.world.connect(3);
+    fabric.wait(500);
+    assert_eq!(fabric.world.state("all"), PolicyState::Active);
+    assert_eq!(fabric.send(1, &tcp(1, 3).bytes()), copied);
+    check_ledger(&mut fabric, "all", 2);
+}
+
+/// Members that share flows stand in for each other, as long as there is one.
+#[test]
+fn the_share_of_a_monitor_whose_switch_is_lost_goes_to_the_others() {
+    let mut fabric = Fabric::line(3);
+    fabric.learn();
+    fabric.world.tap(policy("all", "one-of:0x1/2+0x3/2"));
+    let at = |fabric: &Fabric| {
+        let policy = fabric.world.control.policy("all").unwrap();
+        policy.monitors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(at(&fabric), ["0x1/2", "0x3/2"]);
+    fabric.world.disconnect(3);
+    fabric.wait(2000);
+    assert_eq!(at(&fabric), ["0x1/2"]);
+    fabric.world.disconnect(1);
+    fabric.wait(2000);
+    assert_eq!(at(&fabric), ["0x1/2"], "it stays where it was");
+    [1, 3].into_iter().for_each(|switch| fabric.world.connect(switch));
+    fabric.wait(2000);
+    assert_eq!(at(&fabric), ["0x1/2", "0x3/2"]);
 }
