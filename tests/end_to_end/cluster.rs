@@ -245,7 +245,7 @@ fn etcd_may_go_and_come_back() {
 }
 
 /// Adds a policy at the current leader, as soon as that is possible.
-fn add(fabric: &Fabric, name: &str) {
+pub(crate) fn add(fabric: &Fabric, name: &str) {
     let policy = json!({"name": name, "dst-port": 7, "monitor": "0x2/2"});
     until("a policy is added", || {
         let leader = fabric.cluster().wait_for_leader(&[]).0;
@@ -254,7 +254,7 @@ fn add(fabric: &Fabric, name: &str) {
     });
 }
 
-fn names(policies: &Value) -> Vec<String> {
+pub(crate) fn names(policies: &Value) -> Vec<String> {
     let names = policies.as_array().unwrap().iter();
     let mut names: Vec<_> =
         names.map(|one| one["policy"]["name"].as_str().unwrap().to_owned()).collect();
@@ -263,14 +263,14 @@ fn names(policies: &Value) -> Vec<String> {
 }
 
 /// A stream between hosts that is copied from start to end.
-struct Watch {
-    flow: Flow,
+pub(crate) struct Watch {
+    pub(crate) flow: Flow,
     stream: Stream,
     monitor: Capture,
 }
 
 impl Watch {
-    fn start(fabric: &Fabric) -> Self {
+    pub(crate) fn start(fabric: &Fabric) -> Self {
         fabric.introduce();
         let stream = Stream::new(fabric.host(1), fabric.host(2));
         let last = u8::try_from(fabric.hosts.len()).unwrap();
@@ -284,7 +284,7 @@ impl Watch {
 
     /// Checks that each frame has arrived (by the flow), and one copy of each since the first; how
     /// soon copies start is tested elsewhere.
-    fn finish(mut self, fabric: &Fabric) {
+    pub(crate) fn finish(mut self, fabric: &Fabric) {
         self.flow.go_on(100);
         let total = self.flow.finish();
         fabric.settle();

@@ -24,6 +24,7 @@ mod kernel_datapath;
 mod ledger;
 mod mininet;
 mod points;
+mod relay;
 mod run;
 mod store;
 mod taps;

@@ -140,6 +140,12 @@ impl ControllerConnection {
         self.link.deadline()
     }
 
+    /// Takes the received bytes after the last message that was handled, for who reads the stream
+    /// from here on. This connection can then not be used any more.
+    pub fn take_unread(&mut self) -> Vec<u8> {
+        self.link.take_unread()
+    }
+
     /// Whether there are so many unsent bytes that [`Self::send`] refuses.
     pub fn is_busy(&self) -> bool {
         self.link.is_busy()

@@ -110,6 +110,13 @@ impl Link {
         self.has_ended = true;
     }
 
+    /// Takes the received bytes after the last handled message.
+    pub(crate) fn take_unread(&mut self) -> Vec<u8> {
+        let unread = self.frames.rest().to_vec();
+        self.frames.clear();
+        unread
+    }
+
     /// Handles the passing of time. Returns the reason if that ends the connection.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
         if self.state == State::Closed {

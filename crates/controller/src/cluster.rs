@@ -9,7 +9,12 @@
 //! the key is still that of the term. So a leader that does not know yet that it was deposed
 //! changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
+use tapswitch_openflow::DatapathId;
+
+use crate::store::{key_of, switch_of};
 
 /// Role of this controller among those that share its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,11 @@ pub struct Leader {
     pub id: String,
     /// URL of its REST, if enabled.
     pub rest: Option<String>,
+    /// Where other controllers connect for switches that it does not have itself, as
+    /// `tcp:ADDRESS:PORT` or `tls:ADDRESS:PORT`; `None` if none was given and it listens on all
+    /// addresses.
+    #[serde(default)]
+    pub openflow: Option<String>,
     /// Generation of its term; greater than that of all earlier ones.
     #[serde(default)]
     pub generation: u64,
@@ -118,6 +128,25 @@ impl Standing {
     }
 }
 
+/// The switches connected to a leader, for followers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// Generation of the leader's term.
+    pub(crate) generation: u64,
+    /// Their names in etcd.
+    ids: Vec<String>,
+}
+
+impl Listed {
+    pub(crate) fn new(generation: u64, switches: &BTreeSet<DatapathId>) -> Self {
+        Self { generation, ids: switches.iter().map(|switch| key_of(*switch)).collect() }
+    }
+
+    pub(crate) fn switches(&self) -> BTreeSet<DatapathId> {
+        self.ids.iter().filter_map(|id| switch_of(id)).collect()
+    }
+}
+
 /// Keys in etcd, with a common prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -139,7 +168,18 @@ impl Keys {
         format!("{}/leader/switches", self.prefix)
     }
 
-    /// End of the range of both.
+    /// List of the switches connected to the leader, a [`Listed`]; deleted with the leader's key.
+    pub(crate) fn listed(&self) -> String {
+        format!("{}/connected", self.prefix)
+    }
+
+    /// Claim of the follower that relays this switch, bound to its lease; its value is the
+    /// follower's name.
+    pub(crate) fn relay(&self, id: &str) -> String {
+        format!("{}/relays/{id}", self.prefix)
+    }
+
+    /// End of the range of the leader and the number.
     pub(crate) fn end_of_leader(&self) -> String {
         format!("{}/leader0", self.prefix)
     }

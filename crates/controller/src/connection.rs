@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use tapswitch_channel::{CloseReason, ControllerConnection, ControllerEvent, Refusal, SendError};
 use tapswitch_control::Ticket;
-use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, Message, Relayed};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 mod backlog;
 
 use crate::news::{ConnectionId, Input, News, Order, Orders};
 use crate::places::Place;
+use crate::relay::{self, Relay};
 use crate::tickets::Tickets;
 use backlog::Backlog;
 
@@ -47,6 +48,8 @@ pub(crate) struct Connection {
     /// The session to which replies belong, and the transaction id of an unanswered role request.
     session: u64,
     role_xid: Option<u32>,
+    /// Begins when all output is written.
+    relay: Option<Relay>,
 }
 
 /// Why a connection ends.
@@ -54,6 +57,7 @@ enum End {
     Channel(CloseReason),
     Hub(String),
     Io(io::Error),
+    Relay(Relay),
 }
 
 impl Connection {
@@ -78,6 +82,7 @@ impl Connection {
             tickets,
             session: 0,
             role_xid: None,
+            relay: None,
         }
     }
 
@@ -91,6 +96,10 @@ impl Connection {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let end = self.serve(&mut reader, &mut writer).await;
         let reason = match end {
+            End::Relay(relay) => {
+                let reason = self.relay((reader, writer), relay).await;
+                return self.close(reason).await;
+            }
             End::Channel(reason) => reason.to_string(),
             End::Hub(reason) => reason,
             End::Io(error) => error.to_string(),
@@ -98,11 +107,28 @@ impl Connection {
         // Tells the switch why, if that is possible in time.
         let _ = tokio::time::timeout(LAST_WORDS, self.write_all(&mut writer)).await;
         match self.switch {
-            Some(_) => {
-                self.tell(News::Closed { reason });
-                self.backlog.send_all().await;
-            }
+            Some(_) => self.close(reason).await,
             None => tracing::info!("{}: not accepted as a switch: {reason}", self.peer),
+        }
+    }
+
+    /// Tells the hub that it has ended.
+    async fn close(mut self, reason: String) {
+        self.tell(News::Closed { reason });
+        self.backlog.send_all().await;
+    }
+
+    /// Relays the switch until that ends, for whatever reason; returns that.
+    async fn relay<S: AsyncRead + AsyncWrite>(
+        &mut self,
+        stream: (ReadHalf<S>, WriteHalf<S>),
+        relay: Relay,
+    ) -> String {
+        let unread = self.channel.take_unread();
+        let inbox = &mut self.inbox;
+        tokio::select! {
+            reason = relay::relay(stream, unread, relay, Arc::clone(&self.is_heard)) => reason,
+            reason = recalled(inbox) => reason,
         }
     }
 
@@ -122,7 +148,13 @@ impl Connection {
             }
             let output = self.channel.poll_transmit();
             let has_output = !output.is_empty();
-            let takes_messages = !self.channel.is_busy();
+            if !has_output
+                && is_flushed
+                && let Some(relay) = self.relay.take()
+            {
+                return End::Relay(relay);
+            }
+            let takes_messages = !self.channel.is_busy() && self.relay.is_none();
             let deadline = self.channel.poll_timeout();
             let takes_news = self.backlog.has_room();
             tokio::select! {
@@ -184,7 +216,7 @@ impl Connection {
                     }
                 }
                 ControllerEvent::Error { xid, error } => self.handle_error(xid, error.kind),
-                ControllerEvent::Message(message) => self.tell(News::Message(message.body)),
+                ControllerEvent::Message(Message { body, .. }) => self.tell(news(body)),
                 ControllerEvent::Refused(refusal) => self.handle_refused(&refusal),
                 ControllerEvent::Closed(reason) => return Err(End::Channel(reason)),
                 _ => {}
@@ -232,7 +264,7 @@ impl Connection {
     /// Executes an order, and further queued ones while there is room.
     fn obey_all(&mut self, order: Order) -> Result<(), End> {
         self.obey(order)?;
-        while !self.channel.is_busy() {
+        while !self.channel.is_busy() && self.relay.is_none() {
             let waiting = self.inbox.as_mut().and_then(|inbox| inbox.messages.try_recv().ok());
             let Some(order) = waiting else { break };
             self.obey(order)?;
@@ -246,6 +278,10 @@ impl Connection {
             Order::Echo => {
                 let sent = self.channel.send(Body::EchoRequest(Vec::new()));
                 self.echo_xid = Some(sent.map_err(|error| End::Hub(error.to_string()))?);
+                Ok(())
+            }
+            Order::Relay(relay) => {
+                self.relay = Some(relay);
                 Ok(())
             }
             Order::Role { session, request } => {
@@ -299,6 +335,17 @@ impl Connection {
     }
 }
 
+/// The news in an unsolicited message.
+fn news(body: Body) -> News {
+    match &body {
+        Body::Experimenter(said) => match Relayed::of(said) {
+            Some(Relayed { by }) => News::Relayed { by },
+            None => News::Message(body),
+        },
+        _ => News::Message(body),
+    }
+}
+
 /// Writes as much as possible, or flushes; returns the number of bytes written.
 async fn write_or_flush(
     writer: &mut (impl AsyncWrite + Unpin),
@@ -314,6 +361,18 @@ async fn write_or_flush(
 enum Next {
     Order(Order),
     Close(String),
+}
+
+/// Waits until the hub takes a relayed connection back: there is another leader, or it closes the
+/// connection. Other orders are not for a relayed switch.
+async fn recalled(inbox: &mut Option<Inbox>) -> String {
+    loop {
+        match next_order(inbox, true).await {
+            Next::Close(reason) => return reason,
+            Next::Order(Order::Role { .. }) => return "another controller leads now".to_owned(),
+            Next::Order(_) => {}
+        }
+    }
 }
 
 /// Waits for the next order; messages stay queued unless `takes_orders`.

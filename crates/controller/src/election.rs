@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::blueprint::Blueprint;
 use crate::clock::unix_time;
-use crate::cluster::{Keys, Leader};
+use crate::cluster::{Keys, Leader, Listed};
 use crate::etcd::{Client, Compare, EtcdConfig, EtcdError, KeyValue, Op, Way};
 use crate::keeper::Keeper;
 use crate::news::{Input, Verdict};
@@ -32,6 +32,7 @@ use crate::store::{
 use term::STUCK;
 pub(crate) use term::Term;
 use view::View;
+pub(crate) use view::sees_far_more;
 
 /// Takes part in elections while the controller runs.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ pub(crate) struct Elector {
     lease: Option<i64>,
     /// The leader last reported to the hub.
     told: Option<Leader>,
-    /// Number of switches that this leader has published.
-    told_count: Option<usize>,
+    /// Switches that this leader has published.
+    told_switches: Option<BTreeSet<DatapathId>>,
     /// Whether etcd did not answer the last request.
     is_cut_off: bool,
 }
@@ -67,7 +68,7 @@ impl Elector {
             to_hub,
             lease: None,
             told: None,
-            told_count: None,
+            told_switches: None,
             is_cut_off: false,
         }
     }
@@ -206,7 +207,7 @@ impl Elector {
         if let Err(error) = self.record_configured(configured, &mut asked_at).await {
             return tracing::error!("cannot become leader: {error}");
         }
-        (self.told, self.told_count) = (None, None);
+        (self.told, self.told_switches) = (None, None);
         self.term.begin(asked_at);
         self.tell(Verdict::Lead { generation, kept }).await;
         let why = self.renew(generation).await;
@@ -235,7 +236,7 @@ impl Elector {
                     if !self.term.renew(asked_at) {
                         return "this controller was suspended for too long".to_owned();
                     }
-                    self.tell_switch_count(generation, lease).await;
+                    self.tell_switches(generation, lease).await;
                 }
                 Ok(false) => return "the lease has ended".to_owned(),
                 Err(error @ EtcdError::NotFound(_)) => return error.to_string(),
@@ -251,18 +252,20 @@ impl Elector {
         }
     }
 
-    /// Publishes the number of connected switches if it has changed.
-    async fn tell_switch_count(&mut self, generation: u64, lease: i64) {
-        let count = self.term.switch_count();
-        if self.told_count == Some(count) {
+    /// Publishes the connected switches if they have changed, and their number.
+    async fn tell_switches(&mut self, generation: u64, lease: i64) {
+        let switches = self.term.switches();
+        if self.told_switches.as_ref() == Some(&switches) {
             return;
         }
         let ours = Compare::Created { key: self.keys.leader(), revision: generation.cast_signed() };
-        let (key, value) = (self.keys.seen(), count.to_string());
-        let put = Op::Put { key, value, lease: Some(lease) };
+        let put = |key, value| Op::Put { key, value, lease: Some(lease) };
+        let count = put(self.keys.seen(), switches.len().to_string());
+        let list = serde_json::to_string(&Listed::new(generation, &switches)).unwrap_or_default();
+        let list = put(self.keys.listed(), list);
         // On failure it is published with the next renewal.
-        let told = self.client.txn(&[ours], &[put], &[]).await;
-        self.told_count = told.is_ok_and(|answer| answer.succeeded).then_some(count);
+        let told = self.client.txn(&[ours], &[count, list], &[]).await;
+        self.told_switches = told.is_ok_and(|answer| answer.succeeded).then_some(switches);
     }
 
     /// Records that the configured policies are about to be in force, in batches.
@@ -404,7 +407,7 @@ struct LastSecond {
 
 /// The leader from the key's value, with the revision that created the key as generation.
 fn read_leader(found: &KeyValue) -> Leader {
-    let unknown = || Leader { id: "unknown".to_owned(), rest: None, generation: 0 };
+    let unknown = || Leader { id: "unknown".to_owned(), rest: None, openflow: None, generation: 0 };
     let leader = serde_json::from_str(&found.value).unwrap_or_else(|_| unknown());
     Leader { generation: found.create_revision.cast_unsigned(), ..leader }
 }

@@ -518,7 +518,12 @@ mod tests {
     }
 
     fn leader() -> Leader {
-        Leader { id: "b".to_owned(), rest: Some("http://b:8653".to_owned()), generation: 7 }
+        Leader {
+            id: "b".to_owned(),
+            rest: Some("http://b:8653".to_owned()),
+            openflow: None,
+            generation: 7,
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod history;
 mod inputs;
 mod listened;
 mod processors;
+mod relayed;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -159,6 +160,8 @@ struct Connected {
     /// Whether the control plane was told of the connection. Followers never do that, leaders once
     /// the switch has accepted them as master.
     is_ours: bool,
+    /// The controller that relays it, if it is not connected itself.
+    through: Option<Arc<str>>,
     /// When a second switch with this datapath id was last reported.
     contested: Option<Instant>,
 }
@@ -208,7 +211,6 @@ impl Hub {
             let since = Instant::now();
             let own = [self.changes.due(since), self.contest_due(), self.history.due()];
             let own_at = own.into_iter().flatten().min();
-            self.seat.set_switch_count(self.switches.len());
             self.seat.set_busy(None);
             let woken_by = tokio::select! {
                 biased;
@@ -266,15 +268,23 @@ impl Hub {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Verdict(verdict) => self.handle_verdict(verdict),
+            Input::Relay { switch, relay } => self.relay(switch, relay),
             Input::News {
                 connection,
                 switch,
                 news: News::Ready { features, peer, orders },
                 ..
             } => {
-                let (since, is_ours, contested) = (Instant::now(), false, None);
-                let connected =
-                    Connected { connection, features, peer, since, orders, is_ours, contested };
+                let connected = Connected {
+                    connection,
+                    features,
+                    peer,
+                    since: Instant::now(),
+                    orders,
+                    is_ours: false,
+                    through: None,
+                    contested: None,
+                };
                 self.handle_ready(switch, connected);
             }
             Input::News { connection, session, switch, news } => {
@@ -294,6 +304,7 @@ impl Hub {
         match news {
             News::Closed { reason } => self.disconnect(switch, &reason),
             News::Alive => self.refuse_newer(switch),
+            News::Relayed { by } => self.handle_relayed(switch, by),
             News::Role(result) if self.seat.is_current(session) => self.handle_role(switch, result),
             _ if !is_heard => {}
             News::Error { kind: ErrorKind::OFPBRC_IS_SLAVE, .. } => {
@@ -335,7 +346,7 @@ impl Hub {
                 let _ = reply.send(self.control.policy(&name).map_err(RequestError::from));
             }
             Request::Policies(reply) => _ = reply.send(self.control.policies()),
-            Request::Switches(reply) => _ = reply.send(self.control.switches()),
+            Request::Switches(reply) => _ = reply.send(self.report_switches()),
             Request::Awaited(reply) => _ = reply.send(self.awaited()),
             Request::Hosts(reply) => _ = reply.send(self.control.hosts()),
             Request::Links(reply) => _ = reply.send(self.control.links()),
@@ -567,6 +578,7 @@ impl Hub {
     /// The connection to a switch has ended, or is closed now.
     fn disconnect(&mut self, switch: DatapathId, reason: &str) {
         if let Some(connected) = self.switches.remove(&switch) {
+            self.seat.note_switch(switch, false);
             tracing::info!("{} at {} disconnected: {reason}", Name(switch), connected.peer);
             // The connection may have ended by itself.
             let _ = connected.orders.close.send(reason.to_owned());

@@ -17,7 +17,8 @@
 //! id, and would replace each other forever.
 //!
 //! **Several controllers** may share a store in etcd. One of them leads by a lease; the others stay
-//! connected to all switches and take over when it is gone: `election`, `hub::duty`.
+//! connected to all switches and take over when it is gone: `election`, `hub::duty`. A switch that
+//! only a follower has is led through it: `relay`.
 //!
 //! **Shutdown.** The server closes its connections and changes nothing: the switches continue to
 //! forward and copy by their rules.
@@ -49,6 +50,7 @@ mod page;
 mod places;
 mod random;
 mod rehearsals;
+mod relay;
 mod reload;
 mod rest;
 mod server;

@@ -9,6 +9,7 @@ use tapswitch_openflow::{Body, DatapathId, ErrorKind, FeaturesReply, RoleMessage
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Leader;
+use crate::relay::Relay;
 use crate::store::Kept;
 
 /// Input of the hub.
@@ -18,6 +19,8 @@ pub(crate) enum Input {
     News { connection: ConnectionId, session: u64, switch: DatapathId, news: News },
     /// Result of an election.
     Verdict(Verdict),
+    /// A switch is to be relayed to the leader.
+    Relay { switch: DatapathId, relay: Relay },
 }
 
 /// Result of the election.
@@ -56,6 +59,8 @@ pub(crate) enum News {
     Alive,
     /// The switch accepted or rejected the requested role.
     Role(Result<(), ErrorKind>),
+    /// The connection is relayed by this controller.
+    Relayed { by: String },
     /// The connection has ended.
     Closed { reason: String },
 }
@@ -80,4 +85,6 @@ pub(crate) enum Order {
     Role { session: u64, request: RoleMessage },
     /// Send an echo request.
     Echo,
+    /// Relay the switch to the leader from now on.
+    Relay(Relay),
 }

@@ -530,7 +530,7 @@ mod tests {
             assert_eq!(status, "200", "{path}");
             streams.push(stream);
         }
-        let leader = Leader { id: "b".to_owned(), rest: None, generation: 7 };
+        let leader = Leader { id: "b".to_owned(), rest: None, openflow: None, generation: 7 };
         let leader = Some(leader);
         standing.send_replace(Standing::Follower { leader, remembers: true });
         for mut stream in streams {

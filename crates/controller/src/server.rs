@@ -21,6 +21,7 @@ use crate::keeper::{Configured, Keeper};
 use crate::news::{ConnectionId, Input};
 use crate::places::{MORE_FILES, Place, Places};
 use crate::rehearsals::Rehearsals;
+use crate::relay::{Dialler, Relays};
 use crate::reload::Reloader;
 use crate::rest::{Facts, Rest};
 use crate::store::{Kept, Store};
@@ -34,6 +35,15 @@ struct Listener {
     tls: Option<Arc<Tls>>,
 }
 
+impl Listener {
+    /// Its address with its transport, unless it is a wildcard.
+    fn endpoint(&self) -> Option<String> {
+        let address = self.socket.local_addr().ok()?;
+        let transport = if self.tls.is_some() { "tls" } else { "tcp" };
+        (!address.ip().is_unspecified()).then(|| format!("{transport}:{address}"))
+    }
+}
+
 /// A bound controller; [`Self::run`] serves.
 #[derive(Debug)]
 pub struct Server {
@@ -43,6 +53,7 @@ pub struct Server {
     seat: Seat,
     /// With a shared store.
     elector: Option<Elector>,
+    relays: Option<Relays>,
     /// Identity among the controllers that share the store.
     me: Option<Leader>,
     listeners: Vec<Listener>,
@@ -72,15 +83,20 @@ impl Server {
         let (to_hub, inputs) = Inputs::new();
         let (standing, _) = watch::channel(Standing::Alone);
         let mut elector = None;
-        let mut me = None;
+        let (mut relays, mut me) = (None, None);
         let (store, identity, kept) = match &config.store {
             StoreConfig::Etcd(etcd) => {
                 standing.send_replace(Standing::Follower { leader: None, remembers: false });
                 let place = (etcd, Way::open(etcd).map_err(StoreError::from)?);
                 let share = Store::share(place.clone(), standing.subscribe(), Arc::clone(&journal));
                 let (store, identity) = share.await?;
-                let leader = name(etcd, rest_url)?;
-                elector = Some(Elector::new(place, leader.clone(), to_hub.news.clone()));
+                let leader = name(etcd, rest_url, &listeners)?;
+                let following = standing.subscribe();
+                let new = Elector::new(place.clone(), leader.clone(), to_hub.news.clone());
+                let dialler = Dialler::new(config.tls.as_ref())?;
+                let (who, seen) = ((&leader, dialler), (new.term(), following));
+                relays = Some(Relays::new(place, who, seen, to_hub.news.clone()));
+                elector = Some(new);
                 me = Some(leader);
                 // The elector reads the store when this controller becomes leader.
                 (store, identity, Kept::default())
@@ -110,6 +126,7 @@ impl Server {
             blueprint,
             seat,
             elector,
+            relays,
             me,
             listeners,
             to_hub,
@@ -169,7 +186,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let handle = self.handle();
         let Self { config, control, blueprint, seat, elector, listeners, to_hub, .. } = self;
-        let Self { inputs, keeper, journal, rest, .. } = self;
+        let Self { inputs, keeper, journal, rest, relays, .. } = self;
         for Listener { socket, tls } in &listeners {
             if let Ok(address) = socket.local_addr() {
                 let scheme = if tls.is_some() { "tls" } else { "tcp" };
@@ -187,6 +204,9 @@ impl Server {
             tasks.spawn(acceptor.clone().accept(listener));
         }
         drop(acceptor);
+        if let Some(relays) = relays {
+            tasks.spawn(relays.run());
+        }
         // REST and the writer of records are notified; the other tasks are dropped.
         let (end, ended) = watch::channel(false);
         let stopping = Arc::clone(&keeper);
@@ -267,12 +287,19 @@ fn limits(config: &Config, identity: &Identity) -> Limits {
     limits
 }
 
-/// Identity of this controller for the others: a unique name, and the URL of its REST.
-fn name(config: &EtcdConfig, rest: Option<String>) -> Result<Leader, BindError> {
+/// Identity of this controller for the others: a unique name, the URL of its REST, and where to
+/// relay switches.
+fn name(
+    config: &EtcdConfig,
+    rest: Option<String>,
+    listeners: &[Listener],
+) -> Result<Leader, BindError> {
     let mut id = [0; 8];
     crate::random::fill(&mut id).map_err(BindError::NoRandom)?;
     let rest = config.rest_url.clone().or(rest);
-    Ok(Leader { id: crate::audit::hex(&id), rest, generation: 0 })
+    let openflow = config.relay_address.clone();
+    let openflow = openflow.or_else(|| listeners.iter().find_map(Listener::endpoint));
+    Ok(Leader { id: crate::audit::hex(&id), rest, openflow, generation: 0 })
 }
 
 /// Binds the addresses. Those with TLS share one certificate.

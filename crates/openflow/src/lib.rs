@@ -62,6 +62,7 @@ mod oxm;
 mod packet;
 mod port;
 mod queue;
+mod relayed;
 mod role;
 mod shape;
 mod starts;
@@ -98,6 +99,7 @@ pub use port::{Port, PortConfig, PortFeatures, PortMod, PortReason, PortState, P
 pub use queue::{
     PacketQueue, QUEUE_ALL, QueueGetConfigReply, QueueGetConfigRequest, QueueProperty,
 };
+pub use relayed::Relayed;
 pub use role::{AsyncConfig, AsyncMask, ControllerRole, RoleMessage};
 pub use shape::{ParseShapeError, Shape};
 pub use starts::StartsSuffice;

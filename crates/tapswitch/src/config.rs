@@ -103,6 +103,7 @@ struct ControllerSection {
     store_login: Option<PathBuf>,
     rest: Option<Spanned<String>>,
     rest_url: Option<Spanned<String>>,
+    relay_address: Option<Spanned<String>>,
     tokens: Option<Spanned<PathBuf>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
@@ -192,6 +193,12 @@ impl ControllerSection {
             key: None,
             span: self.rest_url.as_ref().map(Spanned::span),
             text: format!("controller.rest-url: {text}"),
+        })?;
+        let relay = parse_one(self.relay_address.as_ref(), "controller.relay-address")?;
+        let store = store.with_relay_address(relay).map_err(|text| Fault {
+            key: None,
+            span: self.relay_address.as_ref().map(Spanned::span),
+            text: format!("controller.relay-address: {text}"),
         })?;
         Ok((store, rest.unwrap_or(RestPlace::Off)))
     }

@@ -39,6 +39,11 @@ pub(crate) struct ControllerArgs {
     /// etcd. Default: the address of --rest.
     #[arg(long, value_name = "URL")]
     pub(crate) rest_url: Option<RestUrl>,
+    /// Where other controllers connect for switches that only they have, when this one leads, in
+    /// the form of --listen; for stores in etcd. Default: an address of --listen, unless that is a
+    /// wildcard.
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) relay_address: Option<Listen>,
     #[command(flatten)]
     pub(crate) store_files: StoreFilesArgs,
     #[command(flatten)]
@@ -123,6 +128,7 @@ pub(crate) fn main(args: &ControllerArgs) -> Result<(), Box<dyn std::error::Erro
     let socket = args.socket.path("controller");
     let store = args.store.clone().unwrap_or_else(default_store).with_files(&args.store_files)?;
     let store = store.with_rest_url(args.rest_url.clone())?;
+    let store = store.with_relay_address(args.relay_address)?;
     if let Some((key, text)) = args.files.unused(&args.listen, args.rest) {
         return Err(format!("--{key}: {text}").into());
     }
@@ -265,16 +271,33 @@ impl StorePlace {
     pub(crate) fn with_rest_url(mut self, url: Option<RestUrl>) -> Result<Self, String> {
         match (&mut self, url) {
             (Self::Etcd(etcd), url) => etcd.rest_url = url.map(|RestUrl(url)| url),
-            (_, Some(RestUrl(url))) => return Err(format!("{url}: {ONLY_SHARED}")),
+            (_, Some(RestUrl(url))) => return Err(format!("{url}: a REST URL {ONLY_SHARED}")),
             (_, None) => {}
         }
+        Ok(self)
+    }
+
+    /// Adds the address for relayed switches; fails if nothing would use it, or nobody reach it.
+    pub(crate) fn with_relay_address(mut self, at: Option<Listen>) -> Result<Self, String> {
+        let Some(at) = at else { return Ok(self) };
+        let (address, text) = match at {
+            Listen::Tcp(address) => (address, format!("tcp:{address}")),
+            Listen::Tls(address) => (address, format!("tls:{address}")),
+        };
+        if address.ip().is_unspecified() || address.port() == 0 {
+            return Err(format!("{text}: others cannot connect there; name one address and port"));
+        }
+        let Self::Etcd(etcd) = &mut self else {
+            return Err(format!("{text}: a relay address {ONLY_SHARED}"));
+        };
+        etcd.relay_address = Some(text);
         Ok(self)
     }
 }
 
 const ONLY_ETCD: &str = "this file is only for a store in etcd, as in etcds://10.0.0.1:2379";
 
-const ONLY_SHARED: &str = "a REST URL is only for controllers that share a store in etcd, as in \
+const ONLY_SHARED: &str = "is only for controllers that share a store in etcd, as in \
                            etcd://10.0.0.1:2379; leave it out";
 
 /// URL at which others reach REST.

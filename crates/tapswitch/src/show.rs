@@ -561,6 +561,7 @@ const fn state(switch: &ConnectedSwitch) -> &'static str {
         (false, _) => "gone",
         // It does not answer requests for counters.
         (true, true) => "silent",
+        (true, false) if switch.through.is_some() => "relayed",
         (true, false) => "connected",
     }
 }

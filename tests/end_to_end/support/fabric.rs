@@ -1,6 +1,8 @@
 //! Several switches with cables between them, ours and Open vSwitch, and one controller, or several
 //! that share a store.
 
+use std::collections::BTreeMap;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use tapswitch_netlink::{Feature, Netlink, OwnedNamespace};
@@ -44,6 +46,8 @@ pub(crate) struct Fabric {
     cables: Vec<(u8, u8)>,
     /// Further options of the ports at cables, by switch.
     options: Vec<&'static str>,
+    /// Switches that connect to some of the controllers only.
+    choices: BTreeMap<u8, Vec<usize>>,
     pub(crate) room: OwnedNamespace,
     directory: TempDir,
 }
@@ -113,6 +117,7 @@ impl Fabric {
             kinds,
             cables,
             options,
+            choices: BTreeMap::new(),
             room,
             directory,
         };
@@ -179,7 +184,7 @@ impl Fabric {
         let interfaces = self.interfaces(number);
         match (self.kind(number), &self.ovs) {
             (Kind::OpenVswitch | Kind::OpenVswitchDpdk, Some(ovs)) => {
-                ovs.add_switch(number.into(), &interfaces, &self.endpoints());
+                ovs.add_switch(number.into(), &interfaces, &self.endpoints(number));
             }
             _ => {
                 self.switches[usize::from(number) - 1] = Some(self.start_ours(number, &interfaces));
@@ -348,11 +353,30 @@ impl Fabric {
         }
     }
 
-    /// Addresses of the controllers for switches.
-    fn endpoints(&self) -> Vec<String> {
-        match &self.control {
-            Controllers::One(_) => vec![CONTROLLER.to_owned()],
-            Controllers::Several(_) => Cluster::endpoints(),
+    /// Addresses of the controllers for a switch.
+    fn endpoints(&self, number: u8) -> Vec<String> {
+        if matches!(self.control, Controllers::One(_)) {
+            return vec![CONTROLLER.to_owned()];
+        }
+        let all = Cluster::endpoints();
+        match self.choices.get(&number) {
+            None => all,
+            Some(some) => some.iter().map(|controller| all[*controller].clone()).collect(),
+        }
+    }
+
+    /// From now on this switch connects to these controllers only. One of ours is restarted.
+    pub(crate) fn connect_to(&mut self, number: u8, controllers: &[usize]) {
+        self.choices.insert(number, controllers.to_vec());
+        match self.switches[usize::from(number) - 1].take() {
+            Some(mut switch) => {
+                switch.stop();
+                self.start_switch(number);
+            }
+            None => {
+                let ovs = self.ovs.as_ref().unwrap();
+                ovs.connect_to(number.into(), &self.endpoints(number));
+            }
         }
     }
 
@@ -417,7 +441,7 @@ impl Fabric {
         };
         let ports: Vec<_> = ports.map(port).collect();
         let fixed = ["switch", "--name", &name, "--datapath-id", &id];
-        let endpoints = self.endpoints();
+        let endpoints = self.endpoints(number);
         let controllers = endpoints.iter().flat_map(|endpoint| ["--controller", endpoint]);
         let more = ["--fail-mode", "secure", "--socket", &socket, "--listen", &own];
         let ports = ports.iter().flat_map(|port| ["--port", port]);

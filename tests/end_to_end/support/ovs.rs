@@ -143,6 +143,12 @@ impl Ovs {
             let settings = settings.iter().map(String::as_str).chain([number.as_str()]);
             self.vsctl(&set.into_iter().chain(settings).collect::<Vec<_>>());
         }
+        self.connect_to(datapath_id, controllers);
+    }
+
+    /// Sets the controllers of a bridge.
+    pub(crate) fn connect_to(&self, datapath_id: u64, controllers: &[String]) {
+        let bridge = bridge(datapath_id);
         let set = ["set-controller", &bridge].into_iter();
         self.vsctl(&set.chain(controllers.iter().map(String::as_str)).collect::<Vec<_>>());
     }

@@ -108,6 +108,8 @@ export interface SwitchReport {
   is_connected: boolean;
   /** The switch does not report its counters; the last reported values still count. */
   is_silent?: boolean;
+  /** The controller that relays it to the leader, if it is not connected itself. */
+  through?: string | null;
   is_ours?: boolean;
   ports: PortReport[];
   hosts: number;

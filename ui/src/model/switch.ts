@@ -7,12 +7,18 @@ import type { Verdict } from "./policy";
 export function condition({
   is_connected,
   is_silent,
-}: Pick<SwitchReport, "is_connected" | "is_silent">): Verdict {
+  through,
+}: Pick<SwitchReport, "is_connected" | "is_silent" | "through">): Verdict {
   if (!is_connected)
     return { tone: "bad", word: "lost", sentence: "It keeps forwarding with its current rules." };
   if (is_silent) return { tone: "wait", word: "silent", sentence: SILENT };
+  if (through != null) return { tone: "good", word: "relayed", sentence: relayed(through) };
   return { tone: "good", word: "connected", sentence: "" };
 }
+
+const relayed = (through: string): string =>
+  `It is connected to controller ${through}, and not to the leader. ` +
+  "If it should reach the leader, look at its list of controllers, and at the path to the leader.";
 
 const SILENT =
   "It does not report its counters: the last reported values are used. Look for an overloaded " +

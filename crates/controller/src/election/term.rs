@@ -1,8 +1,10 @@
 //! Validity of a term without news from etcd.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use tapswitch_openflow::DatapathId;
 
 /// Time of the last renewal of the leader's lease, shared by the thread that renews it and the hub.
 /// A process that was stopped for a while detects here that its term is over, before it acts.
@@ -16,15 +18,15 @@ pub(crate) struct Term {
     patience: Duration,
     /// Since when the hub has been busy with one task.
     busy_since: Arc<Mutex<Option<Instant>>>,
-    /// Number of connected switches, whoever leads.
-    switch_count: Arc<AtomicUsize>,
+    /// Connected switches, whoever leads.
+    switches: Arc<Mutex<BTreeSet<DatapathId>>>,
 }
 
 impl Term {
     /// No term yet.
     pub(crate) fn new(patience: Duration) -> Self {
         let (renewed_at, busy_since) = (Arc::default(), Arc::default());
-        Self { renewed_at, patience, busy_since, switch_count: Arc::default() }
+        Self { renewed_at, patience, busy_since, switches: Arc::default() }
     }
 
     /// Begins a term with a lease requested at this time.
@@ -59,14 +61,23 @@ impl Term {
         *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Sets the number of connected switches.
-    pub(crate) fn set_switch_count(&self, count: usize) {
-        self.switch_count.store(count, Ordering::Relaxed);
+    /// Notes whether a switch is connected.
+    pub(crate) fn note_switch(&self, switch: DatapathId, is_connected: bool) {
+        let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_connected {
+            true => _ = switches.insert(switch),
+            false => _ = switches.remove(&switch),
+        }
+    }
+
+    /// The connected switches.
+    pub(crate) fn switches(&self) -> BTreeSet<DatapathId> {
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Number of connected switches.
     pub(crate) fn switch_count(&self) -> usize {
-        self.switch_count.load(Ordering::Relaxed)
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Whether the hub has been busy with one task for so long that it is considered stuck.

@@ -27,7 +27,7 @@ impl Candidate {
         let keeper = Keeper::new(store, []);
         let (limits, start, met) = (Limits::default(), Instant::now(), BTreeSet::new());
         let blueprint = Blueprint { limits, policies, start, met };
-        let me = Leader { id: "me".to_owned(), rest: None, generation: 0 };
+        let me = Leader { id: "me".to_owned(), rest: None, openflow: None, generation: 0 };
         let (to_hub, heard) = mpsc::channel(1);
         let elector = Elector::new(place, me, to_hub);
         let (ends, ended) = watch::channel(false);

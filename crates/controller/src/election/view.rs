@@ -23,12 +23,17 @@ impl View {
         (theirs, ours): (Option<usize>, usize),
         now: Instant,
     ) -> bool {
-        let is_better = theirs.is_some_and(|theirs| theirs.saturating_mul(2) < ours);
+        let is_better = theirs.is_some_and(|theirs| sees_far_more(ours, theirs));
         let before = self.better_since.filter(|(of, _)| *of == lease);
         let since = before.map_or(now, |(_, since)| since);
         self.better_since = is_better.then_some((lease, since));
         is_better && now.saturating_duration_since(since) >= PATIENCE
     }
+}
+
+/// Whether who has `ours` switches should lead instead of who has `theirs`.
+pub(crate) const fn sees_far_more(ours: usize, theirs: usize) -> bool {
+    theirs.saturating_mul(2) < ours
 }
 
 /// Switches that lost all their controllers, or have just started, try each again every two

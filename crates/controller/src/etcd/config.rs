@@ -26,6 +26,9 @@ pub struct EtcdConfig {
     /// URL of this controller's REST for clients of followers; `None` for the address that it
     /// listens on.
     pub rest_url: Option<String>,
+    /// Where other controllers connect for switches that only they have, when this one leads, as
+    /// `tcp:ADDRESS:PORT` or `tls:ADDRESS:PORT`; `None` for an address that it listens on.
+    pub relay_address: Option<String>,
 }
 
 /// Certificates for etcd as PEM. They are reloaded when they have changed.
@@ -79,6 +82,7 @@ impl FromStr for EtcdConfig {
             tls: None,
             login: None,
             rest_url: None,
+            relay_address: None,
         })
     }
 }

@@ -28,7 +28,9 @@ impl Hub {
             tracing::info!("{} connected from {}", Name(id), new.peer);
             return self.accept(id, new);
         };
-        if self.takeover_after.is_zero() {
+        // A switch that is relayed to us, and connects itself, or through another controller, is no
+        // second one.
+        if self.takeover_after.is_zero() || old.through.is_some() {
             return self.take_the_place(id, new);
         }
         let under_way = self.contests.get(&id).map(|contest| contest.until);
@@ -45,6 +47,7 @@ impl Hub {
     }
 
     fn accept(&mut self, id: DatapathId, new: Connected) {
+        self.seat.note_switch(id, true);
         self.switches.insert(id, new);
         self.ask_for_role(id);
     }
@@ -52,8 +55,19 @@ impl Hub {
     /// Input from a connection that is not the current one of its switch.
     pub(super) fn handle_contender(&mut self, id: DatapathId, from: ConnectionId, news: &News) {
         let is_its = self.contests.get(&id).is_some_and(|it| it.new.connection == from);
-        if is_its && matches!(news, News::Closed { .. }) {
-            self.contests.remove(&id);
+        match news {
+            News::Closed { .. } if is_its => _ = self.contests.remove(&id),
+            // It became connected to us meanwhile.
+            News::Relayed { .. } if is_its => self.send_back(id),
+            _ => {}
+        }
+    }
+
+    /// Refuses the relay of a connected switch.
+    fn send_back(&mut self, id: DatapathId) {
+        if let Some(contest) = self.contests.remove(&id) {
+            // It may have closed itself.
+            let _ = contest.new.orders.close.send(format!("{} is connected itself", Name(id)));
         }
     }
 
@@ -111,7 +125,10 @@ impl Hub {
         let (name, peer) = (Name(id), new.peer);
         match self.switches.remove(&id) {
             Some(old) => {
-                let why = reason(self.takeover_after);
+                let why = match old.through {
+                    Some(_) => ", through which it was relayed",
+                    None => reason(self.takeover_after),
+                };
                 tracing::info!("{name}: {peer} replaces {}{why}", old.peer);
                 // It may have ended by itself.
                 let _ = old.orders.close.send(format!("{name} connected again, from {peer}"));

@@ -55,10 +55,10 @@ impl Seat {
         }
     }
 
-    /// Publishes the number of connected switches.
-    pub(super) fn set_switch_count(&self, count: usize) {
+    /// Publishes whether a switch is connected.
+    pub(super) fn note_switch(&self, switch: DatapathId, is_connected: bool) {
         if let Some(term) = &self.term {
-            term.set_switch_count(count);
+            term.note_switch(switch, is_connected);
         }
     }
 
@@ -146,7 +146,7 @@ impl Hub {
         let remembers = leader.is_none();
         let has_led = self.seat.acts().then_some(self.seat.generation);
         match &leader {
-            Some(Leader { id, rest, generation }) => {
+            Some(Leader { id, rest, generation, .. }) => {
                 let rest = rest.as_deref().unwrap_or("none");
                 tracing::info!("following {id} (REST: {rest}), generation {generation}");
                 self.seat.generation = self.seat.generation.max(*generation);

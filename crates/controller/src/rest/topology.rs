@@ -349,6 +349,7 @@ mod tests {
             switch: DatapathId(id),
             is_connected: true,
             is_silent: false,
+            through: None,
             ports: vec![port],
             hosts: usize::try_from(id).unwrap(),
             hosts_refused: 0,

@@ -248,6 +248,12 @@ fn where_others_reach_rest_is_a_url_and_for_a_shared_store() {
     assert!(told.starts_with("lab.toml:13:12: controller.rest-url: 'foo' is no"), "{told}");
     let told = error(&with("rest-url = \"https://10.0.1.1:8653\""));
     assert!(told.starts_with("lab.toml:12:12: controller.rest-url: https://10.0.1.1"), "{told}");
+    let told = error(&with("store = \"etcd://10.0.0.1:2379\"\nrelay-address = \"tcp:0.0.0.0\""));
+    let wrong = "lab.toml:13:17: controller.relay-address: tcp:0.0.0.0:6653: others cannot";
+    assert!(told.starts_with(wrong), "{told}");
+    let told = error(&with("relay-address = \"tcp:10.0.1.1:6653\""));
+    let wrong = "lab.toml:12:17: controller.relay-address: tcp:10.0.1.1:6653: a relay address is";
+    assert!(told.starts_with(wrong), "{told}");
     assert!(told.contains("share a store in etcd"), "{told}");
     let good = with("store = \"etcd://10.0.0.1:2379\"\nrest-url = \"https://10.0.1.1:8653\"");
     let config = RunConfig::parse(&good).unwrap().controller.unwrap();

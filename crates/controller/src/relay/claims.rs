@@ -1,0 +1,234 @@
+//! Which switches this controller relays.
+//!
+//! The leader lists its switches in etcd. A follower that has had one for a while which is not in
+//! the list claims it by a key bound to a lease of its own, so that of several followers one
+//! relays. A relayed switch is in the leader's list, too.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use tapswitch_openflow::DatapathId;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{Dialler, Relay};
+use crate::cluster::{Keys, Leader, Listed, Standing};
+use crate::election::{Term, sees_far_more};
+use crate::etcd::{Client, Compare, EtcdConfig, EtcdError, Op, Way};
+use crate::news::Input;
+use crate::store::key_of;
+
+/// Relays switches while this controller follows.
+#[derive(Debug)]
+pub(crate) struct Relays {
+    client: Client,
+    keys: Keys,
+    ttl: Duration,
+    /// This controller's name.
+    me: String,
+    /// Which switches are connected here.
+    term: Term,
+    standing: watch::Receiver<Standing>,
+    dialler: Dialler,
+    to_hub: mpsc::Sender<Input>,
+    lease: Option<i64>,
+    /// Generation of the leader that the following is about.
+    generation: u64,
+    /// Switches that the leader has not, and since when.
+    missed: HashMap<DatapathId, Instant>,
+    /// Claimed switches. A sender is closed when its relay has ended.
+    relayed: HashMap<DatapathId, oneshot::Sender<()>>,
+    /// The last problem that was logged.
+    told: Option<String>,
+}
+
+impl Relays {
+    pub(crate) fn new(
+        (config, way): (&EtcdConfig, Way),
+        (me, dialler): (&Leader, Dialler),
+        (term, standing): (Term, watch::Receiver<Standing>),
+        to_hub: mpsc::Sender<Input>,
+    ) -> Self {
+        Self {
+            client: Client::new(way, config.ttl / 2),
+            keys: Keys::new(&config.prefix),
+            ttl: config.ttl,
+            me: me.id.clone(),
+            term,
+            standing,
+            dialler,
+            to_hub,
+            lease: None,
+            generation: 0,
+            missed: HashMap::new(),
+            relayed: HashMap::new(),
+            told: None,
+        }
+    }
+
+    /// Runs until it is dropped. Its lease then expires.
+    pub(crate) async fn run(mut self) {
+        loop {
+            tokio::time::sleep(self.ttl / LOOKS).await;
+            if let Err(error) = self.look().await {
+                // The election reports that etcd does not answer.
+                tracing::debug!("relays: {error}");
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), EtcdError> {
+        self.keep_lease().await?;
+        self.forget_ended().await?;
+        let Some(leader) = self.leader() else {
+            self.missed.clear();
+            return Ok(());
+        };
+        if self.generation != leader.generation {
+            (self.generation, self.told) = (leader.generation, None);
+            self.missed.clear();
+        }
+        for switch in self.due(&leader, Instant::now()).await? {
+            // A leader that does not answer would cost too much time for each.
+            if !self.begin(switch, &leader).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn leader(&self) -> Option<Leader> {
+        match &*self.standing.borrow() {
+            Standing::Follower { leader, .. } => leader.clone(),
+            Standing::Alone | Standing::Leader { .. } => None,
+        }
+    }
+
+    /// Switches that the leader has missed for a while. A follower that has far more than the
+    /// leader is about to lead instead.
+    async fn due(&mut self, leader: &Leader, now: Instant) -> Result<Vec<DatapathId>, EtcdError> {
+        let found = self.client.range(&self.keys.listed(), None, 1).await?;
+        let listed = found.kvs.first().and_then(|found| serde_json::from_str(&found.value).ok());
+        let listed: Option<Listed> = listed;
+        let Some(listed) = listed.filter(|listed| listed.generation == leader.generation) else {
+            // It has just begun.
+            self.missed.clear();
+            return Ok(Vec::new());
+        };
+        let ours = self.term.switches();
+        let theirs = listed.switches();
+        if sees_far_more(ours.len(), theirs.len()) {
+            return Ok(Vec::new());
+        }
+        let is_missed =
+            |switch: &DatapathId| !theirs.contains(switch) && !self.relayed.contains_key(switch);
+        let missed: BTreeSet<_> = ours.into_iter().filter(is_missed).collect();
+        self.missed.retain(|switch, _| missed.contains(switch));
+        missed.iter().for_each(|switch| _ = self.missed.entry(*switch).or_insert(now));
+        let is_due = |since: &Instant| now.saturating_duration_since(*since) >= PATIENCE;
+        let due = self.missed.iter().filter(|(_, since)| is_due(since)).map(|(switch, _)| *switch);
+        Ok(due.take(AT_ONCE).collect())
+    }
+
+    /// Claims a switch, connects to the leader, and orders the relay. Returns whether the leader
+    /// can be reached, as far as known.
+    async fn begin(&mut self, switch: DatapathId, leader: &Leader) -> Result<bool, EtcdError> {
+        // On failure it is tried again after the same time.
+        self.missed.insert(switch, Instant::now());
+        let Some(address) = &leader.openflow else {
+            self.tell(switch, NO_ADDRESS);
+            return Ok(false);
+        };
+        if !self.claim(switch).await? {
+            return Ok(true);
+        }
+        match self.dialler.dial(address).await {
+            Ok(stream) => {
+                let (end, ended) = oneshot::channel();
+                let relay = Relay { leader: stream, by: self.me.clone(), end: ended };
+                self.relayed.insert(switch, end);
+                self.missed.remove(&switch);
+                // Without a hub the controller stops.
+                let _ = self.to_hub.send(Input::Relay { switch, relay }).await;
+                Ok(true)
+            }
+            Err(error) => {
+                self.tell(switch, &format!("cannot be relayed to it: {error}"));
+                self.give_back(switch).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Claims a switch, unless another follower has.
+    async fn claim(&mut self, switch: DatapathId) -> Result<bool, EtcdError> {
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => self.client.grant(self.ttl).await?,
+        };
+        self.lease = Some(lease);
+        let key = self.keys.relay(&key_of(switch));
+        let free = Compare::Created { key: key.clone(), revision: 0 };
+        let (look, value) = (Op::Get { key: key.clone() }, self.me.clone());
+        let put = Op::Put { key, value, lease: Some(lease) };
+        let answer = self.client.txn(&[free], &[put], &[look]).await?;
+        // An earlier request that timed out may have been executed.
+        let is_ours = answer.found(0).is_some_and(|found| found.lease == lease);
+        Ok(answer.succeeded || is_ours)
+    }
+
+    async fn give_back(&mut self, switch: DatapathId) -> Result<(), EtcdError> {
+        let delete = Op::Delete { key: self.keys.relay(&key_of(switch)) };
+        self.client.txn(&[], &[delete], &[]).await.map(drop)
+    }
+
+    /// Renews the lease, if there is one. If it has expired, the relays are claimed anew.
+    async fn keep_lease(&mut self) -> Result<(), EtcdError> {
+        if let Some(lease) = self.lease {
+            match self.client.keep_alive(lease).await {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(EtcdError::NotFound(_)) => self.lease = None,
+                Err(error) => return Err(error),
+            }
+        }
+        let switches: Vec<_> = self.relayed.keys().copied().collect();
+        for switch in switches {
+            if !self.claim(switch).await? {
+                // Dropping it ends the relay.
+                self.relayed.remove(&switch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the claims of relays that have ended.
+    async fn forget_ended(&mut self) -> Result<(), EtcdError> {
+        let ended = self.relayed.iter().filter(|(_, end)| end.is_closed());
+        let ended: Vec<_> = ended.map(|(switch, _)| *switch).collect();
+        for switch in ended {
+            self.give_back(switch).await?;
+            self.relayed.remove(&switch);
+        }
+        Ok(())
+    }
+
+    /// Logs a problem once per leader.
+    fn tell(&mut self, switch: DatapathId, problem: &str) {
+        if self.told.as_deref() != Some(problem) {
+            tracing::warn!(
+                "switch {:#x} is connected here and not to the leader, and {problem}",
+                switch.0
+            );
+            self.told = Some(problem.to_owned());
+        }
+    }
+}
+
+/// Time for a switch to connect to the leader itself: those that lost all controllers, or have just
+/// started, try each again every two seconds.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Looks per lifetime of a lease.
+const LOOKS: u32 = 4;
+/// Relays begun at once, so that the lease is renewed in between.
+const AT_ONCE: usize = 64;
+const NO_ADDRESS: &str = "the leader has no address for it; set --relay-address (relay-address in \
+                          a file) of the leader";
