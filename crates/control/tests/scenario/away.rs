@@ -1,4 +1,4 @@
-//! Copies whose only path uses a disconnected switch, or ends at one, which may still forward them or
+//! Copies whose only path uses a disconnected switch, or ends at one. It may still forward them, or
 //! not.
 
 use tapswitch_control::*;
