@@ -1,7 +1,7 @@
 //! What a thread logs at level `info` and above.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -9,8 +9,19 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Messages that a thread has logged.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Default for Log {
+    fn default() -> Self {
+        // While there is a single listener, tracing asks that of the thread which comes first to a
+        // place whether its messages are of interest, and remembers the answer for all threads. So
+        // there are always two of them.
+        static EVERYWHERE: Once = Once::new();
+        EVERYWHERE.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
+        Self(Arc::default())
+    }
+}
 
 impl Log {
     /// Begins the log of this thread, which ends when the guard is dropped.
@@ -36,29 +47,43 @@ impl Log {
     }
 }
 
-impl Subscriber for Log {
-    fn enabled(&self, of: &Metadata<'_>) -> bool {
-        *of.level() <= Level::INFO
-    }
+/// Implements a subscriber without spans, with this reaction to events.
+macro_rules! subscriber {
+    ($name:ty, $event:expr) => {
+        impl Subscriber for $name {
+            fn enabled(&self, of: &Metadata<'_>) -> bool {
+                *of.level() <= Level::INFO
+            }
 
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
+            fn event(&self, event: &Event<'_>) {
+                $event(self, event);
+            }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
+            fn new_span(&self, _: &Attributes<'_>) -> Id {
+                Id::from_u64(1)
+            }
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
+            fn record(&self, _: &Id, _: &Record<'_>) {}
 
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
+            fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn enter(&self, _: &Id) {}
+            fn enter(&self, _: &Id) {}
 
-    fn exit(&self, _: &Id) {}
+            fn exit(&self, _: &Id) {}
+        }
+    };
 }
+
+subscriber!(Log, |log: &Self, event: &Event<'_>| {
+    let mut line = Line::default();
+    event.record(&mut line);
+    log.0.lock().unwrap().push(line.0);
+});
+
+/// Wants the messages of all threads, and does nothing with them.
+struct Deaf;
+
+subscriber!(Deaf, |_: &Self, _: &Event<'_>| {});
 
 /// The message of an event.
 #[derive(Default)]
