@@ -20,14 +20,15 @@ impl Relayed {
         Experimenter { experimenter: EXPERIMENTER, exp_type: RELAYED, data }
     }
 
-    /// The meaning of a message's body, if it is such a message, with a name in UTF-8 of at most
-    /// 64 bytes.
+    /// The meaning of a message's body, if it is such a message, with a name of at most 64 letters
+    /// and digits of ASCII: it is logged, and anyone may connect.
     pub fn of(body: &Experimenter) -> Option<Self> {
         let Experimenter { experimenter: EXPERIMENTER, exp_type: RELAYED, data } = body else {
             return None;
         };
-        let by = str::from_utf8(data).ok().filter(|by| by.len() <= MAX_NAME_LEN)?;
-        Some(Self { by: by.to_owned() })
+        let is_name = data.len() <= MAX_NAME_LEN && data.iter().all(u8::is_ascii_alphanumeric);
+        let by = String::from_utf8(data.clone()).ok().filter(|_| is_name)?;
+        Some(Self { by })
     }
 }
 
@@ -48,6 +49,7 @@ mod tests {
             Experimenter { experimenter: 1, ..said.clone() },
             Experimenter { exp_type: 1, ..said.clone() },
             Experimenter { data: vec![0xff], ..said.clone() },
+            Experimenter { data: b"a\nb".to_vec(), ..said.clone() },
             Experimenter { data: vec![b'a'; MAX_NAME_LEN + 1], ..said },
         ];
         assert!(others.iter().all(|other| Relayed::of(other).is_none()));
