@@ -64,6 +64,7 @@
 
 mod call;
 mod chain;
+mod copy;
 mod device;
 mod features;
 mod guard;

@@ -23,13 +23,14 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 mod mapping;
 
 pub(crate) use self::mapping::Mapping;
+use crate::copy::copy;
 
 /// A region as described by the VMM (vhost-user `VHOST_USER_SET_MEM_TABLE`).
 #[derive(Debug)]
@@ -361,7 +362,7 @@ impl<'m> GuestBytes<'m> {
         // SAFETY: `len` bytes are mapped at `start` as long as the memory is borrowed, and `out` is
         // exclusively ours. The guest may write meanwhile: any bytes are valid, and torn ones harm
         // only the guest.
-        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
+        unsafe { copy(self.start.as_ptr(), out.as_mut_ptr(), len) };
         // Decisions on the copy must be based on this one fetch: the compiler must not load the
         // guest's bytes again after this line.
         compiler_fence(Ordering::Acquire);
@@ -373,7 +374,7 @@ impl<'m> GuestBytes<'m> {
     pub fn write(&self, from: &[u8]) -> usize {
         let len = self.len.min(from.len());
         // SAFETY: as for `read`; by sharing the memory, the guest permits our writes.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr(), len) };
+        unsafe { copy(from.as_ptr(), self.start.as_ptr(), len) };
         len
     }
 
@@ -384,7 +385,7 @@ impl<'m> GuestBytes<'m> {
         let len = self.len.min(from.len);
         // SAFETY: `len` bytes are mapped at both addresses. They may overlap if a guest sends to
         // itself, which `copy` permits.
-        unsafe { ptr::copy(from.start.as_ptr(), self.start.as_ptr(), len) };
+        unsafe { copy(from.start.as_ptr(), self.start.as_ptr(), len) };
         len
     }
 
