@@ -23,7 +23,7 @@ fn of_len(len: u32) -> Vec<Candidate> {
             Candidate::new(cell, move || which.sum(black_box(data.bytes())))
         })
         .collect();
-    let chosen = data.clone();
+    let (chosen, again) = (data.clone(), data.clone());
     candidates.push(Candidate::new(data.cell("the choice".to_owned(), false), move || {
         Sum::of(black_box(chosen.bytes()))
     }));
@@ -31,7 +31,21 @@ fn of_len(len: u32) -> Vec<Candidate> {
     candidates.push(Candidate::new(data.cell("copying".to_owned(), false), move || {
         black_box(&mut to[..]).copy_from_slice(black_box(data.bytes()));
     }));
+    candidates.push(copying_into_the_trap(&again));
     candidates
+}
+
+/// Copying to where some processors are slow: a few bytes further in the page than the source.
+fn copying_into_the_trap(data: &Data) -> Candidate {
+    let mut to = vec![0; data.len as usize + PAGE_LEN];
+    let ahead = data.bytes().as_ptr().addr().wrapping_sub(to.as_ptr().addr());
+    let at = ahead.wrapping_add(8) % PAGE_LEN;
+    let cell = data.cell("copying 8 bytes on in the page".to_owned(), false);
+    let data = data.clone();
+    Candidate::new(cell, move || {
+        let to = &mut to[at..at + data.len as usize];
+        black_box(to).copy_from_slice(black_box(data.bytes()));
+    })
 }
 
 /// Bytes at the alignment of a payload that was read into a buffer.
@@ -63,5 +77,6 @@ impl Data {
 const LENS: [u32; 6] = [64, 256, 1448, 9000, 32_768, 65_536];
 /// Length of a cache line.
 const LINE_LEN: usize = 64;
+const PAGE_LEN: usize = 4096;
 /// Length of the Ethernet, IPv4 and TCP headers before the payload.
 const OFFSET: usize = 54;
