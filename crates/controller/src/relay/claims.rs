@@ -69,14 +69,14 @@ impl Relays {
     pub(crate) async fn run(mut self) {
         loop {
             tokio::time::sleep(self.ttl / LOOKS).await;
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.look(Instant::now()).await {
                 // The election reports that etcd does not answer.
                 tracing::debug!("relays: {error}");
             }
         }
     }
 
-    async fn look(&mut self) -> Result<(), EtcdError> {
+    async fn look(&mut self, now: Instant) -> Result<(), EtcdError> {
         self.keep_lease().await?;
         self.forget_ended().await?;
         let Some(leader) = self.leader() else {
@@ -87,9 +87,9 @@ impl Relays {
             (self.generation, self.told) = (leader.generation, None);
             self.missed.clear();
         }
-        for switch in self.due(&leader, Instant::now()).await? {
+        for switch in self.due(&leader, now).await? {
             // A leader that does not answer would cost too much time for each.
-            if !self.begin(switch, &leader).await? {
+            if !self.begin(switch, &leader, now).await? {
                 break;
             }
         }
@@ -131,9 +131,14 @@ impl Relays {
 
     /// Claims a switch, connects to the leader, and orders the relay. Returns whether the leader
     /// can be reached, as far as known.
-    async fn begin(&mut self, switch: DatapathId, leader: &Leader) -> Result<bool, EtcdError> {
+    async fn begin(
+        &mut self,
+        switch: DatapathId,
+        leader: &Leader,
+        now: Instant,
+    ) -> Result<bool, EtcdError> {
         // On failure it is tried again after the same time.
-        self.missed.insert(switch, Instant::now());
+        self.missed.insert(switch, now);
         let Some(address) = &leader.openflow else {
             self.tell(switch, NO_ADDRESS);
             return Ok(false);
@@ -232,3 +237,127 @@ const LOOKS: u32 = 4;
 const AT_ONCE: usize = 64;
 const NO_ADDRESS: &str = "the leader has no address for it; set --relay-address (relay-address in \
                           a file) of the leader";
+
+#[cfg(test)]
+mod tests {
+    use tapswitch_helpers::Log;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::etcd::fake::FakeEtcd;
+
+    const GENERATION: u64 = 7;
+    const CLAIM: &str = "/t/relays/0000000000000002";
+
+    /// A follower that has switches 1 to 3, and a leader that has 1 and 3.
+    struct Lab {
+        etcd: FakeEtcd,
+        relays: Relays,
+        to_hub: mpsc::Receiver<Input>,
+        standing: watch::Sender<Standing>,
+        start: Instant,
+    }
+
+    impl Lab {
+        async fn new(openflow: Option<String>) -> Self {
+            let etcd = FakeEtcd::start().await;
+            let config: EtcdConfig = format!("etcd://{}/t", etcd.endpoint).parse().unwrap();
+            let place = (&config, Way::open(&config).unwrap());
+            let named = |id: &str| Leader {
+                id: id.to_owned(),
+                rest: None,
+                openflow: openflow.clone(),
+                generation: GENERATION,
+            };
+            let leader = Some(named("leader"));
+            let (standing, following) =
+                watch::channel(Standing::Follower { leader, remembers: false });
+            let term = Term::new(Duration::from_secs(60));
+            (1..=3).for_each(|id| term.note_switch(DatapathId(id), true));
+            let (hub, to_hub) = mpsc::channel(8);
+            let (me, dialler) = (named("me"), Dialler::new(None).unwrap());
+            let relays = Relays::new(place, (&me, dialler), (term, following), hub);
+            let lab = Self { etcd, relays, to_hub, standing, start: Instant::now() };
+            lab.list(&[1, 3]);
+            lab
+        }
+
+        fn list(&self, ids: &[u64]) {
+            let switches = ids.iter().copied().map(DatapathId).collect();
+            let list = serde_json::to_string(&Listed::new(GENERATION, &switches)).unwrap();
+            self.etcd.put("/t/connected", &list);
+        }
+
+        /// Looks at this time; returns the switch that is ordered to be relayed, if any.
+        async fn look(&mut self, second: u64) -> Option<(u64, Relay)> {
+            let now = self.start + Duration::from_secs(second);
+            self.relays.look(now).await.unwrap();
+            match self.to_hub.try_recv().ok()? {
+                Input::Relay { switch, relay } => Some((switch.0, relay)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    async fn leader() -> (TcpListener, Option<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("tcp:{}", listener.local_addr().unwrap());
+        (listener, Some(address))
+    }
+
+    #[tokio::test]
+    async fn a_switch_that_the_leader_has_missed_for_a_while_is_claimed_and_relayed() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address).await;
+        assert!(lab.look(0).await.is_none() && lab.look(2).await.is_none());
+        let (switch, relay) = lab.look(3).await.unwrap();
+        assert_eq!((switch, lab.etcd.value(CLAIM).as_deref()), (2, Some("me")));
+        assert!(lab.look(9).await.is_none(), "once");
+        drop(relay);
+        assert!(lab.look(10).await.is_none());
+        assert_eq!(lab.etcd.value(CLAIM), None, "it has ended, and others may have it");
+        lab.list(&[1, 2, 3]);
+        assert!(lab.look(20).await.is_none() && lab.look(30).await.is_none());
+        lab.list(&[1, 3]);
+        assert!(lab.look(31).await.is_none(), "it was there meanwhile");
+        lab.standing.send_replace(Standing::Leader { generation: 8 });
+        assert!(lab.look(40).await.is_none(), "who leads relays nothing");
+    }
+
+    #[tokio::test]
+    async fn what_another_follower_has_claimed_is_left_to_it() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address).await;
+        lab.etcd.put(CLAIM, "other");
+        assert!(lab.look(0).await.is_none() && lab.look(3).await.is_none());
+        assert_eq!(lab.etcd.value(CLAIM).as_deref(), Some("other"));
+        lab.etcd.delete(CLAIM);
+        assert!(lab.look(5).await.is_none() && lab.look(6).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn who_has_far_more_switches_leads_instead() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address).await;
+        lab.list(&[1]);
+        assert!(lab.look(0).await.is_none() && lab.look(9).await.is_none());
+        assert!(lab.etcd.keys("/t/relays").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_cannot_be_reached_is_told_once_and_nothing_stays_claimed() {
+        for (address, told) in [
+            (None, "set --relay-address"),
+            (Some("tcp:127.0.0.1:1".to_owned()), "cannot be relayed to it: tcp:127.0.0.1:1: "),
+        ] {
+            let (log, _logging) = Log::start();
+            let mut lab = Lab::new(address).await;
+            for second in [0, 3, 4, 7, 10] {
+                assert!(lab.look(second).await.is_none());
+            }
+            let [line] = &log.lines_with("switch 0x2")[..] else { panic!("{:?}", log.take()) };
+            assert!(line.contains(told), "{line}");
+            assert!(lab.etcd.keys("/t/relays").is_empty());
+        }
+    }
+}
