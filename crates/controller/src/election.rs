@@ -210,6 +210,10 @@ impl Elector {
         (self.told, self.told_switches) = (None, None);
         self.term.begin(asked_at);
         self.tell(Verdict::Lead { generation, kept }).await;
+        if let Some(lease) = self.lease {
+            // Followers relay what is missing.
+            self.tell_switches(generation, lease).await;
+        }
         let why = self.renew(generation).await;
         tracing::warn!("leadership of generation {generation} ends: {why}");
         self.term.end();

@@ -43,9 +43,9 @@ fn restart(scene: &mut Scene) {
     assert!((expected..=expected + probes).contains(&told), "{expected}, {probes} probes:\n{log}");
 
     // What the switch did not report in time is not invented.
-    let report = eventually("the policy waits", || {
+    let report = eventually("the switch is missed", || {
         let report = scene.lab.policy("tap");
-        (report["state"]["is"] == "pending").then_some(report)
+        (report["state"]["is"] == "partial").then_some(report)
     });
     assert!(report["is_complete"] == false || conservation::is_settled(&report), "{report}");
     scene.lab.start_switch();

@@ -37,6 +37,9 @@ pub(crate) struct Relays {
     missed: HashMap<DatapathId, Instant>,
     /// Claimed switches. A sender is closed when its relay has ended.
     relayed: HashMap<DatapathId, oneshot::Sender<()>>,
+    /// Switches whose relay has ended: they are relayed again at once, as a new leader does not
+    /// wait for them for long.
+    ended: BTreeSet<DatapathId>,
     /// The last problem that was logged.
     told: Option<String>,
 }
@@ -61,6 +64,7 @@ impl Relays {
             generation: 0,
             missed: HashMap::new(),
             relayed: HashMap::new(),
+            ended: BTreeSet::new(),
             told: None,
         }
     }
@@ -123,9 +127,12 @@ impl Relays {
             |switch: &DatapathId| !theirs.contains(switch) && !self.relayed.contains_key(switch);
         let missed: BTreeSet<_> = ours.into_iter().filter(is_missed).collect();
         self.missed.retain(|switch, _| missed.contains(switch));
+        self.ended.retain(|switch| !theirs.contains(switch));
         missed.iter().for_each(|switch| _ = self.missed.entry(*switch).or_insert(now));
-        let is_due = |since: &Instant| now.saturating_duration_since(*since) >= PATIENCE;
-        let due = self.missed.iter().filter(|(_, since)| is_due(since)).map(|(switch, _)| *switch);
+        let is_due = |(switch, since): &(&DatapathId, &Instant)| {
+            self.ended.contains(switch) || now.saturating_duration_since(**since) >= PATIENCE
+        };
+        let due = self.missed.iter().filter(is_due).map(|(switch, _)| *switch);
         Ok(due.take(AT_ONCE).collect())
     }
 
@@ -152,12 +159,16 @@ impl Relays {
                 let relay = Relay { leader: stream, by: self.me.clone(), end: ended };
                 self.relayed.insert(switch, end);
                 self.missed.remove(&switch);
+                self.ended.remove(&switch);
                 // Without a hub the controller stops.
                 let _ = self.to_hub.send(Input::Relay { switch, relay }).await;
                 Ok(true)
             }
             Err(error) => {
-                self.tell(switch, &format!("cannot be relayed to it: {error}"));
+                // A leader that has died is still known as such for a while.
+                if !self.ended.contains(&switch) {
+                    self.tell(switch, &format!("cannot be relayed to it: {error}"));
+                }
                 self.give_back(switch).await?;
                 Ok(false)
             }
@@ -212,6 +223,7 @@ impl Relays {
         for switch in ended {
             self.give_back(switch).await?;
             self.relayed.remove(&switch);
+            self.ended.insert(switch);
         }
         Ok(())
     }
@@ -283,9 +295,24 @@ mod tests {
         }
 
         fn list(&self, ids: &[u64]) {
+            self.list_in(GENERATION, ids);
+        }
+
+        fn list_in(&self, generation: u64, ids: &[u64]) {
             let switches = ids.iter().copied().map(DatapathId).collect();
-            let list = serde_json::to_string(&Listed::new(GENERATION, &switches)).unwrap();
+            let list = serde_json::to_string(&Listed::new(generation, &switches)).unwrap();
             self.etcd.put("/t/connected", &list);
+        }
+
+        /// Another leader with this address, which has the same switches; returns the address of
+        /// the former one.
+        fn lead(&self, generation: u64, address: Option<String>) -> Option<String> {
+            let before = self.relays.leader().unwrap();
+            let leader = Leader { openflow: address, generation, ..before.clone() };
+            let following = Standing::Follower { leader: Some(leader), remembers: false };
+            self.standing.send_replace(following);
+            self.list_in(generation, &[1, 3]);
+            before.openflow
         }
 
         /// Looks at this time; returns the switch that is ordered to be relayed, if any.
@@ -314,14 +341,30 @@ mod tests {
         assert_eq!((switch, lab.etcd.value(CLAIM).as_deref()), (2, Some("me")));
         assert!(lab.look(9).await.is_none(), "once");
         drop(relay);
+        lab.list(&[1, 2, 3]);
         assert!(lab.look(10).await.is_none());
         assert_eq!(lab.etcd.value(CLAIM), None, "it has ended, and others may have it");
-        lab.list(&[1, 2, 3]);
         assert!(lab.look(20).await.is_none() && lab.look(30).await.is_none());
         lab.list(&[1, 3]);
         assert!(lab.look(31).await.is_none(), "it was there meanwhile");
         lab.standing.send_replace(Standing::Leader { generation: 8 });
         assert!(lab.look(40).await.is_none(), "who leads relays nothing");
+    }
+
+    /// The switch connects to this controller anew, and a new leader does not wait for long.
+    #[tokio::test]
+    async fn a_switch_whose_relay_has_ended_is_relayed_again_at_once() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address).await;
+        assert!(lab.look(0).await.is_none());
+        drop(lab.look(3).await.unwrap());
+        lab.relays.term.note_switch(DatapathId(2), false);
+        assert!(lab.look(4).await.is_none(), "it is not there");
+        lab.relays.term.note_switch(DatapathId(2), true);
+        let address = lab.lead(8, Some("tcp:127.0.0.1:1".to_owned()));
+        assert!(lab.look(5).await.is_none(), "the leader has died");
+        lab.lead(9, address);
+        assert!(lab.look(6).await.is_some());
     }
 
     #[tokio::test]
