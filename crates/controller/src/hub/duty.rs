@@ -166,11 +166,14 @@ impl Hub {
     }
 
     /// Starts a new session: pending requests fail, and all switches are asked for the role.
-    fn begin_session(&mut self, standing: Standing) {
+    pub(super) fn begin_session(&mut self, standing: Standing) {
         self.changes = Changes::new(Instant::now());
         self.waiting_for_stats.clear();
         self.seat.standing.send_replace(standing);
         self.seat.session += 1;
+        if !self.seat.acts() {
+            self.give_back_relayed();
+        }
         let ids: Vec<_> = self.switches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.ask_for_role(id));
     }

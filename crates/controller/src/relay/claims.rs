@@ -90,6 +90,7 @@ impl Relays {
         if self.generation != leader.generation {
             (self.generation, self.told) = (leader.generation, None);
             self.missed.clear();
+            self.end_all().await?;
         }
         for switch in self.due(&leader, now).await? {
             // A leader that does not answer would cost too much time for each.
@@ -228,6 +229,15 @@ impl Relays {
         Ok(())
     }
 
+    /// Ends the relays to a former leader. The hub does so as well, but one may have begun since.
+    async fn end_all(&mut self) -> Result<(), EtcdError> {
+        for switch in std::mem::take(&mut self.relayed).into_keys() {
+            self.ended.insert(switch);
+            self.give_back(switch).await?;
+        }
+        Ok(())
+    }
+
     /// Logs a problem once per leader.
     fn tell(&mut self, switch: DatapathId, problem: &str) {
         if self.told.as_deref() != Some(problem) {
@@ -254,6 +264,7 @@ const NO_ADDRESS: &str = "the leader has no address for it; set --relay-address 
 mod tests {
     use tapswitch_helpers::Log;
     use tokio::net::TcpListener;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
     use crate::etcd::fake::FakeEtcd;
@@ -365,6 +376,19 @@ mod tests {
         assert!(lab.look(5).await.is_none(), "the leader has died");
         lab.lead(9, address);
         assert!(lab.look(6).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn relays_to_a_former_leader_end() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address.clone()).await;
+        assert!(lab.look(0).await.is_none());
+        let (_, mut former) = lab.look(3).await.unwrap();
+        lab.lead(8, address);
+        let (_, mut next) = lab.look(4).await.unwrap();
+        assert!(former.end.try_recv().is_err_and(|error| error == TryRecvError::Closed));
+        assert!(next.end.try_recv().is_err_and(|error| error == TryRecvError::Empty));
+        assert_eq!(lab.etcd.value(CLAIM).as_deref(), Some("me"));
     }
 
     #[tokio::test]
