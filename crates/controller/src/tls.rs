@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
-use tapswitch_tls::{Source, TlsError, TlsFiles, explain};
+use rustls::{ClientConfig, ServerConfig};
+use tapswitch_tls::{ClientFiles, Fresh, Source, TlsError, TlsFiles, explain};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -20,6 +20,27 @@ pub(crate) struct Tls {
     plain: &'static str,
     config: ArcSwap<ServerConfig>,
     failures: Mutex<Failures>,
+}
+
+/// Client side of TLS, whose files are read again when they have changed.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientTls(Arc<Mutex<Fresh<ClientFiles>>>);
+
+impl ClientTls {
+    /// Loads the files.
+    pub(crate) fn open(files: ClientFiles) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(Mutex::new(Fresh::open(files)?))))
+    }
+
+    /// The configuration from the current files; if they are invalid, the last valid one. `whose`
+    /// begins the error message.
+    pub(crate) fn config(&self, whose: &str) -> Arc<ClientConfig> {
+        let mut fresh = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = fresh.refresh() {
+            tracing::error!("{whose}{error}; the previous certificates stay in use");
+        }
+        fresh.config()
+    }
 }
 
 /// Failed handshakes, whose reports are rate-limited, as anyone can cause them.

@@ -180,26 +180,22 @@ impl ControllerSection {
 
     /// Where policies are kept and REST is served: neither by default.
     fn places(&self) -> Result<(StorePlace, RestPlace), Fault> {
-        let store = parse_one(self.store.as_ref(), "controller.store")?;
+        const STORE: &str = "controller.store";
+        const URL: &str = "controller.rest-url";
+        const RELAY: &str = "controller.relay-address";
+        let unfit = |key: &str, at: &Option<Spanned<String>>, text: String| Fault {
+            key: None,
+            span: at.as_ref().map(Spanned::span),
+            text: format!("{key}: {text}"),
+        };
+        let store = parse_one(self.store.as_ref(), STORE)?.unwrap_or(StorePlace::None);
         let rest = parse_one(self.rest.as_ref(), "controller.rest")?;
-        let store = store.unwrap_or(StorePlace::None).with_files(&self.store_files());
-        let store = store.map_err(|text| Fault {
-            key: None,
-            span: self.store.as_ref().map(Spanned::span),
-            text: format!("controller.store: {text}"),
-        })?;
-        let url = parse_one(self.rest_url.as_ref(), "controller.rest-url")?;
-        let store = store.with_rest_url(url).map_err(|text| Fault {
-            key: None,
-            span: self.rest_url.as_ref().map(Spanned::span),
-            text: format!("controller.rest-url: {text}"),
-        })?;
-        let relay = parse_one(self.relay_address.as_ref(), "controller.relay-address")?;
-        let store = store.with_relay_address(relay).map_err(|text| Fault {
-            key: None,
-            span: self.relay_address.as_ref().map(Spanned::span),
-            text: format!("controller.relay-address: {text}"),
-        })?;
+        let store = store.with_files(&self.store_files());
+        let store = store.map_err(|text| unfit(STORE, &self.store, text))?;
+        let store = store.with_rest_url(parse_one(self.rest_url.as_ref(), URL)?);
+        let store = store.map_err(|text| unfit(URL, &self.rest_url, text))?;
+        let store = store.with_relay_address(parse_one(self.relay_address.as_ref(), RELAY)?);
+        let store = store.map_err(|text| unfit(RELAY, &self.relay_address, text))?;
         Ok((store, rest.unwrap_or(RestPlace::Off)))
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::{fs, io};
 
 use http_body_util::Full;
@@ -11,15 +11,15 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tapswitch_tls::{ClientFiles, Fresh, PeerName, explain};
+use tapswitch_tls::{ClientFiles, PeerName, explain};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{EtcdConfig, EtcdError, EtcdTls, unreachable};
+use crate::tls::ClientTls;
 use crate::tokens::open_mode;
 
 /// How to reach the members.
@@ -27,7 +27,7 @@ use crate::tokens::open_mode;
 pub(crate) struct Way {
     /// Members as `host:port`; at least one.
     members: Arc<[String]>,
-    tls: Option<Arc<Mutex<Fresh<ClientFiles>>>>,
+    tls: Option<ClientTls>,
     /// A file with user and password.
     login: Option<Arc<PathBuf>>,
 }
@@ -56,8 +56,8 @@ impl Way {
             None => None,
             Some(EtcdTls { ca, own }) => {
                 let (ca, own) = (ca.clone(), own.clone());
-                let fresh = Fresh::open(ClientFiles { ca, own, name: PeerName::Address });
-                Some(Arc::new(Mutex::new(fresh.map_err(|error| wrong(&error, OTHER_FILES))?)))
+                let tls = ClientTls::open(ClientFiles { ca, own, name: PeerName::Address });
+                Some(tls.map_err(|error| wrong(&error, OTHER_FILES))?)
             }
         };
         let login = config.login.clone().map(Arc::new);
@@ -98,20 +98,12 @@ impl Way {
         let stream = TcpStream::connect(member).await.map_err(unreachable)?;
         // Requests are small, and latency matters.
         let _ = stream.set_nodelay(true);
-        let Some(config) = self.client_config() else { return speak(stream).await };
+        let Some(tls) = &self.tls else { return speak(stream).await };
         let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(unreachable)?;
-        speak(TlsConnector::from(config).connect(name, stream).await.map_err(unreachable)?).await
-    }
-
-    /// TLS configuration from the current files; if they are invalid, the last valid one.
-    fn client_config(&self) -> Option<Arc<ClientConfig>> {
-        let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = fresh.refresh() {
-            tracing::error!("etcd: {error}; the previous certificates stay in use");
-        }
-        Some(fresh.config())
+        let connector = TlsConnector::from(tls.config("etcd: "));
+        speak(connector.connect(name, stream).await.map_err(unreachable)?).await
     }
 }
 

@@ -1,21 +1,20 @@
 //! Connects to the leader in the place of a switch.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tapswitch_tls::{ClientFiles, Fresh, PeerName, TlsError, TlsFiles, explain};
+use tapswitch_tls::{ClientFiles, PeerName, TlsError, TlsFiles, explain};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 
 use super::Stream;
+use crate::tls::ClientTls;
 
 /// How to connect to a leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialler {
     /// Without a CA no certificate can be verified.
-    tls: Option<Arc<Mutex<Fresh<ClientFiles>>>>,
+    tls: Option<ClientTls>,
 }
 
 impl Dialler {
@@ -25,8 +24,7 @@ impl Dialler {
             let own = Some((cert.clone(), key.clone()));
             Some(ClientFiles { ca: ca.clone()?, own, name: PeerName::Address })
         });
-        let fresh = files.map(Fresh::open).transpose()?;
-        Ok(Self { tls: fresh.map(|fresh| Arc::new(Mutex::new(fresh))) })
+        Ok(Self { tls: files.map(ClientTls::open).transpose()? })
     }
 
     /// Connects to `tcp:ADDRESS:PORT` or `tls:ADDRESS:PORT`.
@@ -48,19 +46,11 @@ impl Dialler {
         if scheme == "tcp" {
             return Ok(Box::new(stream));
         }
-        let config = self.config().ok_or_else(|| format!("{leader}: {NO_CA}"))?;
+        let tls = self.tls.as_ref().ok_or_else(|| format!("{leader}: {NO_CA}"))?;
         let name = PeerName::Address.at(address.ip());
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+        let stream =
+            TlsConnector::from(tls.config("")).connect(name, stream).await.map_err(failed)?;
         Ok(Box::new(stream))
-    }
-
-    /// TLS configuration from the current files; if they are invalid, the last valid one.
-    fn config(&self) -> Option<Arc<ClientConfig>> {
-        let mut fresh = self.tls.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = fresh.refresh() {
-            tracing::error!("{error}; the previous certificates stay in use");
-        }
-        Some(fresh.config())
     }
 }
 
