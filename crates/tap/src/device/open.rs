@@ -1,6 +1,8 @@
 //! Creates and opens devices.
 
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
@@ -12,13 +14,14 @@ use crate::capabilities::negotiate;
 use crate::config::NameWish;
 use crate::{
     Capabilities, Config, CreateError, DeviceName, Flags, HeaderLen, Kind, LinkType, Mismatch,
-    Offloads, Prefix, Queue, Wish, ioctl,
+    Offloads, Prefix, Queue, Taken, Wish, ioctl,
 };
 
 impl Device {
     /// Creates or opens the device that `config` describes, in the network namespace of the calling
     /// thread. A new device is down. This takes 0.5 ms, plus some 20 ms for the first device of a
-    /// process, which runs the probe; closing the last queue takes 0.5 ms as well.
+    /// process, which runs the probe; closing the last queue takes 0.5 ms as well. If nobody seems to
+    /// hold a name that is taken, it is requested again for some 30 ms.
     ///
     /// The settings that the former user of a persistent device left are reset: header length, byte
     /// order, offloads, send buffer, link type, filters, steering, carrier. If another program uses
@@ -184,7 +187,7 @@ impl<'a> Opener<'a> {
     fn open_first(&mut self) -> Result<Opened, CreateError> {
         let exclusive = if self.config.exclusive { Flags::TUN_EXCL } else { Flags::empty() };
         let may_follow = self.config.follow_existing && self.config.queues.get() == 1;
-        match self.open_queue(exclusive) {
+        match self.open_when_free(exclusive) {
             Err(CreateError::Mismatch { what, .. }) if may_follow && what.is_of_queues() => {
                 self.flags.toggle(Flags::MULTI_QUEUE);
                 self.open_queue(exclusive)
@@ -194,6 +197,31 @@ impl<'a> Opener<'a> {
                 self.open_queue(exclusive)
             }
             opened => opened,
+        }
+    }
+
+    /// As [`Self::open_queue`]. A name that nobody seems to hold is requested again after a moment:
+    /// the last file of a program that was killed closes a little later, and so does a duplicate
+    /// that another program inspects.
+    fn open_when_free(&self, exclusive: Flags) -> Result<Opened, CreateError> {
+        for pause in MOMENTS {
+            match self.open_queue(exclusive) {
+                Err(CreateError::NameTaken { by, .. }) if self.may_pass(&by) => {
+                    thread::sleep(pause);
+                }
+                outcome => return outcome,
+            }
+        }
+        self.open_queue(exclusive)
+    }
+
+    /// Whether the name may be available a moment later.
+    fn may_pass(&self, by: &Taken) -> bool {
+        match by {
+            Taken::Held { holders } => holders.is_empty(),
+            Taken::Unheld => !self.config.exclusive,
+            Taken::Unknown => true,
+            Taken::OtherDriver { .. } => false,
         }
     }
 
@@ -379,6 +407,10 @@ fn prefix_of(first: &Opened, info: &TunInfo) -> Result<Prefix, CreateError> {
     let net_header = net_header(&first.fd, &first.name, info.net_header)?;
     Ok(Prefix { packet_info: info.packet_info, net_header })
 }
+
+/// Pauses before a name that nobody seems to hold is requested again.
+const MOMENTS: [Duration; 3] =
+    [Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
 /// Index of the interface `name` in the namespace of the calling thread. Any socket will do.
 fn index_of(name: &str) -> rustix::io::Result<u32> {

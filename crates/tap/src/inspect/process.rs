@@ -8,6 +8,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{major, minor};
 use rustix::io::Errno;
@@ -115,7 +116,11 @@ pub(crate) fn holders_of(name: &str, place: (u64, u64)) -> Vec<String> {
 
 /// All open files that are queues, by start time of the process, so that a process that passes a
 /// file on comes before the recipient; then by descriptor.
+///
+/// Each file is duplicated for a moment ([`Handle::borrow`]). The threads of this process take
+/// turns, so that none mistakes the duplicate of another for a further holder.
 pub(super) fn suspects(unseen: &mut Vec<String>) -> Vec<Suspect> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = Vec::new();
     let mut files = Files::default();
     let mut hidden = 0;
@@ -197,6 +202,8 @@ fn suspect(pid: u32, fd: u32, files: &mut Files) -> Option<Suspect> {
         Ok(queue) if queue.name().is_ok_and(|name| name == device) => {
             holder.queue = queue.state().ok();
             namespace = queue.namespace(&format!("of {device} of process {pid}")).ok();
+            // If this process has closed a known file meanwhile, the duplicate took its place.
+            drop(queue);
             holder.file = files.number((pid, holder.fd));
         }
         // Closed, replaced or renamed meanwhile; the process may run another program now.
@@ -257,6 +264,8 @@ fn field(stat: &str, number: usize) -> Option<&str> {
     rest.split(' ').nth(number - 3)
 }
 
+/// Held while the files of processes are looked at.
+static TURN: Mutex<()> = Mutex::new(());
 /// Maximum number of bytes of a command line.
 const ARGUMENTS_LEN: usize = 200;
 /// Device numbers of the clone device (`Documentation/admin-guide/devices.txt`).

@@ -75,6 +75,11 @@ impl Host {
         self.namespace.enter(action).unwrap()
     }
 
+    /// Waits until a closed device has disappeared: whoever inspects it keeps it for a moment.
+    pub(crate) fn wait_until_gone(&mut self, name: &str) {
+        eventually("it is gone", || self.netlink.link(name).is_err().then_some(()));
+    }
+
     /// Creates a persistent device without the crate, with further settings by `set`; no file stays
     /// open.
     pub(crate) fn leave_behind(&self, name: &str, flags: u16, set: impl FnOnce(&OwnedFd) + Send) {
@@ -82,6 +87,17 @@ impl Host {
             let fd = raw::open(name, flags);
             raw::number(&fd, raw::TUNSETPERSIST, 1).unwrap();
             set(&fd);
+        });
+        self.wait_until_unheld(name);
+    }
+
+    /// Waits until a closed persistent device is held by nobody, as [`Self::wait_until_gone`].
+    pub(crate) fn wait_until_unheld(&self, name: &str) {
+        let mut netlink = Netlink::open(&self.namespace).unwrap();
+        eventually("nobody holds it", || {
+            let link = netlink.link(name).unwrap();
+            let is_held = link.carrier == Some(true) || link.tun.unwrap().queues > Some(0);
+            (!is_held).then_some(())
         });
     }
 }

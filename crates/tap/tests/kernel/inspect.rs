@@ -32,6 +32,7 @@ fn a_device_is_found_with_its_settings_and_its_holder() {
     assert_eq!((queue.header_len, queue.send_buffer_len), (12, 0x7fff_ffff));
     assert!(!queue.big_endian && holder.started > 0 && !holder.command.is_empty());
     drop(tap);
+    host.wait_until_gone("seen0");
     assert!(!inspect().devices.iter().any(|device| device.namespace == host.namespace.label()));
 }
 

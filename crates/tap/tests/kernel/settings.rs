@@ -84,7 +84,7 @@ fn owner_group_and_persistence_can_change() {
         assert!(matches!(outcome, Err(SettingError::Refused { .. })), "{outcome:?}");
     }
     drop(device);
-    assert!(host.netlink.link("tap0").is_err());
+    host.wait_until_gone("tap0");
 }
 
 /// Quirk 22: only an unlimited buffer has the fast path, so that is the default of each file.

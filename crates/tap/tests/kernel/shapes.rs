@@ -216,9 +216,10 @@ fn what_a_device_is_made_as_can_be_read_back() {
     assert_eq!(device.link_type().unwrap(), LinkType::IEEE80211);
     assert!(device.flags().unwrap().contains(Flags::PERSIST));
     drop(device);
-    assert!(host.netlink.link("tap0").is_ok(), "it stays");
+    // It stays.
+    host.wait_until_unheld("tap0");
     drop(host.create(&config("tap0").exclusive(false).persistent(false)));
-    assert!(host.netlink.link("tap0").is_err(), "it goes");
+    host.wait_until_gone("tap0");
 }
 
 /// Quirk 12: no frame is longer than 65535 bytes after the Ethernet header.
