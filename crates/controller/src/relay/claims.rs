@@ -4,7 +4,7 @@
 //! the list claims it by a key bound to a lease of its own, so that of several followers one
 //! relays. A relayed switch is in the leader's list, too.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use tapswitch_openflow::DatapathId;
@@ -31,15 +31,20 @@ pub(crate) struct Relays {
     dialler: Dialler,
     to_hub: mpsc::Sender<Input>,
     lease: Option<i64>,
+    /// Switches that are connected here, and since when as far as known.
+    here: HashMap<DatapathId, Instant>,
     /// Generation of the leader that the following is about.
     generation: u64,
+    /// Generation of the last list that was compared.
+    compared: u64,
     /// Switches that the leader has not, and since when.
     missed: HashMap<DatapathId, Instant>,
     /// Claimed switches. A sender is closed when its relay has ended.
     relayed: HashMap<DatapathId, oneshot::Sender<()>>,
-    /// Switches whose relay has ended: they are relayed again at once, as a new leader does not
-    /// wait for them for long.
-    ended: BTreeSet<DatapathId>,
+    /// Switches whose relay has ended, and the generation of its leader: they are relayed again at
+    /// once, as a new leader does not wait for them for long. A leader that has died still lists
+    /// them for a while, so only the list of a later one counts.
+    ended: BTreeMap<DatapathId, u64>,
     /// The last problem that was logged.
     told: Option<String>,
 }
@@ -61,10 +66,12 @@ impl Relays {
             dialler,
             to_hub,
             lease: None,
+            here: HashMap::new(),
             generation: 0,
+            compared: 0,
             missed: HashMap::new(),
             relayed: HashMap::new(),
-            ended: BTreeSet::new(),
+            ended: BTreeMap::new(),
             told: None,
         }
     }
@@ -83,14 +90,17 @@ impl Relays {
     async fn look(&mut self, now: Instant) -> Result<(), EtcdError> {
         self.keep_lease().await?;
         self.forget_ended().await?;
+        let ours = self.term.switches();
+        self.here.retain(|switch, _| ours.contains(switch));
+        ours.iter().for_each(|switch| _ = self.here.entry(*switch).or_insert(now));
         let Some(leader) = self.leader() else {
             self.missed.clear();
             return Ok(());
         };
         if self.generation != leader.generation {
-            (self.generation, self.told) = (leader.generation, None);
             self.missed.clear();
             self.end_all().await?;
+            (self.generation, self.told) = (leader.generation, None);
         }
         for switch in self.due(&leader, now).await? {
             // A leader that does not answer would cost too much time for each.
@@ -108,8 +118,9 @@ impl Relays {
         }
     }
 
-    /// Switches that the leader has missed for a while. A follower that has far more than the
-    /// leader is about to lead instead.
+    /// Switches that the leader has missed for a while. A new leader could have had those that have
+    /// been connected here for as long, so they are due at once. A follower that has far more than
+    /// the leader is about to lead instead.
     async fn due(&mut self, leader: &Leader, now: Instant) -> Result<Vec<DatapathId>, EtcdError> {
         let found = self.client.range(&self.keys.listed(), None, 1).await?;
         let listed = found.kvs.first().and_then(|found| serde_json::from_str(&found.value).ok());
@@ -119,19 +130,22 @@ impl Relays {
             self.missed.clear();
             return Ok(Vec::new());
         };
-        let ours = self.term.switches();
         let theirs = listed.switches();
-        if sees_far_more(ours.len(), theirs.len()) {
+        if sees_far_more(self.here.len(), theirs.len()) {
             return Ok(Vec::new());
         }
         let is_missed =
             |switch: &DatapathId| !theirs.contains(switch) && !self.relayed.contains_key(switch);
-        let missed: BTreeSet<_> = ours.into_iter().filter(is_missed).collect();
-        self.missed.retain(|switch, _| missed.contains(switch));
-        self.ended.retain(|switch| !theirs.contains(switch));
-        missed.iter().for_each(|switch| _ = self.missed.entry(*switch).or_insert(now));
+        let missed = self.here.iter().filter(|(switch, _)| is_missed(switch));
+        let missed: HashMap<_, _> = missed.map(|(switch, since)| (*switch, *since)).collect();
+        self.missed.retain(|switch, _| missed.contains_key(switch));
+        self.ended.retain(|switch, of| !(theirs.contains(switch) && leader.generation > *of));
+        let is_new = std::mem::replace(&mut self.compared, leader.generation) != leader.generation;
+        for (switch, since) in missed {
+            self.missed.entry(switch).or_insert(if is_new { since } else { now });
+        }
         let is_due = |(switch, since): &(&DatapathId, &Instant)| {
-            self.ended.contains(switch) || now.saturating_duration_since(**since) >= PATIENCE
+            self.ended.contains_key(switch) || now.saturating_duration_since(**since) >= PATIENCE
         };
         let due = self.missed.iter().filter(is_due).map(|(switch, _)| *switch);
         Ok(due.take(AT_ONCE).collect())
@@ -167,7 +181,7 @@ impl Relays {
             }
             Err(error) => {
                 // A leader that has died is still known as such for a while.
-                if !self.ended.contains(&switch) {
+                if !self.ended.contains_key(&switch) {
                     self.tell(switch, &format!("cannot be relayed to it: {error}"));
                 }
                 self.give_back(switch).await?;
@@ -224,15 +238,16 @@ impl Relays {
         for switch in ended {
             self.give_back(switch).await?;
             self.relayed.remove(&switch);
-            self.ended.insert(switch);
+            self.ended.insert(switch, self.generation);
         }
         Ok(())
     }
 
     /// Ends the relays to a former leader. The hub does so as well, but one may have begun since.
     async fn end_all(&mut self) -> Result<(), EtcdError> {
-        for switch in std::mem::take(&mut self.relayed).into_keys() {
-            self.ended.insert(switch);
+        let former: Vec<_> = std::mem::take(&mut self.relayed).into_keys().collect();
+        self.ended.extend(former.iter().map(|switch| (*switch, self.generation)));
+        for switch in former {
             self.give_back(switch).await?;
         }
         Ok(())
@@ -356,8 +371,6 @@ mod tests {
         assert!(lab.look(10).await.is_none());
         assert_eq!(lab.etcd.value(CLAIM), None, "it has ended, and others may have it");
         assert!(lab.look(20).await.is_none() && lab.look(30).await.is_none());
-        lab.list(&[1, 3]);
-        assert!(lab.look(31).await.is_none(), "it was there meanwhile");
         lab.standing.send_replace(Standing::Leader { generation: 8 });
         assert!(lab.look(40).await.is_none(), "who leads relays nothing");
     }
@@ -368,14 +381,47 @@ mod tests {
         let (_leader, address) = leader().await;
         let mut lab = Lab::new(address).await;
         assert!(lab.look(0).await.is_none());
-        drop(lab.look(3).await.unwrap());
+        let relay = lab.look(3).await.unwrap();
+        lab.list(&[1, 2, 3]);
+        assert!(lab.look(4).await.is_none());
+        drop(relay);
+        assert!(lab.look(5).await.is_none(), "the leader has died, its list is still there");
         lab.relays.term.note_switch(DatapathId(2), false);
-        assert!(lab.look(4).await.is_none(), "it is not there");
+        assert!(lab.look(6).await.is_none(), "it is not there");
         lab.relays.term.note_switch(DatapathId(2), true);
         let address = lab.lead(8, Some("tcp:127.0.0.1:1".to_owned()));
-        assert!(lab.look(5).await.is_none(), "the leader has died");
+        assert!(lab.look(7).await.is_none(), "that leader has died, too");
         lab.lead(9, address);
-        assert!(lab.look(6).await.is_some());
+        assert!(lab.look(8).await.is_some());
+    }
+
+    /// A new leader has had time for it, unless the switch itself is new.
+    #[tokio::test]
+    async fn a_switch_that_a_new_leader_does_not_have_is_relayed_at_once() {
+        for (second, is_relayed) in [(1, false), (3, true)] {
+            let (_leader, address) = leader().await;
+            let mut lab = Lab::new(address.clone()).await;
+            lab.list(&[1, 2, 3]);
+            assert!(lab.look(0).await.is_none());
+            lab.lead(8, address);
+            let at_once = lab.look(second).await;
+            assert_eq!(at_once.is_some(), is_relayed);
+            let later = lab.look(second + 2).await;
+            assert_ne!(later.is_some(), is_relayed, "3 s after it came, if not at once");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_later_leader_has_had_is_as_any_other() {
+        let (_leader, address) = leader().await;
+        let mut lab = Lab::new(address.clone()).await;
+        assert!(lab.look(0).await.is_none());
+        drop(lab.look(3).await.unwrap());
+        lab.lead(8, address);
+        lab.list_in(8, &[1, 2, 3]);
+        assert!(lab.look(4).await.is_none());
+        lab.list_in(8, &[1, 3]);
+        assert!(lab.look(5).await.is_none() && lab.look(8).await.is_some());
     }
 
     #[tokio::test]
