@@ -40,7 +40,7 @@ impl Drain {
     /// As [`Engine::recv`](crate::Engine::recv).
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(self.layout);
+        burst.begin(self.queue.kind(), self.layout);
         if let Some(error) = self.pending.take() {
             return Err(error);
         }

@@ -97,7 +97,7 @@ impl Uring {
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv).
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(self.layout);
+        burst.begin(self.queue.kind(), self.layout);
         let mut bytes = 0;
         while self.pending.is_empty()
             && bytes < BURST_LEN

@@ -1,14 +1,19 @@
 //! Memory for the frames that one call receives, owned by the caller and allocated once.
 //!
 //! ```text
-//! slab  | headroom | prefix | frame 0 | headroom | prefix | frame 1 | ...  | rest |
-//!                           ^ a multiple of 64 bytes
+//! slab  | headroom | prefix | headers, payload | headroom | prefix | headers, payload | ... | rest |
+//!                                     ^ a multiple of 64 bytes
 //! ```
 //!
 //! Frames are packed in one slab: small ones share few pages and cache lines, and a train of 64 KiB
-//! is the last of its burst, so that it is still cached when it is sent. Each frame starts at a
-//! cache line, which copies fastest. The length of a frame is only known after the read, so a read
-//! needs [`BurstSize::max_frame_len`] free bytes.
+//! is the last of its burst, so that it is still cached when it is sent. The length of a frame is
+//! only known after the read, so a read needs [`BurstSize::max_frame_len`] free bytes.
+//!
+//! The payload of TCP over IPv4 with timestamps, which most trains have, starts at a cache line. So
+//! the kernel copies the bulk of a train to an address with as many zero bits as it has where it
+//! comes from, mostly a multiple of 8 bytes: AMD's `rep movsb` takes many times as long for a
+//! destination that is 1 to 15 bytes further in its page than the source ("Long copies" in
+//! `docs/benchmarks.md`). It puts the IP header at a multiple of 4 bytes, too.
 
 use std::fmt;
 
@@ -16,7 +21,7 @@ use tapswitch_wire::NetHeader;
 
 use super::layout::{MAX_PREFIX_LEN, protocol_of};
 use super::{Frame, FrameMut, Slot};
-use crate::{MAX_FRAME_LEN, PacketInfo, Prefix};
+use crate::{Kind, MAX_FRAME_LEN, PacketInfo, Prefix};
 
 /// Capacity of a [`Burst`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +113,8 @@ pub struct Burst {
     end: usize,
     /// Layout of all prefixes.
     layout: Prefix,
+    /// Usual length of the headers before the payload.
+    headers_len: usize,
 }
 
 impl Burst {
@@ -116,7 +123,8 @@ impl Burst {
         let slab = vec![0; LINE_LEN + size.bytes + size.stride()].into_boxed_slice();
         let origin = slab.as_ptr().align_offset(LINE_LEN).min(LINE_LEN);
         let slots = Vec::with_capacity(size.frames);
-        Self { slab, slots, size, origin, end: origin, layout: Prefix::NET_HEADER }
+        let headers_len = headers_len(Kind::Tap);
+        Self { slab, slots, size, origin, end: origin, layout: Prefix::NET_HEADER, headers_len }
     }
 
     /// Adds a frame that consists of `parts`. Returns `false` without a change if the burst is full
@@ -190,11 +198,12 @@ impl Burst {
         self.size
     }
 
-    /// Removes all frames, and sets the layout of the queue that the next ones come from.
+    /// Removes all frames, and sets the kind and layout of the queue that the next ones come from.
     #[inline]
-    pub(crate) fn begin(&mut self, layout: Prefix) {
+    pub(crate) fn begin(&mut self, kind: Kind, layout: Prefix) {
         self.clear();
         self.layout = layout.in_burst();
+        self.headers_len = headers_len(kind);
     }
 
     /// Memory for the next prefix and frame: enough for both and one byte, so that a filled room
@@ -268,7 +277,15 @@ impl Burst {
     #[inline]
     const fn next_start(&self) -> usize {
         let at = self.end - self.origin + self.size.headroom + MAX_PREFIX_LEN;
-        self.origin + at.next_multiple_of(LINE_LEN)
+        self.origin + (at + self.headers_len).next_multiple_of(LINE_LEN) - self.headers_len
+    }
+}
+
+/// Length of the headers of TCP with timestamps over IPv4, which end at a cache line.
+const fn headers_len(kind: Kind) -> usize {
+    match kind {
+        Kind::Tap => 14 + 20 + 32,
+        Kind::Tun => 20 + 32,
     }
 }
 
@@ -391,7 +408,7 @@ mod tests {
     use crate::HeaderLen;
 
     #[test]
-    fn frames_lie_at_cache_lines_with_headroom_and_keep_their_bytes() {
+    fn payload_lies_at_cache_lines_behind_headroom_and_frames_keep_their_bytes() {
         let mut burst = Burst::new(BurstSize::DEFAULT.frames(5).headroom(100));
         for (index, len) in [0, 1, 60, 1514, 64].into_iter().enumerate() {
             let byte = u8::try_from(index).unwrap();
@@ -400,7 +417,7 @@ mod tests {
         assert!(!burst.push(&NetHeader::PLAIN, &[b"one too many"]));
         for (index, mut frame) in burst.iter_mut().enumerate() {
             let byte = u8::try_from(index).unwrap();
-            assert_eq!(frame.bytes().as_ptr().align_offset(LINE_LEN), 0);
+            assert_eq!(frame.bytes().as_ptr().align_offset(LINE_LEN), 66 % LINE_LEN);
             assert!(frame.headroom() >= 100);
             frame.push_front(100).unwrap()[..100].fill(0xff - byte);
         }
@@ -465,7 +482,7 @@ mod tests {
     fn what_is_added_has_the_protocol_information_of_its_packet() {
         let layout = Prefix { packet_info: true, net_header: HeaderLen::None };
         let mut burst = Burst::default();
-        burst.begin(layout);
+        burst.begin(Kind::Tap, layout);
         for first in [0x45, 0x60, 0x80] {
             assert!(burst.push(&NetHeader::PLAIN, &[&[], &[first], &[0; 40]]));
         }
@@ -482,7 +499,7 @@ mod tests {
     #[test]
     fn what_fills_the_room_is_not_taken_for_a_frame() {
         let mut burst = Burst::new(BurstSize::DEFAULT.bytes(0).max_frame_len(100));
-        burst.begin(Prefix::NET_HEADER);
+        burst.begin(Kind::Tap, Prefix::NET_HEADER);
         let room_len = burst.room(Prefix::NET_HEADER).unwrap().len();
         assert!(room_len > 112);
         assert!(!burst.commit(Prefix::NET_HEADER, room_len));

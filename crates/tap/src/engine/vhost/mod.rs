@@ -234,7 +234,7 @@ impl Vhost {
     // Rare: a kick, if the thread ran out of buffers; system calls, if there is no frame at all.
     #[inline]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
-        burst.begin(PREFIX);
+        burst.begin(self.queue.kind(), PREFIX);
         if self.pending.is_some() || self.broken.is_some() {
             return Err(self.take_error());
         }
