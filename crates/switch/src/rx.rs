@@ -214,8 +214,8 @@ impl RxQueue {
         format!("{}/{}", self.port, self.index)
     }
 
-    /// Receives one frame behind [`HEADROOM`] bytes of `buf`. A tunnel may put following frames
-    /// behind it, as far as there is `room`: see [`tunnel::Receiver::recv`].
+    /// Receives one frame behind at least [`HEADROOM`] bytes of `buf`. A tunnel may put following
+    /// frames behind it, as far as there is `room`: see [`tunnel::Receiver::recv`].
     #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
     #[inline(always)]
     pub(crate) fn recv(&mut self, buf: &mut [u8], room: tunnel::Room) -> Received {
@@ -253,7 +253,7 @@ fn since(before: tunnel::Refused, now: tunnel::Refused) -> [(DropReason, u64); 4
 /// that the frame starts behind it.
 #[inline(always)]
 fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
-    const HEADER: usize = HEADROOM - NET_HEADER_LEN;
+    const HEADER: usize = START - NET_HEADER_LEN;
     let len = match queue.recv(&mut buf[HEADER..]) {
         Ok(Some(len)) => len,
         Ok(None) => return Received::Empty,
@@ -262,7 +262,7 @@ fn recv_tap(queue: &tap::Queue, buf: &mut [u8]) -> Received {
     };
     match buf[HEADER..HEADER + len].first_chunk() {
         Some(header) => {
-            Received::Frame { meta: NetHeader::decode(header), start: HEADROOM, end: HEADER + len }
+            Received::Frame { meta: NetHeader::decode(header), start: START, end: HEADER + len }
         }
         None => Received::Dropped(DropReason::IngressLost),
     }
@@ -284,7 +284,7 @@ fn recv_bare(queue: &tap::Queue, buf: &mut [u8]) -> Received {
 #[expect(clippy::inline_always, reason = "see Forwarder::handle")]
 #[inline(always)]
 fn recv_netdev(port: &netdev::PacketPort, buf: &mut [u8]) -> Received {
-    match port.recv(buf, HEADROOM) {
+    match port.recv(buf, START) {
         Ok(Some(netdev::Received { header, frame })) if frame.len() <= netdev::MAX_FRAME_LEN => {
             Received::Frame { meta: header, start: frame.start, end: frame.end }
         }
@@ -330,6 +330,10 @@ impl RxDevice {
         !matches!(self, Self::Guest(_) | Self::TunSaid(_))
     }
 }
+
+/// Where frames of tap devices and network interfaces start. As any buffer starts at a multiple of
+/// 16, so does the payload of most trains, TCP over IPv4 with timestamps: see [`tap::Burst`].
+pub(crate) const START: usize = HEADROOM + 14;
 
 impl AsFd for RxQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -43,7 +43,7 @@ use crate::cores::CORE_COUNT_MAX;
 use crate::egress::WorkerEgress;
 use crate::gro::{self, GroTrial};
 use crate::peer::{PacketOutRoom, packet_out_weight};
-use crate::rx::{Received, RxQueue};
+use crate::rx::{self, Received, RxQueue};
 use crate::shared::Shared;
 use crate::store::ITEM_LEN;
 use crate::tx::{BATCH_ROOM, TxPort, TxPorts};
@@ -656,8 +656,8 @@ const BATCH_COUNT: usize = 16;
 const BATCH_LEN: usize = 8 * 1024;
 /// Frames of a batch share no cache line. Tunnels also receive at this alignment.
 const CACHE_LINE: usize = SLOT_ALIGN;
-/// Room for a batch, followed by the longest frame of a tap device with its headroom.
-const BUF_LEN: usize = gro::BATCH_LEN + HEADROOM + tapswitch_tap::RECV_BUF_LEN;
+/// Room for a batch, followed by the longest frame of a tap device with what is in front of it.
+const BUF_LEN: usize = gro::BATCH_LEN + rx::START + tapswitch_tap::RECV_BUF_LEN;
 const _: () = assert!(BATCH_LEN <= gro::BATCH_LEN && BATCH_COUNT <= gro::BATCH_COUNT);
 const _: () = assert!(BUF_LEN + (HEADROOM + ITEM_LEN) * gro::BATCH_COUNT <= BATCH_ROOM);
 

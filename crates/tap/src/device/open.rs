@@ -20,8 +20,8 @@ use crate::{
 impl Device {
     /// Creates or opens the device that `config` describes, in the network namespace of the calling
     /// thread. A new device is down. This takes 0.5 ms, plus some 20 ms for the first device of a
-    /// process, which runs the probe; closing the last queue takes 0.5 ms as well. If nobody seems to
-    /// hold a name that is taken, it is requested again for some 30 ms.
+    /// process, which runs the probe; closing the last queue takes 0.5 ms as well. If nobody seems
+    /// to hold a name that is taken, it is requested again for some 30 ms.
     ///
     /// The settings that the former user of a persistent device left are reset: header length, byte
     /// order, offloads, send buffer, link type, filters, steering, carrier. If another program uses

@@ -1,7 +1,7 @@
 //! Memory for the frames that one call receives, owned by the caller and allocated once.
 //!
 //! ```text
-//! slab  | headroom | prefix | headers, payload | headroom | prefix | headers, payload | ... | rest |
+//! slab  | headroom | prefix | headers, payload | headroom | prefix | headers, payload | ... |
 //!                                     ^ a multiple of 64 bytes
 //! ```
 //!
@@ -9,11 +9,11 @@
 //! is the last of its burst, so that it is still cached when it is sent. The length of a frame is
 //! only known after the read, so a read needs [`BurstSize::max_frame_len`] free bytes.
 //!
-//! The payload of TCP over IPv4 with timestamps, which most trains have, starts at a cache line. So
-//! the kernel copies the bulk of a train to an address with as many zero bits as it has where it
-//! comes from, mostly a multiple of 8 bytes: AMD's `rep movsb` takes many times as long for a
-//! destination that is 1 to 15 bytes further in its page than the source ("Long copies" in
-//! `docs/benchmarks.md`). It puts the IP header at a multiple of 4 bytes, too.
+//! The payload of TCP over IPv4 with timestamps, which most trains have, starts at a cache line.
+//! The kernel copies it from an address that is mostly a multiple of 8, and AMD's `rep movsb` takes
+//! many times as long if the destination is 1 to 15 bytes further in its page than the source
+//! ("Long copies" in `docs/benchmarks.md`). If both are multiples of 8, that is one case in 512; if
+//! the frame started at a cache line, it would be two. The IP header is then at a multiple of 4.
 
 use std::fmt;
 
